@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 
 #include "base/assert.h"
-#include "base/count.h"
+#include "base/counter.h"
 #include "base/fault.h"
 
 #include <stdlib.h>

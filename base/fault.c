@@ -5,7 +5,7 @@
 #include "base/fault.h"
 
 #include "base/assert.h"
-#include "base/count.h"
+#include "base/counter.h"
 
 #include <stddef.h>
 

@@ -7,7 +7,7 @@
 
 #include "abi/spec_connector.h"
 #include "base/assert.h"
-#include "base/count.h"
+#include "base/counter.h"
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Runs of pages by a bitmap: run_pool.h draws it. */
 #include "base/run_pool.h"
 
-#include "base/count.h"
+#include "base/counter.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* bench-bare: the least that any load has to do, for a contender: reads a store's segments with
  * io_uring and O_DIRECT, depth operations in flight, and copies what came to memory as large as all
- * of it, past the caches where that is faster (base/stream.h). Nothing is verified or looked up.
+ * of it, past the caches where that is faster (base/nt_copy.h). Nothing is verified or looked up.
  *
  *   frames  [0][1] ... [depth - 1]   huge pages; each is read into again once it was copied out
  *
@@ -8,7 +8,7 @@
  * copies into guest memory too: how much of fio's rate is left is a fact of the machine.
  *
  * Threads: one. Tests: none (a measurement; bench/run device --quick runs it). */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "bench/bench.h"
 
 #include <fcntl.h>

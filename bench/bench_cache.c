@@ -1,7 +1,7 @@
 /* bench-cache: which blocks of a stream of requests a tier has under each policy, and what a miss
- * takes on a modelled device. No bytes move: host memory is the product's (store/cache/host.c) with
- * a page for each block, the disk's order of eviction the product's index (hashing/radix.c) with a
- * token for each block.
+ * takes on a modelled device. No bytes move: host memory is the product's (store/cache/host_tier.c)
+ * with a page for each block, the disk's order of eviction the product's index (hashing/radix.c)
+ * with a token for each block.
  *
  *   host   all that was stored is on the disk; a block that is loaded from there enters host memory
  *          (fills loads), or also when it is stored (fills stores)
@@ -19,7 +19,7 @@
 #include "bench/cache_stream.h"
 #include "bench/cache_tiers.h"
 #include "hashing/radix.h"
-#include "store/cache/host.h"
+#include "store/cache/host_tier.h"
 
 #include <inttypes.h>
 #include <stdio.h>

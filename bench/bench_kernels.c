@@ -27,7 +27,7 @@
  * DTYPE LEVEL.
  *
  * Threads: one. Tests: none (a measurement). */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "bench/bench.h"
 #include "kernels/code.h"
 #include "kernels/columns.h"

@@ -18,7 +18,7 @@
 #include "base/config.h"
 #include "bench/bench.h"
 #include "store/internal.h"
-#include "store/read/picks.h"
+#include "store/read/gather_plan.h"
 #include "store/rows/tag.h"
 
 #include <inttypes.h>

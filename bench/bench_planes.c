@@ -14,7 +14,7 @@
  * Contenders are measured round by round, each in another order. A series is named JOB LEVEL.
  *
  * Threads: one. Tests: none (a measurement). */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "bench/bench.h"
 #include "kernels/importance.h"
 #include "kernels/planes.h"

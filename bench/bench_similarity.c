@@ -15,11 +15,10 @@
  *                  questions
  *   runs           rows of A_l that stand apart, so reads of them
  *   reordered      were rows reordered by those averages, within spans of 1,024
- *                  (store/rows/order.h): runs then, and chunks of 64 that hold one before and then
- *   sink           share in the first and last rows
- *   deciles        of the rankings of sink, static, layer, before and after by the sums of the
- *                  probe heads: the share of each tenth of the k best that is in A_l
- *   chunk          important rows / rows, of the chunks of 64 that hold one
+ *                  (store/rows/row_permutation.h): runs then, and chunks of 64 that hold one before
+ * and then sink           share in the first and last rows deciles        of the rankings of sink,
+ * static, layer, before and after by the sums of the probe heads: the share of each tenth of the k
+ * best that is in A_l chunk          important rows / rows, of the chunks of 64 that hold one
  *   chunks         (--chunks 1) important rows of each whole chunk
  * Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
  * --dump FILE: writes the ranks of all rows, of each head and layer, instead (dump.h), and prints
@@ -36,7 +35,7 @@
 #include "bench/dump.h"
 #include "bench/eval_file.h"
 #include "conformance/engine/cli/chooser_source.h"
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
 
 #define RHO_MAX   8u
 #define HINT_ROWS 64u /* hint.rows as configured by default */

@@ -11,7 +11,7 @@
  * blame the check for it. What verification costs is `both` less the faster of the other two.
  *
  * Threads: one. Tests: none (a measurement). */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "bench/bench.h"
 #include "kernels/kernels.h"
 #include "store/rows/tag.h"

@@ -1,6 +1,6 @@
 /* One device, attached: its context, our kernels, streams, events and staging. What is enqueued on
- * it is gpu/work.h; what must not be touched until that is done, gpu/flight.h; host memory that it
- * reads and writes, gpu/pin.h.
+ * it is gpu/work.h; what must not be touched until that is done, gpu/event_ring.h; host memory that
+ * it reads and writes, gpu/pin.h.
  *
  *   struct sc_gpu_device   primary context, module, staging
  *     slots[]              a submission each, used by one thread at a time
@@ -26,8 +26,8 @@
 #include "base/assert.h"
 #include "base/status.h"
 #include "gpu/driver.h"
-#include "gpu/flight.h"
-#include "gpu/stage.h"
+#include "gpu/event_ring.h"
+#include "gpu/staging_arena.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

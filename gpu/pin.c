@@ -1,7 +1,7 @@
 /* Registering host memory (pin.h says what holds). */
 #include "gpu/pin.h"
 
-#include "base/count.h"
+#include "base/counter.h"
 #include "gpu/library.h"
 
 #include <errno.h>

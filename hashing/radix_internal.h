@@ -27,7 +27,7 @@
 #ifndef SC_HASHING_RADIX_INTERNAL_H
 #define SC_HASHING_RADIX_INTERNAL_H
 
-#include "base/count.h"
+#include "base/counter.h"
 #include "base/policy.h"
 #include "hashing/radix.h"
 

@@ -112,7 +112,7 @@ struct sc_kernels_decode {
     uint64_t head_count, head_size;
     struct sc_kernels_coded coded; /* of one part (0: K, 1: V), from the first wanted row on */
     uint32_t dst_dtype;
-    bool streams;            /* stores may go past the caches (base/stream.h) */
+    bool streams;            /* stores may go past the caches (base/nt_copy.h) */
     const uint64_t *skipped; /* bits of tokens that are not written; NULL: none */
 };
 void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,

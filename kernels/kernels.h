@@ -238,7 +238,7 @@ struct sc_kernels_move {
     uint64_t head_size, element_bytes; /* of the rows */
     uint32_t dtype; /* enum sc_kernels_dtype, of the rows; where they become wider */
     bool widens;    /* unpacking: the memory has float32 */
-    bool streams;   /* unpacking: stores go past the caches (base/stream.h); the same bytes */
+    bool streams;   /* unpacking: stores go past the caches (base/nt_copy.h); the same bytes */
     uint64_t row_bytes, head_size_v; /* both 0: V's heads are K's size; row_bytes alone: no V */
 };
 

@@ -4,7 +4,7 @@
  * overwritten before it moved.
  *
  * Threads: any. Tests: tests/unit/kernels/test_rows.c, test_columns.c */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "kernels/columns.h"
 
 #include <stdbool.h>

@@ -7,14 +7,14 @@
 #include "plugin/connector.h"
 #include "base/fork_guard.h"
 #include "plugin/args/args.h"
-#include "plugin/args/dtype.h"
+#include "plugin/args/dtype_table.h"
 #include "plugin/args/identify.h"
-#include "plugin/choose/bus.h"
-#include "plugin/choose/delivery.h"
-#include "plugin/choose/select.h"
-#include "plugin/coding/coding.h"
-#include "plugin/load/branch.h"
-#include "plugin/save/branch.h"
+#include "plugin/load/load_recurrent.h"
+#include "plugin/quant/quant.h"
+#include "plugin/save/save_recurrent.h"
+#include "plugin/select/delivery.h"
+#include "plugin/select/select.h"
+#include "plugin/select/upper_bus.h"
 
 static spec_status check_params(const struct spec_open_params *params, struct spec_error *reterr)
 {

@@ -2,18 +2,17 @@
  *
  *   host call -> entry.c (checks, fork and poison guard, log)
  *     requests  lookup.c, attach.c: tokens or a lease -> index -> ranges of pieces; request.c
- *     loads     load.c; submit.c: in two halves; batch.c. Which rows: budget.c, sums.c, choose.c,
- *               select.c, union.c, guess.c, lab/. reads.c -> take.c -> target_host.c
- *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
- *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
- *               records -> index.c -> ticket.c; provenance.c: what rows are worth
- *     states    args/states.c: layers that keep one; save/branch.c, load/branch.c
- *     codes     coding/: which format, by which widths; tables, turns
- *     stages    stage.c: matches into host memory, ahead of their loads
- *   background  jobs.c, maintain.c: evict.c: room; merge.c: pieces that become one
+ *     loads     load.c; submit.c: in two halves; batch.c. Which rows: budget.c, row_scores.c,
+ * choose.c, select.c, per_head.c, prefetch.c, baselines/. issue_reads.c -> scatter.c ->
+ * target_host.c layered.c: as codes; refine.c: exact rows over what was (delivery.c) saves
+ * store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: -> records ->
+ * index.c -> ticket.c; provenance.c: what rows are worth states    args/states.c: layers that keep
+ * one; save/save_recurrent.c, load/load_recurrent.c codes     quant/: which format, by which
+ * widths; tables, turns stages    host_prefetch.c: matches into host memory, ahead of their loads
+ *   background  jobs.c, maintain.c: evict.c: room; compact.c: pieces that become one
  *   bypass      bypass.c: all of these but what was promised step aside
  *   erasing     erase.c: what is covered is void at once, and overwritten in the background
- *   turn.c      every 25 ms: peers.c, ghosts.c, epoch.c, reset.c, outbox.c: other processes
+ *   tick.c      every 25 ms: peers.c, reader_grace.c, epoch.c, reset.c, notify.c: other processes
  *
  * Holds: a request's slot is reused only after its handle was released and its saves ended; the
  * radix index is changed under index.lock only; locks are taken in rising rank: erase (3), commit
@@ -27,33 +26,33 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/config.h"
-#include "base/count.h"
+#include "base/counter.h"
 #include "base/exec.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "base/slots.h"
+#include "base/slot_pool.h"
 #include "hashing/radix.h"
 #include "kernels/kernels.h"
 #include "plugin/args/memory.h"
 #include "plugin/args/states.h"
-#include "plugin/choose/predict.h"
-#include "plugin/choose/reorder.h"
-#include "plugin/device/device.h"
-#include "plugin/fill/fill.h"
+#include "plugin/baselines/baselines.h"
+#include "plugin/device/device_tables.h"
 #include "plugin/index/bypass.h"
 #include "plugin/index/erase.h"
 #include "plugin/index/evict.h"
 #include "plugin/index/index.h"
 #include "plugin/index/jobs.h"
 #include "plugin/index/merges.h"
-#include "plugin/lab/lab.h"
 #include "plugin/load/loads.h"
+#include "plugin/load_or_compute/load_or_compute.h"
 #include "plugin/peers/peers.h"
 #include "plugin/request/requests.h"
 #include "plugin/request/stages.h"
 #include "plugin/save/admit.h"
 #include "plugin/save/saves.h"
 #include "plugin/save/tickets.h"
+#include "plugin/select/accuracy.h"
+#include "plugin/select/reorder.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -61,11 +60,11 @@
 /* Kinds of notes in the store's log; words of another meaning get another kind. Kind 1 is reserved:
  * stores of before 0.3 have notes of it, which are ignored. */
 enum {
-    SC_PLUGIN_NOTE_FILL = 2,  /* fill/note.h */
-    SC_PLUGIN_NOTE_WIDTHS = 3 /* coding/note.c */
+    SC_PLUGIN_NOTE_FILL = 2,  /* load_or_compute/estimate_record.h */
+    SC_PLUGIN_NOTE_WIDTHS = 3 /* quant/calibration_record.c */
 };
 
-struct sc_plugin_coding; /* coding/coding.h */
+struct sc_plugin_coding; /* quant/quant.h */
 
 struct sc_plugin_dims {              /* set by open, constant after */
     uint32_t layer_count;            /* with rows: the store's; of the model, states.h */
@@ -107,7 +106,7 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     struct sc_plugin_contention contention; /* what others waited for meanwhile */
 };
 
-struct sc_plugin_bus {             /* plugin/choose/bus.h. Any thread */
+struct sc_plugin_bus {             /* plugin/select/upper_bus.h. Any thread */
     uint64_t bytes_per_s;          /* set by open, constant after; 0: nothing is charged */
     _Atomic uint64_t free_ns;      /* when what was sent is over */
     _Atomic uint64_t risen_halves; /* as the store counts them, that went up */
@@ -172,7 +171,7 @@ struct spec_connector {
     struct sc_plugin_ahead ahead;
     struct sc_plugin_bus bus;
     struct sc_plugin_fill fill;
-    uint64_t order_due_ns; /* turn.c's: when orders are looked at next; 0: not known */
+    uint64_t order_due_ns; /* tick.c's: when orders are looked at next; 0: not known */
     struct sc_plugin_device device;
     struct sc_lab lab; /* opened before the store, which tells it of averages */
 

@@ -11,22 +11,22 @@
 #ifndef SC_STORE_INTERNAL_H
 #define SC_STORE_INTERNAL_H
 
-#include "store/cache/frames.h"
-#include "store/cache/pool.h"
-#include "store/cache/spare.h"
+#include "store/cache/reserve_frame.h"
+#include "store/cache/selector_pool.h"
+#include "store/cache/staging_pool.h"
 #include "store/log/erasures.h"
 #include "store/log/journal.h"
 #include "store/log/log_room.h"
-#include "store/log/mail.h"
+#include "store/log/notify_file.h"
 #include "store/log/spaces.h"
 #include "store/log/table.h"
-#include "store/log/wear.h"
-#include "store/place/demand.h"
-#include "store/place/quarantine.h"
-#include "store/place/segment.h"
+#include "store/log/write_budget.h"
 #include "store/replay/averages.h"
 #include "store/replay/follow.h"
 #include "store/rows/where.h"
+#include "store/space/quarantine.h"
+#include "store/space/reserve.h"
+#include "store/space/segment.h"
 
 #include "store/write/write_queue.h"
 
@@ -103,7 +103,7 @@ struct sc_store {
     struct sc_store_demand demand;
     struct sc_store_writing writing;
     _Atomic uint32_t busy;      /* tasks posted and writes in flight; close waits for 0 */
-    _Atomic uint64_t copy_next; /* of the next extent or annex (copy.c) */
+    _Atomic uint64_t copy_next; /* of the next extent or annex (copy_number.c) */
 
     /* What the log says: guarded by log.lock; table: lookups from any thread. */
     struct sc_store_log log;
@@ -127,9 +127,9 @@ struct sc_store {
     struct sc_store_cache *cache; /* with live: nothing else asks it for bytes */
 
     /* Set by open: what a commit tells others, no lock held. */
-    void (*codes_missed)(struct sc_store *store, uint64_t extent_id); /* build.c */
-    /* Set by open: a piece is void from now on, the log lock held (cache/hosted.c). NULL: nobody
-     * asks. */
+    void (*codes_missed)(struct sc_store *store, uint64_t extent_id); /* build_sections.c */
+    /* Set by open: a piece is void from now on, the log lock held (cache/host_tier_slab.c). NULL:
+     * nobody asks. */
     void (*piece_gone)(const struct sc_store *store, const struct sc_store_piece_entry *piece);
 
     struct sc_store_counts counts;

@@ -190,7 +190,7 @@ struct sc_store_stage {
     const struct sc_store_range *ranges; /* [range_count] the caller's until done */
     uint64_t range_count;
     struct sc_store_stage_wants wants;
-    uint64_t keeper; /* not 0: what is there is kept for it (store/cache/host.h) */
+    uint64_t keeper; /* not 0: what is there is kept for it (store/cache/host_tier.h) */
     void (*done)(const struct sc_store_staged *staged, void *user); /* executor thread, once */
     void *user;
 };

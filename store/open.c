@@ -8,18 +8,18 @@
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/open.h"
-#include "base/memory.h"
-#include "store/cache/hosted.h"
+#include "base/memory_limit.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/erase/eraser.h"
 #include "store/log/identity.h"
-#include "store/read/stager.h"
+#include "store/read/fetch_match.h"
 #include "store/replay/checkpoint.h"
 #include "store/replay/replay.h"
 #include "store/rows/where.h"
-#include "store/sidecar/build.h"
+#include "store/section/build_sections.h"
+#include "store/write/compactor.h"
 #include "store/write/extent.h"
-#include "store/write/live.h"
-#include "store/write/merger.h"
+#include "store/write/inline_quant.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -150,7 +150,7 @@ struct sc_store_codes {
     void *user;
 };
 
-/* In which order the rows of an extent stand (store/rows/order.h). */
+/* In which order the rows of an extent stand (store/rows/row_permutation.h). */
 struct sc_store_range;
 #define SC_STORE_ORDER_ROWS_MAX 16384u /* rows of the ranges, together */
 struct sc_store_order {
@@ -486,7 +486,8 @@ void sc_store_build_settle(struct sc_store *store);
  * thread. */
 void sc_store_build_rest(struct sc_store *store, bool rests);
 
-/* ---- Pieces that become one (merger.c) ------------------------------------------------------- */
+/* ---- Pieces that become one (compactor.c) -------------------------------------------------------
+ */
 
 struct sc_store_merge {
     const uint64_t *pieces; /* [piece_count] live ones, whose rows follow each other

@@ -6,7 +6,7 @@ usage: tools/tidy.py [ROOT]          exit 0: clean, 1: something was found, 2: n
   every text file      no tab, no line of leftover work, a newline at the end
   C, Python, scripts   at most 100 columns
   C and CUDA           at most 70 lines a function; the opening comment; includes from the root and
-                       of folders that the includer's row allows, of a room (plugin/lab/) its one
+                       of folders that the includer's row allows, of plugin/baselines/ its one
                        header, of floors (store/io/, store/rows/ ..) those below and one's own; no
                        banned call outside base/
   calls between files  the largest cycle, calls of a lower layer to an upper one, and base names
@@ -38,7 +38,7 @@ SKIPPED_PATHS = {"models", "tests/data"}
 # The first table of docs/ARCHITECTURE.md: which folders a folder may include, beside itself.
 # ANY: measures or tests all.
 ANY = None
-BASE_LINKED = ("hashing", "store", "kernels", "gpu", "plugin", "plugin/lab")
+BASE_LINKED = ("hashing", "store", "kernels", "gpu", "plugin", "plugin/baselines")
 ALLOWED = {
     "abi": (),
     "base": ("abi",),
@@ -46,8 +46,8 @@ ALLOWED = {
     "store": ("base",),
     "kernels": ("base",),
     "gpu": ("base",),
-    "plugin": ("abi", "base", "hashing", "store", "kernels", "gpu", "plugin/lab"),
-    "plugin/lab": ("base", "hashing", "store", "kernels"),
+    "plugin": ("abi", "base", "hashing", "store", "kernels", "gpu", "plugin/baselines"),
+    "plugin/baselines": ("base", "hashing", "store", "kernels"),
     "conformance/engine": ("abi",),
     "conformance": ("abi", "conformance/engine", "conformance/device"),
     "conformance/device": ("abi", "gpu"),
@@ -61,14 +61,14 @@ ALLOWED = {
 }
 # Folders inside one of these: a row of their own, and the one header that is included from outside
 # (their unit tests look inside).
-ROOMS = {"plugin/lab": "plugin/lab/lab.h"}
+ROOMS = {"plugin/baselines": "plugin/baselines/baselines.h"}
 # Floors of a folder, the lowest first. Headers that stand in the folder itself are on none: who may
 # be called (store.h, load.h, erase.h), and the state of all floors put together.
 FLOORS = {
-    "store": ("io", "rows", "log", "place", "replay", "cache", "read", "write", "sidecar",
+    "store": ("io", "rows", "log", "space", "replay", "cache", "read", "write", "section",
               "erase", "object"),
-    "plugin": ("args", "device", "coding", "fill", "index", "save", "peers", "choose", "load",
-               "request", "objects"),
+    "plugin": ("args", "device", "quant", "load_or_compute", "index", "save", "peers", "select",
+               "load", "request", "objects"),
 }
 # Third-party headers, and the folders that may include them.
 THIRD_PARTY = (

@@ -12,7 +12,7 @@
  * refused, for it says which KV is whose; the fingerprint never depends on the path.
  * Threads: any (open only).
  * Tests: tests/unit/plugin/test_fingerprint.c, conformance/test_namespace.c (abi_011_*) */
-#include "base/owner.h"
+#include "base/path_owner.h"
 #include "plugin/args/identify.h"
 #include "plugin/connector.h"
 #include "store/io/io.h"

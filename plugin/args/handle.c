@@ -29,7 +29,7 @@ static struct sc_plugin_request *slot_take(spec_connector *conn, uint32_t first,
                                             sc_plugin_gate_of(gate >> 32, SC_REQUEST_TAKEN)))
             continue;
         atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
-        /* Before the index is asked: merge.c. */
+        /* Before the index is asked: compact.c. */
         atomic_store(&request->taken, atomic_fetch_add(&conn->requests.taken, 1));
         return request;
     }

@@ -2,7 +2,7 @@
 #include "plugin/args/memory.h"
 #include "hashing/digest.h"
 #include "plugin/args/args.h"
-#include "plugin/args/dtype.h"
+#include "plugin/args/dtype_table.h"
 #include "plugin/args/target.h"
 
 struct sc_kernels_move sc_plugin_move_of(const struct sc_plugin_shape *shape)

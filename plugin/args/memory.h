@@ -37,7 +37,7 @@ enum sc_plugin_memory_use {
     SC_MEMORY_KEYS         /* K alone, to be read; the shape's dtype, no negative slot */
 };
 
-/* How memory of a device becomes a destination (device/course.h): checks what is the device's to
+/* How memory of a device becomes a destination (device/h2d_batch.h): checks what is the device's to
  * check, of memory that is right otherwise, and sets target, course and stream. May block once, for
  * as long as a driver takes to attach. */
 struct sc_plugin_memory_way {

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "plugin/args/args.h"
-#include "plugin/args/dtype.h"
+#include "plugin/args/dtype_table.h"
 #include "plugin/args/identify.h"
 #include "plugin/connector.h"
 

@@ -2,7 +2,7 @@
 #include "plugin/args/states.h"
 
 #include "plugin/args/args.h"
-#include "plugin/args/dtype.h"
+#include "plugin/args/dtype_table.h"
 #include "plugin/args/target.h"
 #include "plugin/connector.h"
 

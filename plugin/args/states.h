@@ -7,7 +7,7 @@
  * All states that stand for the tokens before m are rows of tokens that no prompt has, which hang
  * on the run that ends at m as a branch (hashing/radix.h): index, records, tags, leases, eviction,
  * epochs and rank sets know them as they know any rows. A match of such a model ends where a branch
- * is. Stored by save/branch.c, matched and loaded by load/branch.c.
+ * is. Stored by save/save_recurrent.c, matched and loaded by load/load_recurrent.c.
  *
  * Where no layer has rows, tokens have blank ones in one layer that nobody loads: the index knows
  * tokens by their rows.
@@ -42,7 +42,7 @@ struct sc_plugin_states {
     uint64_t segments_max;              /* of a branch */
     uint64_t saves_max;                 /* extents that one is written into */
     struct sc_sha256 mark;
-    struct sc_plugin_state_pass *passes; /* [pass_count] save/branch.h */
+    struct sc_plugin_state_pass *passes; /* [pass_count] save/save_recurrent.h */
     uint32_t pass_count;
 
     struct sc_plugin_state_pass *free; /* guarded by saves.lock */

@@ -1,6 +1,6 @@
 /* Destinations in memory that the processor reaches: by kernels/rows.c, code.c and importance.c.
  * Contract: target.h. */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "kernels/columns.h"
 #include "plugin/args/target.h"
 

@@ -11,7 +11,7 @@
 #ifndef SC_PLUGIN_DIRECT_H
 #define SC_PLUGIN_DIRECT_H
 
-#include "plugin/device/device.h"
+#include "plugin/device/device_tables.h"
 
 /* Attach and detach of a device call these. Memory that is refused is no error: it is logged. */
 void sc_plugin_direct_open(struct sc_plugin_device *device);

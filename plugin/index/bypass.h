@@ -10,7 +10,7 @@
  * was promised before is delivered, and a pass that had begun is stored.
  * Does not: outlive the connector, or reach another process.
  * Threads: any. The deadline counts from its moment on, for whoever asks; what rests goes on, and
- * the log says so, when the turn sees it (turn.c), so that no lookup has work of it.
+ * the log says so, when the turn sees it (tick.c), so that no lookup has work of it.
  * Tests: tests/unit/plugin/test_bypass.c, tests/fault/test_bypass_races.c, conformance (abi_209_*)
  */
 #ifndef SC_PLUGIN_BYPASS_H

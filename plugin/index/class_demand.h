@@ -3,7 +3,7 @@
  *   ring   [ 1/16 lease | 1/16 | ... | now ]   bytes of each class in each
  *
  * A class is a place in the order of eviction (plugin/index/evict.h). The store measures the demand
- * of all classes together (store/place/demand.c); what of it is of lower classes evicts nothing
+ * of all classes together (store/space/reserve.c); what of it is of lower classes evicts nothing
  * that stands higher.
  *
  * Holds: the ring is as long as the store's, so the sums are of the same time.

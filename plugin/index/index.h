@@ -1,6 +1,6 @@
 /* The radix index, as the connector changes it: pieces of the log go in, what is void goes out
  * (index.c), roots of older epochs are cleared (epoch.c), and what leases still name stays a while
- * (ghosts.c).
+ * (reader_grace.c).
  *
  * Threads: per call, below.
  * Tests: tests/unit/plugin/test_save.c, test_load.c, test_reset.c, test_peers.c, conformance
@@ -128,7 +128,7 @@ void sc_plugin_roots_are_old(const struct sc_radix *radix, struct sc_plugin_old_
 bool sc_plugin_roots_clear(struct sc_radix *radix, pthread_mutex_t *lock,
                            struct sc_plugin_old_roots *old);
 
-/* ghosts.c; but for the last one, index.lock is held */
+/* reader_grace.c; but for the last one, index.lock is held */
 /* The writer has dropped the run's piece, or recorded a better one (is_top: for all that hangs
  * below the run too), so every promise on it ends a lease from now at the latest. */
 void sc_plugin_ghost_begin(spec_connector *conn, struct sc_radix_ref run, bool is_top);

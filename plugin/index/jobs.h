@@ -1,5 +1,5 @@
 /* Work in the background that is asked for: the jobs (jobs.c), what each does a little of at a time
- * (maintain.c), and what comes by itself (turn.c).
+ * (maintain.c), and what comes by itself (tick.c).
  *
  * Threads: any, but for what a job calls: its own.
  * Tests: tests/unit/plugin/test_maintain.c, test_peers.c, tests/fault/test_processes.c */
@@ -35,7 +35,7 @@ struct sc_plugin_jobs {
     _Atomic uint32_t word; /* moves when a step ends */
 };
 
-struct sc_plugin_turn { /* background work that comes by itself (turn.c) */
+struct sc_plugin_turn { /* background work that comes by itself (tick.c) */
     struct sc_task task;
     bool is_started;
     _Atomic uint32_t closing, ended;
@@ -55,7 +55,7 @@ void sc_plugin_maintain_open(spec_connector *conn); /* the jobs */
 spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_params *params,
                                struct spec_error *reterr);
 
-/* turn.c */
+/* tick.c */
 void sc_plugin_turn_start(spec_connector *conn);
 void sc_plugin_turn_stop(spec_connector *conn);
 

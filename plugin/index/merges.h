@@ -1,4 +1,4 @@
-/* Pieces of a chunk that become one (merge.c; docs/decisions/0016).
+/* Pieces of a chunk that become one (compact.c; docs/decisions/0016).
  *
  * Threads: the job; tails: per call, below.
  * Tests: tests/unit/plugin/test_merge.c */

@@ -9,7 +9,7 @@
  * Does not: allocate after open.
  * Threads: any.
  * Tests: tests/unit/plugin/test_stack.c */
-#include "plugin/choose/select.h"
+#include "plugin/select/select.h"
 
 #define BATCHES_MAX SC_SLOTS_MAX /* 0.2 MB each, touched when used */
 

@@ -5,18 +5,18 @@
  *
  * Holds: of the items of one call, only the one being consumed draws on the demand share of the
  * staging frames, so that calls side by side always progress.
- * Does not: allocate, choose rows (select.c), begin or consume reads (reads.c, take.c).
+ * Does not: allocate, choose rows (select.c), begin or consume reads (issue_reads.c, scatter.c).
  * Threads: calls for one request do not overlap (ABI); requests are independent.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #include "plugin/args/args.h"
 #include "plugin/args/provenance.h"
-#include "plugin/choose/bus.h"
-#include "plugin/choose/delivery.h"
-#include "plugin/choose/reads.h"
-#include "plugin/choose/submission.h"
-#include "plugin/device/course.h"
-#include "plugin/load/branch.h"
-#include "plugin/load/ends.h"
+#include "plugin/device/h2d_batch.h"
+#include "plugin/load/bidirectional.h"
+#include "plugin/load/load_recurrent.h"
+#include "plugin/select/delivery.h"
+#include "plugin/select/issue_reads.h"
+#include "plugin/select/submission.h"
+#include "plugin/select/upper_bus.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #ifndef SC_PLUGIN_LOADS_H
 #define SC_PLUGIN_LOADS_H
 
-#include "base/slots.h"
+#include "base/slot_pool.h"
 #include "base/status.h"
 
 struct sc_plugin_request;
@@ -38,7 +38,7 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
  * given up for good. Whose turn it is calls it, between items: see request.c. */
 void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request);
 
-/* ends.c */
+/* bidirectional.c */
 spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,
                                  struct spec_error *reterr);
 /* A new request has the slot: nothing of its match is given out or loaded. */
@@ -68,7 +68,7 @@ void sc_plugin_deliveries_forget(struct sc_plugin_request *request);
 /* select.c */
 void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *request);
 
-/* guess.c */
+/* prefetch.c */
 /* No guess of this request is made any more; what was read for one counts as unused. */
 void sc_plugin_guess_stop(struct sc_plugin_request *request);
 

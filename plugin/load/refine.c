@@ -19,9 +19,9 @@
  * Threads: whose turn the request's loads are.
  * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*,
  *        abi_184_*, abi_185_*) */
-#include "plugin/choose/delivery.h"
-#include "plugin/choose/reads.h"
-#include "plugin/choose/submission.h"
+#include "plugin/select/delivery.h"
+#include "plugin/select/issue_reads.h"
+#include "plugin/select/submission.h"
 
 #include <float.h>
 #include <math.h>

@@ -27,7 +27,7 @@
 
 #include "abi/spec_objects.h"
 #include "base/config.h"
-#include "base/count.h"
+#include "base/counter.h"
 #include "base/exec.h"
 #include "hashing/key_table.h"
 #include "store/object/object.h"

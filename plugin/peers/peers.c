@@ -1,4 +1,4 @@
-/* Following: other processes' logs into indexes here; the turn (turn.c) asks for it.
+/* Following: other processes' logs into indexes here; the turn (tick.c) asks for it.
  *
  *   own log (a reader)      -> own index
  *   log of each other rank  -> an index a rank
@@ -9,7 +9,7 @@
  *
  * Holds: one thread at a time changes an index: own under index.lock, a peer's under the peer's
  * lock, piece by piece, so that attach never waits for long; lookups take no lock.
- * Does not: load rows of other ranks, write into their directories (but mail, outbox.c). */
+ * Does not: load rows of other ranks, write into their directories (but mail, notify.c). */
 #include "plugin/peers/peers.h"
 #include "plugin/args/lease.h"
 #include "plugin/args/provenance.h"

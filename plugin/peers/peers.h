@@ -1,4 +1,4 @@
-/* Other processes of the family: their logs, followed (peers.c), what is told to them (outbox.c),
+/* Other processes of the family: their logs, followed (peers.c), what is told to them (notify.c),
  * and resets, which all of them obey (reset.c).
  *
  * Threads: per member and call, below.
@@ -41,7 +41,7 @@ struct sc_plugin_outbox {      /* what other processes are told, and tell */
     spec_status mail_status;
 };
 
-/* outbox.c */
+/* notify.c */
 /* Reader: the piece failed here; its writer shall know. Before it is dropped. */
 void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece);
 /* Reader: every rank's writer shall know of the epoch. Blocks on the file system. */

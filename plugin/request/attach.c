@@ -13,7 +13,7 @@
 #include "plugin/args/args.h"
 #include "plugin/args/lease.h"
 #include "plugin/connector.h"
-#include "plugin/load/branch.h"
+#include "plugin/load/load_recurrent.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done. A lease ends before
  * what it is made from could be reused: the time is read before the index. A peek ends as a request
  * does: where something waits for pins, a job is asked for, which takes its lock for a moment.
- * What is being staged is PENDING (stage.c), for as long as its lock may be taken for a moment.
+ * A match that is being staged is PENDING (host_prefetch.c), if its lock is free.
  * During a bypass (plugin/index/bypass.h), and under a salt that is being erased (erase.h beside
  * it), there is a request and no look at the index: a miss as an empty store has it.
  * Threads: any. Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*, abi_209_*),
@@ -16,9 +16,9 @@
 #include "plugin/args/args.h"
 #include "plugin/args/lease.h"
 #include "plugin/args/provenance.h"
-#include "plugin/choose/select.h"
 #include "plugin/connector.h"
-#include "plugin/load/branch.h"
+#include "plugin/load/load_recurrent.h"
+#include "plugin/select/select.h"
 
 #include <string.h>
 

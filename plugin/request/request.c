@@ -7,10 +7,10 @@
  *   - a load that fails says so (sc_plugin_request_fail: a position, a status, the piece's end in
  *     index and log) and ends nothing: callers further up may still work on it, and so may workers;
  *   - who posts work on a request's memory cancels it or waits for it before it returns, in failure
- *     too (layered.c, choose.c); a guess holds what it reads (guess.c);
+ *     too (layered.c, choose.c); a guess holds what it reads (prefetch.c);
  *   - the memory is given up in sc_plugin_loads_end, which is called between items alone: after the
  *     item that failed, and at release (by a submission that has the turn, when it ends);
- *   - resets, by whomever, and the epochs' turn (turn.c, reset.c) touch no request: they move
+ *   - resets, by whomever, and the epochs' turn (tick.c, reset.c) touch no request: they move
  *     numbers that finds and loads look at. A call looks its handles up once: asked again a moment
  *     later, the answer may be another.
  *
@@ -19,7 +19,7 @@
  * Tests: test_ends.c, tests/fault/test_release_races.c, tests/fault/test_races.c, conformance
  * (abi_027_*, abi_110_*, abi_220_*) */
 #include "plugin/connector.h"
-#include "plugin/load/branch.h"
+#include "plugin/load/load_recurrent.h"
 
 /* The handle is STALE, and no call has the request. */
 static void request_released(spec_connector *conn, struct sc_plugin_request *request)

@@ -8,8 +8,8 @@
 #include "base/run_pool.h"
 #include "hashing/radix.h"
 #include "plugin/args/memory.h"
-#include "plugin/device/bring.h"
-#include "plugin/fill/fill.h"
+#include "plugin/device/fetch_scored.h"
+#include "plugin/load_or_compute/load_or_compute.h"
 #include "plugin/save/saves.h"
 #include "store/load.h"
 
@@ -72,7 +72,7 @@ struct sc_plugin_sketch {
     bool is_counted;                /* some item has its cost */
 };
 
-/* guess.c: rows of a layer that may be wanted, ranked; some of them are read ahead. */
+/* prefetch.c: rows of a layer that may be wanted, ranked; some of them are read ahead. */
 struct sc_plugin_guess {
     /* Set by open, constant after. */
     spec_connector *conn; /* NULL: none is ever made */
@@ -81,10 +81,10 @@ struct sc_plugin_guess {
     /* Host thread. */
     uint32_t layer;     /* that is guessed; SC_PLUGIN_NO_LAYER: none */
     uint64_t asked_ns;  /* when prefetch_next was called for it; 0: it was not */
-    uint64_t others_ns; /* what others had waited until then: others_awaited of guess.c */
+    uint64_t others_ns; /* what others had waited until then: others_awaited of prefetch.c */
 
     /* Whoever the state names. */
-    _Atomic uint32_t state; /* enum in guess.c: host, or the task */
+    _Atomic uint32_t state; /* enum in prefetch.c: host, or the task */
     struct sc_task task;
     struct sc_run hint;  /* [hint.rows][query heads of the probe heads][head_size], of the pool of
                           * hints; none while no task is to read it, or where it is on a device */
@@ -99,7 +99,7 @@ struct sc_plugin_guess {
     uint64_t *slabs; /* planner `chunk`: rows as bits, scratch, in the choice's run; else NULL */
 };
 
-/* load/branch.c: the branch that the match ends at, of a model whose layers keep states. */
+/* load/load_recurrent.c: the branch that the match ends at, of a model whose layers keep states. */
 struct sc_plugin_state_match {
     struct sc_radix_segment *segments; /* [states.segments_max] set by open, constant; NULL: none */
     struct sc_store_range *ranges;     /* [likewise] of what is loaded of it */
@@ -150,7 +150,7 @@ struct sc_plugin_request {
     _Atomic uint32_t staged;     /* its match is being staged: the slot + 1; 0: it is not */
     _Atomic uint64_t taken;      /* when, by conn->requests.taken */
     _Atomic uint64_t piece_last; /* the highest id of its ranges; UINT64_MAX until they are made */
-    _Atomic uint64_t ends;       /* given out to be computed, being loaded: ends.h */
+    _Atomic uint64_t ends;       /* given out to be computed, being loaded: bidirectional.h */
     _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */
     _Atomic(struct sc_plugin_visit *) visit; /* of the call that has the request; NULL: none yet */
 

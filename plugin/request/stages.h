@@ -1,4 +1,4 @@
-/* Matches that are brought into host memory before their loads ask (stage.c).
+/* Matches that are brought into host memory before their loads ask (host_prefetch.c).
  *
  * Threads: per member and call, below.
  * Tests: tests/unit/plugin/test_stage.c, test_bypass.c */

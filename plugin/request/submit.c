@@ -22,7 +22,7 @@
  * Does not: allocate after open; wait in submit.
  * Threads: submit and wait any; the work one at a time for a submission.
  * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
-#include "plugin/choose/submission.h"
+#include "plugin/select/submission.h"
 
 #define SUBMISSIONS_MAX 64u /* more requests than that are hardly loaded at one time */
 

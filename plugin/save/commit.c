@@ -14,8 +14,8 @@
  * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
-#include "plugin/save/branch.h"
 #include "plugin/save/queue.h"
+#include "plugin/save/save_recurrent.h"
 
 #include <string.h>
 

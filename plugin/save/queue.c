@@ -1,9 +1,9 @@
 /* Layers on their way to their extents: see queue.h. */
 #include "plugin/save/queue.h"
 
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "plugin/connector.h"
-#include "plugin/device/parcel.h"
+#include "plugin/device/d2h_batch.h"
 
 #include <string.h>
 

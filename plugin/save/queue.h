@@ -1,5 +1,5 @@
-/* Layers whose bytes are still on their way (plugin/device/parcel.h), and the task that puts them
- * into their extents once they are there.
+/* Layers whose bytes are still on their way (plugin/device/d2h_batch.h), and the task that puts
+ * them into their extents once they are there.
  *
  *   host's call   layer -> parcel, packed behind its stream -> queue     returns at once
  *   task          looks: what came -> put_layer, tags from host memory -> the parcel is free

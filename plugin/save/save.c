@@ -10,13 +10,13 @@
  * Threads: the request's host thread.
  * Tests: conformance (abi_080_* .. abi_091_*, abi_209_*), tests/unit/plugin/test_save.c,
  * test_bypass.c */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "kernels/columns.h"
-#include "plugin/args/dtype.h"
+#include "plugin/args/dtype_table.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
-#include "plugin/save/branch.h"
 #include "plugin/save/queue.h"
+#include "plugin/save/save_recurrent.h"
 
 #include <string.h>
 

@@ -146,7 +146,7 @@ void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *reque
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                           void *user);
 
-/* pool.c */
+/* save_pool.c */
 /* With one hold; NULL: all are in flight. */
 struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn);
 /* A hold ends, and with the last one the save. */

@@ -11,8 +11,8 @@
 #include "plugin/args/args.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
-#include "plugin/device/course.h"
-#include "plugin/save/branch.h"
+#include "plugin/device/h2d_batch.h"
+#include "plugin/save/save_recurrent.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
  * Holds, Does not, Threads, Tests: store/cache/readback.h. */
 #include "store/cache/readback.h"
 
-#include "store/cache/cache.h"
-#include "store/place/tier.h"
+#include "store/cache/written_frames.h"
 #include "store/rows/tag.h"
+#include "store/space/tier.h"
 
 #include <string.h>
 

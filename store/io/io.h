@@ -86,7 +86,7 @@ struct sc_io_params {
     uint64_t in_flight_bytes; /* io_uring: the target, over all rings; 0: 8 MiB */
     /* NULL, or the back end; then the three above do not count. */
     const struct sc_io_custom *custom;
-    bool allow_shared;       /* of posix files and directories: not only ours (base/owner.h) */
+    bool allow_shared;       /* of posix files and directories: not only ours (base/path_owner.h) */
     bool allow_network_fs;   /* of posix directories: they may be on a network file system */
     uint64_t files_reserved; /* file objects made at open, so that opening them allocates nothing
                                 later; 0: 64. More files than that allocate, one by one. */
@@ -107,8 +107,8 @@ const char *sc_io_name(const struct sc_io *io);
  * the process. */
 spec_status sc_io_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr); /* 0700;
                                                                   present is fine, if it is ours */
-/* SPEC_E_IO with EACCES: the directory is there, and not ours (base/owner.h). SPEC_E_UNSUPPORTED:
- * it is on a network file system, which may not forward locks. */
+/* SPEC_E_IO with EACCES: the directory is there, and not ours (base/path_owner.h).
+ * SPEC_E_UNSUPPORTED: it is on a network file system, which may not forward locks. */
 spec_status sc_io_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr);
 /* From now on, names directly in this directory are looked up in the very directory that it is now,
  * whatever becomes of its path: who moves or removes it, and makes another in its place, keeps that

@@ -11,7 +11,7 @@
  * Tests: tests/unit/store/test_io.c, test_io_fallback.c */
 #include "store/io/io_posix.h"
 
-#include "base/owner.h"
+#include "base/path_owner.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -23,7 +23,7 @@
  * Does not: read files, know what records mean.
  * Threads: any.
  * Tests: tests/unit/store/test_log_damage.c, tests/fuzz/fuzz_follow.c */
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "store/rows/tag.h"
 
 #define BYTES_SEARCHED_MAX 4096u  /* of a payload in which each byte is tried: half a second */

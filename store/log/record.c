@@ -3,7 +3,7 @@
  * Holds, Does not, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record.h"
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 
 /* As our encoder puts them: the first three keys, in order. */
 static bool peek_first(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)

@@ -1,5 +1,5 @@
-/* Records of the log: framing (record_frame.c), encoding (record_put.c), strict decoding (record.c;
- * pieces, which nearly all are: record_piece.c). Pure functions over memory.
+/* Records of the log: framing (record_frame.c), encoding (record_encode.c), strict decoding
+ * (record.c; pieces, which nearly all are: record_piece.c). Pure functions over memory.
  *
  *   frame   magic "SCL1" | payload bytes u32 | sequence u64 | checksum u64 | payload
  *   chain   checksum = XXH3-64(payload, seed = XXH3-64(first 16 bytes of the frame, seed = checksum
@@ -10,8 +10,8 @@
  * cut and written on can never join the new records.
  *
  * Encoding is msgpack-c's packer into the caller's buffer. Decoding is a cursor of our own
- * (store/log/fields.h): it allocates nothing, whatever lengths the bytes claim, and reads each byte
- * once.
+ * (store/log/record_decode.h): it allocates nothing, whatever lengths the bytes claim, and reads
+ * each byte once.
  *
  * The first record of a log is its head (a checkpoint's number, and which numbering of ids it has).
  * Ids of extents and pieces ascend, with gaps where a checkpoint left records out.
@@ -59,7 +59,8 @@ enum sc_store_annex_kind {
     SC_STORE_ANNEX_PROBES = 1,
     SC_STORE_ANNEX_CODES = 3,
     SC_STORE_ANNEX_RETIRED = 5, /* versions before 0.3 wrote it; nothing is read of it */
-    SC_STORE_ANNEX_ORDER = 6    /* all of a layer, rows in another order (store/rows/order.h) */
+    SC_STORE_ANNEX_ORDER =
+        6 /* all of a layer, rows in another order (store/rows/row_permutation.h) */
 };
 
 struct sc_store_record_space {
@@ -192,7 +193,8 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent);
 void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
 void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
-/* slots: of all layers (store/rows/order.h), of which layer_count from layer_first on are put. */
+/* slots: of all layers (store/rows/row_permutation.h), of which layer_count from layer_first on are
+ * put. */
 void sc_store_record_put_order(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
                                uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
                                uint32_t layer_count);

@@ -2,7 +2,7 @@
  *
  * Holds, Does not, Threads: store/log/record.h, which has the drawing.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "store/rows/tag.h"
 
 uint64_t sc_store_frame_seed(const uint8_t store_id[16], uint32_t rank, uint32_t rank_count)

@@ -6,7 +6,7 @@
  * Does not: allocate, do I/O.
  * Threads: any.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 
 /* Lists of the piece, whose other members are decoded. Marks ascend inside the piece's tokens. */
 static bool decode_piece_lists(const struct sc_store_field *tokens,

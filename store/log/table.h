@@ -71,7 +71,7 @@ struct sc_store_extent_entry {
     /* Likewise its second edition: all of a layer, rows in another order. What stands in `parts` is
      * the same, until it goes. */
     struct sc_store_annex *_Atomic order;
-    _Atomic bool is_coding; /* live_task.c makes them, or tells build.c to */
+    _Atomic bool is_coding; /* inline_quant_task.c makes them, or tells build_sections.c to */
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
@@ -87,7 +87,7 @@ struct sc_store_extent_entry {
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;
     struct sc_store_annex *_Atomic held_order;
-    /* build.c's: an edition that is found and has no record; the next such, 0: none. */
+    /* build_sections.c's: an edition that is found and has no record; the next such, 0: none. */
     uint32_t order_next;
     uint64_t order_moment;
 };
@@ -97,7 +97,8 @@ struct sc_store_annex {
     struct sc_store_annex *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
     struct sc_store_code_shape code_shape; /* bits_k 0: no codes */
-    uint16_t *slots; /* of an edition: store/rows/order.h; behind the parts. NULL: it is none */
+    uint16_t *
+        slots; /* of an edition: store/rows/row_permutation.h; behind the parts. NULL: it is none */
     uint64_t tag_offset, row_offset; /* of an edition */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */

@@ -15,10 +15,10 @@
 #ifndef SC_STORE_OBJECT_H
 #define SC_STORE_OBJECT_H
 
-#include "store/cache/frames.h"
+#include "store/cache/staging_pool.h"
 #include "store/log/log_room.h"
-#include "store/place/segment.h"
-#include "store/place/tier.h"
+#include "store/space/segment.h"
+#include "store/space/tier.h"
 #include "store/store.h"
 
 #define SC_STORE_OBJECT_PARTS_MAX 16u

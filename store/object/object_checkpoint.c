@@ -12,7 +12,7 @@
 #include "store/internal.h"
 #include "store/log/identity.h"
 #include "store/log/log_swap.h"
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "store/object/object_record.h"
 
 #include <string.h>

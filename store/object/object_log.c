@@ -15,7 +15,7 @@
  * Tests: tests/unit/store/test_object_log.c, tests/fuzz/fuzz_objects.c */
 #include "store/log/identity.h"
 #include "store/log/log_swap.h"
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "store/object/object_record.h"
 #include "store/open.h"
 

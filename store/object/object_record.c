@@ -12,7 +12,7 @@
  * Does not: allocate, do I/O. Threads: any.
  * Tests: tests/unit/store/test_object_record.c, tests/fuzz/fuzz_objects.c */
 #include "store/object/object_record.h"
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 
 #include <msgpack.h>
 

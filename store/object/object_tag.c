@@ -8,7 +8,7 @@
  *
  * Threads: any.
  * Tests: tests/unit/store/test_object_record.c */
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "store/object/object.h"
 #include "store/rows/tag.h"
 

@@ -7,9 +7,9 @@
 #ifndef SC_STORE_READER_H
 #define SC_STORE_READER_H
 
-#include "store/cache/flight.h"
-#include "store/read/picks.h"
-#include "store/read/plan.h"
+#include "store/cache/inflight.h"
+#include "store/read/gather_plan.h"
+#include "store/read/scan_plan.h"
 
 #define SC_READER_SLOTS      64u   /* a reader's own, and most that it has while it is waited for */
 #define SC_READER_HELPERS    8u    /* tasks that verify ahead of the consumer */
@@ -18,7 +18,7 @@
 
 struct sc_reader_unit { /* picks that lie in one read */
     uint32_t pick_first, pick_count;
-    uint32_t range, range_first; /* of the first pick: store/read/picks.h */
+    uint32_t range, range_first; /* of the first pick: store/read/gather_plan.h */
     uint32_t at[2];              /* its row, or K and V, in the frame */
     spec_status status;
     struct sc_store_pick_slab slab; /* in the frame; count 0 once it was kept, or not: the

@@ -10,7 +10,7 @@
  * Threads: the consumer's, without the lock.
  * Tests: tests/unit/store/test_store.c, test_picks.c, test_hosted_slots.c, test_tiers_twin.c */
 #include "store/read/reader.h"
-#include "store/rows/codes.h"
+#include "store/rows/quant_blocks.h"
 #include "store/rows/tag.h"
 
 #include <string.h>

@@ -11,9 +11,9 @@
  * Holds: live extents do not overlap: a place that somebody has is a lie of the later record.
  * Does not: read segments.
  * Threads, Tests: store/replay/replay.c */
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "store/replay/replay.h"
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
 #include "store/rows/where.h"
 
 #include <string.h>

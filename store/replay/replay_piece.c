@@ -134,7 +134,7 @@ static bool piece_joins(const struct sc_store *store, struct sc_store_extent_ent
 }
 
 /* Whether a pass can have left it: an extent's rows follow each other, and a piece of our grid
- * keeps to one chunk. Where its codes stand follows from both (store/rows/codes.h). */
+ * keeps to one chunk. Where its codes stand follows from both (store/rows/quant_blocks.h). */
 static bool piece_stands(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                          const struct sc_store_piece *piece)
 {

@@ -5,9 +5,9 @@
  *   tag  = XXH3-64(row bytes, seed)                           integers little-endian
  *
  * part: 0 a paired row (K then V), 1 a K row, 2 a V row, 3 a probe row, 4 and 5 a block of codes of
- * K and V (store/rows/codes.h; its first row counts); 6 is of versions before 0.3. position is the
- * row's logical position in the prompt. copy is the number of the extent, or of the annex, in which
- * the bytes stand: another each time that anything is stored (store/log/copy.c).
+ * K and V (store/rows/quant_blocks.h; its first row counts); 6 is of versions before 0.3. position
+ * is the row's logical position in the prompt. copy is the number of the extent, or of the annex,
+ * in which the bytes stand: another each time that anything is stored (store/log/copy_number.c).
  * docs/store-format.md is the specification; frozen vectors stand in the test.
  *
  * Holds: a row that moved (other position, layer, piece, namespace, part) or is of another copy of
@@ -50,7 +50,7 @@ void sc_store_tag_make(const struct sc_store_tag_rows *what, const uint8_t *rows
 /* Index of the first row whose tag differs; count when all agree. */
 uint64_t sc_store_tag_verify(const struct sc_store_tag_rows *what, const uint8_t *rows,
                              const uint64_t *tags);
-/* Verifies rows on their way to where they belong, past the caches (base/stream.h): once through
+/* Verifies rows on their way to where they belong, past the caches (base/nt_copy.h): once through
  * memory, not twice. Of a row that nobody wants, all spans are NULL: it is only verified. The
  * places of the first row that differs and of those after it may have some of their bytes. Who sees
  * what this thread writes next sees what was moved, too. */

@@ -10,7 +10,7 @@
 #error "tag_rung.h is included by store/rows/tag*.c only"
 #endif
 
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "store/rows/tag.h"
 #include "store/rows/tag_lines.h"
 

@@ -4,7 +4,7 @@
 #include "store/rows/where.h"
 
 #include "store/internal.h"
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
 
 #include <string.h>
 

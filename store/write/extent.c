@@ -12,11 +12,11 @@
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/write/extent.h"
 
-#include "store/cache/cache.h"
+#include "store/cache/written_frames.h"
 #include "store/log/identity.h"
-#include "store/rows/codes.h"
-#include "store/write/keep.h"
-#include "store/write/live.h"
+#include "store/rows/quant_blocks.h"
+#include "store/write/inline_quant.h"
+#include "store/write/write_through.h"
 
 #include <string.h>
 

@@ -44,7 +44,7 @@ struct sc_store_extent {
     struct sc_store_piece_plan *pieces; /* [pieces_max] */
     struct sc_store_part *parts;        /* [layer_count] */
     struct sc_store_part *record_parts; /* likewise, with file numbers: for commit */
-    struct sc_store_host_slab **kept;   /* keep.c; NULL: nothing that is written is kept */
+    struct sc_store_host_slab **kept;   /* write_through.c; NULL: nothing that is written is kept */
     uint8_t *bounce;                    /* a row that straddles two windows */
     struct sc_store_extent *next;       /* free list: space lock */
     bool is_begun;                      /* it has places; space lock */
@@ -53,8 +53,9 @@ struct sc_store_extent {
     /* Set by begin, constant until it is free again. */
     uint32_t piece_count, part_count;
     uint64_t row_count, probe_row_bytes, log_bytes;
-    uint64_t codes_stride; /* of rows: room that the job of their codes gives back (live.h) */
-    uint64_t copy;         /* of the extent or the annex */
+    uint64_t
+        codes_stride; /* of rows: room that the job of their codes gives back (inline_quant.h) */
+    uint64_t copy;    /* of the extent or the annex */
     struct sc_store_place place;
     struct sc_store_pass_share *share; /* of its pass; NULL: its writes are not queued */
     uint64_t order;                    /* of its pass: tokens before it */
@@ -68,7 +69,7 @@ struct sc_store_extent {
     bool is_annex;                         /* probe rows alone, codes, or an edition */
     bool is_raw;                           /* of an annex: bytes as they are; else probe rows */
     struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: no codes */
-    const uint16_t *slots;             /* of an edition (store/rows/order.h); the maker's memory */
+    const uint16_t *slots; /* of an edition (store/rows/row_permutation.h); the maker's memory */
     struct sc_store_live_job *live;    /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */
     struct sc_store_host_slab **slabs; /* kept, or a merge's [layer_count] */
@@ -143,7 +144,7 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
                                  struct sc_store_extent **ret_annex, struct spec_error *reterr);
 /* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
  * has gone meanwhile. The object returns to its pool. Executor thread. An edition is found, and
- * read, but has no record yet: store/sidecar/order_extent.h. */
+ * read, but has no record yet: store/section/permute_extent.h. */
 spec_status sc_store_annex_commit(struct sc_store_extent *annex, uint64_t extent_id,
                                   struct spec_error *reterr);
 

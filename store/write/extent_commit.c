@@ -8,10 +8,10 @@
  * Does not: sync; allocate after open, but for table slabs.
  * Threads: any, one an extent; the log lock around the append and the table.
  * Tests: tests/unit/store/test_store.c, test_build.c, tests/fault/test_store_faults.c */
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
 #include "store/write/extent.h"
-#include "store/write/keep.h"
-#include "store/write/live.h"
+#include "store/write/inline_quant.h"
+#include "store/write/write_through.h"
 
 #include <string.h>
 

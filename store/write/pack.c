@@ -16,12 +16,12 @@
  * Does not: wait, allocate, order its writes, hold a lock.
  * Threads: one producer an extent; writes complete on the executor's (sc_store_write_done).
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
-#include "store/place/tier.h"
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
+#include "store/space/tier.h"
 #include "store/write/extent.h"
-#include "store/write/keep.h"
-#include "store/write/live.h"
+#include "store/write/inline_quant.h"
+#include "store/write/write_through.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
  * Holds, Does not, Threads, Tests: store/write/write_queue.h. */
 #include "store/write/write_queue.h"
 
-#include "store/place/tier.h"
+#include "store/space/tier.h"
 #include "store/write/extent.h"
-#include "store/write/live.h"
+#include "store/write/inline_quant.h"
 
 #define IN_FLIGHT_DEFAULT (UINT64_C(8) << 20) /* where io.in_flight_bytes is 0 */
 #define IN_FLIGHT_PART    10u /* of the frames that writers may have: the others can be cancelled */

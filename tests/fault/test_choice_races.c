@@ -11,7 +11,7 @@
  * do follows from it, when they do it does not.
  *
  * Threads: eight, and the connector's. */
-#include "store/cache/hosted.h"
+#include "store/cache/host_tier_slab.h"
 #include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/plugin/stage_actor.h"
 #include "tests/unit/threads.h"

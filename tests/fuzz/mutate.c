@@ -3,10 +3,10 @@
  * Holds, Threads, Tests: tests/fuzz/mutate.h. */
 #include "tests/fuzz/mutate.h"
 
-#include "store/log/fields.h"
-#include "store/log/wire.h"
-#include "store/rows/codes.h"
-#include "store/rows/order.h"
+#include "store/log/record_decode.h"
+#include "store/log/record_format.h"
+#include "store/rows/quant_blocks.h"
+#include "store/rows/row_permutation.h"
 #include "store/rows/where.h"
 
 #include <msgpack.h>

@@ -47,7 +47,7 @@ struct ctl_extent {
     struct ctl_extent *codes; /* its code_shape, stride, parts */
     struct sc_store_code_shape code_shape;
     uint16_t *slots; /* rows stand in another order, where the members above say:
-                      * store/rows/order.h; NULL: as they were stored */
+                      * store/rows/row_permutation.h; NULL: as they were stored */
 };
 
 enum ctl_piece_state { CTL_LIVE, CTL_DROPPED, CTL_VOID };

@@ -9,8 +9,8 @@
 
 #include "store/open.h"
 
-#include "store/log/wire.h"
-#include "store/rows/order.h"
+#include "store/log/record_format.h"
+#include "store/rows/row_permutation.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
  * after its bytes were found bad, so that a store in use is not accused.
  * Threads: one.
  * Tests: tests/unit/tools/test_ctl_objects.py */
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "store/object/object_record.h"
 #include "tools/ctl/ctl.h"
 

@@ -7,7 +7,7 @@
  * Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
 

@@ -1,6 +1,6 @@
 /* Memory limits: control groups of both versions, as files that stand elsewhere; limits of the
  * process itself. */
-#include "base/memory.h"
+#include "base/memory_limit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Whose a directory or file is: by owner and mode of what is open. */
-#include "base/owner.h"
+#include "base/path_owner.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * given again. A twin that knows nothing but an array of owners judges random orders. */
 #include "base/run_pool.h"
 
-#include "base/count.h"
+#include "base/counter.h"
 #include "base/fault.h"
 #include "tests/unit/threads.h"
 

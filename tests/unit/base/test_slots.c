@@ -1,6 +1,6 @@
 /* Slots: what is taken is nobody else's, takes end with their deadline, puts wake. On the loop time
  * is exact; with threads nothing waits for a time to pass. */
-#include "base/slots.h"
+#include "base/slot_pool.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 /* Streaming copies: memcpy's bytes at every alignment, and none outside of them. */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

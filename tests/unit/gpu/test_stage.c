@@ -1,6 +1,6 @@
 /* Ranges of the staging arena, beside a dumb twin that marks each byte with who has it. */
 #include "base/fault.h"
-#include "gpu/stage.h"
+#include "gpu/staging_arena.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

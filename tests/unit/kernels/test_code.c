@@ -1,7 +1,7 @@
 /* Coarse codes: the reference against the formulas in double, every rung against the reference bit
  * by bit, slabs that have no codes, ranges of channels, every described memory; scores of codes
  * against their values in double. */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "kernels/code.h"
 #include "kernels/planes.h"
 
@@ -395,12 +395,11 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
         sc_kernels_rotary_turn(77 + i, frequencies, SIZE, turns + i * SIZE);
     for (uint32_t pairs = 0; pairs < 3; pairs++) { /* 2: not turned */
         const struct sc_kernels_rotary rotary = {pairs, SIZE};
-        const struct sc_kernels_coded coded = {
-            .scales = scales,
-            .codes = codes,
-            .planes = &planes,
-            .rotary = pairs < 2 ? &rotary : NULL,
-            .turns = pairs < 2 ? turns : NULL};
+        const struct sc_kernels_coded coded = {.scales = scales,
+                                               .codes = codes,
+                                               .planes = &planes,
+                                               .rotary = pairs < 2 ? &rotary : NULL,
+                                               .turns = pairs < 2 ? turns : NULL};
         assert_true(sc_kernels_ref_planes_encode(
             &(struct sc_kernels_planes_encode){.planes = &planes,
                                                .rows = slab->rows,

@@ -1,6 +1,6 @@
 /* Codes of free widths: the reference against the formulas in double, every rung against the
  * reference bit by bit, slabs that have no codes, turned keys; scores against values in double. */
-#include "base/stream.h"
+#include "base/nt_copy.h"
 #include "tests/unit/kernels/slab.h"
 
 static double value_of(const struct slab *slab, uint64_t row, uint64_t channel)

@@ -13,7 +13,7 @@
 #include "tests/unit/plugin/layered_fixture.h"
 
 #include "gpu/library.h"
-#include "plugin/choose/select.h"
+#include "plugin/select/select.h"
 #include "tests/cuda/fake/fake.h"
 
 struct device_host {

@@ -7,7 +7,7 @@
 
 #include "tests/unit/plugin/plugin_fixture.h"
 
-#include "plugin/fill/fill.h"
+#include "plugin/load_or_compute/load_or_compute.h"
 
 #define LAYERS    8u
 #define TOKENS    1024u

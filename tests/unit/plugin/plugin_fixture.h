@@ -10,7 +10,7 @@
 #ifndef SC_TESTS_UNIT_PLUGIN_FIXTURE_H
 #define SC_TESTS_UNIT_PLUGIN_FIXTURE_H
 
-#include "plugin/args/dtype.h"
+#include "plugin/args/dtype_table.h"
 #include "plugin/connector.h"
 #include "tests/sim/radix_check.h"
 #include "tests/sim/sim_connector.h"

@@ -10,7 +10,7 @@
 
 #include "tests/unit/plugin/device_fixture.h"
 
-#include "plugin/device/score.h"
+#include "plugin/device/device_scores.h"
 
 #define SCENE_TOLERANCE 1e-5 /* of the largest sum */
 #define SCENE_SLABS     64u

@@ -4,7 +4,7 @@
 #include "tests/unit/plugin/select_fixture.h"
 #include "tests/unit/awaits.h"
 
-#include "plugin/lab/average.h"
+#include "plugin/baselines/average.h"
 
 static int64_t world_word(uint64_t seed, int64_t most)
 {

@@ -1,7 +1,7 @@
 /* Holds, Threads: tests/unit/plugin/store_desk.h. */
 #include "tests/unit/plugin/store_desk.h"
 
-#include "plugin/device/parcel.h"
+#include "plugin/device/d2h_batch.h"
 
 void desk_shape(struct desk *desk, const char *extra, uint64_t rows)
 {

@@ -10,8 +10,8 @@
  * Threads: one. */
 #include "tests/unit/plugin/select_fixture.h"
 
-#include "plugin/choose/reads.h"
-#include "plugin/choose/select.h"
+#include "plugin/select/issue_reads.h"
+#include "plugin/select/select.h"
 
 #define MATCHED  768u
 #define LAYERS   4u

@@ -1,6 +1,6 @@
 /* Average importance: codes beside libm's, smoothing, the cap, what is written and when, and
  * that what was written comes back. */
-#include "plugin/lab/average.h"
+#include "plugin/baselines/average.h"
 #include "tests/unit/store/average_code.h"
 #include "tests/unit/threads.h"
 

@@ -3,7 +3,7 @@
  * queries, and what is not.
  *
  * Threads: some tests start their own. */
-#include "plugin/coding/coding.h"
+#include "plugin/quant/quant.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/threads.h"
 

@@ -7,7 +7,7 @@
  * compared with no other load. */
 #include "tests/unit/plugin/device_fixture.h"
 
-#include "plugin/device/course.h"
+#include "plugin/device/h2d_batch.h"
 
 #include <signal.h>
 

@@ -8,7 +8,7 @@
 #include "tests/unit/plugin/device_fixture.h"
 #include "tests/unit/plugin/waits.h"
 
-#include "plugin/device/bring.h"
+#include "plugin/device/fetch_scored.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

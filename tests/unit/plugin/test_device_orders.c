@@ -12,7 +12,7 @@
 
 #include "kernels/planes.h"
 #include "plugin/args/target.h"
-#include "plugin/device/course.h"
+#include "plugin/device/h2d_batch.h"
 
 #define TOKENS   96u
 #define COURSES  5u

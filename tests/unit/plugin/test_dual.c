@@ -3,8 +3,8 @@
  * clock; Figure 14's two chunks and 25 requests.
  *
  * Threads: the fixture's. */
-#include "base/memory.h"
-#include "store/cache/hosted.h"
+#include "base/memory_limit.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 

@@ -8,7 +8,7 @@
  * load of the writer's fails but for what failed below it; what rotted in memory costs no prefix.
  *
  * Threads: the loop's. */
-#include "store/cache/hosted.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/select_fixture.h"
 

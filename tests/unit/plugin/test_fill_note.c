@@ -2,7 +2,7 @@
  * agreed on, which is read whole beside one who changes it.
  *
  * Threads: one, and one that changes beside it. */
-#include "plugin/fill/note.h"
+#include "plugin/load_or_compute/estimate_record.h"
 
 #include <math.h>
 #include <pthread.h>

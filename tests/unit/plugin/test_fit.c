@@ -1,6 +1,6 @@
 /* Fits and cuts: lines through samples of one shape and of several, noise, samples that stand out,
  * change; cuts beside a dumb search over all of the grid. */
-#include "plugin/fill/fit.h"
+#include "plugin/load_or_compute/split.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,8 +4,8 @@
 #include "tests/unit/plugin/select_fixture.h"
 #include "tests/unit/threads.h"
 
-#include "plugin/choose/select.h"
-#include "plugin/lab/average.h"
+#include "plugin/baselines/average.h"
+#include "plugin/select/select.h"
 
 #define MATCHED   260u
 #define WINDOW_NS 50000000u /* of compute, where there is any: all of a layer can be read in it */

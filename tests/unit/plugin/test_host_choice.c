@@ -3,7 +3,7 @@
  * item says where its codes came from.
  *
  * Threads: the fixture's. */
-#include "store/cache/hosted.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "store/rows/tag.h"
 #include "tests/unit/plugin/layered_fixture.h"

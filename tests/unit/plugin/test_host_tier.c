@@ -2,8 +2,8 @@
  * what was dropped, reset or replaced is not delivered from memory.
  *
  * Threads: the fixture's. */
-#include "base/memory.h"
-#include "store/cache/hosted.h"
+#include "base/memory_limit.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 

@@ -1,6 +1,6 @@
 /* The lab's table: which policy answers what, that samples do not repeat and follow what is asked,
  * and what it says where it keeps no averages. */
-#include "plugin/lab/lab.h"
+#include "plugin/baselines/baselines.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Layered delivery: every row there, exact ones bit by bit as stored and the others as their codes
  * decode; the exact set against a float64 reference over decoded keys; deadlines, budgets, damaged
  * and raw slabs. Everything through the calls of the ABI, on the simulated disk. */
-#include "plugin/lab/average.h"
+#include "plugin/baselines/average.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)

@@ -7,7 +7,7 @@
 #include "kernels/planes.h"
 #include "store/internal.h"
 #include "store/load.h"
-#include "store/rows/codes.h"
+#include "store/rows/quant_blocks.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 #define CHANNELS_MAX 2048u

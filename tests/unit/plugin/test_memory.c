@@ -1,5 +1,5 @@
 /* Checking described memory: against a plain loop over every address in wide arithmetic. */
-#include "plugin/args/dtype.h"
+#include "plugin/args/dtype_table.h"
 #include "plugin/args/memory.h"
 
 #include <setjmp.h>

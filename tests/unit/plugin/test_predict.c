@@ -1,6 +1,6 @@
 /* Guesses: deciles ascend and keep their rows, trust follows what was right and recovers, the
  * window bounds bytes. */
-#include "plugin/choose/predict.h"
+#include "plugin/select/accuracy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

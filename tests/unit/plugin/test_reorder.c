@@ -6,7 +6,7 @@
 #include "tests/unit/plugin/layered_fixture.h"
 
 #include "store/internal.h"
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
 
 static uint64_t waiting(const struct rig *rig)
 {

@@ -3,8 +3,8 @@
  * what was given back is given again.
  *
  * Each connector has a loop and a virtual clock of its own. Threads: one, but for the last test. */
-#include "base/count.h"
-#include "plugin/choose/select.h"
+#include "base/counter.h"
+#include "plugin/select/select.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/threads.h"
 

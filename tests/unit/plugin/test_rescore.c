@@ -4,7 +4,7 @@
  *
  * Holds: the queries are those of the layer, and the same the other way round, whose rows are
  * others. Threads: the loop. */
-#include "plugin/lab/average.h"
+#include "plugin/baselines/average.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 #define LAYERED "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}"

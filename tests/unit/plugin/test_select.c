@@ -4,8 +4,8 @@
 #include "tests/unit/plugin/select_fixture.h"
 #include "tests/unit/threads.h"
 
-#include "plugin/choose/reads.h"
-#include "plugin/choose/select.h"
+#include "plugin/select/issue_reads.h"
+#include "plugin/select/select.h"
 
 #define ROWS_MAX 700u
 

@@ -2,8 +2,8 @@
  * load reads them of memory; without room, with damage on the disk, and when it is ended meanwhile.
  *
  * Threads: the fixture's; the last test: three more, on a directory. */
-#include "plugin/choose/select.h"
-#include "store/cache/hosted.h"
+#include "plugin/select/select.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/threads.h"

@@ -3,9 +3,9 @@
  * host memory keeps to its limits. A failure prints its seed; SC_SEED=N runs that one alone.
  *
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
-#include "plugin/choose/select.h"
-#include "store/cache/hosted.h"
-#include "store/read/bring.h"
+#include "plugin/select/select.h"
+#include "store/cache/host_tier_slab.h"
+#include "store/read/fetch_selectors.h"
 #include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/plugin/stage_actor.h"
 

@@ -2,8 +2,8 @@
  * memory runs out.
  *
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
-#include "plugin/choose/select.h"
-#include "store/cache/hosted.h"
+#include "plugin/select/select.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/merge_fixture.h"
 

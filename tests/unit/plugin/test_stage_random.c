@@ -3,8 +3,8 @@
  * nobody is told PENDING for ever. A failure prints its seed; SC_SEED=N runs that one alone.
  *
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
-#include "plugin/choose/select.h"
-#include "store/cache/hosted.h"
+#include "plugin/select/select.h"
+#include "store/cache/host_tier_slab.h"
 #include "tests/unit/plugin/stage_actor.h"
 
 #include <inttypes.h>

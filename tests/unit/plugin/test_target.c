@@ -2,7 +2,7 @@
  * its own functions, so that whoever else touches them dies; it delivers what the host's does. */
 #include "tests/unit/plugin/layered_fixture.h"
 
-#include "plugin/choose/select.h"
+#include "plugin/select/select.h"
 
 #include <sys/mman.h>
 

@@ -1,8 +1,8 @@
 /* Codes of free widths against models, tables and blocks that nobody should have: what is delivered
  * as exact is exact, whatever else is there; and nothing is read or written beside what is ours. */
-#include "plugin/coding/coding.h"
+#include "plugin/quant/quant.h"
 #include "store/internal.h"
-#include "store/rows/codes.h"
+#include "store/rows/quant_blocks.h"
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
 #include "tests/unit/plugin/plugin_fixture.h"

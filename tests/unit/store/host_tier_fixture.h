@@ -5,7 +5,7 @@
 #ifndef SC_TESTS_UNIT_STORE_HOST_TIER_FIXTURE_H
 #define SC_TESTS_UNIT_STORE_HOST_TIER_FIXTURE_H
 
-#include "store/cache/host.h"
+#include "store/cache/host_tier.h"
 #include "tests/unit/cases.h"
 
 #define PAGE 4096u

@@ -3,7 +3,7 @@
  * Threads: tests/unit/store/order_check.h. */
 #include "tests/unit/store/order_check.h"
 
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
 
 #define LEASE_NS UINT64_C(1000000000)
 

@@ -3,7 +3,7 @@
  * after any power cut; pages come back with their extents.
  *
  * Threads: the fixture's. */
-#include "store/place/tier.h"
+#include "store/space/tier.h"
 #include "tests/unit/store/build_trial.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/late_io.h"

@@ -2,7 +2,7 @@
  * meanwhile; what cannot have gone is there; every frame comes back.
  *
  * Threads: one, but the last test: four. */
-#include "store/cache/cache.h"
+#include "store/cache/written_frames.h"
 #include "tests/unit/awaits.h"
 #include "tests/unit/cases.h"
 

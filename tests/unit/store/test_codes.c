@@ -3,8 +3,8 @@
  * and the moment at which power fails.
  *
  * Threads: the fixture's. */
-#include "store/read/sketch.h"
-#include "store/rows/codes.h"
+#include "store/read/selector.h"
+#include "store/rows/quant_blocks.h"
 #include "tests/unit/store/build_trial.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"

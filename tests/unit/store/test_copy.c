@@ -1,5 +1,5 @@
-/* Copies of the same tokens in the same place (store/log/copy.c): what a device lost of the later
- * one does not pass for it, be it rows, probe rows or codes; numbers never come again.
+/* Copies of the same tokens in the same place (store/log/copy_number.c): what a device lost of the
+ * later one does not pass for it, be it rows, probe rows or codes; numbers never come again.
  *
  * Threads: the seeded loop. */
 #include "tests/unit/store/build_check.h"

@@ -1,4 +1,4 @@
-/* Operations in flight (store/cache/flight.h) of many loads over few frames: readers and sketches
+/* Operations in flight (store/cache/inflight.h) of many loads over few frames: readers and sketches
  * of one store are begun, waited for, raised, narrowed, cancelled and closed in a seeded order,
  * while reads fail, come late or in parts; on the simulated disk, where a run follows from its
  * seed, and by threads on what a machine has.

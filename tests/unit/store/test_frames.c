@@ -2,7 +2,7 @@
  *
  * Holds: every test gives all frames back.
  * Threads: one (the seeded loop), but the last test: four workers. */
-#include "store/cache/frames.h"
+#include "store/cache/staging_pool.h"
 #include "tests/unit/cases.h"
 
 #define OP_BYTES 65536u

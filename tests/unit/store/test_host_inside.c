@@ -3,7 +3,7 @@
  * else, as many pins as there are holders.
  *
  * The file under test is included: what it keeps is its own. */
-#include "store/cache/host.c"
+#include "store/cache/host_tier.c"
 
 #include "tests/unit/cases.h"
 

@@ -2,7 +2,7 @@
  * counted by threads while others change it.
  *
  * Threads: one, but the last test: six. */
-#include "store/cache/residents.h"
+#include "store/cache/residency.h"
 #include "tests/unit/store/host_tier_fixture.h"
 
 #include <pthread.h>

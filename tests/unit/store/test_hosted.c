@@ -3,7 +3,7 @@
  * once; who loads beside evictions gets what is right.
  *
  * Threads: the fixture's; the last test: five. */
-#include "store/cache/hosted.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 
 #include "tests/unit/store/order_check.h"

@@ -3,8 +3,8 @@
  * rots there and what leaves; chunks leave with the rows of their extent, and are counted.
  *
  * Threads: the fixture's. */
-#include "store/cache/hosted.h"
-#include "store/rows/order.h"
+#include "store/cache/host_tier_slab.h"
+#include "store/rows/row_permutation.h"
 #include "tests/unit/store/order_check.h"
 
 static const struct world_setup *const setups = build_setups;

@@ -2,7 +2,7 @@
  * given up, fails, is skipped or dropped leaves nothing; loads beside stores get what is right.
  *
  * Threads: the fixture's; the last test: three. */
-#include "store/cache/hosted.h"
+#include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "tests/unit/store/sketch_check.h"
 

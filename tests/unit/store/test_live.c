@@ -4,10 +4,10 @@
  * the encoder says of exactly these rows.
  *
  * Threads: the fixture's. */
-#include "store/cache/cache.h"
-#include "store/place/tier.h"
+#include "store/cache/written_frames.h"
+#include "store/space/tier.h"
 #include "store/write/extent.h"
-#include "store/write/live.h"
+#include "store/write/inline_quant.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"

@@ -11,7 +11,7 @@
 #include "tests/unit/store/store_fixture.h"
 
 #include "store/internal.h"
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 
 #define LOG_PATH    "/sim/store/objects-0000-of-0001/log"
 #define OBJECTS_MAX 512u

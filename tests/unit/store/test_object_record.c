@@ -2,7 +2,7 @@
  *
  * Holds: what decodes is in range by itself, whatever the bytes were.
  * Threads: none. */
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "store/object/object_record.h"
 #include "tests/unit/cases.h"
 

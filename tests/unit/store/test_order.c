@@ -1,8 +1,8 @@
-/* The order of rows (store/rows/order.h): IMPRESS' example, ties, spans, permutations; a random one
- * beside a sort that is obvious.
+/* The order of rows (store/rows/row_permutation.h): IMPRESS' example, ties, spans, permutations; a
+ * random one beside a sort that is obvious.
  *
  * Threads: one. */
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
 #include "tests/unit/cases.h"
 
 /* Section 4.4.1: t0 and t3 are important; s0' = [t0, t3, t1, t2], m0 = [0, 2, 3, 1]. */

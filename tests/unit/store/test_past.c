@@ -1,6 +1,6 @@
 /* What is remembered of uses: what take gives is what put was given, once; a full bucket puts out
  * what is used least. */
-#include "store/cache/past.h"
+#include "store/cache/ghost_list.h"
 #include "tests/unit/cases.h"
 
 static struct sc_use use_of(uint64_t heat)

@@ -1,12 +1,12 @@
-/* Loads of picks (store/read/picks.h, store/read/reader.c): random picks of random pieces, in every
- * layout and by both planners, beside a twin that makes each row anew; faults; loads begun on a
- * guess.
+/* Loads of picks (store/read/gather_plan.h, store/read/reader.c): random picks of random pieces, in
+ * every layout and by both planners, beside a twin that makes each row anew; faults; loads begun on
+ * a guess.
  *
  * Holds: what comes is exactly the picks, in their order, or an error at the range of the next one.
  * Threads: the fixture's. */
 #include "tests/unit/store/sketch_check.h"
 
-#include "store/read/picks.h"
+#include "store/read/gather_plan.h"
 
 #define PAGE       4096u
 #define ROWS_MAX   4096u

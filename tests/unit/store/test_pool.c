@@ -1,7 +1,7 @@
 /* Runs of the pool, beside a dumb twin that fills each with its own number; and from several
  * threads. */
 #include "base/fault.h"
-#include "store/cache/pool.h"
+#include "store/cache/selector_pool.h"
 #include "tests/unit/cases.h"
 
 #define BLOCK  SC_STORE_POOL_BLOCK_BYTES

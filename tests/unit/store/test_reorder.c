@@ -1,11 +1,11 @@
-/* Editions in another order (store/rows/order.h, store/sidecar/orders.h): made of the rows that are
- * wanted most, whatever the layout, the back end and the holes; every row that is read of one is
- * the row that was stored, whole matches and any picks alike; the one before goes when nobody reads
- * it, and not earlier; faults and power cuts at every write of one lose nothing.
+/* Editions in another order (store/rows/row_permutation.h, store/section/permute_queue.h): made of
+ * the rows that are wanted most, whatever the layout, the back end and the holes; every row that is
+ * read of one is the row that was stored, whole matches and any picks alike; the one before goes
+ * when nobody reads it, and not earlier; faults and power cuts at every write of one lose nothing.
  *
  * Threads: the fixture's. */
-#include "store/place/quarantine.h"
-#include "store/rows/order.h"
+#include "store/rows/row_permutation.h"
+#include "store/space/quarantine.h"
 #include "tests/unit/store/build_trial.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/order_check.h"
@@ -197,7 +197,8 @@ static void what_is_wanted_most_is_one_read(void **state)
     world_free(world);
 }
 
-#define GAP_BYTES (64u << 10) /* of whole layers: longer gaps are not read (store/read/plan.c) */
+#define GAP_BYTES                                                                                  \
+    (64u << 10) /* of whole layers: longer gaps are not read (store/read/scan_plan.c) */
 
 /* Bytes between the slots of the match's rows, one behind the other, where they are no more than
  * `most`; the longest gap is put into *ret_longest. */

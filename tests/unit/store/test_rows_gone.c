@@ -3,7 +3,7 @@
  * damage.
  *
  * Threads: the fixture's. */
-#include "store/log/wire.h"
+#include "store/log/record_format.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"

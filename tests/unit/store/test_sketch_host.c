@@ -3,8 +3,8 @@
  * what is right.
  *
  * Threads: the fixture's; the last test: five. */
-#include "store/cache/hosted.h"
-#include "store/read/sketch.h"
+#include "store/cache/host_tier_slab.h"
+#include "store/read/selector.h"
 #include "store/rows/tag.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"

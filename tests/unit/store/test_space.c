@@ -1,5 +1,5 @@
 /* Free pages of segments, beside a dumb twin: an array of owners, a page each. */
-#include "store/place/space.h"
+#include "store/space/page_map.h"
 #include "tests/unit/cases.h"
 
 #define SEGMENTS 3u

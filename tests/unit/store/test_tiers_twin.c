@@ -5,8 +5,8 @@
  * does not; what failed in memory is right when it is asked for again.
  *
  * Threads: one; the executor's loop. */
-#include "store/cache/hosted.h"
-#include "store/place/quarantine.h"
+#include "store/cache/host_tier_slab.h"
+#include "store/space/quarantine.h"
 #include "tests/unit/store/order_check.h"
 #include "tests/unit/store/space_check.h"
 

@@ -52,8 +52,8 @@ class Includes(TidyCase):
     def setUp(self):
         super().setUp()
         for name in ("abi/a.h", "base/b.h", "hashing/h.h", "store/s.h", "kernels/k.h",
-                     "plugin/p.h", "plugin/lab/lab.h", "plugin/lab/average.h", "conformance/c.h",
-                     "conformance/engine/e.h", "tests/sim/t.h"):
+                     "plugin/p.h", "plugin/baselines/baselines.h", "plugin/baselines/average.h",
+                     "conformance/c.h", "conformance/engine/e.h", "tests/sim/t.h"):
             self.write(name, OPEN)
 
     def try_include(self, path, line):
@@ -89,14 +89,15 @@ class Includes(TidyCase):
                 os.remove(os.path.join(self.folder.name, path))
 
     def test_a_room_is_entered_by_its_one_header(self):
-        for path, name in (("plugin/x.c", "lab.h"), ("plugin/lab/x.c", "average.h"),
-                           ("bench/x.c", "lab.h"), ("tests/unit/plugin/x.c", "average.h")):
-            self.try_include(path, '#include "plugin/lab/%s"' % name)
+        for path, name in (("plugin/x.c", "baselines.h"), ("plugin/baselines/x.c", "average.h"),
+                           ("bench/x.c", "baselines.h"), ("tests/unit/plugin/x.c", "average.h")):
+            self.try_include(path, '#include "plugin/baselines/%s"' % name)
         self.assert_clean()
-        for path, name, part in (("plugin/y.c", "plugin/lab/average.h", "plugin/lab/lab.h"),
-                                 ("bench/y.c", "plugin/lab/average.h", "plugin/lab/lab.h"),
-                                 ("plugin/lab/y.c", "plugin/p.h", "row"),
-                                 ("store/y.c", "plugin/lab/lab.h", "row")):
+        average, only = "plugin/baselines/average.h", "plugin/baselines/baselines.h"
+        for path, name, part in (("plugin/y.c", average, only),
+                                 ("bench/y.c", average, only),
+                                 ("plugin/baselines/y.c", "plugin/p.h", "row"),
+                                 ("store/y.c", "plugin/baselines/baselines.h", "row")):
             with self.subTest(path=path, name=name):
                 self.try_include(path, '#include "%s"' % name)
                 self.assert_one(path + ":2", name, part)

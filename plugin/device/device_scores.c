@@ -1,0 +1,559 @@
+/* What is scored goes up, sums come back: see device_scores.h. */
+#include "plugin/device/device_scores.h"
+
+#include "plugin/device/device_stream.h"
+
+#include <string.h>
+
+#define ALIGN        16u
+#define UP(bytes)    (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
+#define TABLES       16u /* of widths that a layer's slabs may have and go up once; more go again */
+#define ROOM_WAIT_NS UINT64_C(1000000)
+
+/* ---- Where things lie ----------------------------------------------------------------------- */
+
+/* So many bytes, where the last ones ended; none: 0. */
+static uint64_t place(uint64_t *end, uint64_t bytes)
+{
+    uint64_t at = *end;
+    *end += UP(bytes);
+    return bytes > 0 ? at : 0;
+}
+
+/* A slab's places on the device; 0: it has no such thing. */
+struct slab_places {
+    uint64_t table, scales, codes, turns;
+    uint64_t table_bytes; /* 0: an earlier slab brought it */
+    uint64_t scale_bytes, code_bytes, turn_bytes;
+};
+
+/* Goes over the slabs, the same way each time. */
+struct slab_walk {
+    uint64_t at, table_most;
+    uint32_t table_count;
+    const struct sc_kernels_planes *of[TABLES];
+    const struct sc_kernels_rotary *turn[TABLES];
+    uint64_t tables[TABLES];
+};
+
+/* false: a table that does not exist. */
+static bool walk_table(struct slab_walk *walk, const struct sc_kernels_coded *coded,
+                       struct slab_places *places)
+{
+    for (uint32_t i = 0; i < walk->table_count; i++)
+        if (walk->of[i] == coded->planes && walk->turn[i] == coded->rotary) {
+            places->table = walk->tables[i];
+            return true;
+        }
+    places->table_bytes = sc_cuda_planes_table_bytes(coded->planes, coded->rotary);
+    places->table = place(&walk->at, places->table_bytes);
+    if (walk->table_count < TABLES) {
+        walk->of[walk->table_count] = coded->planes;
+        walk->turn[walk->table_count] = coded->rotary;
+        walk->tables[walk->table_count++] = places->table;
+    }
+    return places->table_bytes > 0 && places->table_bytes <= walk->table_most;
+}
+
+static uint64_t slab_rows(const struct sc_kernels_keys *keys, uint64_t slab)
+{
+    uint64_t end = slab + 1 < keys->slab_count ? keys->slabs[slab + 1].key_first : keys->count;
+    return end - keys->slabs[slab].key_first;
+}
+
+static bool walk_slab(struct slab_walk *walk, const struct sc_kernels_keys *keys, uint64_t slab,
+                      struct slab_places *places)
+{
+    const struct sc_kernels_coded *coded = &keys->slabs[slab].coded;
+    uint64_t rows = slab_rows(keys, slab);
+    bool is_known = true;
+    *places = (struct slab_places){0};
+    if (coded->planes != NULL) {
+        is_known = walk_table(walk, coded, places);
+        places->scale_bytes = sc_kernels_planes_scale_bytes(coded->planes);
+        places->code_bytes = rows * coded->planes->row_bytes;
+        if (coded->rotary != NULL)
+            places->turn_bytes = rows * coded->rotary->turned * sizeof(float);
+    } else {
+        places->scale_bytes = sc_kernels_code_scale_bytes(keys->channels);
+        places->code_bytes = rows * sc_kernels_code_row_bytes(keys->channels, coded->bits);
+    }
+    places->scales = place(&walk->at, places->scale_bytes);
+    places->codes = place(&walk->at, places->code_bytes);
+    places->turns = place(&walk->at, places->turn_bytes);
+    return is_known;
+}
+
+/* All of a scoring from `base` on, and its kernels' parameter. */
+struct plan {
+    const struct sc_plugin_score *score;
+    struct sc_kernels_queries queries;                /* host memory: the rows that go up */
+    uint64_t slabs_at;                                /* descriptors */
+    struct slab_walk slabs;                           /* at the first of them */
+    uint64_t rows_at, queries_at, fresh_at, slots_at; /* 0: it does not go up */
+    uint64_t end;
+    bool has_tables;
+    struct sc_cuda_score work;
+};
+
+static uint64_t query_row_bytes(const struct sc_plugin_score *score)
+{
+    return score->head_count * score->what->group * score->what->head_size *
+           sc_kernels_dtype_bytes(score->what->queries.dtype);
+}
+
+/* Queries of the host, side by side as they go up. */
+static void plan_packed(struct plan *plan)
+{
+    const struct sc_plugin_score *score = plan->score;
+    const struct sc_kernels_importance *what = score->what;
+    uint64_t head_bytes = what->head_size * sc_kernels_dtype_bytes(what->queries.dtype);
+    struct sc_cuda_score_queries *queries = &plan->work.queries;
+    queries->row_stride_bytes = query_row_bytes(score);
+    queries->head_stride_bytes = head_bytes;
+    plan->queries_at = place(&plan->end, queries->row_count * queries->row_stride_bytes);
+    queries->data = (const uint8_t *)(uintptr_t)plan->queries_at;
+}
+
+/* The metric `last` has one row, which sees all new keys. */
+static void plan_queries(struct plan *plan)
+{
+    const struct sc_plugin_score *score = plan->score;
+    const struct sc_kernels_importance *what = score->what;
+    const struct sc_plugin_afar *afar = score->queries;
+    struct sc_kernels_queries *from = &plan->queries;
+    uint64_t row = 0;
+    *from = what->queries;
+    if (afar->device != NULL) {
+        from->data = afar->at.k_base;
+        from->row_stride_bytes = afar->at.token_stride_bytes;
+        from->head_stride_bytes = afar->at.head_stride_bytes;
+    }
+    if (what->last_row && from->row_count > 0)
+        row = from->row_count - 1;
+    from->data += row * from->row_stride_bytes;
+    from->row_count -= row;
+    plan->work.queries =
+        (struct sc_cuda_score_queries){.data = from->data,
+                                       .row_stride_bytes = from->row_stride_bytes,
+                                       .head_stride_bytes = from->head_stride_bytes,
+                                       .row_count = (uint32_t)from->row_count,
+                                       .dtype = from->dtype};
+    if (afar->device == NULL)
+        plan_packed(plan);
+}
+
+/* false: a memory that no kernel takes. */
+static bool plan_fresh(struct plan *plan)
+{
+    const struct sc_plugin_score *score = plan->score;
+    const struct sc_kernels_keys *fresh = &score->what->fresh;
+    uint64_t element = sc_kernels_dtype_bytes(fresh->dtype);
+    uint64_t head_bytes = score->what->head_size * element;
+    struct sc_kernels_memory there = score->fresh->at;
+    plan->work.fresh.count = (uint32_t)fresh->count;
+    plan->work.fresh.dtype = fresh->dtype;
+    if (fresh->count == 0)
+        return true;
+    if (score->fresh->device == NULL) {
+        plan->fresh_at = place(&plan->end, fresh->count * score->head_count * head_bytes);
+        there = (struct sc_kernels_memory){.k_base = (uint8_t *)(uintptr_t)plan->fresh_at,
+                                           .v_base = (uint8_t *)(uintptr_t)plan->fresh_at,
+                                           .token_stride_bytes = score->head_count * head_bytes,
+                                           .head_stride_bytes = head_bytes};
+    } else if (there.slots != NULL) {
+        plan->slots_at = place(&plan->end, fresh->count * sizeof(int64_t));
+        there.slots = (const int64_t *)(uintptr_t)plan->slots_at;
+    }
+    return sc_cuda_memory_of(&there, element, &plan->work.fresh.memory);
+}
+
+static bool plan_prefix(struct plan *plan)
+{
+    const struct sc_kernels_importance *what = plan->score->what;
+    const struct sc_kernels_keys *prefix = &what->prefix;
+    struct slab_places places;
+    plan->work.prefix.count = (uint32_t)prefix->count;
+    plan->work.prefix.dtype = prefix->dtype;
+    if (prefix->slabs == NULL) {
+        struct sc_kernels_memory there = prefix->memory; /* rows behind each other */
+        plan->rows_at = place(&plan->end, prefix->count * there.token_stride_bytes);
+        there.k_base = there.v_base = (uint8_t *)(uintptr_t)plan->rows_at;
+        return sc_cuda_memory_of(&there, sc_kernels_dtype_bytes(prefix->dtype),
+                                 &plan->work.prefix.memory);
+    }
+    plan->slabs_at = place(&plan->end, prefix->slab_count * sizeof(struct sc_cuda_score_slab));
+    plan->slabs =
+        (struct slab_walk){.at = plan->end, .table_most = plan->score->device->table_bytes};
+    plan->work.slabs = (const void *)(uintptr_t)plan->slabs_at;
+    plan->work.slab_count = (uint32_t)prefix->slab_count;
+    plan->work.code_heads = (uint32_t)(prefix->channels / what->head_size);
+    struct slab_walk walk = plan->slabs;
+    for (uint64_t i = 0; i < prefix->slab_count; i++)
+        if (!walk_slab(&walk, prefix, i, &places))
+            return false;
+    plan->has_tables = walk.table_count > 0;
+    plan->end = walk.at;
+    return true;
+}
+
+/* false: no kernel does it. */
+static bool plan_make(struct plan *plan, const struct sc_plugin_score *score, uint64_t base)
+{
+    const struct sc_kernels_importance *what = score->what;
+    struct sc_cuda_score *work = &plan->work;
+    if (what->prefix.count > INT32_MAX || what->fresh.count > INT32_MAX ||
+        what->queries.row_count > INT32_MAX || what->prefix.slab_count > INT32_MAX)
+        return false;
+    *plan = (struct plan){.score = score, .end = base};
+    *work = (struct sc_cuda_score){.head_count = (uint32_t)score->head_count,
+                                   .head_size = (uint32_t)what->head_size,
+                                   .group = (uint32_t)what->group,
+                                   .scale = what->scale};
+    plan_queries(plan);
+    if (!plan_fresh(plan) || !plan_prefix(plan))
+        return false;
+    work->tiles_each = sc_cuda_score_tiles_each(work);
+    if (work->tiles_each == 0)
+        return false;
+    uint64_t column = what->prefix.count * sizeof(float);
+    work->stats = (float *)(uintptr_t)place(&plan->end, sc_cuda_score_scratch_bytes(work));
+    work->sums = (float *)(uintptr_t)place(&plan->end, score->head_count * column);
+    work->total = (float *)(uintptr_t)place(&plan->end, column);
+    struct sc_cuda_shape shape;
+    return sc_cuda_score_best_shape(work, &shape) && sc_cuda_score_join_shape(work, &shape) &&
+           sc_cuda_score_columns_shape(work, &shape) && sc_cuda_score_total_shape(work, &shape);
+}
+
+bool sc_plugin_score_takes(const struct sc_plugin_score *score)
+{
+    struct plan plan;
+    return plan_make(&plan, score, ALIGN) && plan.end <= score->device->params.score_bytes;
+}
+
+/* ---- Rooms ---------------------------------------------------------------------------------- */
+
+/* Who has a room waits for boxes and the device alone (his host's stream, too), and gives it back.
+ * false: there is none now, and the score never waits. */
+static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
+                      struct sc_gpu_range *ret_range)
+{
+    struct sc_plugin_device *device = score->device;
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&device->score_word, memory_order_acquire);
+        if (sc_gpu_stage_take(&device->scores, bytes, ret_range))
+            return true;
+        if (score->never_waits)
+            return false;
+        (void)sc_exec_wait(device->params.exec, &device->score_word, seen,
+                           sc_exec_now_ns(device->params.exec) + ROOM_WAIT_NS);
+    }
+}
+
+static void room_give(struct sc_plugin_device *device, const struct sc_gpu_range *range)
+{
+    sc_gpu_stage_give(&device->scores, range);
+    (void)atomic_fetch_add_explicit(&device->score_word, 1, memory_order_release);
+    sc_exec_wake(device->params.exec, &device->score_word);
+}
+
+static struct sc_plugin_box *box_take(const struct sc_plugin_score *score)
+{
+    return score->never_waits ? sc_plugin_box_try(score->device)
+                              : sc_plugin_box_take(score->device, score->slot);
+}
+
+static spec_status fail_busy(struct spec_error *reterr)
+{
+    return sc_fail(reterr, SPEC_E_BUSY, "no room to score in on the device now");
+}
+
+/* ---- Up ------------------------------------------------------------------------------------- */
+
+/* Bytes for ascending places of the device, a box at a time. */
+struct cargo {
+    const struct sc_plugin_score *score;
+    struct sc_plugin_box *box; /* NULL: none */
+    uint64_t at, used;         /* the place of its first byte; how many it has */
+    uint64_t skew;             /* where in the box that is: places are as aligned there */
+    spec_status status;        /* once it is not OK nothing goes up */
+    struct spec_error *reterr;
+};
+
+/* Slot locked, device entered. The box is the flight's from here on. */
+static spec_status box_send(struct cargo *cargo)
+{
+    struct sc_plugin_device *device = cargo->score->device;
+    struct sc_gpu_lane *lane = &device->gpu->slots[cargo->score->slot].copies;
+    const struct sc_gpu_hold hold = {.give = sc_plugin_box_landed, .held = cargo->box};
+    atomic_store(&cargo->box->left, 1);
+    sc_plugin_lane_board_wait(device, lane, &hold);
+    spec_status status = sc_gpu_copy_in(device->gpu, lane, cargo->at,
+                                        cargo->box->host + cargo->skew, cargo->used, cargo->reterr);
+    return sc_plugin_lane_depart(device, lane, status, cargo->reterr);
+}
+
+static void cargo_send(struct cargo *cargo)
+{
+    struct sc_plugin_device *device = cargo->score->device;
+    pthread_mutex_t *lock = &device->slot_locks[cargo->score->slot];
+    struct sc_gpu_entry entry;
+    if (cargo->box == NULL)
+        return;
+    if (cargo->status == SPEC_OK)
+        cargo->status = sc_gpu_enter(device->gpu, &entry, cargo->reterr);
+    if (cargo->status == SPEC_OK) {
+        pthread_mutex_lock(lock);
+        cargo->status = box_send(cargo);
+        pthread_mutex_unlock(lock);
+        sc_gpu_leave(device->gpu, &entry);
+    } else {
+        sc_plugin_box_give(cargo->box); /* nothing of it was enqueued */
+    }
+    cargo->box = NULL;
+}
+
+/* Where bytes for that place are written: *bytes, or as many as there is room for, `least` or more.
+ * What is skipped goes up as it is. NULL: nothing goes up any more. */
+static uint8_t *cargo_room(struct cargo *cargo, uint64_t at, uint64_t least, uint64_t *bytes)
+{
+    struct sc_plugin_device *device = cargo->score->device;
+    uint64_t room = device->box_bytes - ALIGN;
+    if (cargo->box != NULL && at - cargo->at + least > room)
+        cargo_send(cargo);
+    if (cargo->status != SPEC_OK)
+        return NULL;
+    if (cargo->box == NULL) {
+        cargo->box = box_take(cargo->score);
+        if (cargo->box == NULL) {
+            cargo->status = fail_busy(cargo->reterr);
+            return NULL;
+        }
+        cargo->at = at;
+        cargo->skew = at % ALIGN;
+    }
+    uint64_t first = at - cargo->at;
+    *bytes = *bytes < room - first ? *bytes : room - first;
+    cargo->used = first + *bytes;
+    return cargo->box->host + cargo->skew + first;
+}
+
+static void cargo_put(struct cargo *cargo, uint64_t at, const void *from, uint64_t bytes)
+{
+    const uint8_t *next = from;
+    while (bytes > 0) {
+        uint64_t some = bytes;
+        uint8_t *to = cargo_room(cargo, at, 1, &some);
+        if (to == NULL)
+            return;
+        memcpy(to, next, some);
+        at += some;
+        next += some;
+        bytes -= some;
+    }
+}
+
+/* Descriptors first: they lie before what they name. */
+static void slabs_put(struct cargo *cargo, const struct plan *plan)
+{
+    const struct sc_kernels_keys *prefix = &plan->score->what->prefix;
+    struct slab_walk walk = plan->slabs;
+    struct slab_places places;
+    for (uint64_t i = 0; i < prefix->slab_count; i++) {
+        (void)walk_slab(&walk, prefix, i, &places);
+        const struct sc_cuda_score_slab slab = {.table = (const void *)(uintptr_t)places.table,
+                                                .scales = (const uint8_t *)(uintptr_t)places.scales,
+                                                .codes = (const uint8_t *)(uintptr_t)places.codes,
+                                                .turns = (const float *)(uintptr_t)places.turns,
+                                                .key_first = (uint32_t)prefix->slabs[i].key_first,
+                                                .bits = prefix->slabs[i].coded.bits};
+        cargo_put(cargo, plan->slabs_at + i * sizeof(slab), &slab, sizeof(slab));
+    }
+    walk = plan->slabs;
+    for (uint64_t i = 0; i < prefix->slab_count; i++) {
+        const struct sc_kernels_coded *coded = &prefix->slabs[i].coded;
+        (void)walk_slab(&walk, prefix, i, &places);
+        if (places.table_bytes > 0) {
+            uint64_t bytes = places.table_bytes;
+            uint8_t *to = cargo_room(cargo, places.table, bytes, &bytes);
+            if (to == NULL)
+                return;
+            (void)sc_plugin_device_table(plan->score->device, coded->planes, coded->rotary, to);
+        }
+        cargo_put(cargo, places.scales, coded->scales, places.scale_bytes);
+        cargo_put(cargo, places.codes, coded->codes, places.code_bytes);
+        cargo_put(cargo, places.turns, coded->turns, places.turn_bytes);
+    }
+}
+
+static void queries_put(struct cargo *cargo, const struct plan *plan)
+{
+    const struct sc_plugin_score *score = plan->score;
+    const struct sc_kernels_queries *from = &plan->queries;
+    uint64_t head_bytes = plan->work.queries.head_stride_bytes, row_bytes = query_row_bytes(score);
+    uint64_t heads = score->head_count * score->what->group;
+    for (uint64_t row = 0; row < from->row_count; row++) {
+        uint64_t bytes = row_bytes;
+        uint8_t *to = cargo_room(cargo, plan->queries_at + row * row_bytes, bytes, &bytes);
+        if (to == NULL)
+            return;
+        for (uint64_t h = 0; h < heads; h++)
+            memcpy(to + h * head_bytes,
+                   from->data + row * from->row_stride_bytes + h * from->head_stride_bytes,
+                   head_bytes);
+    }
+}
+
+static void fresh_put(struct cargo *cargo, const struct plan *plan)
+{
+    const struct sc_kernels_importance *what = plan->score->what;
+    struct sc_kernels_move how = {.kernels = what->kernels,
+                                  .memory = &what->fresh.memory,
+                                  .head_count = plan->score->head_count,
+                                  .head_size = what->head_size,
+                                  .element_bytes = sc_kernels_dtype_bytes(what->fresh.dtype),
+                                  .dtype = what->fresh.dtype};
+    uint64_t row_bytes = how.head_count * how.head_size * how.element_bytes;
+    for (uint64_t row = 0, some; row < what->fresh.count; row += some) {
+        uint64_t bytes = (what->fresh.count - row) * row_bytes;
+        uint8_t *to = cargo_room(cargo, plan->fresh_at + row * row_bytes, row_bytes, &bytes);
+        if (to == NULL)
+            return;
+        some = bytes / row_bytes;
+        sc_kernels_part_pack(&how, 0, row, some, to);
+        cargo->used -= bytes - some * row_bytes;
+    }
+}
+
+/* All of it, in the order of its places. */
+static spec_status send(const struct plan *plan, struct spec_error *reterr)
+{
+    const struct sc_plugin_score *score = plan->score;
+    const struct sc_kernels_importance *what = score->what;
+    struct cargo cargo = {.score = score, .status = SPEC_OK, .reterr = reterr};
+    if (plan->queries_at != 0)
+        queries_put(&cargo, plan);
+    if (plan->fresh_at != 0)
+        fresh_put(&cargo, plan);
+    if (plan->slots_at != 0)
+        cargo_put(&cargo, plan->slots_at, score->fresh->at.slots,
+                  what->fresh.count * sizeof(int64_t));
+    if (plan->rows_at != 0)
+        cargo_put(&cargo, plan->rows_at, what->prefix.memory.k_base,
+                  what->prefix.count * what->prefix.memory.token_stride_bytes);
+    if (plan->slabs_at != 0)
+        slabs_put(&cargo, plan);
+    cargo_send(&cargo);
+    return cargo.status;
+}
+
+/* ---- Scoring, and back ---------------------------------------------------------------------- */
+
+/* Slot locked, device entered. */
+static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *slot,
+                                  struct spec_error *reterr)
+{
+    struct sc_plugin_device *device = plan->score->device;
+    struct sc_cuda_score work = plan->work;
+    bool is_tensor = sc_cuda_score_has_tensor(&work, plan->has_tables, device->gpu->capability);
+    const struct {
+        enum sc_plugin_kernel kernel;
+        bool (*shape)(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape);
+    } steps[] = {{is_tensor ? SC_PLUGIN_KERNEL_sc_cuda_score_best_tensor
+                            : SC_PLUGIN_KERNEL_sc_cuda_score_best,
+                  sc_cuda_score_best_shape},
+                 {SC_PLUGIN_KERNEL_sc_cuda_score_join, sc_cuda_score_join_shape},
+                 {is_tensor ? SC_PLUGIN_KERNEL_sc_cuda_score_columns_tensor
+                            : SC_PLUGIN_KERNEL_sc_cuda_score_columns,
+                  sc_cuda_score_columns_shape},
+                 {SC_PLUGIN_KERNEL_sc_cuda_score_total, sc_cuda_score_total_shape}};
+    spec_status status = sc_gpu_follow(device->gpu, &slot->kernels, &slot->copies, reterr);
+    for (uint32_t i = 0; status == SPEC_OK && i < (plan->score->is_total ? 4u : 3u); i++) {
+        struct sc_cuda_shape shape;
+        bool fits = steps[i].shape(&work, &shape);
+        status = sc_plugin_lane_launch(device, slot->kernels.stream, steps[i].kernel, fits, &shape,
+                                       &work, reterr);
+    }
+    return status;
+}
+
+/* Sums [first, + count) into the box; behind the kernels, which the first of them launch. */
+static spec_status fetch(const struct plan *plan, const struct sc_plugin_box *box, uint64_t first,
+                         uint64_t count, _Atomic uint32_t *over, struct spec_error *reterr)
+{
+    struct sc_plugin_device *device = plan->score->device;
+    struct sc_gpu_slot *slot = &device->gpu->slots[plan->score->slot];
+    const float *sums = plan->score->is_total ? plan->work.total : plan->work.sums;
+    const struct sc_gpu_hold hold = sc_plugin_lane_hold(over);
+    sc_plugin_lane_board_wait(device, &slot->kernels, &hold);
+    spec_status status = first == 0 ? kernels_launch(plan, slot, reterr) : SPEC_OK;
+    if (status == SPEC_OK)
+        status = sc_gpu_copy_out(device->gpu, &slot->kernels, box->host, (uintptr_t)(sums + first),
+                                 count * sizeof(float), reterr);
+    return sc_plugin_lane_depart(device, &slot->kernels, status, reterr);
+}
+
+static spec_status piece_fetch(const struct plan *plan, const struct sc_plugin_box *box,
+                               uint64_t first, uint64_t count, struct spec_error *reterr)
+{
+    struct sc_plugin_device *device = plan->score->device;
+    pthread_mutex_t *lock = &device->slot_locks[plan->score->slot];
+    _Atomic uint32_t over = 0;
+    struct sc_gpu_entry entry;
+    spec_status status = sc_gpu_enter(device->gpu, &entry, reterr);
+    if (status != SPEC_OK)
+        return status;
+    pthread_mutex_lock(lock);
+    status = fetch(plan, box, first, count, &over, reterr);
+    pthread_mutex_unlock(lock);
+    sc_gpu_leave(device->gpu, &entry);
+    sc_plugin_lane_await(device, &device->gpu->slots[plan->score->slot].kernels, &over);
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* maybe before they came */
+        status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
+    return status;
+}
+
+static spec_status sums_fetch(const struct plan *plan, float *ret_sums, struct spec_error *reterr)
+{
+    const struct sc_plugin_score *score = plan->score;
+    struct sc_plugin_device *device = score->device;
+    uint64_t heads = score->is_total ? 1 : score->head_count;
+    uint64_t count = heads * score->what->prefix.count, most = device->box_bytes / sizeof(float);
+    spec_status status = SPEC_OK;
+    for (uint64_t first = 0, some; first < count && status == SPEC_OK; first += some) {
+        struct sc_plugin_box *box = box_take(score);
+        if (box == NULL)
+            return fail_busy(reterr);
+        some = count - first < most ? count - first : most;
+        status = piece_fetch(plan, box, first, some, reterr);
+        if (status == SPEC_OK)
+            memcpy(ret_sums + first, box->host, some * sizeof(float));
+        sc_plugin_box_give(box);
+    }
+    return status;
+}
+
+spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_sums,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_device *device = score->device;
+    struct sc_gpu_range range;
+    struct plan plan;
+    if (score->queries->device != NULL && score->queries->begun != SPEC_OK)
+        return sc_plugin_afar_fail(device, score->queries->begun, reterr);
+    if (score->fresh->device != NULL && score->fresh->begun != SPEC_OK)
+        return sc_plugin_afar_fail(device, score->fresh->begun, reterr);
+    if (score->what->prefix.count == 0)
+        return SPEC_OK; /* no kernel would come behind what goes up, and nobody wait for it */
+    (void)plan_make(&plan, score, ALIGN);
+    if (!room_take(score, plan.end, &range))
+        return fail_busy(reterr);
+    (void)plan_make(&plan, score, range.at);
+    spec_status status = send(&plan, reterr);
+    if (status == SPEC_OK)
+        status = sums_fetch(&plan, ret_sums, reterr);
+    if (status != SPEC_OK) /* what goes up may still be on its way to the room */
+        (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[score->slot].copies, 0);
+    room_give(device, &range);
+    return status;
+}

@@ -1,0 +1,71 @@
+/* Boarding, departing, launching: see device_stream.h. */
+#include "plugin/device/device_stream.h"
+
+/* Of some 2 microseconds each (lead), before a wait that the device's interrupt ends: scores take a
+ * few hundred of them, and waking a thread 50 to 100. */
+#define POLLS 256u
+
+bool sc_plugin_lane_board(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+                          const struct sc_gpu_hold *hold)
+{
+    if (!sc_gpu_flight_begin(device->gpu, lane))
+        return false;
+    bool is_held = sc_gpu_flight_hold(lane, hold); /* a flight of its own has a place */
+    SC_ASSERT(device->params.poison, is_held);
+    return true;
+}
+
+void sc_plugin_lane_board_wait(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+                               const struct sc_gpu_hold *hold)
+{
+    while (!sc_plugin_lane_board(device, lane, hold))
+        (void)sc_gpu_flights_wait(device->gpu, lane, lane->flights.flight_count - 1);
+}
+
+spec_status sc_plugin_lane_depart(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+                                  spec_status status, struct spec_error *reterr)
+{
+    struct spec_error late = {.struct_size = sizeof(late)};
+    spec_status departed =
+        sc_gpu_flight_depart(device->gpu, lane, status == SPEC_OK ? reterr : &late);
+    return status == SPEC_OK ? departed : status;
+}
+
+static void landed(void *held, void *user)
+{
+    (void)user;
+    atomic_store_explicit((_Atomic uint32_t *)held, 1, memory_order_release); /* and may be gone */
+}
+
+struct sc_gpu_hold sc_plugin_lane_hold(_Atomic uint32_t *over)
+{
+    return (struct sc_gpu_hold){.give = landed, .held = over};
+}
+
+void sc_plugin_lane_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+                          const _Atomic uint32_t *over)
+{
+    for (uint32_t i = 0; i < POLLS && atomic_load_explicit(over, memory_order_acquire) == 0; i++)
+        (void)sc_gpu_flights_reap(device->gpu, lane);
+    while (atomic_load_explicit(over, memory_order_acquire) == 0) {
+        uint64_t flying = sc_gpu_flights_flying(lane);
+        if (flying > 0)
+            (void)sc_gpu_flights_wait(device->gpu, lane, flying - 1);
+    }
+}
+
+spec_status sc_plugin_lane_launch(struct sc_plugin_device *device, void *stream,
+                                  enum sc_plugin_kernel kernel, bool fits,
+                                  const struct sc_cuda_shape *shape, void *what,
+                                  struct spec_error *reterr)
+{
+    if (!fits)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a shape that no kernel takes");
+    if (shape->grid[0] == 0)
+        return SPEC_OK;
+    const struct sc_gpu_grid grid = {.blocks_x = shape->grid[0],
+                                     .blocks_y = shape->grid[1],
+                                     .blocks_z = shape->grid[2],
+                                     .threads = shape->block[0]};
+    return sc_gpu_launch(device->gpu, stream, kernel, &grid, &what, reterr);
+}

@@ -1,0 +1,385 @@
+/* Attaching, boxes and tables: see device_tables.h. */
+#include "plugin/device/device_tables.h"
+
+#include "plugin/args/dtype_table.h"
+#include "plugin/device/d2h_batch.h"
+#include "plugin/device/direct.h"
+#include "plugin/device/h2d_batch.h"
+#include "plugin/device/images.h"
+
+#include <string.h>
+
+#define BOX_BYTES   (2ull << 20)
+#define BOXES_MIN   4u
+#define FLIGHTS     32u /* of a stream */
+#define BOX_WAIT_NS UINT64_C(1000000)
+#define ALIGN_BYTES 256u
+#define PAGE_BYTES  4096u /* whole pages are pinned */
+#define LINE_BYTES  64u   /* numbers of any kind may stand at a room's begin */
+
+enum { NONE, ATTACHED, REFUSED };
+
+static const char *const KERNELS[] = {
+#define NAME(name, params, threads) #name,
+    SC_CUDA_KERNELS(NAME)
+#undef NAME
+};
+
+void sc_plugin_device_open(struct sc_plugin_device *device,
+                           const struct sc_plugin_device_params *params)
+{
+    const struct sc_plugin_shape *shape = params->shape;
+    uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
+    device->params = *params;
+    device->params.room_bytes = (params->room_bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    device->params.score_bytes = params->score_bytes / ALIGN_BYTES * ALIGN_BYTES;
+    device->params.store_bytes = (params->store_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    pthread_mutex_init(&device->attach_lock, NULL);
+    pthread_mutex_init(&device->box_lock, NULL);
+    pthread_mutex_init(&device->table_lock, NULL);
+    pthread_mutex_init(&device->parcels.lock, NULL);
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)
+        pthread_mutex_init(&device->slot_locks[i], NULL);
+    /* Two runs a unit, of which one may be short at each border of a head's groups. */
+    uint64_t units = channels / SC_CUDA_RUN + 8ull * shape->kv_head_count;
+    device->table_bytes = sizeof(struct sc_cuda_planes_table) +
+                          units * (sizeof(struct sc_cuda_unit) +
+                                   SC_KERNELS_PLANES * sizeof(struct sc_cuda_unit_plane));
+    device->table_bytes = (device->table_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    uint64_t least = sc_plugin_course_least(device);
+    uint64_t query_row = channels * params->query_group * sizeof(float);
+    least = least > query_row + PAGE_BYTES ? least : query_row + PAGE_BYTES;
+    device->box_bytes = BOX_BYTES > least ? BOX_BYTES : least;
+    device->box_bytes = (device->box_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+/* ---- Attaching ------------------------------------------------------------------------------ */
+
+/* What attach made, wholly or in part. Nothing flies. */
+static void detach(struct sc_plugin_device *device)
+{
+    struct sc_alloc *alloc = device->params.alloc;
+    sc_plugin_parcels_close(device);
+    sc_gpu_unpin(&device->pin);
+    sc_gpu_stage_close(&device->scores, device->gpu != NULL && sc_gpu_is_forked(device->gpu));
+    if (device->gpu != NULL) {
+        sc_gpu_stage_give(&device->gpu->stage, &device->score_range);
+        sc_gpu_stage_give(&device->gpu->stage, &device->range);
+    }
+    sc_plugin_direct_close(device);
+    sc_gpu_device_detach(device->gpu);
+    sc_plugin_courses_close(device);
+    sc_alloc_free(alloc, device->hints);
+    sc_alloc_free(alloc, device->rooms);
+    sc_alloc_free(alloc, device->tables_memory);
+    sc_alloc_free(alloc, device->boxes);
+    sc_alloc_free(alloc, device->host);
+    device->gpu = NULL;
+    device->range = device->score_range = (struct sc_gpu_range){0};
+    device->scores = (struct sc_gpu_stage){0};
+    device->tables_memory = device->host = device->rooms = NULL;
+    device->boxes = device->free = NULL;
+    device->hints = NULL;
+}
+
+static uint64_t hint_stride(const struct sc_plugin_device *device)
+{
+    return (device->params.hint_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+/* Of boxes, behind them what stores have, and hints: whole pages. */
+static uint64_t hints_first(const struct sc_plugin_device *device)
+{
+    return device->box_count * device->box_bytes + device->params.store_bytes;
+}
+
+static uint64_t pinned_bytes(const struct sc_plugin_device *device)
+{
+    uint64_t hints = device->params.hint_count * hint_stride(device);
+    return hints_first(device) + (hints + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static void share_out(struct sc_plugin_device *device)
+{
+    uint64_t behind = hints_first(device);
+    for (uint64_t i = 0; i < device->box_count; i++) {
+        struct sc_plugin_box *box = &device->boxes[i];
+        box->device = device;
+        box->host = device->host + i * device->box_bytes;
+        box->at = device->range.at + i * device->box_bytes;
+        box->next = device->free;
+        device->free = box;
+    }
+    for (uint64_t i = 0; i < device->params.hint_count; i++) {
+        struct sc_plugin_device_hint *hint = &device->hints[i];
+        hint->host = device->host + behind + i * hint_stride(device);
+        hint->at = device->range.at + behind + i * hint_stride(device);
+        atomic_init(&hint->over, 1);
+    }
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_TABLES; i++)
+        device->tables[i].table = device->tables_memory + i * device->table_bytes;
+}
+
+/* What scores stand in, of the device's memory alone. */
+static spec_status scores_open(struct sc_plugin_device *device, struct spec_error *reterr)
+{
+    const struct sc_plugin_device_params *params = &device->params;
+    if (params->score_bytes > 0 &&
+        !sc_gpu_stage_take(&device->gpu->stage, params->score_bytes, &device->score_range))
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
+    if (!sc_gpu_stage_open(&device->scores, params->alloc, params->poison, device->score_range.at,
+                           params->score_bytes, params->room_count))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what %" PRIu64 " scorings stand in",
+                       params->room_count);
+    return SPEC_OK;
+}
+
+static spec_status make_memory(struct sc_plugin_device *device, struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = device->params.alloc;
+    uint64_t bytes = pinned_bytes(device), hint_count = device->params.hint_count;
+    device->host = sc_alloc_huge(alloc, bytes);
+    device->boxes = sc_alloc_array(alloc, device->box_count, sizeof(*device->boxes));
+    device->tables_memory =
+        sc_alloc_aligned(alloc, SC_PLUGIN_DEVICE_TABLES * device->table_bytes, ALIGN_BYTES);
+    if (device->host == NULL || device->boxes == NULL || device->tables_memory == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY,
+                       "gpu.stage_bytes, gpu.store_bytes: %" PRIu64 " bytes", bytes);
+    if (hint_count > 0)
+        device->hints = sc_alloc_array(alloc, hint_count, sizeof(*device->hints));
+    if (hint_count > 0 && device->hints == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " hints", hint_count);
+    uint64_t rooms_bytes = device->params.room_count * device->params.room_bytes;
+    device->rooms = rooms_bytes > 0 ? sc_alloc_huge(alloc, rooms_bytes) : NULL;
+    if (device->rooms == NULL && rooms_bytes > 0)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY,
+                       "gpu.query_bytes: %" PRIu64 " bytes for %" PRIu64 " scorings", rooms_bytes,
+                       device->params.room_count);
+    spec_status status = sc_plugin_courses_open(device, reterr);
+    if (status == SPEC_OK)
+        status = sc_gpu_pin(device->gpu, device->host, bytes, &device->pin, reterr);
+    if (status == SPEC_OK && !sc_gpu_stage_take(&device->gpu->stage, bytes, &device->range))
+        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
+    if (status == SPEC_OK)
+        status = sc_plugin_parcels_open(device, device->box_count * device->box_bytes, reterr);
+    if (status == SPEC_OK)
+        status = scores_open(device, reterr);
+    if (status == SPEC_OK) {
+        sc_plugin_direct_open(device);
+        share_out(device);
+    }
+    return status;
+}
+
+/* Lock held. */
+static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
+                          struct spec_error *reterr)
+{
+    struct sc_gpu_image images[SC_PLUGIN_IMAGES];
+    device->box_count = device->params.stage_bytes / device->box_bytes;
+    device->box_count = device->box_count > BOXES_MIN ? device->box_count : BOXES_MIN;
+    const struct sc_gpu_params params = {
+        .alloc = device->params.alloc,
+        .poison = device->params.poison,
+        .ordinal = ordinal,
+        .images = images,
+        .image_count = sc_plugin_images(images),
+        .kernels = KERNELS,
+        .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
+        .slot_count = SC_PLUGIN_DEVICE_PAIRS,
+        .urgent_count = SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES,
+        .flight_count = FLIGHTS,
+        .hold_max = 1,
+        .stage_bytes = pinned_bytes(device) + ALIGN_BYTES + device->params.score_bytes,
+        .stage_ranges = 2};
+    spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
+    if (status == SPEC_OK)
+        status = make_memory(device, reterr);
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* in leaving it, say */
+        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "CUDA device %" PRIu32 " is closed since %s",
+                         ordinal, device->gpu->failed_text);
+    if (status != SPEC_OK)
+        detach(device);
+    return status;
+}
+
+static spec_status attach_once(struct sc_plugin_device *device, int32_t ordinal,
+                               struct spec_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint32_t state = atomic_load_explicit(&device->state, memory_order_acquire);
+    if (state == ATTACHED)
+        return SPEC_OK;
+    if (state == REFUSED && device->refused == ordinal)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s", device->why);
+    spec_status status = attach(device, (uint32_t)ordinal, &error);
+    if (status == SPEC_OK) {
+        atomic_store_explicit(&device->state, ATTACHED, memory_order_release);
+        SC_LOG(device->params.log, SPEC_LOG_INFO, "device %" PRId32 " is attached: %s", ordinal,
+               device->gpu->name);
+        return SPEC_OK;
+    }
+    if (status == SPEC_E_UNSUPPORTED) { /* it will not be otherwise the next time */
+        memcpy(device->why, error.text,
+               sizeof(error.text) < sizeof(device->why) ? sizeof(error.text)
+                                                        : sizeof(device->why) - 1);
+        device->refused = ordinal;
+        atomic_store_explicit(&device->state, REFUSED, memory_order_release);
+        SC_LOG(device->params.log, SPEC_LOG_WARN, "no CUDA memory: %s", error.text);
+    }
+    return sc_fail(reterr, status, "%s", error.text);
+}
+
+spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ordinal,
+                                    struct spec_error *reterr)
+{
+    if (ordinal < 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "device_index is %" PRId32, ordinal);
+    spec_status status = SPEC_OK;
+    if (atomic_load_explicit(&device->state, memory_order_acquire) != ATTACHED) {
+        pthread_mutex_lock(&device->attach_lock);
+        status = attach_once(device, ordinal, reterr);
+        pthread_mutex_unlock(&device->attach_lock);
+    }
+    if (status == SPEC_OK && device->gpu->ordinal != (uint32_t)ordinal)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "device_index is %" PRId32 ", this connector's device is %" PRIu32, ordinal,
+                       device->gpu->ordinal);
+    return status;
+}
+
+void sc_plugin_device_close(struct sc_plugin_device *device)
+{
+    if (device->params.alloc == NULL)
+        return; /* it was not opened */
+    if (atomic_load(&device->state) == ATTACHED && !sc_gpu_is_forked(device->gpu))
+        for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
+            (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].copies, 0);
+            (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
+        }
+    detach(device);
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)
+        pthread_mutex_destroy(&device->slot_locks[i]);
+    pthread_mutex_destroy(&device->parcels.lock);
+    pthread_mutex_destroy(&device->table_lock);
+    pthread_mutex_destroy(&device->box_lock);
+    pthread_mutex_destroy(&device->attach_lock);
+}
+
+/* ---- Boxes ---------------------------------------------------------------------------------- */
+
+static struct sc_plugin_box *box_pop(struct sc_plugin_device *device)
+{
+    pthread_mutex_lock(&device->box_lock);
+    struct sc_plugin_box *box = device->free;
+    if (box != NULL)
+        device->free = box->next;
+    pthread_mutex_unlock(&device->box_lock);
+    return box;
+}
+
+/* What boxes went off on comes back, on any stream, if it has landed. */
+static void reap_all(struct sc_plugin_device *device)
+{
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
+        if (i == SC_PLUGIN_DEVICE_SLOTS) /* stores and hints have memory of their own */
+            i = sc_plugin_device_ask_slot(0);
+        (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].copies);
+        (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].kernels);
+    }
+}
+
+void sc_plugin_device_reap(struct sc_plugin_device *device)
+{
+    if (atomic_load_explicit(&device->state, memory_order_acquire) == ATTACHED &&
+        device->direct.device != NULL)
+        reap_all(device);
+}
+
+struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
+{
+    struct sc_plugin_box *box = box_pop(device);
+    if (box != NULL)
+        return box;
+    reap_all(device); /* nobody else may look: who never waits, and asks alone */
+    return box_pop(device);
+}
+
+/* The oldest of the lane's flights has landed; false: none flies. */
+static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane)
+{
+    uint64_t flying = sc_gpu_flights_flying(lane);
+    return flying > 0 && sc_gpu_flights_wait(device->gpu, lane, flying - 1) > 0;
+}
+
+/* Where no box flies others fill them, who may wait for the disk, and so for workers that stand
+ * here or at a course's lock: what they have so far is sent off. Who has a box then works at it. */
+struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot)
+{
+    struct sc_gpu_slot *own = &device->gpu->slots[slot];
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&device->box_word, memory_order_acquire);
+        struct sc_plugin_box *box = sc_plugin_box_try(device);
+        if (box != NULL)
+            return box;
+        if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies) &&
+            !sc_plugin_courses_send(device))
+            (void)sc_exec_wait(device->params.exec, &device->box_word, seen,
+                               sc_exec_now_ns(device->params.exec) + BOX_WAIT_NS);
+    }
+}
+
+void sc_plugin_box_give(struct sc_plugin_box *box)
+{
+    struct sc_plugin_device *device = box->device;
+    sc_plugin_direct_leave(box);
+    pthread_mutex_lock(&device->box_lock);
+    box->next = device->free;
+    device->free = box;
+    pthread_mutex_unlock(&device->box_lock);
+    (void)atomic_fetch_add_explicit(&device->box_word, 1, memory_order_release);
+    sc_exec_wake(device->params.exec, &device->box_word);
+}
+
+void sc_plugin_box_landed(void *held, void *user)
+{
+    struct sc_plugin_box *box = held;
+    (void)user;
+    if (atomic_fetch_sub_explicit(&box->left, 1, memory_order_acq_rel) == 1)
+        sc_plugin_box_give(box);
+}
+
+/* ---- Tables --------------------------------------------------------------------------------- */
+
+/* Lock held. The entry of that table, made if it is not there; NULL: there is no room for one. */
+static struct sc_plugin_device_table *table_find(struct sc_plugin_device *device,
+                                                 const struct sc_kernels_planes *planes,
+                                                 const struct sc_kernels_rotary *rotary)
+{
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_TABLES; i++)
+        if (device->tables[i].of == planes && device->tables[i].rotary == rotary)
+            return &device->tables[i];
+    uint64_t bytes = sc_cuda_planes_table_bytes(planes, rotary);
+    if (bytes == 0 || bytes > device->table_bytes)
+        return NULL;
+    struct sc_plugin_device_table *made =
+        &device->tables[device->table_next++ % SC_PLUGIN_DEVICE_TABLES];
+    made->of = planes;
+    made->rotary = rotary;
+    made->bytes = bytes;
+    sc_cuda_planes_table_make(planes, rotary, (struct sc_cuda_planes_table *)(void *)made->table);
+    return made;
+}
+
+uint64_t sc_plugin_device_table(struct sc_plugin_device *device,
+                                const struct sc_kernels_planes *planes,
+                                const struct sc_kernels_rotary *rotary, uint8_t *to)
+{
+    pthread_mutex_lock(&device->table_lock);
+    const struct sc_plugin_device_table *table = table_find(device, planes, rotary);
+    uint64_t bytes = table != NULL ? table->bytes : 0;
+    if (bytes > 0)
+        memcpy(to, table->table, bytes);
+    pthread_mutex_unlock(&device->table_lock);
+    return bytes;
+}

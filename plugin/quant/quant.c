@@ -1,0 +1,295 @@
+/* Rows to codes and back: formats, widths, turns.
+ *
+ * Holds, Threads, Tests: plugin/quant/quant.h. */
+#include "plugin/quant/quant.h"
+
+#include "plugin/args/dtype_table.h"
+#include "plugin/connector.h"
+#include "store/rows/tag.h"
+
+#include <string.h>
+
+#define SINKS        4u  /* first positions, whose keys are like no others' */
+#define GENERATIONS  16u /* others' tables of a layer and part that are read, beside our own */
+#define OTHERS_BYTES (256ull << 20) /* of all of those, but for one of each */
+
+static uint64_t channels_of(const spec_connector *conn)
+{
+    return (uint64_t)conn->shape.kv_head_count * conn->shape.head_size;
+}
+
+/* ---- Formats -------------------------------------------------------------------------------- */
+
+static bool may_be_free(const spec_connector *conn)
+{
+    return channels_of(conn) % 16 == 0 && conn->shape.head_size % 8 == 0 &&
+           conn->shape.head_size <= SC_KERNELS_PLANES_HEAD &&
+           sc_plugin_dtype_is_scored(conn->shape.dtype);
+}
+
+/* Codes of other bits than the configured ones, too. */
+static bool part_fits(const spec_connector *conn, bool is_free, uint32_t bits, uint64_t row_bytes)
+{
+    uint64_t channels = channels_of(conn);
+    if (is_free)
+        return may_be_free(conn) && row_bytes <= channels && row_bytes * 8 / channels == bits;
+    return sc_kernels_code_has(bits) && row_bytes == sc_kernels_code_row_bytes(channels, bits);
+}
+
+static bool codes_fit(void *user, const struct sc_store_code_shape *shape)
+{
+    const spec_connector *conn = user;
+    bool is_turned = (shape->form & SC_STORE_FORM_K_TURNED) != 0;
+    return shape->scale_bytes == sc_kernels_code_scale_bytes(channels_of(conn)) &&
+           (!is_turned || conn->coding->turns.rotary.turned > 0) &&
+           part_fits(conn, (shape->form & SC_STORE_FORM_K_FREE) != 0, shape->bits_k,
+                     shape->k_row_bytes) &&
+           part_fits(conn, (shape->form & SC_STORE_FORM_V_FREE) != 0, shape->bits_v,
+                     shape->v_row_bytes);
+}
+
+/* Nothing of ours makes turned codes of positions that have no turns, but a block may say it. */
+static bool table_reads(void *user, uint32_t part, const struct sc_store_code_shape *shape,
+                        const uint8_t *table, uint64_t position, uint64_t row_count)
+{
+    const spec_connector *conn = user;
+    struct sc_plugin_coding *coding = conn->coding;
+    bool is_k = part == SC_STORE_PART_K;
+    if (is_k && (shape->form & SC_STORE_FORM_K_TURNED) != 0 &&
+        !sc_plugin_turns_has(&coding->turns, position, row_count))
+        return false;
+    return sc_plugin_tables_add_other(&coding->tables, table,
+                                      is_k ? shape->k_row_bytes : shape->v_row_bytes) != NULL;
+}
+
+/* Of even codes that are configured as free ones, which may have any: rounded down to one that is
+ * there; 1 becomes 2. */
+static uint32_t even_bits(uint32_t quarters)
+{
+    uint32_t bits = quarters < 8 ? 2 : quarters / 4;
+    return sc_kernels_code_has(bits) ? bits : bits - 1;
+}
+
+static struct sc_store_code_shape shape_of(const spec_connector *conn)
+{
+    const struct sc_config *config = &conn->config;
+    uint64_t channels = channels_of(conn);
+    bool is_free = config->widths == SC_WIDTHS_FREE && may_be_free(conn);
+    struct sc_store_code_shape shape = {
+        .bits_k = is_free ? config->quarters_k / 4 : even_bits(config->quarters_k),
+        .bits_v = is_free ? config->quarters_v / 4 : even_bits(config->quarters_v),
+        .scale_bytes = sc_kernels_code_scale_bytes(channels)};
+    if (is_free) {
+        shape.form = SC_STORE_FORM_K_FREE;
+        shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
+        bool is_even = config->quarters_v % 4 == 0 && sc_kernels_code_has(shape.bits_v);
+        shape.form |= is_even ? 0 : SC_STORE_FORM_V_FREE;
+    }
+    shape.k_row_bytes = is_free ? channels * config->quarters_k / 32
+                                : sc_kernels_code_row_bytes(channels, shape.bits_k);
+    shape.v_row_bytes = (shape.form & SC_STORE_FORM_V_FREE) != 0
+                            ? channels * config->quarters_v / 32
+                            : sc_kernels_code_row_bytes(channels, shape.bits_v);
+    return shape;
+}
+
+spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model *model,
+                                  struct spec_error *reterr)
+{
+    const struct sc_config *config = &conn->config;
+    bool is_known;
+    struct sc_plugin_coding *coding = sc_alloc_zero(&conn->alloc, sizeof(*coding));
+    conn->coding = coding;
+    if (coding == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "coding");
+    bool is_used = conn->choice.reads_codes || sc_config_keeps_codes(config);
+    uint64_t parts = is_used && may_be_free(conn) ? 2 * (uint64_t)conn->dims.layer_count : 0;
+    uint64_t others = OTHERS_BYTES /
+                      sc_plugin_tables_slot_bytes(conn->shape.kv_head_count, conn->shape.head_size);
+    others = others < parts * GENERATIONS ? others : parts * GENERATIONS;
+    others = others > parts ? others : parts;
+    uint64_t capacity = others + parts * SC_PLUGIN_TABLES_A_LAYER;
+    spec_status status =
+        sc_plugin_tables_open(&coding->tables, &conn->alloc, conn->shape.kv_head_count,
+                              conn->shape.head_size, capacity, reterr);
+    coding->tables.others_most = others; /* else we could code nothing ourselves */
+    if (status == SPEC_OK && capacity > 0) {
+        status = sc_plugin_turns_open(&coding->turns, &conn->alloc, model,
+                                      config->max_request_tokens, &is_known, reterr);
+        if (!is_known && config->widths == SC_WIDTHS_FREE)
+            SC_LOG(&conn->log, SPEC_LOG_INFO,
+                   "rope_scaling_kind %s is unknown here: keys are coded as they come, not turned "
+                   "back, which takes more bits",
+                   model->rope_scaling_kind != NULL ? model->rope_scaling_kind : "(none)");
+    }
+    if (sc_config_keeps_codes(config) && config->chunk_tokens <= SC_KERNELS_CODE_ROWS_MAX)
+        coding->made = shape_of(conn);
+    bool is_free_k = (coding->made.form & SC_STORE_FORM_K_FREE) != 0;
+    bool is_free_v = (coding->made.form & SC_STORE_FORM_V_FREE) != 0;
+    coding->learning =
+        (struct sc_plugin_learning){.kernels = conn->kernels,
+                                    .tables = &coding->tables,
+                                    .head_count = conn->shape.kv_head_count,
+                                    .head_size = conn->shape.head_size,
+                                    .layer_count = conn->dims.layer_count,
+                                    .query_group = conn->dims.query_group,
+                                    .rotary = coding->turns.rotary,
+                                    .row_bytes = {is_free_k ? coding->made.k_row_bytes : 0,
+                                                  is_free_v ? coding->made.v_row_bytes : 0}};
+    pthread_mutex_init(&coding->write_lock, NULL);
+    spec_status learning = sc_plugin_learning_open(&coding->learning, &conn->alloc, reterr);
+    uint64_t words = sc_plugin_learnt_words(&coding->learning);
+    if (words > 0)
+        coding->words =
+            sc_alloc_array(&conn->alloc, SC_STORE_NOTE_HEAD + words, sizeof(*coding->words));
+    if (words > 0 && coding->words == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a note of widths");
+    return status != SPEC_OK ? status : learning;
+}
+
+void sc_plugin_coding_write(spec_connector *conn)
+{
+    struct sc_plugin_coding *coding = conn->coding;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (coding->words == NULL || conn->ranks.role != SPEC_ROLE_WRITER ||
+        !sc_store_takes_notes(conn->store))
+        return;
+    pthread_mutex_lock(&coding->write_lock);
+    if (sc_plugin_learnt_put(&coding->learning, SC_PLUGIN_NOTE_WIDTHS, &coding->written,
+                             coding->words + SC_STORE_NOTE_HEAD) &&
+        sc_store_note_put(conn->store, coding->words, sc_plugin_learnt_words(&coding->learning),
+                          &error) != SPEC_OK)
+        SC_LOG(&conn->log, SPEC_LOG_DEBUG, "widths are not written: %s", error.text);
+    pthread_mutex_unlock(&coding->write_lock);
+}
+
+void sc_plugin_coding_close(spec_connector *conn)
+{
+    if (conn->coding == NULL)
+        return;
+    sc_plugin_learning_close(&conn->coding->learning, &conn->alloc);
+    sc_plugin_tables_close(&conn->coding->tables, &conn->alloc);
+    sc_plugin_turns_close(&conn->coding->turns, &conn->alloc);
+    sc_alloc_free(&conn->alloc, conn->coding->words);
+    pthread_mutex_destroy(&conn->coding->write_lock);
+    sc_alloc_free(&conn->alloc, conn->coding);
+}
+
+/* ---- Encoding ------------------------------------------------------------------------------- */
+
+/* The layer's first table, by the spans of this slab; what->scales is written. */
+static const struct sc_plugin_table *first_table(const spec_connector *conn,
+                                                 const struct sc_store_encode *what, uint32_t part,
+                                                 struct sc_kernels_planes_encode *encode)
+{
+    struct sc_plugin_coding *coding = conn->coding;
+    uint64_t skip = what->position < SINKS ? SINKS - what->position : 0;
+    skip = skip < what->row_count ? skip : what->row_count - 1;
+    encode->planes = &coding->tables.none->planes;
+    encode->rows += skip;
+    encode->row_count -= skip;
+    if (encode->turns != NULL)
+        encode->turns += skip * encode->rotary->turned;
+    if (!conn->kernels->planes_encode(encode))
+        return NULL;
+    return sc_plugin_learn_first(&coding->learning, what->layer, part,
+                                 what->scales + coding->made.scale_bytes / 2);
+}
+
+/* Of a part with a table. */
+static bool free_encode(const spec_connector *conn, const struct sc_store_encode *what)
+{
+    struct sc_plugin_coding *coding = conn->coding;
+    uint32_t part = what->part == SC_STORE_PART_K ? 0 : 1;
+    sc_plugin_learn_due(&coding->learning, what->layer, part);
+    const struct sc_plugin_table *table =
+        sc_plugin_learnt_table(&coding->learning, what->layer, part);
+    struct sc_kernels_planes_encode encode = {.rows = what->rows,
+                                              .row_count = what->row_count,
+                                              .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
+                                              .scales = what->scales,
+                                              .codes = what->codes};
+    if (part == 0 && (coding->made.form & SC_STORE_FORM_K_TURNED) != 0) {
+        encode.rotary = &coding->turns.rotary;
+        encode.turns = sc_plugin_turns_get(&coding->turns, what->position, what->row_count);
+        if (encode.turns == NULL)
+            return false;
+    }
+    if (table == NULL) {
+        struct sc_kernels_planes_encode spans = encode;
+        table = first_table(conn, what, part, &spans);
+    }
+    if (table == NULL)
+        return false;
+    encode.planes = &table->planes;
+    memcpy(what->table, table->packed, coding->tables.packed_bytes);
+    if (!conn->kernels->planes_encode(&encode))
+        return false;
+    if (what->position >= SINKS) /* their slab's spans say nothing of others' */
+        sc_plugin_learn_slab(&coding->learning, what->layer, part,
+                             what->scales + coding->made.scale_bytes / 2);
+    return true;
+}
+
+/* A slab's K or V. */
+static bool slab_encode(void *user, const struct sc_store_encode *what)
+{
+    const spec_connector *conn = user;
+    const struct sc_store_code_shape *shape = &conn->coding->made;
+    bool is_k = what->part == SC_STORE_PART_K;
+    uint64_t row_bytes = is_k ? shape->k_row_bytes : shape->v_row_bytes;
+    uint64_t table_bytes = sc_store_code_table_bytes(shape, is_k);
+    struct sc_kernels_code code = {.channels = channels_of(conn),
+                                   .bits = is_k ? shape->bits_k : shape->bits_v,
+                                   .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    if (table_bytes == 0)
+        return conn->kernels->code_encode(&code, what->rows, what->row_count, what->scales,
+                                          what->codes);
+    if (free_encode(conn, what))
+        return true;
+    memset(what->table, 0, table_bytes);
+    memset(what->scales, 0, shape->scale_bytes);
+    memset(what->codes, 0, what->row_count * row_bytes);
+    return false;
+}
+
+struct sc_store_codes sc_plugin_coding_codes(spec_connector *conn)
+{
+    bool makes = conn->coding->made.bits_k != 0;
+    return (struct sc_store_codes){.shape = conn->coding->made,
+                                   .with_rows = makes,
+                                   .encode = makes ? slab_encode : NULL,
+                                   .fits = codes_fit,
+                                   .reads = table_reads,
+                                   .user = conn};
+}
+
+/* ---- Decoding ------------------------------------------------------------------------------- */
+
+struct sc_kernels_coded sc_plugin_coded_k(const spec_connector *conn,
+                                          const struct sc_store_slab *slab, uint64_t position,
+                                          uint64_t row_count)
+{
+    struct sc_plugin_coding *coding = conn->coding;
+    struct sc_kernels_coded coded = {
+        .scales = slab->k_scales, .codes = slab->k_codes, .bits = slab->bits_k};
+    if ((slab->shape->form & SC_STORE_FORM_K_FREE) == 0)
+        return coded;
+    coded.planes = &sc_plugin_tables_find(&coding->tables, slab->k_table)->planes;
+    if ((slab->shape->form & SC_STORE_FORM_K_TURNED) != 0) {
+        coded.rotary = &coding->turns.rotary;
+        coded.turns = sc_plugin_turns_get(&coding->turns, position, row_count);
+        coded.turn_tiles = sc_plugin_turns_tiles(&coding->turns, position);
+    }
+    return coded;
+}
+
+struct sc_kernels_coded sc_plugin_coded_v(const spec_connector *conn,
+                                          const struct sc_store_slab *slab)
+{
+    struct sc_kernels_coded coded = {
+        .scales = slab->v_scales, .codes = slab->v_codes, .bits = slab->bits_v};
+    if (slab->bits_v != 0 && (slab->shape->form & SC_STORE_FORM_V_FREE) != 0)
+        coded.planes = &sc_plugin_tables_find(&conn->coding->tables, slab->v_table)->planes;
+    return coded;
+}

@@ -1,0 +1,149 @@
+/* Turns of positions.
+ *
+ * Holds, Does not, Threads, Tests: plugin/quant/rope.h. */
+#include "plugin/quant/rope.h"
+
+#include "base/status.h"
+#include "kernels/code.h"
+
+#include <math.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define BLOCK         64u                 /* positions that are made together */
+#define POSITIONS_MAX (UINT64_C(1) << 20) /* keys behind them have no codes */
+#define SHARE         4u                  /* of the address space that is left: one */
+
+_Static_assert(BLOCK % SC_KERNELS_PLANES_TILE == 0, "tiles are of one block");
+
+enum { NOT_MADE, BEING_MADE, MADE };
+
+/* Llama 3's: wavelengths far beyond the first length of context are stretched by `factor`. */
+static double llama3_scaled(double frequency, const double scaling[8])
+{
+    double factor = scaling[0], low = scaling[1], high = scaling[2], length = scaling[3];
+    double turns = length * frequency / (2 * M_PI); /* over that length */
+    if (turns >= high)
+        return frequency;
+    if (turns <= low)
+        return frequency / factor;
+    double share = (turns - low) / (high - low);
+    return (1 - share) * frequency / factor + share * frequency;
+}
+
+static bool is_llama3(const struct spec_model *model)
+{
+    const double *scaling = model->rope_scaling;
+    return strcmp(model->rope_scaling_kind, "llama3") == 0 && scaling[0] >= 1 && scaling[1] > 0 &&
+           scaling[2] > scaling[1] && scaling[3] > 0 && isfinite(scaling[3]);
+}
+
+/* Whether keys of this model can be turned back; *ret_known: or need not be. */
+static bool is_turned(const struct spec_model *model, bool *ret_known)
+{
+    const char *kind = model->rope_scaling_kind;
+    bool is_plain = kind == NULL || kind[0] == '\0';
+    *ret_known = true;
+    if (model->rope_kind == SPEC_ROPE_NONE || model->head_size % 2 != 0)
+        return false;
+    *ret_known =
+        model->rope_theta >= 1 && isfinite(model->rope_theta) && (is_plain || is_llama3(model));
+    return *ret_known;
+}
+
+static void *map(uint64_t bytes, int access)
+{
+    void *at = mmap(NULL, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at != MAP_FAILED ? at : NULL;
+}
+
+/* Rows and tiles of *ret_capacity positions, or of half as many, as often as it takes. Of what
+ * address space is left the host keeps SHARE - 1 shares (RLIMIT_AS, vm.overcommit_memory 2). */
+static float *rows_map(uint64_t turned, uint64_t *ret_capacity)
+{
+    for (uint64_t capacity = *ret_capacity;; capacity = capacity / (2 * BLOCK) * BLOCK) {
+        uint64_t bytes = 2 * capacity * turned * sizeof(float);
+        if (capacity == 0)
+            return NULL;
+        void *room = map(SHARE * bytes, PROT_NONE);
+        if (room == NULL)
+            continue;
+        munmap(room, SHARE * bytes);
+        float *rows = map(bytes, PROT_READ | PROT_WRITE);
+        *ret_capacity = capacity;
+        if (rows != NULL)
+            return rows;
+    }
+}
+
+spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc *alloc,
+                                 const struct spec_model *model, uint64_t count, bool *ret_known,
+                                 struct spec_error *reterr)
+{
+    *turns = (struct sc_plugin_turns){0};
+    if (!is_turned(model, ret_known))
+        return SPEC_OK;
+    uint64_t pairs = model->head_size / 2, capacity = POSITIONS_MAX;
+    if (count < POSITIONS_MAX - SC_KERNELS_CODE_ROWS_MAX)
+        capacity = count + SC_KERNELS_CODE_ROWS_MAX;
+    capacity = (capacity + BLOCK - 1) / BLOCK * BLOCK;
+    turns->rows = rows_map(model->head_size, &capacity);
+    if (turns->rows != NULL)
+        turns->tiles = turns->rows + capacity * model->head_size;
+    turns->capacity = capacity;
+    turns->rotary = (struct sc_kernels_rotary){
+        model->rope_kind == SPEC_ROPE_HALF ? SC_KERNELS_ROTARY_HALF : SC_KERNELS_ROTARY_INTERLEAVED,
+        model->head_size};
+    turns->frequencies = sc_alloc_array(alloc, pairs, sizeof(*turns->frequencies));
+    turns->states = sc_alloc_array(alloc, capacity / BLOCK, sizeof(*turns->states));
+    if (turns->rows == NULL || turns->frequencies == NULL || turns->states == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "turns of %" PRIu64 " positions", capacity);
+    for (uint64_t i = 0; i < pairs; i++) {
+        double frequency = pow(model->rope_theta, -2 * (double)i / (double)model->head_size);
+        if (model->rope_scaling_kind != NULL && model->rope_scaling_kind[0] != '\0')
+            frequency = llama3_scaled(frequency, model->rope_scaling);
+        turns->frequencies[i] = frequency;
+    }
+    return SPEC_OK;
+}
+
+void sc_plugin_turns_close(struct sc_plugin_turns *turns, struct sc_alloc *alloc)
+{
+    if (turns->rows != NULL)
+        munmap(turns->rows, 2 * turns->capacity * turns->rotary.turned * sizeof(float));
+    sc_alloc_free(alloc, turns->frequencies);
+    sc_alloc_free(alloc, turns->states);
+}
+
+static void block_make(struct sc_plugin_turns *turns, uint64_t block)
+{
+    uint64_t turned = turns->rotary.turned;
+    uint8_t state = NOT_MADE;
+    if (atomic_compare_exchange_strong(&turns->states[block], &state, BEING_MADE)) {
+        for (uint64_t position = block * BLOCK; position < (block + 1) * BLOCK; position++)
+            sc_kernels_rotary_turn(position, turns->frequencies, turned,
+                                   turns->rows + position * turned);
+        sc_kernels_planes_turn_tiles(turns->rows + block * BLOCK * turned, BLOCK, turned,
+                                     turns->tiles + block * BLOCK * turned);
+        atomic_store_explicit(&turns->states[block], MADE, memory_order_release);
+        return;
+    }
+    while (atomic_load_explicit(&turns->states[block], memory_order_acquire) != MADE)
+        sched_yield();
+}
+
+const float *sc_plugin_turns_tiles(const struct sc_plugin_turns *turns, uint64_t first)
+{
+    return first % SC_KERNELS_PLANES_TILE == 0 ? turns->tiles + first * turns->rotary.turned : NULL;
+}
+
+const float *sc_plugin_turns_get(struct sc_plugin_turns *turns, uint64_t first, uint64_t count)
+{
+    if (!sc_plugin_turns_has(turns, first, count))
+        return NULL;
+    for (uint64_t block = first / BLOCK; block * BLOCK < first + count; block++)
+        if (atomic_load_explicit(&turns->states[block], memory_order_acquire) != MADE)
+            block_make(turns, block);
+    return turns->rows + first * turns->rotary.turned;
+}

@@ -1,0 +1,47 @@
+/* A set a head, all known before a row is read: the sketch has the keys of every head.
+ *
+ *   sets, as bits            head 0: 1 4 7     head 1: 1 5 7        k rows each
+ *   of all                   1 4 5 7                                the union is read, packed
+ *   destination, as read     row 0 1 2 3 = tokens 1 4 5 7           as any set's rows
+ *   each head moves down     head 0: 0 1 3     head 1: 0 2 3        ascending, so in place
+ *
+ * Holds: what a head gets is what it would get of the whole layer; request->set is the union.
+ * Does not: score (choose.c), read (issue_reads.c).
+ * Tests: tests/unit/plugin/test_select.c, conformance (abi_065_*) */
+#include "plugin/select/select.h"
+
+#include <string.h>
+
+void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
+                        struct sc_plugin_item *item)
+{
+    struct sc_plugin_request *request = item->request;
+    uint64_t words = sc_plugin_words_of(item), heads = conn->shape.kv_head_count;
+    uint64_t *any = request->bits;
+    memset(any, 0, words * sizeof(*any));
+    memcpy(sc_plugin_head_bits(item, 0), sets, heads * words * sizeof(*sets));
+    for (uint64_t i = 0; i < heads * words; i++)
+        any[i % words] |= sets[i];
+    item->set_count = sc_plugin_rows_of(any, words, request->set);
+    item->route = SC_ROUTE_UNION;
+}
+
+void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item)
+{
+    struct sc_plugin_request *request = item->request;
+    uint32_t *rows = request->readers[SC_PLUGIN_REST].rows; /* its picks have been read */
+    uint64_t heads = conn->shape.kv_head_count, count = item->row_count;
+    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
+    for (uint64_t head = 0; head < heads; head++) {
+        (void)sc_plugin_rows_of(sc_plugin_head_bits(item, head), sc_plugin_words_of(item), rows);
+        for (uint64_t i = 0, rank = 0; i < count; i++, rank++) {
+            if (item->in.positions != NULL)
+                item->in.positions[head * count + i] = (uint32_t)(request->from_token + rows[i]);
+            while (request->set[rank] != rows[i])
+                rank++;
+            rows[i] = (uint32_t)rank;
+        }
+        item->memory.target->compact(&to, head, rows, count);
+    }
+    item->in.result_flags |= SPEC_IMPORTANT_FALLBACK;
+}

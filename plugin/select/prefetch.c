@@ -1,0 +1,617 @@
+/* Guesses: rows of the next layer that are read ahead of being chosen.
+ *
+ *   prefetch_next(l)    ranking -> its first rows begin to be read
+ *     with a hint       copied -> WAITS for the sketch -> POSTED -> RUNS: ranked -> BEGINS -> DONE
+ *   get_important(l+1)  takes the turn back: WAITS, POSTED -> IDLE; RUNS -> GONE, the task then
+ *                       begins nothing; BEGINS is waited for (a plan of reads is made).
+ *                       Was the guess right? scores -> ranking for l + 2 (sc_lab_follows)
+ *
+ *   guess 0: of layers 0 2 4 ...   with reader 0; asked for before or after get_important of the
+ *   guess 1: of layers 1 3 5 ...   with reader 1  layer below, whose own guess is the other one
+ *
+ * A task that the state leaves (WAITS to GONE) holds the request, so that its slot is not used
+ * again. While it RUNS or is GONE it may read its sketch: that sketch is not begun anew meanwhile.
+ *
+ * Holds: one guess a parity of layers; a task touches its own parity's reader alone, and who uses
+ * that reader for the host has taken the turn back. A later prefetch_next replaces a guess that has
+ * not started, and is nothing where one has; with no window or no trust nothing is read and all is
+ * measured.
+ * Does not: wait in prefetch_next or release, whatever the task does (but for BEGINS).
+ * Threads: the request's host thread; the task on the executor's. */
+#include "plugin/args/dtype_table.h"
+#include "plugin/select/issue_reads.h"
+#include "plugin/select/select.h"
+
+#include <string.h>
+
+enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
+
+#define NOW     1u              /* a deadline that has passed */
+#define LOOK_NS UINT64_C(50000) /* for a hint that a device has not given yet */
+
+/* At one time, in host memory and on a device: from prefetch_next until it has ranked. A word has
+ * as many bits. */
+#define HINTS_MAX 64u
+
+/* The one of this layer, or of another of its parity. */
+static struct sc_plugin_guess *guess_of(struct sc_plugin_request *request, uint32_t layer)
+{
+    return &request->guesses[layer % SC_PLUGIN_AHEAD];
+}
+
+/* ---- Memory of hints ------------------------------------------------------------------------ */
+
+uint64_t sc_plugin_hint_count(const spec_connector *conn)
+{
+    uint64_t most = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
+    return most < HINTS_MAX ? most : HINTS_MAX;
+}
+
+/* The device's memory of its hint, which the guess has taken. */
+static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_guess *guess)
+{
+    return &guess->conn->device.hints[guess->hint_place];
+}
+
+/* A place on the device whose last copy has ended; false: there is none. */
+static bool place_take(struct sc_plugin_guess *guess)
+{
+    spec_connector *conn = guess->conn;
+    _Atomic uint64_t *free = &conn->requests.hint_places;
+    for (uint64_t left = atomic_load(free); left != 0; left &= left - 1) {
+        uint32_t place = (uint32_t)__builtin_ctzll(left);
+        uint64_t bit = UINT64_C(1) << place;
+        if (!sc_plugin_hint_is_over(&conn->device.hints[place]) ||
+            (atomic_fetch_and(free, ~bit) & bit) == 0)
+            continue;
+        guess->hint_place = place;
+        guess->has_place = true;
+        return true;
+    }
+    return false;
+}
+
+/* Before the state says that no task has the guess. */
+static void hint_put(struct sc_plugin_guess *guess)
+{
+    sc_run_put(&guess->conn->requests.hints, &guess->hint);
+    if (guess->has_place)
+        atomic_fetch_or(&guess->conn->requests.hint_places, UINT64_C(1) << guess->hint_place);
+    guess->has_place = false;
+}
+
+/* ---- States --------------------------------------------------------------------------------- */
+
+static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to)
+{
+    return atomic_compare_exchange_strong(&guess->state, &from, to);
+}
+
+/* The task is through: whoever holds the request for it lets it go. */
+static void task_end(struct sc_plugin_guess *guess, uint32_t state)
+{
+    hint_put(guess);
+    atomic_store(&guess->state, state);
+    sc_exec_wake(guess->conn->exec, &guess->state);
+    sc_plugin_request_unhold(guess->request);
+}
+
+/* ---- Ranking -------------------------------------------------------------------------------- */
+
+static struct sc_plugin_reader *reader_of(struct sc_plugin_guess *guess)
+{
+    return &guess->request->readers[guess->layer % SC_PLUGIN_AHEAD];
+}
+
+/* Makes deciles ascend: votes are not in use, and become its bits. */
+static void deciles_order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k,
+                          uint64_t row_total)
+{
+    uint64_t *bits = scratch->sets;
+    memset(bits, 0, (row_total + 63) / 64 * sizeof(*bits));
+    sc_plugin_ranking_order(rows, k, bits);
+}
+
+/* Bytes of rows, one by one or (is_run) in a run, that the device moves within the window. */
+static uint64_t bytes_that_fit(spec_connector *conn, bool is_run)
+{
+    struct sc_store_device device; /* until loads were measured: what the device can do */
+    uint64_t rate =
+        atomic_load_explicit(is_run ? &conn->ahead.load_bytes_per_s : &conn->ahead.pick_bytes_per_s,
+                             memory_order_relaxed);
+    sc_store_device(conn->store, &device);
+    return sc_plugin_window_bytes(&conn->ahead.window, rate > 0 ? rate : device.bytes_per_s);
+}
+
+static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
+{
+    uint64_t page = SC_IO_PAGE_BYTES, pages = (conn->dims.row_bytes + page - 1) / page;
+    return bytes_that_fit(conn, is_run) / (is_run ? conn->dims.row_bytes : pages * page);
+}
+
+/* What loads on demand of others were waited for since the connector was opened. */
+static uint64_t others_awaited(const struct sc_plugin_guess *guess)
+{
+    uint64_t own_ns = sc_counted(&guess->request->awaited_ns);
+    uint64_t all_ns = sc_store_awaited_ns(guess->conn->store);
+    return all_ns > own_ns ? all_ns - own_ns : 0;
+}
+
+/* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
+ * to disagree, else as much of the ranking. Whoever the state names. */
+static void guess_begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
+{
+    const struct sc_plugin_trust *own = &conn->ahead.trusts[guess->layer];
+    const struct sc_plugin_trust *all = &conn->ahead.trusts[conn->dims.layer_count];
+    uint64_t whole_ppm = conn->config.min_precision_ppm; /* else the ranking may be better */
+    uint64_t least_ppm = sc_plugin_contention_least(&conn->ahead.contention, whole_ppm);
+    uint64_t total = sc_plugin_row_total(guess->request);
+    guess->count = k;
+    if (guess->is_whole && sc_plugin_trust_whole(own, all, whole_ppm)) {
+        uint64_t fits = rows_that_fit(conn, true);
+        sc_plugin_guess_begin_run(conn, guess->request, guess->layer, fits < total ? fits : total);
+        return;
+    }
+    uint64_t count = sc_plugin_trust_rows(own, all, k, least_ppm);
+    if (guess->slabs != NULL) {
+        sc_plugin_guess_begin_slabs(conn, guess->request, guess->layer, k, count,
+                                    bytes_that_fit(conn, false), guess->slabs);
+        return;
+    }
+    uint64_t fits = rows_that_fit(conn, false);
+    count = count < fits || rows_that_fit(conn, true) >= total ? count : fits;
+    if (count > 0)
+        sc_plugin_guess_begin(conn, guess->request, guess->layer, k, count);
+}
+
+/* How many rows are ranked: as many as were chosen last. */
+static uint64_t rows_wanted(const struct sc_plugin_guess *guess, const struct sc_plugin_want *want)
+{
+    uint64_t chosen = guess->request->chosen_rows;
+    if (chosen == 0)
+        return want->row_count;
+    return chosen < want->row_total ? chosen : want->row_total;
+}
+
+static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const uint8_t *hint,
+                      const uint8_t *keys, uint64_t *ret_k)
+{
+    struct sc_plugin_request *request = guess->request;
+    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
+    struct sc_plugin_scratch *scratch =
+        guess->hint_ranks > 0 ? sc_plugin_scratch_take(conn, want.row_total, NOW) : NULL;
+    if (scratch == NULL)
+        return false;
+    uint64_t element = sc_plugin_dtype_bytes(guess->hint_dtype);
+    uint64_t head_bytes = conn->shape.head_size * element;
+    struct sc_kernels_importance what = {
+        .kernels = conn->kernels,
+        .head_size = conn->shape.head_size,
+        .group = conn->dims.query_group,
+        .scale = guess->hint_scale,
+        .queries = {.data = hint,
+                    .row_stride_bytes =
+                        conn->choice.hint_heads * conn->dims.query_group * head_bytes,
+                    .head_stride_bytes = head_bytes,
+                    .row_count = guess->hint_rows,
+                    .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
+        .last_row = want.metric == SPEC_METRIC_LAST};
+    struct sc_plugin_afar there = {.device = NULL};
+    if (guess->hint_afar.device != NULL)
+        there = sc_plugin_hint_afar(&guess->hint_afar, hint_there(guess));
+    const struct sc_plugin_asker asker = {.hint = &there};
+    const float *sums;
+    spec_status status =
+        conn->choice.reads_codes
+            ? sc_plugin_code_sums(scratch, &asker, &what, request, keys, &sums, NULL)
+            : sc_plugin_probe_sums(scratch, &asker, &what, keys, want.row_total, &sums, NULL);
+    if (status != SPEC_OK) {
+        sc_plugin_scratch_put(scratch);
+        return false;
+    }
+    *ret_k = guess->hint_ranks;
+    guess->is_whole =
+        !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(scratch, &want, *ret_k);
+    sc_plugin_rank(scratch, &want, sums, *ret_k, reader_of(guess)->rows);
+    deciles_order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
+    sc_plugin_scratch_put(scratch);
+    return true;
+}
+
+/* Guesses that need nothing but what is in memory; false: no ranking. */
+static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32_t *rows,
+                     uint64_t *ret_k)
+{
+    struct sc_plugin_request *request = guess->request;
+    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
+    uint64_t k = rows_wanted(guess, &want);
+    struct sc_plugin_scratch *scratch =
+        k > 0 ? sc_plugin_scratch_take(conn, want.row_total, NOW) : NULL;
+    if (scratch == NULL)
+        return false;
+    struct sc_lab_ask ask = sc_plugin_lab_ask(request, guess->layer);
+    ask.k = k;
+    ask.ret_rows = rows;
+    ask.bits = scratch->sets;
+    enum sc_lab_answer answer = sc_lab_guess(&conn->lab, &ask, scratch->sums);
+    if (answer == SC_LAB_IMPORTANCE)
+        sc_plugin_rank(scratch, &want, scratch->sums, k, rows);
+    if (answer != SC_LAB_NOTHING)
+        deciles_order(scratch, rows, k, want.row_total);
+    sc_plugin_scratch_put(scratch);
+    *ret_k = k;
+    return answer != SC_LAB_NOTHING;
+}
+
+/* ---- The task ------------------------------------------------------------------------------- */
+
+static void task_post(struct sc_plugin_guess *guess)
+{
+    if (state_move(guess, WAITS, POSTED))
+        sc_exec_post(guess->conn->exec, &guess->task, SC_LANE_SPECULATIVE);
+}
+
+static struct sc_store_sketch *sketch_of(struct sc_plugin_guess *guess)
+{
+    return guess->request->sketches[guess->layer % SC_PLUGIN_SKETCHES].sketch;
+}
+
+/* Where the hint's rows are; NULL: not there yet, or (is over) never. */
+static const uint8_t *hint_look(const struct sc_plugin_guess *guess, bool *ret_is_over)
+{
+    *ret_is_over = true;
+    return guess->hint_afar.device == NULL
+               ? guess->hint.at
+               : sc_plugin_hint_look(&guess->hint_afar, hint_there(guess), ret_is_over);
+}
+
+/* Nobody tells when the device is through: the task looks again. */
+static void task_later(struct sc_plugin_guess *guess)
+{
+    spec_connector *conn = guess->conn;
+    if (state_move(guess, RUNS, POSTED))
+        sc_exec_post_at(conn->exec, &guess->task, SC_LANE_SPECULATIVE,
+                        sc_exec_now_ns(conn->exec) + LOOK_NS);
+    else
+        task_end(guess, IDLE);
+}
+
+static void hint_step(struct sc_task *task)
+{
+    struct sc_plugin_guess *guess = SC_TASK_OWNER(task, struct sc_plugin_guess, task);
+    spec_connector *conn = guess->conn;
+    uint64_t k;
+    if (!state_move(guess, POSTED, RUNS)) {
+        task_end(guess, IDLE);
+        return;
+    }
+    struct sc_store_sketch *sketch = sketch_of(guess);
+    spec_status status = sc_store_sketch_state(sketch);
+    if (status == SPEC_PENDING && state_move(guess, RUNS, WAITS)) {
+        if (sc_store_sketch_state(sketch) != SPEC_PENDING) /* on_ready came before WAITS did */
+            task_post(guess);
+        return;
+    }
+    bool is_over;
+    const uint8_t *hint = hint_look(guess, &is_over);
+    if (!is_over) {
+        task_later(guess);
+        return;
+    }
+    /* The host may end the sketch while the task ranks by it. */
+    const uint8_t *keys =
+        hint != NULL && status == SPEC_OK ? sc_store_sketch_keys_hold(sketch) : NULL;
+    bool ranked = keys != NULL && rank_hint(conn, guess, hint, keys, &k);
+    if (keys != NULL)
+        sc_store_sketch_keys_leave(sketch, keys);
+    if (!ranked || !state_move(guess, RUNS, BEGINS)) {
+        task_end(guess, IDLE);
+        return;
+    }
+    guess_begin(conn, guess, k);
+    task_end(guess, DONE);
+}
+
+void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user)
+{
+    struct sc_plugin_request *request = user;
+    (void)sketch; /* whichever it is: the tasks look for their own */
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++)
+        task_post(&request->guesses[i]);
+}
+
+/* The host takes the turn back. Afterwards: IDLE or DONE, or GONE, when the task is still there. */
+static void guess_settle(struct sc_plugin_guess *guess)
+{
+    for (;;) {
+        uint32_t state = atomic_load(&guess->state);
+        if (state == IDLE || state == DONE || state == GONE)
+            return;
+        if (state == WAITS && state_move(guess, WAITS, IDLE)) {
+            hint_put(guess);
+            sc_plugin_request_unhold(guess->request);
+            return;
+        }
+        if (state == POSTED && state_move(guess, POSTED, GONE)) {
+            if (sc_exec_cancel(guess->conn->exec, &guess->task))
+                task_end(guess, IDLE);
+            return;
+        }
+        if (state == RUNS && state_move(guess, RUNS, GONE))
+            return;
+        if (state == BEGINS)
+            (void)sc_exec_wait(guess->conn->exec, &guess->state, BEGINS, SC_EXEC_FOREVER);
+    }
+}
+
+bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *request,
+                            uint32_t sketch, bool waits)
+{
+    bool leaves = true;
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
+        struct sc_plugin_guess *guess = &request->guesses[i];
+        if (guess->conn == NULL || guess->layer == SC_PLUGIN_NO_LAYER ||
+            guess->layer % SC_PLUGIN_SKETCHES != sketch)
+            continue;
+        guess_settle(guess);
+        while (waits && atomic_load(&guess->state) == GONE)
+            (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
+        leaves = atomic_load(&guess->state) != GONE && leaves;
+    }
+    return leaves;
+}
+
+/* ---- Asking --------------------------------------------------------------------------------- */
+
+/* Its last rows; false: a device does not give them now. */
+static bool take_hint(spec_connector *conn, struct sc_plugin_guess *guess,
+                      const struct spec_queries *hint)
+{
+    uint64_t rows =
+        hint->row_count < conn->config.hint_rows ? hint->row_count : conn->config.hint_rows;
+    uint64_t first = hint->row_count - rows;
+    guess->hint_rows = rows;
+    guess->hint_dtype = hint->dtype;
+    guess->hint_scale = sc_plugin_queries_scale(conn, hint);
+    guess->hint_afar = sc_plugin_queries_afar(conn, guess->request, hint);
+    if (guess->hint_afar.device != NULL) {
+        guess->hint_afar.at.k_base += first * hint->row_stride_bytes;
+        guess->hint_afar.row_count = rows;
+        guess->hint_afar.head_count = conn->choice.hint_heads * conn->dims.query_group;
+        if (place_take(guess) && sc_plugin_hint_send(&guess->hint_afar, hint_there(guess)))
+            return true;
+        hint_put(guess);
+        return false;
+    }
+    uint64_t heads = conn->choice.hint_heads * conn->dims.query_group;
+    uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
+    const uint8_t *row = (const uint8_t *)hint->data + first * hint->row_stride_bytes;
+    if (!sc_run_take(&conn->requests.hints, rows * heads * head_bytes, &guess->hint))
+        return false; /* others have them all: this layer is not guessed */
+    uint8_t *dst = guess->hint.at;
+    for (uint64_t i = 0; i < rows; i++, row += hint->row_stride_bytes)
+        for (uint64_t h = 0; h < heads; h++, dst += head_bytes)
+            memcpy(dst, row + h * hint->head_stride_bytes, head_bytes);
+    return true;
+}
+
+void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                         const struct spec_queries *hint)
+{
+    struct sc_plugin_guess *guess = guess_of(request, layer);
+    if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
+        return;
+    uint32_t state = atomic_load(&guess->state);
+    if (state == WAITS || state == POSTED)
+        guess_settle(guess);
+    state = atomic_load(&guess->state);
+    if (state != IDLE && state != DONE)
+        return; /* it has started */
+    bool is_by_layer = sc_lab_follows(&conn->lab);
+    uint64_t k = is_by_layer && guess->layer == layer ? guess->count : 0;
+    uint32_t *rows = NULL;
+    if (!is_by_layer || k == 0)
+        rows = sc_plugin_guess_rows(request, layer);
+    else if (request->readers[layer % SC_PLUGIN_AHEAD].layer == layer)
+        return;
+    if (!is_by_layer && rows == NULL)
+        return; /* its rows are being read */
+    guess->layer = layer;
+    guess->count = 0;
+    guess->asked_ns = sc_exec_now_ns(conn->exec);
+    guess->others_ns = others_awaited(guess);
+    if (conn->config.predictor != SC_PREDICT_HINT) {
+        guess->is_whole = sc_plugin_trust_parts(&conn->ahead.trusts[layer]);
+        if (is_by_layer ? k > 0 : rank_now(conn, guess, rows, &k))
+            guess_begin(conn, guess, k);
+        return;
+    }
+    if (hint == NULL || conn->requests.hint_bytes == 0 ||
+        request->sketches[layer % SC_PLUGIN_SKETCHES].layer != layer)
+        return;
+    if (!take_hint(conn, guess, hint))
+        return;
+    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, layer);
+    guess->hint_ranks = rows_wanted(guess, &want);
+    atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
+    atomic_store(&guess->state, WAITS);
+    if (sc_store_sketch_state(sketch_of(guess)) != SPEC_PENDING)
+        task_post(guess);
+}
+
+void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer)
+{
+    struct sc_plugin_guess *guess = guess_of(request, layer);
+    if (guess->conn != NULL)
+        guess_settle(guess);
+}
+
+void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                         uint64_t now_ns)
+{
+    struct sc_plugin_guess *guess = guess_of(request, layer);
+    if (guess->conn == NULL)
+        return;
+    guess_settle(guess);
+    if (guess->layer == layer && guess->asked_ns != 0) {
+        uint64_t window_ns = now_ns - guess->asked_ns, others_ns = others_awaited(guess);
+        others_ns = others_ns > guess->others_ns ? others_ns - guess->others_ns : 0;
+        sc_plugin_window_learn(&conn->ahead.window, window_ns);
+        sc_plugin_contention_learn(&conn->ahead.contention, others_ns, window_ns);
+    }
+    guess->asked_ns = 0;
+}
+
+/* bits NULL: heads disagree, so all rows are read, in one run: a ranking is of no use then. */
+static void learn_trust(spec_connector *conn, struct sc_plugin_guess *guess,
+                        const struct sc_plugin_item *item, const uint64_t *bits)
+{
+    bool is_guessed = guess->layer == item->in.layer && guess->count > 0;
+    bool is_whole = is_guessed && guess->is_whole;
+    uint64_t total = item->want.row_total;
+    uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
+    const uint32_t layers[2] = {item->in.layer, conn->dims.layer_count};
+    if (is_guessed && bits != NULL && guess->slabs != NULL) { /* a slab is read for any row of it */
+        memset(guess->slabs, 0, sc_plugin_words_of(item) * sizeof(*bits));
+        (void)sc_plugin_slabs_of(item->request, bits, guess->slabs);
+        bits = guess->slabs;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        struct sc_plugin_trust *trust = &conn->ahead.trusts[layers[i]];
+        sc_plugin_trust_whole_learn(trust, is_whole, wanted_ppm);
+        if (is_guessed && (bits != NULL || !is_whole))
+            sc_plugin_trust_learn(trust, reader_of(guess)->rows, guess->count, bits);
+    }
+}
+
+/* Rows without codes were not scored: that they have no sum says nothing of them. */
+static bool is_kept(void *user, uint64_t range)
+{
+    const struct sc_plugin_item *item = user;
+    struct sc_store_slab slab;
+    return sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab);
+}
+
+/* The lab follows what was scored: once a choice, whoever waits for it. */
+static void teach_lab(spec_connector *conn, const struct sc_plugin_item *item, const float *sums)
+{
+    struct sc_lab_sample sample = {.ranges = item->request->ranges,
+                                   .range_count = item->request->range_count,
+                                   .layer = item->in.layer,
+                                   .sums = sums,
+                                   .is_kept = conn->choice.reads_codes ? is_kept : NULL,
+                                   .user = (void *)(uintptr_t)item}; /* read only */
+    if (sc_lab_averages_note(conn->lab.averages, &sample) && conn->ranks.role == SPEC_ROLE_WRITER)
+        sc_plugin_kick(conn, SC_JOB_LAB);
+}
+
+void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           const struct sc_plugin_item *item, const uint64_t *bits,
+                           const float *sums)
+{
+    struct sc_plugin_request *request = item->request;
+    uint32_t layer = item->in.layer;
+    struct sc_plugin_guess *guess = guess_of(request, layer), *next = guess_of(request, layer + 1);
+    if (sums != NULL)
+        teach_lab(conn, item, sums);
+    request->chosen_rows = item->row_count;
+    if (guess->conn == NULL)
+        return;
+    learn_trust(conn, guess, item, bits);
+    if (!sc_lab_follows(&conn->lab) || sums == NULL || item->row_count == 0 ||
+        layer + 1 >= conn->dims.layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
+        return;
+    uint32_t *rows = sc_plugin_guess_rows(request, layer + 1);
+    if (rows == NULL)
+        return;
+    sc_plugin_rank(scratch, &item->want, sums, item->row_count, rows);
+    deciles_order(scratch, rows, item->row_count, item->want.row_total);
+    if (next->layer != layer + 1)
+        next->asked_ns = 0; /* that was for a layer nobody came for */
+    next->layer = layer + 1;
+    next->count = item->row_count;
+}
+
+/* ---- Ending --------------------------------------------------------------------------------- */
+
+uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request,
+                              uint32_t layer, uint32_t kept_load)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (layer == SC_PLUGIN_NO_LAYER || reader->layer != layer || reader->load == kept_load)
+        return 0;
+    struct sc_store_read_cost cost;
+    sc_store_reader_cost(reader->reader, &cost);
+    sc_count(&conn->stats.speculated_bytes, cost.read_bytes);
+    sc_count(&conn->stats.unused_bytes, cost.read_bytes);
+    sc_plugin_reader_drop(reader);
+    return cost.read_bytes;
+}
+
+void sc_plugin_guess_stop(struct sc_plugin_request *request)
+{
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++) {
+        guess_settle(&request->guesses[i]);
+        (void)sc_plugin_guess_drop(request->guesses[i].conn, request, request->readers[i].layer,
+                                   SC_LOAD_WHOLE); /* certain, not guessed */
+    }
+}
+
+void sc_plugin_guess_forget(struct sc_plugin_request *request)
+{
+    request->chosen_rows = 0;
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
+        struct sc_plugin_guess *guess = &request->guesses[i];
+        guess->layer = SC_PLUGIN_NO_LAYER;
+        guess->asked_ns = guess->count = 0;
+    }
+}
+
+uint64_t sc_plugin_hint_bytes(const spec_connector *conn)
+{
+    if (conn->config.predictor != SC_PREDICT_HINT || conn->config.identify == SC_IDENTIFY_KEYS)
+        return 0;
+    return conn->config.hint_rows * (uint64_t)conn->choice.hint_heads * conn->dims.query_group *
+           conn->shape.head_size * sizeof(float);
+}
+
+spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr)
+{
+    if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
+        return SPEC_OK;
+    conn->ahead.trusts = sc_alloc_array(&conn->alloc, conn->dims.layer_count + UINT64_C(1),
+                                        sizeof(*conn->ahead.trusts));
+    if (conn->ahead.trusts == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "trust of %" PRIu32 " layers",
+                       conn->dims.layer_count);
+    uint64_t each = sc_plugin_hint_bytes(conn);
+    uint64_t hints = sc_plugin_hint_count(conn);
+    conn->requests.hint_bytes = each;
+    atomic_store(&conn->requests.hint_places,
+                 hints < HINTS_MAX ? (UINT64_C(1) << hints) - 1 : UINT64_MAX);
+    if (each > 0 && !sc_run_pool_open(&conn->requests.hints, &conn->alloc, &conn->poison,
+                                      hints * sc_run_bytes(each)))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " hints", hints);
+    for (uint64_t i = 0; i < SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests; i++) {
+        struct sc_plugin_request *request = &conn->requests.slots[i / SC_PLUGIN_AHEAD];
+        struct sc_plugin_guess *guess = &request->guesses[i % SC_PLUGIN_AHEAD];
+        guess->conn = conn;
+        guess->request = request;
+        guess->task.step = hint_step;
+        sc_plugin_guess_forget(request);
+    }
+    return SPEC_OK;
+}
+
+void sc_plugin_guesses_close(spec_connector *conn)
+{
+    uint64_t count = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
+    for (uint64_t i = 0; conn->requests.slots != NULL && i < count; i++) {
+        struct sc_plugin_guess *guess =
+            &conn->requests.slots[i / SC_PLUGIN_AHEAD].guesses[i % SC_PLUGIN_AHEAD];
+        while (guess->conn != NULL && atomic_load(&guess->state) == GONE)
+            (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
+    }
+    sc_run_pool_close(&conn->requests.hints);
+    sc_alloc_free(&conn->alloc, conn->ahead.trusts);
+}

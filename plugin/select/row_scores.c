@@ -1,0 +1,227 @@
+/* Sums of importance of a layer's rows: by the probe heads' keys, or by codes of all heads'.
+ *
+ *   an item that has nothing on a device             this processor
+ *   one whose rows, queries or new keys are there    the device (device/device_scores.h); where it
+ * cannot, they are brought, and this processor
+ *
+ * Holds: who computes follows from shapes and the configuration, and so does the order in which a
+ * sum is added.
+ * Does not: allocate, rank, wait for keys.
+ * Threads: any, a scratch each. */
+#include "plugin/args/dtype_table.h"
+#include "plugin/device/device_scores.h"
+#include "plugin/quant/quant.h"
+#include "plugin/select/select.h"
+
+#include <string.h>
+
+#define SHARED_VALUES (1u << 20) /* of keys: fewer are scored before a worker wakes */
+
+/* ---- Who computes --------------------------------------------------------------------------- */
+
+static const struct sc_plugin_afar none_there = {.device = NULL};
+
+/* What lies on a device of who asks; false: nothing does. */
+static bool is_there(spec_connector *conn, const struct sc_plugin_asker *asker,
+                     struct sc_plugin_score *ret_score)
+{
+    const struct sc_plugin_item *item = asker->item;
+    *ret_score = (struct sc_plugin_score){.device = &conn->device, .fresh = &none_there};
+    if (item == NULL) {
+        ret_score->queries = asker->hint;
+        ret_score->slot = asker->hint->slot;
+        ret_score->never_waits = true; /* a worker does not */
+        return asker->hint->device != NULL;
+    }
+    ret_score->queries = &item->scoring.queries_afar;
+    ret_score->fresh = &item->scoring.fresh_afar;
+    ret_score->slot = sc_plugin_request_slot(conn, item->request);
+    return item->memory.course != NULL || ret_score->queries->device != NULL ||
+           ret_score->fresh->device != NULL;
+}
+
+/* true: the device has done it, or cannot any more (*ret_status). Else this processor does, and
+ * what an item has there was brought, or could not be. `what` has its prefix; ret_sums [its
+ * count], or of each head. */
+static bool device_sums(const struct sc_plugin_scratch *scratch,
+                        const struct sc_plugin_asker *asker, struct sc_kernels_importance *what,
+                        bool is_total, uint64_t head_count, float *ret_sums,
+                        spec_status *ret_status, struct spec_error *reterr)
+{
+    struct sc_plugin_item *item = asker->item;
+    struct sc_plugin_score score;
+    *ret_status = SPEC_OK;
+    if (!is_there(scratch->conn, asker, &score))
+        return false;
+    score.what = what;
+    score.head_count = head_count;
+    score.is_total = is_total;
+    if (sc_plugin_score_takes(&score)) {
+        spec_status status = sc_plugin_score_sum(&score, ret_sums, reterr);
+        if (item == NULL && status == SPEC_E_BUSY)
+            return false; /* its rows are in host memory, too */
+        if (item != NULL)
+            item->scoring.lost = status;
+        *ret_status = status;
+        return true;
+    }
+    if (item == NULL)
+        return false;
+    *ret_status = sc_plugin_scoring_bring(scratch, item, reterr);
+    what->queries = item->scoring.queries;
+    what->fresh = item->scoring.fresh;
+    return false;
+}
+
+/* ---- Probes --------------------------------------------------------------------------------- */
+
+spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
+                                 const struct sc_plugin_asker *asker,
+                                 struct sc_kernels_importance *what, const uint8_t *keys,
+                                 uint64_t row_total, const float **ret_total,
+                                 struct spec_error *reterr)
+{
+    spec_connector *conn = scratch->conn;
+    uint64_t probes = conn->choice.probe_heads;
+    float *total = scratch->sums + probes * row_total;
+    spec_status status;
+    what->prefix = (struct sc_kernels_keys){
+        .memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
+                   .token_stride_bytes = conn->choice.probe_row_bytes,
+                   .head_stride_bytes = conn->choice.probe_row_bytes / probes},
+        .count = row_total,
+        .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    *ret_total = total;
+    bool is_done = device_sums(scratch, asker, what, false, probes, scratch->sums, &status, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (!is_done)
+        sc_kernels_importance_heads(what, 0, probes, scratch->importance, scratch->sums);
+    memset(total, 0, row_total * sizeof(float));
+    for (uint64_t h = 0; h < probes; h++)
+        sc_kernels_add(conn->kernels, total, scratch->sums + h * row_total, row_total);
+    return SPEC_OK;
+}
+
+/* ---- Codes ---------------------------------------------------------------------------------- */
+
+/* The slabs that have codes, as the kernels take them; returns how many keys they have. */
+static uint64_t slabs_gather(const struct sc_plugin_scratch *scratch,
+                             const struct sc_plugin_request *request, const uint8_t *codes,
+                             uint64_t *ret_slab_count)
+{
+    uint64_t keys = 0, count = 0;
+    struct sc_store_slab slab;
+    for (uint64_t i = 0, row = 0, rows; i < request->range_count; i++, row += rows) {
+        rows = request->ranges[i].row_count;
+        if (!sc_store_slab_of(codes, i, &slab))
+            continue;
+        scratch->slabs[count++] = (struct sc_kernels_slab){
+            sc_plugin_coded_k(scratch->conn, &slab, request->from_token + row, rows), keys};
+        keys += rows;
+    }
+    *ret_slab_count = count;
+    return keys;
+}
+
+/* Scores of the rows with codes, which stand one behind the other, to their places; 0 elsewhere. */
+static void scores_spread(const struct sc_plugin_request *request, const uint8_t *codes,
+                          const float *scores, float *ret_scores)
+{
+    struct sc_store_slab slab;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
+        uint64_t count = request->ranges[i].row_count;
+        if (sc_store_slab_of(codes, i, &slab)) {
+            memcpy(ret_scores + row, scores, count * sizeof(*scores));
+            scores += count;
+        } else {
+            memset(ret_scores + row, 0, count * sizeof(*scores));
+        }
+    }
+}
+
+/* The upper half of the heads, which a worker may take from the caller. */
+struct upper_half {
+    struct sc_task task;
+    const struct sc_kernels_importance *what;
+    struct sc_plugin_scratch *scratch;
+    _Atomic uint32_t ended;
+};
+
+static void upper_step(struct sc_task *task)
+{
+    struct upper_half *upper = SC_TASK_OWNER(task, struct upper_half, task);
+    struct sc_exec *exec = upper->scratch->conn->exec; /* ended: the caller's frame may be gone */
+    _Atomic uint32_t *ended = &upper->ended;
+    uint64_t heads = upper->scratch->conn->shape.kv_head_count;
+    sc_kernels_importance_sum(upper->what, heads / 2, heads, upper->scratch->importance,
+                              upper->scratch->sums, upper->scratch->scores);
+    atomic_store(ended, 1);
+    sc_exec_wake(exec, ended);
+}
+
+/* Both halves, each in its own order whoever computes it, so that sums depend on nothing else.
+ * helper: a second scratch, or NULL. Returns where the upper heads' are; the lower ones' stand in
+ * scratch->scores. */
+static const float *halves_sum(struct sc_plugin_scratch *scratch, struct sc_plugin_scratch *helper,
+                               const struct sc_kernels_importance *what)
+{
+    spec_connector *conn = scratch->conn;
+    uint64_t heads = conn->shape.kv_head_count;
+    struct upper_half upper = {.task.step = upper_step, .what = what, .scratch = helper};
+    if (helper != NULL)
+        sc_exec_post(conn->exec, &upper.task, SC_LANE_DEMAND);
+    sc_kernels_importance_sum(what, 0, heads / 2, scratch->importance, scratch->sums,
+                              scratch->scores);
+    if (helper == NULL || sc_exec_cancel(conn->exec, &upper.task)) {
+        sc_kernels_importance_sum(what, heads / 2, heads, scratch->importance, scratch->sums,
+                                  scratch->granules);
+        return scratch->granules;
+    }
+    while (atomic_load(&upper.ended) == 0)
+        (void)sc_exec_wait(conn->exec, &upper.ended, 0, SC_EXEC_FOREVER);
+    return helper->scores;
+}
+
+/* By this processor, to scratch->scores. */
+static void codes_score(struct sc_plugin_scratch *scratch, const struct sc_kernels_importance *what,
+                        bool may_share)
+{
+    spec_connector *conn = scratch->conn;
+    uint64_t keys = what->prefix.count;
+    struct sc_plugin_scratch *helper = NULL;
+    if (may_share && !sc_exec_is_loop(conn->exec) && keys * what->prefix.channels >= SHARED_VALUES)
+        helper = sc_plugin_scratch_take(conn, keys > what->fresh.count ? keys : what->fresh.count,
+                                        1); /* a deadline that has passed */
+    const float *upper = halves_sum(scratch, helper, what);
+    sc_kernels_add(conn->kernels, scratch->scores, upper, keys);
+    if (helper != NULL)
+        sc_plugin_scratch_put(helper);
+}
+
+spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch,
+                                const struct sc_plugin_asker *asker,
+                                struct sc_kernels_importance *what,
+                                const struct sc_plugin_request *request, const uint8_t *codes,
+                                const float **ret_sums, struct spec_error *reterr)
+{
+    const spec_connector *conn = scratch->conn;
+    uint64_t rows = sc_plugin_row_total(request), slab_count;
+    uint64_t keys = slabs_gather(scratch, request, codes, &slab_count);
+    spec_status status;
+    what->prefix = (struct sc_kernels_keys){.slabs = scratch->slabs,
+                                            .slab_count = slab_count,
+                                            .channels = (uint64_t)conn->shape.kv_head_count *
+                                                        conn->shape.head_size,
+                                            .count = keys,
+                                            .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    *ret_sums = scratch->sums + rows;
+    bool is_done = device_sums(scratch, asker, what, true, conn->shape.kv_head_count,
+                               scratch->scores, &status, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (!is_done)
+        codes_score(scratch, what, asker->item != NULL);
+    scores_spread(request, codes, scratch->scores, scratch->sums + rows);
+    return SPEC_OK;
+}

@@ -1,0 +1,476 @@
+/* From keys and queries to sets of rows.
+ *
+ *   probe head 0: sums [R] -> k rows \        similarity > threshold: rows by votes, then summed
+ *   probe head 1: sums [R] -> k rows  > sets  importance, then lower position
+ *   probe head 2: sums [R] -> k rows /        else: a set a head
+ *
+ * Scores are sums of importance with two changes: rows of a granule all have their granule's sum,
+ * so that a top-k takes whole granules (and cuts the last one); rows that are always kept are
+ * infinite.
+ *
+ * Holds: an item is computed by one thread in one order that depends on nothing but the item; the
+ * total order of kernels/importance.h makes sets unique.
+ * Does not: allocate after open, read the disk.
+ * Threads: any, a scratch each. */
+#include "plugin/args/dtype_table.h"
+#include "plugin/quant/quant.h"
+#include "plugin/select/select.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define HEADS_TOGETHER 8u      /* scored in one pass: at 128 16-bit values a head 2 KiB of a row */
+#define SCRATCHES_MAX  8u      /* callers block until one is returned; holders never block */
+#define SHORT_ROWS     131072u /* scratches have room for so many rows, and */
+#define LONGS_MAX      2u      /* so many of them for max_request_tokens, where that is more */
+
+/* ---- Scratches ------------------------------------------------------------------------------ */
+
+/* Lays a scratch for so many rows out in memory that may be NULL: returns its bytes. */
+static uint64_t lay_out(spec_connector *conn, uint64_t rows, uint8_t *memory,
+                        struct sc_plugin_scratch *scratch)
+{
+    uint64_t probes = conn->choice.probe_heads;
+    uint64_t at = 0, heads = probes > HEADS_TOGETHER ? probes : HEADS_TOGETHER;
+    uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
+    uint64_t slabs = conn->choice.reads_codes ? sc_plugin_segments_of(conn, rows) : 0;
+    uint8_t *places[7];
+    const uint64_t bytes[7] = {importance,
+                               (heads + 1) * rows * sizeof(float),
+                               rows * sizeof(float),
+                               rows * sizeof(float),
+                               (2 * probes + 2) * SC_KERNELS_WORDS(rows) * sizeof(uint64_t),
+                               2 * rows * sizeof(uint64_t),
+                               slabs * sizeof(struct sc_kernels_slab)};
+    for (uint32_t i = 0; i < 7; i++) {
+        places[i] = memory != NULL ? memory + at : NULL;
+        at += (bytes[i] + 63) & ~UINT64_C(63); /* whole lines */
+    }
+    if (memory != NULL)
+        *scratch = (struct sc_plugin_scratch){.conn = conn,
+                                              .importance = places[0],
+                                              .sums = (float *)(void *)places[1],
+                                              .scores = (float *)(void *)places[2],
+                                              .granules = (float *)(void *)places[3],
+                                              .sets = (uint64_t *)(void *)places[4],
+                                              .ranked = (uint64_t *)(void *)places[5],
+                                              .slabs = (void *)places[6]};
+    return at;
+}
+
+uint32_t sc_plugin_scratch_count(const spec_connector *conn)
+{
+    uint64_t wanted = conn->config.max_requests + UINT64_C(1); /* one for hints beside them */
+    if (!conn->choice.can_select)
+        return 0;
+    return wanted < SCRATCHES_MAX ? (uint32_t)wanted : SCRATCHES_MAX;
+}
+
+spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr)
+{
+    uint64_t most = conn->config.max_request_tokens, rows = most;
+    uint32_t count = sc_plugin_scratch_count(conn), longs = 0;
+    if (most > SHORT_ROWS && count > LONGS_MAX) {
+        rows = SHORT_ROWS;
+        longs = LONGS_MAX;
+    }
+    uint64_t each = lay_out(conn, rows, NULL, NULL), each_long = lay_out(conn, most, NULL, NULL);
+    uint64_t bytes = (count - longs) * each + longs * each_long;
+    conn->choice.scratches = sc_alloc_array(&conn->alloc, count, sizeof(*conn->choice.scratches));
+    conn->choice.scratch_memory = sc_alloc(&conn->alloc, bytes);
+    if (conn->choice.scratches == NULL || conn->choice.scratch_memory == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes to score in", bytes);
+    uint8_t *memory = conn->choice.scratch_memory;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t room = i < count - longs ? rows : most;
+        memory += lay_out(conn, room, memory, &conn->choice.scratches[i]);
+    }
+    sc_slots_init(&conn->choice.scratch_slots, count - longs, conn->exec, &conn->poison);
+    if (longs > 0)
+        sc_slots_init(&conn->choice.scratch_longs, longs, conn->exec, &conn->poison);
+    return SPEC_OK;
+}
+
+void sc_plugin_scratches_close(spec_connector *conn)
+{
+    sc_alloc_free(&conn->alloc, conn->choice.scratches);
+    sc_alloc_free(&conn->alloc, conn->choice.scratch_memory);
+}
+
+struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t rows,
+                                                 uint64_t deadline_ns)
+{
+    bool is_long = rows > SHORT_ROWS && conn->choice.scratch_longs.count > 0;
+    struct sc_slots *slots = is_long ? &conn->choice.scratch_longs : &conn->choice.scratch_slots;
+    uint32_t slot = sc_slots_take(slots, deadline_ns);
+    if (slot == SC_SLOTS_NONE)
+        return NULL;
+    return &conn->choice.scratches[slot + (is_long ? conn->choice.scratch_slots.count : 0)];
+}
+
+struct sc_plugin_scratch *sc_plugin_scratch_take_for(spec_connector *conn,
+                                                     const struct sc_plugin_item *item)
+{
+    uint64_t rows = item->want.row_total, fresh = item->scoring.fresh.count;
+    return sc_plugin_scratch_take(conn, rows > fresh ? rows : fresh, item->deadline_ns);
+}
+
+void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch)
+{
+    spec_connector *conn = scratch->conn;
+    uint32_t slot = (uint32_t)(scratch - conn->choice.scratches);
+    uint32_t shorts = conn->choice.scratch_slots.count;
+    if (slot < shorts)
+        sc_slots_put(&conn->choice.scratch_slots, slot);
+    else
+        sc_slots_put(&conn->choice.scratch_longs, slot - shorts);
+}
+
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+/* Sums to scratch->scores. Every row gets its granule's sum, or its share of that. */
+static void sums_spread(const struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                        const float *sums, bool is_share)
+{
+    uint64_t unit = scratch->conn->config.unit, row = 0;
+    if (unit == 1) {
+        memcpy(scratch->scores, sums, want->row_total * sizeof(float));
+        return;
+    }
+    uint64_t count =
+        sc_kernels_granules(sums, want->row_total, want->first_position, unit, scratch->granules);
+    for (uint64_t g = 0; g < count; g++) {
+        uint64_t end = row + unit - (want->first_position + row) % unit;
+        end = end < want->row_total ? end : want->row_total;
+        float score = is_share ? scratch->granules[g] / (float)(end - row) : scratch->granules[g];
+        while (row < end)
+            scratch->scores[row++] = score;
+    }
+}
+
+/* Rows that are always kept rank before all others. */
+static void kept_come_first(const struct sc_plugin_want *want, float *scores)
+{
+    for (uint64_t row = 0; row < want->keep_before; row++)
+        scores[row] = INFINITY;
+    for (uint64_t row = want->keep_from; row < want->row_total; row++)
+        scores[row] = INFINITY;
+}
+
+/* Sums as rows are ranked by them, in scratch->scores. */
+static float *ranked_scores(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                            const float *sums)
+{
+    sums_spread(scratch, want, sums, false);
+    kept_come_first(want, scratch->scores);
+    return scratch->scores;
+}
+
+/* The fewest rows, those that are always kept among them, that hold the share of the sums. */
+static uint64_t mass_rows(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                          const float *sums)
+{
+    const spec_connector *conn = scratch->conn;
+    float *scores = scratch->scores;
+    double all = 0, kept = 0;
+    uint64_t kept_count = 0;
+    sums_spread(scratch, want, sums, true);
+    for (uint64_t row = 0; row < want->row_total; row++) {
+        all += (double)scores[row];
+        if (row >= want->keep_before && row < want->keep_from)
+            continue;
+        kept += (double)scores[row];
+        kept_count++;
+        scores[row] = 0;
+    }
+    if (!(all > 0) || kept_count >= want->row_count)
+        return want->row_count; /* nothing to measure by, or no room beside them */
+    double share = ((double)want->mass_ppm / 1e6 * all - kept) / (all - kept);
+    uint64_t count = kept_count;
+    if (share > 0)
+        count +=
+            sc_kernels_mass_count(conn->kernels, scores, want->row_total, share < 1 ? share : 1,
+                                  want->row_count - kept_count, scratch->ranked);
+    return count > 0 ? count : 1;
+}
+
+static uint64_t set_rows(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                         const float *sums)
+{
+    return want->budget == SPEC_BUDGET_MASS ? mass_rows(scratch, want, sums) : want->row_count;
+}
+
+static struct sc_kernels_importance importance_of(const spec_connector *conn,
+                                                  const struct sc_plugin_item *item)
+{
+    return (struct sc_kernels_importance){
+        .kernels = conn->kernels,
+        .head_size = conn->shape.head_size,
+        .group = conn->dims.query_group,
+        .scale = item->scoring.scale,
+        .queries = item->scoring.queries,
+        .fresh = item->scoring.fresh,
+        .last_row = item->want.metric == SPEC_METRIC_LAST,
+    };
+}
+
+/* ---- Probes --------------------------------------------------------------------------------- */
+
+/* Mean over the probe heads of what the voted set holds of what the head's own set holds. */
+static double mass_similarity(const struct sc_plugin_scratch *scratch, uint64_t probes,
+                              uint64_t row_total, const uint64_t *voted)
+{
+    uint64_t words = SC_KERNELS_WORDS(row_total);
+    double sum = 0;
+    for (uint64_t h = 0; h < probes; h++) {
+        const float *sums = scratch->sums + h * row_total;
+        double own = sc_kernels_mass_of(sums, scratch->sets + h * words, row_total);
+        sum += own > 0 ? sc_kernels_mass_of(sums, voted, row_total) / own : 1;
+    }
+    return sum / (double)probes;
+}
+
+void sc_plugin_rank(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                    const float *sums, uint64_t k, uint32_t *ret_rows)
+{
+    sc_kernels_topk_ranked(scratch->conn->kernels, ranked_scores(scratch, want, sums),
+                           want->row_total, k, scratch->ranked, ret_rows);
+}
+
+/* Each probe head's set of k rows, of sums that sc_plugin_probe_sums left. */
+static void sets_make(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                      uint64_t k)
+{
+    const spec_connector *conn = scratch->conn;
+    uint64_t rows = want->row_total;
+    for (uint64_t h = 0; h < conn->choice.probe_heads; h++)
+        sc_kernels_topk_bits(conn->kernels, ranked_scores(scratch, want, scratch->sums + h * rows),
+                             rows, k, scratch->sets + h * SC_KERNELS_WORDS(rows));
+}
+
+/* The heads' sets, the set they vote for, and whether they agree enough for that to
+ * stand for all heads. Of sums that sc_plugin_probe_sums left. ret_rows: NULL, or the voted set. */
+static bool heads_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                        uint64_t k, uint32_t *ret_rows, double *ret_similarity,
+                        double *ret_threshold)
+{
+    const spec_connector *conn = scratch->conn;
+    uint64_t rows = want->row_total, probes = conn->choice.probe_heads;
+    uint64_t words = SC_KERNELS_WORDS(rows), *voted = scratch->sets + probes * words;
+    sets_make(scratch, want, k);
+    const struct sc_kernels_votes votes = {
+        .sets = scratch->sets,
+        .set_count = probes,
+        .count = rows,
+        .scores = ranked_scores(scratch, want, scratch->sums + probes * rows)};
+    sc_kernels_vote(conn->kernels, &votes, k, voted + words, voted);
+    if (ret_rows != NULL)
+        (void)conn->kernels->bits_rows(voted, words, 0, ret_rows, k);
+    bool by_mass = conn->config.similarity == SC_SIMILARITY_MASS;
+    *ret_similarity = by_mass
+                          ? mass_similarity(scratch, probes, rows, voted)
+                          : sc_kernels_similarity(conn->kernels, scratch->sets, probes, rows, k);
+    *ret_threshold = by_mass ? (double)conn->config.similarity_mass_ppm / 1e6
+                             : sc_kernels_threshold(k, rows, conn->config.alpha_milli / 1e3);
+    return k == rows || *ret_similarity > *ret_threshold; /* all rows are one set for all heads */
+}
+
+bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                            uint64_t k)
+{
+    double similarity, threshold;
+    return heads_agree(scratch, want, k, NULL, &similarity, &threshold);
+}
+
+spec_status sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch,
+                                       struct sc_plugin_item *item, const uint8_t *keys,
+                                       uint32_t *ret_rows, bool *ret_agree,
+                                       struct spec_error *reterr)
+{
+    const struct sc_plugin_want *want = &item->want;
+    double similarity, threshold;
+    const float *total;
+    const struct sc_plugin_asker asker = {.item = item};
+    struct sc_kernels_importance what = importance_of(scratch->conn, item);
+    spec_status status =
+        sc_plugin_probe_sums(scratch, &asker, &what, keys, want->row_total, &total, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t k = set_rows(scratch, want, total);
+    *ret_agree = heads_agree(scratch, want, k, ret_rows, &similarity, &threshold);
+    item->row_count = k;
+    item->in.similarity = (float)similarity;
+    item->in.threshold = (float)threshold;
+    return SPEC_OK;
+}
+
+/* ---- Codes ---------------------------------------------------------------------------------- */
+
+/* The set by scores[row_total]: rows without codes first, then those that are always kept (their
+ * scores are infinite), then the others. */
+static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                      float *scores, uint64_t count, uint32_t *ret_rows)
+{
+    const struct sc_plugin_request *request = item->request;
+    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    struct sc_store_slab slab;
+    for (uint64_t row = 0; row < item->want.row_total; row++) /* NaN: queries were no numbers */
+        scores[row] = isnan(scores[row]) ? -FLT_MAX : isinf(scores[row]) ? FLT_MAX : scores[row];
+    item->forced_rows = 0;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
+        if (sc_store_slab_of(codes, i, &slab))
+            continue;
+        for (uint64_t j = 0; j < request->ranges[i].row_count; j++)
+            scores[row + j] = INFINITY;
+        item->forced_rows += request->ranges[i].row_count;
+    }
+    if (item->want.is_known_only) { /* without codes, or always kept */
+        uint64_t known = 0;
+        for (uint64_t row = 0; row < item->want.row_total; row++)
+            known += scores[row] >= FLT_MAX;
+        if (known <= count) {
+            count = known;
+            item->want.is_cut = false;
+        }
+    }
+    item->row_count = count > item->forced_rows ? count : item->forced_rows;
+    if (item->ranking != NULL)
+        memcpy(item->ranking, scores, item->want.row_total * sizeof(*scores));
+    if (item->row_count > 0)
+        sc_kernels_topk(scratch->conn->kernels, scores, item->want.row_total, item->row_count,
+                        ret_rows);
+}
+
+/* Some of the rows teach which channels count. */
+static spec_status queries_teach(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                 struct spec_error *reterr)
+{
+    struct sc_plugin_learning *learning = &scratch->conn->coding->learning;
+    struct sc_kernels_queries some;
+    uint64_t step = sc_plugin_learn_step(learning, item->in.layer, item->scoring.queries.row_count);
+    if (step == 0)
+        return SPEC_OK;
+    spec_status status = sc_plugin_scoring_sample(scratch, item, step, &some, reterr);
+    if (status == SPEC_OK)
+        sc_plugin_learn_queries(learning, item->in.layer, &some);
+    return status;
+}
+
+spec_status sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch,
+                                      struct sc_plugin_item *item, uint32_t *ret_rows,
+                                      struct spec_error *reterr)
+{
+    const struct sc_plugin_want *want = &item->want;
+    const float *sums;
+    const struct sc_plugin_asker asker = {.item = item};
+    spec_status status = queries_teach(scratch, item, reterr);
+    struct sc_kernels_importance what = importance_of(scratch->conn, item);
+    if (status == SPEC_OK)
+        status = sc_plugin_code_sums(scratch, &asker, &what, item->request,
+                                     sc_store_sketch_keys(item->sketch), &sums, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t count = want->is_layered ? want->row_count : set_rows(scratch, want, sums);
+    (void)ranked_scores(scratch, want, sums);
+    coded_set(scratch, item, scratch->scores, count, ret_rows);
+    return SPEC_OK;
+}
+
+void sc_plugin_choose_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                           uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    memset(scratch->scores, 0, want->row_total * sizeof(*scratch->scores));
+    kept_come_first(want, scratch->scores);
+    coded_set(scratch, item, scratch->scores, want->row_count, ret_rows);
+}
+
+/* ---- Without keys --------------------------------------------------------------------------- */
+
+bool sc_plugin_choose_by_lab(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                             uint32_t *ret_rows)
+{
+    const spec_connector *conn = scratch->conn;
+    const struct sc_plugin_want *want = &item->want;
+    struct sc_lab_ask ask = sc_plugin_lab_ask(item->request, item->in.layer);
+    float *scores = scratch->sums;
+    enum sc_lab_answer answer = sc_lab_score(&conn->lab, &ask, want->metric, scores);
+    bool is_measured = answer == SC_LAB_IMPORTANCE && !want->is_layered;
+    if (answer == SC_LAB_NOTHING)
+        return false;
+    item->row_count = is_measured ? set_rows(scratch, want, scores) : want->row_count;
+    if (answer == SC_LAB_IMPORTANCE)
+        scores = ranked_scores(scratch, want, scores);
+    else
+        kept_come_first(want, scores);
+    if (want->is_layered)
+        coded_set(scratch, item, scores, want->row_count, ret_rows);
+    else
+        sc_kernels_topk(conn->kernels, scores, want->row_total, item->row_count, ret_rows);
+    return true;
+}
+
+/* ---- All heads, of the sketch --------------------------------------------------------------- */
+
+spec_status sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                    const uint8_t *keys, struct spec_error *reterr)
+{
+    const struct sc_plugin_want *want = &item->want;
+    const float *total;
+    const struct sc_plugin_asker asker = {.item = item};
+    struct sc_kernels_importance what = importance_of(scratch->conn, item);
+    spec_status status =
+        sc_plugin_probe_sums(scratch, &asker, &what, keys, want->row_total, &total, reterr);
+    if (status != SPEC_OK)
+        return status;
+    item->row_count = set_rows(scratch, want, total);
+    sets_make(scratch, want, item->row_count);
+    return SPEC_OK;
+}
+
+/* ---- All heads, where the rows are ---------------------------------------------------------- */
+
+/* Sums of the heads from `first` on that are scored together; returns how many. */
+static uint64_t heads_sums(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
+                           uint64_t first)
+{
+    const spec_connector *conn = scratch->conn;
+    uint64_t left = conn->shape.kv_head_count - first;
+    uint64_t count = left < HEADS_TOGETHER ? left : HEADS_TOGETHER;
+    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
+    struct sc_kernels_importance what = importance_of(conn, item);
+    what.prefix.count = item->want.row_total;
+    item->memory.target->score(&to, &what, first, first + count, scratch->importance,
+                               scratch->sums);
+    return count;
+}
+
+uint64_t sc_plugin_choose_count(struct sc_plugin_scratch *scratch,
+                                const struct sc_plugin_item *item)
+{
+    const spec_connector *conn = scratch->conn;
+    const struct sc_plugin_want *want = &item->want;
+    if (want->budget != SPEC_BUDGET_MASS)
+        return want->row_count;
+    float *total = scratch->sums + HEADS_TOGETHER * want->row_total;
+    memset(total, 0, want->row_total * sizeof(float));
+    for (uint64_t head = 0, count; head < conn->shape.kv_head_count; head += count) {
+        count = heads_sums(scratch, item, head);
+        for (uint64_t i = 0; i < count; i++)
+            sc_kernels_add(conn->kernels, total, scratch->sums + i * want->row_total,
+                           want->row_total);
+    }
+    return mass_rows(scratch, want, total);
+}
+
+void sc_plugin_choose_head(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
+                           uint64_t head, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    if (head % HEADS_TOGETHER == 0)
+        (void)heads_sums(scratch, item, head);
+    const float *sums = scratch->sums + head % HEADS_TOGETHER * want->row_total;
+    sc_kernels_topk(scratch->conn->kernels, ranked_scores(scratch, want, sums), want->row_total,
+                    item->row_count, ret_rows);
+}

@@ -1,0 +1,630 @@
+/* Selected loads: sketches two layers ahead, sets, reads of the rows that a set names.
+ *
+ *   select_start    sketch -> set -> what a guess covers | the rest is read      (every item)
+ *   select_finish   guess, then rest -> destination                              (item by item)
+ *     or            all rows, or all K -> destination -> each head scored -> (V of the union) ->
+ *                   its rows moved down in place (where the sketch has all heads' keys: the union
+ *                   of their sets is read, as a set, and then moved: per_head.c)
+ *
+ * Holds: of the items of a call only the one that is finished draws on the demand share of frames
+ * (load.c); a set stands in its request until the request's next one. Rows of a guess count only
+ * when the set names them.
+ * Does not: begin reads of rows (issue_reads.c), take or verify them (scatter.c); guess
+ * (prefetch.c). */
+#include "plugin/select/select.h"
+#include "plugin/args/provenance.h"
+#include "plugin/select/issue_reads.h"
+#include "plugin/select/submission.h"
+
+#include <string.h>
+
+bool sc_plugin_can_select(const spec_connector *conn)
+{
+    return sc_config_selects(&conn->config) || conn->choice.probe_heads > 0 ||
+           conn->choice.reads_codes;
+}
+
+spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
+{
+    if (!conn->choice.can_select)
+        return SPEC_OK;
+    uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;
+    if (conn->config.layout == SC_STORE_SPLIT) {
+        conn->choice.row_numbers = sc_alloc(&conn->alloc, tokens * sizeof(uint32_t));
+        if (conn->choice.row_numbers == NULL)
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "numbers of %" PRIu64 " rows", tokens);
+    }
+    for (uint64_t j = 0; conn->choice.row_numbers != NULL && j < tokens; j++)
+        conn->choice.row_numbers[j] = (uint32_t)j;
+    for (uint64_t i = 0; i < count * SC_PLUGIN_SKETCHES; i++) {
+        struct sc_plugin_sketch *sketch =
+            &conn->requests.slots[i / SC_PLUGIN_SKETCHES].sketches[i % SC_PLUGIN_SKETCHES];
+        sketch->layer = SC_PLUGIN_NO_LAYER;
+        spec_status status = sc_store_sketch_open(
+            conn->store, tokens, sc_plugin_segments_of(conn, tokens), &sketch->sketch, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    spec_status status = sc_plugin_guesses_open(conn, reterr);
+    return status == SPEC_OK ? sc_plugin_scratches_open(conn, reterr) : status;
+}
+
+void sc_plugin_select_close(spec_connector *conn)
+{
+    sc_plugin_guesses_close(conn); /* a task may still read a sketch */
+    for (uint32_t i = 0; conn->requests.slots != NULL && i < conn->config.max_requests; i++)
+        for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++)
+            sc_store_sketch_close(conn->requests.slots[i].sketches[j].sketch);
+    sc_alloc_free(&conn->alloc, conn->choice.row_numbers);
+    sc_plugin_scratches_close(conn);
+}
+
+/* ---- Sketches ------------------------------------------------------------------------------- */
+
+/* Its memory may be anybody's from here on. */
+static void sketch_end(spec_connector *conn, struct sc_plugin_request *request,
+                       struct sc_plugin_sketch *sketch)
+{
+    if (sketch->layer == SC_PLUGIN_NO_LAYER)
+        return;
+    SC_ASSERT(&conn->poison, sketch->sketch != request->lent);
+    sc_store_sketch_end(sketch->sketch);
+    sketch->layer = SC_PLUGIN_NO_LAYER;
+}
+
+void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *request)
+{
+    for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES && conn->choice.can_select; i++)
+        sketch_end(conn, request, &request->sketches[i]);
+}
+
+/* How what rows are chosen by is read. */
+static struct sc_store_sketch_want want_of(const spec_connector *conn)
+{
+    bool is_codes = conn->choice.reads_codes;
+    return (struct sc_store_sketch_want){.probe_row_bytes =
+                                             is_codes ? 0 : conn->choice.probe_row_bytes,
+                                         .is_codes = is_codes,
+                                         .k_alone = is_codes && conn->config.base == SC_BASE_NONE};
+}
+
+/* The layer's sketch, begun; NULL: it cannot be had. */
+static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plugin_request *request,
+                                            uint32_t layer, enum sc_exec_lane lane)
+{
+    struct sc_plugin_sketch *sketch = &request->sketches[layer % SC_PLUGIN_SKETCHES];
+    if (sketch->layer == layer) {
+        if (lane == SC_LANE_DEMAND)
+            sc_store_sketch_demand(sketch->sketch);
+        return sketch->sketch;
+    }
+    if (!sc_plugin_guess_leaves(conn, request, layer % SC_PLUGIN_SKETCHES, lane == SC_LANE_DEMAND))
+        return NULL;
+    sketch_end(conn, request, sketch);
+    struct sc_store_sketch_want want = want_of(conn);
+    want.layer = layer;
+    want.lane = lane;
+    want.ranges = request->ranges;
+    want.range_count = request->range_count;
+    want.on_ready = sc_plugin_guess_on_sketch;
+    want.user = request;
+    sc_plugin_device_reap(&conn->device);
+    if (!sc_store_sketch_begin(sketch->sketch, &want))
+        return NULL;
+    sketch->layer = layer;
+    sketch->is_counted = false;
+    return sketch->sketch;
+}
+
+static bool is_by_keys(const spec_connector *conn)
+{
+    return conn->config.identify == SC_IDENTIFY_KEYS &&
+           !sc_lab_is_blind(&conn->config, conn->config.metric);
+}
+
+/* ---- Reads of a set ------------------------------------------------------------------------- */
+
+/* What was read ahead of the layer in another way than this load is of no use. */
+static void guess_drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
+{
+    uint64_t bytes = sc_plugin_guess_drop(conn, item->request, item->in.layer, kept);
+    item->in.read_bytes += bytes;
+    item->in.unused_bytes += bytes;
+}
+
+/* Narrows the guess to the set, and begins reading what it lacks. */
+static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    const uint64_t *tags = sc_store_sketch_tags(item->sketch);
+    const uint32_t *rows = request->set;
+    uint64_t count = item->set_count, words = sc_plugin_words_of(item);
+    item->covered_rows = item->used_rows = 0;
+    guess_drop(conn, item, SC_LOAD_PICKS);
+    if (guess != NULL) {
+        uint64_t *wanted = request->bits, *covered = wanted + words;
+        memset(wanted, 0, 2 * words * sizeof(*wanted));
+        for (uint64_t i = 0; i < item->set_count; i++)
+            sc_plugin_bit_set(wanted, request->set[i]);
+        item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
+        item->used_rows = guess->picks.whole_slabs ? sc_plugin_slabs_of(request, covered, NULL)
+                                                   : item->covered_rows;
+        sc_store_reader_tags(guess->reader, tags);
+        count = 0;
+        for (uint64_t i = 0; i < item->set_count; i++)
+            if (!sc_plugin_bit_get(covered, request->set[i]))
+                rest->rows[count++] = request->set[i];
+        rows = rest->rows;
+    }
+    if (count == 0) {
+        sc_plugin_reader_drop(rest);
+        return;
+    }
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, count);
+    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_store_reader_tags(rest->reader, tags);
+}
+
+/* Whether reading the rows that a guess does not bring, each gap an operation more, costs less than
+ * reading the layer in one run. */
+static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uint64_t row_total)
+{
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, NULL, 0);
+    uint64_t gap_bytes = picks.gap_bytes > SC_IO_PAGE_BYTES ? picks.gap_bytes : SC_IO_PAGE_BYTES;
+    uint64_t bytes = 0;
+    for (uint64_t row = 0; row < row_total; row++)
+        if (!sc_plugin_bit_get(covered, row))
+            bytes += conn->dims.row_bytes +
+                     (row > 0 && sc_plugin_bit_get(covered, row - 1) ? gap_bytes : 0);
+    return bytes + gap_bytes <= row_total * conn->dims.row_bytes;
+}
+
+/* Begins reading every row; what a guess brings is used where that is cheaper. */
+static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
+    uint64_t total = item->want.row_total, count = 0;
+    if (guess != NULL && item->sketch != NULL) {
+        covered = wanted + words;
+        memset(wanted, 0xff, words * sizeof(*wanted));
+        memset(covered, 0, words * sizeof(*covered));
+        item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
+        item->used_rows = item->covered_rows;
+        item->is_pieced = pieces_save(conn, covered, total);
+    }
+    if (!item->is_pieced) {
+        guess_drop(conn, item, SC_LOAD_WHOLE);
+        item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, lane);
+        return;
+    }
+    for (uint64_t row = 0; row < total; row++)
+        if (!sc_plugin_bit_get(covered, row))
+            rest->rows[count++] = (uint32_t)row;
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
+    picks.whole_slabs = false;
+    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_store_reader_tags(guess->reader, sc_store_sketch_tags(item->sketch));
+    sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
+}
+
+/* Whether a layer of which some rows are wanted has a sketch: else keys of all heads are read. */
+static bool has_sketch(const spec_connector *conn)
+{
+    return !is_by_keys(conn) || sc_plugin_probes_are_all(conn) ||
+           conn->config.layout == SC_STORE_SPLIT;
+}
+
+struct sc_store_stage_wants sc_plugin_stage_wants(const spec_connector *conn,
+                                                  const struct sc_plugin_request *request)
+{
+    const struct sc_store_sketch_want want = want_of(conn);
+    uint32_t layers = conn->dims.layer_count, first = 0, end = layers;
+    while (first < layers && (!has_sketch(conn) || !sc_plugin_wants_some(conn, request, first)))
+        first++;
+    while (end > first && sc_plugin_want_usual(conn, request, end - 1).row_count == 0)
+        end--;
+    return (struct sc_store_stage_wants){.probe_row_bytes = want.probe_row_bytes,
+                                         .is_codes = want.is_codes,
+                                         .k_alone = want.k_alone,
+                                         .choice_from = first,
+                                         .rows_end = end,
+                                         .windows = conn->windows,
+                                         .end = request->matched_tokens};
+}
+
+void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                            bool with_rows)
+{
+    bool some = sc_plugin_wants_some(conn, request, layer);
+    bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
+    if (some && has_sketch(conn))
+        (void)sketch_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    if (by_keys && with_rows && !has_all)
+        (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    else if (!some && with_rows) {
+        sc_plugin_guess_yield(request, layer);
+        (void)sc_plugin_layer_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    }
+}
+
+/* ---- Choosing ------------------------------------------------------------------------------- */
+
+static void count_identify(spec_connector *conn, struct sc_plugin_item *item, uint64_t begin_ns)
+{
+    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
+    item->in.probe_ns += took_ns;
+    sc_count(&conn->stats.identify_ns, took_ns);
+}
+
+static spec_status fail_late(struct spec_error *reterr)
+{
+    return sc_fail(reterr, SPEC_E_TIMEOUT, "get_important: the deadline came before the rows");
+}
+
+static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *item,
+                                uint64_t deadline_ns, struct spec_error *reterr)
+{
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    struct sc_plugin_sketch *slot = &item->request->sketches[item->in.layer % SC_PLUGIN_SKETCHES];
+    struct sc_store_sketch *sketch =
+        sketch_start(conn, item->request, item->in.layer, SC_LANE_DEMAND);
+    item->sketch = NULL;
+    if (sketch == NULL)
+        return SPEC_OK;
+    spec_status status = sc_store_sketch_wait(sketch, deadline_ns);
+    uint64_t wait_ns = sc_exec_now_ns(conn->exec) - begin_ns;
+    item->in.io_exposed_ns += wait_ns;
+    sc_count(&item->request->awaited_ns, wait_ns);
+    sc_count(&conn->stats.exposed_ns, wait_ns);
+    if (status == SPEC_E_TIMEOUT)
+        return fail_late(reterr);
+    struct sc_store_read_cost cost = {0};
+    if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else the delivery's item has it */
+        sc_store_sketch_cost(sketch, &cost);
+    slot->is_counted = true;
+    sc_plugin_fill_read(item->request, &cost);
+    item->in.wanted_bytes += cost.wanted_bytes;
+    item->in.read_bytes += cost.read_bytes;
+    item->in.io_ops += cost.op_count;
+    sc_count(&conn->stats.wanted_bytes, cost.wanted_bytes);
+    sc_count(&conn->stats.sketch_read_bytes, cost.read_bytes);
+    if (status == SPEC_OK)
+        item->sketch = sketch;
+    return SPEC_OK;
+}
+
+enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_LAB, BY_PLACE };
+
+/* The set, in the request's, or the heads' (*ret_one_set false), of the scratch. */
+static spec_status choose_by(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                             enum choice choice, bool *ret_one_set, struct spec_error *reterr)
+{
+    uint32_t *set = item->request->set;
+    *ret_one_set = choice != BY_KEYS;
+    switch (choice) {
+    case BY_PLACE:
+        sc_plugin_choose_kept(scratch, item, set);
+        return SPEC_OK;
+    case BY_LAB:
+        *ret_one_set = sc_plugin_choose_by_lab(scratch, item, set);
+        return SPEC_OK;
+    case BY_CODES:
+        return sc_plugin_choose_by_codes(scratch, item, set, reterr);
+    case BY_KEYS:
+        return sc_plugin_choose_by_all(scratch, item, sc_store_sketch_keys(item->sketch), reterr);
+    case BY_PROBES:
+        break;
+    }
+    return sc_plugin_choose_by_probes(scratch, item, sc_store_sketch_keys(item->sketch), set,
+                                      ret_one_set, reterr);
+}
+
+/* From the sketch that is there, or without it. */
+static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
+                              bool may_part, struct spec_error *reterr)
+{
+    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take_for(conn, item);
+    if (scratch == NULL)
+        return fail_late(reterr);
+    const float *sums = NULL;
+    uint64_t *bits = item->request->bits;
+    uint32_t *set = item->request->set;
+    bool one_set, has_sums = choice == BY_PROBES || choice == BY_KEYS;
+    spec_status status = choose_by(scratch, item, choice, &one_set, reterr);
+    if (status != SPEC_OK) {
+        sc_plugin_scratch_put(scratch);
+        return status;
+    }
+    if (choice == BY_LAB)
+        may_part = one_set;
+    if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
+        sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
+    else if (choice == BY_CODES)
+        sums = scratch->sums + item->want.row_total;
+    if (choice == BY_LAB && !one_set && item->want.is_layered) { /* nothing is known */
+        sc_plugin_choose_kept(scratch, item, set);
+        one_set = true;
+    }
+    if (one_set) {
+        memset(bits, 0, sc_plugin_words_of(item) * sizeof(*bits));
+        for (uint64_t i = 0; i < item->row_count; i++)
+            sc_plugin_bit_set(bits, set[i]);
+        item->route = item->want.is_layered ? SC_ROUTE_LAYERED : SC_ROUTE_PICKS;
+        item->set_count = item->row_count;
+    } else if (may_part && sc_plugin_probes_are_all(conn)) {
+        sc_plugin_union_of(conn, scratch->sets, item);
+    } else if (may_part) {
+        item->route = SC_ROUTE_HEADS;
+    }
+    bool is_known = one_set || item->route == SC_ROUTE_UNION;
+    if ((is_known || sums != NULL) && !sc_plugin_is_ahead(&item->in)) /* a hint's teaches nothing */
+        sc_plugin_guess_learn(conn, scratch, item, is_known ? bits : NULL, sums);
+    sc_plugin_scratch_put(scratch);
+    return SPEC_OK;
+}
+
+static bool has_all_codes(const struct sc_plugin_item *item)
+{
+    struct sc_store_slab slab;
+    for (uint64_t i = 0; i < item->request->range_count; i++)
+        if (item->request->ranges[i].row_count > 0 &&
+            !sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab))
+            return false;
+    return true;
+}
+
+/* What a set is chosen by, where the sketch has codes. */
+static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_want *want)
+{
+    bool by_lab = sc_lab_can_score(&conn->lab, want->metric);
+    return want->is_scored ? BY_CODES : by_lab ? BY_LAB : BY_PLACE;
+}
+
+/* item_choose, where codes of all heads' keys are read. */
+static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *item,
+                                   struct spec_error *reterr)
+{
+    const struct sc_plugin_want *want = &item->want;
+    spec_status status = sketch_await(conn, item, sc_plugin_item_over_ns(item), reterr);
+    if (status != SPEC_OK || item->sketch == NULL || (!want->is_layered && !has_all_codes(item)))
+        return status;
+    return choose_set(conn, item, choice_of(conn, want), false, reterr);
+}
+
+/* Every row, as if there were no codes. */
+static void choose_all(struct sc_plugin_item *item)
+{
+    item->ranking = NULL;
+    item->row_count = item->want.row_total;
+    for (uint64_t row = 0; row < item->row_count; row++)
+        item->request->set[row] = (uint32_t)row;
+}
+
+bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item)
+{
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    spec_status status = sketch_await(conn, item, item->deadline_ns, NULL);
+    if (status == SPEC_OK && item->sketch != NULL)
+        status = choose_set(conn, item, choice_of(conn, &item->want), false, NULL);
+    else if (status == SPEC_OK)
+        choose_all(item);
+    count_identify(conn, item, begin_ns);
+    item->route = SC_ROUTE_REFINE;
+    return status == SPEC_OK;
+}
+
+/* Sets item->route, and for PICKS, UNION and LAYERED the set. */
+static spec_status item_choose(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr)
+{
+    uint32_t identify = conn->config.identify;
+    bool by_lab = sc_lab_can_score(&conn->lab, item->want.metric);
+    bool can_part = !item->memory.has_negative_slot && item->memory.target->score != NULL;
+    bool may_part = !item->scoring.is_probes_only && can_part;
+    bool by_keys = !by_lab && identify == SC_IDENTIFY_KEYS;
+    bool by_probes = !by_lab && identify == SC_IDENTIFY_PROBES && conn->choice.probe_heads > 0;
+    bool is_split = conn->config.layout == SC_STORE_SPLIT;
+    bool wants_sketch = !by_keys || is_split || sc_plugin_probes_are_all(conn);
+    item->route = SC_ROUTE_DENSE;
+    if (conn->choice.reads_codes)
+        return choose_by_codes(conn, item, reterr);
+    if (!conn->choice.can_select || !(by_lab || by_probes || (by_keys && may_part)))
+        return SPEC_OK;
+    spec_status status =
+        wants_sketch ? sketch_await(conn, item, item->deadline_ns, reterr) : SPEC_OK;
+    if (status != SPEC_OK || (item->sketch == NULL && (!by_keys || is_split)))
+        return status;
+    bool by_sketch = item->sketch != NULL && sc_plugin_probes_are_all(conn);
+    if (by_keys && !by_sketch) {
+        item->route = SC_ROUTE_HEADS;
+        return SPEC_OK;
+    }
+    enum choice choice = by_lab ? BY_LAB : by_keys ? BY_KEYS : BY_PROBES;
+    return choose_set(conn, item, choice, may_part, reterr);
+}
+
+spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
+                                   enum sc_exec_lane lane, struct spec_error *reterr)
+{
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    spec_status status = item_choose(conn, item, reterr);
+    count_identify(conn, item, begin_ns);
+    if (status != SPEC_OK)
+        return status;
+    if (item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_UNION ||
+        item->route == SC_ROUTE_LAYERED) {
+        set_begin(conn, item, lane);
+    } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
+        guess_drop(conn, item, SC_LOAD_KEYS);
+        item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, lane);
+    } else {
+        all_begin(conn, item, lane);
+    }
+    return SPEC_OK;
+}
+
+/* ---- Finishing ------------------------------------------------------------------------------ */
+
+static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    spec_status status = sc_plugin_set_take(conn, item, reterr);
+    item->in.union_rows = item->set_count;
+    if (status == SPEC_OK && item->route == SC_ROUTE_UNION)
+        sc_plugin_union_part(conn, item);
+    else if (status == SPEC_OK && item->in.positions != NULL)
+        for (uint64_t i = 0; i < item->set_count; i++)
+            item->in.positions[i] = (uint32_t)(request->from_token + request->set[i]);
+    return status;
+}
+
+spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *item,
+                                 struct spec_error *reterr)
+{
+    if (!item->is_pieced)
+        item->covered_rows = item->was_started ? item->want.row_total : 0;
+    return sc_plugin_all_take(conn, item, reterr);
+}
+
+/* All keys stand in the destination: each head's rows, and which any of them wants (bits 0). */
+static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take_for(conn, item);
+    if (scratch == NULL)
+        return fail_late(reterr);
+    spec_status status = sc_plugin_scoring_bring(scratch, item, reterr);
+    if (status != SPEC_OK) {
+        sc_plugin_scratch_put(scratch);
+        return status;
+    }
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec), words = sc_plugin_words_of(item);
+    uint64_t *any = request->bits;
+    memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));
+    if (conn->config.identify == SC_IDENTIFY_KEYS)
+        item->row_count = sc_plugin_choose_count(scratch, item);
+    for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
+        uint64_t *bits = sc_plugin_head_bits(item, head);
+        sc_plugin_choose_head(scratch, item, head, request->set);
+        for (uint64_t i = 0; i < item->row_count; i++)
+            sc_plugin_bit_set(bits, request->set[i]);
+        for (uint64_t w = 0; w < words; w++)
+            any[w] |= bits[w];
+    }
+    sc_plugin_scratch_put(scratch);
+    for (uint64_t w = 0; w < words; w++)
+        item->in.union_rows += (uint64_t)__builtin_popcountll(any[w]);
+    count_identify(conn, item, begin_ns);
+    return SPEC_OK;
+}
+
+/* Each head's rows move down to the front. */
+static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
+{
+    struct sc_plugin_request *request = item->request;
+    uint64_t heads = conn->shape.kv_head_count, count = item->row_count;
+    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
+    for (uint64_t head = 0; head < heads; head++) {
+        (void)sc_plugin_rows_of(sc_plugin_head_bits(item, head), sc_plugin_words_of(item),
+                                request->set);
+        item->memory.target->compact(&to, head, request->set, count);
+        for (uint64_t i = 0; item->in.positions != NULL && i < count; i++)
+            item->in.positions[head * count + i] =
+                (uint32_t)(request->from_token + request->set[i]);
+    }
+    item->in.result_flags |= SPEC_IMPORTANT_FALLBACK;
+}
+
+/* Split layout: V of the rows that any head wants, each to its own place. */
+static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    uint64_t count = sc_plugin_rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
+    picks.wanted = SC_STORE_WANT_V;
+    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
+    sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
+    return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
+}
+
+/* Rows that some head wants and no guess brought. */
+static uint64_t union_rest(const struct sc_plugin_item *item)
+{
+    const struct sc_plugin_reader *rest = &item->request->readers[SC_PLUGIN_REST];
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < rest->picks.count; i++)
+        count += sc_plugin_bit_get(item->request->bits, rest->rows[i]);
+    return count;
+}
+
+static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *reader = &request->readers[item->in.layer % SC_PLUGIN_AHEAD];
+    bool is_split = conn->config.layout == SC_STORE_SPLIT;
+    spec_status status = SPEC_OK;
+    if (is_split) {
+        (void)sc_plugin_heads_start(conn, request, item->in.layer, SC_LANE_DEMAND);
+        sc_store_reader_tags(reader->reader, sc_store_sketch_tags(item->sketch));
+        status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
+    } else {
+        status = sc_plugin_all_take(conn, item, reterr);
+    }
+    if (status == SPEC_OK)
+        status = choose_heads(conn, item, reterr);
+    if (status == SPEC_OK && is_split)
+        status = take_values(conn, item, reterr);
+    if (status == SPEC_OK)
+        keep_heads(conn, item);
+    if (!item->is_pieced)
+        item->covered_rows = item->was_started ? item->in.union_rows : 0;
+    else if (status == SPEC_OK)
+        item->covered_rows = item->in.union_rows - union_rest(item);
+    return status;
+}
+
+/* Fewer rows than all: the item says so, and so does what a pass stores after it. */
+static void note_pruned(spec_connector *conn, struct sc_plugin_item *item)
+{
+    uint64_t total = item->want.row_total;
+    uint32_t ppm = (uint32_t)((item->row_count * 1000000 + total - 1) / total);
+    item->in.provenance.kind = item->in.provenance.computed_on = SPEC_PROVENANCE_PRUNED;
+    item->in.provenance.retain_ppm = ppm;
+    item->in.provenance.metric = item->want.metric;
+    sc_plugin_provenance_add(&item->delivered, &item->in.provenance);
+    bool parted = (item->in.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    sc_count(&conn->stats.selected_layers, 1);
+    sc_count(&conn->stats.fallback_layers, parted);
+    sc_count(&conn->stats.selected_rows, item->row_count);
+    sc_count(&conn->stats.selected_from_rows, total);
+}
+
+spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
+                                    struct spec_error *reterr)
+{
+    if (item->route == SC_ROUTE_LAYERED)
+        return sc_plugin_layered_finish(conn, item, reterr);
+    spec_status status = item->route == SC_ROUTE_HEADS ? finish_heads(conn, item, reterr)
+                                                       : finish_picks(conn, item, reterr);
+    if (status != SPEC_OK)
+        return status;
+    item->in.row_count = item->in.exact_rows = item->row_count;
+    sc_plugin_tiers_tell(item, item->in.union_rows);
+    item->in.prefetched_rows = item->covered_rows;
+    item->in.provenance = item->request->provenance;
+    if (item->row_count < item->want.row_total)
+        note_pruned(conn, item);
+    sc_count(&conn->stats.prefetched_rows, item->covered_rows);
+    sc_count(&conn->stats.demanded_rows, item->in.union_rows - item->covered_rows);
+    return SPEC_OK;
+}

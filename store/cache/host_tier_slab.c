@@ -1,0 +1,429 @@
+/* Slabs of the host tier as pieces of a store.
+ *
+ * Holds, Does not, Threads, Tests: store/cache/host_tier_slab.h. */
+#include "store/cache/host_tier_slab.h"
+
+#include "store/internal.h"
+
+#include <string.h>
+
+static uint64_t tags_bytes(const struct sc_store_shape *shape, uint64_t row_count)
+{
+    return sc_store_up(row_count * shape->tags_per_row * 8, 64);
+}
+
+uint64_t sc_store_hosted_bytes(const struct sc_store_shape *shape, uint64_t row_count)
+{
+    return tags_bytes(shape, row_count) + row_count * shape->row_bytes;
+}
+
+/* Of the piece's rows, whose entry is constant by now. */
+static struct sc_store_host_key key_of(const struct sc_store *store,
+                                       const struct sc_store_piece_entry *piece, uint32_t layer)
+{
+    return (struct sc_store_host_key){.copy =
+                                          sc_store_table_extent(&store->table, piece->extent)->copy,
+                                      .first = (uint32_t)piece->extent_row + piece->skip,
+                                      .layer = layer};
+}
+
+/* Of a slab of that kind; where the piece has no such thing, a key of nothing. */
+static struct sc_store_host_key key_of_kind(const struct sc_store *store,
+                                            const struct sc_store_piece_entry *piece,
+                                            uint32_t layer, uint32_t kind)
+{
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_annex *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    struct sc_store_host_key key = key_of(store, piece, layer);
+    key.kind = kind;
+    if (kind == SC_STORE_HOST_PROBES)
+        key.copy = sc_store_probes_of(extent).copy;
+    if (kind == SC_STORE_HOST_CODES)
+        key.copy = codes != NULL ? codes->copy : 0;
+    return key;
+}
+
+/* false: the range does not lie in what a slab of its piece has. */
+static bool key_set(const struct sc_store *store, uint32_t layer,
+                    const struct sc_store_range *range, struct sc_store_host_key *ret_key,
+                    const struct sc_store_piece_entry **ret_piece)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    if (piece == NULL || range->row_first < piece->skip || range->row_count == 0)
+        return false;
+    *ret_piece = piece;
+    *ret_key = key_of(store, piece, layer);
+    return true;
+}
+
+/* All chunks of the extent's edition in another order; false: it has none. */
+static bool chunks_key(const struct sc_store_extent_entry *extent,
+                       struct sc_store_host_key *ret_key)
+{
+    const struct sc_store_annex *order = atomic_load_explicit(&extent->order, memory_order_acquire);
+    if (order == NULL)
+        return false;
+    *ret_key = (struct sc_store_host_key){.copy = order->copy, .kind = SC_STORE_HOST_SLOTS};
+    return true;
+}
+
+/* Of how many layers whole rows would be what is there of halves of a piece; *risen: so many more
+ * of them lie in the upper tier. */
+static uint32_t halves_layers(const struct sc_store *store, struct sc_store_host_key key,
+                              uint32_t *risen)
+{
+    uint32_t risen_k, risen_v;
+    key.kind = SC_STORE_HOST_K;
+    uint32_t k = sc_store_host_layers(store->host, &key, &risen_k);
+    key.kind = SC_STORE_HOST_V;
+    uint32_t v = sc_store_host_layers(store->host, &key, &risen_v);
+    *risen += (risen_k + risen_v) / 2;
+    return (k + v) / 2;
+}
+
+/* Of how many layers all rows would be what is there of an extent's chunks; windowed: of those
+ * layers alone that have a window. */
+static uint32_t chunks_layers(const struct sc_store *store,
+                              const struct sc_store_extent_entry *extent, bool windowed,
+                              uint32_t *ret_risen)
+{
+    struct sc_store_host_key key;
+    uint64_t chunk = store->params.config->chunk_tokens;
+    uint64_t each = (extent->row_count + chunk - 1) / chunk;
+    *ret_risen = 0;
+    if (!chunks_key(extent, &key))
+        return 0;
+    uint32_t chunks = windowed ? sc_store_host_windowed(store->host, &key, ret_risen)
+                               : sc_store_host_layers(store->host, &key, ret_risen);
+    *ret_risen = (uint32_t)(*ret_risen / each);
+    return (uint32_t)(chunks / each);
+}
+
+/* NULL: nothing of it is there, or there is no such piece. */
+static const struct sc_store_piece_entry *hosted_piece(const struct sc_store *store, uint64_t piece)
+{
+    return sc_store_host_is_empty(store->host) ? NULL : sc_store_table_leased(&store->table, piece);
+}
+
+uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
+                                    uint32_t *ret_risen)
+{
+    uint32_t risen = 0, risen_chunks = 0;
+    const struct sc_store_piece_entry *entry = hosted_piece(store, piece);
+    if (ret_risen != NULL)
+        *ret_risen = 0;
+    if (entry == NULL)
+        return 0;
+    struct sc_store_host_key key = key_of(store, entry, 0);
+    uint32_t layers = sc_store_host_layers(store->host, &key, &risen);
+    if (store->shape.layout == SC_STORE_SPLIT)
+        layers += halves_layers(store, key, &risen);
+    layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), false,
+                            &risen_chunks);
+    if (ret_risen != NULL)
+        *ret_risen = risen + risen_chunks;
+    return layers;
+}
+
+uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t piece,
+                                      uint32_t *ret_risen)
+{
+    uint32_t risen_chunks = 0;
+    const struct sc_store_piece_entry *entry = hosted_piece(store, piece);
+    *ret_risen = 0;
+    if (entry == NULL)
+        return 0;
+    struct sc_store_host_key key = key_of(store, entry, 0);
+    uint32_t layers = sc_store_host_windowed(store->host, &key, ret_risen);
+    layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), true,
+                            &risen_chunks);
+    *ret_risen += risen_chunks;
+    return layers;
+}
+
+uint64_t sc_store_upper_risen_halves(const struct sc_store *store)
+{
+    return sc_store_host_risen_halves(store->host);
+}
+
+/* Of the slab that has what is wanted and nothing else. */
+static uint32_t kind_of(uint32_t wanted)
+{
+    return wanted == SC_STORE_WANT_K   ? SC_STORE_HOST_K
+           : wanted == SC_STORE_WANT_V ? SC_STORE_HOST_V
+                                       : SC_STORE_HOST_ROWS;
+}
+
+struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
+                                           const struct sc_store_range *range, uint32_t wanted)
+{
+    const struct sc_store_shape *shape = &store->shape;
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_hosted hosted = {0};
+    struct sc_store_host_key key;
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return hosted;
+    uint64_t rows = piece->row_count - piece->skip, row = range->row_first - piece->skip;
+    key.kind = kind_of(wanted);
+    if (wanted != SC_STORE_WANT_ROWS && !sc_store_host_has(store->host, &key))
+        key.kind = SC_STORE_HOST_ROWS;
+    hosted.slab = sc_store_host_find(store->host, &key, &hosted.tier);
+    if (hosted.slab == NULL)
+        return hosted;
+    if (key.kind != SC_STORE_HOST_ROWS) {
+        hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+        hosted.row_at = hosted.v_at = row * shape->k_row_bytes;
+        return hosted;
+    }
+    uint64_t begin = tags_bytes(shape, rows);
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+    hosted.tag_at = row * shape->tags_per_row * 8;
+    hosted.row_at = begin + row * (is_split ? shape->k_row_bytes : shape->row_bytes);
+    hosted.v_at = hosted.row_at + rows * shape->k_row_bytes;
+    SC_ASSERT(store->params.poison, sc_store_host_rows(hosted.slab) == rows);
+    return hosted;
+}
+
+struct sc_store_hosted_chunk sc_store_hosted_chunk_of(const struct sc_store *store, uint32_t layer,
+                                                      const struct sc_store_slab_where *where,
+                                                      uint64_t row_count, uint64_t slot)
+{
+    uint64_t rows = store->params.config->chunk_tokens, first = slot - slot % rows;
+    return (struct sc_store_hosted_chunk){.key = {.copy = where->slots_copy,
+                                                  .first = (uint32_t)first,
+                                                  .layer = layer,
+                                                  .kind = SC_STORE_HOST_SLOTS},
+                                          .first = first,
+                                          .end =
+                                              first + rows < row_count ? first + rows : row_count};
+}
+
+struct sc_store_hosted sc_store_hosted_chunk_get(const struct sc_store *store,
+                                                 const struct sc_store_hosted_chunk *chunk)
+{
+    struct sc_store_hosted hosted = {0};
+    if (store->host == NULL)
+        return hosted;
+    hosted.slab = sc_store_host_find(store->host, &chunk->key, &hosted.tier);
+    if (hosted.slab == NULL)
+        return hosted;
+    hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+    hosted.v_at = (chunk->end - chunk->first) * store->shape.k_row_bytes;
+    SC_ASSERT(store->params.poison, sc_store_host_rows(hosted.slab) == chunk->end - chunk->first);
+    return hosted;
+}
+
+bool sc_store_hosted_chunk_has(const struct sc_store *store,
+                               const struct sc_store_hosted_chunk *chunk)
+{
+    return sc_store_host_has(store->host, &chunk->key);
+}
+
+bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
+                         const struct sc_store_range *range, uint32_t wanted)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return false;
+    struct sc_store_host_key half = key;
+    half.kind = kind_of(wanted);
+    return sc_store_host_has(store->host, &key) ||
+           (wanted != SC_STORE_WANT_ROWS && sc_store_host_has(store->host, &half));
+}
+
+bool sc_store_hosted_wish(const struct sc_store *store, uint32_t layer,
+                          const struct sc_store_range *range, struct sc_store_hosted_wish *ret_wish)
+{
+    const struct sc_store_piece_entry *piece;
+    *ret_wish = (struct sc_store_hosted_wish){
+        .piece = range->piece,
+        .bytes = sc_store_hosted_bytes(&store->shape, range->row_count),
+        .row_count = range->row_count,
+        .ops = 1};
+    return key_set(store, layer, range, &ret_wish->key, &piece);
+}
+
+bool sc_store_hosted_keep(const struct sc_store *store, const struct sc_store_hosted_wish *wish,
+                          uint64_t keeper)
+{
+    sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
+    return sc_store_host_keep(store->host, &wish->key, keeper);
+}
+
+void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
+                            const struct sc_store_range *range)
+{
+    static const uint32_t KINDS[] = {SC_STORE_HOST_ROWS, SC_STORE_HOST_K, SC_STORE_HOST_V};
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return;
+    for (uint32_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        key.kind = KINDS[i];
+        sc_store_host_forget(store->host, &key);
+    }
+}
+
+void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
+                                 const struct sc_store_range *range)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return;
+    for (uint32_t kind = SC_STORE_HOST_CODES; kind <= SC_STORE_HOST_TAGS; kind++) {
+        key = key_of_kind(store, piece, layer, kind);
+        sc_store_host_forget(store->host, &key);
+    }
+}
+
+void sc_store_hosted_piece_gone(const struct sc_store *store,
+                                const struct sc_store_piece_entry *piece)
+{
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    struct sc_store_host_key key;
+    for (uint32_t kind = SC_STORE_HOST_ROWS; kind <= SC_STORE_HOST_V; kind++) {
+        key = key_of_kind(store, piece, 0, kind);
+        sc_store_host_forget_layers(store->host, &key);
+    }
+    if (atomic_load(&extent->live_count) == 0 && chunks_key(extent, &key))
+        sc_store_host_forget_layers(store->host, &key);
+}
+
+/* ---- Filling -------------------------------------------------------------------------------- */
+
+/* What having a slab of so many bytes again takes. Who was kept for long enough makes room. */
+static uint64_t cost_of(const struct sc_store *store, uint64_t bytes, uint32_t ops)
+{
+    struct sc_store_device device;
+    sc_store_device(store, &device);
+    sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
+    return ops * device.op_ns + (uint64_t)((double)bytes * 1e9 / (double)device.bytes_per_s);
+}
+
+static void fill_set(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                     const struct sc_store_host_key *key, uint64_t piece, uint64_t row_count)
+{
+    fill->bytes = fill->slab != NULL ? sc_store_host_bytes(store->host, fill->slab) : NULL;
+    fill->row_count = row_count;
+    fill->piece = piece;
+    fill->rows_given = 0;
+    fill->key = *key;
+}
+
+bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                                const struct sc_store_host_key *key, uint64_t piece,
+                                uint64_t row_count, uint64_t bytes, uint32_t ops)
+{
+    fill->slab = sc_store_host_begin(store->host, key, (uint32_t)row_count, bytes,
+                                     cost_of(store, bytes, ops));
+    fill_set(store, fill, key, piece, row_count);
+    return fill->slab != NULL;
+}
+
+enum sc_store_host_begun sc_store_hosted_begin_kept(const struct sc_store *store,
+                                                    struct sc_store_hosted_fill *fill,
+                                                    const struct sc_store_hosted_wish *wish,
+                                                    uint64_t keeper)
+{
+    enum sc_store_host_begun begun =
+        sc_store_host_begin_kept(store->host, &wish->key, wish->row_count, wish->bytes,
+                                 cost_of(store, wish->bytes, wish->ops), keeper, &fill->slab);
+    fill_set(store, fill, &wish->key, wish->piece, wish->row_count);
+    return begun;
+}
+
+struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *store,
+                                                        const struct sc_store_host_key *key,
+                                                        uint64_t row_count)
+{
+    uint64_t bytes = sc_store_hosted_bytes(&store->shape, row_count);
+    return sc_store_host_begin_stored(store->host, key, (uint32_t)row_count, bytes,
+                                      cost_of(store, bytes, 1));
+}
+
+void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                           uint32_t layer, const struct sc_store_range *range, uint32_t wanted,
+                           uint64_t rows_used)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    SC_ASSERT(store->params.poison, fill->slab == NULL);
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece) ||
+        range->row_first != piece->skip ||
+        range->row_count != (uint32_t)(piece->row_count - piece->skip))
+        return;
+    uint64_t bytes = wanted == SC_STORE_WANT_ROWS
+                         ? sc_store_hosted_bytes(&store->shape, range->row_count)
+                         : range->row_count * store->shape.k_row_bytes;
+    key.kind = kind_of(wanted);
+    fill->slab = sc_store_host_begin_used(store->host, &key, range->row_count, bytes,
+                                          cost_of(store, bytes, 1), rows_used);
+    fill_set(store, fill, &key, range->piece, range->row_count);
+}
+
+void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
+                         uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,
+                         const uint8_t *v)
+{
+    const struct sc_store_shape *shape = &store->shape;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    uint64_t bytes = is_split ? shape->k_row_bytes : shape->row_bytes;
+    uint64_t tag_bytes = (uint64_t)shape->tags_per_row * 8;
+    if (fill->slab == NULL)
+        return;
+    if (fill->key.kind != SC_STORE_HOST_ROWS) {
+        memcpy(fill->bytes + row * bytes, rows, count * bytes);
+        return;
+    }
+    uint8_t *dst = fill->bytes + tags_bytes(shape, fill->row_count);
+    memcpy(fill->bytes + row * tag_bytes, tags, count * tag_bytes);
+    memcpy(dst + row * bytes, rows, count * bytes);
+    if (is_split)
+        memcpy(dst + (fill->row_count + row) * bytes, v, count * bytes);
+}
+
+void sc_store_hosted_chunk_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                                 const struct sc_store_hosted_chunk *chunk, uint64_t piece,
+                                 uint64_t rows_used)
+{
+    uint64_t count = chunk->end - chunk->first, bytes = count * store->shape.row_bytes;
+    SC_ASSERT(store->params.poison, fill->slab == NULL);
+    if (store->host == NULL)
+        return;
+    fill->slab = sc_store_host_begin_used(store->host, &chunk->key, (uint32_t)count, bytes,
+                                          cost_of(store, bytes, 1), rows_used);
+    fill_set(store, fill, &chunk->key, piece, count);
+}
+
+void sc_store_hosted_chunk_put(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                               uint64_t count, const uint8_t *rows, const uint8_t *v)
+{
+    const struct sc_store_shape *shape = &store->shape;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    uint64_t bytes = is_split ? shape->k_row_bytes : shape->row_bytes;
+    if (fill->slab == NULL)
+        return;
+    memcpy(fill->bytes + fill->rows_given * bytes, rows, count * bytes);
+    if (is_split)
+        memcpy(fill->bytes + (fill->row_count + fill->rows_given) * bytes, v, count * bytes);
+    fill->rows_given += count;
+}
+
+void sc_store_hosted_end(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                         bool is_whole)
+{
+    if (fill->slab != NULL && is_whole) {
+        sc_store_host_publish(store->host, fill->slab);
+        /* Whoever voids a piece says so after it: one of the two finds what the other did. */
+        if (sc_store_table_live(&store->table, fill->piece) == NULL)
+            sc_store_host_forget(store->host, &fill->key);
+    } else if (fill->slab != NULL) {
+        sc_store_host_abandon(store->host, fill->slab);
+    }
+    fill->slab = NULL;
+}

@@ -1,0 +1,404 @@
+/* The staging pool of store/cache/staging_pool.h: a stack of free frame numbers, so that a frame
+ * used a moment ago (its pages present, its lines perhaps in cache) is the next to be used, and one
+ * waiting list a class of lanes.
+ *
+ * Tests: tests/unit/store/test_frames.c */
+#include "store/cache/staging_pool.h"
+
+#include <pthread.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define LINE_BYTES 64u
+#define NONE       UINT32_MAX
+
+struct kept {            /* a frame that is free, and in no hurry */
+    uint64_t ticket;     /* 0: it is not kept */
+    uint32_t prev, next; /* kept before it, after it */
+};
+
+enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this order */
+
+struct sc_frames {
+    /* Set by open, constant after. */
+    struct sc_alloc *alloc;
+    struct sc_exec *exec;
+    struct sc_poison *poison;
+    uint8_t *memory;
+    uint64_t frame_bytes;
+    uint64_t count;
+    uint64_t reserve[CLASSES]; /* frames that a class leaves free */
+
+    /* Guarded by lock (rank 60). */
+    pthread_mutex_t lock;
+    uint64_t free_count;  /* that may be taken */
+    uint64_t stack_count; /* with kept_count >= free_count: the others were laid down */
+    uint64_t kept_count;
+    uint64_t ticket;      /* the last that was given out */
+    uint32_t kept_last;   /* NONE: none is kept */
+    struct kept *kept;    /* [count] */
+    uint32_t *free_stack; /* [count] */
+    uint8_t *is_taken;    /* [count] */
+    struct {
+        struct sc_frames_waiter *head, *tail;
+    } waiting[CLASSES];
+};
+
+static uint32_t class_of(uint32_t lane)
+{
+    if (lane == SC_LANE_DEMAND)
+        return CLASS_DEMAND;
+    return lane == SC_LANE_WRITER ? CLASS_WRITER : CLASS_SPECULATIVE;
+}
+
+spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_frames **ret_frames,
+                           struct spec_error *reterr)
+{
+    if (params->op_bytes == 0 || params->op_bytes % SC_IO_PAGE_BYTES != 0 ||
+        params->op_bytes > UINT64_MAX - SC_FRAMES_SLACK_BYTES)
+        return sc_fail(reterr, SPEC_E_CONFIG,
+                       "io.op_bytes %" PRIu64 " is not a positive multiple of %u", params->op_bytes,
+                       SC_IO_PAGE_BYTES);
+    const uint64_t frame_bytes = params->op_bytes + SC_FRAMES_SLACK_BYTES;
+    const uint64_t count = params->stage_bytes / frame_bytes;
+    if (count < SC_FRAMES_COUNT_MIN || count > UINT32_MAX)
+        return sc_fail(reterr, SPEC_E_CONFIG,
+                       "stage_bytes %" PRIu64 " holds %" PRIu64 " frames of io.op_bytes %" PRIu64
+                       " + %u; at least %u are needed",
+                       params->stage_bytes, count, params->op_bytes, SC_FRAMES_SLACK_BYTES,
+                       SC_FRAMES_COUNT_MIN);
+
+    struct sc_frames *frames = sc_alloc_zero(params->alloc, sizeof(*frames));
+    if (frames == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "staging pool");
+    *frames = (struct sc_frames){.alloc = params->alloc,
+                                 .exec = params->exec,
+                                 .poison = params->poison,
+                                 .frame_bytes = frame_bytes,
+                                 .count = count,
+                                 .free_count = count,
+                                 .stack_count = count,
+                                 .kept_last = NONE};
+    frames->reserve[CLASS_WRITER] = (count + 3) / 4;
+    frames->reserve[CLASS_SPECULATIVE] = (count + 1) / 2;
+    frames->free_stack = sc_alloc_array(params->alloc, count, sizeof(*frames->free_stack));
+    frames->is_taken = sc_alloc_array(params->alloc, count, sizeof(*frames->is_taken));
+    frames->kept = sc_alloc_array(params->alloc, count, sizeof(*frames->kept));
+    frames->memory = sc_alloc_huge(params->alloc, count * frame_bytes);
+    if (frames->free_stack == NULL || frames->is_taken == NULL || frames->kept == NULL ||
+        frames->memory == NULL)
+        goto no_memory;
+    for (uint64_t i = 0; i < count; i++)
+        frames->free_stack[i] = (uint32_t)(count - 1 - i); /* frame 0 is taken first */
+    if (pthread_mutex_init(&frames->lock, NULL) != 0)
+        goto no_memory;
+    *ret_frames = frames;
+    return SPEC_OK;
+no_memory:
+    sc_alloc_free(params->alloc, frames->memory);
+    sc_alloc_free(params->alloc, frames->kept);
+    sc_alloc_free(params->alloc, frames->is_taken);
+    sc_alloc_free(params->alloc, frames->free_stack);
+    sc_alloc_free(params->alloc, frames);
+    return sc_fail(reterr, SPEC_E_NO_MEMORY, "staging pool of %" PRIu64 " bytes",
+                   count * frame_bytes);
+}
+
+void sc_frames_close(struct sc_frames *frames)
+{
+    if (frames == NULL)
+        return;
+    SC_ASSERT(frames->poison, frames->free_count == frames->count);
+    SC_ASSERT(frames->poison, frames->stack_count + frames->kept_count == frames->count);
+    for (uint32_t i = 0; i < CLASSES; i++)
+        SC_ASSERT(frames->poison, frames->waiting[i].head == NULL);
+    (void)pthread_mutex_destroy(&frames->lock);
+    struct sc_alloc *alloc = frames->alloc;
+    sc_alloc_free(alloc, frames->memory);
+    sc_alloc_free(alloc, frames->kept);
+    sc_alloc_free(alloc, frames->is_taken);
+    sc_alloc_free(alloc, frames->free_stack);
+    sc_alloc_free(alloc, frames);
+}
+
+/* Lock held. The frame is kept. */
+static void unkeep_locked(struct sc_frames *frames, uint32_t i)
+{
+    const struct kept kept = frames->kept[i];
+    if (kept.next != NONE)
+        frames->kept[kept.next].prev = kept.prev;
+    else
+        frames->kept_last = kept.prev;
+    if (kept.prev != NONE)
+        frames->kept[kept.prev].next = kept.next;
+    frames->kept[i].ticket = 0;
+    frames->kept_count--;
+}
+
+/* Lock held. */
+static uint8_t *pop_locked(struct sc_frames *frames)
+{
+    SC_ASSERT(frames->poison, frames->stack_count + frames->kept_count > 0);
+    uint32_t i = frames->kept_last;
+    if (frames->stack_count > 0)
+        i = frames->free_stack[--frames->stack_count];
+    else
+        unkeep_locked(frames, i);
+    SC_ASSERT(frames->poison, !frames->is_taken[i]);
+    frames->is_taken[i] = 1;
+    return frames->memory + (uint64_t)i * frames->frame_bytes;
+}
+
+/* Lock held. False: it is nobody's. */
+static bool push_locked(struct sc_frames *frames, const uint8_t *frame)
+{
+    const uint64_t offset = (uint64_t)((uintptr_t)frame - (uintptr_t)frames->memory);
+    const uint64_t i = offset / frames->frame_bytes;
+    const bool is_ours = i < frames->count && frames->is_taken[i];
+    SC_ASSERT(frames->poison, is_ours);
+    if (!is_ours)
+        return false;
+    frames->is_taken[i] = 0;
+    frames->free_stack[frames->stack_count++] = (uint32_t)i;
+    return true;
+}
+
+/* Lock held. */
+static uint8_t *take_locked(struct sc_frames *frames, uint32_t class_)
+{
+    if (frames->free_count <= frames->reserve[class_])
+        return NULL;
+    frames->free_count--;
+    return pop_locked(frames);
+}
+
+/* Lock held. */
+static void enqueue_locked(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t lane)
+{
+    const uint32_t class_ = class_of(lane);
+    waiter->lane = lane;
+    waiter->waiting = 1;
+    waiter->next = NULL;
+    waiter->prev = frames->waiting[class_].tail;
+    if (waiter->prev != NULL)
+        waiter->prev->next = waiter;
+    else
+        frames->waiting[class_].head = waiter;
+    frames->waiting[class_].tail = waiter;
+}
+
+/* Lock held. */
+static void dequeue_locked(struct sc_frames *frames, struct sc_frames_waiter *waiter)
+{
+    const uint32_t class_ = class_of(waiter->lane);
+    if (waiter->prev != NULL)
+        waiter->prev->next = waiter->next;
+    else
+        frames->waiting[class_].head = waiter->next;
+    if (waiter->next != NULL)
+        waiter->next->prev = waiter->prev;
+    else
+        frames->waiting[class_].tail = waiter->prev;
+    waiter->next = waiter->prev = NULL;
+    waiter->waiting = 0;
+}
+
+/* Lock held. Hands a frame to the first waiter that may have one. One frame came free, or one
+ * waiter changed its class, so at most one waiter can be served. */
+static struct sc_frames_waiter *grant_locked(struct sc_frames *frames)
+{
+    for (uint32_t i = 0; i < CLASSES; i++) {
+        struct sc_frames_waiter *waiter = frames->waiting[i].head;
+        if (waiter == NULL)
+            continue;
+        uint8_t *frame = take_locked(frames, i);
+        if (frame == NULL)
+            return NULL; /* a later class leaves more free than this one */
+        dequeue_locked(frames, waiter);
+        waiter->frame = frame;
+        return waiter;
+    }
+    return NULL;
+}
+
+static void unlock_and_post(struct sc_frames *frames, struct sc_frames_waiter *granted)
+{
+    const uint32_t lane = granted != NULL ? granted->lane : SC_LANE_DEMAND;
+    (void)pthread_mutex_unlock(&frames->lock);
+    if (granted != NULL)
+        sc_exec_post(frames->exec, &granted->task, (enum sc_exec_lane)lane);
+}
+
+uint64_t sc_frames_free(struct sc_frames *frames)
+{
+    pthread_mutex_lock(&frames->lock);
+    uint64_t count = frames->free_count;
+    pthread_mutex_unlock(&frames->lock);
+    return count;
+}
+
+uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves)
+{
+    uint8_t *frame = NULL;
+    (void)pthread_mutex_lock(&frames->lock);
+    if (frames->free_count > leaves)
+        frame = take_locked(frames, CLASS_DEMAND);
+    (void)pthread_mutex_unlock(&frames->lock);
+    return frame;
+}
+
+uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t lane)
+{
+    return sc_frames_take_leaving(frames, frames->reserve[class_of(lane)]);
+}
+
+uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t lane,
+                                struct sc_frames_waiter *waiter)
+{
+    (void)pthread_mutex_lock(&frames->lock);
+    SC_ASSERT(frames->poison, !waiter->waiting);
+    uint8_t *frame = take_locked(frames, class_of(lane));
+    if (frame == NULL && !waiter->waiting) {
+        waiter->frame = NULL;
+        enqueue_locked(frames, waiter, lane);
+    }
+    (void)pthread_mutex_unlock(&frames->lock);
+    return frame;
+}
+
+bool sc_frames_wait_cancel(struct sc_frames *frames, struct sc_frames_waiter *waiter)
+{
+    (void)pthread_mutex_lock(&frames->lock);
+    const bool was_waiting = waiter->waiting;
+    if (was_waiting)
+        dequeue_locked(frames, waiter);
+    (void)pthread_mutex_unlock(&frames->lock);
+    return was_waiting;
+}
+
+void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t lane)
+{
+    struct sc_frames_waiter *granted = NULL;
+    (void)pthread_mutex_lock(&frames->lock);
+    if (waiter->waiting && class_of(waiter->lane) != class_of(lane)) {
+        dequeue_locked(frames, waiter);
+        enqueue_locked(frames, waiter, lane);
+        granted = grant_locked(frames);
+    } else if (waiter->waiting) {
+        waiter->lane = lane;
+    }
+    unlock_and_post(frames, granted);
+}
+
+void sc_frames_put(struct sc_frames *frames, uint8_t *frame)
+{
+    if (frame == NULL)
+        return;
+    struct sc_frames_waiter *granted = NULL;
+    (void)pthread_mutex_lock(&frames->lock);
+    if (push_locked(frames, frame)) {
+        frames->free_count++;
+        granted = grant_locked(frames);
+    }
+    unlock_and_post(frames, granted);
+}
+
+uint64_t sc_frames_keep(struct sc_frames *frames, uint8_t *frame)
+{
+    struct sc_frames_waiter *granted = NULL;
+    (void)pthread_mutex_lock(&frames->lock);
+    const uint64_t ticket = ++frames->ticket;
+    if (push_locked(frames, frame)) {
+        const uint32_t i = frames->free_stack[--frames->stack_count], last = frames->kept_last;
+        frames->kept[i] = (struct kept){.ticket = ticket, .prev = last, .next = NONE};
+        if (last != NONE)
+            frames->kept[last].next = i;
+        frames->kept_last = i;
+        frames->kept_count++;
+        frames->free_count++;
+        granted = grant_locked(frames);
+    }
+    unlock_and_post(frames, granted);
+    return ticket;
+}
+
+bool sc_frames_claim(struct sc_frames *frames, uint8_t *frame, uint64_t ticket)
+{
+    const uint64_t offset = (uint64_t)((uintptr_t)frame - (uintptr_t)frames->memory);
+    const uint32_t i = (uint32_t)(offset / frames->frame_bytes);
+    (void)pthread_mutex_lock(&frames->lock);
+    const bool is_kept = frames->kept[i].ticket == ticket && frames->free_count > 0;
+    if (is_kept) {
+        unkeep_locked(frames, i);
+        frames->free_count--;
+        frames->is_taken[i] = 1;
+    }
+    (void)pthread_mutex_unlock(&frames->lock);
+    return is_kept;
+}
+
+void sc_frames_lay(struct sc_frames *frames, uint8_t *frame)
+{
+    (void)pthread_mutex_lock(&frames->lock);
+    (void)push_locked(frames, frame);
+    (void)pthread_mutex_unlock(&frames->lock);
+}
+
+uint8_t *sc_frames_pick(struct sc_frames *frames)
+{
+    (void)pthread_mutex_lock(&frames->lock);
+    uint8_t *frame = pop_locked(frames);
+    (void)pthread_mutex_unlock(&frames->lock);
+    return frame;
+}
+
+/* On a virtio disk, whose host copies into the frame, medians of 13 loads: pread 2.28 -> 2.43 GB/s,
+ * by eight threads 2.35 -> 2.50. With io_uring and 8 MiB in flight, medians of 9: 2.63 -> 2.53 and
+ * 2.68 -> 2.45. Processors without the instruction take it for a no-operation. */
+#if defined(__x86_64__)
+__attribute__((target("cldemote"))) void sc_frames_leave(const uint8_t *bytes, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i += LINE_BYTES)
+        _cldemote((void *)(uintptr_t)(bytes + i));
+}
+#else
+void sc_frames_leave(const uint8_t *bytes, uint64_t count)
+{
+    (void)bytes;
+    (void)count;
+}
+#endif
+
+uint64_t sc_frames_frame_bytes(const struct sc_frames *frames)
+{
+    return frames->frame_bytes;
+}
+
+uint64_t sc_frames_count_for(const struct sc_frames *frames, uint32_t lane)
+{
+    return frames->count - frames->reserve[class_of(lane)];
+}
+
+uint64_t sc_frames_count(const struct sc_frames *frames)
+{
+    return frames->count;
+}
+
+const uint8_t *sc_frames_memory(const struct sc_frames *frames)
+{
+    return frames->memory;
+}
+
+uint64_t sc_frames_bytes(const struct sc_frames *frames)
+{
+    return frames->count * frames->frame_bytes;
+}
+
+uint64_t sc_frames_used(struct sc_frames *frames)
+{
+    (void)pthread_mutex_lock(&frames->lock);
+    const uint64_t used = frames->count - frames->free_count;
+    (void)pthread_mutex_unlock(&frames->lock);
+    return used;
+}

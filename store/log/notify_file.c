@@ -1,0 +1,329 @@
+/* The mail of a rank: what readers and other ranks say to its writer.
+ *
+ *   rank-RRRR-of-NNNN/mail       [record 128][record 128] ...          at most 16 KiB
+ *                    /mail.lock  held while a record is appended or the file is cut
+ *
+ *   record   magic "SCM1" | kind u32 | epoch u64 | piece u64 | hash 16 | family 16 | what u32 |
+ *            0 ...
+ *            ... | checksum u64 at byte 120: XXH3-64 of what stands before, seeded with the store's
+ *            id and the rank, so that a record of another store or rank is none
+ *
+ *   post:  lock, fill up to a 128-byte border (somebody died while appending), append, unlock
+ *   take:  read on from where the last take ended; when all was taken and it is long: lock, keep
+ *          each family's last epoch, cut the rest off, unlock
+ *
+ * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full mail makes
+ * the sender wait: it asks again until the writer has come.
+ *
+ * No honest sender writes beyond that bound: what lies there is not read, and cut off.
+ *
+ * Holds: a record that is whole is taken at least once, or stays; a torn or foreign one is skipped
+ * to the next border and counted, and costs no other record; an epoch of a family that the writer
+ * is not of stays for a writer that is (of SC_STORE_MAIL_FAMILIES families, the last ones).
+ * Does not: wait for a lock: SPEC_PENDING, the caller asks again; sync.
+ * Threads: post any executor thread; take and close one at a time.
+ * Tests: tests/unit/store/test_mail.c */
+#include "store/log/notify_file.h"
+#include "store/internal.h"
+#include "store/rows/tag.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAIL_MAGIC        0x314d4353u /* "SCM1" */
+#define MAIL_RECORD_BYTES 128u
+#define MAIL_CHECKSUM_AT  120u
+#define MAIL_BATCH        32u /* records read at once */
+#define MAIL_NAME         "mail"
+#define MAIL_LOCK_NAME    "mail.lock"
+_Static_assert(SC_STORE_MAIL_BYTES_MAX % MAIL_RECORD_BYTES == 0, "whole records");
+_Static_assert(SC_STORE_MAIL_CUT_BYTES > SC_STORE_MAIL_FAMILIES * MAIL_RECORD_BYTES,
+               "a cut makes the file shorter");
+
+/* ---- Records -------------------------------------------------------------------------------- */
+
+static uint64_t mail_seed(const struct sc_store *store, uint32_t rank)
+{
+    return sc_store_checksum(MAIL_NAME, sizeof(MAIL_NAME) - 1,
+                             sc_store_frame_seed(store->store_id, rank, store->params.rank_count));
+}
+
+static void mail_encode(const struct sc_store_mail *mail, uint64_t seed,
+                        uint8_t bytes[MAIL_RECORD_BYTES])
+{
+    const uint32_t magic = MAIL_MAGIC;
+    memset(bytes, 0, MAIL_RECORD_BYTES);
+    memcpy(bytes, &magic, 4);
+    memcpy(bytes + 4, &mail->kind, 4);
+    memcpy(bytes + 8, &mail->epoch, 8);
+    memcpy(bytes + 16, &mail->piece, 8);
+    memcpy(bytes + 24, mail->hash, SC_STORE_HASH_BYTES);
+    memcpy(bytes + 40, mail->family, SC_STORE_HASH_BYTES);
+    uint64_t checksum = sc_store_checksum(bytes, MAIL_CHECKSUM_AT, seed);
+    memcpy(bytes + MAIL_CHECKSUM_AT, &checksum, 8);
+}
+
+/* false: torn, foreign, or of a kind that this build does not know. */
+static bool mail_decode(const uint8_t bytes[MAIL_RECORD_BYTES], uint64_t seed,
+                        struct sc_store_mail *ret_mail)
+{
+    uint32_t magic;
+    uint64_t checksum;
+    memcpy(&magic, bytes, 4);
+    memcpy(&checksum, bytes + MAIL_CHECKSUM_AT, 8);
+    if (magic != MAIL_MAGIC || checksum != sc_store_checksum(bytes, MAIL_CHECKSUM_AT, seed))
+        return false;
+    *ret_mail = (struct sc_store_mail){0};
+    memcpy(&ret_mail->kind, bytes + 4, 4);
+    memcpy(&ret_mail->epoch, bytes + 8, 8);
+    memcpy(&ret_mail->piece, bytes + 16, 8);
+    memcpy(ret_mail->hash, bytes + 24, SC_STORE_HASH_BYTES);
+    memcpy(ret_mail->family, bytes + 40, SC_STORE_HASH_BYTES);
+    return ret_mail->kind == SC_STORE_MAIL_EPOCH || ret_mail->kind == SC_STORE_MAIL_FAILED;
+}
+
+/* ---- Files ---------------------------------------------------------------------------------- */
+
+/* Opens a file of a rank's directory. SPEC_PENDING: there is none, and with CREATE no directory.
+ * With CREATE the directory is looked at: what is made lies where only we put things. */
+static spec_status rank_file_open(struct sc_store *store, uint32_t rank, const char *name,
+                                  uint32_t flags, struct sc_io_file **ret_file,
+                                  struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = SPEC_OK;
+    int dir = snprintf(path, sizeof(path), "%s/rank-%04" PRIu32 "-of-%04" PRIu32,
+                       store->params.config->path, rank, store->params.rank_count);
+    if ((flags & SC_IO_OPEN_CREATE) != 0)
+        status = sc_io_dir_check(store->io, path, &error);
+    (void)snprintf(path + dir, sizeof(path) - (uint64_t)dir, "/%s", name);
+    if (status == SPEC_OK)
+        status = sc_io_file_open(store->io, path, flags | SC_IO_OPEN_WRITE, ret_file, &error);
+    if (status == SPEC_E_IO && error.sys_errno == ENOENT)
+        return SPEC_PENDING;
+    return status == SPEC_OK ? SPEC_OK
+                             : sc_fail_errno(reterr, status, error.sys_errno,
+                                             "mail of rank %" PRIu32 ": %s", rank, error.text);
+}
+
+/* Nobody appends and nobody cuts until the file is closed. SPEC_PENDING: somebody does now. */
+static spec_status rank_lock(struct sc_store *store, uint32_t rank, struct sc_io_file **ret_lock,
+                             struct spec_error *reterr)
+{
+    spec_status status =
+        rank_file_open(store, rank, MAIL_LOCK_NAME, SC_IO_OPEN_CREATE, ret_lock, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    status = sc_io_file_lock(store->io, *ret_lock, &error);
+    if (status == SPEC_OK)
+        return SPEC_OK;
+    sc_io_file_close(store->io, *ret_lock);
+    return status == SPEC_E_LOCKED ? SPEC_PENDING : sc_fail(reterr, status, "%s", error.text);
+}
+
+spec_status sc_store_mail_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_io_file *lock;
+    uint32_t rank = store->params.rank;
+    spec_status status = rank_file_open(store, rank, MAIL_LOCK_NAME, 0, &lock, reterr);
+    if (status == SPEC_OK)
+        sc_io_file_close(store->io, lock);
+    if (status == SPEC_OK || status == SPEC_PENDING)
+        status = rank_file_open(store, rank, MAIL_NAME, 0, &store->mail.file, reterr);
+    return status == SPEC_PENDING ? SPEC_OK : status;
+}
+
+/* ---- Posting -------------------------------------------------------------------------------- */
+
+static spec_status post_locked(struct sc_store *store, struct sc_io_file *file,
+                               const uint8_t record[MAIL_RECORD_BYTES], uint32_t rank,
+                               struct spec_error *reterr)
+{
+    uint8_t bytes[2 * MAIL_RECORD_BYTES] = {0};
+    uint64_t size;
+    spec_status status = sc_io_file_size(store->io, file, &size, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t lead = sc_store_up(size, MAIL_RECORD_BYTES) - size;
+    if (size + lead > SC_STORE_MAIL_BYTES_MAX - MAIL_RECORD_BYTES)
+        return sc_fail(reterr, SPEC_E_NO_SPACE,
+                       "mail of rank %" PRIu32 " is full: %" PRIu64 " bytes, at most %u", rank,
+                       size, (unsigned)SC_STORE_MAIL_BYTES_MAX);
+    memcpy(bytes + lead, record, MAIL_RECORD_BYTES);
+    return sc_io_file_append(store->io, file, bytes, lead + MAIL_RECORD_BYTES, reterr);
+}
+
+spec_status sc_store_mail_post(struct sc_store *store, uint32_t rank,
+                               const struct sc_store_mail *mail, struct spec_error *reterr)
+{
+    uint8_t record[MAIL_RECORD_BYTES], store_id[sizeof(store->store_id)];
+    struct sc_io_file *lock, *file;
+    if (!sc_store_id(store, store_id))
+        return SPEC_PENDING; /* a follower that has not found a store yet */
+    mail_encode(mail, mail_seed(store, rank), record);
+    spec_status status = rank_lock(store, rank, &lock, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = rank_file_open(store, rank, MAIL_NAME, SC_IO_OPEN_CREATE | SC_IO_OPEN_APPEND, &file,
+                            reterr);
+    if (status == SPEC_OK) {
+        status = post_locked(store, file, record, rank, reterr);
+        sc_io_file_close(store->io, file);
+    }
+    sc_io_file_close(store->io, lock);
+    return status;
+}
+
+/* ---- Taking --------------------------------------------------------------------------------- */
+
+struct epochs { /* what a cut keeps */
+    struct sc_store_mail of[SC_STORE_MAIL_FAMILIES];
+    uint32_t count;
+};
+
+/* The families that were heard of last, each with its highest epoch. */
+static void epochs_note(struct epochs *epochs, const struct sc_store_mail *mail)
+{
+    struct sc_store_mail now = *mail;
+    uint32_t i = 0;
+    while (i < epochs->count &&
+           memcmp(epochs->of[i].family, mail->family, SC_STORE_HASH_BYTES) != 0)
+        i++;
+    if (i < epochs->count && epochs->of[i].epoch > now.epoch)
+        now = epochs->of[i];
+    if (i == epochs->count && epochs->count == SC_STORE_MAIL_FAMILIES)
+        i = 0; /* the one that was quiet longest */
+    else if (i == epochs->count)
+        epochs->count++;
+    memmove(&epochs->of[i], &epochs->of[i + 1], (epochs->count - i - 1) * sizeof(now));
+    epochs->of[epochs->count - 1] = now;
+}
+
+struct taker {
+    void (*on_mail)(const struct sc_store_mail *mail, void *user);
+    void *user;
+    bool is_still; /* the lock is held: nobody writes */
+};
+
+/* Tells of the records of [*at, end). One that is none at the very end may be one that is being
+ * written: it is left, unless all is still. The others that are none are counted in ret_bad. */
+static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t end,
+                                const struct taker *taker, uint64_t *ret_bad,
+                                struct spec_error *reterr)
+{
+    uint8_t bytes[MAIL_BATCH * MAIL_RECORD_BYTES];
+    uint64_t seed = mail_seed(store, store->params.rank);
+    *ret_bad = 0;
+    while (*at < end) {
+        uint64_t count = end - *at < sizeof(bytes) ? end - *at : sizeof(bytes);
+        spec_status status =
+            sc_io_file_pread(store->io, store->mail.file, bytes, count, *at, reterr);
+        if (status != SPEC_OK)
+            return status;
+        for (uint64_t i = 0; i < count; i += MAIL_RECORD_BYTES) {
+            struct sc_store_mail mail;
+            bool is_record = mail_decode(bytes + i, seed, &mail);
+            if (!is_record && !taker->is_still && *at + MAIL_RECORD_BYTES == end)
+                return SPEC_OK;
+            *at += MAIL_RECORD_BYTES;
+            *ret_bad += is_record ? 0 : 1;
+            if (is_record)
+                taker->on_mail(&mail, taker->user);
+        }
+    }
+    return SPEC_OK;
+}
+
+/* Takes what is new, of as much as a mail may have. */
+static spec_status take_new(struct sc_store *store, uint64_t size, const struct taker *taker,
+                            struct spec_error *reterr)
+{
+    uint64_t bad, end = size < SC_STORE_MAIL_BYTES_MAX ? size : SC_STORE_MAIL_BYTES_MAX;
+    spec_status status = read_records(store, &store->mail.taken,
+                                      sc_store_down(end, MAIL_RECORD_BYTES), taker, &bad, reterr);
+    sc_store_count(&store->counts.corrupt_records, bad);
+    return status;
+}
+
+static void keep_epoch(const struct sc_store_mail *mail, void *user)
+{
+    if (mail->kind == SC_STORE_MAIL_EPOCH)
+        epochs_note(user, mail);
+}
+
+/* Lock held, and all was taken. What is kept is written over what was taken before the rest goes,
+ * so that a death in between loses nothing. */
+static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
+{
+    uint8_t bytes[SC_STORE_MAIL_FAMILIES * MAIL_RECORD_BYTES];
+    struct epochs epochs = {.count = 0};
+    const struct taker keeper = {.on_mail = keep_epoch, .user = &epochs, .is_still = true};
+    uint64_t at = 0, bad;
+    spec_status status = read_records(store, &at, store->mail.taken, &keeper, &bad, reterr);
+    if (status != SPEC_OK)
+        return status;
+    for (uint32_t i = 0; i < epochs.count; i++)
+        mail_encode(&epochs.of[i], mail_seed(store, store->params.rank),
+                    bytes + (uint64_t)i * MAIL_RECORD_BYTES);
+    uint64_t kept = (uint64_t)epochs.count * MAIL_RECORD_BYTES;
+    if (kept > 0)
+        status = sc_io_file_pwrite(store->io, store->mail.file, bytes, kept, 0, reterr);
+    if (status == SPEC_OK)
+        status = sc_io_file_truncate(store->io, store->mail.file, kept, reterr);
+    if (status == SPEC_OK)
+        store->mail.taken = kept;
+    return status;
+}
+
+/* Takes the rest with the lock held, so that nothing comes between it and the cut. */
+static spec_status take_and_cut(struct sc_store *store, struct taker taker,
+                                struct spec_error *reterr)
+{
+    struct sc_io_file *lock;
+    uint64_t size;
+    spec_status status = rank_lock(store, store->params.rank, &lock, reterr);
+    if (status != SPEC_OK)
+        return status == SPEC_PENDING ? SPEC_OK : status; /* the next take tries again */
+    status = sc_io_file_size(store->io, store->mail.file, &size, reterr);
+    taker.is_still = true;
+    if (status == SPEC_OK)
+        status = take_new(store, size, &taker, reterr);
+    if (status == SPEC_OK)
+        status = cut_locked(store, reterr);
+    sc_io_file_close(store->io, lock);
+    return status;
+}
+
+spec_status sc_store_mail_take(struct sc_store *store,
+                               void (*on_mail)(const struct sc_store_mail *mail, void *user),
+                               void *user, struct spec_error *reterr)
+{
+    const struct taker taker = {.on_mail = on_mail, .user = user};
+    uint64_t size;
+    SC_ASSERT(store->params.poison, store->params.role == SC_STORE_WRITER);
+    if (store->mail.file == NULL) {
+        spec_status status =
+            rank_file_open(store, store->params.rank, MAIL_NAME, 0, &store->mail.file, reterr);
+        if (status != SPEC_OK)
+            return status == SPEC_PENDING ? SPEC_OK : status; /* nobody has written yet */
+    }
+    spec_status status = sc_io_file_size(store->io, store->mail.file, &size, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (size < store->mail.taken)
+        store->mail.taken = 0; /* cut by other hands than ours */
+    status = take_new(store, size, &taker, reterr);
+    if (status == SPEC_OK && size >= SC_STORE_MAIL_CUT_BYTES)
+        status = take_and_cut(store, taker, reterr);
+    return status;
+}
+
+void sc_store_mail_close(struct sc_store *store)
+{
+    if (store->mail.file != NULL)
+        sc_io_file_close(store->io, store->mail.file);
+    store->mail.file = NULL;
+}

@@ -1,0 +1,550 @@
+/* A match into host memory: what its rows are chosen by, and rows.
+ *
+ * Holds, Does not, Threads, Tests: store/read/fetch_match.h. */
+#include "store/read/fetch_match.h"
+
+#include "store/cache/host_tier_slab.h"
+#include "store/cache/readback.h"
+#include "store/read/fetch_selectors.h"
+#include "store/read/scan_plan.h"
+#include "store/space/segment.h"
+
+#include <string.h>
+
+#define WINDOWS      2u /* one is verified while the other is read */
+#define WINDOW_BYTES (4ull << 20)
+#define PIECES       SC_STORE_BRING_PIECES /* of a window */
+#define LOOKS        1024u                 /* at pieces, in one step: who cancels waits for it */
+
+struct piece { /* of a window: its slab is begun */
+    const struct sc_store_piece_entry *entry;
+    struct sc_store_hosted_fill fill; /* of rows */
+    uint64_t range, bytes;
+    uint32_t stretch, layer;
+};
+
+struct window {
+    struct sc_store_stager *stager;
+    struct sc_task task;
+    struct sc_store_readback back;
+    struct sc_store_bring bring; /* in the memory of `back` */
+    bool is_choice;              /* what rows are chosen by; else rows */
+    uint32_t piece_count;
+    struct piece pieces[PIECES];
+};
+
+struct sc_store_stager {
+    struct sc_store *store; /* set by open, constant after */
+    struct window windows[WINDOWS];
+
+    pthread_mutex_t lock; /* rank 28 */
+    /* Guarded by lock. */
+    struct sc_store_stage what;
+    uint32_t running; /* windows that are not through; 0: nothing is staged */
+    bool is_cancelled, closing;
+    bool is_loose; /* something was found that may not be kept: nothing may go any more */
+    uint32_t pass; /* where the next window begins: [choice of layer 0, 1 ..][rows of 0, 1 ..] */
+    uint64_t range;
+    struct sc_store_staged staged;
+};
+
+/* ---- What comes next: lock held -------------------------------------------------------------- */
+
+/* All rows of the range's piece that may be read. false: it is void. */
+static bool whole_of(const struct sc_store *store, const struct sc_store_range *range,
+                     struct sc_store_range *ret_whole,
+                     const struct sc_store_piece_entry **ret_entry,
+                     const struct sc_store_extent_entry **ret_extent)
+{
+    uint64_t row;
+    *ret_extent = sc_store_range_find(store, 0, range, &row);
+    if (*ret_extent == NULL)
+        return false;
+    *ret_entry = sc_store_table_piece(&store->table, range->piece);
+    *ret_whole = (struct sc_store_range){
+        .piece = range->piece,
+        .row_first = (*ret_entry)->skip,
+        .row_count = (uint32_t)((*ret_entry)->row_count - (*ret_entry)->skip)};
+    return true;
+}
+
+static uint32_t pass_end(const struct sc_store_stager *stager)
+{
+    return 2 * stager->store->shape.layer_count;
+}
+
+static uint32_t layer_of(const struct sc_store_stager *stager)
+{
+    return stager->pass % stager->store->shape.layer_count;
+}
+
+static bool is_choice(const struct sc_store_stager *stager)
+{
+    return stager->pass < stager->store->shape.layer_count;
+}
+
+static void stage_ends(struct sc_store_stager *stager, spec_status status, uint64_t range)
+{
+    if (stager->staged.status == SPEC_OK) {
+        stager->staged.status = status;
+        stager->staged.failed_range = range;
+    }
+    stager->pass = pass_end(stager);
+}
+
+/* The next range that has rows; false: there is none, as the pass' ranges, and then the passes, are
+ * through. */
+static bool range_seek(struct sc_store_stager *stager)
+{
+    const struct sc_store_stage *what = &stager->what;
+    while (stager->pass < pass_end(stager)) {
+        while (stager->range < what->range_count && what->ranges[stager->range].row_count == 0)
+            stager->range++;
+        if (stager->range < what->range_count)
+            return true;
+        stager->range = 0;
+        stager->pass++;
+    }
+    return false;
+}
+
+/* Whether the piece goes on where the window's last stretch ends, and fits one operation with it.
+ */
+static bool piece_joins(const struct sc_store *store, const struct sc_store_stretch_rows *last,
+                        const struct sc_store_extent_entry *extent, uint32_t layer,
+                        const struct sc_store_piece_entry *entry)
+{
+    uint64_t first = (uint64_t)entry->extent_row + entry->skip;
+    uint64_t end = (uint64_t)entry->extent_row + entry->row_count;
+    return last->extent == extent && last->layer == layer && last->end == first &&
+           (end - last->first) * store->shape.row_bytes <= store->limits.op_bytes;
+}
+
+/* A piece's slab: it is there and kept, it is begun, or there is no room. As much as may be is kept
+ * where one that is there cannot be: what was begun then might evict it. */
+static enum sc_store_host_begun slab_begin(struct sc_store_stager *stager,
+                                           const struct sc_store_hosted_wish *wish,
+                                           struct sc_store_hosted_fill *fill)
+{
+    const struct sc_store *store = stager->store;
+    uint64_t keeper = stager->what.keeper;
+    if (sc_store_hosted_keep(store, wish, keeper))
+        return SC_STORE_HOST_THERE;
+    bool is_there = sc_store_host_has(store->host, &wish->key);
+    if (is_there && sc_store_hosted_keep(store, wish, keeper)) /* it has come now */
+        return SC_STORE_HOST_THERE;
+    stager->is_loose = stager->is_loose || is_there;
+    if (stager->is_loose)
+        return is_there ? SC_STORE_HOST_THERE : SC_STORE_HOST_FULL;
+    return sc_store_hosted_begin_kept(store, fill, wish, keeper);
+}
+
+/* Loads of the piece, whose range may be begun, read no rows in the layer: they have codes. */
+static bool reads_codes_alone(const struct sc_store *store,
+                              const struct sc_store_stage_wants *wants, uint32_t layer,
+                              const struct sc_store_range *whole)
+{
+    struct sc_store_blocks blocks;
+    return wants->is_codes && layer >= wants->rows_end &&
+           sc_store_sketch_codes_of(store, whole, &blocks) != NULL;
+}
+
+/* Loads in the layer read none of the piece's rows: what comes after the match does not see them.
+ */
+static bool is_unseen(const struct sc_store_stage_wants *wants, uint32_t layer,
+                      const struct sc_store_piece_entry *entry)
+{
+    uint64_t window = wants->windows != NULL ? wants->windows[layer] : 0;
+    return entry->first_position + entry->row_count <= sc_store_window_first(window, wants->end);
+}
+
+/* Plans a window of rows: its slabs are begun, its stretches in ret_rows. Returns how many these
+ * are. */
+static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
+                          struct sc_store_stretch_rows *ret_rows)
+{
+    struct sc_store *store = stager->store;
+    uint64_t used = 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LOOKS && window->piece_count < PIECES && range_seek(stager);
+         i++, stager->range++) {
+        struct piece *piece = &window->pieces[window->piece_count];
+        const struct sc_store_extent_entry *extent;
+        struct sc_store_hosted_wish wish;
+        struct sc_store_range whole;
+        uint32_t layer = layer_of(stager);
+        if (!whole_of(store, &stager->what.ranges[stager->range], &whole, &piece->entry, &extent)) {
+            stage_ends(stager, SPEC_E_CORRUPT, stager->range); /* as a load says of it */
+            break;
+        }
+        if (reads_codes_alone(store, &stager->what.wants, layer, &whole) ||
+            is_unseen(&stager->what.wants, layer, piece->entry) ||
+            !sc_store_hosted_wish(store, layer, &whole, &wish))
+            continue;
+        uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
+        bool joins =
+            count > 0 && piece_joins(store, &ret_rows[count - 1], extent, layer, piece->entry);
+        uint64_t bytes = sc_store_stretch_bytes(store, piece->entry->row_count);
+        if ((!joins && count == SC_STORE_STRETCHES) ||
+            (count > 0 && used + bytes > window->back.memory_bytes))
+            break;
+        enum sc_store_host_begun begun = slab_begin(stager, &wish, &piece->fill);
+        if (begun == SC_STORE_HOST_FULL) {
+            stage_ends(stager, SPEC_E_NO_SPACE, stager->range);
+            break;
+        }
+        if (begun != SC_STORE_HOST_BEGUN)
+            continue;
+        if (!joins)
+            ret_rows[count++] = (struct sc_store_stretch_rows){
+                .extent = extent, .layer = layer, .from = piece->entry, .first = first};
+        ret_rows[count - 1].to = piece->entry;
+        ret_rows[count - 1].end = first + whole.row_count;
+        piece->stretch = count - 1;
+        piece->layer = layer;
+        piece->range = stager->range;
+        piece->bytes = wish.bytes;
+        window->piece_count++;
+        used += bytes;
+    }
+    return count;
+}
+
+/* The same of what rows are chosen by, in one layer. Returns how many pieces. */
+static uint32_t choice_plan(struct sc_store_stager *stager, struct window *window)
+{
+    const struct sc_store *store = stager->store;
+    struct sc_store_bring *bring = &window->bring;
+    uint32_t pass = stager->pass;
+    sc_store_bring_begin(bring, &stager->what.wants, layer_of(stager), window->back.memory,
+                         window->back.memory_bytes);
+    for (uint32_t i = 0;
+         i < LOOKS && bring->count < PIECES && range_seek(stager) && stager->pass == pass;
+         i++, stager->range++) {
+        const struct sc_store_range *range = &stager->what.ranges[stager->range];
+        struct piece *piece = &window->pieces[bring->count];
+        const struct sc_store_extent_entry *extent;
+        struct sc_store_hosted_wish wish;
+        struct sc_store_range whole;
+        if (!whole_of(store, range, &whole, &piece->entry, &extent)) {
+            stage_ends(stager, SPEC_E_CORRUPT, stager->range); /* as a load says of it */
+            break;
+        }
+        if (!sc_store_bring_wish(bring, &whole, &wish))
+            continue;
+        if (!sc_store_bring_fits(bring, &wish))
+            break;
+        enum sc_store_host_begun begun = slab_begin(stager, &wish, &bring->fills[bring->count]);
+        if (begun == SC_STORE_HOST_FULL) {
+            stage_ends(stager, SPEC_E_NO_SPACE, stager->range);
+            break;
+        }
+        if (begun != SC_STORE_HOST_BEGUN)
+            continue;
+        piece->range = stager->range;
+        piece->bytes = wish.bytes;
+        sc_store_bring_add(bring, &wish);
+    }
+    return window->piece_count = bring->count;
+}
+
+/* Plans a window. Returns of how many stretches, or pieces; 0: nothing is to be brought, of what
+ * was looked at: see is_through. */
+static uint32_t window_plan(struct sc_store_stager *stager, struct window *window,
+                            struct sc_store_stretch_rows *ret_rows)
+{
+    window->piece_count = 0;
+    window->is_choice = range_seek(stager) && is_choice(stager);
+    return window->is_choice ? choice_plan(stager, window) : rows_plan(stager, window, ret_rows);
+}
+
+/* Lock held. Nothing is left to be looked at. */
+static bool is_through(const struct sc_store_stager *stager)
+{
+    return stager->is_cancelled || stager->pass == pass_end(stager);
+}
+
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+/* Verifies a piece's rows, and publishes them. */
+static spec_status piece_take(struct window *window, struct piece *piece)
+{
+    const struct sc_store *store = window->stager->store;
+    uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
+    struct sc_store_back back;
+    bool good = sc_store_readback_rows(&window->back, piece->stretch, piece->entry, first,
+                                       piece->fill.row_count, &back);
+    if (good)
+        sc_store_hosted_put(store, &piece->fill, 0, piece->fill.row_count, back.tags,
+                            back.halves[0], back.halves[1]);
+    sc_store_hosted_end(store, &piece->fill, good);
+    return good ? SPEC_OK : sc_store_readback_why(&window->back, piece->stretch);
+}
+
+/* What the window brought of rows. */
+static void rows_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < window->piece_count; i++) {
+        struct piece *piece = &window->pieces[i];
+        if (is_cancelled) {
+            sc_store_hosted_end(stager->store, &piece->fill, false);
+            continue;
+        }
+        spec_status status = piece_take(window, piece);
+        if (status == SPEC_OK) {
+            bytes += piece->bytes;
+            continue;
+        }
+        pthread_mutex_lock(&stager->lock);
+        stage_ends(stager, status, piece->range);
+        pthread_mutex_unlock(&stager->lock);
+    }
+    window->piece_count = 0;
+    (void)sc_store_readback_clear(&window->back);
+    pthread_mutex_lock(&stager->lock);
+    stager->staged.bytes += bytes;
+    pthread_mutex_unlock(&stager->lock);
+}
+
+/* The same of what rows are chosen by: it is published already, or nobody has it. */
+static void choice_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < window->piece_count; i++) {
+        bool is_there = window->bring.fills[i].slab == NULL;
+        spec_status status = sc_store_bring_end(&window->bring, i);
+        bytes += is_there ? window->pieces[i].bytes : 0;
+        if (status == SPEC_OK || is_cancelled)
+            continue;
+        pthread_mutex_lock(&stager->lock);
+        stage_ends(stager, status, window->pieces[i].range);
+        pthread_mutex_unlock(&stager->lock);
+    }
+    window->piece_count = 0;
+    pthread_mutex_lock(&stager->lock);
+    stager->staged.bytes += bytes;
+    pthread_mutex_unlock(&stager->lock);
+}
+
+/* The window has nothing more to do. The last one tells; nothing is touched afterwards. */
+static void window_end(struct sc_store_stager *stager, struct window *window)
+{
+    struct sc_store *store = stager->store;
+    sc_store_readback_leave(&window->back);
+    pthread_mutex_lock(&stager->lock);
+    const struct sc_store_stage what = stager->what;
+    struct sc_store_staged staged = stager->staged;
+    if (stager->is_cancelled)
+        staged.status = SPEC_E_DROPPED;
+    bool is_last = --stager->running == 0;
+    pthread_mutex_unlock(&stager->lock);
+    if (is_last)
+        what.done(&staged, what.user);
+    sc_store_busy_end(store);
+}
+
+/* true: the task is posted when it has come, and may run by now. */
+static bool window_read(struct window *window, const struct sc_store_stretch_rows *rows,
+                        uint32_t count)
+{
+    if (window->is_choice)
+        return count > 0 && sc_store_bring_next(&window->bring);
+    for (uint32_t i = 0; i < count; i++)
+        sc_store_readback_add(&window->back, &rows[i]);
+    return sc_store_readback_submit(&window->back);
+}
+
+static void window_step(struct sc_task *task)
+{
+    struct window *window = SC_TASK_OWNER(task, struct window, task);
+    struct sc_store_stager *stager = window->stager;
+    struct sc_store_stretch_rows rows[SC_STORE_STRETCHES];
+    pthread_mutex_lock(&stager->lock);
+    bool is_cancelled = stager->is_cancelled;
+    pthread_mutex_unlock(&stager->lock);
+    if (window->piece_count > 0 && window->is_choice && !is_cancelled &&
+        sc_store_bring_next(&window->bring))
+        return; /* there is more of it */
+    if (window->piece_count > 0 && window->is_choice)
+        choice_take(stager, window, is_cancelled);
+    else if (window->piece_count > 0)
+        rows_take(stager, window, is_cancelled);
+    pthread_mutex_lock(&stager->lock);
+    uint32_t count = stager->is_cancelled ? 0 : window_plan(stager, window, rows);
+    bool ends = count == 0 && is_through(stager);
+    pthread_mutex_unlock(&stager->lock);
+    if (ends) {
+        window_end(stager, window);
+        return;
+    }
+    if (!window_read(window, rows, count)) /* it is there */
+        sc_exec_post(stager->store->params.exec, &window->task, SC_LANE_BACKGROUND);
+}
+
+/* ---- Begin, cancel --------------------------------------------------------------------------- */
+
+/* false: no memory. */
+static bool memory_take(struct sc_store_stager *stager, const struct sc_store_stage *what)
+{
+    const struct sc_store *store = stager->store;
+    uint64_t most = WINDOW_BYTES;
+    bool good = true;
+    for (uint64_t i = 0; i < what->range_count; i++) {
+        const struct sc_store_piece_entry *entry =
+            sc_store_table_piece(&store->table, what->ranges[i].piece);
+        uint64_t bytes = entry != NULL ? sc_store_stretch_bytes(store, entry->row_count) : 0;
+        most = bytes > most ? bytes : most;
+        struct sc_store_range whole;
+        const struct sc_store_extent_entry *extent;
+        if (what->wants.choice_from < store->shape.layer_count &&
+            whole_of(store, &what->ranges[i], &whole, &entry, &extent))
+            bytes = sc_store_bring_bytes(store, &what->wants, &whole);
+        most = bytes > most ? bytes : most;
+    }
+    for (uint32_t i = 0; i < WINDOWS && good; i++)
+        good = sc_store_readback_take(&stager->windows[i].back, most);
+    for (uint32_t i = 0; i < WINDOWS && !good; i++)
+        sc_store_readback_leave(&stager->windows[i].back);
+    return good;
+}
+
+bool sc_store_can_stage(const struct sc_store *store)
+{
+    return store->stager != NULL;
+}
+
+spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
+                                 struct spec_error *reterr)
+{
+    struct sc_store_stager *stager = store->stager;
+    if (stager == NULL)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "host_bytes is 0: there is no host tier");
+    pthread_mutex_lock(&stager->lock);
+    bool is_free = stager->running == 0 && !stager->closing;
+    if (is_free)
+        stager->running = WINDOWS;
+    pthread_mutex_unlock(&stager->lock);
+    if (!is_free)
+        return sc_fail(reterr, SPEC_E_BUSY, "another match is staged, or the store closes");
+    bool good = memory_take(stager, what);
+    pthread_mutex_lock(&stager->lock);
+    stager->what = *what;
+    stager->running = good ? WINDOWS : 0;
+    stager->is_cancelled = stager->closing;
+    stager->pass = what->wants.choice_from;
+    stager->range = 0;
+    stager->is_loose = false;
+    stager->staged = (struct sc_store_staged){.status = SPEC_OK};
+    pthread_mutex_unlock(&stager->lock);
+    if (!good)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "windows to stage a match through");
+    atomic_fetch_add(&store->busy, WINDOWS);
+    for (uint32_t i = 0; i < WINDOWS; i++)
+        sc_exec_post(store->params.exec, &stager->windows[i].task, SC_LANE_BACKGROUND);
+    return SPEC_OK;
+}
+
+/* Whether host memory has slabs of that key in layers [first, end): they are counted, but those of
+ * other layers count as well. */
+static bool has_layers(const struct sc_store *store, const struct sc_store_host_key *key,
+                       uint32_t first, uint32_t end)
+{
+    bool is_all = first == 0 && end == store->shape.layer_count;
+    return sc_store_host_layers(store->host, key, NULL) >= end - first &&
+           (is_all || first == end ||
+            sc_store_host_layers_in(store->host, key, first, end) == end - first);
+}
+
+/* Whether the layers that read the piece's rows have them there. */
+static bool has_seen_layers(const struct sc_store *store, const struct sc_store_stage_wants *wants,
+                            const struct sc_store_piece_entry *entry,
+                            const struct sc_store_range *whole)
+{
+    struct sc_store_hosted_wish wish;
+    for (uint32_t layer = 0; layer < store->shape.layer_count; layer++)
+        if (!is_unseen(wants, layer, entry) && (!sc_store_hosted_wish(store, layer, whole, &wish) ||
+                                                !sc_store_host_has(store->host, &wish.key)))
+            return false;
+    return true;
+}
+
+bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
+                        uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_leased(&store->table, piece);
+    uint32_t layers = store->shape.layer_count;
+    struct sc_store_hosted_wish wish;
+    if (entry == NULL)
+        return false;
+    const struct sc_store_range whole = {.piece = piece,
+                                         .row_first = entry->skip,
+                                         .row_count = (uint32_t)(entry->row_count - entry->skip)};
+    struct sc_store_sketch_plan plan = sc_store_bring_plan(store, wants, 0);
+    plan.ranges = &whole;
+    if (wants->choice_from < layers && sc_store_sketch_wish(&plan, 0, &wish) &&
+        !has_layers(store, &wish.key, wants->choice_from, layers))
+        return false;
+    uint32_t rows_end = wants->rows_end;
+    rows_end = reads_codes_alone(store, wants, rows_end, &whole) ? rows_end : layers;
+    if (wants->windows != NULL)
+        return has_seen_layers(store, wants, entry, &whole);
+    return sc_store_hosted_wish(store, 0, &whole, &wish) &&
+           has_layers(store, &wish.key, 0, rows_end);
+}
+
+void sc_store_stage_cancel(struct sc_store *store)
+{
+    if (store->stager == NULL)
+        return;
+    pthread_mutex_lock(&store->stager->lock);
+    store->stager->is_cancelled = true;
+    pthread_mutex_unlock(&store->stager->lock);
+}
+
+void sc_store_stage_let_go(struct sc_store *store, uint64_t keeper, uint64_t until_ns)
+{
+    sc_store_host_let_go(store->host, keeper, until_ns);
+}
+
+/* ---- Open and close -------------------------------------------------------------------------- */
+
+spec_status sc_store_stager_open(struct sc_store *store, struct spec_error *reterr)
+{
+    if (store->host == NULL)
+        return SPEC_OK;
+    struct sc_store_stager *stager = sc_alloc_zero(store->params.alloc, sizeof(*stager));
+    if (stager == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what stages matches");
+    stager->store = store;
+    pthread_mutex_init(&stager->lock, NULL);
+    for (uint32_t i = 0; i < WINDOWS; i++) {
+        struct window *window = &stager->windows[i];
+        window->stager = stager;
+        window->task.step = window_step;
+        window->back.store = store;
+        window->back.task = &window->task;
+        window->bring.store = store;
+        window->bring.task = &window->task;
+    }
+    store->stager = stager;
+    return SPEC_OK;
+}
+
+void sc_store_stager_stop(struct sc_store *store)
+{
+    if (store->stager == NULL)
+        return;
+    pthread_mutex_lock(&store->stager->lock);
+    store->stager->closing = store->stager->is_cancelled = true;
+    pthread_mutex_unlock(&store->stager->lock);
+}
+
+void sc_store_stager_close(struct sc_store *store)
+{
+    if (store->stager == NULL)
+        return;
+    pthread_mutex_destroy(&store->stager->lock);
+    sc_alloc_free(store->params.alloc, store->stager);
+    store->stager = NULL;
+}

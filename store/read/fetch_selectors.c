@@ -1,0 +1,191 @@
+/* Codes, probe keys and row tags of pieces into host memory.
+ *
+ * Holds, Does not, Threads, Tests: store/read/fetch_selectors.h. */
+#include "store/read/fetch_selectors.h"
+
+#include "store/read/scan_plan.h"
+#include "store/space/tier.h"
+
+#define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
+#define PIECE_MORE 256u /* bytes of a piece that are none of its slab's: its entry, roundings */
+
+/* ---- How much ------------------------------------------------------------------------------- */
+
+struct sc_store_sketch_plan sc_store_bring_plan(const struct sc_store *store,
+                                                const struct sc_store_stage_wants *wants,
+                                                uint32_t layer)
+{
+    return (struct sc_store_sketch_plan){
+        .store = store,
+        .wanted_bytes = wants->is_codes ? 0 : wants->probe_row_bytes,
+        .layer = layer,
+        .is_codes = wants->is_codes,
+        .k_alone = wants->k_alone,
+    };
+}
+
+/* What is read of a piece, and, of codes that come in parts, or of probe rows, a second time; codes
+ * in pages of their own. At least as much as it will be. */
+static uint64_t bytes_of(const struct sc_store_sketch_plan *plan,
+                         const struct sc_store_hosted_wish *wish)
+{
+    uint64_t bite = sc_store_codes_frame_bytes(plan->store);
+    uint64_t reads = plan->is_codes ? wish->bytes / bite + 1 : 0;
+    return 2 * wish->bytes + PIECE_MORE + reads * SC_STORE_SKETCH_SECTIONS * 2 * PAGE;
+}
+
+/* Beside the pieces: where areas begin, and a frame. */
+static uint64_t bytes_beside(const struct sc_store_sketch_plan *plan)
+{
+    return 2 * PAGE + (plan->is_codes ? 0 : plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES);
+}
+
+uint64_t sc_store_bring_bytes(const struct sc_store *store,
+                              const struct sc_store_stage_wants *wants,
+                              const struct sc_store_range *whole)
+{
+    struct sc_store_sketch_plan plan = sc_store_bring_plan(store, wants, 0);
+    struct sc_store_hosted_wish wish;
+    plan.ranges = whole;
+    return sc_store_sketch_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish) : 0;
+}
+
+/* ---- Pieces --------------------------------------------------------------------------------- */
+
+void sc_store_bring_begin(struct sc_store_bring *bring, const struct sc_store_stage_wants *wants,
+                          uint32_t layer, uint8_t *bytes, uint64_t bytes_max)
+{
+    bring->bytes = bytes;
+    bring->bytes_max = bytes_max;
+    bring->plan = sc_store_bring_plan(bring->store, wants, layer);
+    bring->plan.ranges = bring->ranges;
+    bring->bytes_wished = bytes_beside(&bring->plan);
+    bring->count = bring->block_count = 0;
+    bring->is_laid = bring->is_planned = bring->has_block = false;
+}
+
+bool sc_store_bring_wish(struct sc_store_bring *bring, const struct sc_store_range *whole,
+                         struct sc_store_hosted_wish *ret_wish)
+{
+    bring->ranges[bring->count] = *whole;
+    return sc_store_sketch_wish(&bring->plan, bring->count, ret_wish);
+}
+
+bool sc_store_bring_fits(const struct sc_store_bring *bring,
+                         const struct sc_store_hosted_wish *wish)
+{
+    return bring->count == 0 ||
+           bring->bytes_wished + bytes_of(&bring->plan, wish) <= bring->bytes_max;
+}
+
+void sc_store_bring_add(struct sc_store_bring *bring, const struct sc_store_hosted_wish *wish)
+{
+    bring->bytes_wished += bytes_of(&bring->plan, wish);
+    bring->count++;
+}
+
+spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i)
+{
+    bool is_there = bring->fills[i].slab == NULL;
+    sc_store_hosted_end(bring->store, &bring->fills[i], false);
+    return is_there || sc_store_range_is_there(bring->store, &bring->ranges[i]) ? SPEC_OK
+                                                                                : SPEC_E_CORRUPT;
+}
+
+/* ---- Reads ---------------------------------------------------------------------------------- */
+
+static void on_read(struct sc_io_op *op)
+{
+    struct sc_store_bring *bring = op->user;
+    if (atomic_fetch_sub(&bring->flying, 1) == 1)
+        sc_exec_post(bring->store->params.exec, bring->task, SC_LANE_BACKGROUND);
+}
+
+/* false: it does not fit, as codes came since it was begun. */
+static bool memory_lay(struct sc_store_bring *bring)
+{
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < bring->count; i++)
+        rows += bring->ranges[i].row_count;
+    bring->plan.range_count = bring->count;
+    uint64_t bytes = sc_store_sketch_memory_lay(bring->store, &bring->plan, rows, &bring->memory);
+    bring->memory.run = bring->bytes;
+    bring->memory.fills = bring->fills;
+    bring->memory.fill_count = bring->count;
+    bring->frames_at = sc_store_up(bytes, PAGE);
+    if (bytes > bring->bytes_max ||
+        !sc_store_sketch_memory_begin(bring->store, &bring->plan, &bring->memory))
+        return false;
+    bring->plan.run = bring->memory.run;
+    bring->plan.area = bring->memory.area;
+    bring->plan.area_end = bring->memory.area_end;
+    return true;
+}
+
+static void blocks_take(struct sc_store_bring *bring)
+{
+    for (uint32_t b = 0; b < bring->block_count; b++) {
+        const struct sc_store_bring_block *at = &bring->blocks[b];
+        const struct sc_store_sketch_block *block = &at->block;
+        const struct sc_io_op *worst = &at->reads[0];
+        for (uint32_t i = 1; i < block->part_count && worst->status == SPEC_OK; i++)
+            worst = &at->reads[i];
+        (void)sc_store_sketch_memory_came(bring->store, block, at->frame, worst->status,
+                                          worst->sys_errno, &bring->memory);
+    }
+    bring->block_count = 0;
+}
+
+/* The planned block gets a place in the memory from *at on. false: there is none as yet. */
+static bool block_place(struct sc_store_bring *bring, uint64_t *at, struct sc_io_op **ret_reads,
+                        uint32_t *count)
+{
+    struct sc_store_bring_block *to = &bring->blocks[bring->block_count];
+    const struct sc_store_sketch_block *block = &bring->plan.block;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < block->part_count; i++)
+        bytes += block->parts[i].bytes;
+    if (!bring->plan.is_codes && *at + bytes > bring->bytes_max)
+        return false;
+    to->block = *block;
+    to->frame = bring->bytes + (bring->plan.is_codes ? block->area : *at);
+    *at += bring->plan.is_codes ? 0 : bytes;
+    for (uint32_t i = 0; i < block->part_count; i++) {
+        to->reads[i] = (struct sc_io_op){.buffer = to->frame + block->parts[i].at,
+                                         .lane = SC_LANE_BACKGROUND,
+                                         .done = on_read,
+                                         .user = bring};
+        sc_store_tier_aim(bring->store, &to->reads[i], block->parts[i].where,
+                          block->parts[i].bytes);
+        ret_reads[(*count)++] = &to->reads[i];
+    }
+    bring->block_count++;
+    return true;
+}
+
+bool sc_store_bring_next(struct sc_store_bring *bring)
+{
+    struct sc_io_op *reads[SC_STORE_BRING_BLOCKS * SC_STORE_SKETCH_SECTIONS];
+    struct sc_store *store = bring->store;
+    uint64_t skipped;
+    uint32_t count = 0;
+    blocks_take(bring);
+    if (!bring->is_laid && !bring->is_planned) {
+        bring->is_laid = memory_lay(bring);
+        bring->is_planned = !bring->is_laid;
+    }
+    uint64_t at = bring->frames_at;
+    while (!bring->is_planned && bring->block_count < SC_STORE_BRING_BLOCKS) {
+        if (!bring->has_block)
+            bring->has_block = sc_store_sketch_plan_next(&bring->plan, &skipped) == SPEC_PENDING;
+        bring->is_planned = !bring->has_block;
+        if (!bring->has_block || !block_place(bring, &at, reads, &count))
+            break;
+        bring->has_block = false;
+    }
+    if (count == 0)
+        return false; /* all was read, or what is left has no room */
+    atomic_store(&bring->flying, count);
+    sc_store_tier_read(store, reads, count);
+    return true;
+}

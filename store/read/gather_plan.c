@@ -1,0 +1,452 @@
+/* Picks -> stretches of rows that lie together -> reads of pages.
+ *
+ * Holds, Does not, Threads: store/read/gather_plan.h.
+ * Tests: tests/unit/store/test_picks.c */
+#include "store/read/gather_plan.h"
+
+#include "store/read/scan_plan.h"
+
+#include <string.h>
+
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+
+/* Gaps are read through up to a sixth of the rows: a quarter of rows at random, of 8 KiB or more,
+ * would else be read 1.2 to 2 times over where operations are dear, at others' expense. */
+#define GAP_SHARE 6u
+
+#define GAP_BYTES_MAX (64ull << 10) /* more is another operation whatever one costs */
+
+uint64_t sc_store_device_gap(const struct sc_store_device *device)
+{
+    double bytes = (double)device->op_ns * (double)device->bytes_per_s / 1e9;
+    return bytes < (double)GAP_BYTES_MAX ? (uint64_t)bytes : GAP_BYTES_MAX;
+}
+
+static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory);
+
+void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_store *store,
+                              uint32_t layer, const struct sc_store_range *ranges,
+                              uint64_t range_count, const struct sc_store_picks *picks,
+                              struct sc_store_slot_memory *memory)
+{
+    plan->store = store;
+    plan->ranges = ranges;
+    plan->range_count = range_count;
+    plan->layer = layer;
+    plan->picks = *picks;
+    plan->picks.count = range_count > 0 ? picks->count : 0;
+    plan->pick = plan->range = plan->range_first = 0;
+    plan->slab_next = plan->slab_end = plan->mark_stride = 0;
+    plan->row_bytes = plan->gap_bytes = 0;
+    plan->is_open = false;
+    plan->picks.turn = memory->turn;
+    plan->picks.turn_count = 0;
+    turns_make(plan, memory);
+}
+
+/* ---- The cursor ----------------------------------------------------------------------------- */
+
+/* Once a load, at its first descent. */
+static void marks_make(struct sc_store_pick_plan *plan)
+{
+    uint64_t row = 0;
+    plan->mark_stride = plan->range_count / SC_STORE_PICK_MARKS + 1;
+    for (uint64_t i = 0; i < plan->range_count; i++) {
+        if (i % plan->mark_stride == 0)
+            plan->marks[i / plan->mark_stride] = row;
+        row += plan->ranges[i].row_count;
+    }
+}
+
+/* Puts the cursor at or before the range of a row that lies before it. */
+static void cursor_back(struct sc_store_pick_plan *plan, uint64_t row)
+{
+    if (plan->mark_stride == 0)
+        marks_make(plan);
+    uint64_t low = 0, high = (plan->range_count - 1) / plan->mark_stride;
+    while (low < high) {
+        uint64_t middle = (low + high + 1) / 2;
+        if (plan->marks[middle] <= row)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    plan->range = low * plan->mark_stride;
+    plan->range_first = plan->marks[low];
+    plan->is_open = false;
+}
+
+/* Moves the cursor to the range of a logical row; false: there is none. */
+static bool cursor_seek(struct sc_store_pick_plan *plan, uint64_t row)
+{
+    if (row < plan->range_first)
+        cursor_back(plan, row);
+    while (plan->range < plan->range_count &&
+           row - plan->range_first >= plan->ranges[plan->range].row_count) {
+        plan->range_first += plan->ranges[plan->range++].row_count;
+        plan->is_open = false;
+    }
+    return plan->range < plan->range_count;
+}
+
+/* Finds out where the rows of the cursor's range lie; false: nowhere. */
+static bool place_open(struct sc_store_pick_plan *plan)
+{
+    if (plan->is_open)
+        return true;
+    const struct sc_store *store = plan->store;
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    uint64_t row;
+    const struct sc_store_extent_entry *extent =
+        sc_store_range_find(store, plan->layer, range, &row);
+    if (extent == NULL)
+        return false;
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    struct sc_store_pick_place *place = &plan->place;
+    *place = (struct sc_store_pick_place){
+        .extent = extent,
+        .shift = row - plan->range_first,
+        .slab_first = piece->extent_row,
+        .slab_end = (uint64_t)piece->extent_row + piece->row_count,
+    };
+    sc_store_slab_where(&store->shape, extent, plan->layer, piece, &place->where);
+    if (place->where.slots != NULL)
+        place->slab_first = place->slab_end = 0;
+    if (plan->picks.wanted == SC_STORE_WANT_V)
+        place->where.base[0] = place->where.base[1];
+    if (plan->picks.wanted != SC_STORE_WANT_ROWS)
+        place->where.half_count = 1;
+    plan->is_open = true;
+    return true;
+}
+
+/* Whether rows of b lie where a says, too. */
+static bool places_join(const struct sc_store_pick_plan *plan, const struct sc_store_pick_place *a,
+                        const struct sc_store_pick_place *b)
+{
+    return a->extent == b->extent && a->shift == b->shift && a->where.slots == b->where.slots &&
+           (plan->store->shape.layout == SC_STORE_PAIRED || a->slab_first == b->slab_first);
+}
+
+static uint64_t file_at(const struct sc_store_pick_place *place, uint32_t half, uint64_t slot)
+{
+    return place->where.base[half] + slot * place->where.stride;
+}
+
+/* Where the place has a logical row. */
+static uint64_t slot_of(const struct sc_store_pick_place *place, uint64_t row)
+{
+    return sc_store_slot_of(&place->where, row + place->shift);
+}
+
+/* ---- Turns ---------------------------------------------------------------------------------- */
+
+/* Picks [first, end), which ascend in one extent whose edition has another order: by their slots,
+ * and behind them, as they are, those that the host tier has. */
+static void turns_sort(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory,
+                       uint64_t first, uint64_t end)
+{
+    uint64_t rows = plan->place.extent->row_count, at = first, hosted_range = UINT64_MAX;
+    const struct sc_store_pick_place place = plan->place;
+    bool is_hosted = false;
+    memset(memory->at, 0, rows * sizeof(*memory->at));
+    for (uint64_t i = first; i < end; i++) {
+        uint64_t row = sc_store_pick_row(&plan->picks, i);
+        (void)cursor_seek(plan, row);
+        if (hosted_range != plan->range)
+            is_hosted = sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
+                                            plan->picks.wanted);
+        hosted_range = plan->range;
+        memory->turn[i] = is_hosted ? (uint32_t)i : UINT32_MAX;
+        if (!is_hosted)
+            memory->at[slot_of(&place, row)] = (uint32_t)i + 1;
+    }
+    /* Hosted ones move to the end, from the last on: nothing is written over before it is read. */
+    uint64_t tail = end;
+    for (uint64_t i = end; i-- > first;)
+        if (memory->turn[i] != UINT32_MAX)
+            memory->turn[--tail] = memory->turn[i];
+    for (uint64_t slot = 0; slot < rows; slot++)
+        if (memory->at[slot] != 0)
+            memory->turn[at++] = memory->at[slot] - 1;
+    SC_ASSERT(plan->store->params.poison, at == tail);
+}
+
+/* The order in which picks are read, as far as the scratch goes; turn_count 0: as they are. */
+static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory)
+{
+    uint64_t most = SC_STORE_ROWS_MAX, first = 0;
+    if (atomic_load_explicit(&plan->store->counts.orders, memory_order_relaxed) == 0)
+        return;
+    most = plan->picks.count < most ? plan->picks.count : most;
+    while (first < most) {
+        uint64_t row = sc_store_pick_row(&plan->picks, first), end = first, last = row;
+        if (!cursor_seek(plan, row) || !place_open(plan)) {
+            memory->turn[first] = (uint32_t)first;
+            first++; /* the plan says so when it comes there */
+            continue;
+        }
+        const struct sc_store_pick_place place = plan->place;
+        do {
+            memory->turn[end] = (uint32_t)end;
+            last = row;
+            row = ++end < most ? sc_store_pick_row(&plan->picks, end) : 0;
+        } while (end < most && row > last && cursor_seek(plan, row) && place_open(plan) &&
+                 plan->place.extent == place.extent && plan->place.shift == place.shift);
+        if (place.where.slots != NULL) {
+            plan->is_open = false;
+            (void)cursor_seek(plan, sc_store_pick_row(&plan->picks, first));
+            if (place_open(plan) && plan->place.where.slots == place.where.slots)
+                turns_sort(plan, memory, first, end);
+        }
+        first = end;
+    }
+    plan->picks.turn_count = first;
+    plan->range = plan->range_first = 0;
+    plan->is_open = false;
+}
+
+/* ---- Operations ----------------------------------------------------------------------------- */
+
+/* Pages of slots [first, end), all halves. */
+static uint64_t pages_of(const struct sc_store_pick_place *place, uint64_t first, uint64_t end)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < place->where.half_count; i++)
+        bytes += sc_store_pages_of(file_at(place, i, first), file_at(place, i, end)).bytes;
+    return bytes;
+}
+
+/* Pages between the last slot of a read and a later one, that would be read for nothing. */
+static uint64_t gap_of(const struct sc_store_pick_place *place, uint64_t last, uint64_t slot)
+{
+    uint64_t end = sc_store_up(file_at(place, 0, last + 1), PAGE);
+    uint64_t start = sc_store_down(file_at(place, 0, slot), PAGE);
+    return start > end ? start - end : 0;
+}
+
+/* Whether the slot belongs to the read of [first, last]. */
+static bool slot_joins(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
+                       uint64_t first, uint64_t last, uint64_t slot)
+{
+    uint64_t gap = gap_of(place, last, slot);
+    uint64_t gaps = plan->gap_bytes + gap * place->where.half_count;
+    if (gap > plan->picks.gap_bytes || (gap > 0 && gaps > plan->row_bytes / GAP_SHARE) ||
+        pages_of(place, first, slot + 1) > plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES)
+        return false;
+    plan->gap_bytes = gaps;
+    return true;
+}
+
+/* Takes picks that go on ascending, below slot `end`, as one read with slots [first, *last]; not
+ * into a range that the host tier has. is_whole: all slots are there, whatever lies between. */
+static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
+                       uint64_t first, uint64_t end, bool is_whole, uint64_t *last)
+{
+    uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
+    uint64_t range = plan->range;
+    for (plan->row_bytes += row_bytes; plan->pick < plan->picks.count;
+         plan->row_bytes += row_bytes) {
+        uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
+        if ((place->where.slots == NULL && row <= *last - place->shift) ||
+            !cursor_seek(plan, row) || !place_open(plan) || !places_join(plan, place, &plan->place))
+            return;
+        uint64_t slot = slot_of(place, row);
+        bool is_hosted = plan->range != range &&
+                         sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
+                                             plan->picks.wanted);
+        if (slot <= *last || slot >= end || is_hosted ||
+            (!is_whole && !slot_joins(plan, place, first, *last, slot)))
+            return;
+        range = plan->range;
+        *last = slot;
+        plan->pick++;
+    }
+}
+
+/* The reads of slots [first, end), of which `slot` is the one at op->at. */
+static void op_parts(const struct sc_store_pick_place *place, uint64_t first, uint64_t end,
+                     uint64_t slot, struct sc_store_pick_op *op)
+{
+    uint64_t before = 0;
+    op->slots = place->where.slots;
+    op->shift = place->shift;
+    op->segment = place->where.segment;
+    op->part_count = place->where.half_count;
+    for (uint32_t i = 0; i < place->where.half_count; i++) {
+        struct sc_store_pages pages =
+            sc_store_pages_of(file_at(place, i, first), file_at(place, i, end));
+        op->parts[i].offset = pages.offset;
+        op->parts[i].bytes = pages.bytes;
+        op->at[i] = before + (file_at(place, i, slot) - pages.offset);
+        before += pages.bytes;
+    }
+}
+
+/* Of slots, where the next pick's is. */
+static struct sc_store_hosted_chunk chunk_of(const struct sc_store_pick_plan *plan,
+                                             const struct sc_store_pick_place *place)
+{
+    uint64_t slot = slot_of(place, sc_store_pick_row(&plan->picks, plan->pick));
+    return sc_store_hosted_chunk_of(plan->store, plan->layer, &place->where,
+                                    place->extent->row_count, slot);
+}
+
+/* A slab is read in operations of about one size that fit a frame however they are rounded out. */
+static void slab_open(struct sc_store_pick_plan *plan)
+{
+    const struct sc_store_pick_place *place = &plan->place;
+    uint64_t frame_bytes = plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES;
+    uint64_t most = (frame_bytes / place->where.half_count - 2 * PAGE) / place->where.stride;
+    most = most > 0 ? most : 1;
+    uint64_t first = place->slab_first, end = place->slab_end;
+    if (place->where.slots != NULL) { /* rows of other pieces stand beside it */
+        struct sc_store_hosted_chunk chunk = chunk_of(plan, place);
+        first = chunk.first;
+        end = chunk.end;
+    }
+    uint64_t rows = end - first, count = (rows + most - 1) / most;
+    plan->slab = *place;
+    plan->slab_range = plan->range;
+    plan->slab_range_first = plan->range_first;
+    plan->slab_next = first;
+    plan->slab_end = end;
+    plan->slab_rows = (rows + count - 1) / count;
+}
+
+/* The slab's next operation, with the picks that lie in it. */
+static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+{
+    const struct sc_store_pick_place slab = plan->slab;
+    uint64_t first = plan->slab_next, end = first + plan->slab_rows, slot = first;
+    end = end < plan->slab_end ? end : plan->slab_end;
+    plan->slab_next = end;
+    op->range = plan->range;
+    op->range_first = plan->range_first;
+    if (plan->pick < plan->picks.count &&
+        cursor_seek(plan, sc_store_pick_row(&plan->picks, plan->pick)) && place_open(plan) &&
+        places_join(plan, &slab, &plan->place)) {
+        slot = slot_of(&slab, sc_store_pick_row(&plan->picks, plan->pick));
+        if (slot >= first && slot < end) {
+            uint64_t last = slot;
+            op->range = plan->range;
+            op->range_first = plan->range_first;
+            plan->pick++;
+            picks_take(plan, &slab, first, end, true, &last);
+        } else {
+            slot = first;
+        }
+    }
+    op->pick_count = plan->pick - op->pick_first;
+    op_parts(&slab, first, end, slot, op);
+    op->slab = (struct sc_store_pick_slab){.range = (uint32_t)plan->slab_range,
+                                           .range_first = (uint32_t)plan->slab_range_first,
+                                           .first = (uint32_t)first,
+                                           .count = (uint32_t)(end - first)};
+    for (uint32_t i = 0; i < op->part_count; i++)
+        op->slab.at[i] = (uint32_t)(op->at[i] - (slot - first) * slab.where.stride);
+}
+
+/* Picks of the cursor's range from the next one on, from the host tier. */
+static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+{
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    const struct sc_store_shape *shape = &plan->store->shape;
+    uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
+    uint64_t first = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first, last = first;
+    if (plan->place.where.slots != NULL && /* its chunk is asked for next, and is the one to miss */
+        !sc_store_hosted_has(plan->store, plan->layer, range, plan->picks.wanted))
+        return false;
+    op->host = sc_store_hosted_get(plan->store, plan->layer, range, plan->picks.wanted);
+    if (op->host.slab == NULL)
+        return false;
+    op->at[0] = op->host.row_at + first * stride;
+    op->at[1] = op->host.v_at + first * stride;
+    if (plan->picks.wanted == SC_STORE_WANT_V)
+        op->at[0] = op->at[1];
+    for (plan->pick++; plan->pick < plan->picks.count; plan->pick++) {
+        uint64_t row = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first;
+        if (row <= last || row >= range->row_count) /* modulo 2^64: before the range, too */
+            break;
+        last = row;
+    }
+    op->pick_count = plan->pick - op->pick_first;
+    return true;
+}
+
+/* Picks from the next one on whose slots lie in its chunk, from the host tier. */
+static bool hosted_chunk_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+{
+    const struct sc_store_pick_place place = plan->place;
+    if (place.where.slots == NULL || plan->store->host == NULL)
+        return false;
+    const struct sc_store_hosted_chunk chunk = chunk_of(plan, &place);
+    op->host = sc_store_hosted_chunk_get(plan->store, &chunk);
+    if (op->host.slab == NULL)
+        return false;
+    uint64_t slot = slot_of(&place, sc_store_pick_row(&plan->picks, plan->pick)), last = slot;
+    uint64_t away = (slot - chunk.first) * place.where.stride, row_bytes = plan->row_bytes;
+    op->slots = place.where.slots;
+    op->shift = place.shift;
+    op->at[0] = op->host.row_at + away;
+    op->at[1] = op->host.v_at + away;
+    if (plan->picks.wanted == SC_STORE_WANT_V)
+        op->at[0] = op->at[1];
+    plan->pick++;
+    picks_take(plan, &place, slot, chunk.end, true, &last);
+    plan->row_bytes = row_bytes; /* none of it is read */
+    op->pick_count = plan->pick - op->pick_first;
+    return true;
+}
+
+uint64_t sc_store_pick_plan_end(struct sc_store_pick_plan *plan)
+{
+    uint64_t end = plan->pick;
+    for (bool is_in = plan->slab_next < plan->slab_end; is_in && end < plan->picks.count;
+         end += is_in) {
+        uint64_t row = sc_store_pick_row(&plan->picks, end);
+        is_in = cursor_seek(plan, row) && place_open(plan) &&
+                places_join(plan, &plan->slab, &plan->place) &&
+                slot_of(&plan->slab, row) >= plan->slab_next &&
+                slot_of(&plan->slab, row) < plan->slab_end;
+    }
+    plan->picks.count = end;
+    return end;
+}
+
+/* ---- The next operation --------------------------------------------------------------------- */
+
+bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *ret_op)
+{
+    *ret_op = (struct sc_store_pick_op){.pick_first = plan->pick};
+    if (plan->slab_next < plan->slab_end) {
+        slab_next(plan, ret_op);
+        return true;
+    }
+    if (plan->pick == plan->picks.count)
+        return false;
+    uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
+    bool is_found = cursor_seek(plan, row) && place_open(plan);
+    ret_op->range = plan->range < plan->range_count ? plan->range : plan->range_count - 1;
+    ret_op->range_first = plan->range_first;
+    if (!is_found) {
+        ret_op->status = SPEC_E_CORRUPT;
+        ret_op->pick_count = 1;
+        plan->pick++; /* the load ends there, if the pick is still wanted; else others go on */
+        return true;
+    }
+    if (hosted_next(plan, ret_op) || hosted_chunk_next(plan, ret_op))
+        return true;
+    if (plan->picks.whole_slabs) {
+        slab_open(plan);
+        slab_next(plan, ret_op);
+        return true;
+    }
+    const struct sc_store_pick_place place = plan->place;
+    uint64_t first = slot_of(&place, row), last = first;
+    plan->pick++;
+    picks_take(plan, &place, first, UINT64_MAX, false, &last);
+    ret_op->pick_count = plan->pick - ret_op->pick_first;
+    op_parts(&place, first, last + 1, first, ret_op);
+    return true;
+}

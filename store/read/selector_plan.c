@@ -1,0 +1,368 @@
+/* Which bytes a sketch reads: one layer's ranges, cut into blocks that one read brings.
+ *
+ *   ranges   piece 7 rows 0..64 | piece 8 rows 0..64 | piece 3 rows 5..9
+ *   runs     [ one extent, adjacent rows             ] [ another          ]
+ *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              of one size in a run
+ *            of codes: [tags of rows 0..128][codes of rows 0..64][of 64..128]   [tags][codes]
+ *
+ * Holds: blocks cover every row once, in order, of codes and once more its tags; each is complete
+ * in itself: no other is needed to verify it, but where the codes of one range are more than a read
+ * takes.
+ * Does not: allocate, lock, do I/O, look at bytes.
+ * Threads: the sketch's lock.
+ * Tests: tests/unit/store/test_sketch.c, test_codes.c */
+#include "store/read/scan_plan.h"
+#include "store/read/selector.h"
+#include "store/rows/where.h"
+
+#define PAGE      ((uint64_t)SC_IO_PAGE_BYTES)
+#define GAP_BYTES (64ull << 10) /* read through rather than starting another operation */
+
+/* Rows of a run that a block takes: as many as fit a frame with every section read apart, each
+ * rounded out to pages, in blocks of one size. */
+static uint64_t rows_even(const struct sc_store_sketch_plan *plan,
+                          const struct sc_store_probes *probes, uint64_t rows)
+{
+    uint64_t each = sc_store_sketch_tags_bytes(plan->store, 1);
+    if (plan->wanted_bytes > 0)
+        each += probes->row_bytes + 8;
+    uint64_t most = (plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES -
+                     2 * SC_STORE_SKETCH_SECTIONS * PAGE) /
+                    each;
+    if (most == 0)
+        return 0;
+    uint64_t blocks = (rows + most - 1) / most;
+    return blocks > 0 ? (rows + blocks - 1) / blocks : 1;
+}
+
+/* The range is none of the plan's: host memory has it, or had it not and it is planned later. */
+static bool range_is_passed(const struct sc_store_sketch_plan *plan, uint64_t range)
+{
+    if (plan->hosted == NULL)
+        return false;
+    return plan->is_again ? !sc_store_sketch_bit(plan->missed, range)
+                          : sc_store_sketch_bit(plan->hosted, range);
+}
+
+/* Opens a run at the cursor and stretches it over the ranges that go on in it. */
+static bool run_open(struct sc_store_sketch_plan *plan)
+{
+    const struct sc_store *store = plan->store;
+    const struct sc_store_range *ranges = plan->ranges;
+    uint64_t i = plan->range, row, left = ranges[i].row_count;
+    const struct sc_store_extent_entry *extent =
+        sc_store_range_find(store, plan->layer, &ranges[i], &plan->row);
+    if (extent == NULL)
+        return false;
+    while (++i < plan->range_count) {
+        if (ranges[i].row_count == 0)
+            continue;
+        if (range_is_passed(plan, i) ||
+            sc_store_range_find(store, plan->layer, &ranges[i], &row) != extent ||
+            row != plan->row + left)
+            break;
+        left += ranges[i].row_count;
+    }
+    plan->extent = extent;
+    plan->left = left;
+    plan->probes = sc_store_probes_of(extent);
+    plan->edition = sc_store_edition_of(extent);
+    plan->step = rows_even(plan, &plan->probes, left);
+    plan->tagged = 0;
+    return plan->step > 0;
+}
+
+static void cursor_advance(struct sc_store_sketch_plan *plan, uint64_t count)
+{
+    plan->row += count;
+    plan->left -= count;
+    plan->tagged -= count < plan->tagged ? count : plan->tagged;
+    plan->row_next += count;
+    while (count > 0) {
+        uint64_t left = plan->ranges[plan->range].row_count - plan->range_row;
+        uint64_t now = left < count ? left : count;
+        plan->range_row += now;
+        count -= now;
+        if (now == left) {
+            plan->range++;
+            plan->range_row = 0;
+        }
+    }
+}
+
+/* The sections as reads of whole pages, gaps read through up to gap_bytes while frame_bytes have
+ * room. */
+static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_bytes,
+                        uint64_t gap_bytes)
+{
+    struct sc_store_sketch_section *const sections[SC_STORE_SKETCH_SECTIONS] = {
+        &block->probes, &block->probe_tags, &block->tags};
+    uint64_t room = frame_bytes, at = 0, begin = 0, end = 0;
+    block->part_count = 0;
+    for (uint32_t i = 0; i < SC_STORE_SKETCH_SECTIONS; i++)
+        if (sections[i]->start < sections[i]->end)
+            room -= sc_store_up(sections[i]->end, PAGE) - sc_store_down(sections[i]->start, PAGE);
+    for (uint32_t i = 0; i < SC_STORE_SKETCH_SECTIONS; i++) {
+        struct sc_store_sketch_section *section = sections[i];
+        uint64_t first = sc_store_down(section->start, PAGE);
+        uint64_t last = sc_store_up(section->end, PAGE);
+        if (section->start >= section->end)
+            continue;
+        uint64_t gap = first > end ? first - end : 0;
+        bool is_near = block->part_count > 0 && first >= begin && gap <= gap_bytes && gap <= room &&
+                       block->parts[block->part_count - 1].where.segment == section->segment;
+        if (!is_near) {
+            begin = first;
+            end = 0;
+            block->parts[block->part_count].where =
+                (struct sc_store_where){section->segment, first};
+            block->parts[block->part_count].at = at;
+            block->part_count++;
+        } else {
+            room -= gap;
+        }
+        uint32_t p = block->part_count - 1;
+        end = last > end ? last : end;
+        block->parts[p].bytes = end - block->parts[p].where.offset;
+        section->at = block->parts[p].at + section->start - block->parts[p].where.offset;
+        at = block->parts[p].at + block->parts[p].bytes;
+    }
+}
+
+/* Rows of a section that begins `offset` behind the layer's start. */
+static struct sc_store_sketch_section section_of(struct sc_store_where layer, uint64_t offset,
+                                                 uint64_t row_bytes, uint64_t row, uint64_t count)
+{
+    uint64_t start = layer.offset + offset;
+    return (struct sc_store_sketch_section){.start = start + row * row_bytes,
+                                            .end = start + (row + count) * row_bytes,
+                                            .segment = layer.segment};
+}
+
+/* Sections of codes: so many bytes of K's and of V's blocks, from block->k_at and v_at on. */
+static void codes_sections(struct sc_store_sketch_plan *plan, const struct sc_store_annex *annex,
+                           uint64_t k_bytes, uint64_t v_bytes)
+{
+    struct sc_store_sketch_block *block = &plan->block;
+    struct sc_store_where layer =
+        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, plan->layer);
+    block->probes = section_of(layer, 0, 1, block->k_at, k_bytes);
+    block->probe_tags = section_of(layer, 0, 1, block->v_at, v_bytes);
+}
+
+const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *store,
+                                                      const struct sc_store_range *range,
+                                                      struct sc_store_blocks *ret_blocks)
+{
+    const struct sc_store_extent_entry *extent;
+    const struct sc_store_piece_entry *piece = sc_store_coded_piece(store, range->piece, &extent);
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    *ret_blocks = (struct sc_store_blocks){0};
+    if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
+        return NULL;
+    sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, ret_blocks);
+    return sc_store_codes_fit(annex, ret_blocks) ? annex : NULL;
+}
+
+/* What codes the range is read with. */
+static const struct sc_store_annex *annex_of(const struct sc_store_sketch_plan *plan,
+                                             uint64_t range)
+{
+    struct sc_store_blocks blocks;
+    if (plan->run != NULL)
+        return sc_store_coded_of(plan->run, range)->codes;
+    return sc_store_sketch_codes_of(plan->store, &plan->ranges[range], &blocks);
+}
+
+/* The block at the cursor is a part of the codes of one range, if they are more than a read takes:
+ * the next bytes of K's block and then of V's; the last has the range's rows. */
+static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_store_annex *annex)
+{
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    struct sc_store_sketch_block *block = &plan->block;
+    const struct sc_store_extent_entry *same;
+    struct sc_store_blocks blocks;
+    sc_store_codes_blocks(plan->store, plan->extent, annex->copy, &annex->code_shape,
+                          sc_store_coded_piece(plan->store, range->piece, &same), &blocks);
+    if (sc_store_sketch_reads(plan->store, &blocks, plan->k_alone) == 1)
+        return false;
+    uint64_t k = blocks.k_bytes, all = k + (plan->k_alone ? 0 : blocks.v_bytes);
+    uint64_t from = plan->codes_at, to = from + sc_store_codes_frame_bytes(plan->store);
+    to = to < all ? to : all;
+    block->k_at = blocks.k_at + (from < k ? from : k);
+    block->v_at = blocks.v_at + (from > k ? from - k : 0);
+    codes_sections(plan, annex, from < k ? (to < k ? to : k) - from : 0,
+                   to > k ? to - (from > k ? from : k) : 0);
+    block->range_first = plan->range;
+    block->range_count = 1;
+    block->row_count = to == all ? range->row_count : 0;
+    plan->codes_at = to == all ? 0 : to;
+    return true;
+}
+
+/* The block at the cursor, of codes: ranges as long as they follow each other in one
+ * extent, have codes all or have none all, and fit. */
+static void codes_plan(struct sc_store_sketch_plan *plan)
+{
+    const struct sc_store *store = plan->store;
+    const struct sc_store_range *ranges = plan->ranges;
+    struct sc_store_sketch_block *block = &plan->block;
+    uint64_t first = plan->range, i = first, k_end = 0, v_end = 0, rows = 0;
+    uint64_t most = sc_store_codes_frame_bytes(store);
+    const struct sc_store_extent_entry *extent = plan->extent;
+    const struct sc_store_annex *annex = annex_of(plan, first);
+    if (annex != NULL && codes_plan_part(plan, annex))
+        return;
+    for (; i < plan->range_count && rows < plan->tagged; i++) {
+        struct sc_store_blocks blocks = {0};
+        if (ranges[i].row_count > 0 && annex_of(plan, i) != annex)
+            break; /* none, or those of a follower that has read its log anew */
+        if (annex != NULL && ranges[i].row_count > 0) {
+            const struct sc_store_extent_entry *same;
+            sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape,
+                                  sc_store_coded_piece(store, ranges[i].piece, &same), &blocks);
+        }
+        uint64_t k_at = i == first ? blocks.k_at : block->k_at;
+        uint64_t v_at = i == first ? blocks.v_at : block->v_at;
+        uint64_t bytes = blocks.k_at + blocks.k_bytes - k_at;
+        bytes += plan->k_alone ? 0 : blocks.v_at + blocks.v_bytes - v_at;
+        if (i > first && ranges[i].row_count > 0 && bytes > most)
+            break;
+        block->k_at = k_at;
+        block->v_at = v_at;
+        k_end = blocks.k_at + blocks.k_bytes > k_end ? blocks.k_at + blocks.k_bytes : k_end;
+        v_end = blocks.v_at + blocks.v_bytes > v_end ? blocks.v_at + blocks.v_bytes : v_end;
+        rows += ranges[i].row_count;
+    }
+    block->row_count = rows;
+    block->range_first = first;
+    block->range_count = annex != NULL ? i - first : 0;
+    if (annex != NULL)
+        codes_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
+}
+
+/* The block at the cursor, of the tags of a run's rows: of as many ranges as one read takes,
+ * however many blocks their codes are. Codes of wide rows take a block for a page of tags, or less;
+ * those of narrow rows are all in one, and tags would be an operation beside them in any case. */
+static void tags_plan(struct sc_store_sketch_plan *plan)
+{
+    struct sc_store_sketch_block *block = &plan->block;
+    uint64_t most = sc_store_codes_frame_bytes(plan->store);
+    uint64_t i = plan->range, rows = plan->ranges[i].row_count;
+    while (++i < plan->range_count && rows < plan->left &&
+           sc_store_sketch_tags_bytes(plan->store, rows + plan->ranges[i].row_count) <= most)
+        rows += plan->ranges[i].row_count;
+    plan->tagged = rows;
+    block->tag_count = rows;
+    block->row_count = 0; /* they come with their codes */
+    block->range_first = plan->range;
+    block->range_count = i - plan->range;
+}
+
+/* At most so many rows of the run, up to a range's end where one is near enough: so a block has
+ * whole pieces, which host memory keeps. */
+static uint64_t rows_to_border(const struct sc_store_sketch_plan *plan, uint64_t most)
+{
+    uint64_t rows = 0, left = plan->ranges[plan->range].row_count - plan->range_row;
+    for (uint64_t i = plan->range + 1; rows + left <= most; i++) {
+        rows += left;
+        if (rows == most || i == plan->range_count)
+            break;
+        left = plan->ranges[i].row_count;
+    }
+    return rows > 0 ? rows : most;
+}
+
+/* The block's pages, behind those of the blocks before it. false: not so many were counted. (A
+ * range that was dropped since makes blocks shorter, never longer.) */
+static bool area_take(struct sc_store_sketch_plan *plan)
+{
+    struct sc_store_sketch_block *block = &plan->block;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < block->part_count; i++)
+        bytes += block->parts[i].bytes;
+    block->area = plan->area;
+    if (bytes > plan->area_end - plan->area)
+        return false;
+    plan->area += bytes;
+    return true;
+}
+
+/* As sc_store_sketch_plan_next, but maybe one of which nothing is to be read. */
+static spec_status block_next(struct sc_store_sketch_plan *plan)
+{
+    struct sc_store_sketch_block *block = &plan->block;
+    for (; plan->range < plan->range_count && plan->range_row == 0; plan->range++) {
+        uint64_t rows = plan->ranges[plan->range].row_count;
+        if (rows > 0 && !range_is_passed(plan, plan->range))
+            break;
+        plan->row_next += rows;
+    }
+    if (plan->range == plan->range_count)
+        return SPEC_OK;
+    if (plan->left == 0 && !run_open(plan))
+        return SPEC_E_CORRUPT; /* dropped since begin */
+    const struct sc_store_edition *edition = &plan->edition;
+    struct sc_store_where tags =
+        sc_store_layer_where(edition->parts, edition->part_count, edition->stride, plan->layer);
+    const struct sc_store_probes *probes = &plan->probes;
+    uint64_t row = plan->row, count = plan->left, piece;
+    count = count < plan->step ? count : plan->step;
+    if (plan->hosted != NULL && !plan->is_codes)
+        count = rows_to_border(plan, count);
+    piece = plan->ranges[plan->range].piece;
+    *block = (struct sc_store_sketch_block){
+        .extent_id = sc_store_table_piece(&plan->store->table, piece)->extent,
+        .piece = piece,
+        .copy = probes->copy,
+        .extent_row = row,
+        .row_first = plan->row_next,
+        .row_count = count,
+        .tag_count = count,
+        .probe_row_bytes = probes->row_bytes,
+        .wanted_bytes = plan->wanted_bytes,
+        .layer = plan->layer,
+        .is_codes = plan->is_codes};
+    if (plan->is_codes && plan->tagged == 0) {
+        tags_plan(plan);
+    } else if (plan->is_codes) {
+        block->tag_count = 0;
+        codes_plan(plan);
+    }
+    count = block->row_count;
+    if (plan->wanted_bytes > 0) {
+        struct sc_store_where layer =
+            sc_store_layer_where(probes->parts, probes->part_count, probes->stride, plan->layer);
+        block->probes = section_of(layer, probes->offset, probes->row_bytes, row, count);
+        block->probe_tags = section_of(layer, probes->tag_offset, 8, row, count);
+    }
+    block->tags = section_of(tags, edition->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
+                             row, block->tag_count);
+    /* A gap in codes would stay in the load's memory. */
+    block_parts(block, plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES,
+                plan->is_codes ? 0 : GAP_BYTES);
+    cursor_advance(plan, count);
+    bool has_area = plan->is_codes && !plan->is_again;
+    return !has_area || area_take(plan) ? SPEC_PENDING : SPEC_E_CORRUPT;
+}
+
+spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_t *ret_skipped)
+{
+    spec_status status;
+    *ret_skipped = 0;
+    while ((status = block_next(plan)) == SPEC_PENDING && plan->block.part_count == 0)
+        *ret_skipped += plan->block.row_count; /* rows without codes */
+    return status;
+}
+
+uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan, const uint8_t *run,
+                                    uint64_t area)
+{
+    struct sc_store_sketch_plan walked = *plan;
+    walked.run = run;
+    walked.area = area;
+    walked.area_end = UINT64_MAX;
+    while (block_next(&walked) == SPEC_PENDING)
+        ;
+    return walked.area;
+}

@@ -1,0 +1,53 @@
+/* The order of an extent's rows.
+ *
+ * Holds, Threads, Tests: store/rows/row_permutation.h. */
+#include "store/rows/row_permutation.h"
+
+#include <string.h>
+
+/* Stable, by halves: `rows` and `to` change places. */
+static void merge(const float *scores, const uint16_t *from, uint64_t middle, uint64_t end,
+                  uint16_t *to)
+{
+    uint64_t left = 0, right = middle;
+    for (uint64_t i = 0; i < end; i++) {
+        bool takes_left =
+            left < middle && (right == end || scores[from[left]] >= scores[from[right]]);
+        to[i] = takes_left ? from[left++] : from[right++];
+    }
+}
+
+void sc_store_order_make(const float *scores, uint64_t row_count, uint64_t span_rows,
+                         uint16_t *rows, uint16_t *ret_slots)
+{
+    for (uint64_t first = 0; first < row_count; first += span_rows) {
+        uint64_t count = row_count - first < span_rows ? row_count - first : span_rows;
+        uint16_t *from = rows + first, *to = ret_slots + first;
+        for (uint64_t i = 0; i < count; i++)
+            from[i] = (uint16_t)(first + i);
+        for (uint64_t width = 1; width < count; width *= 2) {
+            for (uint64_t at = 0; at < count; at += 2 * width) {
+                uint64_t end = count - at < 2 * width ? count - at : 2 * width;
+                merge(scores, from + at, width < end ? width : end, end, to + at);
+            }
+            uint16_t *last = from;
+            from = to;
+            to = last;
+        }
+        if (from != rows + first)
+            memcpy(rows + first, from, count * sizeof(*rows));
+    }
+    for (uint64_t i = 0; i < row_count; i++)
+        ret_slots[rows[i]] = (uint16_t)i;
+}
+
+bool sc_store_order_is(const uint16_t *slots, uint64_t row_count, uint64_t *seen)
+{
+    memset(seen, 0, (row_count + 63) / 64 * sizeof(*seen));
+    for (uint64_t i = 0; i < row_count; i++) {
+        if (slots[i] >= row_count || (seen[slots[i] / 64] >> (slots[i] % 64) & 1) != 0)
+            return false;
+        seen[slots[i] / 64] |= UINT64_C(1) << (slots[i] % 64);
+    }
+    return true;
+}

@@ -1,0 +1,528 @@
+/* Sidecars that extents lack, made from rows that are stored (store/section/section.h): the walk
+ * through the table.
+ *
+ *   LOOK -> (extent found) -> MAKE -> ... -> WRITE -> LOOK -> ... -> over
+ *             window after window,     |  ^ all its writes ended
+ *             layer after layer        +--+ also after an abort
+ *
+ * One run goes through the table once for probe rows, then for codes; or for codes of what was
+ * stored since alone. Rows in another order are made when they are asked for alone
+ * (sc_store_build_order), and stand beside the extent's until nobody reads these any more
+ * (store/section/permute_queue.h): each run looks whether that is so.
+ *
+ * It is slow on purpose: one window in flight, in the lowest lane, and a pause after it so that
+ * bytes_per_s holds. Told to rest, it begins no extent, and looks at no edition that waits.
+ *
+ * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is
+ * wrong with it, its load will find). A step waits for nothing.
+ * Does not: drop pieces, start by itself.
+ * Threads: start, stop: any; steps: the executor's, one at a time.
+ * Tests: tests/unit/store/test_build.c, test_codes.c, test_reorder.c,
+ * tests/fault/test_store_faults.c */
+#include "store/section/build_sections.h"
+
+#include "store/load.h"
+#include "store/section/permute_queue.h"
+#include "store/section/section.h"
+#include "store/write/extent.h"
+
+#include <string.h>
+
+#define LOOKS       1024u         /* extents that a step looks at */
+#define AGAIN_NS    100000000ull  /* after a lack of frames or objects, and while it rests */
+#define TRIES       16u           /* of an extent that meets one */
+#define WAIT_NS_MIN 1000000000ull /* for the write budget */
+
+enum state { LOOK, MAKE, WRITE };
+
+struct sc_store_build {
+    struct sc_store *store;
+    struct sc_task task;
+
+    /* Guarded by the space lock. */
+    bool runs, closing;
+    bool again[SC_STORE_SIDECAR_KINDS]; /* all of it (probe rows), or what extents got since */
+    uint64_t rate;                      /* bytes a second; 0: as fast as it goes */
+    uint64_t order_rate;                /* as rate, of another order */
+    bool order_wanted; /* other orders are asked for; else what waits may be settled */
+    bool rests;        /* nothing begins */
+
+    /* The run's, one step after the other. */
+    enum state state;
+    enum sc_store_sidecar_kind kind;
+    uint64_t next, end;  /* ids of extents; end 0: the run has not looked yet */
+    uint64_t missed;     /* the oldest that lacks codes, though a run may have passed it; 0: none */
+    uint64_t codes_from; /* older ones have codes, or were passed over since the last start */
+    uint64_t stopped;    /* at this one, for want of space or memory; 0: not */
+    uint64_t said;       /* it was logged that a run stopped at this one */
+    uint64_t extent_id;
+    uint32_t tries;
+    struct sc_store_desk desk;
+    struct sc_store_sidecar sidecar;
+    struct sc_store_range *ranges; /* [pieces_max] of another order */
+    struct sc_store_orders orders;
+    spec_status written;
+};
+
+/* ---- Which extents -------------------------------------------------------------------------- */
+
+/* Log lock held. */
+static bool extent_lacks(const struct sc_store_build *build,
+                         const struct sc_store_extent_entry *extent)
+{
+    const struct sc_store *store = build->store;
+    if (extent == NULL || extent->live_count == 0 ||
+        extent->space != atomic_load(&store->log.space_id))
+        return false;
+    if (build->kind == SC_STORE_SIDECAR_CODES)
+        return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_coding) &&
+               atomic_load(&extent->held_codes) == NULL;
+    if (build->kind == SC_STORE_SIDECAR_ORDER)
+        return sc_store_orders_lack(store, extent);
+    return atomic_load(&extent->held_annex) == NULL &&
+           sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
+}
+
+/* The next one from build->next on; 0: none among LOOKS, or none at all. */
+static uint64_t extent_next(struct sc_store_build *build)
+{
+    struct sc_store *store = build->store;
+    uint64_t found = 0;
+    pthread_mutex_lock(&store->log.lock);
+    build->end = build->end > 0 ? build->end : store->table.extent_next;
+    for (uint64_t i = 0; i < LOOKS && found == 0 && build->next < build->end; i++) {
+        uint64_t id = sc_store_table_extent_from(&store->table, build->next);
+        if (id < build->end && extent_lacks(build, sc_store_table_extent(&store->table, id)))
+            found = id;
+        build->next = id < build->end ? id + 1 : build->end;
+    }
+    pthread_mutex_unlock(&store->log.lock);
+    return found;
+}
+
+/* The extent's rows, from the first to the last; false: too many pieces, or none. */
+static bool spans_make(struct sc_store_build *build)
+{
+    const struct sc_store *store = build->store;
+    struct sc_store_sidecar *sidecar = &build->sidecar;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, build->extent_id);
+    uint64_t row = 0;
+    sc_store_sidecar_set(sidecar, extent, build->kind);
+    for (uint64_t id = extent->piece_first; id <= extent->piece_last; id++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
+        if (piece == NULL || piece->extent != build->extent_id)
+            continue;
+        if (sidecar->span_count + 3 > store->limits.pieces_max)
+            return false;
+        uint64_t first = piece->extent_row + piece->skip;
+        sc_store_sidecar_span(sidecar, row, first, NULL);
+        row = (uint64_t)piece->extent_row + piece->row_count;
+        sc_store_sidecar_span(sidecar, first, row, piece);
+    }
+    sc_store_sidecar_span(sidecar, row, extent->row_count, NULL);
+    return sidecar->piece_count > 0;
+}
+
+/* ---- Which rows ----------------------------------------------------------------------------- */
+
+/* The extent's live rows, as ranges. */
+static uint64_t live_ranges(struct sc_store_build *build)
+{
+    const struct sc_store_extent_entry *extent = build->sidecar.extent;
+    uint64_t count = 0;
+    for (uint64_t id = extent->piece_first; id <= extent->piece_last; id++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_live(&build->store->table, id);
+        if (piece == NULL || piece->extent != build->extent_id || piece->row_count == piece->skip)
+            continue;
+        if (count == build->store->limits.pieces_max)
+            return 0;
+        build->ranges[count++] =
+            (struct sc_store_range){.piece = id,
+                                    .row_first = piece->skip,
+                                    .row_count = (uint32_t)piece->row_count - piece->skip};
+    }
+    return count;
+}
+
+static spec_status order_choose(struct sc_store_build *build, struct spec_error *reterr)
+{
+    struct sc_store_sidecar *sidecar = &build->sidecar;
+    return sc_store_orders_choose(&build->orders, sidecar->extent, build->ranges,
+                                  live_ranges(build), &sidecar->slots, reterr);
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+static void run_free(struct sc_store_build *build)
+{
+    struct sc_alloc *alloc = build->store->params.alloc;
+    sc_store_desk_leave(&build->desk);
+    sc_alloc_free(alloc, build->sidecar.spans);
+    sc_alloc_free(alloc, build->sidecar.plans);
+    sc_alloc_free(alloc, build->ranges);
+    build->sidecar.spans = NULL;
+    build->sidecar.plans = NULL;
+    build->ranges = NULL;
+    sc_store_orders_leave(&build->orders);
+}
+
+static bool run_alloc(struct sc_store_build *build)
+{
+    const struct sc_store *store = build->store;
+    struct sc_alloc *alloc = store->params.alloc;
+    uint64_t pieces = store->limits.pieces_max, row_bytes = store->shape.row_bytes;
+    uint64_t rows = store->limits.op_bytes / row_bytes > 0 ? store->limits.op_bytes / row_bytes : 1;
+    if (rows < store->params.config->chunk_tokens) /* a slab is coded at once */
+        rows = store->params.config->chunk_tokens;
+    run_free(build);
+    build->sidecar.plans = sc_alloc_array(alloc, pieces, sizeof(*build->sidecar.plans));
+    build->sidecar.spans = sc_alloc_array(alloc, pieces, sizeof(*build->sidecar.spans));
+    build->ranges = sc_alloc_array(alloc, pieces, sizeof(*build->ranges));
+    return build->ranges != NULL && sc_store_desk_take(&build->desk, rows) &&
+           build->sidecar.plans != NULL && build->sidecar.spans != NULL;
+}
+
+/* ---- The run -------------------------------------------------------------------------------- */
+
+static void on_written(struct sc_store_extent *annex, spec_status status, void *user)
+{
+    struct sc_store_build *build = user;
+    SC_ASSERT(build->store->params.poison, annex == build->sidecar.annex);
+    build->written = status;
+    build->state = WRITE;
+    sc_exec_post(build->store->params.exec, &build->task, SC_LANE_BACKGROUND);
+}
+
+static bool is_closing(struct sc_store_build *build)
+{
+    pthread_mutex_lock(&build->store->disk.lock);
+    bool closing = build->closing;
+    pthread_mutex_unlock(&build->store->disk.lock);
+    return closing;
+}
+
+static bool is_resting(struct sc_store_build *build)
+{
+    pthread_mutex_lock(&build->store->disk.lock);
+    bool rests = build->rests;
+    pthread_mutex_unlock(&build->store->disk.lock);
+    return rests;
+}
+
+static void post_after(struct sc_store_build *build, uint64_t wait_ns)
+{
+    struct sc_exec *exec = build->store->params.exec;
+    pthread_mutex_lock(&build->store->disk.lock); /* stop cancels what is posted under it */
+    if (wait_ns == 0 || build->closing)
+        sc_exec_post(exec, &build->task, SC_LANE_BACKGROUND);
+    else
+        sc_exec_post_at(exec, &build->task, SC_LANE_BACKGROUND, sc_exec_now_ns(exec) + wait_ns);
+    pthread_mutex_unlock(&build->store->disk.lock);
+}
+
+/* Space lock held. Once through the table from here on. */
+static void run_begin(struct sc_store_build *build, enum sc_store_sidecar_kind kind)
+{
+    build->kind = kind;
+    build->next = 1;
+    build->end = build->stopped = 0;
+    build->again[kind] = false;
+    if (kind == SC_STORE_SIDECAR_CODES) {
+        build->next = build->codes_from;
+        if (build->missed != 0 && build->missed < build->next)
+            build->next = build->missed;
+        build->missed = 0;
+    } else if (kind == SC_STORE_SIDECAR_ORDER) {
+        build->end = build->order_wanted ? 0 : 1; /* nothing is looked for */
+        build->order_wanted = false;
+    } else {
+        build->codes_from = 1; /* what was passed over is tried again */
+    }
+}
+
+/* Space lock held. What follows the time through the table that has ended, or KINDS. */
+static enum sc_store_sidecar_kind kind_next(const struct sc_store_build *build)
+{
+    enum sc_store_sidecar_kind next = SC_STORE_SIDECAR_PROBES;
+    if (build->closing)
+        return SC_STORE_SIDECAR_KINDS;
+    if (build->kind == SC_STORE_SIDECAR_PROBES && build->store->params.codes.shape.bits_k != 0)
+        return SC_STORE_SIDECAR_CODES;
+    while (next < SC_STORE_SIDECAR_KINDS && !build->again[next])
+        next = (enum sc_store_sidecar_kind)(next + 1);
+    return next;
+}
+
+/* Nothing of it is touched afterwards. */
+static void run_end(struct sc_store_build *build)
+{
+    struct sc_store *store = build->store;
+    run_free(build);
+    pthread_mutex_lock(&store->disk.lock);
+    if (build->kind == SC_STORE_SIDECAR_CODES && build->end > 0)
+        build->codes_from = build->stopped > 0 ? build->stopped : build->end;
+    enum sc_store_sidecar_kind next = kind_next(build);
+    build->runs = next < SC_STORE_SIDECAR_KINDS;
+    bool again = build->runs;
+    if (again)
+        run_begin(build, next);
+    if (again)
+        sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+    pthread_mutex_unlock(&store->disk.lock);
+    if (!again)
+        sc_store_busy_end(store);
+}
+
+/* Begins the annex of build->extent_id. */
+static spec_status extent_begin(struct sc_store_build *build, struct spec_error *reterr)
+{
+    if (build->desk.back.memory == NULL && !run_alloc(build))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a build");
+    if (!spans_make(build))
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
+    spec_status status =
+        build->kind == SC_STORE_SIDECAR_ORDER ? order_choose(build, reterr) : SPEC_OK;
+    if (status != SPEC_OK)
+        return status;
+    return sc_store_sidecar_begin(&build->sidecar, on_written, build, reterr);
+}
+
+/* A window after the other, until one is read, a pause is due, or the layer waits for room. */
+static void make_on(struct sc_store_build *build)
+{
+    enum sc_store_sidecar_next next;
+    uint64_t bytes;
+    pthread_mutex_lock(&build->store->disk.lock);
+    uint64_t rate = build->kind == SC_STORE_SIDECAR_ORDER ? build->order_rate : build->rate;
+    pthread_mutex_unlock(&build->store->disk.lock);
+    build->state = MAKE;
+    do {
+        next = sc_store_sidecar_step(&build->sidecar, &bytes);
+        if (next == SC_STORE_SIDECAR_OVER || next == SC_STORE_SIDECAR_READ)
+            return; /* the next step may run already */
+    } while (next != SC_STORE_SIDECAR_ROOM && (rate == 0 || bytes == 0));
+    post_after(build, next == SC_STORE_SIDECAR_ROOM
+                          ? SC_STORE_SIDECAR_ROOM_NS
+                          : (uint64_t)((double)bytes * 1e9 / (double)rate));
+}
+
+static void extent_look(struct sc_store_build *build)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t wait_ns = sc_store_wear_wait_ns(build->store);
+    if (build->extent_id == 0) /* it gives pages back: whatever is made, and for no budget */
+        sc_store_orders_settle(&build->orders);
+    if (build->orders.first != 0 && wait_ns > WAIT_NS_MIN)
+        wait_ns = WAIT_NS_MIN;
+    bool is_settled = build->extent_id == 0 && build->end > 0 && build->next >= build->end;
+    if (wait_ns > 0 && !is_settled) { /* passes are written first */
+        post_after(build, wait_ns < WAIT_NS_MIN ? WAIT_NS_MIN : wait_ns);
+        return;
+    }
+    if (build->extent_id == 0)
+        build->extent_id = extent_next(build);
+    if (build->extent_id == 0 && build->next < build->end) {
+        post_after(build, 0);
+        return;
+    }
+    spec_status status = build->extent_id != 0 ? extent_begin(build, &error) : SPEC_OK;
+    if (build->extent_id == 0 || (status != SPEC_OK && status != SPEC_E_UNSUPPORTED &&
+                                  (status != SPEC_E_BUSY || build->tries >= TRIES))) {
+        if (status != SPEC_OK && build->extent_id != build->said)
+            SC_LOG(build->store->params.log, 1, "sketches are not built: %s", error.text);
+        build->said = build->stopped = build->extent_id;
+        build->extent_id = build->tries = 0;
+        run_end(build);
+        return;
+    }
+    if (status == SPEC_OK) {
+        make_on(build);
+    } else {
+        build->tries += status == SPEC_E_BUSY;
+        build->extent_id = status == SPEC_E_BUSY ? build->extent_id : 0;
+        post_after(build, status == SPEC_E_BUSY ? AGAIN_NS : 0);
+    }
+}
+
+/* All writes ended. */
+static void write_end(struct sc_store_build *build, bool closing)
+{
+    struct sc_store *store = build->store;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t wait_ns = 0;
+    if (build->written == SPEC_OK && !closing) {
+        spec_status status = sc_store_annex_commit(build->sidecar.annex, build->extent_id, &error);
+        if (status == SPEC_OK && build->kind == SC_STORE_SIDECAR_ORDER) {
+            sc_store_orders_add(&build->orders, build->extent_id);
+            sc_store_count(&store->counts.ordered_pieces, build->sidecar.piece_count);
+        }
+        sc_store_count(&store->counts.built_pieces,
+                       status == SPEC_OK ? build->sidecar.piece_count : 0);
+        sc_store_count(&store->counts.built_bytes,
+                       status == SPEC_OK ? build->sidecar.layer_bytes * store->shape.layer_count
+                                         : 0);
+        build->extent_id = build->tries = 0;
+    } else {
+        sc_store_extent_discard(build->sidecar.annex);
+        if (build->sidecar.is_bad)
+            SC_LOG(store->params.log, 1,
+                   "extent %" PRIu64 " layer %" PRIu32 " gets no sketch: its rows cannot be had",
+                   build->extent_id, build->sidecar.layer);
+        if (build->sidecar.is_bad || ++build->tries > TRIES) /* it is passed over */
+            build->extent_id = build->tries = 0;
+        else
+            wait_ns = AGAIN_NS;
+    }
+    build->sidecar.annex = NULL;
+    build->state = LOOK;
+    post_after(build, wait_ns);
+}
+
+static void build_step(struct sc_task *task)
+{
+    struct sc_store_build *build =
+        (struct sc_store_build *)((char *)task - offsetof(struct sc_store_build, task));
+    bool closing = is_closing(build);
+    if (build->state == WRITE) {
+        write_end(build, closing);
+    } else if (closing && build->state == MAKE) {
+        sc_store_sidecar_leave(&build->sidecar);
+        sc_store_extent_abort(build->sidecar.annex);
+    } else if (closing) {
+        build->extent_id = 0;
+        run_end(build);
+    } else if (build->state == LOOK && is_resting(build)) {
+        post_after(build, AGAIN_NS);
+    } else if (build->state == LOOK) {
+        extent_look(build);
+    } else {
+        make_on(build);
+    }
+}
+
+/* ---- Start and stop ------------------------------------------------------------------------- */
+
+spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reterr)
+{
+    store->build = sc_alloc_zero(store->params.alloc, sizeof(*store->build));
+    if (store->build == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what builds sketches");
+    store->build->store = store;
+    store->build->task.step = build_step;
+    store->build->desk.store = store->build->desk.back.store = store;
+    store->build->desk.back.task = &store->build->task;
+    store->build->sidecar.desk = &store->build->desk;
+    store->build->orders.store = store;
+    store->build->orders.alloc = store->params.alloc;
+    store->build->next = store->build->codes_from = 1;
+    store->codes_missed = sc_store_build_missed;
+    return SPEC_OK;
+}
+
+/* Space lock held. */
+static void run_start(struct sc_store_build *build, enum sc_store_sidecar_kind kind)
+{
+    struct sc_store *store = build->store;
+    build->runs = true;
+    run_begin(build, kind);
+    atomic_fetch_add(&store->busy, 1);
+    sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+}
+
+void sc_store_build_codes(struct sc_store *store)
+{
+    sc_store_build_missed(store, 0);
+}
+
+void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL || store->params.codes.shape.bits_k == 0)
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    if (extent_id != 0 && (build->missed == 0 || extent_id < build->missed))
+        build->missed = extent_id;
+    if (build->runs) {
+        build->again[SC_STORE_SIDECAR_CODES] = true;
+    } else if (!build->closing) {
+        build->rate = 0;
+        run_start(build, SC_STORE_SIDECAR_CODES);
+    }
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+/* wanted: of all extents; else those that wait are looked at. */
+static void order_start(struct sc_store *store, bool wanted, uint64_t bytes_per_s)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL || store->params.order.span_rows == 0)
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    build->order_wanted = build->order_wanted || wanted;
+    build->order_rate = wanted ? bytes_per_s : build->order_rate;
+    if (build->runs)
+        build->again[SC_STORE_SIDECAR_ORDER] = true;
+    else if (!build->closing)
+        run_start(build, SC_STORE_SIDECAR_ORDER);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_build_order(struct sc_store *store, uint64_t bytes_per_s)
+{
+    order_start(store, true, bytes_per_s);
+}
+
+void sc_store_build_settle(struct sc_store *store)
+{
+    if (atomic_load_explicit(&store->counts.orders_waiting, memory_order_relaxed) > 0)
+        order_start(store, false, 0);
+}
+
+void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL ||
+        (store->params.probe_row_bytes == 0 && store->params.codes.shape.bits_k == 0))
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    build->rate = bytes_per_s;
+    if (build->runs)
+        build->again[SC_STORE_SIDECAR_PROBES] = true;
+    else if (!build->closing)
+        run_start(build, SC_STORE_SIDECAR_PROBES);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_build_rest(struct sc_store *store, bool rests)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL)
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    build->rests = rests;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+bool sc_store_build_runs(const struct sc_store *store)
+{
+    return store->build->runs;
+}
+
+void sc_store_build_stop(struct sc_store *store)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL)
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    build->closing = true;
+    if (sc_exec_cancel(store->params.exec, &build->task)) /* in a pause: it ends now */
+        sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_build_close(struct sc_store *store)
+{
+    sc_alloc_free(store->params.alloc, store->build);
+    store->build = NULL;
+}

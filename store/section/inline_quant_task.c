@@ -1,0 +1,343 @@
+/* Codes of rows that are being stored: the task that makes them (inline_quant_state.h).
+ *
+ * Holds, Does not, Threads, Tests: store/write/inline_quant.h. */
+#include "store/cache/written_frames.h"
+#include "store/section/build_sections.h"
+#include "store/section/section.h"
+#include "store/write/extent.h"
+#include "store/write/inline_quant_state.h"
+
+#define STEPS_BYTES (1ull << 20) /* of rows that one step of the task codes */
+
+/* ---- Jobs ------------------------------------------------------------------------------------ */
+
+static void job_lose(struct sc_store_live_job *job)
+{
+    pthread_mutex_lock(&job->live->lock);
+    job->is_lost = true;
+    pthread_mutex_unlock(&job->live->lock);
+}
+
+static void on_written(struct sc_store_extent *annex, spec_status status, void *user)
+{
+    struct sc_store_live_job *job = user;
+    (void)annex;
+    pthread_mutex_lock(&job->live->lock);
+    job->is_written = true;
+    job->written = status;
+    sc_store_live_wake(job->live);
+    pthread_mutex_unlock(&job->live->lock);
+}
+
+/* Nothing codes the extent any more; if it has no codes, build_sections.c makes them later. */
+static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_codes)
+{
+    pthread_mutex_lock(&store->log.lock);
+    atomic_store(&sc_store_table_extent(&store->table, extent_id)->is_coding, false);
+    pthread_mutex_unlock(&store->log.lock);
+    if (!has_codes)
+        sc_store_build_missed(store, extent_id);
+}
+
+/* The job is over and its extent was committed or discarded: the slot is free. */
+static void job_ended(struct sc_store_live_job *job, bool has_codes)
+{
+    if (job->extent_id != 0)
+        hand_over(job->live->store, job->extent_id, has_codes);
+    pthread_mutex_lock(&job->live->lock);
+    job->is_used = false;
+    pthread_mutex_unlock(&job->live->lock);
+}
+
+/* No layer will be made any more: what the cache has of the extent is not needed. */
+static void job_done(struct sc_store_live_job *job)
+{
+    struct sc_store_live *live = job->live;
+    if (live->current == job)
+        sc_store_sidecar_leave(job->sidecar);
+    live->current = live->current == job ? NULL : live->current;
+    sc_store_cache_forget(live->store->cache, job->entry.copy, 0, UINT64_MAX);
+}
+
+/* The job has no annex any more. */
+static void job_over(struct sc_store_live_job *job, bool has_codes)
+{
+    struct sc_store_live *live = job->live;
+    job->state = SC_STORE_LIVE_OVER;
+    sc_store_live_due_give(job);
+    pthread_mutex_lock(&live->lock);
+    job->is_lost = true;
+    bool is_left = job->is_left;
+    pthread_mutex_unlock(&live->lock);
+    job_done(job);
+    job->sidecar->layer = 0; /* of the next job */
+    if (is_left)             /* else sc_store_live_end wakes the task */
+        job_ended(job, has_codes);
+}
+
+/* All writes of its annex ended; unless the codes are lost, the extent's id is known too. */
+static void job_written(struct sc_store_live_job *job)
+{
+    pthread_mutex_lock(&job->live->lock);
+    bool good = !job->is_lost && job->written == SPEC_OK && job->extent_id != 0;
+    uint64_t extent_id = job->extent_id;
+    pthread_mutex_unlock(&job->live->lock);
+    if (good)
+        good = sc_store_annex_commit(job->sidecar->annex, extent_id, NULL) == SPEC_OK;
+    else
+        sc_store_extent_discard(job->sidecar->annex);
+    job->sidecar->annex = NULL;
+    job_over(job, good);
+}
+
+static void job_give_up(struct sc_store_live_job *job)
+{
+    if (job->sidecar->annex == NULL) {
+        job_over(job, false);
+        return;
+    }
+    job_done(job);
+    job->state = SC_STORE_LIVE_WRITING;
+    sc_store_extent_abort(job->sidecar->annex);
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+/* false: a layer of its codes would never find room, or no object is free. */
+static bool annex_begin(struct sc_store_live_job *job)
+{
+    struct sc_store_sidecar *sidecar = job->sidecar;
+    const struct sc_store *store = job->live->store;
+    uint64_t row = 0;
+    sc_store_sidecar_set(sidecar, &job->entry, SC_STORE_SIDECAR_CODES);
+    for (uint64_t i = 0; row < job->entry.row_count; row += job->pieces[i++].row_count)
+        sc_store_sidecar_span(sidecar, row, row + job->pieces[i].row_count, &job->pieces[i]);
+    bool good = sc_store_sidecar_frames(sidecar) <= sc_store_sidecar_frames_most(store) &&
+                sc_store_sidecar_begin(sidecar, on_written, job, NULL) == SPEC_OK;
+    sc_store_live_due_give(job);
+    sidecar->annex = good ? sidecar->annex : NULL;
+    return good;
+}
+
+/* The job's next layer is the current one. false: there is no memory, or no annex. */
+static bool job_start(struct sc_store_live_job *job)
+{
+    struct sc_store_live *live = job->live;
+    bool good = live->desk->back.memory != NULL ||
+                sc_store_desk_take(live->desk, live->store->params.config->chunk_tokens);
+    good = good && (job->sidecar->annex != NULL || annex_begin(job));
+    live->current = good ? job : NULL;
+    return good;
+}
+
+/* Codes some rows, or puts the layer. Rows that are coded are forgotten by the cache. */
+static enum sc_store_sidecar_next layer_make(struct sc_store_live_job *job)
+{
+    struct sc_store_live *live = job->live;
+    struct sc_store_cache *cache = live->store->cache;
+    uint64_t begin = sc_store_sidecar_at(job->sidecar), read_bytes;
+    enum sc_store_sidecar_next next;
+    do {
+        next = sc_store_sidecar_step(job->sidecar, &read_bytes);
+    } while (next == SC_STORE_SIDECAR_STEP &&
+             (job->sidecar->rows > 0 || sc_store_sidecar_at(job->sidecar) - begin < STEPS_BYTES));
+    if (next == SC_STORE_SIDECAR_READ)
+        return next; /* when it has come the task may run beside this */
+    if (next == SC_STORE_SIDECAR_OVER) {
+        bool is_whole = job->sidecar->layer == live->store->shape.layer_count;
+        job->state = SC_STORE_LIVE_WRITING;
+        if (!is_whole)
+            job_lose(job);
+        job_done(job);
+    } else if (next == SC_STORE_SIDECAR_LAYER) {
+        live->current = NULL;
+        sc_store_cache_forget(cache, job->entry.copy, 0, job->sidecar->layer * job->entry.stride);
+    } else { /* its tags stand before its rows, and are needed to its end */
+        sc_store_cache_forget(cache, job->entry.copy, sc_store_sidecar_rows_at(job->sidecar),
+                              sc_store_sidecar_at(job->sidecar));
+    }
+    return next;
+}
+
+/* ---- The task -------------------------------------------------------------------------------- */
+
+/* Lock held. What the job can be stepped for. */
+static bool has_work(const struct sc_store_live_job *job)
+{
+    if (!job->is_used)
+        return false;
+    if (job->state == SC_STORE_LIVE_OVER)
+        return job->is_left;
+    if (job->state == SC_STORE_LIVE_WRITING)
+        return job->is_written && (job->is_left || job->is_lost);
+    return job->is_lost || job->sidecar->layer < job->packed;
+}
+
+/* Lock held. The job that is within a layer, else the oldest with work; NULL: none. */
+static struct sc_store_live_job *job_next(struct sc_store_live *live)
+{
+    struct sc_store_live_job *found = live->current;
+    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX; i++) {
+        struct sc_store_live_job *job = &live->jobs[i];
+        job->is_lost = job->is_lost || (job->is_used && live->is_closing);
+        if (live->current == NULL && has_work(job) && (found == NULL || job->order < found->order))
+            found = job;
+    }
+    return found;
+}
+
+/* What the task waits for: ROOM, READ; else it can go on. */
+static enum sc_store_sidecar_next job_step(struct sc_store_live_job *job, bool is_lost)
+{
+    if (job->state == SC_STORE_LIVE_OVER)
+        job_ended(job, false);
+    else if (job->state == SC_STORE_LIVE_WRITING)
+        job_written(job);
+    else if (is_lost)
+        job_give_up(job);
+    else if (job->live->current == NULL && !job_start(job))
+        job_lose(job);
+    else
+        return layer_make(job);
+    return SC_STORE_SIDECAR_STEP;
+}
+
+static bool is_idle(const struct sc_store_live *live)
+{
+    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX; i++)
+        if (live->jobs[i].is_used)
+            return false;
+    return true;
+}
+
+static void live_step(struct sc_task *task)
+{
+    struct sc_store_live *live =
+        (struct sc_store_live *)((char *)task - offsetof(struct sc_store_live, task));
+    struct sc_exec *exec = live->store->params.exec;
+    pthread_mutex_lock(&live->lock);
+    struct sc_store_live_job *job = job_next(live);
+    bool is_lost = job != NULL && job->is_lost;
+    if (job == NULL && is_idle(live)) /* before anybody begins */
+        sc_store_desk_leave(live->desk);
+    live->is_posted = job != NULL;
+    pthread_mutex_unlock(&live->lock);
+    if (job == NULL) {
+        sc_store_busy_end(live->store);
+        return;
+    }
+    enum sc_store_sidecar_next next = job_step(job, is_lost);
+    if (next == SC_STORE_SIDECAR_READ)
+        return; /* the task is posted when it has come, if it did not run already */
+    pthread_mutex_lock(&live->lock); /* stop cancels what is posted under it */
+    if (next == SC_STORE_SIDECAR_ROOM && !live->is_closing)
+        sc_exec_post_at(exec, &live->task, sc_store_live_lane(live->store),
+                        sc_exec_now_ns(exec) + SC_STORE_SIDECAR_ROOM_NS);
+    else
+        sc_exec_post(exec, &live->task, sc_store_live_lane(live->store));
+    pthread_mutex_unlock(&live->lock);
+}
+
+/* ---- Open and close -------------------------------------------------------------------------- */
+
+/* All jobs' arrays, each kind in one piece; job 0 has the first of each. */
+static bool arrays_take(struct sc_store_live *live)
+{
+    const struct sc_store *store = live->store;
+    struct sc_alloc *alloc = store->params.alloc;
+    const uint64_t jobs = SC_STORE_LIVE_MAX;
+    uint64_t pieces = store->limits.pieces_max, layers = store->shape.layer_count;
+    struct sc_store_live_job *first = &live->jobs[0];
+    live->desk = sc_alloc_zero(alloc, sizeof(*live->desk));
+    first->pieces = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->pieces));
+    first->parts = sc_alloc_array(alloc, jobs * layers, sizeof(*first->parts));
+    first->sidecar = sc_alloc_array(alloc, jobs, sizeof(*first->sidecar));
+    if (live->desk == NULL || first->pieces == NULL || first->parts == NULL ||
+        first->sidecar == NULL)
+        return false;
+    first->sidecar->plans = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->sidecar->plans));
+    first->sidecar->spans = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->sidecar->spans));
+    if (first->sidecar->plans == NULL || first->sidecar->spans == NULL)
+        return false;
+    for (uint64_t i = 0; i < jobs; i++) {
+        struct sc_store_live_job *job = &live->jobs[i];
+        job->live = live;
+        job->pieces = first->pieces + i * pieces;
+        job->parts = first->parts + i * layers;
+        job->sidecar = first->sidecar + i;
+        job->sidecar->desk = live->desk;
+        job->sidecar->plans = first->sidecar->plans + i * pieces;
+        job->sidecar->spans = first->sidecar->spans + i * pieces;
+    }
+    return true;
+}
+
+spec_status sc_store_live_open(struct sc_store *store, struct spec_error *reterr)
+{
+    if (store->params.codes.shape.bits_k == 0 || !store->params.codes.with_rows)
+        return SPEC_OK;
+    store->live = sc_alloc_zero(store->params.alloc, sizeof(*store->live));
+    if (store->live == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
+    struct sc_store_live *live = store->live;
+    live->store = store;
+    live->task.step = live_step;
+    pthread_mutex_init(&live->lock, NULL);
+    if (!arrays_take(live))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
+    live->desk->store = live->desk->back.store = store;
+    live->desk->back.task = &live->task;
+    live->desk->back.pins = true;
+    return sc_store_cache_open(store->params.alloc, store->frames,
+                               sc_frames_frame_bytes(store->frames), &store->cache, reterr);
+}
+
+bool sc_store_live_runs(struct sc_store *store)
+{
+    struct sc_store_live *live = store->live;
+    bool runs = false;
+    if (live == NULL)
+        return false;
+    pthread_mutex_lock(&live->lock);
+    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX; i++)
+        runs = runs || (live->jobs[i].is_used && live->jobs[i].extent_id != 0);
+    pthread_mutex_unlock(&live->lock);
+    return runs;
+}
+
+void sc_store_live_stop(struct sc_store *store)
+{
+    struct sc_store_live *live = store->live;
+    if (live == NULL)
+        return;
+    pthread_mutex_lock(&live->lock);
+    live->is_closing = true;
+    if (sc_exec_cancel(store->params.exec, &live->task)) /* it waits for room: no more */
+        sc_exec_post(store->params.exec, &live->task, sc_store_live_lane(store));
+    sc_store_live_wake(live);
+    pthread_mutex_unlock(&live->lock);
+}
+
+void sc_store_live_close(struct sc_store *store)
+{
+    struct sc_store_live *live = store->live;
+    struct sc_alloc *alloc = store->params.alloc;
+    SC_ASSERT(store->params.poison, store->disk.codes_due == 0); /* else rows are refused */
+    sc_store_cache_close(store->cache);
+    store->cache = NULL;
+    if (live == NULL)
+        return;
+    if (live->desk != NULL && live->desk->store != NULL)
+        sc_store_desk_leave(live->desk);
+    if (live->jobs[0].sidecar != NULL) {
+        sc_alloc_free(alloc, live->jobs[0].sidecar->spans);
+        sc_alloc_free(alloc, live->jobs[0].sidecar->plans);
+    }
+    sc_alloc_free(alloc, live->jobs[0].sidecar);
+    sc_alloc_free(alloc, live->jobs[0].parts);
+    sc_alloc_free(alloc, live->jobs[0].pieces);
+    sc_alloc_free(alloc, live->desk);
+    pthread_mutex_destroy(&live->lock);
+    sc_alloc_free(alloc, live);
+    store->live = NULL;
+}

@@ -1,0 +1,364 @@
+/* A sidecar in the making.
+ *
+ * Holds, Does not, Threads, Tests: store/section/section.h. */
+#include "store/section/section.h"
+
+#include "store/rows/quant_blocks.h"
+#include "store/rows/row_permutation.h"
+#include "store/rows/tag.h"
+
+#include <string.h>
+
+#define WAITS 5000u /* for room; then it is given up */
+
+/* What is made of rows: one of the three below. */
+struct sc_store_format {
+    /* Bytes of a layer. */
+    uint64_t (*layer_bytes)(const struct sc_store_sidecar *sidecar);
+    /* Verified rows [row, + count) of the span, into the layer. */
+    void (*take)(struct sc_store_sidecar *sidecar, const struct sc_store_span *span, uint64_t count,
+                 const struct sc_store_back *back);
+    bool is_whole; /* of whole pieces, K and V; else of any rows, K alone */
+    bool is_raw;   /* the layer is written as it is; else its tags are made */
+};
+
+static const struct sc_store *store_of(const struct sc_store_sidecar *sidecar)
+{
+    return sidecar->desk->store;
+}
+
+/* ---- Probe rows ------------------------------------------------------------------------------ */
+
+static uint64_t probes_layer_bytes(const struct sc_store_sidecar *sidecar)
+{
+    return sidecar->extent->row_count * store_of(sidecar)->params.probe_row_bytes;
+}
+
+static void probes_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+                        uint64_t count, const struct sc_store_back *back)
+{
+    uint64_t bytes = store_of(sidecar)->params.probe_row_bytes;
+    (void)span;
+    for (uint64_t i = 0; i < count; i++)
+        memcpy(sidecar->desk->layer + (sidecar->row + i) * bytes,
+               back->halves[0] + i * back->stride, bytes);
+}
+
+static const struct sc_store_format PROBES = {.layer_bytes = probes_layer_bytes,
+                                              .take = probes_take};
+
+/* ---- Codes ----------------------------------------------------------------------------------- */
+
+static uint64_t codes_layer_bytes(const struct sc_store_sidecar *sidecar)
+{
+    const struct sc_store *store = store_of(sidecar);
+    const struct sc_store_piece_entry *piece = NULL;
+    for (uint64_t i = 0; piece == NULL; i++) /* there is one */
+        piece = sidecar->spans[i].piece;
+    return sc_store_codes_layer_bytes(store, &store->params.codes.shape,
+                                      piece->first_position - piece->extent_row,
+                                      sidecar->extent->row_count);
+}
+
+static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+                       uint64_t count, const struct sc_store_back *back)
+{
+    const struct sc_store *store = store_of(sidecar);
+    struct sc_store_blocks blocks;
+    const uint8_t *rows[SC_LIMIT_CHUNK_TOKENS];
+    const uint8_t *v = store->shape.layout == SC_STORE_SPLIT
+                           ? back->halves[1]
+                           : back->halves[0] + store->shape.k_row_bytes;
+    sc_store_codes_blocks(store, sidecar->extent, sidecar->annex->copy, &store->params.codes.shape,
+                          span->piece, &blocks);
+    SC_ASSERT(store->params.poison, blocks.row_count == count);
+    uint8_t *layer = sidecar->desk->layer;
+    for (uint32_t part = SC_STORE_PART_K; part <= SC_STORE_PART_V; part++) {
+        bool is_k = part == SC_STORE_PART_K;
+        for (uint64_t i = 0; i < count; i++)
+            rows[i] = (is_k ? back->halves[0] : v) + i * back->stride;
+        sc_store_block_make(store, &blocks, sidecar->layer, part, rows,
+                            layer + (is_k ? blocks.k_at : blocks.v_at));
+    }
+}
+
+static const struct sc_store_format CODES = {
+    .layer_bytes = codes_layer_bytes, .take = codes_take, .is_whole = true, .is_raw = true};
+
+/* ---- Rows in another order ------------------------------------------------------------------- */
+
+static struct sc_store_place order_place(const struct sc_store_sidecar *sidecar)
+{
+    return sc_store_shape_place(&store_of(sidecar)->shape, sidecar->extent->probe_row_bytes,
+                                sidecar->extent->row_count);
+}
+
+static uint64_t order_layer_bytes(const struct sc_store_sidecar *sidecar)
+{
+    return order_place(sidecar).row_offset +
+           sidecar->extent->row_count * store_of(sidecar)->shape.row_bytes;
+}
+
+/* Tags stand as they are: they say nothing of a place. Those of probe rows are made once more. */
+static void order_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+                       uint64_t count, const struct sc_store_back *back)
+{
+    const struct sc_store_shape *shape = &store_of(sidecar)->shape;
+    const struct sc_store_extent_entry *extent = sidecar->extent;
+    const struct sc_store_place *place = &sidecar->place;
+    uint32_t halves = shape->layout == SC_STORE_SPLIT ? 2 : 1;
+    uint64_t bytes = shape->row_bytes / halves, tag_bytes = 8ull * shape->tags_per_row;
+    uint64_t probe_bytes = extent->probe_row_bytes, first = sidecar->row;
+    const uint16_t *slots =
+        sc_store_order_of((uint16_t *)(uintptr_t)sidecar->slots, extent->row_count, sidecar->layer);
+    uint8_t *layer = sidecar->desk->layer, *probes = layer + first * probe_bytes;
+    memcpy(layer + place->tag_offset + first * tag_bytes, back->tags, count * tag_bytes);
+    for (uint64_t i = 0; i < count; i++) {
+        for (uint32_t half = 0; half < halves; half++)
+            memcpy(layer + place->row_offset +
+                       (half * extent->row_count + slots[first + i]) * bytes,
+                   back->halves[half] + i * back->stride, bytes);
+        memcpy(probes + i * probe_bytes, back->halves[0] + i * back->stride, probe_bytes);
+    }
+    const struct sc_store_tag_rows tagged = {
+        .base = sc_store_tag_base(shape->digest, span->piece->hash, extent->copy, sidecar->layer,
+                                  SC_STORE_PART_PROBE),
+        .position_first = span->piece->first_position + (first - span->piece->extent_row),
+        .row_bytes = probe_bytes,
+        .count = count,
+        .tag_step = 1};
+    if (probe_bytes > 0)
+        sc_store_tag_make(&tagged, probes,
+                          (uint64_t *)(void *)(layer + place->probe_tag_offset + first * 8));
+}
+
+static const struct sc_store_format ORDER = {
+    .layer_bytes = order_layer_bytes, .take = order_take, .is_whole = true, .is_raw = true};
+
+/* ---- The desk -------------------------------------------------------------------------------- */
+
+bool sc_store_desk_take(struct sc_store_desk *desk, uint64_t rows_max)
+{
+    desk->rows_max = rows_max < SC_STORE_ROWS_MAX ? rows_max : SC_STORE_ROWS_MAX;
+    return sc_store_readback_take(&desk->back, sc_store_stretch_bytes(desk->store, desk->rows_max));
+}
+
+void sc_store_desk_leave(struct sc_store_desk *desk)
+{
+    sc_store_readback_leave(&desk->back);
+    sc_alloc_free(desk->store->params.alloc, desk->layer);
+    desk->layer = NULL;
+    desk->layer_bytes = 0;
+}
+
+/* ---- Beginning ------------------------------------------------------------------------------- */
+
+void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
+                          const struct sc_store_extent_entry *extent,
+                          enum sc_store_sidecar_kind kind)
+{
+    static const struct sc_store_format *const FORMATS[SC_STORE_SIDECAR_KINDS] = {
+        [SC_STORE_SIDECAR_PROBES] = &PROBES,
+        [SC_STORE_SIDECAR_CODES] = &CODES,
+        [SC_STORE_SIDECAR_ORDER] = &ORDER};
+    *sidecar = (struct sc_store_sidecar){.desk = sidecar->desk,
+                                         .format = FORMATS[kind],
+                                         .extent = extent,
+                                         .plans = sidecar->plans,
+                                         .spans = sidecar->spans};
+}
+
+void sc_store_sidecar_span(struct sc_store_sidecar *sidecar, uint64_t first, uint64_t end,
+                           const struct sc_store_piece_entry *piece)
+{
+    struct sc_store_piece_plan *plan = &sidecar->plans[sidecar->span_count];
+    if (first == end)
+        return;
+    sidecar->spans[sidecar->span_count++] =
+        (struct sc_store_span){.first = first, .count = end - first, .piece = piece};
+    *plan = (struct sc_store_piece_plan){.row_count = (uint32_t)(end - first)};
+    if (piece == NULL)
+        return;
+    plan->first_position = piece->first_position + (first - piece->extent_row);
+    memcpy(plan->hash, piece->hash, sizeof(plan->hash));
+    sidecar->piece_count++;
+}
+
+uint64_t sc_store_sidecar_frames(const struct sc_store_sidecar *sidecar)
+{
+    return sidecar->format->layer_bytes(sidecar) / store_of(sidecar)->limits.op_bytes + 3;
+}
+
+uint64_t sc_store_sidecar_frames_most(const struct sc_store *store)
+{
+    return sc_frames_count(store->frames) / 8 * 5;
+}
+
+spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_written *written,
+                                   void *user, struct spec_error *reterr)
+{
+    const struct sc_store_pass pass = {
+        .pieces = sidecar->plans, .piece_count = sidecar->span_count, .user = user};
+    sidecar->layer_bytes = sidecar->format->layer_bytes(sidecar);
+    if (sidecar->slots != NULL)
+        sidecar->place = order_place(sidecar);
+    const struct sc_store_annex_form form = {.raw_bytes =
+                                                 sidecar->format->is_raw ? sidecar->layer_bytes : 0,
+                                             .slots = sidecar->slots,
+                                             .place = sidecar->place};
+    return sc_store_annex_begin(sidecar->desk->store, &pass, &form, written, &sidecar->annex,
+                                reterr);
+}
+
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+/* How many rows from `row` on one window takes: of a paired layout also rows of several pieces. */
+static void window_size(struct sc_store_sidecar *sidecar)
+{
+    const struct sc_store_span *span = &sidecar->spans[sidecar->span];
+    uint64_t most = sidecar->row + sidecar->desk->rows_max, end = span->first + span->count;
+    bool is_split = store_of(sidecar)->shape.layout == SC_STORE_SPLIT;
+    if (!sidecar->format->is_whole && end > most)
+        end = most;
+    for (uint64_t i = sidecar->span + 1; !is_split && i < sidecar->span_count && end < most; i++) {
+        uint64_t next = sidecar->spans[i].first + sidecar->spans[i].count;
+        if (sidecar->spans[i].piece == NULL || (sidecar->format->is_whole && next > most))
+            break;
+        end = next < most ? next : most;
+    }
+    sidecar->rows = end - sidecar->row;
+}
+
+/* The window at `row`, which is in no gap. true: the task is posted when it is there. */
+static bool window_have(struct sc_store_sidecar *sidecar)
+{
+    const struct sc_store_span *from = &sidecar->spans[sidecar->span], *to = from;
+    window_size(sidecar);
+    uint64_t end = sidecar->row + sidecar->rows;
+    while (to->first + to->count < end)
+        to++;
+    const struct sc_store_stretch_rows rows = {.extent = sidecar->extent,
+                                               .layer = sidecar->layer,
+                                               .from = from->piece,
+                                               .to = to->piece,
+                                               .first = sidecar->row,
+                                               .end = end,
+                                               .k_alone = !sidecar->format->is_whole};
+    sc_store_readback_add(&sidecar->desk->back, &rows);
+    return sc_store_readback_submit(&sidecar->desk->back);
+}
+
+/* Takes the window in; false: some of it could not be read, or failed its tags. */
+static bool window_take(struct sc_store_sidecar *sidecar)
+{
+    uint64_t end = sidecar->row + sidecar->rows;
+    while (sidecar->row < end) {
+        const struct sc_store_span *span = &sidecar->spans[sidecar->span];
+        uint64_t span_end = span->first + span->count;
+        uint64_t count = (span_end < end ? span_end : end) - sidecar->row;
+        struct sc_store_back back;
+        if (!sc_store_readback_rows(&sidecar->desk->back, 0, span->piece, sidecar->row, count,
+                                    &back))
+            return false;
+        sidecar->format->take(sidecar, span, count, &back);
+        sidecar->row += count;
+        sidecar->span += sidecar->row == span_end;
+    }
+    return true;
+}
+
+static void gaps_pass(struct sc_store_sidecar *sidecar)
+{
+    while (sidecar->span < sidecar->span_count && sidecar->spans[sidecar->span].piece == NULL)
+        sidecar->row += sidecar->spans[sidecar->span++].count;
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+static void layer_pack(void *user, uint32_t part, uint64_t first, uint64_t count, uint8_t *dst)
+{
+    const struct sc_store_sidecar *sidecar = user;
+    uint64_t bytes = part == SC_STORE_PART_PROBE ? store_of(sidecar)->params.probe_row_bytes : 1;
+    memcpy(dst, sidecar->desk->layer + first * bytes, count * bytes);
+}
+
+/* false: no memory. */
+static bool layer_open(struct sc_store_sidecar *sidecar)
+{
+    struct sc_store_desk *desk = sidecar->desk;
+    struct sc_alloc *alloc = desk->store->params.alloc;
+    uint64_t end = sidecar->layer_bytes > 64 ? sidecar->layer_bytes - 64 : 0;
+    if (desk->layer_bytes < sidecar->layer_bytes) {
+        sc_alloc_free(alloc, desk->layer);
+        desk->layer = sc_alloc(alloc, sidecar->layer_bytes);
+        desk->layer_bytes = desk->layer != NULL ? sidecar->layer_bytes : 0;
+    }
+    if (desk->layer == NULL)
+        return false;
+    bool has_gaps = sidecar->piece_count < sidecar->span_count; /* else only the end may be blank */
+    has_gaps = has_gaps || sidecar->slots != NULL;              /* or between sections */
+    memset(desk->layer + (has_gaps ? 0 : end), 0, sidecar->layer_bytes - (has_gaps ? 0 : end));
+    sidecar->row = sidecar->span = 0;
+    sidecar->waits = 0;
+    sidecar->is_open = true;
+    gaps_pass(sidecar);
+    return true;
+}
+
+static enum sc_store_sidecar_next layer_put(struct sc_store_sidecar *sidecar)
+{
+    const struct sc_store *store = store_of(sidecar);
+    struct sc_store_extent *annex = sidecar->annex;
+    uint64_t frames = sc_store_sidecar_frames(sidecar), most = sc_store_sidecar_frames_most(store);
+    const struct sc_store_source source = {.pack = layer_pack, .user = sidecar};
+    uint32_t layer = sidecar->layer;
+    bool is_last = layer + 1 == store->shape.layer_count;
+    if (frames <= most && sc_frames_used(store->frames) + frames > most) {
+        if (++sidecar->waits <= WAITS)
+            return SC_STORE_SIDECAR_ROOM;
+        sc_store_extent_abort(annex);
+        return SC_STORE_SIDECAR_OVER;
+    }
+    sidecar->layer++;
+    sidecar->is_open = false;
+    bool good = sc_store_extent_put_layer(annex, layer, &source, NULL) == SPEC_OK;
+    return good && !is_last ? SC_STORE_SIDECAR_LAYER : SC_STORE_SIDECAR_OVER;
+}
+
+enum sc_store_sidecar_next sc_store_sidecar_step(struct sc_store_sidecar *sidecar,
+                                                 uint64_t *ret_bytes)
+{
+    *ret_bytes = 0;
+    if (!sidecar->is_open && !layer_open(sidecar)) {
+        sc_store_extent_abort(sidecar->annex);
+        return SC_STORE_SIDECAR_OVER;
+    }
+    if (sidecar->rows == 0 && sidecar->row == sidecar->extent->row_count)
+        return layer_put(sidecar);
+    if (sidecar->rows == 0)
+        return window_have(sidecar) ? SC_STORE_SIDECAR_READ : SC_STORE_SIDECAR_STEP;
+    sidecar->is_bad = !window_take(sidecar);
+    *ret_bytes = sc_store_readback_clear(&sidecar->desk->back);
+    sidecar->rows = 0;
+    gaps_pass(sidecar);
+    if (!sidecar->is_bad)
+        return SC_STORE_SIDECAR_STEP;
+    sc_store_extent_abort(sidecar->annex);
+    return SC_STORE_SIDECAR_OVER;
+}
+
+void sc_store_sidecar_leave(struct sc_store_sidecar *sidecar)
+{
+    (void)sc_store_readback_clear(&sidecar->desk->back);
+    sidecar->rows = 0;
+}
+
+uint64_t sc_store_sidecar_rows_at(const struct sc_store_sidecar *sidecar)
+{
+    return sidecar->layer * sidecar->extent->stride + sidecar->extent->row_offset;
+}
+
+uint64_t sc_store_sidecar_at(const struct sc_store_sidecar *sidecar)
+{
+    return sc_store_sidecar_rows_at(sidecar) + sidecar->row * store_of(sidecar)->shape.row_bytes;
+}

@@ -1,0 +1,777 @@
+/* Dropped pieces, from the moment they are void until their pages are others'.
+ *
+ *   rows of an extent   [ a a | b b b | c c | d d d d ]     pieces a .. d, in every layer
+ *   b, then c dropped         [ L ......... R )             a run of free rows
+ *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
+ *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
+ *   another edition     the extent's own pages, in which its rows stood first: listed
+ *
+ * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
+ * padding stay until the extent's last piece goes. So what is free is a function of the extent and
+ * of its pieces' states, and a replay comes to the same map (decision 0004).
+ *
+ * Holds: a piece's pages are freed once, not before lease_ns_max after its drop; quarantine_bytes
+ * is what quarantined pieces alone hold; nothing here allocates, whatever is dropped.
+ * Does not: choose what to drop (store/space/free_space.c, plugin/).
+ * Threads: any; the log lock for states, then the space lock for pages, never both.
+ * Tests: tests/unit/store/test_quarantine.c, tests/fault/test_store_faults.c */
+#include "store/space/quarantine.h"
+#include "store/internal.h"
+#include "store/rows/where.h"
+
+#define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
+#define AT_ONCE       256u /* pieces under one lock, or in one append: 24 KiB */
+#define BUCKETS_LEASE 32u  /* in a lease's time: a piece waits up to a 32nd longer than it must */
+_Static_assert(SC_STORE_BUCKETS > BUCKETS_LEASE + 2, "the ring holds a lease's time");
+
+/* ---- Which pages ---------------------------------------------------------------------------- */
+
+/* Rows [first, end) of a piece inside a run [left, right) of rows that are free but for them. */
+struct span {
+    uint64_t left, first, end, right;
+    bool alone; /* no row of the extent is held but these */
+};
+
+static const struct sc_store_shape *extent_shape(const struct sc_store *store,
+                                                 const struct sc_store_extent_entry *extent)
+{
+    return sc_store_space_of(&store->log.spaces, extent->space);
+}
+
+/* Split rows are a slab of all K, then all V: rows that are skipped leave no hole in it. */
+static uint64_t piece_row(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                          const struct sc_store_piece_entry *piece)
+{
+    bool split = extent_shape(store, extent)->layout == SC_STORE_SPLIT;
+    return piece->extent_row + (split ? 0u : piece->skip);
+}
+
+/* The piece `id` of the extent when it holds pages, else NULL. voids: quarantined ones do not. */
+static const struct sc_store_piece_entry *piece_holding(const struct sc_store *store,
+                                                        uint64_t extent, uint64_t id, bool voids)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    if (piece == NULL)
+        return NULL;
+    uint32_t state = atomic_load_explicit(&piece->state, memory_order_acquire);
+    bool holds = state == SC_STORE_PIECE_DOOMED || state == SC_STORE_PIECE_LIVE ||
+                 state == SC_STORE_PIECE_DROPPED || (state == SC_STORE_PIECE_QUARANTINED && !voids);
+    return holds && piece->extent == extent ? piece : NULL;
+}
+
+static struct span span_find(const struct sc_store *store,
+                             const struct sc_store_extent_entry *extent, uint64_t id, bool voids)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id), *near;
+    struct span span = {.right = extent->row_count,
+                        .first = piece_row(store, extent, piece),
+                        .end = (uint64_t)piece->extent_row + piece->row_count,
+                        .alone = true};
+    for (uint64_t i = id; i-- > extent->piece_first;) {
+        near = piece_holding(store, piece->extent, i, voids);
+        if (near == NULL)
+            continue;
+        span.left = (uint64_t)near->extent_row + near->row_count;
+        span.alone = false;
+        break;
+    }
+    for (uint64_t i = id + 1; i <= extent->piece_last; i++) {
+        near = piece_holding(store, piece->extent, i, voids);
+        if (near == NULL)
+            continue;
+        span.right = piece_row(store, extent, near);
+        span.alone = false;
+        break;
+    }
+    return span;
+}
+
+struct pages {
+    uint64_t first, end; /* of a segment; first >= end: none */
+};
+
+/* Pages wholly inside rows [first, end) of the layer that starts at byte `start`. */
+static struct pages pages_inside(const struct sc_store_extent_entry *extent, uint64_t row_bytes,
+                                 uint64_t start, uint64_t first, uint64_t end)
+{
+    uint64_t rows = start + extent->row_offset;
+    return (struct pages){(rows + first * row_bytes + PAGE - 1) / PAGE,
+                          (rows + end * row_bytes) / PAGE};
+}
+
+/* Frees the pages in the map, its lock held; NULL: counts them only. */
+static uint64_t run_free(struct sc_store_space *map, uint32_t segment, uint64_t first, uint64_t end)
+{
+    if (first >= end)
+        return 0;
+    if (map != NULL)
+        sc_store_space_free(map, segment, first, end - first);
+    return end - first;
+}
+
+/* Pages that are free with the span's piece and were not before, in all layers. */
+static uint64_t span_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                          const struct span *span, struct sc_store_space *map)
+{
+    uint64_t count = 0, row_bytes = extent_shape(store, extent)->row_bytes;
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        const struct sc_store_part *part = &extent->parts[i];
+        for (uint32_t layer = 0; layer < part->layer_count; layer++) {
+            uint64_t start = part->offset + layer * extent->stride;
+            struct pages run = pages_inside(extent, row_bytes, start, span->left, span->right);
+            struct pages before = pages_inside(extent, row_bytes, start, span->left, span->first);
+            struct pages after = pages_inside(extent, row_bytes, start, span->end, span->right);
+            run.first = before.end > run.first ? before.end : run.first;
+            run.end = after.first < run.end ? after.first : run.end;
+            count += run_free(map, part->segment, run.first, run.end);
+        }
+    }
+    return count;
+}
+
+static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_space *map)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
+        const struct sc_store_part *part = &annex->parts[i];
+        uint64_t first = part->offset / PAGE, pages = sc_store_part_pages(part, annex->stride);
+        count += run_free(map, part->segment, first, first + pages);
+    }
+    return count;
+}
+
+/* Pages of the edition in another order are freed, or counted (map NULL). */
+static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+{
+    return annex_free(atomic_load(&extent->held_order), map);
+}
+
+static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+{
+    return annex_free(atomic_load(&extent->held_annex), map) +
+           annex_free(atomic_load(&extent->held_codes), map) + order_free(extent, map);
+}
+
+/* Pages that the last piece, whose span this is, still holds: tags, padding and an annex too. */
+static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                          const struct span *span, struct sc_store_space *map)
+{
+    uint64_t count = annexes_free(extent, map);
+    uint64_t row_bytes = extent_shape(store, extent)->row_bytes;
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        const struct sc_store_part *part = &extent->parts[i];
+        uint64_t next = part->offset / PAGE;
+        uint64_t part_end = next + sc_store_part_pages(part, extent->stride);
+        for (uint32_t layer = 0; layer < part->layer_count; layer++) {
+            uint64_t start = part->offset + layer * extent->stride;
+            const struct pages gone[2] = {
+                pages_inside(extent, row_bytes, start, 0, span->first),
+                pages_inside(extent, row_bytes, start, span->end, extent->row_count)};
+            for (uint32_t g = 0; g < 2; g++) {
+                if (gone[g].first >= gone[g].end)
+                    continue;
+                count += run_free(map, part->segment, next, gone[g].first);
+                next = gone[g].end;
+            }
+        }
+        count += run_free(map, part->segment, next, part_end);
+    }
+    return count;
+}
+
+/* Pages of the extent's own that are held: all but those of rows that no piece holds. */
+static uint64_t parts_free(const struct sc_store *store, uint64_t id,
+                           const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+{
+    uint64_t count = 0, row_bytes = extent_shape(store, extent)->row_bytes;
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        const struct sc_store_part *part = &extent->parts[i];
+        uint64_t next = part->offset / PAGE;
+        uint64_t part_end = next + sc_store_part_pages(part, extent->stride);
+        for (uint32_t layer = 0; layer < part->layer_count; layer++) {
+            uint64_t start = part->offset + layer * extent->stride, row = 0;
+            for (uint64_t p = extent->piece_first; p <= extent->piece_last + 1; p++) {
+                const struct sc_store_piece_entry *piece =
+                    p <= extent->piece_last ? piece_holding(store, id, p, false) : NULL;
+                if (piece == NULL && p <= extent->piece_last)
+                    continue;
+                uint64_t end = piece != NULL ? piece_row(store, extent, piece) : extent->row_count;
+                struct pages gone = pages_inside(extent, row_bytes, start, row, end);
+                row = piece != NULL ? (uint64_t)piece->extent_row + piece->row_count : end;
+                if (gone.first >= gone.end)
+                    continue;
+                count += run_free(map, part->segment, next, gone.first);
+                next = gone.end;
+            }
+        }
+        count += run_free(map, part->segment, next, part_end);
+    }
+    return count;
+}
+
+/* ---- Trim ----------------------------------------------------------------------------------- */
+
+/* Space lock held. */
+static void pages_gone(struct sc_store *store, struct sc_store_extent_entry *extent, uint64_t pages)
+{
+    SC_ASSERT(store->params.poison, pages <= extent->held_pages);
+    SC_ASSERT(store->params.poison, pages * PAGE <= store->disk.extent_bytes);
+    extent->held_pages -= (uint32_t)pages;
+    store->disk.extent_bytes -= pages * PAGE;
+}
+
+/* Space lock held. Rows between pieces, and before the first, and behind the last. */
+static void extent_trim(struct sc_store *store, uint64_t id, struct sc_store_extent_entry *extent)
+{
+    uint64_t row = 0;
+    bool held = false;
+    if (extent->trimmed)
+        return;
+    extent->trimmed = true;
+    for (uint32_t i = 0; i < extent->part_count; i++)
+        extent->held_pages += (uint32_t)sc_store_part_pages(&extent->parts[i], extent->stride);
+    for (uint64_t i = extent->piece_first; i <= extent->piece_last; i++) {
+        const struct sc_store_piece_entry *piece = piece_holding(store, id, i, false);
+        if (piece == NULL)
+            continue;
+        uint64_t first = piece_row(store, extent, piece);
+        struct span gap = {.left = row, .first = row, .end = first, .right = first};
+        if (first > row)
+            pages_gone(store, extent, span_free(store, extent, &gap, &store->disk.space));
+        row = (uint64_t)piece->extent_row + piece->row_count;
+        held = true;
+    }
+    struct span gap = {row, row, extent->row_count, extent->row_count, !held};
+    if (row < extent->row_count)
+        pages_gone(store, extent,
+                   held ? span_free(store, extent, &gap, &store->disk.space)
+                        : rest_free(store, extent, &gap, &store->disk.space));
+}
+
+void sc_store_extent_trim(struct sc_store *store, uint64_t id)
+{
+    if (store->params.role != SC_STORE_WRITER)
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    extent_trim(store, id, sc_store_table_extent(&store->table, id));
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    struct sc_store_annex *_Atomic *held = sc_store_annex_held(extent, annex);
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < annex->part_count; i++)
+        pages += sc_store_part_pages(&annex->parts[i], annex->stride);
+    pthread_mutex_lock(&store->disk.lock);
+    bool holds =
+        extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
+    if (holds) {
+        atomic_store(held, annex);
+        extent->held_pages += (uint32_t)pages;
+        if (annex->code_shape.bits_k != 0)
+            sc_store_count(&store->counts.code_bytes, pages * PAGE);
+    }
+    pthread_mutex_unlock(&store->disk.lock);
+    return holds;
+}
+
+bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    return extent != NULL &&
+           (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL ||
+            atomic_load(&extent->held_order) != NULL);
+}
+
+/* ---- Rows alone ----------------------------------------------------------------------------- */
+
+static bool has_rows(const struct sc_store_extent_entry *extent)
+{
+    return atomic_load(&extent->rows_state) == SC_STORE_ROWS_HELD;
+}
+
+/* Pages that go with the span's piece. Those of rows that wait go with their piece too, if that is
+ * first. */
+static uint64_t piece_pages(const struct sc_store *store,
+                            const struct sc_store_extent_entry *extent, const struct span *span,
+                            struct sc_store_space *map)
+{
+    bool has_parts = atomic_load(&extent->rows_state) != SC_STORE_ROWS_FREED;
+    if (has_parts)
+        return span->alone ? rest_free(store, extent, span, map)
+                           : span_free(store, extent, span, map);
+    return span->alone ? annexes_free(extent, map) : 0;
+}
+
+/* Space lock held. What waited is over; nothing is left of it where its last piece went before. */
+static void rows_free(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    uint64_t pages = 0;
+    if (atomic_exchange(&extent->rows_state, SC_STORE_ROWS_FREED) == SC_STORE_ROWS_VOID)
+        pages = parts_free(store, id, extent, &store->disk.space);
+    SC_ASSERT(store->params.poison, pages <= extent->void_pages);
+    extent->void_pages -= (uint32_t)pages;
+    store->quarantine.bytes -= pages * PAGE;
+    pages_gone(store, extent, pages);
+}
+
+uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
+    if (entry == NULL)
+        return 0;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, entry->extent);
+    struct span span = span_find(store, extent, piece, true);
+    if (!has_rows(extent))
+        return annexes_free(extent, NULL) * PAGE / atomic_load(&extent->live_count);
+    return piece_pages(store, extent, &span, NULL) * PAGE;
+}
+
+/* ---- Quarantine ----------------------------------------------------------------------------- */
+
+/* When what was dropped then (wall clock; a time to come counts as now) has waited for a lease, on
+ * the executor's clock: whatever becomes of the wall clock, everything waits that long and no
+ * longer, side by side. */
+static uint64_t due_of(const struct sc_store *store, uint64_t dropped_wall_ns, uint64_t now_ns)
+{
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+    uint64_t lease_ns = store->params.config->lease_ns_max;
+    uint64_t age_ns = dropped_wall_ns < wall_ns ? wall_ns - dropped_wall_ns : 0;
+    return now_ns + (age_ns < lease_ns ? lease_ns - age_ns : 0);
+}
+
+/* Space lock held. Returns the pages that nothing but the quarantine holds now. */
+static uint64_t piece_quarantine(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    SC_ASSERT(store->params.poison, atomic_load(&piece->state) == SC_STORE_PIECE_DROPPED);
+    extent_trim(store, piece->extent, extent);
+    atomic_store(&piece->state, SC_STORE_PIECE_QUARANTINED);
+    struct span span = span_find(store, extent, id, true);
+    uint64_t pages = span.alone ? extent->held_pages - extent->void_pages : 0;
+    if (!span.alone && has_rows(extent))
+        pages = span_free(store, extent, &span, NULL);
+    extent->void_pages += (uint32_t)pages;
+    store->quarantine.bytes += pages * PAGE;
+    SC_ASSERT(store->params.poison, extent->void_pages <= extent->held_pages);
+    return pages;
+}
+
+/* Space lock held. */
+static void piece_free(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    SC_ASSERT(store->params.poison, atomic_load(&piece->state) == SC_STORE_PIECE_QUARANTINED);
+    atomic_store(&piece->state, SC_STORE_PIECE_FREED);
+    atomic_fetch_sub_explicit(&store->counts.held_count, 1, memory_order_relaxed);
+    atomic_fetch_sub(&sc_store_space_find(&store->log.spaces, extent->space)->held, 1);
+    struct span span = span_find(store, extent, id, false);
+    uint64_t pages = piece_pages(store, extent, &span, &store->disk.space);
+    SC_ASSERT(store->params.poison, pages <= extent->void_pages);
+    SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
+    if (span.alone) {
+        uint64_t codes = annex_free(atomic_load(&extent->held_codes), NULL);
+        atomic_fetch_sub_explicit(&store->counts.code_bytes, codes * PAGE, memory_order_relaxed);
+        atomic_store(&extent->held_annex, NULL);
+        atomic_store(&extent->held_codes, NULL);
+        atomic_store(&extent->held_order, NULL);
+        if (!has_rows(extent))
+            atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */
+    }
+    extent->void_pages -= (uint32_t)pages;
+    store->quarantine.bytes -= pages * PAGE;
+    pages_gone(store, extent, pages);
+}
+
+/* Space lock held. Into the newest bucket, or a new one when that spans its time already. A ring
+ * that is full (a log of a clock that jumped) lets the newest bucket span more: its pieces wait
+ * longer, a lease at most. */
+static void bucket_put(struct sc_store *store, uint64_t id, uint64_t due_ns)
+{
+    uint64_t width_ns = store->params.config->lease_ns_max / BUCKETS_LEASE;
+    uint32_t newest =
+        (store->quarantine.bucket_first + store->quarantine.bucket_count - 1) % SC_STORE_BUCKETS;
+    struct sc_store_bucket *bucket = &store->quarantine.buckets[newest];
+    if (store->quarantine.bucket_count == 0 ||
+        (due_ns > bucket->begin_ns + width_ns &&
+         store->quarantine.bucket_count < SC_STORE_BUCKETS)) {
+        bucket = &store->quarantine
+                      .buckets[(store->quarantine.bucket_first + store->quarantine.bucket_count) %
+                               SC_STORE_BUCKETS];
+        *bucket = (struct sc_store_bucket){.begin_ns = due_ns};
+        store->quarantine.bucket_count++;
+    }
+    bucket->due_ns = bucket->due_ns > due_ns ? bucket->due_ns : due_ns;
+    sc_store_table_piece(&store->table, id)->next = 0;
+    if (bucket->head == 0)
+        bucket->head = (uint32_t)id;
+    else
+        sc_store_table_piece(&store->table, bucket->tail)->next = (uint32_t)id;
+    bucket->tail = (uint32_t)id;
+}
+
+uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
+                                 uint64_t dropped_wall_ns)
+{
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec), pages = 0;
+    uint64_t due_ns = due_of(store, dropped_wall_ns, now_ns);
+    if (store->params.role != SC_STORE_WRITER)
+        return 0;
+    for (uint64_t i = 0; i < count;) {
+        pthread_mutex_lock(&store->disk.lock);
+        for (uint64_t end = i + AT_ONCE; i < count && i < end; i++) {
+            pages += piece_quarantine(store, pieces[i]);
+            if (due_ns <= now_ns)
+                piece_free(store, pieces[i]);
+            else
+                bucket_put(store, pieces[i], due_ns);
+        }
+        pthread_mutex_unlock(&store->disk.lock);
+    }
+    return pages * PAGE;
+}
+
+/* Space lock held. Rows as they were stored are void from now on. Returns their pages. */
+static uint64_t rows_void(struct sc_store_extent_entry *extent)
+{
+    uint64_t annexes = annexes_free(extent, NULL);
+    if (!has_rows(extent) || extent->held_pages - extent->void_pages <= annexes)
+        return 0;
+    atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
+    return extent->held_pages - extent->void_pages - annexes;
+}
+
+uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t dropped_wall_ns)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec), pages = 0;
+    if (store->params.role != SC_STORE_WRITER)
+        return 0;
+    pthread_mutex_lock(&store->disk.lock);
+    extent_trim(store, id, extent);
+    pages = rows_void(extent);
+    if (pages > 0) {
+        extent->void_pages += (uint32_t)pages;
+        store->quarantine.bytes += pages * PAGE;
+        extent->rows_due_ns = due_of(store, dropped_wall_ns, now_ns);
+        extent->rows_next = 0;
+        if (extent->rows_due_ns <= now_ns) {
+            rows_free(store, id);
+        } else if (store->quarantine.rows_first == 0) {
+            store->quarantine.rows_first = store->quarantine.rows_last = (uint32_t)id;
+        } else {
+            sc_store_table_extent(&store->table, store->quarantine.rows_last)->rows_next =
+                (uint32_t)id;
+            store->quarantine.rows_last = (uint32_t)id;
+        }
+    }
+    pthread_mutex_unlock(&store->disk.lock);
+    return pages * PAGE;
+}
+
+void sc_store_rows_leave(struct sc_store *store, uint64_t extent)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (sc_store_log_sync(store, &error) == SPEC_OK)
+        (void)sc_store_rows_quarantine(store, extent, UINT64_MAX);
+    else
+        SC_LOG(store->params.log, 1, "extent %" PRIu64 ": rows that are void stay on the disk: %s",
+               extent, error.text);
+}
+
+/* Space lock held. Those that are due, the first first; each counts as its pieces, which are looked
+ * at in every layer. */
+static uint64_t rows_release(struct sc_store *store, uint64_t now_ns, uint64_t count_max)
+{
+    uint64_t count = 0;
+    while (store->quarantine.rows_first != 0 && count < count_max) {
+        uint64_t id = store->quarantine.rows_first;
+        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+        if (extent->rows_due_ns > now_ns)
+            break;
+        store->quarantine.rows_first = extent->rows_next;
+        rows_free(store, id);
+        count += extent->piece_last - extent->piece_first + 1;
+    }
+    return count;
+}
+
+uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t now_ns,
+                                          uint64_t count_max)
+{
+    uint64_t count = 0;
+    while (store->quarantine.bucket_count > 0 && count < count_max) {
+        struct sc_store_bucket *bucket = &store->quarantine.buckets[store->quarantine.bucket_first];
+        if (bucket->due_ns > now_ns)
+            break;
+        uint32_t id = bucket->head;
+        bucket->head = sc_store_table_piece(&store->table, id)->next;
+        if (bucket->head == 0) {
+            store->quarantine.bucket_first =
+                (store->quarantine.bucket_first + 1) % SC_STORE_BUCKETS;
+            store->quarantine.bucket_count--;
+        }
+        piece_free(store, id);
+        count++;
+    }
+    return count + rows_release(store, now_ns, count_max - count);
+}
+
+uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
+{
+    uint64_t count = 0, now;
+    do {
+        pthread_mutex_lock(&store->disk.lock);
+        now = sc_store_quarantine_release_some(store, now_ns, AT_ONCE);
+        pthread_mutex_unlock(&store->disk.lock);
+        count += now;
+    } while (now >= AT_ONCE);
+    return count;
+}
+
+/* ---- Dropping ------------------------------------------------------------------------------- */
+
+/* Log lock held. LIVE -> DROPPED, or in a follower FREED: what it finds bad itself, or an epoch
+ * ends, is not readable on a lease (store/log/table.h). One that a replay knows to be DOOMED, its
+ * record read, goes as if it were LIVE: whoever hears of drops had it so. false: it was neither. */
+static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piece)
+{
+    uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
+    if (state != SC_STORE_PIECE_LIVE && (state != SC_STORE_PIECE_DOOMED || piece->extent == 0))
+        return false;
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    bool writes = store->params.role == SC_STORE_WRITER;
+    atomic_store(&piece->state, writes ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_FREED);
+    atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
+    SC_ASSERT(store->params.poison, extent->live_count > 0);
+    if (--extent->live_count == 0)
+        atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
+    if (store->piece_gone != NULL)
+        store->piece_gone(store, piece);
+    return true;
+}
+
+/* Their records are in the log. */
+static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
+    /* From now, not from the records' time: a follower may have looked in between. */
+    return sc_store_quarantine_add(store, pieces, count, UINT64_MAX);
+}
+
+/* Up to AT_ONCE pieces, one append. Returns the bytes that they will give back. Without their
+ * records pieces live again after a reopen: then their rows must not have been overwritten by an
+ * extent that would be taken for the lie, so they keep their pages until the records are written,
+ * with a later drop. */
+static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    uint64_t dropped[AT_ONCE], dropped_count = 0;
+    bool writes = store->params.role == SC_STORE_WRITER;
+    spec_status status = SPEC_OK;
+    struct sc_store_append append;
+    pthread_mutex_lock(&store->log.lock);
+    uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
+    if (writes)
+        sc_store_append_begin(store, &append);
+    for (uint64_t i = 0; i < count; i++) {
+        if (!piece_void(store, sc_store_table_piece(&store->table, pieces[i])))
+            continue;
+        dropped[dropped_count++] = pieces[i];
+        if (!writes)
+            continue;
+        sc_store_append_frame(&append);
+        sc_store_record_put_drop(&append.writer, pieces[i], at_ns);
+    }
+    if (writes && dropped_count > 0)
+        status = sc_store_append_commit(store, &append, NULL);
+    for (uint64_t i = 0; i < dropped_count && status != SPEC_OK; i++) {
+        sc_store_table_piece(&store->table, dropped[i])->next = store->log.unwritten;
+        store->log.unwritten = (uint32_t)dropped[i];
+    }
+    pthread_mutex_unlock(&store->log.lock);
+    if (!writes || dropped_count == 0)
+        return 0;
+    if (status != SPEC_OK) {
+        sc_store_pause(store, status, "dropping");
+        return 0;
+    }
+    return dropped_end(store, dropped, dropped_count);
+}
+
+/* Writes the records that could not be written before, up to AT_ONCE; also of ids that were left
+ * free and came to nothing (extent_commit.c). */
+static uint64_t drop_again(struct sc_store *store)
+{
+    uint64_t again[AT_ONCE], count = 0, void_count = 0;
+    const struct sc_store_piece_entry *piece;
+    spec_status status = SPEC_OK;
+    struct sc_store_append append;
+    pthread_mutex_lock(&store->log.lock);
+    uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
+    uint32_t id = store->log.unwritten;
+    if (id != 0)
+        sc_store_append_begin(store, &append);
+    for (; id != 0 && count + void_count < AT_ONCE; id = piece->next) {
+        piece = sc_store_table_piece(&store->table, id);
+        sc_store_append_frame(&append);
+        sc_store_record_put_drop(&append.writer, id, at_ns);
+        if (piece->extent != 0)
+            again[count++] = id;
+        else
+            void_count++;
+    }
+    if (count + void_count > 0)
+        status = sc_store_append_commit(store, &append, NULL);
+    if (status == SPEC_OK)
+        store->log.unwritten = id;
+    pthread_mutex_unlock(&store->log.lock);
+    if (status != SPEC_OK)
+        return 0;
+    sc_store_log_unreserve(store, void_count * SC_STORE_DROP_BYTES);
+    return dropped_end(store, again, count);
+}
+
+uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    uint64_t bytes = store->params.role == SC_STORE_WRITER ? drop_again(store) : 0;
+    for (uint64_t i = 0; i < count; i += AT_ONCE)
+        bytes += drop_some(store, pieces + i, count - i < AT_ONCE ? count - i : AT_ONCE);
+    return bytes;
+}
+
+void sc_store_pieces_drop(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    (void)sc_store_pieces_drop_bytes(store, pieces, count);
+}
+
+void sc_store_piece_drop(struct sc_store *store, uint64_t piece)
+{
+    (void)sc_store_pieces_drop_bytes(store, &piece, 1);
+}
+
+uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
+                              uint64_t wall_ns)
+{
+    uint64_t voided[AT_ONCE], total = 0, id = 1;
+    if (store->params.role == SC_STORE_WRITER) { /* a follower meets older ones again */
+        pthread_mutex_lock(&store->log.lock);
+        struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, space);
+        id = shape != NULL ? shape->void_end : piece_end; /* of no namespace there are no pieces */
+        if (shape != NULL)
+            shape->void_end = piece_end;
+        pthread_mutex_unlock(&store->log.lock);
+    }
+    while (id < piece_end) {
+        uint64_t count = 0, looked = 0;
+        pthread_mutex_lock(&store->log.lock);
+        for (; id < piece_end && count < AT_ONCE && looked < SC_STORE_TABLE_SLAB; looked++) {
+            id = sc_store_table_piece_from(&store->table, id);
+            if (id >= piece_end)
+                break;
+            struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+            const struct sc_store_extent_entry *extent =
+                sc_store_table_extent(&store->table, piece->extent);
+            if (extent != NULL && extent->space == space && piece_void(store, piece))
+                voided[count++] = id;
+            id++;
+        }
+        pthread_mutex_unlock(&store->log.lock);
+        if (count == 0)
+            continue;
+        if (store->params.role == SC_STORE_WRITER)
+            sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
+        (void)sc_store_quarantine_add(store, voided, count, wall_ns);
+        total += count;
+    }
+    return total;
+}
+
+/* ---- Erasing -------------------------------------------------------------------------------- */
+
+/* Log lock held. true: it was LIVE. */
+static bool piece_erase(struct sc_store *store, struct sc_store_piece_entry *piece)
+{
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    if (piece->extent == 0 || !atomic_load(&extent->is_erased))
+        return false;
+    if (piece_void(store, piece))
+        return true;
+    if (store->params.role != SC_STORE_WRITER &&
+        atomic_load(&piece->state) == SC_STORE_PIECE_DROPPED)
+        atomic_store(&piece->state, SC_STORE_PIECE_FREED);
+    return false;
+}
+
+/* What was void just now waits for its time as what is dropped does; its bytes do not. */
+static void erased_end(struct sc_store *store, const uint64_t *pieces, uint64_t count,
+                       void (*on_gone)(uint64_t piece, uint64_t mark, void *user), void *user)
+{
+    uint32_t own = atomic_load(&store->log.space_id);
+    if (count > 0 && store->params.role == SC_STORE_WRITER) {
+        sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
+        (void)sc_store_quarantine_add(store, pieces, count, UINT64_MAX);
+    }
+    for (uint64_t i = 0; i < count && on_gone != NULL; i++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, pieces[i]);
+        if (sc_store_table_extent(&store->table, piece->extent)->space == own)
+            on_gone(pieces[i], atomic_load_explicit(&piece->mark, memory_order_relaxed), user);
+    }
+}
+
+void sc_store_pieces_erase(struct sc_store *store,
+                           void (*on_gone)(uint64_t piece, uint64_t mark, void *user), void *user)
+{
+    uint64_t voided[AT_ONCE];
+    for (uint64_t id = 1, end = 1; id <= end;) {
+        uint64_t count = 0, looked = 0;
+        pthread_mutex_lock(&store->log.lock);
+        end = store->table.piece_next;
+        for (; id < end && count < AT_ONCE && looked < SC_STORE_TABLE_SLAB; looked++) {
+            id = sc_store_table_piece_from(&store->table, id);
+            if (id < end && piece_erase(store, sc_store_table_piece(&store->table, id)))
+                voided[count++] = id;
+            id = id < end ? id + 1 : end;
+        }
+        pthread_mutex_unlock(&store->log.lock);
+        erased_end(store, voided, count, on_gone, user);
+        if (id >= end)
+            return;
+    }
+}
+
+/* Space lock held. */
+static void erased_free(struct sc_store *store, const struct sc_store_extent_entry *extent,
+                        uint64_t id, struct sc_store_space *map)
+{
+    uint64_t pages = annexes_free(extent, map);
+    if (atomic_load(&extent->rows_state) != SC_STORE_ROWS_FREED)
+        pages += parts_free(store, id, extent, map);
+    SC_ASSERT(store->params.poison, pages == extent->held_pages);
+}
+
+bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map)
+{
+    const struct sc_store_table *table = &store->table;
+    for (uint32_t is_copied = 0; is_copied < 2; is_copied++) {
+        if (is_copied == 1 && !sc_store_space_copy(&store->disk.space, false, ret_map))
+            return false;
+        for (uint64_t id = 1; (id = sc_store_table_extent_from(table, id)) < table->extent_next;
+             id++) {
+            struct sc_store_extent_entry *extent = sc_store_table_extent(table, id);
+            if (!atomic_load(&extent->is_erased))
+                continue;
+            if (is_copied == 0)
+                extent_trim(store, id, extent);
+            else if (extent->held_pages > 0)
+                erased_free(store, extent, id, ret_map);
+        }
+    }
+    return true;
+}

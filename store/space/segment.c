@@ -1,0 +1,568 @@
+/* Segment files and the places of extents in them.
+ *
+ *   segments  [0: READY 64 MiB][1: READY 64 MiB][2: WANTED 64 MiB, file being made] ...
+ *   space     a bitmap for each (store/space/page_map.h)
+ *
+ * A place that is taken in a segment without a file wakes the maker task; writes into it wait in
+ * the segment until the file is reserved, or fail with it.
+ *
+ * What counts under disk_bytes, and what segments leave to the log: log_room.c.
+ *
+ * Holds: bytes counted are <= disk_bytes_max after every take; a place has one extent.
+ * Does not: make a file under a lock, shrink a store that is open.
+ * Threads: any, under the space lock; files are made by the maker task.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/space/segment.h"
+#include "store/internal.h"
+#include "store/log/identity.h"
+#include "store/rows/where.h"
+#include "store/space/tier.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+_Static_assert(PAGE == SC_STORE_SPACE_PAGE_BYTES, "one page size");
+#define SEGMENT_PREFIX "seg-"
+#define SEGMENT_SPARE  16u /* indices for short segments, and while failed ones linger */
+#define SEGMENTS_MAX   (1u << 20)
+
+/* ---- Open ----------------------------------------------------------------------------------- */
+
+static void segment_path(const struct sc_store *store, uint32_t number,
+                         char path[SC_LIMIT_PATH_BYTES + 64])
+{
+    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 64, "%s/" SEGMENT_PREFIX "%08" PRIx32, store->dir,
+                   number);
+}
+
+/* Segment numbers in the directory: counted first, then collected. */
+struct listing {
+    uint32_t *numbers;
+    uint64_t count, room;
+};
+
+static void listing_add(const char *name, void *user)
+{
+    struct listing *listing = user;
+    if (strncmp(name, SEGMENT_PREFIX, 4) != 0 || strlen(name) != 12)
+        return;
+    uint32_t number = 0;
+    for (const char *digit = name + 4; *digit != '\0'; digit++) {
+        bool is_number = *digit >= '0' && *digit <= '9';
+        if (!is_number && !(*digit >= 'a' && *digit <= 'f'))
+            return;
+        number = number << 4 | (uint32_t)(is_number ? *digit - '0' : *digit - 'a' + 10);
+    }
+    if (number >= SC_STORE_SEGMENT_NUMBERS)
+        return;
+    if (listing->count < listing->room)
+        listing->numbers[listing->count] = number;
+    listing->count++;
+}
+
+static int number_compare(const void *left, const void *right)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+static spec_status segments_list(struct sc_store *store, struct listing *listing,
+                                 struct spec_error *reterr)
+{
+    spec_status status = sc_io_list(store->io, store->dir, listing_add, listing, reterr);
+    if (status != SPEC_OK || listing->count == 0)
+        return status;
+    listing->room = listing->count;
+    listing->numbers = sc_alloc_array(store->params.alloc, listing->room, sizeof(uint32_t));
+    if (listing->numbers == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " segment numbers", listing->room);
+    listing->count = 0;
+    status = sc_io_list(store->io, store->dir, listing_add, listing, reterr);
+    listing->count = listing->count < listing->room ? listing->count : listing->room;
+    qsort(listing->numbers, listing->count, sizeof(uint32_t), number_compare);
+    return status;
+}
+
+static spec_status segment_open_file(struct sc_store *store, uint32_t number,
+                                     struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count];
+    uint64_t bytes;
+    segment_path(store, number, path);
+    spec_status status = sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT,
+                                         &segment->file, reterr);
+    if (status != SPEC_OK)
+        return status;
+    store->disk.segment_count++; /* from here on, close closes the file */
+    status = sc_io_file_size(store->io, segment->file, &bytes, reterr);
+    segment->number = number;
+    segment->state = SC_STORE_SEGMENT_READY;
+    segment->bytes = sc_store_down(bytes, PAGE);
+    store->disk.segment_bytes += sc_store_up(bytes, PAGE);
+    store->disk.number_next = number + 1;
+    return status;
+}
+
+/* disk_bytes of the configuration, shared among ranks, or what the file system allows. */
+static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *reterr)
+{
+    uint64_t bytes = store->params.config->disk_bytes;
+    if (bytes == 0) {
+        uint64_t free_bytes;
+        spec_status status = sc_io_free_bytes(store->io, store->dir, &free_bytes, reterr);
+        if (status != SPEC_OK)
+            return status;
+        bytes =
+            (free_bytes + store->disk.segment_bytes + sc_store_counted(&store->counts.log_bytes)) /
+            2;
+        bytes = bytes < SC_STORE_DEFAULT_BYTES ? bytes : SC_STORE_DEFAULT_BYTES;
+    }
+    bytes = sc_store_down(bytes / store->params.rank_count, PAGE);
+    store->disk.bytes_max = bytes;
+    return sc_store_log_share_decide(store, reterr);
+}
+
+/* disk_bytes was lowered, or another namespace needs more room for its log: the newest segments go,
+ * with what they hold, and the end of one that is only partly too much. Replay misses what was
+ * there and drops its pieces; files stay until then (an open that fails changes nothing), those of
+ * whole segments listed behind segment_count. */
+static void segments_give_up(struct sc_store *store)
+{
+    uint64_t others = sc_store_disk_beside(store), whole = store->disk.segment_bytes;
+    while (store->disk.segment_count > 0 &&
+           others + store->disk.segment_bytes > store->disk.bytes_max) {
+        uint64_t excess = others + store->disk.segment_bytes - store->disk.bytes_max;
+        struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count - 1];
+        excess = sc_store_up(excess, PAGE);
+        if (segment->bytes >= excess + SC_STORE_SEGMENT_MIN) {
+            segment->bytes -= excess;
+            store->disk.segment_bytes -= excess;
+            store->disk.surplus_cuts = true;
+            break;
+        }
+        store->disk.segment_count--;
+        sc_io_file_close(store->io, segment->file);
+        segment->file = NULL;
+        segment->state = SC_STORE_SEGMENT_ABSENT;
+        store->disk.segment_bytes -= sc_store_up(segment->bytes, PAGE);
+        store->disk.surplus_count++;
+    }
+    if (store->disk.segment_bytes < whole)
+        SC_LOG(store->params.log, 2,
+               "%s: segments exceed disk_bytes less the room of the log, %" PRIu64 " bytes go",
+               store->dir, whole - store->disk.segment_bytes);
+}
+
+/* The log was read. What cannot be removed counts, and the next open tries again. */
+static void surplus_remove(struct sc_store *store)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    uint64_t bytes;
+    if (store->disk.surplus_cuts) {
+        const struct sc_store_segment *last = &store->disk.segments[store->disk.segment_count - 1];
+        if (sc_io_file_truncate(store->io, last->file, last->bytes, NULL) != SPEC_OK &&
+            sc_io_file_size(store->io, last->file, &bytes, NULL) == SPEC_OK)
+            store->disk.segment_bytes += sc_store_up(bytes, PAGE) - last->bytes;
+        store->disk.surplus_cuts = false;
+    }
+    for (; store->disk.surplus_count > 0; store->disk.surplus_count--) {
+        struct sc_store_segment *segment =
+            &store->disk.segments[store->disk.segment_count + store->disk.surplus_count - 1];
+        segment_path(store, segment->number, path);
+        if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
+            store->disk.segment_bytes += sc_store_up(segment->bytes, PAGE);
+        *segment = (struct sc_store_segment){0};
+    }
+}
+
+static void maker_step(struct sc_task *task);
+
+spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct listing listing = {0};
+    uint64_t log_bytes, longest = store->params.config->segment_bytes;
+    store->disk.maker.step = maker_step;
+    spec_status status = sc_io_file_size(store->io, store->log.journal.file, &log_bytes, reterr);
+    atomic_store(&store->counts.log_bytes, status == SPEC_OK ? log_bytes : 0);
+    if (status == SPEC_OK)
+        status = segments_list(store, &listing, reterr);
+    uint64_t made_max = store->params.config->disk_bytes / SC_STORE_SEGMENT_MIN;
+    made_max = made_max > 0 ? made_max : SC_STORE_DEFAULT_BYTES / SC_STORE_SEGMENT_MIN;
+    uint64_t whole_max = made_max * SC_STORE_SEGMENT_MIN / longest;
+    store->disk.segment_max = listing.count + whole_max + SEGMENT_SPARE;
+    if (status == SPEC_OK && store->disk.segment_max > SEGMENTS_MAX)
+        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " segments: use larger ones",
+                         store->disk.segment_max);
+    if (status == SPEC_OK) {
+        store->disk.segments = sc_alloc_array(store->params.alloc, store->disk.segment_max,
+                                              sizeof(*store->disk.segments));
+        if (store->disk.segments == NULL)
+            status = sc_fail(reterr, SPEC_E_NO_MEMORY, "segment table");
+    }
+    for (uint64_t i = 0; i < listing.count && status == SPEC_OK; i++)
+        status = segment_open_file(store, listing.numbers[i], reterr);
+    sc_alloc_free(store->params.alloc, listing.numbers);
+    if (status == SPEC_OK)
+        status = disk_bytes_decide(store, reterr);
+    if (status != SPEC_OK)
+        return status;
+    segments_give_up(store);
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        longest = store->disk.segments[i].bytes > longest ? store->disk.segments[i].bytes : longest;
+    if (!sc_store_space_init(&store->disk.space, store->params.alloc, store->params.poison,
+                             store->disk.segment_max, longest / PAGE))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "space map");
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        sc_store_space_add(&store->disk.space, i, store->disk.segments[i].bytes / PAGE);
+    return SPEC_OK;
+}
+
+void sc_store_segments_close(struct sc_store *store)
+{
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        if (store->disk.segments[i].file != NULL)
+            sc_io_file_close(store->io, store->disk.segments[i].file);
+    sc_store_space_done(&store->disk.space);
+    sc_alloc_free(store->params.alloc, store->disk.segments);
+    store->disk.segments = NULL;
+    store->disk.segment_count = 0;
+}
+
+uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number)
+{
+    uint64_t low = 0, high = store->disk.segment_count; /* ascending by number, as listed at open */
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (store->disk.segments[middle].number == number)
+            return middle;
+        if (store->disk.segments[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return store->disk.segment_max;
+}
+
+void sc_store_segments_trim(struct sc_store *store)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    surplus_remove(store);
+    for (uint64_t i = store->disk.segment_count; i-- > 0;) {
+        struct sc_store_segment *segment = &store->disk.segments[i];
+        struct sc_store_space_segment *map = &store->disk.space.segments[i];
+        if (sc_store_disk_used(store) <= store->disk.bytes_max)
+            return;
+        if (segment->state != SC_STORE_SEGMENT_READY || map->free_pages != map->page_count)
+            continue;
+        segment_path(store, segment->number, path);
+        if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
+            continue;
+        sc_io_file_close(store->io, segment->file);
+        store->disk.segment_bytes -= segment->bytes;
+        if (map->page_count > 0)
+            sc_store_space_remove(&store->disk.space, i);
+        *segment = (struct sc_store_segment){0};
+    }
+}
+
+/* ---- Space ---------------------------------------------------------------------------------- */
+
+bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index)
+{
+    uint64_t room = sc_store_segment_room(store), bytes = store->params.config->segment_bytes;
+    uint64_t longest = sc_store_down(sc_io_file_limit(), PAGE);
+    bytes = bytes < room ? bytes : room;
+    bytes = bytes < longest ? bytes : longest;
+    if (bytes < SC_STORE_SEGMENT_MIN || bytes / PAGE < pages)
+        return false;
+    uint64_t index = 0;
+    while (index < store->disk.segment_count &&
+           store->disk.segments[index].state != SC_STORE_SEGMENT_ABSENT)
+        index++;
+    if (index == store->disk.segment_max || store->disk.number_next == SC_STORE_SEGMENT_NUMBERS)
+        return false;
+    if (index == store->disk.segment_count)
+        store->disk.segment_count++;
+    store->disk.segments[index] = (struct sc_store_segment){
+        .number = store->disk.number_next++, .state = SC_STORE_SEGMENT_WANTED, .bytes = bytes};
+    store->disk.segment_bytes += bytes;
+    sc_store_space_add(&store->disk.space, index, bytes / PAGE);
+    *ret_index = index;
+    return true;
+}
+
+/* Space lock held. Takes one run of the segment for layers layer_first .., as many as it holds, at
+ * least layers_min; 0: none. */
+static uint32_t place_in(struct sc_store *store, uint64_t index, uint64_t stride,
+                         uint32_t layer_first, uint32_t layers_min, struct sc_store_part *part)
+{
+    struct sc_store_space_segment *map = &store->disk.space.segments[index];
+    uint32_t layers = store->shape.layer_count - layer_first;
+    uint64_t page, pages = (layers * stride + PAGE - 1) / PAGE;
+    uint32_t state = store->disk.segments[index].state;
+    if (state != SC_STORE_SEGMENT_READY && state != SC_STORE_SEGMENT_WANTED)
+        return 0;
+    if (map->run_max * PAGE < layers_min * stride || map->free_pages * PAGE < layers_min * stride)
+        return 0;
+    if (!sc_store_space_take(&store->disk.space, index, pages, &page)) {
+        uint64_t fit = sc_store_space_run_max(&store->disk.space, index) * PAGE / stride;
+        layers = fit < layers ? (uint32_t)fit : layers;
+        pages = (layers * stride + PAGE - 1) / PAGE;
+        if (layers == 0 || layers < layers_min ||
+            !sc_store_space_take(&store->disk.space, index, pages, &page))
+            return 0;
+    }
+    *part = (struct sc_store_part){.offset = page * PAGE,
+                                   .segment = (uint32_t)index,
+                                   .layer_first = layer_first,
+                                   .layer_count = layers};
+    store->disk.extent_bytes += pages * PAGE;
+    return layers;
+}
+
+void sc_store_segment_leave(struct sc_store *store, uint64_t index)
+{
+    struct sc_store_segment *segment = &store->disk.segments[index];
+    struct sc_store_space_segment *map = &store->disk.space.segments[index];
+    if (segment->state != SC_STORE_SEGMENT_FAILED || map->free_pages != map->page_count)
+        return;
+    sc_store_space_remove(&store->disk.space, index);
+    store->disk.segment_bytes -= segment->bytes;
+    *segment = (struct sc_store_segment){0};
+}
+
+void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *parts,
+                         uint32_t part_count, uint64_t stride)
+{
+    for (uint32_t i = 0; i < part_count; i++) {
+        uint64_t pages = sc_store_part_pages(&parts[i], stride);
+        sc_store_space_free(&store->disk.space, parts[i].segment, parts[i].offset / PAGE, pages);
+        store->disk.extent_bytes -= pages * PAGE;
+        sc_store_segment_leave(store, parts[i].segment);
+    }
+}
+
+/* Space lock held. The i-th segment to look for a place in. */
+static uint64_t segment_at(const struct sc_store *store, uint64_t i)
+{
+    return (store->disk.segment_begin + i) % store->disk.segment_count;
+}
+
+/* First where all layers fit in one run, then wherever whole layers do, then in
+ * new segments. */
+bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_store_part *parts,
+                         uint32_t *ret_part_count)
+{
+    uint32_t layer_count = store->shape.layer_count, layer = 0, count = 0;
+    uint64_t index, whole = (layer_count * stride + PAGE - 1) / PAGE;
+    for (uint64_t i = 0; i < store->disk.segment_count && layer == 0; i++)
+        layer = place_in(store, segment_at(store, i), stride, 0, layer_count, &parts[0]);
+    if (layer == 0 && sc_store_segment_want(store, whole, &index))
+        layer = place_in(store, index, stride, 0, layer_count, &parts[0]);
+    count = layer > 0 ? 1 : 0;
+    for (uint64_t i = 0; layer < layer_count && i < store->disk.segment_count;) {
+        uint32_t got = place_in(store, segment_at(store, i), stride, layer, 1, &parts[count]);
+        count += got > 0 ? 1 : 0;
+        i += got > 0 ? 0 : 1; /* a segment may have more than one run */
+        layer += got;
+    }
+    while (layer < layer_count &&
+           sc_store_segment_want(store, (stride + PAGE - 1) / PAGE, &index)) {
+        uint32_t got = place_in(store, index, stride, layer, 1, &parts[count]);
+        SC_ASSERT(store->params.poison, got > 0);
+        count += got > 0 ? 1 : 0;
+        layer += got;
+    }
+    *ret_part_count = count;
+    if (layer == layer_count)
+        return true;
+    sc_store_parts_free(store, parts, count, stride);
+    return false;
+}
+
+bool sc_store_maker_wake(struct sc_store *store)
+{
+    if (store->disk.maker_posted)
+        return false;
+    for (uint64_t i = 0; i < store->disk.segment_count; i++) {
+        if (store->disk.segments[i].state == SC_STORE_SEGMENT_WANTED) {
+            store->disk.maker_posted = true;
+            atomic_fetch_add(&store->busy, 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+void sc_store_pause(struct sc_store *store, spec_status status, const char *what)
+{
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    pthread_mutex_lock(&store->disk.lock);
+    bool says = now_ns >= store->disk.retry_ns;
+    store->disk.retry_ns = now_ns + SC_STORE_RETRY_NS;
+    pthread_mutex_unlock(&store->disk.lock);
+    if (says)
+        SC_LOG(store->params.log, 1, "nothing is stored for %llu s: %s, %s",
+               SC_STORE_RETRY_NS / 1000000000u, sc_status_name(status), what);
+}
+
+/* ---- Making files, queueing writes ---------------------------------------------------------- */
+
+void sc_store_busy_end(struct sc_store *store)
+{
+    pthread_mutex_lock(&store->disk.lock); /* close takes it too before it frees the store */
+    if (atomic_fetch_sub(&store->busy, 1) == 1)
+        sc_exec_wake(store->params.exec, &store->busy);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_t bytes,
+                                struct sc_io_file **ret_file)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct spec_error error = {.struct_size = sizeof(error)};
+    segment_path(store, number, path);
+    spec_status status = sc_store_is_ours(store, &error);
+    if (status == SPEC_OK) /* a file of that number is another writer's */
+        status = sc_io_file_open(store->io, path,
+                                 SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE |
+                                     SC_IO_OPEN_DIRECT,
+                                 ret_file, &error);
+    if (status == SPEC_OK) {
+        status = sc_io_file_reserve(store->io, *ret_file, bytes, &error);
+        if (status == SPEC_OK)
+            status = sc_store_log_fits_device(store, bytes, &error);
+        if (status == SPEC_OK)
+            return SPEC_OK;
+        sc_io_file_close(store->io, *ret_file);
+        (void)sc_io_unlink(store->io, path, NULL);
+    }
+    *ret_file = NULL;
+    sc_store_count(status == SPEC_E_NO_SPACE ? &store->counts.no_space : &store->counts.io_errors,
+                   1);
+    if (status == SPEC_E_NO_SPACE) /* what there is of segments goes on being filled */
+        sc_store_device_is_full(store, error.text);
+    else
+        sc_store_pause(store, status, error.text);
+    return status;
+}
+
+/* Space lock held. Puts a write of a segment whose file is being made into its waiting list, and
+ * sorts the others: those that can go to the front of `writes`, the rest, which have failed, into
+ * *ret_failed. Returns how many can go. */
+static uint64_t writes_sort(struct sc_store *store, struct sc_store_write **writes, uint64_t count,
+                            struct sc_store_write **ret_failed)
+{
+    uint64_t ready = 0;
+    *ret_failed = NULL;
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_store_write *write = writes[i];
+        struct sc_store_segment *segment = &store->disk.segments[write->segment];
+        write->op.file = segment->file;
+        atomic_fetch_add(&store->busy, 1);
+        if (segment->state == SC_STORE_SEGMENT_READY) {
+            writes[ready++] = write;
+        } else if (segment->state == SC_STORE_SEGMENT_WANTED) {
+            write->next = segment->waiting;
+            segment->waiting = write;
+        } else {
+            write->next = *ret_failed;
+            *ret_failed = write;
+        }
+    }
+    return ready;
+}
+
+/* At most SC_STORE_WRITES_AT_ONCE. */
+static void ops_submit(struct sc_store *store, struct sc_store_write *const *writes, uint64_t count)
+{
+    struct sc_io_op *ops[SC_STORE_WRITES_AT_ONCE];
+    for (uint64_t i = 0; i < count; i++)
+        ops[i] = &writes[i]->op;
+    if (count > 0)
+        sc_io_submit(store->io, ops, count);
+}
+
+/* A list of writes, linked by next: done, each with the status. */
+static void writes_fail(struct sc_store_write *writes, spec_status status)
+{
+    while (writes != NULL) {
+        struct sc_store_write *write = writes;
+        writes = write->next;
+        write->op.status = status;
+        write->op.done(&write->op);
+    }
+}
+
+/* A list of writes that waited for the file. */
+static void writes_go(struct sc_store *store, struct sc_store_write *writes,
+                      struct sc_io_file *file)
+{
+    struct sc_store_write *batch[SC_STORE_WRITES_AT_ONCE];
+    while (writes != NULL) {
+        uint64_t count = 0;
+        for (; writes != NULL && count < SC_STORE_WRITES_AT_ONCE; writes = writes->next) {
+            writes->op.file = file;
+            batch[count++] = writes;
+        }
+        ops_submit(store, batch, count);
+    }
+}
+
+/* Makes the file of one wanted segment and lets its writes go, or fail. */
+static void maker_step(struct sc_task *task)
+{
+    struct sc_store *store =
+        (struct sc_store *)((char *)task - offsetof(struct sc_store, disk.maker));
+    uint64_t index = 0;
+    pthread_mutex_lock(&store->disk.lock);
+    while (store->disk.segments[index].state != SC_STORE_SEGMENT_WANTED)
+        index++; /* there is one: it woke this task, and only this task ends the state */
+    struct sc_store_segment *segment = &store->disk.segments[index];
+    uint32_t number = segment->number;
+    uint64_t bytes = segment->bytes;
+    pthread_mutex_unlock(&store->disk.lock);
+
+    struct sc_io_file *file;
+    spec_status status = segment_make(store, number, bytes, &file);
+
+    pthread_mutex_lock(&store->disk.lock);
+    struct sc_store_write *waiting = segment->waiting;
+    segment->waiting = NULL;
+    segment->file = file;
+    segment->state = status == SPEC_OK ? SC_STORE_SEGMENT_READY : SC_STORE_SEGMENT_FAILED;
+    if (status != SPEC_OK)
+        sc_store_segment_leave(store, index);
+    store->disk.maker_posted = false;
+    bool wakes = sc_store_maker_wake(store);
+    pthread_mutex_unlock(&store->disk.lock);
+    if (wakes)
+        sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
+    if (status == SPEC_OK)
+        writes_go(store, waiting, file);
+    else
+        writes_fail(waiting, status);
+    sc_store_busy_end(store);
+}
+
+struct sc_store_write *sc_store_tier_write(struct sc_store *store, struct sc_store_write **writes,
+                                           uint64_t count)
+{
+    struct sc_store_write *failed = NULL;
+    SC_ASSERT(store->params.poison, count <= SC_STORE_WRITES_AT_ONCE);
+    if (count == 0)
+        return NULL;
+    pthread_mutex_lock(&store->disk.lock);
+    uint64_t ready = writes_sort(store, writes, count, &failed);
+    pthread_mutex_unlock(&store->disk.lock);
+    ops_submit(store, writes, ready);
+    return failed;
+}
+
+void sc_store_tier_fail(struct sc_store_write *writes)
+{
+    writes_fail(writes, SPEC_E_NO_SPACE);
+}

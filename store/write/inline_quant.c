@@ -1,0 +1,138 @@
+/* Codes of rows that are being stored: the calls of whoever stores them (inline_quant_state.h).
+ *
+ * Holds, Does not, Threads, Tests: store/write/inline_quant.h. */
+#include "store/write/inline_quant.h"
+
+#include "store/cache/written_frames.h"
+#include "store/write/extent.h"
+#include "store/write/inline_quant_state.h"
+
+#include <string.h>
+
+void sc_store_live_wake(struct sc_store_live *live)
+{
+    if (live->is_posted)
+        return;
+    live->is_posted = true;
+    atomic_fetch_add(&live->store->busy, 1);
+    sc_exec_post(live->store->params.exec, &live->task, sc_store_live_lane(live->store));
+}
+
+void sc_store_live_due_give(struct sc_store_live_job *job)
+{
+    struct sc_store_live *live = job->live;
+    pthread_mutex_lock(&live->lock);
+    uint64_t codes_stride = job->codes_stride;
+    job->codes_stride = 0;
+    pthread_mutex_unlock(&live->lock);
+    sc_store_codes_due_give(live->store, codes_stride);
+}
+
+/* ---- Extents --------------------------------------------------------------------------------- */
+
+/* What the extent's commit will say of it. */
+static void entry_set(struct sc_store_live_job *job, const struct sc_store_extent *extent)
+{
+    uint64_t row = 0;
+    memcpy(job->parts, extent->parts, extent->part_count * sizeof(*job->parts));
+    job->entry = (struct sc_store_extent_entry){.parts = job->parts,
+                                                .part_count = extent->part_count,
+                                                .row_count = (uint32_t)extent->row_count,
+                                                .row_offset = extent->place.row_offset,
+                                                .tag_offset = extent->place.tag_offset,
+                                                .stride = extent->place.stride,
+                                                .copy = extent->copy};
+    for (uint64_t i = 0; i < extent->piece_count; i++) {
+        const struct sc_store_piece_plan *plan = &extent->pieces[i];
+        struct sc_store_piece_entry *piece = &job->pieces[i];
+        *piece = (struct sc_store_piece_entry){.first_position = plan->first_position,
+                                               .extent_row = (uint16_t)row,
+                                               .row_count = (uint16_t)plan->row_count};
+        memcpy(piece->hash, plan->hash, sizeof(piece->hash));
+        row += plan->row_count;
+    }
+}
+
+struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
+                                              const struct sc_store_extent *extent)
+{
+    struct sc_store_live *live = store->live;
+    struct sc_store_live_job *found = NULL;
+    if (live == NULL) {
+        sc_store_codes_due_give(store, extent->codes_stride);
+        return NULL;
+    }
+    pthread_mutex_lock(&live->lock);
+    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX && found == NULL && !live->is_closing; i++)
+        found = live->jobs[i].is_used ? NULL : &live->jobs[i];
+    if (found != NULL) {
+        found->is_used = true;
+        found->is_left = found->is_lost = found->is_written = false;
+        found->order = ++live->order;
+        found->extent_id = 0;
+        found->packed = 0;
+        found->codes_stride = extent->codes_stride;
+        found->state = SC_STORE_LIVE_MAKING;
+    }
+    pthread_mutex_unlock(&live->lock);
+    if (found != NULL)
+        entry_set(found, extent); /* it is not looked at before a layer is packed */
+    else
+        sc_store_codes_due_give(store, extent->codes_stride);
+    return found;
+}
+
+void sc_store_live_window(struct sc_store_live_job *job, uint8_t *frame,
+                          const struct sc_store_part *part, uint64_t start, uint64_t end)
+{
+    if (job == NULL)
+        return;
+    struct sc_store_live *live = job->live;
+    uint64_t stride = job->entry.stride, at = part->layer_first * stride + (start - part->offset);
+    uint64_t last = (part->layer_first + part->layer_count) * stride; /* then there is padding */
+    pthread_mutex_lock(&live->lock);
+    if (!job->is_lost && at < last)
+        sc_store_cache_enter(live->store->cache, frame, job->entry.copy, at,
+                             end - start < last - at ? end - start : last - at);
+    pthread_mutex_unlock(&live->lock);
+}
+
+void sc_store_live_window_cut(struct sc_store_live_job *job, uint8_t *frame, uint64_t bytes)
+{
+    if (job != NULL)
+        sc_store_cache_shorten(job->live->store->cache, frame, bytes);
+}
+
+void sc_store_live_packed(struct sc_store_live_job *job)
+{
+    if (job == NULL)
+        return;
+    pthread_mutex_lock(&job->live->lock);
+    job->packed++;
+    sc_store_live_wake(job->live);
+    pthread_mutex_unlock(&job->live->lock);
+}
+
+void sc_store_live_lose(struct sc_store_live_job *job)
+{
+    if (job == NULL)
+        return;
+    pthread_mutex_lock(&job->live->lock);
+    job->is_lost = true;
+    sc_store_live_wake(job->live);
+    pthread_mutex_unlock(&job->live->lock);
+}
+
+void sc_store_live_end(struct sc_store_live_job *job, uint64_t extent_id)
+{
+    if (job == NULL)
+        return;
+    if (extent_id == 0) /* not when the task's turn comes: what is due keeps rows of others out */
+        sc_store_live_due_give(job);
+    pthread_mutex_lock(&job->live->lock);
+    job->is_left = true;
+    job->extent_id = extent_id;
+    job->is_lost = job->is_lost || extent_id == 0;
+    sc_store_live_wake(job->live);
+    pthread_mutex_unlock(&job->live->lock);
+}
