@@ -15,10 +15,12 @@
  *                  questions
  *   runs           rows of A_l that stand apart, so reads of them
  *   reordered      were rows reordered by those averages, within spans of 1,024
- *                  (store/rows/row_permutation.h): runs then, and chunks of 64 that hold one before
- * and then sink           share in the first and last rows deciles        of the rankings of sink,
- * static, layer, before and after by the sums of the probe heads: the share of each tenth of the k
- * best that is in A_l chunk          important rows / rows, of the chunks of 64 that hold one
+ *                  (store/rows/row_permutation.h): runs then, chunks of 64 that hold one before
+ *                  and then
+ *   sink           share in the first and last rows
+ *   deciles        of the rankings of sink, static, layer, before and after by the sums of the
+ *                  probe heads: the share of each tenth of the k best that is in A_l
+ *   chunk          important rows / rows, of the chunks of 64 that hold one
  *   chunks         (--chunks 1) important rows of each whole chunk
  * Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
  * --dump FILE: writes the ranks of all rows, of each head and layer, instead (dump.h), and prints

@@ -3,12 +3,14 @@
  *   host call -> entry.c (checks, fork and poison guard, log)
  *     requests  lookup.c, attach.c: tokens or a lease -> index -> ranges of pieces; request.c
  *     loads     load.c; submit.c: in two halves; batch.c. Which rows: budget.c, row_scores.c,
- * choose.c, select.c, per_head.c, prefetch.c, baselines/. issue_reads.c -> scatter.c ->
- * target_host.c layered.c: as codes; refine.c: exact rows over what was (delivery.c) saves
- * store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: -> records ->
- * index.c -> ticket.c; provenance.c: what rows are worth states    args/states.c: layers that keep
- * one; save/save_recurrent.c, load/load_recurrent.c codes     quant/: which format, by which
- * widths; tables, turns stages    host_prefetch.c: matches into host memory, ahead of their loads
+ *               row_set.c, select.c, per_head.c, prefetch.c, baselines/. issue_reads.c ->
+ *               scatter.c -> target_host.c
+ *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
+ *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
+ *               records -> index.c -> ticket.c; provenance.c: what rows are worth
+ *     states    args/states.c: layers that keep one; save_recurrent.c, load_recurrent.c
+ *     codes     quant/: which format, by which widths; tables, turns
+ *     stages    host_prefetch.c: matches into host memory, ahead of their loads
  *   background  jobs.c, maintain.c: evict.c: room; compact.c: pieces that become one
  *   bypass      bypass.c: all of these but what was promised step aside
  *   erasing     erase.c: what is covered is void at once, and overwritten in the background

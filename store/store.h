@@ -486,8 +486,7 @@ void sc_store_build_settle(struct sc_store *store);
  * thread. */
 void sc_store_build_rest(struct sc_store *store, bool rests);
 
-/* ---- Pieces that become one (compactor.c) -------------------------------------------------------
- */
+/* ---- Pieces that become one (compactor.c) ---------------------------------------------------- */
 
 struct sc_store_merge {
     const uint64_t *pieces; /* [piece_count] live ones, whose rows follow each other

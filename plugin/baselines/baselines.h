@@ -1,8 +1,7 @@
-/* The lab: the ways of the papers to rank rows without a look at their keys, behind one table. What
- * stands outside asks here, and forks nowhere by whose way it is.
+/* Baselines: how the papers rank rows without reading their keys, behind one table. Callers ask
+ * here and have no branch of their own for a policy.
  *
- *   choose.c, prefetch.c: a layer of a match -> policy -> scores of all rows, or the rows
- * themselves
+ *   row_set.c, prefetch.c: layer of a match -> policy -> scores of all rows, or the rows
  *
  *     policy    a choice (metric, select.identify)    rows read ahead (prefetch.predictor)
  *     random    any granules                          any rows
@@ -10,8 +9,8 @@
  *     static    averages of what requests wanted      the same
  *     layer                                           who asks ranks them by the layer below
  *
- *   prefetch.c: scores of a choice -> averages (memory) -> job, checkpoint, close -> the store's
- * log the store's open, or its following      -> averages
+ *   prefetch.c: scores of a choice -> averages (memory) -> job, checkpoint, close -> store's log
+ *               the store's open, or its following      -> averages
  *
  * Holds: what it says of a layer follows from the match, the configuration and the averages. A
  * reader learns from its writer's log, and keeps what its own requests add in memory.

@@ -4,8 +4,7 @@
  *                                             \
  *   a stream of ours                           '-> wait | copy | flight: the parcel is there
  *   parcel  device [rows, packed] --- copy ---> pinned host memory [rows][slots]
- *   ring    [ . | parcel | parcel | parcel | . ]   as many bytes on both sides
- * (gpu/staging_arena.h)
+ *   ring    [ . | parcel | parcel | parcel | . ]   on both sides: gpu/staging_arena.h
  *
  * Holds: the source is the host's again, in the order of its stream, when send returns; a parcel's
  * memory is nobody else's until it is given back, and it is given back when nothing of the device's

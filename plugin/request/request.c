@@ -7,7 +7,7 @@
  *   - a load that fails says so (sc_plugin_request_fail: a position, a status, the piece's end in
  *     index and log) and ends nothing: callers further up may still work on it, and so may workers;
  *   - who posts work on a request's memory cancels it or waits for it before it returns, in failure
- *     too (layered.c, choose.c); a guess holds what it reads (prefetch.c);
+ *     too (layered.c, row_set.c); a guess holds what it reads (prefetch.c);
  *   - the memory is given up in sc_plugin_loads_end, which is called between items alone: after the
  *     item that failed, and at release (by a submission that has the turn, when it ends);
  *   - resets, by whomever, and the epochs' turn (tick.c, reset.c) touch no request: they move

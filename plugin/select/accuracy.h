@@ -14,7 +14,7 @@
  * the ranking, not on what was read: a decile that is not read is measured all the same, so a bad
  * start (or a bad stretch) ends as soon as the rankings are good again, and nothing has to be read
  * to find that out. The window, too, is measured where nothing is read ahead.
- * Does not: rank by keys (choose.c), read (issue_reads.c), allocate; outlive the connector: one
+ * Does not: rank by keys (row_set.c), read (issue_reads.c), allocate; outlive the connector: one
  * layer of the first request measures what a store could have kept, and a window is the host's of
  * now. Threads: any; numbers are statistics, lost updates cost nothing but a sample. Tests:
  * tests/unit/plugin/test_predict.c */

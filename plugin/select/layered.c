@@ -10,7 +10,7 @@
  * decoded only after the reads have ended, if it did not come: nobody writes a row while another
  * does. A row's bit is set after its exact bytes stand in the destination, and rows without codes
  * are all there when the item is SPEC_OK; what a deadline leaves out stays coarse.
- * Does not: choose (choose.c), read (issue_reads.c, scatter.c), verify (the store did).
+ * Does not: choose (row_set.c), read (issue_reads.c, scatter.c), verify (the store did).
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
 #include "plugin/args/provenance.h"

@@ -6,7 +6,7 @@
  *   each head moves down     head 0: 0 1 3     head 1: 0 2 3        ascending, so in place
  *
  * Holds: what a head gets is what it would get of the whole layer; request->set is the union.
- * Does not: score (choose.c), read (issue_reads.c).
+ * Does not: score (row_set.c), read (issue_reads.c).
  * Tests: tests/unit/plugin/test_select.c, conformance (abi_065_*) */
 #include "plugin/select/select.h"
 

@@ -2,7 +2,7 @@
  *
  *   item --budget.c--> want (k of R rows)      sketch: probe rows, row tags   (two layers ahead)
  *                        \                        /
- *             row_scores.c: sums of importance; choose.c: ranks -> sets -> one set, or one a head
+ *             row_scores.c: sums of importance; row_set.c: ranks -> sets -> one set, or one a head
  *                                  /                        \
  *           PICKS: rows of the set are read      HEADS: all rows come into the destination (of a
  *           (what a guess read ahead counts)     split layout K, then V of the union), each head is
@@ -166,7 +166,7 @@ spec_status sc_plugin_scoring_sample(const struct sc_plugin_scratch *scratch,
 spec_status sc_plugin_scoring_fail(const spec_connector *conn, const struct sc_plugin_item *item,
                                    struct spec_error *reterr);
 
-/* choose.c */
+/* row_set.c */
 uint32_t sc_plugin_scratch_count(const spec_connector *conn); /* that open makes */
 spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_scratches_close(spec_connector *conn);

@@ -35,8 +35,7 @@
 
 #define SC_STORE_SKETCH_SECTIONS 3u
 
-/* ---- Blocks (selector_plan.c) -----------------------------------------------------------------
- */
+/* ---- Blocks (selector_plan.c) ---------------------------------------------------------------- */
 
 struct sc_store_sketch_section {
     uint64_t start, end; /* of the segment file */
@@ -100,8 +99,7 @@ spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_
 uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan, const uint8_t *run,
                                     uint64_t area);
 
-/* ---- Memory (selector_memory.c) ---------------------------------------------------------------
- */
+/* ---- Memory (selector_memory.c) -------------------------------------------------------------- */
 
 static inline bool sc_store_sketch_bit(const uint64_t *bits, uint64_t i)
 {
@@ -163,8 +161,7 @@ enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *sto
                                                       const struct sc_store_blocks *blocks,
                                                       uint32_t layer, const uint8_t *run);
 
-/* ---- Host memory (selector_host.c) ------------------------------------------------------------
- */
+/* ---- Host memory (selector_host.c) ----------------------------------------------------------- */
 
 /* What a load wants of a range that a slab may have. The range may be gone by then. */
 struct sc_store_sketch_take {

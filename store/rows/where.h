@@ -86,9 +86,8 @@ struct sc_store_slab_where {
     uint32_t segment, half_count;
     uint64_t rows; /* where those of the extent begin */
     uint64_t base[2], stride, tags, tag_stride;
-    const uint16_t
-        *slots; /* of the layer: store/rows/row_permutation.h; NULL: row r stands in slot r */
-    uint64_t slots_copy; /* of slots: of their edition, a number that never comes again */
+    const uint16_t *slots; /* of the layer: row_permutation.h; NULL: row r stands in slot r */
+    uint64_t slots_copy;   /* of slots: of their edition, a number that never comes again */
 };
 static inline uint64_t sc_store_slot_of(const struct sc_store_slab_where *where, uint64_t row)
 {

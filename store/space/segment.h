@@ -87,8 +87,7 @@ void sc_store_busy_end(struct sc_store *store);
 /* After a device error: no new extents for SC_STORE_RETRY_NS, said once. Any thread, no lock. */
 void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
 
-/* ---- Places of extents (alloc_extent.c)
- * ------------------------------------------------------------- */
+/* ---- Places of extents (alloc_extent.c) ------------------------------------------------------ */
 
 /* Bytes of the parts' pages. */
 uint64_t sc_store_parts_bytes(const struct sc_store_part *parts, uint32_t part_count,
