@@ -6,7 +6,7 @@
  *   reads of a load        --read--> clock of its request --loaded--> line of loading  +-> estimate
  *   calls that load        --call--> the host's time -----------'                     -'     |
  *                                                              lookup <- cut (split.c) <-------'
- *   ranks and readers:   lookup <- cut <-- agreed (estimate_record.h) <-- log of rank 0 <-- estimate
+ *   ranks, readers:  lookup <- cut <-- agreed (estimate_record.h) <-- log of rank 0 <-- estimate
  *
  * Which passes count: those of 128 tokens or more, 2 ms or more, whose layers came one by one: more
  * time passed between the calls than in them, no layer took a large part of all, and the host did
