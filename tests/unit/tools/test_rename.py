@@ -41,7 +41,7 @@ class Rename(unittest.TestCase):
         return done.stdout + done.stderr
 
     def test_a_whole_word_is_renamed_everywhere(self):
-        self.write("a/x.c", "int lab; int labour; int sc_lab; // lab, baselines.h\n")
+        self.write("a/x.c", "int lab; int labour; int sc_lab; // lab, lab.h\n")
         self.write("docs/y.md", "the `lab`\n")
         self.rename("word lab baselines\n")
         self.assertEqual(self.read("a/x.c"),
@@ -57,7 +57,7 @@ class Rename(unittest.TestCase):
 
     def test_a_file_moves_and_its_path_is_replaced(self):
         self.write("p/lab/lab.c", '#include "p/lab/lab.h"\n')
-        self.write("p/lab/lab.h", "/* p/lab/lab.c, baselines/baselines.c */\n")
+        self.write("p/lab/lab.h", "/* p/lab/lab.c, lab/lab.c */\n")
         self.write("m.patch", "--- a/p/lab/lab.c\n+++ b/p/lab/lab.c\n")
         self.rename("path p/lab p/base\npath p/base/lab.c p/base/way.c\n")
         self.assertEqual(self.read("p/base/way.c"), '#include "p/base/lab.h"\n')
