@@ -3,8 +3,7 @@
  *   rank-RRRR-of-NNNN/mail       [record 128][record 128] ...          at most 16 KiB
  *                    /mail.lock  held while a record is appended or the file is cut
  *
- *   record   magic "SCM1" | kind u32 | epoch u64 | piece u64 | hash 16 | family 16 | what u32 |
- *            0 ...
+ *   record   magic "SCM1" | kind u32 | epoch u64 | piece u64 | hash 16 | family 16 | 0 ...
  *            ... | checksum u64 at byte 120: XXH3-64 of what stands before, seeded with the store's
  *            id and the rank, so that a record of another store or rank is none
  *
