@@ -87,15 +87,20 @@ void bench_shuffle(uint32_t *ret_order, uint32_t count, uint64_t *turn)
     }
 }
 
-void *bench_huge_memory(uint64_t bytes, int fill)
+void *bench_memory(uint64_t bytes, bool is_huge, int fill)
 {
     uint64_t whole_bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
     void *memory = aligned_alloc(HUGE_BYTES, whole_bytes);
     if (memory == NULL)
         bench_die("no memory for %" PRIu64 " bytes", bytes);
-    (void)madvise(memory, whole_bytes, MADV_HUGEPAGE);
+    (void)madvise(memory, whole_bytes, is_huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     memset(memory, fill, bytes);
     return memory;
+}
+
+void *bench_huge_memory(uint64_t bytes, int fill)
+{
+    return bench_memory(bytes, true, fill);
 }
 
 uint64_t bench_cache_bytes(void)

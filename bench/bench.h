@@ -8,6 +8,7 @@
 
 #include "abi/spec_connector.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define BENCH_ROUNDS_MAX 10000u
@@ -36,8 +37,9 @@ uint64_t bench_mix(uint64_t x);
 /* The numbers below count in an order by lot: who goes first varies. *turn: 0 at first; each order
  * is another. */
 void bench_shuffle(uint32_t *ret_order, uint32_t count, uint64_t *turn);
-/* Memory that lies in huge pages where the kernel gives them, `bytes` of it filled, so that its
- * pages are there; ended by free. */
+/* Memory in huge pages, if the kernel gives them, or in small ones; `bytes` of it are filled, so
+ * that its pages are there; ended by free. */
+void *bench_memory(uint64_t bytes, bool is_huge, int fill);
 void *bench_huge_memory(uint64_t bytes, int fill);
 /* Of the last cache, as the first core sees it: 32 MiB where nothing says so, 256 MiB at most. */
 uint64_t bench_cache_bytes(void);

@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define BATCH_KEYS    1000u
 #define FILL_KEYS     10000u
@@ -26,7 +25,6 @@
 #define KEY_BYTES_MIN 20u /* a number of 16 digits, and some bytes before it */
 #define VALUE_BYTES   (UINT64_C(1) << 20)
 #define BATCH_VALUES  16u
-#define PAGE_BYTES    4096u
 
 struct state {
     const struct spec_objects_api *api;
@@ -213,19 +211,6 @@ static uint64_t copy(const struct memory *memory)
     return bench_now_ns() - begun_ns;
 }
 
-/* Memory that a host has: huge pages, or what a process gets that asks for nothing. */
-static uint8_t *values_memory(uint64_t bytes, bool is_huge, int fill)
-{
-    if (is_huge)
-        return bench_huge_memory(bytes, fill);
-    uint8_t *memory = aligned_alloc(PAGE_BYTES, bytes);
-    if (memory == NULL)
-        bench_die("no memory for %" PRIu64 " bytes", bytes);
-    (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
-    memset(memory, fill, bytes);
-    return memory;
-}
-
 static void run_transfer(struct state *state, uint64_t values, uint64_t rounds, bool is_huge,
                          const char *fio_write, const char *fio_read)
 {
@@ -233,8 +218,8 @@ static void run_transfer(struct state *state, uint64_t values, uint64_t rounds, 
                                memcpy_ = {.name = "memcpy"}, written = {.name = "fio write"},
                                read = {.name = "fio read"};
     struct bench_series *const all[] = {&put, &written, &get, &read, &memcpy_};
-    struct memory memory = {.source = values_memory(values * VALUE_BYTES, is_huge, 1),
-                            .destination = values_memory(values * VALUE_BYTES, is_huge, 0),
+    struct memory memory = {.source = bench_memory(values * VALUE_BYTES, is_huge, 1),
+                            .destination = bench_memory(values * VALUE_BYTES, is_huge, 0),
                             .values = values};
     for (uint64_t i = 0; i < values * VALUE_BYTES; i += 8) {
         uint64_t word = bench_mix(i);
