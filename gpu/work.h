@@ -13,9 +13,10 @@
  * nothing was enqueued on it; what a call got and could not enqueue is an error, and closes the
  * device.
  * Does not: keep memory in place until the work is done (gpu/event_ring.h); start before it is
- * told. Errors: SPEC_E_INVALID where said; SPEC_E_IO, the device is closed. Threads: a slot's, who
- * has it; a stream of the host's, the host's own thread, inside its call. Tests:
- * tests/unit/gpu/test_device.c, test_load.c */
+ * told.
+ * Errors: SPEC_E_INVALID where said; SPEC_E_IO, the device is closed.
+ * Threads: a slot's, who has it; a stream of the host's, the host's own thread, inside its call.
+ * Tests: tests/unit/gpu/test_device.c, test_load.c */
 #ifndef SC_GPU_WORK_H
 #define SC_GPU_WORK_H
 

@@ -10,6 +10,8 @@ A table is a text file. Lines that begin with # are comments; the others are one
 Decision records, change logs and results keep the words of their time. A word that would become one
 that stands in a file already is refused, because two things would then have one name.
 
+Lines that become too long are left to the caller: clang-format would reflow drawings in comments.
+
 Exit status: 0 renamed, 1 refused. Tests: tests/unit/tools/test_rename.py."""
 import collections
 import os

@@ -48,12 +48,12 @@ def calls(root, folder):
 
 
 def reached(graph, start):
-    seen, todo = set(), [start]
-    while todo:
-        for other in graph.get(todo.pop(), ()):
+    seen, unvisited = set(), [start]
+    while unvisited:
+        for other in graph.get(unvisited.pop(), ()):
             if other not in seen:
                 seen.add(other)
-                todo.append(other)
+                unvisited.append(other)
     return seen
 
 

@@ -29,14 +29,14 @@ import time
 from storage_cases import ROOT, flip_byte, value_of
 
 OURS, OWN, FIO = "spec_connector", "own", "fio"
-# spec_connector's bounds; none of the hosts' own back ends has one. What a round has found may not
-# be held until the store has been filled anew: then only new values could be evicted.
+# spec_connector's bounds; none of the hosts' own back ends has one. Holds end before the store has
+# been filled anew, because otherwise only new values could be evicted.
 DISK_BYTES = 1 << 30
 CONFIG = {"disk_bytes": DISK_BYTES, "objects": {"hold_ms": 1000}}
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 WRITE_AND_WAIT = 7
-FILL_IDS = 10**9      # the first value of fill_up: no round has it
+FILL_IDS = 10**9  # the first value of fill_up: no round has it
 
 
 def cpu_seconds():

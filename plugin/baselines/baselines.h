@@ -18,8 +18,8 @@
  * Threads: open and close by one; the others any.
  * Tests: tests/unit/plugin/test_lab.c, test_average.c, test_guess.c, test_select.c, test_layered.c
  */
-#ifndef SC_PLUGIN_LAB_BASELINES_H
-#define SC_PLUGIN_LAB_BASELINES_H
+#ifndef SC_PLUGIN_BASELINES_H
+#define SC_PLUGIN_BASELINES_H
 
 #include "base/config.h"
 #include "base/log.h"

@@ -278,7 +278,7 @@ static struct sc_plugin_box *box_pop(struct sc_plugin_device *device)
     return box;
 }
 
-/* What boxes went off on comes back, on any stream, if it has landed. */
+/* Flights of boxes are looked at, on all streams; those that have landed end. */
 static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {

@@ -112,10 +112,9 @@ struct sc_plugin_device {
     uint64_t box_bytes, table_bytes; /* the largest of these */
 
     pthread_mutex_t attach_lock;
-    _Atomic uint32_t
-        state;       /* enum in device_tables.c; what follows is constant once it says attached */
-    char why[192];   /* it could not be; guarded by attach_lock */
-    int32_t refused; /* likewise: which one */
+    _Atomic uint32_t state; /* enum in device_tables.c; once attached, what follows is constant */
+    char why[192];          /* it could not be; guarded by attach_lock */
+    int32_t refused;        /* likewise: which one */
     struct sc_gpu_device *gpu;
     struct sc_gpu_pin pin;
     struct sc_gpu_range range;

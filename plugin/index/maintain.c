@@ -3,9 +3,9 @@
  *   tidy        records of failed pieces; what waited for pins
  *   evict       evict.c
  *   checkpoint  a shorter log; while something is to be erased, erase.c in its place
- *   lab         what it has learnt, to the log (baselines/baselines.h), and how long things take
- * (load_or_compute/load_or_compute.h) merge       chunks of many pieces (compact.c) spare memory
- * that the index needs next
+ *   lab         averages (baselines/baselines.h) and estimates (load_or_compute/), to the log
+ *   merge       chunks of many pieces (compact.c)
+ *   spare       memory that the index needs next
  *
  * What extents lack is built by the store itself (store/section/build_sections.c), when it is asked
  * to. During a bypass (bypass.h) averages wait, and merges that have not begun; what room and the

@@ -1,11 +1,11 @@
 /* stage: a match into host memory, ahead of its loads.
  *
  *   stage    a slot, a ticket, a hold on the request
- *              -> waits -> RUNS in the store (fetch_match.h): [what rows are chosen by, of every
- * layer] [rows of layer 0][of 1] .. -> over lookup   of tokens that a stage covers: PENDING until
- * it is over, or its deadline over     done, failed, no room | deadline | release | reset | bypass:
- * the first of them is told gone     when the store has let go: the slot is free, the request's
- * hold ends
+ *              -> waits -> RUNS in the store (fetch_match.h): [what rows of every layer are chosen
+ *                          by][rows of layer 0][of 1] .. -> over
+ *   lookup   of tokens that a stage covers: PENDING until it is over, or its deadline
+ *   over     done, failed, no room | deadline | release | reset | bypass: the first of them is told
+ *   gone     when the store has let go: the slot is free, the request's hold ends
  *
  * One runs at a time, that with the earliest deadline: two that take turns would both be there
  * late. What was brought is kept until it was used once, or KEPT_NS after the stage is over (not at

@@ -16,8 +16,9 @@
  * to find that out. The window, too, is measured where nothing is read ahead.
  * Does not: rank by keys (row_set.c), read (issue_reads.c), allocate; outlive the connector: one
  * layer of the first request measures what a store could have kept, and a window is the host's of
- * now. Threads: any; numbers are statistics, lost updates cost nothing but a sample. Tests:
- * tests/unit/plugin/test_predict.c */
+ * now.
+ * Threads: any; numbers are statistics, lost updates cost nothing but a sample.
+ * Tests: tests/unit/plugin/test_predict.c */
 #ifndef SC_PLUGIN_ACCURACY_H
 #define SC_PLUGIN_ACCURACY_H
 

@@ -1,8 +1,8 @@
 /* Sums of importance of a layer's rows: by the probe heads' keys, or by codes of all heads'.
  *
  *   an item that has nothing on a device             this processor
- *   one whose rows, queries or new keys are there    the device (device/device_scores.h); where it
- * cannot, they are brought, and this processor
+ *   one whose rows, queries or new keys are there    the device (device_scores.h); where it cannot,
+ *                                                    they are brought, and this processor
  *
  * Holds: who computes follows from shapes and the configuration, and so does the order in which a
  * sum is added.

@@ -32,9 +32,9 @@
 #define PAST      8u
 #define WHOLE     1000000u /* millionths */
 
-#define GPU  SPEC_TIER_UPPER
-#define HOST SPEC_TIER_HOST
-_Static_assert(GPU == 0 && HOST == 1, "tiers stand in the order of their numbers");
+#define UPPER SPEC_TIER_UPPER
+#define HOST  SPEC_TIER_HOST
+_Static_assert(UPPER == 0 && HOST == 1, "tiers stand in the order of their numbers");
 
 enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
@@ -45,7 +45,7 @@ struct sc_store_host_slab {
     uint32_t group, group_prev, group_next; /* of one group: residency.h */
     uint32_t kept_prev, kept_next;          /* while there is a keeper */
     enum state state;
-    uint32_t tier; /* GPU or HOST */
+    uint32_t tier; /* UPPER or HOST */
     uint64_t page, pages;
     uint64_t rank;
     uint64_t keeper; /* 0: none */
@@ -269,7 +269,7 @@ static void slab_free(struct sc_store_host *host, struct sc_store_host_slab *sla
 static void slab_leave(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     host->published--;
-    if (slab->tier == GPU)
+    if (slab->tier == UPPER)
         sc_store_residents_rise(&host->residents, slab->group, false);
     sc_store_residents_publish(&host->residents, slab->group, false);
     slab_unlink(host, slab);
@@ -404,7 +404,7 @@ static void slab_move(struct sc_store_host *host, struct sc_store_host_slab *sla
 {
     host->tiers[slab->tier].pages_used -= slab->pages;
     host->tiers[tier].pages_used += slab->pages;
-    sc_store_residents_rise(&host->residents, slab->group, tier == GPU);
+    sc_store_residents_rise(&host->residents, slab->group, tier == UPPER);
     slab->tier = tier;
     slab->rank = rank_in(host, tier, &slab->use);
 }
@@ -423,14 +423,14 @@ static void slab_sink(struct sc_store_host *host, struct sc_store_host_slab *sla
 }
 
 /* The upper tier, which takes rows alone, has so many pages more; what is worth less sinks. */
-static bool gpu_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank,
-                      struct sc_store_host_slab *riser)
+static bool upper_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank,
+                        struct sc_store_host_slab *riser)
 {
     struct lost lost;
-    if (!lost_take(host, GPU, pages, rank, &lost))
+    if (!lost_take(host, UPPER, pages, rank, &lost))
         return false;
     if (riser != NULL) { /* it leaves its place to them */
-        slab_move(host, riser, GPU);
+        slab_move(host, riser, UPPER);
         host->risen++;
     }
     for (uint32_t i = 0; i < lost.count; i++)
@@ -520,8 +520,8 @@ void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *s
         slab_stir(host, slab); /* who keeps it kept it for this */
         slab->use.importance = sc_importance_seen(slab->use.importance, share_of(rows, slab->rows));
         slab_used(host, slab);
-        uint64_t rank = rank_in(host, GPU, &slab->use);
-        if (slab->tier == HOST && gpu_clear(host, slab->pages, rank, slab))
+        uint64_t rank = rank_in(host, UPPER, &slab->use);
+        if (slab->tier == HOST && upper_clear(host, slab->pages, rank, slab))
             risen_add(host, &slab->key, slab->rows, rows);
     }
     pthread_mutex_unlock(&host->lock);
@@ -654,9 +654,10 @@ static bool begin_place(struct sc_store_host *host, const struct sc_store_host_k
                         const struct begin *begin, const struct sc_use *use, uint64_t *ret_page,
                         uint32_t *ret_tier)
 {
-    uint64_t rank = sc_rank_coming(host->tiers[GPU].policy, use);
-    bool rises = begin->rows_used > 0 && has_rows(key) && gpu_clear(host, begin->pages, rank, NULL);
-    *ret_tier = rises ? GPU : HOST;
+    uint64_t rank = sc_rank_coming(host->tiers[UPPER].policy, use);
+    bool rises =
+        begin->rows_used > 0 && has_rows(key) && upper_clear(host, begin->pages, rank, NULL);
+    *ret_tier = rises ? UPPER : HOST;
     rank = begin->keeper != 0 ? UINT64_MAX : sc_rank_coming(host->tiers[HOST].policy, use);
     if (!room_take(host, begin->pages, rank, *ret_tier, ret_page))
         return false;
@@ -783,7 +784,7 @@ void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab
         slab->state = PUBLISHED;
         host->published++;
         sc_store_residents_publish(&host->residents, slab->group, true);
-        if (slab->tier == GPU)
+        if (slab->tier == UPPER)
             sc_store_residents_rise(&host->residents, slab->group, true);
         slab_rest(host, slab);
     }
@@ -926,7 +927,7 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
     if (host == NULL)
         return;
     pthread_mutex_lock(&host->lock);
-    const struct tier *gpu = &host->tiers[GPU], *low = &host->tiers[HOST];
+    const struct tier *upper = &host->tiers[UPPER], *low = &host->tiers[HOST];
     *ret_stats = (struct sc_store_host_stats){.bytes_max = low->pages_max * PAGE,
                                               .bytes_used = low->pages_used * PAGE,
                                               .bytes_kept = host->pages_kept * PAGE,
@@ -934,9 +935,9 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
                                               .hits = host->hits[HOST],
                                               .misses = host->misses,
                                               .evictions = host->evictions,
-                                              .upper_bytes_max = gpu->pages_max * PAGE,
-                                              .upper_bytes_used = gpu->pages_used * PAGE,
-                                              .upper_hits = host->hits[GPU],
+                                              .upper_bytes_max = upper->pages_max * PAGE,
+                                              .upper_bytes_used = upper->pages_used * PAGE,
+                                              .upper_hits = host->hits[UPPER],
                                               .risen = host->risen,
                                               .sunk = host->sunk};
     pthread_mutex_unlock(&host->lock);
@@ -1001,7 +1002,7 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
                                    .free = NONE,
                                    .kept = NONE,
                                    .kept_until_ns = UINT64_MAX};
-    host->tiers[GPU] = (struct tier){.policy = params->upper_policy, .pages_max = upper};
+    host->tiers[UPPER] = (struct tier){.policy = params->upper_policy, .pages_max = upper};
     host->tiers[HOST] = (struct tier){.policy = params->policy, .pages_max = low};
     pthread_mutex_init(&host->lock, NULL);
     if (!memory_take(host, count, heads)) {
@@ -1028,7 +1029,7 @@ void sc_store_host_close(struct sc_store_host *host)
     sc_store_residents_done(&host->residents);
     sc_store_space_done(&host->map);
     sc_alloc_free(alloc, host->owners);
-    sc_heap_done(&host->tiers[GPU].heap);
+    sc_heap_done(&host->tiers[UPPER].heap);
     sc_heap_done(&host->tiers[HOST].heap);
     sc_store_past_done(&host->past);
     sc_alloc_free(alloc, host->heads);

@@ -59,8 +59,7 @@ enum sc_store_annex_kind {
     SC_STORE_ANNEX_PROBES = 1,
     SC_STORE_ANNEX_CODES = 3,
     SC_STORE_ANNEX_RETIRED = 5, /* versions before 0.3 wrote it; nothing is read of it */
-    SC_STORE_ANNEX_ORDER =
-        6 /* all of a layer, rows in another order (store/rows/row_permutation.h) */
+    SC_STORE_ANNEX_ORDER = 6    /* all of a layer, rows in another order (row_permutation.h) */
 };
 
 struct sc_store_record_space {

@@ -97,8 +97,7 @@ struct sc_store_annex {
     struct sc_store_annex *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
     struct sc_store_code_shape code_shape; /* bits_k 0: no codes */
-    uint16_t *
-        slots; /* of an edition: store/rows/row_permutation.h; behind the parts. NULL: it is none */
+    uint16_t *slots; /* of an edition (row_permutation.h), behind the parts; NULL: it is none */
     uint64_t tag_offset, row_offset; /* of an edition */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */

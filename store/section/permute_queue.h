@@ -1,8 +1,8 @@
 /* Which order an extent's rows get, and editions whose records are still to come.
  *
- *   choose    scores of each layer, asked for -> slots (store/rows/row_permutation.h) add       an
- * edition is written and found: it waits for a moment without older loads settle    records of
- * those that have waited long enough (permute_extent.c)
+ *   choose    scores of each layer, asked for -> slots (store/rows/row_permutation.h)
+ *   add       an edition is written and found: it waits for a moment without older loads
+ *   settle    records of those that have waited long enough (permute_extent.c)
  *
  * Holds: a run of build_sections.c that asks for none takes no memory.
  * Threads: build_sections.c's task; waits: any.

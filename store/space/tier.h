@@ -2,9 +2,11 @@
  * read and written through these calls alone. Callers know no file: a planner of reads names a
  * place (store/rows/where.h), a writer a window of a part.
  *
- *   plan, picks, sketch_plan -> inflight.c --\                     /-- segment.c, alloc_extent.c,
- * page_map.c sidecar, merger -> readback.c ----------+-- tier.h: disk ---+ pack.c (windows of what
- * is stored) ----/                     \-- io.h: files, operations
+ *   scan_plan, gather_plan, selector_plan -> inflight.c --\                /-- segment.c,
+ *                                                          \              /    alloc_extent.c,
+ *                                                           \            /     page_map.c
+ *   section, compactor -> readback.c ------------------------+- tier.h ---+
+ *   pack.c (windows of what is stored) ---------------------/   disk       \-- io.h: files
  *
  * There is one, the disk (tier_disk.c): a place is an index of a segment file and an offset in it.
  * A second tier would use other numbers in a part's `segment`, from segment_max on; between

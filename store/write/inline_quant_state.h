@@ -1,7 +1,7 @@
 /* The state behind store/write/inline_quant.h, for its two files alone.
  *
- *   inline_quant.c        called as an extent is stored: begin, windows, layers, end; wakes the
- * task inline_quant_task.c   the task, which makes layers and annexes; open and close
+ *   inline_quant.c        called as an extent is stored: begin, windows, layers, end; wakes it
+ *   inline_quant_task.c   the task, which makes layers and annexes; open and close
  *
  *   a job   MAKING -> WRITING -> (written) -> OVER        the task's steps
  *              \________/ lost: aborted

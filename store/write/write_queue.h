@@ -17,7 +17,8 @@
  * device always has work while windows are queued.
  * Does not: pack rows, know tokens, wait (sc_store_write_await does).
  * Threads: any. One lock (rank 53); under it only that of store/write/inline_quant.h (rank 54) is
- * taken. Tests: tests/unit/plugin/test_big_passes.c, test_big_passes_more.c,
+ * taken.
+ * Tests: tests/unit/plugin/test_big_passes.c, test_big_passes_more.c,
  * test_big_passes_threads.c */
 #ifndef SC_STORE_WRITE_QUEUE_H
 #define SC_STORE_WRITE_QUEUE_H

@@ -96,7 +96,7 @@ static void world_check(const struct world *w)
         slabs++;
         used += slab->pages;
         by_tier[slab->tier] += slab->pages;
-        risen[slab->key.copy] += slab->state == PUBLISHED && slab->tier == GPU;
+        risen[slab->key.copy] += slab->state == PUBLISHED && slab->tier == UPPER;
         kept += slab->keeper != 0 ? slab->pages : 0;
         published += slab->state == PUBLISHED;
         may_go += slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0;
@@ -122,8 +122,8 @@ static void world_check(const struct world *w)
     assert_int_equal(host->map.segments[0].free_pages, host->page_count - used);
     assert_true(kept == host->pages_kept && kept <= low_max - low_max / KEPT);
     assert_int_equal(published, host->published);
-    assert_int_equal(may_go, host->tiers[GPU].heap.count + host->tiers[HOST].heap.count);
-    heap_check(host, GPU);
+    assert_int_equal(may_go, host->tiers[UPPER].heap.count + host->tiers[HOST].heap.count);
+    heap_check(host, UPPER);
     heap_check(host, HOST);
 }
 
@@ -225,7 +225,7 @@ static void world_end(struct world *w)
     memset(w->held, 0, sizeof(w->held));
     memset(w->filling, 0, sizeof(w->filling));
     world_check(w);
-    assert_int_equal(w->host->tiers[GPU].pages_used + w->host->tiers[HOST].pages_used, 0);
+    assert_int_equal(w->host->tiers[UPPER].pages_used + w->host->tiers[HOST].pages_used, 0);
     sc_alloc_unseal(&w->alloc);
     sc_store_host_close(w->host);
     assert_int_equal(atomic_load(&w->alloc.live_blocks), 0);
@@ -259,7 +259,7 @@ static void all_holds_after_every_step(void **state)
         }
         assert_true(w.begun > 0 && w.refused > 0 && w.host->evictions > 0 &&
                     w.host->hits[HOST] > 0);
-        assert_true(upper == 0 || (w.host->hits[GPU] > 0 && w.host->risen > 0));
+        assert_true(upper == 0 || (w.host->hits[UPPER] > 0 && w.host->risen > 0));
         sunk += w.host->sunk;
         assert_int_equal(atomic_load(&w.alloc.sealed_refusals), 0);
         world_end(&w);
