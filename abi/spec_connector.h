@@ -2,7 +2,7 @@
  *
  * Installed with spec_load.h and spec_objects.h (values by key). An engine dlopen()s the plugin
  * (spec_load.h does it), asks for the function table with spec_connector_api(SPEC_ABI_MAJOR), and
- * calls in the order that docs/call-order.md draws:
+ * calls in the order that docs/reference/call-order.md draws:
  *
  *   open -> lookup -> { begin_layer -> get_important -> prefetch_next -> store } per layer
  *        -> wait/poll tickets -> release -> ... -> close
@@ -950,10 +950,11 @@ struct spec_api {
      * [ABI-073].
      * Layered (select.base "coarse"): all R rows, in ascending order of position; k_e = ceil(R *
      * exact_ppm / 10^6) of them bit-identical to what was stored, the others values of their codes
-     * (docs/store-format.md), each rounded to the destination's type; exact_bits tells them apart
-     * [ABI-150]. Where widths are free (layered.widths), channels have bits of their own, by the
-     * table that each block of codes begins with, and keys that were turned back by the model's
-     * rotary parameters before they were coded are turned by them again, to the bit [ABI-196].
+     * (docs/reference/store-format.md), each rounded to the destination's type; exact_bits tells
+     * them apart [ABI-150]. Where widths are free (layered.widths), channels have bits of their
+     * own, by the table that each block of codes begins with, and keys that were turned back by the
+     * model's rotary parameters before they were coded are turned by them again, to the bit
+     * [ABI-196].
      * Exact are the rows of highest importance, summed over all KV heads and computed
      * with the codes' values of the prefix's keys, where it has codes, and the exact new keys; ties
      * go to the lower position; without queries (select.identify "static"), by stored averages of

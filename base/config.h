@@ -1,5 +1,5 @@
-/* The configuration: JSON, from a file or inline, checked against one table. docs/config.md lists
- * the same keys, and a test compares the two.
+/* The configuration: JSON, from a file or inline, checked against one table.
+ * docs/reference/config.md lists the same keys, and a test compares the two.
  *
  * Holds: after a parse every member has a checked value; an error names the key's path, what was
  * found and what is allowed; unknown and duplicate keys are errors.

@@ -21,7 +21,7 @@
 
 enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_QUARTERS, KIND_CHOICE };
 
-/* What docs/config.md lists of a key. */
+/* What docs/reference/config.md lists of a key. */
 struct sc_config_key {
     const char *path;    /* "io.backend" */
     const char *type;    /* "size", "integer", "number", "string", "choice" */

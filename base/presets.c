@@ -1,5 +1,5 @@
-/* Presets: the defaults of other keys that a preset names, as configurations (docs/config.md tells
- * what each is). A key that the host gives wins.
+/* Presets: the defaults of other keys that a preset names, as configurations
+ * (docs/reference/config.md describes them). A key that the host gives wins.
  *
  * Systems of the literature choose rows from every match, however short, and load a match whole.
  *

@@ -1,4 +1,4 @@
-"""bench/run reproduce: all tables of docs/reproduction.md, one after the other, as CSV files.
+"""bench/run reproduce: all tables of docs/results/reproduction.md as CSV files.
 
 Each is `bench/run NAME` as the docs name it, with --quick where that is asked for; what it measured
 becomes docs/results/reproduce[-quick]-NAME.csv: its own table where it writes one, with intervals,

@@ -1,7 +1,7 @@
 /* Codes: what an item with exact_ppm shall deliver, computed anew from the truth of the rows.
  *
  *   coded   a scene whose rows have codes
- *   rows of a slab, of one pass  ->  min, step, code, value, by docs/store-format.md, in numbers
+ *   rows of a slab, of one pass  ->  min, step, code, value, by docs/reference/store-format.md
  *   shot    one item: what is asked, what the connector gave, and the bits of its exact rows
  *   importance over those values, in float64  ->  the set  ->  what every byte of an area shall be
  *

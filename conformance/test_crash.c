@@ -13,7 +13,7 @@
  *
  * Holds: every kill and every image is counted, and the counts are printed.
  * Does not: depend on when a kill falls; it knows of the format only where the log's records begin
- * (docs/store-format.md), to cut inside the last one.
+ * (docs/reference/store-format.md), to cut inside the last one.
  * Threads: one, beside the plugin's. Tests: it is one; argv[1] is the connector. */
 #include <errno.h>
 #include <fcntl.h>
@@ -248,7 +248,7 @@ static void find_last_record(const char *path, uint64_t *ret_first, uint64_t *re
         at += FRAME_BYTES + payload_bytes;
     }
     fclose(file);
-    assert_true(first != UINT64_MAX); /* docs/store-format.md and this test part ways */
+    assert_true(first != UINT64_MAX); /* docs/reference/store-format.md and this test part ways */
     *ret_first = first;
     *ret_end = at;
 }

@@ -1,5 +1,5 @@
 /* Codes of free widths: what they stand for, computed anew from the truth and from the tables that
- * the store's blocks begin with (docs/store-format.md, Codes).
+ * the store's blocks begin with (docs/reference/store-format.md, Codes).
  *
  *   rows of a slab, turned back  ->  scales  ->  where these stand in a file: a block
  *   block   [head][table][scales][codes]   ->  bits of each channel; codes, which are compared

@@ -1,4 +1,4 @@
-/* Tokens to hashes: chained, keyed XXH3-128. See chain.h and docs/hashing-spec.md.
+/* Tokens to hashes: chained, keyed XXH3-128. See chain.h and docs/reference/hashing.md.
  *
  *   step message   previous 16 | tokens 4 x count | marks fold 16, if any | count u32 | marks u32
  *

@@ -1,4 +1,4 @@
-/* Tokens to hashes: chained, keyed XXH3-128 over the absolute token grid. docs/hashing-spec.md
+/* Tokens to hashes: chained, keyed XXH3-128 over the absolute token grid. docs/reference/hashing.md
  * gives every byte; tests/data/hash-vectors.json freezes it.
  *
  *   grid      0            64            128           192

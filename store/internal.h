@@ -1,6 +1,6 @@
 /* The store's state, put together from its parts: each part is declared in the header of the room
  * that works on it. Of the product only store/ includes this. Which room is on which floor:
- * docs/ARCHITECTURE.md.
+ * docs/internals/architecture.md.
  *
  * Locks, by rank: a flight's own (30), the spare frame's (35), space (40), log (50), live (54),
  * cache (55), wear (58), frames (60), the pool's of sketches (61), the back end's (62 and more).

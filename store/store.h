@@ -46,7 +46,7 @@ struct sc_store_extent; /* one pass's rows being written; from a pool made at op
 
 enum sc_store_layout { SC_STORE_PAIRED, SC_STORE_SPLIT };
 
-/* One model's KV: rows of one shape. Its digest: docs/hashing-spec.md. */
+/* One model's KV: rows of one shape. Its digest: docs/reference/hashing.md. */
 struct sc_store_namespace {
     uint8_t digest[SC_STORE_HASH_BYTES];
     uint32_t layer_count;
@@ -58,7 +58,7 @@ struct sc_store_namespace {
     const char *descriptor; /* canonical JSON text, kept so that `why` can name a differing field */
 };
 
-/* What rows were computed on: `prov` of the extent's record (docs/store-format.md). */
+/* What rows were computed on: `prov` of the extent's record (docs/reference/store-format.md). */
 #define SC_STORE_COMPUTED_MAX 2u       /* 0 exact, 1 lossy, 2 pruned */
 #define SC_STORE_PPM_MAX      1000000u /* of exact_ppm, retain_ppm */
 struct sc_store_provenance {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/hash-vectors.json: frozen vectors of docs/hashing-spec.md.
+"""Writes tests/data/hash-vectors.json: frozen vectors of docs/reference/hashing.md.
 
 An implementation of its own, from the specification alone; the C code is compared with its output.
 Needs libxxhash.so.0 (0.8) and Python's hashlib.

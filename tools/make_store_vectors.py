@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the vectors of docs/store-format.md: prints the table of tags, and writes the layers that
-tests/data/store holds. Written after that page alone: it shares nothing with store/ but libxxhash.
+"""Makes the vectors of docs/reference/store-format.md: prints the table of tags, and
+writes the layers that tests/data/store holds. Written after that page alone: it shares nothing with
+store/ but libxxhash.
 
     python3 tools/make_store_vectors.py            prints the table
     python3 tools/make_store_vectors.py --write    writes tests/data/store/layers-*.bin as well

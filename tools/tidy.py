@@ -35,7 +35,7 @@ TEXT_SUFFIXES = CODE_SUFFIXES + (".md", ".txt", ".map", ".in", ".yml", ".yaml", 
 SKIPPED_NAMES = {".git", "build", ".cache", "__pycache__", "corpus", "corpora"}
 SKIPPED_PATHS = {"models", "tests/data"}
 
-# The first table of docs/ARCHITECTURE.md: which folders a folder may include, beside itself.
+# The first table of docs/internals/architecture.md: the folders that a folder may include.
 # ANY: measures or tests all.
 ANY = None
 BASE_LINKED = ("hashing", "store", "kernels", "gpu", "plugin", "plugin/baselines")

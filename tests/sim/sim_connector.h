@@ -1,7 +1,7 @@
 /* A connector on a simulated disk, in the executor's seeded loop: a run depends on its seeds alone.
  *
- * Its configuration has one group more than docs/config.md tells of, which a shipped connector
- * refuses as an unknown key:
+ * Its configuration has one group more than docs/reference/config.md lists. A shipped connector
+ * refuses it as an unknown key:
  *
  *   "sim": {"bytes_per_s": 5000000000, "op_ns": 80000, "ops_per_s": 0, "seed": 1}
  *

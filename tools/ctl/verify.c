@@ -212,7 +212,7 @@ static bool block_good(const struct ctl_space *space, const struct ctl_piece *pi
     return sum == said && block[3] <= 1 && memcmp(head, block, sizeof(head)) == 0;
 }
 
-/* Both blocks, where docs/store-format.md says. bytes: of the layer; NULL: they cannot be read. */
+/* Both blocks, by docs/reference/store-format.md. bytes: of the layer; NULL if unreadable. */
 static bool codes_good(const struct ctl_space *space, const struct ctl_extent *codes,
                        const struct ctl_piece *piece, uint32_t layer, const uint8_t *bytes)
 {

@@ -1,5 +1,5 @@
 """Layered loads: every row of a prefix comes as codes, the important ones exactly, chosen by the
-engine's own queries (docs/layered.md).
+engine's own queries (docs/guide/layered.md).
 
     start of a step   codes of layer 0 are decoded into the paged cache (SPEC_ITEM_AHEAD)
     attention of l    its queries are there: the rows that they need are put over the codes' values,

@@ -1,5 +1,5 @@
 /* The configuration: every key with values that are right, of a wrong type, out of range, unknown,
- * given twice; text that is not JSON; files; and docs/config.md beside the table.
+ * given twice; text that is not JSON; files; and docs/reference/config.md beside the table.
  *
  * Holds: a refusal names the key's path and leaves the result untouched.
  * Threads: one. */
@@ -978,11 +978,11 @@ static void no_memory_for_the_file_is_told(void **state)
     sc_alloc_unseal(&fx->alloc);
 }
 
-/* The lines of docs/config.md that start with "| `" are the table, in its order. */
+/* The lines of docs/reference/config.md that start with "| `" are the table, in its order. */
 static void the_documentation_lists_the_same_keys(void **state)
 {
     (void)state;
-    FILE *file = fopen(SC_SOURCE_DIR "/docs/config.md", "r");
+    FILE *file = fopen(SC_SOURCE_DIR "/docs/reference/config.md", "r");
     assert_non_null(file);
     char line[1024], wanted[1024];
     uint32_t i = 0;
@@ -992,14 +992,14 @@ static void the_documentation_lists_the_same_keys(void **state)
         const struct sc_config_row *row = sc_config_row_at(i++);
         const struct sc_config_key *key = row != NULL ? &row->shown : NULL;
         if (key == NULL)
-            fail_msg("docs/config.md has a key too much: %s", line);
+            fail_msg("docs/reference/config.md has a key too much: %s", line);
         snprintf(wanted, sizeof(wanted), "| `%s` | %s | %s | %s | %s |\n", key->path, key->type,
                  key->initial, key->allowed, key->help);
         assert_string_equal(line, wanted);
     }
     fclose(file);
     if (sc_config_row_at(i) != NULL)
-        fail_msg("docs/config.md lacks %s", sc_config_row_at(i)->shown.path);
+        fail_msg("docs/reference/config.md lacks %s", sc_config_row_at(i)->shown.path);
 }
 
 /* Whether `name` is one of the names in the first cell of a table's line: "| a, b | ... |". */
@@ -1018,7 +1018,7 @@ static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
 {
     struct fixture *fx = *state;
     for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
-        FILE *file = fopen(SC_SOURCE_DIR "/docs/config.md", "r");
+        FILE *file = fopen(SC_SOURCE_DIR "/docs/reference/config.md", "r");
         char line[1024], setting[64];
         uint32_t rows = 0;
         assert_non_null(file);

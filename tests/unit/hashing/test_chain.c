@@ -1,5 +1,5 @@
 /* Chained hashes, marks and canonical digests against tests/data/hash-vectors.json, which another
- * implementation wrote from docs/hashing-spec.md.
+ * implementation wrote from docs/reference/hashing.md.
  *
  * Threads: one. */
 #include "hashing/chain.h"

@@ -248,7 +248,7 @@ static void every_rung_decodes_the_same_values(void **state)
         }
 }
 
-/* To the byte, as docs/store-format.md has it. */
+/* To the byte, as docs/reference/store-format.md has it. */
 static void a_slab_of_known_bytes_has_known_codes(void **state)
 {
     (void)state;

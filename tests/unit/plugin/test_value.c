@@ -4,7 +4,7 @@
  *
  *   a step over 16 tokens is a message of 88 bytes; its bytes 16..31, tokens 0..3, are two words a,
  * b that XXH3 takes in as fold((a ^ k0) x (b ^ k1)) and as a + b: both products are 0 where a is
- * k0, or b is k1 (docs/hashing-spec.md; tools/make_hash_vectors.py)
+ * k0, or b is k1 (docs/reference/hashing.md; tools/make_hash_vectors.py)
  *
  * Threads: one, and in the last test those of the connectors. */
 #include "tests/unit/plugin/plugin_fixture.h"

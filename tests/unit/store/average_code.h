@@ -1,4 +1,4 @@
-/* The scale of averages' codes (store/store.h) by libm, as docs/store-format.md has it.
+/* The scale of averages' codes (store/store.h) by libm, as docs/reference/store-format.md has it.
  *
  * Threads: any. */
 #ifndef TESTS_UNIT_STORE_AVERAGE_CODE_H

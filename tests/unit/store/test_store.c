@@ -1074,8 +1074,8 @@ static void store_refuses_a_foreign_directory_and_leaves_it_alone(void **state)
     world_free(world);
 }
 
-/* Made by tools/make_store_vectors.py after docs/store-format.md, apart from store/: two layers of
- * ten rows, of positions 60 .. 69, whose keys are 16 bytes, six of them probed. */
+/* Made by tools/make_store_vectors.py after docs/reference/store-format.md, apart from store/:
+ * two layers of ten rows, of positions 60 .. 69, whose keys are 16 bytes, six of them probed. */
 static void store_layers_are_the_formats_to_the_byte(void **state)
 {
     (void)state;

@@ -17,8 +17,8 @@ static void rows_fill(uint8_t *rows, uint64_t bytes)
 static void tag_vectors_are_frozen(void **state)
 {
     (void)state;
-    /* Made by tools/make_store_vectors.py after docs/store-format.md, apart from store/rows/tag.c;
-     * of one format version they never change. */
+    /* Made by tools/make_store_vectors.py after docs/reference/store-format.md, apart from
+     * store/rows/tag.c; of one format version they never change. */
     static const struct {
         uint64_t copy;
         uint32_t layer, part;
