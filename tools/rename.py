@@ -3,7 +3,8 @@
 
 A table is a text file. Lines that begin with # are comments; the others are one of
   word OLD NEW   an identifier, where it stands as a whole word; OLD may begin or end with *, which
-                 then stands for any further letters, digits and underscores, and so does NEW
+                 then stands for any further letters, digits and underscores, and so does NEW.
+                 `in GLOB...` behind it: in files alone whose path fits one of these
   path OLD NEW   a file or a folder, moved with git mv; its path is replaced where it is written,
                  with and without the folder above it, and a file's name alone if no other has it.
                  OLD.* and NEW.*: all files of that name, whatever they end with
@@ -14,6 +15,7 @@ Lines that become too long are left to the caller: clang-format would reflow dra
 
 Exit status: 0 renamed, 1 refused. Tests: tests/unit/tools/test_rename.py."""
 import collections
+import fnmatch
 import os
 import re
 import subprocess
@@ -30,15 +32,17 @@ def git(*words, root="."):
 
 
 def read_table(path):
-    """([(pattern, old, new)], [(old path, new path)])"""
+    """([(pattern, new, globs)], [(old path, new path)])"""
     words, paths = [], []
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             parts = line.split("#", 1)[0].split()
             if not parts:
                 continue
-            if len(parts) != 3 or parts[0] not in ("word", "path"):
-                sys.exit(f"{path}:{number}: found {line.strip()}, expected word|path OLD NEW")
+            globs = parts[4:] if parts[3:4] == ["in"] and parts[0] == "word" else []
+            if len(parts) != (4 + len(globs) if globs else 3) or parts[0] not in ("word", "path"):
+                sys.exit(f"{path}:{number}: found {line.strip()}, expected word|path OLD NEW"
+                         " [in GLOB...]")
             if parts[0] == "path":
                 paths.append((parts[1], parts[2]))
                 continue
@@ -49,7 +53,7 @@ def read_table(path):
             pattern = (r"(?<![A-Za-z0-9_])" + (r"(\w*?)" if before else "()") +
                        re.escape(old.strip("*")) + (r"(\w*)" if after else "()") +
                        r"(?![A-Za-z0-9_])")
-            words.append((re.compile(pattern), old, new.strip("*")))
+            words.append((re.compile(pattern), new.strip("*"), globs))
     return words, paths
 
 
@@ -83,8 +87,9 @@ def rename_words(root, words):
 
     for path, text in before.items():
         changed = text
-        for pattern, _, new in words:
-            changed = pattern.sub(lambda match, new=new: replace(match, new), changed)
+        for pattern, new, globs in words:
+            if not globs or any(fnmatch.fnmatch(path, glob) for glob in globs):
+                changed = pattern.sub(lambda match, new=new: replace(match, new), changed)
         if changed != text:
             after[path] = changed
     for word, olds in sorted(renamed.items()):

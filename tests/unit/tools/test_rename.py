@@ -55,6 +55,14 @@ class Rename(unittest.TestCase):
         self.rename("word *lab_open *base_open\n")
         self.assertEqual(self.read("a/x.c"), "sc_baseline_open sc_lab my_sc_base_open sc_labs\n")
 
+    def test_a_word_is_renamed_in_the_files_that_are_named_alone(self):
+        self.write("a/x.c", "int lane;\n")
+        self.write("b/x.c", "int lane;\n")
+        self.rename("word lane priority in a/*.c c/*\n")
+        self.assertEqual(self.read("a/x.c"), "int priority;\n")
+        self.assertEqual(self.read("b/x.c"), "int lane;\n")
+        self.assertIn("expected word|path OLD NEW", self.rename("word lane priority in\n", status=1))
+
     def test_a_file_moves_and_its_path_is_replaced(self):
         self.write("p/lab/lab.c", '#include "p/lab/lab.h"\n')
         self.write("p/lab/lab.h", "/* p/lab/lab.c, lab/lab.c */\n")
