@@ -465,7 +465,7 @@ static void preset_apply(const struct parse *parse)
     spec_status status = scan_all(&preset);
     SC_ASSERT(NULL, status == SPEC_OK);
     bool is_coarse = config->identify == SC_IDENTIFY_COARSE || config->base == SC_BASE_COARSE;
-    bool probes = config->identify == SC_IDENTIFY_PROBES || config->predictor == SC_PREDICT_HINT;
+    bool probes = config->identify == SC_IDENTIFY_PROBES || config->predictor == SC_PREDICTOR_HINT;
     if (!sc_config_selects(config) || !probes || is_coarse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
 }

@@ -46,14 +46,14 @@ enum sc_config_widths { SC_WIDTHS_EVEN, SC_WIDTHS_FREE };
 enum sc_config_codes { SC_CODES_AUTO, SC_CODES_NO, SC_CODES_YES };
 enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };
 enum sc_config_predictor {
-    SC_PREDICT_NONE,
-    SC_PREDICT_RANDOM,
-    SC_PREDICT_SINK,
-    SC_PREDICT_STATIC,
-    SC_PREDICT_LAYER,
-    SC_PREDICT_HINT
+    SC_PREDICTOR_NONE,
+    SC_PREDICTOR_RANDOM,
+    SC_PREDICTOR_SINK,
+    SC_PREDICTOR_STATIC,
+    SC_PREDICTOR_LAYER,
+    SC_PREDICTOR_HINT
 };
-enum sc_config_fill { SC_FILL_LOAD, SC_FILL_CUT, SC_FILL_ENDS };
+enum sc_config_load_policy { SC_LOAD_POLICY_LOAD, SC_LOAD_POLICY_SPLIT, SC_LOAD_POLICY_BIDIRECTIONAL };
 enum sc_config_scope { SC_REORDER_SPAN, SC_REORDER_NODE };
 enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
 enum sc_config_staging { SC_STAGING_AUTO, SC_STAGING_NEVER, SC_STAGING_ALWAYS };
@@ -78,7 +78,7 @@ struct sc_config {
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
     uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
     uint64_t io_op_bytes;           /* "io.op_bytes": 1 MiB; 64 KiB .. 8 MiB, a multiple of 4 KiB */
-    uint32_t fill;                  /* "fill": enum sc_config_fill */
+    uint32_t fill;                  /* "fill": enum sc_config_load_policy */
     uint64_t compute_tokens_per_s;  /* "compute.tokens_per_s": 0: not known */
     uint32_t max_requests;          /* "max_requests": 64 */
     uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */

@@ -407,8 +407,8 @@ _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_L
                    SC_PRESET_ATTENTION_STORE == 15 && SC_PRESETS == 17 && SC_BASE_COARSE == 1 &&
                    SC_CODES_YES == 2 && SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 &&
                    SC_IDENTIFY_COARSE == 3 && SC_SIMILARITY_MASS == 1 &&
-                   SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 && SC_FILL_CUT == 1 &&
-                   SC_FILL_ENDS == 2 && SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 &&
+                   SC_PREDICTOR_HINT == 5 && SC_PLANNER_RANGE == 1 && SC_LOAD_POLICY_SPLIT == 1 &&
+                   SC_LOAD_POLICY_BIDIRECTIONAL == 2 && SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 &&
                    SC_POLICY_SCORE == 3 && SC_ADMIT_SECOND == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&

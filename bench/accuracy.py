@@ -276,12 +276,12 @@ def clear_stores(session):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def run_piece(session, model, path, entries, contenders, choose_by):
+def run_piece(session, model, path, entries, contenders, select_by):
     with open(path, "w", encoding="utf8") as f:
         f.writelines(json.dumps(entry) + "\n" for entry in entries)
     clear_stores(session)
     command = [session.program("bench-accuracy"), "--model", model, "--eval", path, "--by",
-               session.args.by, "--pass", choose_by, "--contenders", ",".join(contenders),
+               session.args.by, "--pass", select_by, "--contenders", ",".join(contenders),
                "--store", session.store, "--connector", session.connector]
     try:
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE,
@@ -291,12 +291,12 @@ def run_piece(session, model, path, entries, contenders, choose_by):
     return [json.loads(line) for line in out.decode("utf8", "replace").splitlines()]
 
 
-def ways_of(choose_by):
+def ways_of(select_by):
     """The ways rows are chosen: by each choice with the query, by the query alone."""
-    return ("choice", "query") if choose_by == "both" else (choose_by,)
+    return ("choice", "query") if select_by == "both" else (select_by,)
 
 
-def run_set(session, model, name, entries, contenders, choose_by):
+def run_set(session, model, name, entries, contenders, select_by):
     """Rows of bench-accuracy for the entries, in order. What is done is kept in a file, prefix by
     prefix and contender by contender; with --resume a later run goes on from there."""
     title = f"{os.path.basename(os.path.normpath(model))}-{name}-{session.args.by}"
@@ -305,7 +305,7 @@ def run_set(session, model, name, entries, contenders, choose_by):
         os.remove(kept_path)
     kept = {}
     for row in read_rows(kept_path) if os.path.exists(kept_path) else ():
-        if all("by_" + way in row for way in ways_of(choose_by)):
+        if all("by_" + way in row for way in ways_of(select_by)):
             kept.setdefault((row["key"], row["contender"]), {})[row["question"]] = row
     keys = [entry_key(session, entry) for entry in entries]
     missing = [(entry, lacks) for entry, key in zip(entries, keys)
@@ -321,7 +321,7 @@ def run_set(session, model, name, entries, contenders, choose_by):
         asked = {entry["id"]: entry_key(session, entry) for entry, _ in piece}
         lacks = ["full"] + [c for c in piece[0][1] if c != "full"]
         rows = run_piece(session, model, os.path.join(session.work, title + ".jsonl"),
-                         [entry for entry, _ in piece], lacks, choose_by)
+                         [entry for entry, _ in piece], lacks, select_by)
         fresh = [{"key": asked[row["id"]], **row} for row in rows]
         with open(kept_path, "a", encoding="utf8") as f:
             f.writelines(json.dumps(row) + "\n" for row in fresh)
@@ -663,7 +663,7 @@ def curve_of(session, name, model, entries, title):
     """The same questions, two a prefix, over the share of rows; 1 is full KV, bit for bit."""
     fewer = [{**e, "queries": e["queries"][:2]} for e in entries]
     wanted = ["full"] + [f"{k}@{rho:g}" for rho in CURVE for k in ("impress", "h2o", "random")]
-    ways = ways_of(session.args.choose_by)[-1:]
+    ways = ways_of(session.args.select_by)[-1:]
     rows = enrich(run_set(session, model, name, fewer, wanted, ways[0]), fewer, ways, False)
     print(f"\n{title}: over the share of rows, two questions a prefix")
     print(head(ways))
@@ -679,8 +679,8 @@ def curve_of(session, name, model, entries, title):
 def choice_set(session, name, model, entries, contenders, title):
     """Questions with choices. Acceptance is judged as a harness asks where that was asked for."""
     args = session.args
-    ways = ways_of(args.choose_by)
-    rows = enrich(run_set(session, model, name, entries, contenders, args.choose_by), entries, ways,
+    ways = ways_of(args.select_by)
+    rows = enrich(run_set(session, model, name, entries, contenders, args.select_by), entries, ways,
                   name in BY_LENGTH)
     lines = tables(title, rows, contenders, shape_of(model)["row_bytes"], ways)
     holds = [acceptance(rows, name.startswith("recall"), way) for way in ways]
@@ -844,7 +844,7 @@ def plot_curves(directory, build, results):
 # ---- similarity ----
 
 MEASURES = (("heads", "heads"), ("probes", "probes"), ("neighbours", "neigh."),
-            ("layer_guess", "layer"), ("before", "before"), ("after", "after"),
+            ("layer_prediction", "layer"), ("before", "before"), ("after", "after"),
             ("static", "static"), ("runs", "runs"), ("sink", "sink"), ("chunk", "chunk"))
 
 
@@ -911,7 +911,7 @@ def similarity(args, root, build):
             print(f"{layer:5} " + " ".join(f"{here[k]:7.3f}" if k in here else f"{'':>7}"
                                            for k, _ in MEASURES))
         here = means(quarter)
-        gain = 100 * (here["after"] - here["layer_guess"])
+        gain = 100 * (here["after"] - here["layer_prediction"])
         ok &= verdict(f"{wanted}: recall of hint (after) - layer at rho .25, points",
                       f"{gain:.1f}", gain >= 10, ">= 10")
         results[name] = rows
@@ -1133,10 +1133,10 @@ def prefetch(args, root, build):
         seen = {kind: prefetch_line(kind, rows, counters, shape, device) for kind in PREDICTORS}
         here = means(ranks)
         print("recall@k: " + ", ".join(f"{kind} {here[key]:.3f}" for kind, key in (
-            ("sink", "sink"), ("static", "static"), ("layer", "layer_guess"),
+            ("sink", "sink"), ("static", "static"), ("layer", "layer_prediction"),
             ("before", "before"), ("after", "after"))))
         decile_lines(ranks)
-        gain = 100 * (here["after"] - here["layer_guess"])
+        gain = 100 * (here["after"] - here["layer_prediction"])
         ok &= verdict(f"{wanted}: recall of hint - layer, points", f"{gain:.1f}", gain >= 10,
                       ">= 10")
         for kind in ("before", "after", "both"):

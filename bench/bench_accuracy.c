@@ -58,7 +58,7 @@ struct contender {
     char name[32];
     char json[512];  /* the connector's configuration beside path and disk_bytes */
     char suffix[32]; /* of the store's path: codes of other bits are another store's */
-    struct eng_choose_rule rule;
+    struct eng_select_rule rule;
 };
 
 /* Counts of one request. */
@@ -141,7 +141,7 @@ static void set_contender(struct contender *contender, const char *name)
     uint64_t length = at == NULL ? strlen(name) : (uint64_t)(at - name);
     uint64_t ppm = (uint64_t)(value * 1e6 + .5);
     const char *json = "";
-    contender->rule = eng_choose_rule_default(value);
+    contender->rule = eng_select_rule_default(value);
     (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
     if (strncmp(name, "preset:", 7) == 0) {
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", name + 7);
@@ -173,7 +173,7 @@ static void set_contender(struct contender *contender, const char *name)
     } else if (strncmp(name, "static", length) == 0) {
         json = ", \"identify\": \"static\"";
     } else if (is_alpha) {
-        contender->rule = eng_choose_rule_default(.25);
+        contender->rule = eng_select_rule_default(.25);
         contender->rule.alpha = value;
         (void)snprintf(contender->json, sizeof(contender->json),
                        "\"preset\": \"impress-itf+range\", \"select\": {" ANY_LENGTH
@@ -456,7 +456,7 @@ static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
 /* ---- By the engine: prefix by prefix ---- */
 
 static eng_status see_choice(void *user, const struct eng_attention_view *view, uint64_t pass,
-                             const struct eng_choose_input *input, const struct eng_choice *choice,
+                             const struct eng_select_input *input, const struct eng_choice *choice,
                              struct eng_error *reterr)
 {
     struct tally *tally = &((struct state *)user)->tally;
@@ -482,8 +482,8 @@ static void run_by_engine(struct state *state)
         eval_must(eng_run_hold(state->holder, entry->prefix.ids, entry->prefix.count, 0, &error),
                   &error);
         for (uint64_t c = 0; c < state->contender_count; c++) {
-            struct eng_chooser_source *source = NULL;
-            const struct eng_chooser_source_params params = {
+            struct eng_selectr_source *source = NULL;
+            const struct eng_selectr_source_params params = {
                 .model = state->file.model,
                 .held = eng_runner_kv(state->holder),
                 .held_tokens = &state->held,
@@ -491,10 +491,10 @@ static void run_by_engine(struct state *state)
                 .seen = see_choice,
                 .seen_user = state,
             };
-            eval_must(eng_chooser_source_open(&params, &source, &error), &error);
+            eval_must(eng_selectr_source_open(&params, &source, &error), &error);
             for (uint64_t q = 0; q < entry->question_count; q++)
-                ask(state, entry, q, &state->contenders[c], eng_chooser_source_get(source));
-            eng_chooser_source_close(source);
+                ask(state, entry, q, &state->contenders[c], eng_selectr_source_get(source));
+            eng_selectr_source_close(source);
         }
     }
 }

@@ -341,7 +341,7 @@ static void set_prompts(struct state *state)
                    state->area + i * each * state->layers * 2 * state->half_bytes);
 }
 
-static void mode_fill(struct state *state)
+static void mode_load_policy(struct state *state)
 {
     set_prompts(state);
     prompt_fill(state, &state->whole);
@@ -572,7 +572,7 @@ int main(int argc, char **argv)
     state.area = bench_huge_memory(state.area_bytes, 0x5a);
     open_connector(&state);
     if (strcmp(mode, "fill") == 0)
-        mode_fill(&state);
+        mode_load_policy(&state);
     else if (strcmp(mode, "load") == 0)
         mode_load(&state);
     else if (strcmp(mode, "write") == 0)

@@ -338,7 +338,7 @@ static void await_codes(const struct state *state)
     } while (stats.building != 0);
 }
 
-static void mode_fill(struct state *state)
+static void mode_load_policy(struct state *state)
 {
     /* Finite halves: a query's zeros would make nothing of a NaN. */
     uint64_t seed = 3;
@@ -656,7 +656,7 @@ static void sim_fill(struct state *state, const char *config)
     sc_alloc_init(&state->alloc);
     bench_must(sc_io_sim_disk_open(&disk, &state->disk, &error), &error, "simulated disk");
     open_connector(state, config);
-    mode_fill(state);
+    mode_load_policy(state);
     state->api->close(state->conn);
 }
 
@@ -755,7 +755,7 @@ int main(int argc, char **argv)
     } else if (strcmp(mode, "fill") == 0 || strcmp(mode, "run") == 0) {
         open_connector(&state, config);
         if (strcmp(mode, "fill") == 0)
-            mode_fill(&state);
+            mode_load_policy(&state);
         else
             (void)run(&state, NULL);
         state.api->close(state.conn);

@@ -50,7 +50,7 @@ struct state {
     struct eval_file file;
     struct eng_runner *holder, *runner;
     uint64_t held, probes;
-    struct eng_chooser *chooser;
+    struct eng_selectr *chooser;
     double rho[RHO_MAX];
     uint64_t rho_count, map_layer;
     bool chunks;
@@ -80,21 +80,21 @@ struct state {
 /* ---- Sets ---- */
 
 /* The set that the probe heads vote for. */
-static void vote(struct state *state, const struct eng_choose_input *input, double rho,
+static void vote(struct state *state, const struct eng_select_input *input, double rho,
                  uint32_t *ret_rows)
 {
-    struct eng_choose_rule rule = eng_choose_rule_default(rho);
+    struct eng_select_rule rule = eng_select_rule_default(rho);
     struct eng_choice choice;
     struct eng_error error;
     rule.one_set = true;
     rule.probe_heads = state->probes;
-    eval_must(eng_choose(state->chooser, input, &rule, &choice, &error), &error);
+    eval_must(eng_select(state->chooser, input, &rule, &choice, &error), &error);
     memcpy(ret_rows, choice.rows, choice.row_count * sizeof(*ret_rows));
 }
 
 static double share_of(const uint32_t *truth, const uint32_t *guess, uint64_t k)
 {
-    return (double)eng_choose_overlap(truth, k, guess, k) / (double)k;
+    return (double)eng_select_overlap(truth, k, guess, k) / (double)k;
 }
 
 static double similarity(const struct state *state, uint64_t heads, uint64_t k)
@@ -103,7 +103,7 @@ static double similarity(const struct state *state, uint64_t heads, uint64_t k)
     uint64_t pairs = 0;
     for (uint64_t a = 0; a < heads; a++)
         for (uint64_t b = a + 1; b < heads; b++, pairs++)
-            sum += eng_choose_jaccard(state->sets + a * k, k, state->sets + b * k, k);
+            sum += eng_select_jaccard(state->sets + a * k, k, state->sets + b * k, k);
     return pairs == 0 ? 1 : sum / (double)pairs;
 }
 
@@ -114,7 +114,7 @@ static void print_map(const struct state *state, uint64_t layer, double rho, uin
     for (uint64_t a = 0; a < heads; a++)
         for (uint64_t b = 0; b < heads; b++)
             printf("%s%.4f", a + b == 0 ? "" : ", ",
-                   eng_choose_jaccard(state->sets + a * k, k, state->sets + b * k, k));
+                   eng_select_jaccard(state->sets + a * k, k, state->sets + b * k, k));
     printf("]}\n");
 }
 
@@ -146,19 +146,19 @@ static void print_chunks(const uint32_t *rows, uint64_t k, uint64_t total)
 /* ---- A layer ---- */
 
 /* The set by queries that were foreseen; they know no key of their own layer but the prefix's. */
-static void guess_by_hint(struct state *state, const struct eng_choose_input *input, double rho,
+static void predict_by_hint(struct state *state, const struct eng_select_input *input, double rho,
                           enum kind kind)
 {
-    struct eng_choose_input foreseen = *input;
+    struct eng_select_input foreseen = *input;
     foreseen.q = state->hint[kind][input->layer % 2];
     foreseen.rows = state->hint_rows;
     foreseen.fresh_count = 0;
     vote(state, &foreseen, rho, state->guess);
 }
 
-static void guess_by_average(struct state *state, uint64_t layer, uint64_t total, uint64_t k)
+static void predict_by_average(struct state *state, uint64_t layer, uint64_t total, uint64_t k)
 {
-    (void)eng_choose_top(state->averages + layer * state->rows, total, k, state->order,
+    (void)eng_select_top(state->averages + layer * state->rows, total, k, state->order,
                          state->guess);
 }
 
@@ -230,7 +230,7 @@ static void print_ranks(struct state *state, const char *name, const uint32_t *r
 static void print_ranks_by(struct state *state, const char *name, const double *scores,
                            uint64_t total, uint64_t k)
 {
-    (void)eng_choose_top(scores, total, k, state->order, state->guess);
+    (void)eng_select_top(scores, total, k, state->order, state->guess);
     print_ranks(state, name, state->order, k);
 }
 
@@ -242,24 +242,24 @@ static void sum_up(const double *importance, uint64_t heads, uint64_t total, dou
         ret_sums[j % total] += importance[j];
 }
 
-static void print_ranks_by_hint(struct state *state, const struct eng_choose_input *input,
+static void print_ranks_by_hint(struct state *state, const struct eng_select_input *input,
                                 enum kind kind, uint64_t k)
 {
-    struct eng_choose_input foreseen = *input;
+    struct eng_select_input foreseen = *input;
     struct eng_error error;
     const double *importance = NULL;
     foreseen.q = state->hint[kind][input->layer % 2];
     foreseen.rows = state->hint_rows;
     foreseen.fresh_count = 0;
     eval_must(
-        eng_choose_importance(state->chooser, &foreseen, state->probes, false, &importance, &error),
+        eng_select_importance(state->chooser, &foreseen, state->probes, false, &importance, &error),
         &error);
     sum_up(importance, state->probes, input->prefix_count, state->sums);
     print_ranks_by(state, kind == KIND_BEFORE ? "before" : "after", state->sums,
                    input->prefix_count, k);
 }
 
-static void print_deciles(struct state *state, const struct eng_choose_input *input, uint64_t k)
+static void print_deciles(struct state *state, const struct eng_select_input *input, uint64_t k)
 {
     uint64_t total = input->prefix_count;
     memset(state->is_true, 0, total);
@@ -279,22 +279,22 @@ static void print_deciles(struct state *state, const struct eng_choose_input *in
     printf("}");
 }
 
-static void guess_by_sink(struct state *state, uint64_t total, uint64_t k)
+static void predict_by_sink(struct state *state, uint64_t total, uint64_t k)
 {
     uint64_t first = (k + 1) / 2;
     for (uint64_t i = 0; i < k; i++)
         state->guess[i] = (uint32_t)(i < first ? i : total - k + i);
 }
 
-static void measure(struct state *state, const struct eng_choose_input *input, uint64_t r)
+static void measure(struct state *state, const struct eng_select_input *input, uint64_t r)
 {
     uint64_t total = input->prefix_count;
     uint64_t layer = input->layer;
     double rho = state->rho[r];
-    uint64_t k = eng_choose_k(total, (uint64_t)(rho * 1e6 + .5));
+    uint64_t k = eng_select_k(total, (uint64_t)(rho * 1e6 + .5));
     uint32_t *last = state->last + r * state->rows;
     for (uint64_t h = 0; h < input->kv_heads; h++)
-        (void)eng_choose_top(state->importance + h * total, total, k, state->order,
+        (void)eng_select_top(state->importance + h * total, total, k, state->order,
                              state->sets + h * k);
     if (layer == state->map_layer)
         print_map(state, layer, rho, k);
@@ -308,18 +308,18 @@ static void measure(struct state *state, const struct eng_choose_input *input, u
     if (state->chunks)
         print_chunks(state->voted, k, total);
     if (state->question > 0) {
-        guess_by_average(state, layer, total, k);
+        predict_by_average(state, layer, total, k);
         printf(", \"static\": %.6f", share_of(state->voted, state->guess, k));
         print_reordered(state, layer, total, k);
     }
-    guess_by_sink(state, total, k);
+    predict_by_sink(state, total, k);
     printf(", \"sink\": %.6f", share_of(state->voted, state->guess, k));
     if (layer > 0) {
-        printf(", \"neighbours\": %.6f, \"layer_guess\": %.6f",
-               eng_choose_jaccard(state->voted, k, last, k), share_of(state->voted, last, k));
-        guess_by_hint(state, input, rho, KIND_BEFORE);
+        printf(", \"neighbours\": %.6f, \"layer_prediction\": %.6f",
+               eng_select_jaccard(state->voted, k, last, k), share_of(state->voted, last, k));
+        predict_by_hint(state, input, rho, KIND_BEFORE);
         printf(", \"before\": %.6f", share_of(state->voted, state->guess, k));
-        guess_by_hint(state, input, rho, KIND_AFTER);
+        predict_by_hint(state, input, rho, KIND_AFTER);
         printf(", \"after\": %.6f", share_of(state->voted, state->guess, k));
     }
     print_deciles(state, input, k);
@@ -329,23 +329,23 @@ static void measure(struct state *state, const struct eng_choose_input *input, u
 
 /* ---- A dump ---- */
 
-static eng_status dump_importance(struct state *state, const struct eng_choose_input *input,
+static eng_status dump_importance(struct state *state, const struct eng_select_input *input,
                                   struct eng_error *reterr)
 {
     const double *importance = NULL;
     uint64_t total = input->prefix_count;
     eng_status status =
-        eng_choose_importance(state->chooser, input, input->kv_heads, false, &importance, reterr);
+        eng_select_importance(state->chooser, input, input->kv_heads, false, &importance, reterr);
     for (uint64_t h = 0; status == ENG_OK && h < input->kv_heads; h++) {
-        (void)eng_choose_top(importance + h * total, total, total, state->order, state->guess);
+        (void)eng_select_top(importance + h * total, total, total, state->order, state->guess);
         bench_dump_put(state->dump, state->order, total, state->ranks);
     }
     return status;
 }
 
 /* Of each group its member `turn`, as if there were no others. */
-static void queries_of_turn(struct state *state, const struct eng_choose_input *input,
-                            uint64_t turn, struct eng_choose_input *ret_input)
+static void queries_of_turn(struct state *state, const struct eng_select_input *input,
+                            uint64_t turn, struct eng_select_input *ret_input)
 {
     uint64_t group = input->heads / input->kv_heads, width = input->kv_heads * input->head_dim;
     if (state->turn_rows < input->rows) {
@@ -364,10 +364,10 @@ static void queries_of_turn(struct state *state, const struct eng_choose_input *
     ret_input->q_stride = width;
 }
 
-static eng_status dump_layer(struct state *state, const struct eng_choose_input *input,
+static eng_status dump_layer(struct state *state, const struct eng_select_input *input,
                              struct eng_error *reterr)
 {
-    struct eng_choose_input some;
+    struct eng_select_input some;
     eng_status status = dump_importance(state, input, reterr);
     for (uint64_t turn = 0; status == ENG_OK && turn < input->heads / input->kv_heads; turn++) {
         queries_of_turn(state, input, turn, &some);
@@ -417,7 +417,7 @@ static void dump_close(struct state *state)
 }
 
 static eng_status see_layer(void *user, const struct eng_attention_view *view, uint64_t pass,
-                            const struct eng_choose_input *input, const struct eng_choice *choice,
+                            const struct eng_select_input *input, const struct eng_choice *choice,
                             struct eng_error *reterr)
 {
     struct state *state = user;
@@ -429,7 +429,7 @@ static eng_status see_layer(void *user, const struct eng_attention_view *view, u
     if (state->dump != NULL)
         return dump_layer(state, input, reterr);
     eng_status status =
-        eng_choose_importance(state->chooser, input, input->kv_heads, false, &importance, reterr);
+        eng_select_importance(state->chooser, input, input->kv_heads, false, &importance, reterr);
     if (status != ENG_OK)
         return status;
     memcpy(state->importance, importance, input->kv_heads * total * sizeof(double));
@@ -480,16 +480,16 @@ static void run_question(struct state *state, const struct eng_source *source, u
 static void run_all(struct state *state)
 {
     struct eng_error error;
-    struct eng_chooser_source *source = NULL;
-    const struct eng_chooser_source_params params = {.model = state->file.model,
+    struct eng_selectr_source *source = NULL;
+    const struct eng_selectr_source_params params = {.model = state->file.model,
                                                      .held = eng_runner_kv(state->holder),
                                                      .held_tokens = &state->held,
-                                                     .rule = eng_choose_rule_default(1),
+                                                     .rule = eng_select_rule_default(1),
                                                      .seen = see_layer,
                                                      .seen_user = state,
                                                      .hint = keep_hint,
                                                      .hint_user = state};
-    eval_must(eng_chooser_source_open(&params, &source, &error), &error);
+    eval_must(eng_selectr_source_open(&params, &source, &error), &error);
     for (uint64_t e = 0; e < state->file.entry_count; e++) {
         state->entry = &state->file.entries[e];
         state->held = state->entry->prefix.count;
@@ -499,9 +499,9 @@ static void run_all(struct state *state)
                   &error);
         memset(state->averages, 0, state->file.config->layers * state->rows * sizeof(double));
         for (uint64_t q = 0; q < state->entry->question_count; q++)
-            run_question(state, eng_chooser_source_get(source), q);
+            run_question(state, eng_selectr_source_get(source), q);
     }
-    eng_chooser_source_close(source);
+    eng_selectr_source_close(source);
 }
 
 static void make_memory(struct state *state)
@@ -525,7 +525,7 @@ static void make_memory(struct state *state)
     state->ranks = eval_must_have(calloc(rows, 1));
     state->averages = eval_must_have(calloc(config->layers * rows, sizeof(double)));
     state->probes = config->kv_heads < 3 ? config->kv_heads : 3;
-    eval_must(eng_chooser_open(&state->chooser, &error), &error);
+    eval_must(eng_selectr_open(&state->chooser, &error), &error);
     eval_must(eng_runner_open(state->file.model, ENG_F16, rows + 1, &state->holder, &error),
               &error);
     eval_must(eng_runner_open(state->file.model, ENG_F16, rows + 1, &state->runner, &error),
@@ -548,7 +548,7 @@ static void free_memory(struct state *state)
     free(state->ranks);
     free(state->turn);
     free(state->averages);
-    eng_chooser_close(state->chooser);
+    eng_selectr_close(state->chooser);
     eng_runner_close(state->holder);
     eng_runner_close(state->runner);
     eval_close(&state->file);

@@ -109,7 +109,7 @@ static bool is_better(const struct sc_gpu_image *image, const struct sc_gpu_imag
     return image->capability > best->capability;
 }
 
-const struct sc_gpu_image *sc_gpu_image_choose(const struct sc_gpu_image *images, uint32_t count,
+const struct sc_gpu_image *sc_gpu_image_select(const struct sc_gpu_image *images, uint32_t count,
                                                uint32_t capability)
 {
     const struct sc_gpu_image *best = NULL;
@@ -165,7 +165,7 @@ static spec_status module_load(struct sc_gpu_device *device, const struct sc_gpu
                                struct spec_error *reterr)
 {
     const struct sc_cu *cu = device->cu;
-    device->image = sc_gpu_image_choose(params->images, params->image_count, device->capability);
+    device->image = sc_gpu_image_select(params->images, params->image_count, device->capability);
     if (device->image == NULL)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "CUDA device %u (%s): no kernels for capability %u.%u", device->ordinal,

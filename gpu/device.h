@@ -103,7 +103,7 @@ struct sc_gpu_device {
 };
 
 /* The image that a device of that capability gets; NULL: none fits. */
-const struct sc_gpu_image *sc_gpu_image_choose(const struct sc_gpu_image *images, uint32_t count,
+const struct sc_gpu_image *sc_gpu_image_select(const struct sc_gpu_image *images, uint32_t count,
                                                uint32_t capability);
 
 /* Attaches. *ret_device is the caller's, to detach.

@@ -22,7 +22,7 @@
 #define GROUP_FIRST 2u
 #define GROUP       8u  /* chunks: a power of two */
 #define RING        32u /* >= 3 * GROUP, a power of two */
-#define TRUST_MIN   4u
+#define ACCURACY_MIN   4u
 #define LINE_BYTES  64u
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -479,7 +479,7 @@ static void hash_from_here(struct walk *walk)
 static bool take_foretold(struct walk *walk)
 {
     uint64_t chunk = walk->position / walk->index->chunk_tokens;
-    if (walk->trust < TRUST_MIN || chunk >= walk->chunk_count)
+    if (walk->trust < ACCURACY_MIN || chunk >= walk->chunk_count)
         return false;
     const struct sc_radix_node *node = sc_radix_node_at(walk->index, walk->at);
     uint32_t id = atomic_load(&node->first_child);

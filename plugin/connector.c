@@ -174,8 +174,8 @@ static void on_note(const uint16_t *words, uint64_t count, void *user)
 {
     spec_connector *conn = user;
     uint32_t kind = words[0] >> 8;
-    if (kind == SC_PLUGIN_NOTE_FILL && conn->ranks.rank == 0)
-        sc_plugin_fill_heard(conn, words, count);
+    if (kind == SC_PLUGIN_NOTE_ESTIMATE && conn->ranks.rank == 0)
+        sc_plugin_load_policy_heard(conn, words, count);
     else if (kind == SC_PLUGIN_NOTE_WIDTHS)
         sc_plugin_learnt_load(&conn->coding->learning, kind, words, count);
 }
@@ -421,7 +421,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     pthread_mutex_init(&conn->index.lock, NULL);
     pthread_mutex_init(&conn->saves.lock, NULL);
     pthread_mutex_init(&conn->jobs.lock, NULL);
-    sc_plugin_fill_open(conn);
+    sc_plugin_load_policy_open(conn);
     sc_plugin_maintain_open(conn);
     sc_plugin_bypass_open(conn);
     sc_plugin_erase_init(conn);
@@ -478,7 +478,7 @@ static void destroy_connector(spec_connector *conn)
     pthread_mutex_destroy(&conn->commit_lock);
     pthread_mutex_destroy(&conn->index.lock);
     pthread_mutex_destroy(&conn->saves.lock);
-    sc_plugin_fill_close(conn);
+    sc_plugin_load_policy_close(conn);
     pthread_mutex_destroy(&conn->jobs.lock);
     sc_plugin_bypass_close(conn);
     sc_plugin_erase_done(conn);
@@ -554,6 +554,6 @@ void sc_plugin_close(spec_connector *conn)
     (void)sc_plugin_tidy(conn); /* what failed does not come back with the next open */
     if (conn->ranks.role == SPEC_ROLE_WRITER)
         sc_lab_write_all(&conn->lab);
-    sc_plugin_fill_write(conn, true);
+    sc_plugin_load_policy_write(conn, true);
     destroy_connector(conn);
 }

@@ -281,7 +281,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.bypassing = sc_plugin_is_bypassed(conn);
     stats_erase(conn, &stats);
     stats.building = store.is_building;
-    sc_plugin_fill_stats(conn, &stats);
+    sc_plugin_load_policy_stats(conn, &stats);
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;
 }

@@ -69,7 +69,7 @@ static void own_load(struct rig *rig)
     uint32_t count;
     const struct sc_cuda_image *all = bench_cuda_images(&count);
     count = sc_plugin_images_of(all, count, images);
-    const struct sc_gpu_image *image = sc_gpu_image_choose(images, count, rig->device->capability);
+    const struct sc_gpu_image *image = sc_gpu_image_select(images, count, rig->device->capability);
     if (image == NULL)
         bench_die("no image of the bench's own kernels fits %s", rig->device->name);
     rig_check(rig, rig->cu->cuModuleLoadDataEx(&rig->module, image->bytes, 0, NULL, NULL),

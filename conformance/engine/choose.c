@@ -13,7 +13,7 @@
 
 #define PPM 1000000u
 
-struct eng_chooser {
+struct eng_selectr {
     double *columns;                          /* [head_dim][columns], of one head */
     double *scores;                           /* [columns] */
     double *importance;                       /* [kv_heads][R] */
@@ -27,23 +27,23 @@ struct eng_chooser {
     uint64_t columns_capacity, rows_capacity; /* values of columns; of importance */
 };
 
-struct eng_choose_rule eng_choose_rule_default(double rho)
+struct eng_select_rule eng_select_rule_default(double rho)
 {
-    return (struct eng_choose_rule){.retain_ppm = (uint64_t)(rho * PPM + .5),
+    return (struct eng_select_rule){.retain_ppm = (uint64_t)(rho * PPM + .5),
                                     .probe_heads = 3,
                                     .alpha = .6,
                                     .mass_threshold = .9,
                                     .unit = 1};
 }
 
-eng_status eng_chooser_open(struct eng_chooser **ret_chooser, struct eng_error *reterr)
+eng_status eng_selectr_open(struct eng_selectr **ret_chooser, struct eng_error *reterr)
 {
     *ret_chooser = calloc(1, sizeof(**ret_chooser));
     return *ret_chooser == NULL ? eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for a chooser")
                                 : ENG_OK;
 }
 
-static void free_memory(struct eng_chooser *chooser)
+static void free_memory(struct eng_selectr *chooser)
 {
     free(chooser->columns);
     free(chooser->scores);
@@ -55,10 +55,10 @@ static void free_memory(struct eng_chooser *chooser)
     free(chooser->chosen);
     free(chooser->votes);
     free(chooser->kept);
-    *chooser = (struct eng_chooser){0};
+    *chooser = (struct eng_selectr){0};
 }
 
-void eng_chooser_close(struct eng_chooser *chooser)
+void eng_selectr_close(struct eng_selectr *chooser)
 {
     if (chooser == NULL)
         return;
@@ -66,7 +66,7 @@ void eng_chooser_close(struct eng_chooser *chooser)
     free(chooser);
 }
 
-static eng_status reserve(struct eng_chooser *chooser, const struct eng_choose_input *input,
+static eng_status reserve(struct eng_selectr *chooser, const struct eng_select_input *input,
                           struct eng_error *reterr)
 {
     uint64_t columns = input->prefix_count + input->fresh_count;
@@ -99,7 +99,7 @@ static eng_status reserve(struct eng_chooser *chooser, const struct eng_choose_i
 
 /* ---- Importance ---- */
 
-static void transpose(struct eng_chooser *chooser, const struct eng_choose_input *input,
+static void transpose(struct eng_selectr *chooser, const struct eng_select_input *input,
                       uint64_t kv_head)
 {
     uint64_t value_bytes = eng_dtype_bytes(input->dtype);
@@ -115,7 +115,7 @@ static void transpose(struct eng_chooser *chooser, const struct eng_choose_input
 }
 
 /* Adds one row's softmax to sums [R]. */
-static void add_row(struct eng_chooser *chooser, const struct eng_choose_input *input,
+static void add_row(struct eng_selectr *chooser, const struct eng_select_input *input,
                     const float *q, uint64_t row, double *sums)
 {
     uint64_t columns = input->prefix_count + input->fresh_count;
@@ -143,7 +143,7 @@ static void add_row(struct eng_chooser *chooser, const struct eng_choose_input *
         sums[j] += scores[j] / total;
 }
 
-static void score_heads(struct eng_chooser *chooser, const struct eng_choose_input *input,
+static void score_heads(struct eng_selectr *chooser, const struct eng_select_input *input,
                         uint64_t first, uint64_t end, bool last_row)
 {
     uint64_t group = input->heads / input->kv_heads;
@@ -158,7 +158,7 @@ static void score_heads(struct eng_chooser *chooser, const struct eng_choose_inp
     }
 }
 
-eng_status eng_choose_importance(struct eng_chooser *chooser, const struct eng_choose_input *input,
+eng_status eng_select_importance(struct eng_selectr *chooser, const struct eng_select_input *input,
                                  uint64_t kv_heads, bool last_row, const double **ret_importance,
                                  struct eng_error *reterr)
 {
@@ -172,7 +172,7 @@ eng_status eng_choose_importance(struct eng_chooser *chooser, const struct eng_c
 
 /* ---- Sets ---- */
 
-uint64_t eng_choose_k(uint64_t total, uint64_t ppm)
+uint64_t eng_select_k(uint64_t total, uint64_t ppm)
 {
     uint64_t k = (total * ppm + PPM - 1) / PPM;
     return total == 0 ? 0 : k == 0 ? 1 : k;
@@ -215,7 +215,7 @@ static void sort_order(const double *scores, uint32_t *order, uint32_t *spare, u
         memcpy(order, from, count * sizeof(*order));
 }
 
-uint64_t eng_choose_top(const double *scores, uint64_t count, uint64_t k, uint32_t *order,
+uint64_t eng_select_top(const double *scores, uint64_t count, uint64_t k, uint32_t *order,
                         uint32_t *ret_rows)
 {
     uint64_t near = 0;
@@ -237,7 +237,7 @@ uint64_t eng_choose_top(const double *scores, uint64_t count, uint64_t k, uint32
     return near;
 }
 
-uint64_t eng_choose_overlap(const uint32_t *a, uint64_t a_count, const uint32_t *b,
+uint64_t eng_select_overlap(const uint32_t *a, uint64_t a_count, const uint32_t *b,
                             uint64_t b_count)
 {
     uint64_t i = 0, j = 0, both = 0;
@@ -252,9 +252,9 @@ uint64_t eng_choose_overlap(const uint32_t *a, uint64_t a_count, const uint32_t 
     return both;
 }
 
-double eng_choose_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b, uint64_t b_count)
+double eng_select_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b, uint64_t b_count)
 {
-    uint64_t both = eng_choose_overlap(a, a_count, b, b_count);
+    uint64_t both = eng_select_overlap(a, a_count, b, b_count);
     uint64_t either = a_count + b_count - both;
     return either == 0 ? 1 : (double)both / (double)either;
 }
@@ -262,9 +262,9 @@ double eng_choose_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b
 /* ---- The choice ---- */
 
 struct choosing {
-    struct eng_chooser *chooser;
-    const struct eng_choose_input *input;
-    const struct eng_choose_rule *rule;
+    struct eng_selectr *chooser;
+    const struct eng_select_input *input;
+    const struct eng_select_rule *rule;
     uint64_t probes, k;
     struct eng_choice choice;
 };
@@ -304,12 +304,12 @@ static double mass_of(const double *scores, const uint32_t *rows, uint64_t count
 }
 
 /* Each head's own set, into the chooser's sets. */
-static uint64_t choose_own(struct choosing *run, uint64_t heads)
+static uint64_t select_own(struct choosing *run, uint64_t heads)
 {
     uint64_t total = run->input->prefix_count;
     uint64_t near = 0;
     for (uint64_t h = 0; h < heads; h++)
-        near += eng_choose_top(ranked_scores(run, run->chooser->importance + h * total, false),
+        near += eng_select_top(ranked_scores(run, run->chooser->importance + h * total, false),
                                total, run->k, run->chooser->order, run->chooser->sets + h * run->k);
     return near;
 }
@@ -317,7 +317,7 @@ static uint64_t choose_own(struct choosing *run, uint64_t heads)
 /* The set that most probe heads hold. */
 static void vote(struct choosing *run)
 {
-    struct eng_chooser *chooser = run->chooser;
+    struct eng_selectr *chooser = run->chooser;
     uint64_t total = run->input->prefix_count;
     memcpy(chooser->summed, ranked_scores(run, chooser->summed, false), total * sizeof(double));
     memset(chooser->votes, 0, total * sizeof(*chooser->votes));
@@ -335,7 +335,7 @@ static void vote(struct choosing *run)
             held += chooser->votes[j] == v;
         }
         uint64_t take = held < left ? held : left;
-        uint64_t near = eng_choose_top(scores, total, take, chooser->order, chooser->chosen + used);
+        uint64_t near = eng_select_top(scores, total, take, chooser->order, chooser->chosen + used);
         run->choice.near += take < held ? near : 0;
         used += take;
         left -= take;
@@ -345,7 +345,7 @@ static void vote(struct choosing *run)
 
 static void measure_similarity(struct choosing *run)
 {
-    const struct eng_chooser *chooser = run->chooser;
+    const struct eng_selectr *chooser = run->chooser;
     uint64_t total = run->input->prefix_count;
     uint64_t k = run->k;
     double sum = 0;
@@ -361,7 +361,7 @@ static void measure_similarity(struct choosing *run)
     }
     for (uint64_t a = 0; a < run->probes; a++)
         for (uint64_t b = a + 1; b < run->probes; b++, pairs++)
-            sum += eng_choose_jaccard(chooser->sets + a * k, k, chooser->sets + b * k, k);
+            sum += eng_select_jaccard(chooser->sets + a * k, k, chooser->sets + b * k, k);
     run->choice.similarity = pairs == 0 ? 1 : sum / (double)pairs;
     double share = (double)k / (double)total;
     run->choice.threshold = pow(share / (2 - share), run->rule->alpha);
@@ -380,7 +380,7 @@ static uint64_t count_union(struct choosing *run)
     return rows;
 }
 
-static void choose_random(struct choosing *run)
+static void select_random(struct choosing *run)
 {
     uint64_t total = run->input->prefix_count;
     uint64_t state = run->input->salt * 0x9e3779b97f4a7c15u + run->input->layer + 1;
@@ -390,11 +390,11 @@ static void choose_random(struct choosing *run)
         mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
         run->chooser->summed[j] = (double)((mixed ^ (mixed >> 31)) >> 11);
     }
-    (void)eng_choose_top(ranked_scores(run, run->chooser->summed, false), total, run->k,
+    (void)eng_select_top(ranked_scores(run, run->chooser->summed, false), total, run->k,
                          run->chooser->order, run->chooser->chosen);
 }
 
-static void choose_all(struct choosing *run)
+static void select_all_rows(struct choosing *run)
 {
     run->k = run->input->prefix_count;
     for (uint64_t j = 0; j < run->k; j++)
@@ -405,7 +405,7 @@ static void choose_all(struct choosing *run)
  * summed importance. */
 static uint64_t mass_count(struct choosing *run)
 {
-    struct eng_chooser *chooser = run->chooser;
+    struct eng_selectr *chooser = run->chooser;
     uint64_t total = run->input->prefix_count;
     double *scores = ranked_scores(run, chooser->summed, true);
     double whole = 0;
@@ -417,16 +417,16 @@ static uint64_t mass_count(struct choosing *run)
         rows += is_kept(run, j);
         scores[j] = is_kept(run, j) ? -1 : scores[j];
     }
-    (void)eng_choose_top(scores, total, run->k, chooser->order, chooser->chosen);
+    (void)eng_select_top(scores, total, run->k, chooser->order, chooser->chosen);
     for (uint64_t i = 0; rows < run->k && held < run->rule->mass * whole; i++, rows++)
         held += scores[chooser->order[i]];
     return rows == 0 ? 1 : rows < run->k ? rows : run->k;
 }
 
-static void choose_by_importance(struct choosing *run)
+static void select_by_importance(struct choosing *run)
 {
-    struct eng_chooser *chooser = run->chooser;
-    const struct eng_choose_input *input = run->input;
+    struct eng_selectr *chooser = run->chooser;
+    const struct eng_select_input *input = run->input;
     uint64_t total = input->prefix_count;
     bool last = run->rule->metric == ENG_METRIC_LAST;
     uint64_t scored = run->rule->per_head ? input->kv_heads : run->probes;
@@ -438,11 +438,11 @@ static void choose_by_importance(struct choosing *run)
     if (run->rule->mass > 0)
         run->k = mass_count(run);
     if (run->k == total) {
-        choose_all(run);
+        select_all_rows(run);
         return;
     }
     if (!run->rule->per_head) {
-        run->choice.near += choose_own(run, run->probes);
+        run->choice.near += select_own(run, run->probes);
         vote(run);
         measure_similarity(run);
         if (run->rule->one_set || run->choice.similarity > run->choice.threshold)
@@ -450,11 +450,11 @@ static void choose_by_importance(struct choosing *run)
         score_heads(chooser, input, run->probes, input->kv_heads, last);
     }
     run->choice.fallback = true;
-    run->choice.near = choose_own(run, input->kv_heads);
+    run->choice.near = select_own(run, input->kv_heads);
 }
 
-eng_status eng_choose(struct eng_chooser *chooser, const struct eng_choose_input *input,
-                      const struct eng_choose_rule *rule, struct eng_choice *ret_choice,
+eng_status eng_select(struct eng_selectr *chooser, const struct eng_select_input *input,
+                      const struct eng_select_rule *rule, struct eng_choice *ret_choice,
                       struct eng_error *reterr)
 {
     uint64_t total = input->prefix_count;
@@ -463,18 +463,18 @@ eng_status eng_choose(struct eng_chooser *chooser, const struct eng_choose_input
     if (status != ENG_OK)
         return status;
     run.probes = rule->probe_heads < input->kv_heads ? rule->probe_heads : input->kv_heads;
-    run.k = rule->count == 0      ? eng_choose_k(total, rule->retain_ppm)
+    run.k = rule->count == 0      ? eng_select_k(total, rule->retain_ppm)
             : rule->count < total ? rule->count
                                   : total;
     run.choice.lists = 1;
     if (run.k == total && rule->mass == 0)
-        choose_all(&run);
+        select_all_rows(&run);
     else if (input->layer < rule->dense_layers)
-        choose_all(&run);
+        select_all_rows(&run);
     else if (rule->metric == ENG_METRIC_RANDOM)
-        choose_random(&run);
+        select_random(&run);
     else
-        choose_by_importance(&run);
+        select_by_importance(&run);
     run.choice.row_count = run.k;
     run.choice.lists = run.choice.fallback ? input->kv_heads : 1;
     run.choice.rows = run.choice.fallback ? chooser->sets : chooser->chosen;

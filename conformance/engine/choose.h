@@ -30,7 +30,7 @@
 enum eng_metric { ENG_METRIC_H2O, ENG_METRIC_LAST, ENG_METRIC_RANDOM };
 enum eng_similarity { ENG_SIMILARITY_JACCARD, ENG_SIMILARITY_MASS };
 
-struct eng_choose_rule {
+struct eng_select_rule {
     enum eng_metric metric;
     uint64_t retain_ppm; /* k = max(1, ceil(R x ppm / 10^6)) */
     uint64_t count;      /* not 0: k = min(R, count) instead */
@@ -47,9 +47,9 @@ struct eng_choose_rule {
 };
 
 /* As the connector's defaults: IMPRESS with three probe heads and alpha .6. */
-struct eng_choose_rule eng_choose_rule_default(double rho);
+struct eng_select_rule eng_select_rule_default(double rho);
 
-struct eng_choose_input {
+struct eng_select_input {
     uint64_t heads, kv_heads, head_dim;
     enum eng_dtype dtype; /* of keys */
     const float *q;       /* [rows][heads][head_dim], rows q_stride floats apart */
@@ -74,33 +74,33 @@ struct eng_choice {
     uint64_t near;
 };
 
-struct eng_chooser;
+struct eng_selectr;
 
-eng_status eng_chooser_open(struct eng_chooser **ret_chooser, struct eng_error *reterr);
-void eng_chooser_close(struct eng_chooser *chooser);
+eng_status eng_selectr_open(struct eng_selectr **ret_chooser, struct eng_error *reterr);
+void eng_selectr_close(struct eng_selectr *chooser);
 
 /* Importance of KV heads [0, heads): [heads][prefix_count], until the next call of any kind. */
-eng_status eng_choose_importance(struct eng_chooser *chooser, const struct eng_choose_input *input,
+eng_status eng_select_importance(struct eng_selectr *chooser, const struct eng_select_input *input,
                                  uint64_t kv_heads, bool last_row, const double **ret_importance,
                                  struct eng_error *reterr);
 
 /* Errors: ENG_E_NO_MEMORY. */
-eng_status eng_choose(struct eng_chooser *chooser, const struct eng_choose_input *input,
-                      const struct eng_choose_rule *rule, struct eng_choice *ret_choice,
+eng_status eng_select(struct eng_selectr *chooser, const struct eng_select_input *input,
+                      const struct eng_select_rule *rule, struct eng_choice *ret_choice,
                       struct eng_error *reterr);
 
 /* k by ratio: max(1, ceil(total x ppm / 10^6)), 0 of 0. */
-uint64_t eng_choose_k(uint64_t total, uint64_t ppm);
+uint64_t eng_select_k(uint64_t total, uint64_t ppm);
 
 /* The k best of scores, ascending; ties to the lower index. order [2 * count] is scratch,
  * afterwards its first half are all indexes from the best on.  Returns how many rows stand so near
  * the border that float32 may swap them. */
-uint64_t eng_choose_top(const double *scores, uint64_t count, uint64_t k, uint32_t *order,
+uint64_t eng_select_top(const double *scores, uint64_t count, uint64_t k, uint32_t *order,
                         uint32_t *ret_rows);
 
 /* |A and B| of ascending sets, and Jaccard. */
-uint64_t eng_choose_overlap(const uint32_t *a, uint64_t a_count, const uint32_t *b,
+uint64_t eng_select_overlap(const uint32_t *a, uint64_t a_count, const uint32_t *b,
                             uint64_t b_count);
-double eng_choose_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b, uint64_t b_count);
+double eng_select_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b, uint64_t b_count);
 
 #endif

@@ -57,7 +57,7 @@ static struct choice choice_of(const spec_connector *conn)
     const struct sc_config *config = &conn->config;
     if (!conn->choice.can_select)
         return (struct choice){.lists = 0};
-    bool guesses = config->predictor != SC_PREDICT_NONE;
+    bool guesses = config->predictor != SC_PREDICTOR_NONE;
     bool by_slabs =
         guesses && config->identify != SC_IDENTIFY_KEYS && config->planner == SC_PLANNER_CHUNK;
     return (struct choice){.lists = 2 + 2 * (guesses ? SC_PLUGIN_AHEAD : 0),

@@ -40,7 +40,7 @@ static uint64_t bits_mixed(uint64_t x)
 }
 
 /* Floyd's sample: rows - k + i, unless the draw below it is new. */
-static enum sc_lab_answer random_guess(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+static enum sc_lab_answer random_prediction(const struct sc_lab *lab, const struct sc_lab_ask *ask,
                                        float *ret_scores)
 {
     (void)lab, (void)ret_scores;
@@ -57,7 +57,7 @@ static enum sc_lab_answer random_guess(const struct sc_lab *lab, const struct sc
     return SC_LAB_ORDER;
 }
 
-static enum sc_lab_answer sink_guess(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+static enum sc_lab_answer sink_prediction(const struct sc_lab *lab, const struct sc_lab_ask *ask,
                                      float *ret_scores)
 {
     (void)lab, (void)ret_scores;
@@ -84,11 +84,11 @@ struct policy {
 };
 
 static const struct policy POLICIES[] = {
-    [SC_PREDICT_RANDOM] = {.score = random_score, .guess = random_guess},
-    [SC_PREDICT_SINK] = {.guess = sink_guess},
-    [SC_PREDICT_STATIC] = {.score = averages_read, .guess = averages_read},
-    [SC_PREDICT_LAYER] = {.follows = true},
-    [SC_PREDICT_HINT] = {0},
+    [SC_PREDICTOR_RANDOM] = {.score = random_score, .guess = random_prediction},
+    [SC_PREDICTOR_SINK] = {.guess = sink_prediction},
+    [SC_PREDICTOR_STATIC] = {.score = averages_read, .guess = averages_read},
+    [SC_PREDICTOR_LAYER] = {.follows = true},
+    [SC_PREDICTOR_HINT] = {0},
 };
 
 bool sc_lab_can_score(const struct sc_lab *lab, uint32_t metric)
@@ -100,11 +100,11 @@ bool sc_lab_can_score(const struct sc_lab *lab, uint32_t metric)
 enum sc_lab_answer sc_lab_score(const struct sc_lab *lab, const struct sc_lab_ask *ask,
                                 uint32_t metric, float *ret_scores)
 {
-    uint32_t policy = sc_lab_weighs(metric) ? SC_PREDICT_STATIC : SC_PREDICT_RANDOM;
+    uint32_t policy = sc_lab_weighs(metric) ? SC_PREDICTOR_STATIC : SC_PREDICTOR_RANDOM;
     return POLICIES[policy].score(lab, ask, ret_scores);
 }
 
-enum sc_lab_answer sc_lab_guess(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+enum sc_lab_answer sc_lab_predict(const struct sc_lab *lab, const struct sc_lab_ask *ask,
                                 float *ret_scores)
 {
     const struct policy *policy = &POLICIES[lab->config->predictor];

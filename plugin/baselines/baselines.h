@@ -16,7 +16,7 @@
  * reader learns from its writer's log, and keeps what its own requests add in memory.
  * Does not: know the plugin, or look at a key.
  * Threads: open and close by one; the others any.
- * Tests: tests/unit/plugin/test_lab.c, test_average.c, test_guess.c, test_select.c, test_layered.c
+ * Tests: tests/unit/plugin/test_lab.c, test_average.c, test_prediction.c, test_select.c, test_layered.c
  */
 #ifndef SC_PLUGIN_BASELINES_H
 #define SC_PLUGIN_BASELINES_H
@@ -89,7 +89,7 @@ enum sc_lab_answer sc_lab_score(const struct sc_lab *lab, const struct sc_lab_as
 uint64_t sc_lab_order_scores(const struct sc_lab *lab, const struct sc_store_range *ranges,
                              uint64_t range_count, uint32_t layer, float *ret_scores);
 /* Rows to read ahead, in ask->ret_rows, or ret_scores [rows] to rank them by. */
-enum sc_lab_answer sc_lab_guess(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+enum sc_lab_answer sc_lab_predict(const struct sc_lab *lab, const struct sc_lab_ask *ask,
                                 float *ret_scores);
 /* The ranking of a layer is the guess at the next one. */
 bool sc_lab_follows(const struct sc_lab *lab);

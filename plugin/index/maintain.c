@@ -38,7 +38,7 @@ static bool lab_run(spec_connector *conn)
 {
     if (sc_plugin_is_bypassed(conn))
         return false; /* its end kicks, or close writes */
-    sc_plugin_fill_write(conn, false);
+    sc_plugin_load_policy_write(conn, false);
     return sc_lab_write(&conn->lab);
 }
 

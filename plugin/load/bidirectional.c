@@ -34,7 +34,7 @@ static uint64_t ends_of(uint64_t front, uint64_t back)
     return front << 32 | back;
 }
 
-void sc_plugin_ends_forget(struct sc_plugin_request *request)
+void sc_plugin_bidirectional_forget(struct sc_plugin_request *request)
 {
     atomic_store(&request->ends, sc_plugin_row_total(request));
 }

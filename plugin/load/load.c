@@ -98,7 +98,7 @@ static spec_status prefetch_next(spec_connector *conn, struct sc_plugin_visit *v
         if (next + ahead < conn->dims.layer_count && has_loads(request))
             sc_plugin_select_ahead(conn, request, next + ahead, ahead == 0);
     if (next < conn->dims.layer_count && has_loads(request))
-        sc_plugin_guess_ask(conn, request, next, hint != NULL ? &queries : NULL);
+        sc_plugin_prefetch_ask(conn, request, next, hint != NULL ? &queries : NULL);
     return SPEC_OK;
 }
 
@@ -380,15 +380,15 @@ static void clear_results(struct sc_plugin_item *item)
 
 /* The item's layer is asked for, which ends its guess. What that reads is let go, unless the item
  * chooses rows to read. */
-static void guess_leave(spec_connector *conn, struct sc_plugin_item *item, uint64_t now_ns)
+static void prefetch_leave(spec_connector *conn, struct sc_plugin_item *item, uint64_t now_ns)
 {
     bool refines = item->in.refine_of != 0;
     if (refines && !sc_plugin_refine_chooses(item))
         return;
-    sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
+    sc_plugin_prefetch_end(conn, item->request, item->in.layer, now_ns);
     if (refines || !item->want.selects) /* refining reads by what is there */
         item->in.unused_bytes = item->in.read_bytes =
-            sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
+            sc_plugin_prefetch_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
 }
 
 /* Codes of the two layers behind one that is told ahead. The layer below it has been delivered, so
@@ -432,7 +432,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
             continue;
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
-        guess_leave(conn, item, begin_ns);
+        prefetch_leave(conn, item, begin_ns);
         item->route = SC_ROUTE_REFINE;
         if (rescores_some(item) && has_loads(item->request)) /* of all items side by side */
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
@@ -528,12 +528,12 @@ static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
         sc_plugin_pass_void(conn, item->request);
 }
 
-static void tell_fill(spec_connector *conn, const struct sc_plugin_item *item)
+static void tell_load_policy(spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_layer =
         item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in) && item->route != SC_ROUTE_STATE;
     if (item->in.status == SPEC_OK && is_layer && sc_plugin_row_total(item->request) > 0)
-        sc_plugin_fill_loaded(conn, item->request, item->in.layer, sc_plugin_taken_hosted(item));
+        sc_plugin_load_policy_loaded(conn, item->request, item->in.layer, sc_plugin_scattern_hosted(item));
 }
 
 /* The item's last word. *ret_error: why the destination does not have what was placed. */
@@ -570,7 +570,7 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
     for (uint64_t i = 0; i < count; i++) {
         if (!work[i].is_gone) {
             tell_request(conn, &work[i]);
-            tell_fill(conn, &work[i]);
+            tell_load_policy(conn, &work[i]);
         }
         work[i].in.layer = work[i].named_layer;
         sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &work[i].in,
@@ -608,7 +608,7 @@ static spec_status items_deliver(spec_connector *conn, struct spec_important *it
     spec_status status = sc_plugin_items_serve(conn, work, count, reterr);
     uint64_t took_ns = (sc_exec_now_ns(conn->exec) - begin_ns) / count;
     for (uint64_t i = 0; i < count; i++)
-        sc_plugin_fill_call(work[i].request, took_ns, work[i].in.io_exposed_ns);
+        sc_plugin_load_policy_call(work[i].request, took_ns, work[i].in.io_exposed_ns);
     return sc_plugin_items_report(conn, items, work, count, status, reterr);
 }
 

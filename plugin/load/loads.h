@@ -42,7 +42,7 @@ void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request
 spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,
                                  struct spec_error *reterr);
 /* A new request has the slot: nothing of its match is given out or loaded. */
-void sc_plugin_ends_forget(struct sc_plugin_request *request);
+void sc_plugin_bidirectional_forget(struct sc_plugin_request *request);
 
 /* batch.c */
 spec_status sc_plugin_batches_open(spec_connector *conn, struct spec_error *reterr);
@@ -70,6 +70,6 @@ void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *requ
 
 /* prefetch.c */
 /* No guess of this request is made any more; what was read for one counts as unused. */
-void sc_plugin_guess_stop(struct sc_plugin_request *request);
+void sc_plugin_prefetch_stop(struct sc_plugin_request *request);
 
 #endif

@@ -7,7 +7,7 @@
 
 void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request)
 {
-    sc_plugin_guess_stop(request);
+    sc_plugin_prefetch_stop(request);
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
         sc_plugin_reader_drop(&request->readers[i]);
     sc_plugin_sketches_end(conn, request);

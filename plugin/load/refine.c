@@ -81,10 +81,10 @@ static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint
 
 /* By what the item gives, and the delivery's ranking is that from now on. Without codes there is
  * none: a delivery ahead still waits for one, another keeps the one that it had. */
-static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
+static uint64_t set_select(spec_connector *conn, struct sc_plugin_item *item)
 {
     item->ranking = item->delivery->scores;
-    if (!sc_plugin_set_choose(conn, item)) { /* what stands there is what there is */
+    if (!sc_plugin_set_select(conn, item)) { /* what stands there is what there is */
         item->want.is_cut = true;
         return 0;
     }
@@ -100,7 +100,7 @@ static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
         return 0;
     bool is_open = item->delivery->is_ahead && k < total;
     if (is_open || sc_plugin_rescores(&item->in)) /* else all need no ranking, or they have one */
-        return set_choose(conn, item);
+        return set_select(conn, item);
     sc_kernels_topk(conn->kernels, item->delivery->scores, total, k, item->request->set);
     return k;
 }

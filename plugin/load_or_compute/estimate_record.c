@@ -47,8 +47,8 @@ static bool estimate_is_one(const uint64_t words[SC_PLUGIN_ESTIMATE_WORDS])
 
 /* ---- Words ---------------------------------------------------------------------------------- */
 
-static void longs_of(const struct sc_plugin_fill_note *note,
-                     uint64_t ret_longs[SC_PLUGIN_FILL_NOTE_LONGS])
+static void longs_of(const struct sc_plugin_estimate_note *note,
+                     uint64_t ret_longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS])
 {
     ret_longs[0] = note->layers;
     ret_longs[1] = note->from_ns;
@@ -56,32 +56,32 @@ static void longs_of(const struct sc_plugin_fill_note *note,
     sc_plugin_estimate_encode(&note->before, ret_longs + 2 + SC_PLUGIN_ESTIMATE_WORDS);
 }
 
-static struct sc_plugin_fill_note note_of(const uint64_t longs[SC_PLUGIN_FILL_NOTE_LONGS])
+static struct sc_plugin_estimate_note note_of(const uint64_t longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS])
 {
-    return (struct sc_plugin_fill_note){
+    return (struct sc_plugin_estimate_note){
         .layers = longs[0],
         .from_ns = longs[1],
         .next = sc_plugin_estimate_decode(longs + 2),
         .before = sc_plugin_estimate_decode(longs + 2 + SC_PLUGIN_ESTIMATE_WORDS)};
 }
 
-void sc_plugin_fill_note_encode(const struct sc_plugin_fill_note *note, uint32_t kind,
-                                uint16_t ret_words[SC_PLUGIN_FILL_NOTE_WORDS])
+void sc_plugin_estimate_note_encode(const struct sc_plugin_estimate_note *note, uint32_t kind,
+                                uint16_t ret_words[SC_PLUGIN_ESTIMATE_NOTE_WORDS])
 {
-    uint64_t longs[SC_PLUGIN_FILL_NOTE_LONGS];
+    uint64_t longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS];
     longs_of(note, longs);
     *ret_words++ = (uint16_t)(kind << 8 | FORM);
     *ret_words++ = (uint16_t)note->layers;
-    for (uint32_t i = 1; i < SC_PLUGIN_FILL_NOTE_LONGS; i++)
+    for (uint32_t i = 1; i < SC_PLUGIN_ESTIMATE_NOTE_LONGS; i++)
         for (uint32_t shift = 0; shift < 64; shift += 16)
             *ret_words++ = (uint16_t)(longs[i] >> shift);
 }
 
-bool sc_plugin_fill_note_decode(const uint16_t *words, uint64_t count,
-                                struct sc_plugin_fill_note *ret_note)
+bool sc_plugin_estimate_note_decode(const uint16_t *words, uint64_t count,
+                                struct sc_plugin_estimate_note *ret_note)
 {
-    uint64_t longs[SC_PLUGIN_FILL_NOTE_LONGS] = {0};
-    if (count != SC_PLUGIN_FILL_NOTE_WORDS || (words[0] & 0xff) != FORM || words[1] == 0 ||
+    uint64_t longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS] = {0};
+    if (count != SC_PLUGIN_ESTIMATE_NOTE_WORDS || (words[0] & 0xff) != FORM || words[1] == 0 ||
         words[1] > SC_LIMIT_LAYERS)
         return false;
     longs[0] = words[1];
@@ -97,24 +97,24 @@ bool sc_plugin_fill_note_decode(const uint16_t *words, uint64_t count,
 
 /* A slot's stores are released one by one: who has seen one of them sees the serial of the note
  * before, too, and so that its own slot is being written over. */
-void sc_plugin_agreed_set(struct sc_plugin_agreed *agreed, const struct sc_plugin_fill_note *note)
+void sc_plugin_agreed_set(struct sc_plugin_agreed *agreed, const struct sc_plugin_estimate_note *note)
 {
     uint64_t serial = atomic_load_explicit(&agreed->serial, memory_order_relaxed) + 1;
-    uint64_t longs[SC_PLUGIN_FILL_NOTE_LONGS];
+    uint64_t longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS];
     longs_of(note, longs);
-    for (uint32_t i = 0; i < SC_PLUGIN_FILL_NOTE_LONGS; i++)
+    for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_NOTE_LONGS; i++)
         atomic_store_explicit(&agreed->slots[serial % 2][i], longs[i], memory_order_release);
     atomic_store_explicit(&agreed->serial, serial, memory_order_release);
 }
 
 bool sc_plugin_agreed_get(const struct sc_plugin_agreed *agreed,
-                          struct sc_plugin_fill_note *ret_note)
+                          struct sc_plugin_estimate_note *ret_note)
 {
     uint64_t serial = atomic_load_explicit(&agreed->serial, memory_order_acquire);
-    *ret_note = (struct sc_plugin_fill_note){0};
+    *ret_note = (struct sc_plugin_estimate_note){0};
     for (uint32_t reads = 0; serial > 0 && reads < READS_MOST; reads++) {
-        uint64_t longs[SC_PLUGIN_FILL_NOTE_LONGS], last = serial;
-        for (uint32_t i = 0; i < SC_PLUGIN_FILL_NOTE_LONGS; i++)
+        uint64_t longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS], last = serial;
+        for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_NOTE_LONGS; i++)
             longs[i] = atomic_load_explicit(&agreed->slots[serial % 2][i], memory_order_acquire);
         serial = atomic_load_explicit(&agreed->serial, memory_order_acquire);
         if (serial == last) {

@@ -36,16 +36,16 @@
 
 /* ---- Estimates ------------------------------------------------------------------------------ */
 
-bool sc_plugin_fill_is_alone(const spec_connector *conn)
+bool sc_plugin_load_policy_is_alone(const spec_connector *conn)
 {
     return conn->ranks.count == 1 && conn->ranks.role == SPEC_ROLE_WRITER &&
            atomic_load(&conn->fill.is_followed) == 0;
 }
 
-void sc_plugin_fill_turn(spec_connector *conn)
+void sc_plugin_load_policy_tick(spec_connector *conn)
 {
-    struct sc_plugin_fill *fill = &conn->fill;
-    if (conn->config.fill != SC_FILL_CUT || conn->ranks.count != 1)
+    struct sc_plugin_load_policy *fill = &conn->fill;
+    if (conn->config.fill != SC_LOAD_POLICY_SPLIT || conn->ranks.count != 1)
         return;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     if (sc_store_is_followed(conn->store))
@@ -56,11 +56,11 @@ void sc_plugin_fill_turn(spec_connector *conn)
 /* The one process of a store whose passes and loads tell what things take. */
 static bool measures(const spec_connector *conn)
 {
-    return conn->config.fill == SC_FILL_CUT && conn->ranks.rank == 0 &&
+    return conn->config.fill == SC_LOAD_POLICY_SPLIT && conn->ranks.rank == 0 &&
            conn->ranks.role == SPEC_ROLE_WRITER;
 }
 
-static struct sc_plugin_estimate measured(const struct sc_plugin_fill *fill)
+static struct sc_plugin_estimate measured(const struct sc_plugin_load_policy *fill)
 {
     uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
     for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_WORDS; i++)
@@ -71,7 +71,7 @@ static struct sc_plugin_estimate measured(const struct sc_plugin_fill *fill)
 /* What counts in all processes of the store; zeros: nothing does yet. */
 static struct sc_plugin_estimate agreed(const spec_connector *conn, uint64_t *ret_layers)
 {
-    struct sc_plugin_fill_note note;
+    struct sc_plugin_estimate_note note;
     if (sc_plugin_agreed_get(&conn->fill.agreed, &note))
         *ret_layers = note.layers;
     return sc_exec_now_ns(conn->exec) >= note.from_ns ? note.next : note.before;
@@ -82,7 +82,7 @@ static bool computes(const struct sc_plugin_estimate *estimate)
     return estimate->token_ns + estimate->position_ns > 0;
 }
 
-static void guess_add(const spec_connector *conn, struct sc_plugin_estimate *estimate)
+static void prefetch_add(const spec_connector *conn, struct sc_plugin_estimate *estimate)
 {
     uint64_t guess = conn->config.compute_tokens_per_s;
     if (!computes(estimate) && guess > 0)
@@ -95,12 +95,12 @@ static bool estimate_get(const spec_connector *conn, struct sc_plugin_estimate *
 {
     *ret_layers = conn->dims.layer_count;
     *ret_estimate =
-        sc_plugin_fill_is_alone(conn) ? measured(&conn->fill) : agreed(conn, ret_layers);
-    guess_add(conn, ret_estimate);
+        sc_plugin_load_policy_is_alone(conn) ? measured(&conn->fill) : agreed(conn, ret_layers);
+    prefetch_add(conn, ret_estimate);
     return ret_estimate->byte_ns > 0 && computes(ret_estimate);
 }
 
-bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate)
+bool sc_plugin_load_policy_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate)
 {
     uint64_t layers;
     return estimate_get(conn, ret_estimate, &layers);
@@ -123,7 +123,7 @@ static double bytes_of(const spec_connector *conn, uint32_t kind)
 {
     const struct sc_config *config = &conn->config;
     double row = (double)(conn->dims.row_bytes + sizeof(uint64_t)), layers = conn->dims.layer_count;
-    if (kind == SC_FILL_WHOLE)
+    if (kind == SC_LOAD_ALL_ROWS)
         return row * layers;
     if (config->base == SC_BASE_COARSE) {
         double values = (double)conn->shape.kv_head_count * conn->shape.head_size;
@@ -138,14 +138,14 @@ static double bytes_of(const spec_connector *conn, uint32_t kind)
 /* Lock held. What the fits say. */
 static struct sc_plugin_estimate estimate_make(const spec_connector *conn)
 {
-    const struct sc_plugin_fill *fill = &conn->fill;
+    const struct sc_plugin_load_policy *fill = &conn->fill;
     struct sc_plugin_estimate estimate = {.pass_tokens = fill->pass_tokens,
                                           .is_apart = (fill->apart & 7) == 7};
     double none;
     if (fill->compute.count >= PASSES_MIN)
         sc_plugin_line_solve(&fill->compute, &estimate.token_ns, &estimate.position_ns);
     sc_plugin_line_solve(&fill->load, &estimate.byte_ns, &none);
-    for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++) {
+    for (uint32_t kind = 0; kind < SC_LOAD_KINDS; kind++) {
         double known = fill->known_row_bytes[kind];
         estimate.row_bytes[kind] =
             share_of(&fill->row_bytes[kind], known > 0 ? known : bytes_of(conn, kind));
@@ -167,7 +167,7 @@ static bool is_same(const struct sc_plugin_estimate *a, const struct sc_plugin_e
         double half = tokens / 2;
         if (!is_near(a->token_ns + a->position_ns * half, b->token_ns + b->position_ns * half))
             return false;
-        for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++)
+        for (uint32_t kind = 0; kind < SC_LOAD_KINDS; kind++)
             if (!is_near(a->byte_ns * a->row_bytes[kind], b->byte_ns * b->row_bytes[kind]) ||
                 !is_near(a->token_ns + a->host_ns[kind], b->token_ns + b->host_ns[kind]))
                 return false;
@@ -175,7 +175,7 @@ static bool is_same(const struct sc_plugin_estimate *a, const struct sc_plugin_e
     return is_near(a->pass_tokens, b->pass_tokens) && a->is_apart == b->is_apart;
 }
 
-static void measured_set(struct sc_plugin_fill *fill, const struct sc_plugin_estimate *estimate)
+static void measured_set(struct sc_plugin_load_policy *fill, const struct sc_plugin_estimate *estimate)
 {
     uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
     sc_plugin_estimate_encode(estimate, words);
@@ -188,27 +188,27 @@ static void estimate_renew(spec_connector *conn)
 {
     struct sc_plugin_estimate made = estimate_make(conn), is = made, was = measured(&conn->fill);
     bool is_news = computes(&is) != computes(&was);
-    guess_add(conn, &is);
-    guess_add(conn, &was);
+    prefetch_add(conn, &is);
+    prefetch_add(conn, &was);
     if (!is_news && is_same(&was, &is))
         return;
     measured_set(&conn->fill, &made);
     atomic_fetch_add_explicit(&conn->fill.renewed, 1, memory_order_release);
 }
 
-void sc_plugin_fill_open(spec_connector *conn)
+void sc_plugin_load_policy_open(spec_connector *conn)
 {
     pthread_mutex_init(&conn->fill.lock, NULL);
 }
 
-void sc_plugin_fill_close(spec_connector *conn)
+void sc_plugin_load_policy_close(spec_connector *conn)
 {
     pthread_mutex_destroy(&conn->fill.lock);
 }
 
 /* ---- Passes --------------------------------------------------------------------------------- */
 
-void sc_plugin_fill_forget(struct sc_plugin_request *request)
+void sc_plugin_load_policy_forget(struct sc_plugin_request *request)
 {
     request->loading_ns = 0;
     request->pass_clock = (struct sc_plugin_pass_clock){0};
@@ -235,7 +235,7 @@ static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count
 
 /* Lock held. A sample that is large enough; goes_on: it is part of one prompt, whose rest is
  * computed later; is_one: of one request alone. */
-static void compute_learn(struct sc_plugin_fill *fill, double tokens, double positions, double ns,
+static void compute_learn(struct sc_plugin_load_policy *fill, double tokens, double positions, double ns,
                           bool goes_on, bool is_one)
 {
     sc_plugin_line_learn(&fill->compute, tokens, positions, ns, PASS_MEMORY);
@@ -249,7 +249,7 @@ static void compute_learn(struct sc_plugin_fill *fill, double tokens, double pos
 static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *clock, bool is_apart,
                      bool has_loaded)
 {
-    struct sc_plugin_fill *fill = &conn->fill;
+    struct sc_plugin_load_policy *fill = &conn->fill;
     double layers = sc_plugin_layers_named(conn), gap_ns = (double)clock->gap_ns;
     bool is_whole = layers - 1 < PASS_LAYERS_GAP ||
                     (double)clock->gap_most_ns * (layers - 1) <= gap_ns * PASS_GAP_SHARE;
@@ -265,7 +265,7 @@ static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *cl
     pthread_mutex_unlock(&fill->lock);
 }
 
-void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *requests,
+void sc_plugin_load_policy_step(spec_connector *conn, struct sc_plugin_request *const *requests,
                          uint64_t count, uint64_t begin_ns)
 {
     struct sc_plugin_request *lead = requests[0];
@@ -307,7 +307,7 @@ void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *
 spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed *host_step,
                                struct spec_error *reterr)
 {
-    struct sc_plugin_fill *fill = &conn->fill;
+    struct sc_plugin_load_policy *fill = &conn->fill;
     struct spec_computed step;
     spec_status status =
         sc_plugin_args_read(&step, &sc_plugin_form_computed, host_step, "computed: step", reterr);
@@ -328,7 +328,7 @@ spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed 
 
 /* ---- Loads ---------------------------------------------------------------------------------- */
 
-void sc_plugin_fill_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost)
+void sc_plugin_load_policy_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost)
 {
     struct sc_plugin_load_clock *clock = &request->load_clock;
     uint64_t first_ns = cost->first_ns, last_ns = cost->last_ns;
@@ -344,7 +344,7 @@ void sc_plugin_fill_read(struct sc_plugin_request *request, const struct sc_stor
     clock->busy_until_ns = last_ns;
 }
 
-void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns)
+void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns)
 {
     request->loading_ns += took_ns;
     request->load_clock.host_ns += took_ns > waited_ns ? took_ns - waited_ns : 0;
@@ -354,14 +354,14 @@ static uint32_t kind_of(const spec_connector *conn, const struct sc_plugin_reque
 {
     bool is_layered = conn->config.base == SC_BASE_COARSE;
     bool chooses = is_layered || (sc_config_selects(&conn->config) && !request->is_short);
-    return conn->choice.can_select && chooses ? SC_FILL_CHOSEN : SC_FILL_WHOLE;
+    return conn->choice.can_select && chooses ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
 }
 
 /* All layers came. */
 static void loads_learn(spec_connector *conn, const struct sc_plugin_request *request,
                         const struct sc_plugin_load_clock *clock, double rows)
 {
-    struct sc_plugin_fill *fill = &conn->fill;
+    struct sc_plugin_load_policy *fill = &conn->fill;
     uint32_t kind = kind_of(conn, request);
     uint64_t busy_ns = clock->busy_ns, took_ns = sc_exec_now_ns(conn->exec) - clock->begin_ns;
     pthread_mutex_lock(&fill->lock);
@@ -374,7 +374,7 @@ static void loads_learn(spec_connector *conn, const struct sc_plugin_request *re
     pthread_mutex_unlock(&fill->lock);
 }
 
-void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            uint64_t hosted_rows)
 {
     struct sc_plugin_load_clock *clock = &request->load_clock;
@@ -408,7 +408,7 @@ static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_
 static uint64_t probe_end(const struct sc_plugin_cut *cut)
 {
     uint32_t kind =
-        cut->whole_end > 0 && cut->whole_end <= cut->from ? SC_FILL_CHOSEN : SC_FILL_WHOLE;
+        cut->whole_end > 0 && cut->whole_end <= cut->from ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
     double rows = PROBE_BYTES / (cut->estimate->row_bytes[kind] + 1);
     uint64_t least = rows > LOAD_ROWS_MIN ? (uint64_t)rows + 1 : LOAD_ROWS_MIN;
     uint64_t step = cut->multiple > cut->grid ? cut->multiple : cut->grid;
@@ -444,7 +444,7 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
     double every = (sc_plugin_cut_ns(cut, n) - whole_ns) / (whole_ns * PROBE_COST);
     bool is_rare = !(every < PROBE_EVERY_MOST);
     every = every > PROBE_EVERY ? every : PROBE_EVERY;
-    if (!sc_plugin_fill_is_alone(conn)) /* nothing that is counted here: others promise the same */
+    if (!sc_plugin_load_policy_is_alone(conn)) /* nothing that is counted here: others promise the same */
         return asked % (is_rare ? PROBE_EVERY_MOST : (uint64_t)every) == 0 ? n : at;
     bool is_chosen = !is_rare && asked % (uint64_t)every == 0;
     return is_chosen || count % PROBE_EVERY_MOST == 0 ? n : at;
@@ -456,7 +456,7 @@ static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_r
                             uint64_t end)
 {
     uint64_t bytes[SPEC_TIERS] = {0}, hosted, all;
-    if (sc_plugin_fill_is_alone(conn))
+    if (sc_plugin_load_policy_is_alone(conn))
         sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
     hosted = bytes[SPEC_TIER_UPPER] + bytes[SPEC_TIER_HOST];
     all = hosted + bytes[SC_STORE_TIER]; /* of a window's layer, what it needs */
@@ -467,7 +467,7 @@ static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_r
 /* Of a match, however long. Ranks may differ in it, and must not in what they promise. */
 static uint64_t state_bytes(const spec_connector *conn)
 {
-    return sc_plugin_fill_is_alone(conn) ? conn->states.bytes : 0;
+    return sc_plugin_load_policy_is_alone(conn) ? conn->states.bytes : 0;
 }
 
 /* false: nothing is known to cut by, or nothing is to be cut. */
@@ -476,7 +476,7 @@ static bool cut_make(const spec_connector *conn, const struct sc_plugin_request 
                      struct sc_plugin_cut *ret_cut)
 {
     uint64_t layers;
-    if (conn->config.fill != SC_FILL_CUT || end <= request->from_token ||
+    if (conn->config.fill != SC_LOAD_POLICY_SPLIT || end <= request->from_token ||
         !estimate_get(conn, estimate, &layers))
         return false;
     *ret_cut = (struct sc_plugin_cut){.estimate = estimate,
@@ -492,7 +492,7 @@ static bool cut_make(const spec_connector *conn, const struct sc_plugin_request 
     return true;
 }
 
-uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
+uint64_t sc_plugin_load_policy_split(spec_connector *conn, const struct sc_plugin_request *request,
                             const uint32_t *tokens, uint64_t end, uint64_t multiple)
 {
     struct sc_plugin_estimate estimate;
@@ -503,7 +503,7 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
     return n - cut.from <= cut.hosted_rows ? cut_probe(conn, &cut, n, tokens) : n;
 }
 
-uint64_t sc_plugin_fill_choose(spec_connector *conn, const struct sc_plugin_request *request,
+uint64_t sc_plugin_load_policy_choose(spec_connector *conn, const struct sc_plugin_request *request,
                                const uint32_t *tokens, uint64_t low, uint64_t end,
                                uint64_t multiple)
 {
@@ -515,7 +515,7 @@ uint64_t sc_plugin_fill_choose(spec_connector *conn, const struct sc_plugin_requ
     return low - cut.from <= cut.hosted_rows ? cut_probe(conn, &cut, low, tokens) : low;
 }
 
-void sc_plugin_fill_count(spec_connector *conn, uint64_t end, uint64_t n)
+void sc_plugin_load_policy_count(spec_connector *conn, uint64_t end, uint64_t n)
 {
     sc_count(&conn->fill.lookups_cut, n < end);
     sc_count(&conn->fill.tokens_cut, end - n);
@@ -526,7 +526,7 @@ void sc_plugin_fill_count(spec_connector *conn, uint64_t end, uint64_t n)
 /* An earlier process's: its numbers are samples as good as others, of kinds that it had seen. */
 static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate *known)
 {
-    struct sc_plugin_fill *fill = &conn->fill;
+    struct sc_plugin_load_policy *fill = &conn->fill;
     pthread_mutex_lock(&fill->lock);
     fill->compute = fill->load = (struct sc_plugin_line){0};
     for (double tokens = 2048; tokens <= 32768; tokens *= 16)
@@ -534,7 +534,7 @@ static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate 
                             known->position_ns);
     for (uint32_t i = 0; i < SEEDS; i++)
         sc_plugin_line_take(&fill->load, 1e6, 0, known->byte_ns, 0);
-    for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++) {
+    for (uint32_t kind = 0; kind < SC_LOAD_KINDS; kind++) {
         fill->host[kind] = (struct sc_plugin_line){0};
         for (uint32_t i = 0; i < SEEDS; i++)
             sc_plugin_line_take(&fill->host[kind], 1e3, 0, known->host_ns[kind], 0);
@@ -549,10 +549,10 @@ static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate 
 
 /* Times of the log become durations (base/exec.h). One that no writer gives is of a clock that was
  * set meanwhile: it counts at once. */
-void sc_plugin_fill_heard(spec_connector *conn, const uint16_t *words, uint64_t count)
+void sc_plugin_load_policy_heard(spec_connector *conn, const uint16_t *words, uint64_t count)
 {
-    struct sc_plugin_fill_note note;
-    if (!sc_plugin_fill_note_decode(words, count, &note))
+    struct sc_plugin_estimate_note note;
+    if (!sc_plugin_estimate_note_decode(words, count, &note))
         return;
     uint64_t now_ns = sc_exec_now_ns(conn->exec), wall_ns = sc_exec_wall_ns(conn->exec);
     uint64_t wait_ns = note.from_ns > wall_ns ? note.from_ns - wall_ns : 0;
@@ -566,41 +566,41 @@ void sc_plugin_fill_heard(spec_connector *conn, const uint16_t *words, uint64_t 
 
 static bool is_new(const spec_connector *conn)
 {
-    const struct sc_plugin_fill *fill = &conn->fill;
+    const struct sc_plugin_load_policy *fill = &conn->fill;
     return measures(conn) && sc_store_takes_notes(conn->store) &&
            atomic_load_explicit(&fill->renewed, memory_order_acquire) !=
                atomic_load_explicit(&fill->written, memory_order_relaxed);
 }
 
 /* Nobody cuts without knowing the device: that is waited for. */
-bool sc_plugin_fill_due(const spec_connector *conn)
+bool sc_plugin_load_policy_due(const spec_connector *conn)
 {
     return is_new(conn) && measured(&conn->fill).byte_ns > 0 &&
            sc_exec_now_ns(conn->exec) >=
                atomic_load_explicit(&conn->fill.write_ns, memory_order_relaxed);
 }
 
-void sc_plugin_fill_write(spec_connector *conn, bool is_last)
+void sc_plugin_load_policy_write(spec_connector *conn, bool is_last)
 {
-    struct sc_plugin_fill *fill = &conn->fill;
+    struct sc_plugin_load_policy *fill = &conn->fill;
     struct spec_error error = {.struct_size = sizeof(error)};
-    uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_FILL_NOTE_WORDS] = {0};
-    if (is_last ? !is_new(conn) : !sc_plugin_fill_due(conn))
+    uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_ESTIMATE_NOTE_WORDS] = {0};
+    if (is_last ? !is_new(conn) : !sc_plugin_load_policy_due(conn))
         return;
     uint64_t layers, now_ns = sc_exec_now_ns(conn->exec), wall_ns = sc_exec_wall_ns(conn->exec);
-    struct sc_plugin_fill_note note = {.layers = conn->dims.layer_count,
+    struct sc_plugin_estimate_note note = {.layers = conn->dims.layer_count,
                                        .from_ns = wall_ns + DELAY_NS,
                                        .before = agreed(conn, &layers)};
     pthread_mutex_lock(&fill->lock);
     uint32_t renewed = atomic_load_explicit(&fill->renewed, memory_order_relaxed);
     note.next = measured(fill);
     pthread_mutex_unlock(&fill->lock);
-    sc_plugin_fill_note_encode(&note, SC_PLUGIN_NOTE_FILL, words + SC_STORE_NOTE_HEAD);
-    if (!sc_plugin_fill_note_decode(words + SC_STORE_NOTE_HEAD, SC_PLUGIN_FILL_NOTE_WORDS, &note)) {
+    sc_plugin_estimate_note_encode(&note, SC_PLUGIN_NOTE_ESTIMATE, words + SC_STORE_NOTE_HEAD);
+    if (!sc_plugin_estimate_note_decode(words + SC_STORE_NOTE_HEAD, SC_PLUGIN_ESTIMATE_NOTE_WORDS, &note)) {
         atomic_store_explicit(&fill->written, renewed, memory_order_relaxed);
         return; /* of no size that a measure has: nobody would believe it */
     }
-    spec_status status = sc_store_note_put(conn->store, words, SC_PLUGIN_FILL_NOTE_WORDS, &error);
+    spec_status status = sc_store_note_put(conn->store, words, SC_PLUGIN_ESTIMATE_NOTE_WORDS, &error);
     atomic_store_explicit(&fill->write_ns, now_ns + WRITE_NS, memory_order_relaxed);
     if (status != SPEC_OK) {
         SC_LOG(&conn->log, SPEC_LOG_DEBUG, "how long things take is not written: %s", error.text);
@@ -618,13 +618,13 @@ static uint64_t ps_of(double ns)
     return ns < TIME_MAX ? (uint64_t)(ns * 1000 + 0.5) : (uint64_t)TIME_MAX * 1000;
 }
 
-void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats)
+void sc_plugin_load_policy_stats(const spec_connector *conn, struct spec_stats *stats)
 {
     struct sc_plugin_estimate estimate;
-    (void)sc_plugin_fill_estimate(conn, &estimate);
+    (void)sc_plugin_load_policy_estimate(conn, &estimate);
     bool is_layered = conn->choice.can_select && conn->config.base == SC_BASE_COARSE;
     bool chooses = is_layered || (conn->choice.can_select && sc_config_selects(&conn->config));
-    uint32_t kind = chooses ? SC_FILL_CHOSEN : SC_FILL_WHOLE;
+    uint32_t kind = chooses ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
     stats->lookups_cut = sc_counted(&conn->fill.lookups_cut);
     stats->tokens_cut = sc_counted(&conn->fill.tokens_cut);
     stats->compute_token_ps = ps_of(estimate.token_ns);

@@ -26,8 +26,8 @@
  * Threads: as each call says; the lock (rank 26) is held for arithmetic.
  * Tests: tests/unit/plugin/test_fill.c, test_fill_told.c, conformance (abi_186_*, abi_188_*,
  * abi_218_*) */
-#ifndef SC_PLUGIN_FILL_LOAD_OR_COMPUTE_H
-#define SC_PLUGIN_FILL_LOAD_OR_COMPUTE_H
+#ifndef SC_PLUGIN_LOAD_OR_COMPUTE_H
+#define SC_PLUGIN_LOAD_OR_COMPUTE_H
 
 #include "abi/spec_connector.h"
 #include "plugin/load_or_compute/estimate_record.h"
@@ -43,7 +43,7 @@ struct sc_plugin_share { /* a ratio whose samples fade */
     double sum, rows;
 };
 
-struct sc_plugin_fill {
+struct sc_plugin_load_policy {
     /* Any thread. What was measured, or is known from an earlier process: nothing is guessed. A mix
      * of two estimates is as good as either. */
     _Atomic uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
@@ -57,9 +57,9 @@ struct sc_plugin_fill {
     _Atomic uint32_t is_followed;       /* until the turn that comes behind that time */
 
     pthread_mutex_t lock; /* rank 26: what follows */
-    struct sc_plugin_line compute, load, host[SC_FILL_KINDS];
-    struct sc_plugin_share row_bytes[SC_FILL_KINDS];
-    double known_row_bytes[SC_FILL_KINDS]; /* from an earlier process, until loads tell; or 0 */
+    struct sc_plugin_line compute, load, host[SC_LOAD_KINDS];
+    struct sc_plugin_share row_bytes[SC_LOAD_KINDS];
+    double known_row_bytes[SC_LOAD_KINDS]; /* from an earlier process, until loads tell; or 0 */
     double pass_tokens;                    /* of the last pass of several */
     uint32_t apart; /* bits: of the last requests, those whose loads ended before they computed */
 };
@@ -86,50 +86,50 @@ struct sc_plugin_load_clock {
     bool is_whole; /* all layers were delivered, for the pass that comes or runs */
 };
 
-void sc_plugin_fill_open(spec_connector *conn);
-void sc_plugin_fill_close(spec_connector *conn);
+void sc_plugin_load_policy_open(spec_connector *conn);
+void sc_plugin_load_policy_close(spec_connector *conn);
 
 /* A new request has the slot. */
-void sc_plugin_fill_forget(struct sc_plugin_request *request);
+void sc_plugin_load_policy_forget(struct sc_plugin_request *request);
 /* A store call that began then is done: a layer of each of these requests' passes. */
-void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *requests,
+void sc_plugin_load_policy_step(spec_connector *conn, struct sc_plugin_request *const *requests,
                          uint64_t count, uint64_t begin_ns);
 /* The host says what a step took (struct spec_api's computed). Any thread. */
 spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed *host_step,
                                struct spec_error *reterr);
 /* A load of the request's ended so. Whose turn its loads are. */
-void sc_plugin_fill_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost);
+void sc_plugin_load_policy_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost);
 /* A layer of all the request's rows was delivered; hosted: rows that memory gave. */
-void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            uint64_t hosted_rows);
 /* The host's thread was in get_important for so long, and waited for the device of it. */
-void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns);
+void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns);
 
 /* A writer looks whether readers follow it. Open, and each turn. */
-void sc_plugin_fill_turn(spec_connector *conn);
+void sc_plugin_load_policy_tick(spec_connector *conn);
 /* Whether lookups cut by what this process alone knows: one rank's writer without readers. */
-bool sc_plugin_fill_is_alone(const spec_connector *conn);
+bool sc_plugin_load_policy_is_alone(const spec_connector *conn);
 /* Where the promise ends that could end at `end`: fill cut, or `end`. tokens: [request's
  * token_count] that are looked for. Any thread, as the next two. */
-uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
+uint64_t sc_plugin_load_policy_split(spec_connector *conn, const struct sc_plugin_request *request,
                             const uint32_t *tokens, uint64_t end, uint64_t multiple);
 /* Which of the two a promise shall end at that can end nowhere between: where the first token comes
  * sooner, or, now and then, where the device is asked for something. */
-uint64_t sc_plugin_fill_choose(spec_connector *conn, const struct sc_plugin_request *request,
+uint64_t sc_plugin_load_policy_choose(spec_connector *conn, const struct sc_plugin_request *request,
                                const uint32_t *tokens, uint64_t low, uint64_t end,
                                uint64_t multiple);
 /* A promise that could have ended at `end` ends at n. */
-void sc_plugin_fill_count(spec_connector *conn, uint64_t end, uint64_t n);
-void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats);
+void sc_plugin_load_policy_count(spec_connector *conn, uint64_t end, uint64_t n);
+void sc_plugin_load_policy_stats(const spec_connector *conn, struct spec_stats *stats);
 /* What lookups cut by. false: not all of it is known yet. Any thread. */
-bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);
+bool sc_plugin_load_policy_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);
 
 /* A note of rank 0's log. Open, or who follows. */
-void sc_plugin_fill_heard(spec_connector *conn, const uint16_t *words, uint64_t count);
+void sc_plugin_load_policy_heard(spec_connector *conn, const uint16_t *words, uint64_t count);
 /* The log has not what is known, and may get it now. Any thread. */
-bool sc_plugin_fill_due(const spec_connector *conn);
+bool sc_plugin_load_policy_due(const spec_connector *conn);
 /* Writes it when it is due, or is_last: when it is new. What the log does not take is written
  * later. A background thread at a time; close. */
-void sc_plugin_fill_write(spec_connector *conn, bool is_last);
+void sc_plugin_load_policy_write(spec_connector *conn, bool is_last);
 
 #endif

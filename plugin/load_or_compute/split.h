@@ -22,8 +22,8 @@
  * Does not: know the connector (load_or_compute.c), or the clock.
  * Threads: any; a line is guarded by whoever has it.
  * Tests: tests/unit/plugin/test_fit.c */
-#ifndef SC_PLUGIN_FILL_SPLIT_H
-#define SC_PLUGIN_FILL_SPLIT_H
+#ifndef SC_PLUGIN_SPLIT_H
+#define SC_PLUGIN_SPLIT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,14 +52,14 @@ void sc_plugin_line_take(struct sc_plugin_line *line, double x, double y, double
 void sc_plugin_line_solve(const struct sc_plugin_line *line, double *ret_u, double *ret_v);
 
 /* Loads of all rows; of those that the configuration chooses (or codes). */
-enum { SC_FILL_WHOLE, SC_FILL_CHOSEN, SC_FILL_KINDS };
+enum { SC_LOAD_ALL_ROWS, SC_LOAD_SELECTED_ROWS, SC_LOAD_KINDS };
 
 /* All that a cut follows from, beside the request: the same in every process of a store. */
 struct sc_plugin_estimate {
     double token_ns, position_ns; /* of computing the token at position x: token + position * x */
     double byte_ns;               /* of loading a byte; 0: not known */
-    double row_bytes[SC_FILL_KINDS]; /* that the device gives for a token, all layers */
-    double host_ns[SC_FILL_KINDS];   /* that the host's thread is busy with it meanwhile */
+    double row_bytes[SC_LOAD_KINDS]; /* that the device gives for a token, all layers */
+    double host_ns[SC_LOAD_KINDS];   /* that the host's thread is busy with it meanwhile */
     double pass_tokens;              /* longer prompts are computed in several; 0: none are */
     bool is_apart;                   /* hosts load all before they compute */
 };

@@ -120,8 +120,8 @@ static void peer_on_epoch(uint64_t epoch, void *user)
 static void peer_on_note(const uint16_t *words, uint64_t count, void *user)
 {
     struct sc_plugin_peer *peer = user;
-    if (peer->rank == 0 && words[0] >> 8 == SC_PLUGIN_NOTE_FILL)
-        sc_plugin_fill_heard(peer->conn, words, count);
+    if (peer->rank == 0 && words[0] >> 8 == SC_PLUGIN_NOTE_ESTIMATE)
+        sc_plugin_load_policy_heard(peer->conn, words, count);
 }
 
 /* ---- Peers ----------------------------------------------------------------------------------- */

@@ -18,8 +18,8 @@ static bool turn_take(spec_connector *conn)
     if (sc_lab_averages_refused(conn->lab.averages))
         sc_plugin_kick(conn, SC_JOB_LAB);
     sc_plugin_order_turn(conn);
-    sc_plugin_fill_turn(conn);
-    if (sc_plugin_fill_due(conn))
+    sc_plugin_load_policy_tick(conn);
+    if (sc_plugin_load_policy_due(conn))
         sc_plugin_kick(conn, SC_JOB_LAB);
     return sc_plugin_roots_clear(conn->radix, &conn->index.lock, &conn->index.old_roots) || more;
 }
@@ -41,7 +41,7 @@ static void turn_step(struct sc_task *task)
 
 void sc_plugin_turn_start(spec_connector *conn)
 {
-    sc_plugin_fill_turn(conn);
+    sc_plugin_load_policy_tick(conn);
     conn->turn.task.step = turn_step;
     conn->turn.is_started = true;
     sc_exec_post_at(conn->exec, &conn->turn.task, SC_LANE_BACKGROUND,

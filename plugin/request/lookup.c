@@ -141,13 +141,13 @@ static uint64_t cut_at_branch(spec_connector *conn, const struct spec_lookup_par
     uint64_t multiple = params->multiple_of;
     struct spec_provenance before = request->provenance; /* ranks add what a branch is worth */
     *end = sc_plugin_states_cut(conn, request, query, *end, multiple);
-    uint64_t n = sc_plugin_fill_cut(conn, request, query->tokens, *end, multiple);
+    uint64_t n = sc_plugin_load_policy_split(conn, request, query->tokens, *end, multiple);
     if (n >= *end)
         return n;
     sc_plugin_states_unpin(conn, request);
     request->provenance = before;
     uint64_t low = sc_plugin_states_cut(conn, request, query, n, multiple);
-    if (sc_plugin_fill_choose(conn, request, query->tokens, low, *end, multiple) == low)
+    if (sc_plugin_load_policy_choose(conn, request, query->tokens, low, *end, multiple) == low)
         return low;
     sc_plugin_states_unpin(conn, request);
     request->provenance = before;
@@ -173,8 +173,8 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
         end -= end % params->multiple_of;
     uint64_t n = conn->states.count > 0
                      ? cut_at_branch(conn, params, request, query, &end)
-                     : sc_plugin_fill_cut(conn, request, query->tokens, end, params->multiple_of);
-    sc_plugin_fill_count(conn, end, n);
+                     : sc_plugin_load_policy_split(conn, request, query->tokens, end, params->multiple_of);
+    sc_plugin_load_policy_count(conn, end, n);
     request->matched_tokens = n > request->from_token ? n : request->from_token;
 }
 
@@ -313,11 +313,11 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     request->refused_from = UINT64_MAX;
     request->is_short = sc_plugin_match_is_short(conn, request);
     sc_count(&conn->stats.requests_open, 1);
-    sc_plugin_ends_forget(request);
-    sc_plugin_fill_forget(request);
-    sc_plugin_guess_forget(request);
+    sc_plugin_bidirectional_forget(request);
+    sc_plugin_load_policy_forget(request);
+    sc_plugin_prefetch_forget(request);
     sc_plugin_deliveries_forget(request);
-    if (request->range_count > 0 && conn->choice.can_select && conn->config.fill != SC_FILL_ENDS)
+    if (request->range_count > 0 && conn->choice.can_select && conn->config.fill != SC_LOAD_POLICY_BIDIRECTIONAL)
         for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->dims.layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);
     write_result(conn, request, handle, promise, ret_result);

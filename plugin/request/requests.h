@@ -73,7 +73,7 @@ struct sc_plugin_sketch {
 };
 
 /* prefetch.c: rows of a layer that may be wanted, ranked; some of them are read ahead. */
-struct sc_plugin_guess {
+struct sc_plugin_prefetch {
     /* Set by open, constant after. */
     spec_connector *conn; /* NULL: none is ever made */
     struct sc_plugin_request *request;
@@ -176,7 +176,7 @@ struct sc_plugin_request {
     uint8_t *deliveries; /* [delivery_bytes] a ring (delivery.c); NULL: none are kept */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
-    struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
+    struct sc_plugin_prefetch guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
 
     /* The call of the host that has the request. Tokens grow, and shrink by those of a pass that
      * is given up; saves that are committed read those before. */
@@ -185,7 +185,7 @@ struct sc_plugin_request {
      * and unknown here. Written by lookup, attach and store. */
     uint64_t host_tokens;
     _Atomic uint64_t awaited_ns; /* what its own loads were waited for */
-    uint64_t chosen_rows;        /* of the set chosen last: so many are ranked; 0: none yet */
+    uint64_t selected_row_list;        /* of the set chosen last: so many are ranked; 0: none yet */
     uint64_t mark_count;
     struct sc_sha256 root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */

@@ -200,7 +200,7 @@ static spec_status submission_report(struct sc_plugin_submission *submission,
     }
     for (uint64_t i = 0; i < submission->count; i++)
         if (!work[i].is_gone) /* our threads did the work: the host waited, whatever for */
-            sc_plugin_fill_call(work[i].request, took_ns, took_ns);
+            sc_plugin_load_policy_call(work[i].request, took_ns, took_ns);
     status = submission->status;
     if (status != SPEC_OK)
         (void)sc_fail_errno(reterr, status, submission->error.sys_errno, "%s",

@@ -260,7 +260,7 @@ static spec_status store_steps(spec_connector *conn, struct sc_plugin_visit *vis
         else if (ticket != 0)
             sc_plugin_ticket_forget(conn, ticket);
     }
-    sc_plugin_fill_step(conn, requests, count, begin_ns);
+    sc_plugin_load_policy_step(conn, requests, count, begin_ns);
     return SPEC_OK;
 }
 

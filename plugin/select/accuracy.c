@@ -53,7 +53,7 @@ static void count_up(_Atomic uint32_t *count, uint32_t seen)
         atomic_store_explicit(count, seen + 1, memory_order_release);
 }
 
-void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, uint64_t count,
+void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *trust, const uint32_t *rows, uint64_t count,
                            const uint64_t *wanted)
 {
     if (count < SC_PLUGIN_DECILES)
@@ -70,7 +70,7 @@ void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, 
     count_up(&trust->count, seen);
 }
 
-void sc_plugin_trust_whole_learn(struct sc_plugin_trust *trust, bool was_expected,
+void sc_plugin_accuracy_whole_learn(struct sc_plugin_accuracy *trust, bool was_expected,
                                  uint64_t wanted_ppm)
 {
     uint32_t seen = atomic_load_explicit(&trust->parted_count, memory_order_relaxed);
@@ -83,13 +83,13 @@ void sc_plugin_trust_whole_learn(struct sc_plugin_trust *trust, bool was_expecte
     count_up(&trust->whole_count, seen);
 }
 
-bool sc_plugin_trust_parts(const struct sc_plugin_trust *own)
+bool sc_plugin_accuracy_parts(const struct sc_plugin_accuracy *own)
 {
     return atomic_load_explicit(&own->parted_count, memory_order_acquire) > 0 &&
            atomic_load_explicit(&own->parted_ppm, memory_order_relaxed) > PPM / 2;
 }
 
-bool sc_plugin_trust_whole(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
+bool sc_plugin_accuracy_whole(const struct sc_plugin_accuracy *own, const struct sc_plugin_accuracy *all,
                            uint64_t least_ppm)
 {
     if (atomic_load_explicit(&own->whole_count, memory_order_acquire) == 0)
@@ -98,7 +98,7 @@ bool sc_plugin_trust_whole(const struct sc_plugin_trust *own, const struct sc_pl
            atomic_load_explicit(&own->whole_ppm, memory_order_relaxed) >= least_ppm;
 }
 
-uint64_t sc_plugin_trust_rows(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
+uint64_t sc_plugin_accuracy_rows(const struct sc_plugin_accuracy *own, const struct sc_plugin_accuracy *all,
                               uint64_t count, uint64_t least_ppm)
 {
     if (atomic_load_explicit(&own->count, memory_order_acquire) == 0)

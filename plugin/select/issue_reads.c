@@ -117,13 +117,13 @@ void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *reques
     sc_store_reader_tags(rest->reader, tags);
 }
 
-struct sc_plugin_reader *sc_plugin_guess_reader(struct sc_plugin_request *request, uint32_t layer)
+struct sc_plugin_reader *sc_plugin_prefetch_reader(struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     return reader->layer == layer && reader->load == SC_LOAD_PICKS ? reader : NULL;
 }
 
-uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer)
+uint32_t *sc_plugin_prefetch_rows(struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     if (reader->layer == layer)
@@ -150,7 +150,7 @@ static void deciles_merge(const uint32_t *rows, uint64_t ranked, uint64_t count,
     }
 }
 
-void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            uint64_t ranked, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
@@ -181,7 +181,7 @@ uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint6
     return count;
 }
 
-void sc_plugin_guess_begin_slabs(spec_connector *conn, struct sc_plugin_request *request,
+void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_request *request,
                                  uint32_t layer, uint64_t ranked, uint64_t count, uint64_t bytes,
                                  uint64_t *bits)
 {
@@ -223,7 +223,7 @@ static uint64_t slab_down(const spec_connector *conn, const struct sc_plugin_req
     return count;
 }
 
-void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,
+void sc_plugin_prefetch_begin_run(spec_connector *conn, struct sc_plugin_request *request,
                                uint32_t layer, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];

@@ -7,7 +7,7 @@
  * Holds: beginning never waits; what a reader read before is given up.
  * Threads: the request's host thread, or whose turn its loads are; what is said of guesses also the
  * guess's task, while it has the turn of the reader of its parity (prefetch.c).
- * Tests: tests/unit/plugin/test_load.c, test_select.c, test_guess.c */
+ * Tests: tests/unit/plugin/test_load.c, test_select.c, test_prediction.c */
 #ifndef SC_PLUGIN_ISSUE_READS_H
 #define SC_PLUGIN_ISSUE_READS_H
 
@@ -43,16 +43,16 @@ void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *reques
                           uint64_t count, const uint64_t *tags, enum sc_exec_lane lane);
 
 /* The reader of this layer's guess, if one is being read; or NULL. */
-struct sc_plugin_reader *sc_plugin_guess_reader(struct sc_plugin_request *request, uint32_t layer);
+struct sc_plugin_reader *sc_plugin_prefetch_reader(struct sc_plugin_request *request, uint32_t layer);
 /* Where a guess of the layer's rows, best first, shall be written; NULL: it is being read. */
-uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer);
+uint32_t *sc_plugin_prefetch_rows(struct sc_plugin_request *request, uint32_t layer);
 /* Begins reading the first `count` of `ranked` rows, whose deciles ascend: decile by decile, or,
  * where that would read the same pages again and again, in one ascending run. */
-void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            uint64_t ranked, uint64_t count);
 /* The same, planner `chunk`: the slabs of those rows, whole, the best decile's first, as far as
  * `bytes` go, so that who wants other rows of them has them too. bits: scratch, one a row. */
-void sc_plugin_guess_begin_slabs(spec_connector *conn, struct sc_plugin_request *request,
+void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_request *request,
                                  uint32_t layer, uint64_t ranked, uint64_t count, uint64_t bytes,
                                  uint64_t *bits);
 /* Rows of all slabs in which a bit is set; ret_bits: NULL, or where their bits are set. */
@@ -60,7 +60,7 @@ uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint6
                             uint64_t *ret_bits);
 /* Begins reading the layer's first `count` rows in one run (of a split layout K of all rows, if
  * those are all): heads are expected to disagree. */
-void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,
+void sc_plugin_prefetch_begin_run(spec_connector *conn, struct sc_plugin_request *request,
                                uint32_t layer, uint64_t count);
 
 #endif

@@ -123,7 +123,7 @@ static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *ite
                                 struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
-    uint64_t *set = request->bits; /* choose_set */
+    uint64_t *set = request->bits; /* select_set */
     struct decoding decoding = {.task.step = decode_step, .conn = conn, .item = item, .exact = set};
     decoding.is_shared = !sc_exec_is_loop(conn->exec) && !item->memory.target->decodes_elsewhere &&
                          item->want.row_total * conn->dims.row_bytes >= DECODE_SHARED_BYTES;

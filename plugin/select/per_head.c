@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
+void sc_plugin_per_head_of(const spec_connector *conn, const uint64_t *sets,
                         struct sc_plugin_item *item)
 {
     struct sc_plugin_request *request = item->request;
@@ -23,10 +23,10 @@ void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
     for (uint64_t i = 0; i < heads * words; i++)
         any[i % words] |= sets[i];
     item->set_count = sc_plugin_rows_of(any, words, request->set);
-    item->route = SC_ROUTE_UNION;
+    item->route = SC_ROUTE_PER_HEAD;
 }
 
-void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item)
+void sc_plugin_per_head_part(const spec_connector *conn, struct sc_plugin_item *item)
 {
     struct sc_plugin_request *request = item->request;
     uint32_t *rows = request->readers[SC_PLUGIN_REST].rows; /* its picks have been read */

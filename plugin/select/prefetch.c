@@ -24,7 +24,7 @@
 
 #include <string.h>
 
-enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
+enum prefetch_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 
 #define NOW     1u              /* a deadline that has passed */
 #define LOOK_NS UINT64_C(50000) /* for a hint that a device has not given yet */
@@ -34,7 +34,7 @@ enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 #define HINTS_MAX 64u
 
 /* The one of this layer, or of another of its parity. */
-static struct sc_plugin_guess *guess_of(struct sc_plugin_request *request, uint32_t layer)
+static struct sc_plugin_prefetch *prefetch_of(struct sc_plugin_request *request, uint32_t layer)
 {
     return &request->guesses[layer % SC_PLUGIN_AHEAD];
 }
@@ -48,13 +48,13 @@ uint64_t sc_plugin_hint_count(const spec_connector *conn)
 }
 
 /* The device's memory of its hint, which the guess has taken. */
-static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_guess *guess)
+static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_prefetch *guess)
 {
     return &guess->conn->device.hints[guess->hint_place];
 }
 
 /* A place on the device whose last copy has ended; false: there is none. */
-static bool place_take(struct sc_plugin_guess *guess)
+static bool place_take(struct sc_plugin_prefetch *guess)
 {
     spec_connector *conn = guess->conn;
     _Atomic uint64_t *free = &conn->requests.hint_places;
@@ -72,7 +72,7 @@ static bool place_take(struct sc_plugin_guess *guess)
 }
 
 /* Before the state says that no task has the guess. */
-static void hint_put(struct sc_plugin_guess *guess)
+static void hint_put(struct sc_plugin_prefetch *guess)
 {
     sc_run_put(&guess->conn->requests.hints, &guess->hint);
     if (guess->has_place)
@@ -82,13 +82,13 @@ static void hint_put(struct sc_plugin_guess *guess)
 
 /* ---- States --------------------------------------------------------------------------------- */
 
-static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to)
+static bool state_move(struct sc_plugin_prefetch *guess, uint32_t from, uint32_t to)
 {
     return atomic_compare_exchange_strong(&guess->state, &from, to);
 }
 
 /* The task is through: whoever holds the request for it lets it go. */
-static void task_end(struct sc_plugin_guess *guess, uint32_t state)
+static void task_end(struct sc_plugin_prefetch *guess, uint32_t state)
 {
     hint_put(guess);
     atomic_store(&guess->state, state);
@@ -98,7 +98,7 @@ static void task_end(struct sc_plugin_guess *guess, uint32_t state)
 
 /* ---- Ranking -------------------------------------------------------------------------------- */
 
-static struct sc_plugin_reader *reader_of(struct sc_plugin_guess *guess)
+static struct sc_plugin_reader *reader_of(struct sc_plugin_prefetch *guess)
 {
     return &guess->request->readers[guess->layer % SC_PLUGIN_AHEAD];
 }
@@ -130,7 +130,7 @@ static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
 }
 
 /* What loads on demand of others were waited for since the connector was opened. */
-static uint64_t others_awaited(const struct sc_plugin_guess *guess)
+static uint64_t others_awaited(const struct sc_plugin_prefetch *guess)
 {
     uint64_t own_ns = sc_counted(&guess->request->awaited_ns);
     uint64_t all_ns = sc_store_awaited_ns(guess->conn->store);
@@ -139,41 +139,41 @@ static uint64_t others_awaited(const struct sc_plugin_guess *guess)
 
 /* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
  * to disagree, else as much of the ranking. Whoever the state names. */
-static void guess_begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
+static void prefetch_begin(spec_connector *conn, struct sc_plugin_prefetch *guess, uint64_t k)
 {
-    const struct sc_plugin_trust *own = &conn->ahead.trusts[guess->layer];
-    const struct sc_plugin_trust *all = &conn->ahead.trusts[conn->dims.layer_count];
+    const struct sc_plugin_accuracy *own = &conn->ahead.trusts[guess->layer];
+    const struct sc_plugin_accuracy *all = &conn->ahead.trusts[conn->dims.layer_count];
     uint64_t whole_ppm = conn->config.min_precision_ppm; /* else the ranking may be better */
     uint64_t least_ppm = sc_plugin_contention_least(&conn->ahead.contention, whole_ppm);
     uint64_t total = sc_plugin_row_total(guess->request);
     guess->count = k;
-    if (guess->is_whole && sc_plugin_trust_whole(own, all, whole_ppm)) {
+    if (guess->is_whole && sc_plugin_accuracy_whole(own, all, whole_ppm)) {
         uint64_t fits = rows_that_fit(conn, true);
-        sc_plugin_guess_begin_run(conn, guess->request, guess->layer, fits < total ? fits : total);
+        sc_plugin_prefetch_begin_run(conn, guess->request, guess->layer, fits < total ? fits : total);
         return;
     }
-    uint64_t count = sc_plugin_trust_rows(own, all, k, least_ppm);
+    uint64_t count = sc_plugin_accuracy_rows(own, all, k, least_ppm);
     if (guess->slabs != NULL) {
-        sc_plugin_guess_begin_slabs(conn, guess->request, guess->layer, k, count,
+        sc_plugin_prefetch_begin_slabs(conn, guess->request, guess->layer, k, count,
                                     bytes_that_fit(conn, false), guess->slabs);
         return;
     }
     uint64_t fits = rows_that_fit(conn, false);
     count = count < fits || rows_that_fit(conn, true) >= total ? count : fits;
     if (count > 0)
-        sc_plugin_guess_begin(conn, guess->request, guess->layer, k, count);
+        sc_plugin_prefetch_begin(conn, guess->request, guess->layer, k, count);
 }
 
 /* How many rows are ranked: as many as were chosen last. */
-static uint64_t rows_wanted(const struct sc_plugin_guess *guess, const struct sc_plugin_want *want)
+static uint64_t rows_wanted(const struct sc_plugin_prefetch *guess, const struct sc_plugin_want *want)
 {
-    uint64_t chosen = guess->request->chosen_rows;
+    uint64_t chosen = guess->request->selected_row_list;
     if (chosen == 0)
         return want->row_count;
     return chosen < want->row_total ? chosen : want->row_total;
 }
 
-static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const uint8_t *hint,
+static bool rank_hint(spec_connector *conn, struct sc_plugin_prefetch *guess, const uint8_t *hint,
                       const uint8_t *keys, uint64_t *ret_k)
 {
     struct sc_plugin_request *request = guess->request;
@@ -219,7 +219,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
 }
 
 /* Guesses that need nothing but what is in memory; false: no ranking. */
-static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32_t *rows,
+static bool rank_now(spec_connector *conn, struct sc_plugin_prefetch *guess, uint32_t *rows,
                      uint64_t *ret_k)
 {
     struct sc_plugin_request *request = guess->request;
@@ -233,7 +233,7 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
     ask.k = k;
     ask.ret_rows = rows;
     ask.bits = scratch->sets;
-    enum sc_lab_answer answer = sc_lab_guess(&conn->lab, &ask, scratch->sums);
+    enum sc_lab_answer answer = sc_lab_predict(&conn->lab, &ask, scratch->sums);
     if (answer == SC_LAB_IMPORTANCE)
         sc_plugin_rank(scratch, &want, scratch->sums, k, rows);
     if (answer != SC_LAB_NOTHING)
@@ -245,19 +245,19 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
 
 /* ---- The task ------------------------------------------------------------------------------- */
 
-static void task_post(struct sc_plugin_guess *guess)
+static void task_post(struct sc_plugin_prefetch *guess)
 {
     if (state_move(guess, WAITS, POSTED))
         sc_exec_post(guess->conn->exec, &guess->task, SC_LANE_SPECULATIVE);
 }
 
-static struct sc_store_sketch *sketch_of(struct sc_plugin_guess *guess)
+static struct sc_store_sketch *sketch_of(struct sc_plugin_prefetch *guess)
 {
     return guess->request->sketches[guess->layer % SC_PLUGIN_SKETCHES].sketch;
 }
 
 /* Where the hint's rows are; NULL: not there yet, or (is over) never. */
-static const uint8_t *hint_look(const struct sc_plugin_guess *guess, bool *ret_is_over)
+static const uint8_t *hint_look(const struct sc_plugin_prefetch *guess, bool *ret_is_over)
 {
     *ret_is_over = true;
     return guess->hint_afar.device == NULL
@@ -266,7 +266,7 @@ static const uint8_t *hint_look(const struct sc_plugin_guess *guess, bool *ret_i
 }
 
 /* Nobody tells when the device is through: the task looks again. */
-static void task_later(struct sc_plugin_guess *guess)
+static void task_later(struct sc_plugin_prefetch *guess)
 {
     spec_connector *conn = guess->conn;
     if (state_move(guess, RUNS, POSTED))
@@ -278,7 +278,7 @@ static void task_later(struct sc_plugin_guess *guess)
 
 static void hint_step(struct sc_task *task)
 {
-    struct sc_plugin_guess *guess = SC_TASK_OWNER(task, struct sc_plugin_guess, task);
+    struct sc_plugin_prefetch *guess = SC_TASK_OWNER(task, struct sc_plugin_prefetch, task);
     spec_connector *conn = guess->conn;
     uint64_t k;
     if (!state_move(guess, POSTED, RUNS)) {
@@ -308,11 +308,11 @@ static void hint_step(struct sc_task *task)
         task_end(guess, IDLE);
         return;
     }
-    guess_begin(conn, guess, k);
+    prefetch_begin(conn, guess, k);
     task_end(guess, DONE);
 }
 
-void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user)
+void sc_plugin_prefetch_on_sketch(struct sc_store_sketch *sketch, void *user)
 {
     struct sc_plugin_request *request = user;
     (void)sketch; /* whichever it is: the tasks look for their own */
@@ -321,7 +321,7 @@ void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user)
 }
 
 /* The host takes the turn back. Afterwards: IDLE or DONE, or GONE, when the task is still there. */
-static void guess_settle(struct sc_plugin_guess *guess)
+static void prefetch_settle(struct sc_plugin_prefetch *guess)
 {
     for (;;) {
         uint32_t state = atomic_load(&guess->state);
@@ -344,16 +344,16 @@ static void guess_settle(struct sc_plugin_guess *guess)
     }
 }
 
-bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *request,
+bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *request,
                             uint32_t sketch, bool waits)
 {
     bool leaves = true;
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
-        struct sc_plugin_guess *guess = &request->guesses[i];
+        struct sc_plugin_prefetch *guess = &request->guesses[i];
         if (guess->conn == NULL || guess->layer == SC_PLUGIN_NO_LAYER ||
             guess->layer % SC_PLUGIN_SKETCHES != sketch)
             continue;
-        guess_settle(guess);
+        prefetch_settle(guess);
         while (waits && atomic_load(&guess->state) == GONE)
             (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
         leaves = atomic_load(&guess->state) != GONE && leaves;
@@ -364,7 +364,7 @@ bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *requ
 /* ---- Asking --------------------------------------------------------------------------------- */
 
 /* Its last rows; false: a device does not give them now. */
-static bool take_hint(spec_connector *conn, struct sc_plugin_guess *guess,
+static bool take_hint(spec_connector *conn, struct sc_plugin_prefetch *guess,
                       const struct spec_queries *hint)
 {
     uint64_t rows =
@@ -395,15 +395,15 @@ static bool take_hint(spec_connector *conn, struct sc_plugin_guess *guess,
     return true;
 }
 
-void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                          const struct spec_queries *hint)
 {
-    struct sc_plugin_guess *guess = guess_of(request, layer);
+    struct sc_plugin_prefetch *guess = prefetch_of(request, layer);
     if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
         return;
     uint32_t state = atomic_load(&guess->state);
     if (state == WAITS || state == POSTED)
-        guess_settle(guess);
+        prefetch_settle(guess);
     state = atomic_load(&guess->state);
     if (state != IDLE && state != DONE)
         return; /* it has started */
@@ -411,7 +411,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     uint64_t k = is_by_layer && guess->layer == layer ? guess->count : 0;
     uint32_t *rows = NULL;
     if (!is_by_layer || k == 0)
-        rows = sc_plugin_guess_rows(request, layer);
+        rows = sc_plugin_prefetch_rows(request, layer);
     else if (request->readers[layer % SC_PLUGIN_AHEAD].layer == layer)
         return;
     if (!is_by_layer && rows == NULL)
@@ -420,10 +420,10 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     guess->count = 0;
     guess->asked_ns = sc_exec_now_ns(conn->exec);
     guess->others_ns = others_awaited(guess);
-    if (conn->config.predictor != SC_PREDICT_HINT) {
-        guess->is_whole = sc_plugin_trust_parts(&conn->ahead.trusts[layer]);
+    if (conn->config.predictor != SC_PREDICTOR_HINT) {
+        guess->is_whole = sc_plugin_accuracy_parts(&conn->ahead.trusts[layer]);
         if (is_by_layer ? k > 0 : rank_now(conn, guess, rows, &k))
-            guess_begin(conn, guess, k);
+            prefetch_begin(conn, guess, k);
         return;
     }
     if (hint == NULL || conn->requests.hint_bytes == 0 ||
@@ -439,20 +439,20 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
         task_post(guess);
 }
 
-void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer)
+void sc_plugin_prefetch_yield(struct sc_plugin_request *request, uint32_t layer)
 {
-    struct sc_plugin_guess *guess = guess_of(request, layer);
+    struct sc_plugin_prefetch *guess = prefetch_of(request, layer);
     if (guess->conn != NULL)
-        guess_settle(guess);
+        prefetch_settle(guess);
 }
 
-void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+void sc_plugin_prefetch_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                          uint64_t now_ns)
 {
-    struct sc_plugin_guess *guess = guess_of(request, layer);
+    struct sc_plugin_prefetch *guess = prefetch_of(request, layer);
     if (guess->conn == NULL)
         return;
-    guess_settle(guess);
+    prefetch_settle(guess);
     if (guess->layer == layer && guess->asked_ns != 0) {
         uint64_t window_ns = now_ns - guess->asked_ns, others_ns = others_awaited(guess);
         others_ns = others_ns > guess->others_ns ? others_ns - guess->others_ns : 0;
@@ -463,24 +463,24 @@ void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request
 }
 
 /* bits NULL: heads disagree, so all rows are read, in one run: a ranking is of no use then. */
-static void learn_trust(spec_connector *conn, struct sc_plugin_guess *guess,
+static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *guess,
                         const struct sc_plugin_item *item, const uint64_t *bits)
 {
-    bool is_guessed = guess->layer == item->in.layer && guess->count > 0;
-    bool is_whole = is_guessed && guess->is_whole;
+    bool is_predicted = guess->layer == item->in.layer && guess->count > 0;
+    bool is_whole = is_predicted && guess->is_whole;
     uint64_t total = item->want.row_total;
     uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
     const uint32_t layers[2] = {item->in.layer, conn->dims.layer_count};
-    if (is_guessed && bits != NULL && guess->slabs != NULL) { /* a slab is read for any row of it */
+    if (is_predicted && bits != NULL && guess->slabs != NULL) { /* a slab is read for any row of it */
         memset(guess->slabs, 0, sc_plugin_words_of(item) * sizeof(*bits));
         (void)sc_plugin_slabs_of(item->request, bits, guess->slabs);
         bits = guess->slabs;
     }
     for (uint32_t i = 0; i < 2; i++) {
-        struct sc_plugin_trust *trust = &conn->ahead.trusts[layers[i]];
-        sc_plugin_trust_whole_learn(trust, is_whole, wanted_ppm);
-        if (is_guessed && (bits != NULL || !is_whole))
-            sc_plugin_trust_learn(trust, reader_of(guess)->rows, guess->count, bits);
+        struct sc_plugin_accuracy *trust = &conn->ahead.trusts[layers[i]];
+        sc_plugin_accuracy_whole_learn(trust, is_whole, wanted_ppm);
+        if (is_predicted && (bits != NULL || !is_whole))
+            sc_plugin_accuracy_learn(trust, reader_of(guess)->rows, guess->count, bits);
     }
 }
 
@@ -505,23 +505,23 @@ static void teach_lab(spec_connector *conn, const struct sc_plugin_item *item, c
         sc_plugin_kick(conn, SC_JOB_LAB);
 }
 
-void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
+void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
                            const struct sc_plugin_item *item, const uint64_t *bits,
                            const float *sums)
 {
     struct sc_plugin_request *request = item->request;
     uint32_t layer = item->in.layer;
-    struct sc_plugin_guess *guess = guess_of(request, layer), *next = guess_of(request, layer + 1);
+    struct sc_plugin_prefetch *guess = prefetch_of(request, layer), *next = prefetch_of(request, layer + 1);
     if (sums != NULL)
         teach_lab(conn, item, sums);
-    request->chosen_rows = item->row_count;
+    request->selected_row_list = item->row_count;
     if (guess->conn == NULL)
         return;
-    learn_trust(conn, guess, item, bits);
+    learn_accuracy(conn, guess, item, bits);
     if (!sc_lab_follows(&conn->lab) || sums == NULL || item->row_count == 0 ||
         layer + 1 >= conn->dims.layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
-    uint32_t *rows = sc_plugin_guess_rows(request, layer + 1);
+    uint32_t *rows = sc_plugin_prefetch_rows(request, layer + 1);
     if (rows == NULL)
         return;
     sc_plugin_rank(scratch, &item->want, sums, item->row_count, rows);
@@ -534,7 +534,7 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
 
 /* ---- Ending --------------------------------------------------------------------------------- */
 
-uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request,
+uint64_t sc_plugin_prefetch_drop(spec_connector *conn, struct sc_plugin_request *request,
                               uint32_t layer, uint32_t kept_load)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
@@ -548,20 +548,20 @@ uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *re
     return cost.read_bytes;
 }
 
-void sc_plugin_guess_stop(struct sc_plugin_request *request)
+void sc_plugin_prefetch_stop(struct sc_plugin_request *request)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++) {
-        guess_settle(&request->guesses[i]);
-        (void)sc_plugin_guess_drop(request->guesses[i].conn, request, request->readers[i].layer,
+        prefetch_settle(&request->guesses[i]);
+        (void)sc_plugin_prefetch_drop(request->guesses[i].conn, request, request->readers[i].layer,
                                    SC_LOAD_WHOLE); /* certain, not guessed */
     }
 }
 
-void sc_plugin_guess_forget(struct sc_plugin_request *request)
+void sc_plugin_prefetch_forget(struct sc_plugin_request *request)
 {
-    request->chosen_rows = 0;
+    request->selected_row_list = 0;
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
-        struct sc_plugin_guess *guess = &request->guesses[i];
+        struct sc_plugin_prefetch *guess = &request->guesses[i];
         guess->layer = SC_PLUGIN_NO_LAYER;
         guess->asked_ns = guess->count = 0;
     }
@@ -569,15 +569,15 @@ void sc_plugin_guess_forget(struct sc_plugin_request *request)
 
 uint64_t sc_plugin_hint_bytes(const spec_connector *conn)
 {
-    if (conn->config.predictor != SC_PREDICT_HINT || conn->config.identify == SC_IDENTIFY_KEYS)
+    if (conn->config.predictor != SC_PREDICTOR_HINT || conn->config.identify == SC_IDENTIFY_KEYS)
         return 0;
     return conn->config.hint_rows * (uint64_t)conn->choice.hint_heads * conn->dims.query_group *
            conn->shape.head_size * sizeof(float);
 }
 
-spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr)
+spec_status sc_plugin_prefetches_open(spec_connector *conn, struct spec_error *reterr)
 {
-    if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
+    if (conn->config.predictor == SC_PREDICTOR_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
         return SPEC_OK;
     conn->ahead.trusts = sc_alloc_array(&conn->alloc, conn->dims.layer_count + UINT64_C(1),
                                         sizeof(*conn->ahead.trusts));
@@ -594,20 +594,20 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " hints", hints);
     for (uint64_t i = 0; i < SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i / SC_PLUGIN_AHEAD];
-        struct sc_plugin_guess *guess = &request->guesses[i % SC_PLUGIN_AHEAD];
+        struct sc_plugin_prefetch *guess = &request->guesses[i % SC_PLUGIN_AHEAD];
         guess->conn = conn;
         guess->request = request;
         guess->task.step = hint_step;
-        sc_plugin_guess_forget(request);
+        sc_plugin_prefetch_forget(request);
     }
     return SPEC_OK;
 }
 
-void sc_plugin_guesses_close(spec_connector *conn)
+void sc_plugin_prefetches_close(spec_connector *conn)
 {
     uint64_t count = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
     for (uint64_t i = 0; conn->requests.slots != NULL && i < count; i++) {
-        struct sc_plugin_guess *guess =
+        struct sc_plugin_prefetch *guess =
             &conn->requests.slots[i / SC_PLUGIN_AHEAD].guesses[i % SC_PLUGIN_AHEAD];
         while (guess->conn != NULL && atomic_load(&guess->state) == GONE)
             (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);

@@ -283,7 +283,7 @@ bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_p
     return heads_agree(scratch, want, k, NULL, &similarity, &threshold);
 }
 
-spec_status sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
                                        struct sc_plugin_item *item, const uint8_t *keys,
                                        uint32_t *ret_rows, bool *ret_agree,
                                        struct spec_error *reterr)
@@ -357,7 +357,7 @@ static spec_status queries_teach(struct sc_plugin_scratch *scratch, struct sc_pl
     return status;
 }
 
-spec_status sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_select_by_codes(struct sc_plugin_scratch *scratch,
                                       struct sc_plugin_item *item, uint32_t *ret_rows,
                                       struct spec_error *reterr)
 {
@@ -377,7 +377,7 @@ spec_status sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch,
     return SPEC_OK;
 }
 
-void sc_plugin_choose_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+void sc_plugin_select_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                            uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
@@ -388,7 +388,7 @@ void sc_plugin_choose_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_i
 
 /* ---- Without keys --------------------------------------------------------------------------- */
 
-bool sc_plugin_choose_by_lab(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                              uint32_t *ret_rows)
 {
     const spec_connector *conn = scratch->conn;
@@ -413,7 +413,7 @@ bool sc_plugin_choose_by_lab(struct sc_plugin_scratch *scratch, struct sc_plugin
 
 /* ---- All heads, of the sketch --------------------------------------------------------------- */
 
-spec_status sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+spec_status sc_plugin_select_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                                     const uint8_t *keys, struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
@@ -446,7 +446,7 @@ static uint64_t heads_sums(struct sc_plugin_scratch *scratch, const struct sc_pl
     return count;
 }
 
-uint64_t sc_plugin_choose_count(struct sc_plugin_scratch *scratch,
+uint64_t sc_plugin_select_count(struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_item *item)
 {
     const spec_connector *conn = scratch->conn;
@@ -464,7 +464,7 @@ uint64_t sc_plugin_choose_count(struct sc_plugin_scratch *scratch,
     return mass_rows(scratch, want, total);
 }
 
-void sc_plugin_choose_head(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
+void sc_plugin_select_head(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
                            uint64_t head, uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;

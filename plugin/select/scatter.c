@@ -212,7 +212,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     uint64_t bite = SC_STORE_BITE_BYTES / conn->dims.row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
     const struct sc_store_sink sink = target->sink(&to);
-    uint64_t hosted_rows = sc_plugin_taken_hosted(item);
+    uint64_t hosted_rows = sc_plugin_scattern_hosted(item);
     bool is_whole = reader->load == SC_LOAD_WHOLE, moves = is_whole && sink.span_bytes > 0;
     bool in_order = is_whole || set != NULL; /* else they come from anywhere */
     struct sc_store_rows rows = {0};
@@ -234,8 +234,8 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
     sc_plugin_cost_add(conn, item, &cost);
-    sc_plugin_fill_read(request, &cost);
-    hosted_rows = sc_plugin_taken_hosted(item) - hosted_rows;
+    sc_plugin_load_policy_read(request, &cost);
+    hosted_rows = sc_plugin_scattern_hosted(item) - hosted_rows;
     if (status == SPEC_OK && is_whole && !item->was_started)
         note_whole(conn, &cost, hosted_rows * conn->dims.row_bytes,
                    sc_exec_now_ns(conn->exec) - reader->begin_ns);
@@ -250,7 +250,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
 
 /* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
  * pages and gaps add is the price of rows, wanted or not; and under planner `chunk` the slab is. */
-static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
+static spec_status take_prediction(spec_connector *conn, struct sc_plugin_item *item,
                               struct sc_plugin_reader *guess, const uint32_t *set,
                               struct spec_error *reterr)
 {
@@ -288,14 +288,14 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
                                struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
+    struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint32_t *set = item->route == SC_ROUTE_LAYERED ? NULL : request->set;
     spec_status status = SPEC_OK;
     if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
         sc_store_reader_demand(rest->reader);
     if (guess != NULL)
-        status = take_guess(conn, item, guess, set, reterr);
+        status = take_prediction(conn, item, guess, set, reterr);
     if (status == SPEC_OK && rest->layer == item->in.layer)
         status = take_rest(conn, item, rest, set, reterr);
     if (status == SPEC_E_TIMEOUT)
@@ -320,7 +320,7 @@ spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item
         return sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
     }
     sc_store_reader_demand(rest->reader); /* it goes on while the guess is consumed */
-    spec_status status = take_guess(conn, item, reader, NULL, reterr);
+    spec_status status = take_prediction(conn, item, reader, NULL, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
     if (status == SPEC_E_TIMEOUT)

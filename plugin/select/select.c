@@ -45,13 +45,13 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
         if (status != SPEC_OK)
             return status;
     }
-    spec_status status = sc_plugin_guesses_open(conn, reterr);
+    spec_status status = sc_plugin_prefetches_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_scratches_open(conn, reterr) : status;
 }
 
 void sc_plugin_select_close(spec_connector *conn)
 {
-    sc_plugin_guesses_close(conn); /* a task may still read a sketch */
+    sc_plugin_prefetches_close(conn); /* a task may still read a sketch */
     for (uint32_t i = 0; conn->requests.slots != NULL && i < conn->config.max_requests; i++)
         for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++)
             sc_store_sketch_close(conn->requests.slots[i].sketches[j].sketch);
@@ -98,7 +98,7 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
             sc_store_sketch_demand(sketch->sketch);
         return sketch->sketch;
     }
-    if (!sc_plugin_guess_leaves(conn, request, layer % SC_PLUGIN_SKETCHES, lane == SC_LANE_DEMAND))
+    if (!sc_plugin_prefetch_leaves(conn, request, layer % SC_PLUGIN_SKETCHES, lane == SC_LANE_DEMAND))
         return NULL;
     sketch_end(conn, request, sketch);
     struct sc_store_sketch_want want = want_of(conn);
@@ -106,7 +106,7 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
     want.lane = lane;
     want.ranges = request->ranges;
     want.range_count = request->range_count;
-    want.on_ready = sc_plugin_guess_on_sketch;
+    want.on_ready = sc_plugin_prefetch_on_sketch;
     want.user = request;
     sc_plugin_device_reap(&conn->device);
     if (!sc_store_sketch_begin(sketch->sketch, &want))
@@ -125,9 +125,9 @@ static bool is_by_keys(const spec_connector *conn)
 /* ---- Reads of a set ------------------------------------------------------------------------- */
 
 /* What was read ahead of the layer in another way than this load is of no use. */
-static void guess_drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
+static void prefetch_drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
 {
-    uint64_t bytes = sc_plugin_guess_drop(conn, item->request, item->in.layer, kept);
+    uint64_t bytes = sc_plugin_prefetch_drop(conn, item->request, item->in.layer, kept);
     item->in.read_bytes += bytes;
     item->in.unused_bytes += bytes;
 }
@@ -136,13 +136,13 @@ static void guess_drop(spec_connector *conn, struct sc_plugin_item *item, enum s
 static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
+    struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint64_t *tags = sc_store_sketch_tags(item->sketch);
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
     item->covered_rows = item->used_rows = 0;
-    guess_drop(conn, item, SC_LOAD_PICKS);
+    prefetch_drop(conn, item, SC_LOAD_PICKS);
     if (guess != NULL) {
         uint64_t *wanted = request->bits, *covered = wanted + words;
         memset(wanted, 0, 2 * words * sizeof(*wanted));
@@ -185,7 +185,7 @@ static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uin
 static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
+    struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
     uint64_t total = item->want.row_total, count = 0;
@@ -198,7 +198,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         item->is_pieced = pieces_save(conn, covered, total);
     }
     if (!item->is_pieced) {
-        guess_drop(conn, item, SC_LOAD_WHOLE);
+        prefetch_drop(conn, item, SC_LOAD_WHOLE);
         item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, lane);
         return;
     }
@@ -247,7 +247,7 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
     if (by_keys && with_rows && !has_all)
         (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
     else if (!some && with_rows) {
-        sc_plugin_guess_yield(request, layer);
+        sc_plugin_prefetch_yield(request, layer);
         (void)sc_plugin_layer_start(conn, request, layer, SC_LANE_SPECULATIVE);
     }
 }
@@ -287,7 +287,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else the delivery's item has it */
         sc_store_sketch_cost(sketch, &cost);
     slot->is_counted = true;
-    sc_plugin_fill_read(item->request, &cost);
+    sc_plugin_load_policy_read(item->request, &cost);
     item->in.wanted_bytes += cost.wanted_bytes;
     item->in.read_bytes += cost.read_bytes;
     item->in.io_ops += cost.op_count;
@@ -301,31 +301,31 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
 enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_LAB, BY_PLACE };
 
 /* The set, in the request's, or the heads' (*ret_one_set false), of the scratch. */
-static spec_status choose_by(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                              enum choice choice, bool *ret_one_set, struct spec_error *reterr)
 {
     uint32_t *set = item->request->set;
     *ret_one_set = choice != BY_KEYS;
     switch (choice) {
     case BY_PLACE:
-        sc_plugin_choose_kept(scratch, item, set);
+        sc_plugin_select_kept(scratch, item, set);
         return SPEC_OK;
     case BY_LAB:
-        *ret_one_set = sc_plugin_choose_by_lab(scratch, item, set);
+        *ret_one_set = sc_plugin_select_by_baseline(scratch, item, set);
         return SPEC_OK;
     case BY_CODES:
-        return sc_plugin_choose_by_codes(scratch, item, set, reterr);
+        return sc_plugin_select_by_codes(scratch, item, set, reterr);
     case BY_KEYS:
-        return sc_plugin_choose_by_all(scratch, item, sc_store_sketch_keys(item->sketch), reterr);
+        return sc_plugin_select_by_all(scratch, item, sc_store_sketch_keys(item->sketch), reterr);
     case BY_PROBES:
         break;
     }
-    return sc_plugin_choose_by_probes(scratch, item, sc_store_sketch_keys(item->sketch), set,
+    return sc_plugin_select_by_probes(scratch, item, sc_store_sketch_keys(item->sketch), set,
                                       ret_one_set, reterr);
 }
 
 /* From the sketch that is there, or without it. */
-static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
+static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
                               bool may_part, struct spec_error *reterr)
 {
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take_for(conn, item);
@@ -335,7 +335,7 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     uint64_t *bits = item->request->bits;
     uint32_t *set = item->request->set;
     bool one_set, has_sums = choice == BY_PROBES || choice == BY_KEYS;
-    spec_status status = choose_by(scratch, item, choice, &one_set, reterr);
+    spec_status status = select_by(scratch, item, choice, &one_set, reterr);
     if (status != SPEC_OK) {
         sc_plugin_scratch_put(scratch);
         return status;
@@ -347,7 +347,7 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     else if (choice == BY_CODES)
         sums = scratch->sums + item->want.row_total;
     if (choice == BY_LAB && !one_set && item->want.is_layered) { /* nothing is known */
-        sc_plugin_choose_kept(scratch, item, set);
+        sc_plugin_select_kept(scratch, item, set);
         one_set = true;
     }
     if (one_set) {
@@ -357,13 +357,13 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
         item->route = item->want.is_layered ? SC_ROUTE_LAYERED : SC_ROUTE_PICKS;
         item->set_count = item->row_count;
     } else if (may_part && sc_plugin_probes_are_all(conn)) {
-        sc_plugin_union_of(conn, scratch->sets, item);
+        sc_plugin_per_head_of(conn, scratch->sets, item);
     } else if (may_part) {
         item->route = SC_ROUTE_HEADS;
     }
-    bool is_known = one_set || item->route == SC_ROUTE_UNION;
+    bool is_known = one_set || item->route == SC_ROUTE_PER_HEAD;
     if ((is_known || sums != NULL) && !sc_plugin_is_ahead(&item->in)) /* a hint's teaches nothing */
-        sc_plugin_guess_learn(conn, scratch, item, is_known ? bits : NULL, sums);
+        sc_plugin_prefetch_learn(conn, scratch, item, is_known ? bits : NULL, sums);
     sc_plugin_scratch_put(scratch);
     return SPEC_OK;
 }
@@ -385,19 +385,19 @@ static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_
     return want->is_scored ? BY_CODES : by_lab ? BY_LAB : BY_PLACE;
 }
 
-/* item_choose, where codes of all heads' keys are read. */
-static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *item,
+/* item_select, where codes of all heads' keys are read. */
+static spec_status select_by_codes(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
     spec_status status = sketch_await(conn, item, sc_plugin_item_over_ns(item), reterr);
     if (status != SPEC_OK || item->sketch == NULL || (!want->is_layered && !has_all_codes(item)))
         return status;
-    return choose_set(conn, item, choice_of(conn, want), false, reterr);
+    return select_set(conn, item, choice_of(conn, want), false, reterr);
 }
 
 /* Every row, as if there were no codes. */
-static void choose_all(struct sc_plugin_item *item)
+static void select_all_rows(struct sc_plugin_item *item)
 {
     item->ranking = NULL;
     item->row_count = item->want.row_total;
@@ -405,21 +405,21 @@ static void choose_all(struct sc_plugin_item *item)
         item->request->set[row] = (uint32_t)row;
 }
 
-bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item)
+bool sc_plugin_set_select(spec_connector *conn, struct sc_plugin_item *item)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     spec_status status = sketch_await(conn, item, item->deadline_ns, NULL);
     if (status == SPEC_OK && item->sketch != NULL)
-        status = choose_set(conn, item, choice_of(conn, &item->want), false, NULL);
+        status = select_set(conn, item, choice_of(conn, &item->want), false, NULL);
     else if (status == SPEC_OK)
-        choose_all(item);
+        select_all_rows(item);
     count_identify(conn, item, begin_ns);
     item->route = SC_ROUTE_REFINE;
     return status == SPEC_OK;
 }
 
 /* Sets item->route, and for PICKS, UNION and LAYERED the set. */
-static spec_status item_choose(spec_connector *conn, struct sc_plugin_item *item,
+static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr)
 {
     uint32_t identify = conn->config.identify;
@@ -432,7 +432,7 @@ static spec_status item_choose(spec_connector *conn, struct sc_plugin_item *item
     bool wants_sketch = !by_keys || is_split || sc_plugin_probes_are_all(conn);
     item->route = SC_ROUTE_DENSE;
     if (conn->choice.reads_codes)
-        return choose_by_codes(conn, item, reterr);
+        return select_by_codes(conn, item, reterr);
     if (!conn->choice.can_select || !(by_lab || by_probes || (by_keys && may_part)))
         return SPEC_OK;
     spec_status status =
@@ -445,22 +445,22 @@ static spec_status item_choose(spec_connector *conn, struct sc_plugin_item *item
         return SPEC_OK;
     }
     enum choice choice = by_lab ? BY_LAB : by_keys ? BY_KEYS : BY_PROBES;
-    return choose_set(conn, item, choice, may_part, reterr);
+    return select_set(conn, item, choice, may_part, reterr);
 }
 
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
                                    enum sc_exec_lane lane, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    spec_status status = item_choose(conn, item, reterr);
+    spec_status status = item_select(conn, item, reterr);
     count_identify(conn, item, begin_ns);
     if (status != SPEC_OK)
         return status;
-    if (item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_UNION ||
+    if (item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_PER_HEAD ||
         item->route == SC_ROUTE_LAYERED) {
         set_begin(conn, item, lane);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
-        guess_drop(conn, item, SC_LOAD_KEYS);
+        prefetch_drop(conn, item, SC_LOAD_KEYS);
         item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, lane);
     } else {
         all_begin(conn, item, lane);
@@ -476,8 +476,8 @@ static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *ite
     struct sc_plugin_request *request = item->request;
     spec_status status = sc_plugin_set_take(conn, item, reterr);
     item->in.union_rows = item->set_count;
-    if (status == SPEC_OK && item->route == SC_ROUTE_UNION)
-        sc_plugin_union_part(conn, item);
+    if (status == SPEC_OK && item->route == SC_ROUTE_PER_HEAD)
+        sc_plugin_per_head_part(conn, item);
     else if (status == SPEC_OK && item->in.positions != NULL)
         for (uint64_t i = 0; i < item->set_count; i++)
             item->in.positions[i] = (uint32_t)(request->from_token + request->set[i]);
@@ -493,7 +493,7 @@ spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *it
 }
 
 /* All keys stand in the destination: each head's rows, and which any of them wants (bits 0). */
-static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *item,
+static spec_status select_heads(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
@@ -509,10 +509,10 @@ static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *ite
     uint64_t *any = request->bits;
     memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));
     if (conn->config.identify == SC_IDENTIFY_KEYS)
-        item->row_count = sc_plugin_choose_count(scratch, item);
+        item->row_count = sc_plugin_select_count(scratch, item);
     for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
         uint64_t *bits = sc_plugin_head_bits(item, head);
-        sc_plugin_choose_head(scratch, item, head, request->set);
+        sc_plugin_select_head(scratch, item, head, request->set);
         for (uint64_t i = 0; i < item->row_count; i++)
             sc_plugin_bit_set(bits, request->set[i]);
         for (uint64_t w = 0; w < words; w++)
@@ -581,7 +581,7 @@ static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *ite
         status = sc_plugin_all_take(conn, item, reterr);
     }
     if (status == SPEC_OK)
-        status = choose_heads(conn, item, reterr);
+        status = select_heads(conn, item, reterr);
     if (status == SPEC_OK && is_split)
         status = take_values(conn, item, reterr);
     if (status == SPEC_OK)

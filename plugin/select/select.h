@@ -14,7 +14,7 @@
  * doubt (no sketch, a damaged one, no memory for it) is DENSE: every row.
  * Does not: allocate after open; verify rows (the store does).
  * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
- * Tests: tests/unit/plugin/test_select.c, test_guess.c, conformance (abi_061_* .. abi_069_*) */
+ * Tests: tests/unit/plugin/test_select.c, test_prediction.c, conformance (abi_061_* .. abi_069_*) */
 #ifndef SC_PLUGIN_SELECT_H
 #define SC_PLUGIN_SELECT_H
 
@@ -26,7 +26,7 @@ enum sc_plugin_route {
     SC_ROUTE_WHOLE,   /* every row, as asked */
     SC_ROUTE_DENSE,   /* every row, though fewer were asked for */
     SC_ROUTE_PICKS,   /* one set for all heads */
-    SC_ROUTE_UNION,   /* a set a head, known beforehand */
+    SC_ROUTE_PER_HEAD,   /* a set a head, known beforehand */
     SC_ROUTE_HEADS,   /* a set a head, of all keys in the destination */
     SC_ROUTE_LAYERED, /* every row, those of the set exactly */
     SC_ROUTE_REFINE,  /* rows of the set that a delivery left coarse */
@@ -180,31 +180,31 @@ struct sc_plugin_scratch *sc_plugin_scratch_take_for(spec_connector *conn,
 void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch);
 /* By probes; keys [R][probe row]. Sets item->row_count, similarity, threshold. *ret_agree: one set
  * for all heads, in ret_rows [R], ascending; else heads differ. Errors: as scoring_bring. */
-spec_status sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
                                        struct sc_plugin_item *item, const uint8_t *keys,
                                        uint32_t *ret_rows, bool *ret_agree,
                                        struct spec_error *reterr);
 /* By codes of all heads' keys: one set. Rows without codes are in it, item->forced_rows of them.
  * Errors: as scoring_bring. */
-spec_status sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_select_by_codes(struct sc_plugin_scratch *scratch,
                                       struct sc_plugin_item *item, uint32_t *ret_rows,
                                       struct spec_error *reterr);
 /* Layered without scores: rows without codes, those that are always kept, then the lowest. */
-void sc_plugin_choose_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+void sc_plugin_select_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                            uint32_t *ret_rows);
 /* Without keys (sc_lab_can_score); false: the lab knows nothing. */
-bool sc_plugin_choose_by_lab(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                              uint32_t *ret_rows);
 /* Every head's set of row_count rows, where all are probes, into scratch->sets. Errors: as
  * scoring_bring. */
-spec_status sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+spec_status sc_plugin_select_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                                     const uint8_t *keys, struct spec_error *reterr);
 /* How many rows each head gets, of all heads' keys in the destination. */
-uint64_t sc_plugin_choose_count(struct sc_plugin_scratch *scratch,
+uint64_t sc_plugin_select_count(struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_item *item);
 /* One head's rows, of its keys in the destination. Heads are asked for in ascending order from 0,
  * and nothing else uses the scratch's sums between: several are scored in one pass. */
-void sc_plugin_choose_head(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
+void sc_plugin_select_head(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
                            uint64_t head, uint32_t *ret_rows);
 
 /* The first k rows by sums of importance, best first. Uses ranked, scores, granules. */
@@ -240,29 +240,29 @@ spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
 uint64_t sc_plugin_hint_bytes(const spec_connector *conn); /* of one at most; 0: none is taken */
 /* How many there are at one time, at most: a layer that finds none is not guessed. */
 uint64_t sc_plugin_hint_count(const spec_connector *conn);
-spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr);
-void sc_plugin_guesses_close(spec_connector *conn);
-void sc_plugin_guess_forget(struct sc_plugin_request *request); /* a new request has the slot */
+spec_status sc_plugin_prefetches_open(spec_connector *conn, struct spec_error *reterr);
+void sc_plugin_prefetches_close(spec_connector *conn);
+void sc_plugin_prefetch_forget(struct sc_plugin_request *request); /* a new request has the slot */
 /* prefetch_next: ranks rows of `layer` and begins reading them, now or when the hint is ranked. */
-void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                          const struct spec_queries *hint);
 /* A layer that is read in another way than kept_load: what was read ahead of it counts as unused;
  * returns how many bytes. */
-uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request,
+uint64_t sc_plugin_prefetch_drop(spec_connector *conn, struct sc_plugin_request *request,
                               uint32_t layer, uint32_t kept_load);
 /* The reader of the layer's parity becomes the host's: no task begins anything with it. */
-void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer);
+void sc_plugin_prefetch_yield(struct sc_plugin_request *request, uint32_t layer);
 /* The layer is needed: nothing is begun any more, and the window ends. */
-void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+void sc_plugin_prefetch_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                          uint64_t now_ns);
 /* The layer's set is known. sums: importance by which it was chosen; NULL: by none. */
-void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
+void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
                            const struct sc_plugin_item *item, const uint64_t *bits,
                            const float *sums);
 /* A sketch of this number came; user: the request. */
-void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user);
+void sc_plugin_prefetch_on_sketch(struct sc_store_sketch *sketch, void *user);
 /* The sketch is being read by a task that ranks: false, or (waits) none is any more: true. */
-bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *request,
+bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *request,
                             uint32_t sketch, bool waits);
 
 /* select.c */
@@ -306,7 +306,7 @@ static inline bool sc_plugin_is_memory(uint32_t tier)
     return tier == SPEC_TIER_UPPER || tier == SPEC_TIER_HOST;
 }
 /* Of its rows, those that were in memory. */
-static inline uint64_t sc_plugin_taken_hosted(const struct sc_plugin_item *item)
+static inline uint64_t sc_plugin_scattern_hosted(const struct sc_plugin_item *item)
 {
     return item->taken[SPEC_TIER_UPPER] + item->taken[SPEC_TIER_HOST];
 }
@@ -430,10 +430,10 @@ static inline bool sc_plugin_probes_are_all(const spec_connector *conn)
     return conn->choice.probe_heads == conn->shape.kv_head_count;
 }
 /* The heads' sets, as bits: the item's set becomes their union, its route UNION. */
-void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
+void sc_plugin_per_head_of(const spec_connector *conn, const uint64_t *sets,
                         struct sc_plugin_item *item);
 /* The union's rows stand in the destination: each head keeps its own. */
-void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item);
+void sc_plugin_per_head_part(const spec_connector *conn, struct sc_plugin_item *item);
 
 /* budget.c: what a refining item wants: its row_count of the delivery's ranking, or of its own.
  * came_ahead, chooses: sc_plugin_refine_came_ahead, _chooses of it. */
@@ -447,7 +447,7 @@ void sc_plugin_want_ranked(spec_connector *conn, struct sc_plugin_item *item);
 /* select.c: the set by the item's queries, item->row_count rows, into the request's, and the scores
  * of all to item->ranking; where codes cannot be had any more, every row that there is. false: the
  * deadline came first. */
-bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item);
+bool sc_plugin_set_select(spec_connector *conn, struct sc_plugin_item *item);
 
 /* refine.c */
 /* Finds the delivery. Its destination was checked. */

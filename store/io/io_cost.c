@@ -23,8 +23,8 @@
  * Tests: tests/unit/store/test_io_cost.c */
 #include "store/io/io_backend.h"
 
-#define GUESS_BYTE_NS     0.4     /* 2.5 GB/s */
-#define GUESS_GAP_BYTES   12500.0 /* 5 us of it */
+#define PREFETCH_BYTE_NS     0.4     /* 2.5 GB/s */
+#define PREFETCH_GAP_BYTES   12500.0 /* 5 us of it */
 #define BUSY_OPS          32u     /* so many in flight, or as many bytes, keep a device busy */
 #define BUSY_BYTES        (1u << 20)
 #define STRETCH_OPS_MIN   128u /* or so many bytes: .5 to 2 ms */
@@ -51,7 +51,7 @@ static uint64_t counter_get(const _Atomic uint64_t *counter)
 /* Of a byte, if all were the guess's gap. */
 static double sample_slowness(const struct sc_io_cost_sample *sample)
 {
-    return sample->ns / (sample->bytes + GUESS_GAP_BYTES);
+    return sample->ns / (sample->bytes + PREFETCH_GAP_BYTES);
 }
 
 /* The bin's sample in the middle. */
@@ -79,7 +79,7 @@ static void cost_believe(struct sc_io_cost_watch *watch)
     if (count == 0)
         return;
     const struct sc_io_cost_sample *small = &points[0], *large = &points[count - 1];
-    double byte_ns = sample_slowness(large), op_ns = byte_ns * GUESS_GAP_BYTES;
+    double byte_ns = sample_slowness(large), op_ns = byte_ns * PREFETCH_GAP_BYTES;
     bool is_line = large->bytes >= 2 * small->bytes && large->ns > small->ns;
     if (is_line) {
         byte_ns = (large->ns - small->ns) / (large->bytes - small->bytes);
@@ -188,7 +188,7 @@ void sc_io_cost(const struct sc_io *io, struct sc_io_cost *ret_cost)
 {
     uint64_t bytes_per_s = counter_get(&io->cost.bytes_per_s), op_ns = counter_get(&io->cost.op_ns);
     *ret_cost = (struct sc_io_cost){
-        .bytes_per_s = bytes_per_s > 0 ? bytes_per_s : (uint64_t)(1e9 / GUESS_BYTE_NS),
-        .op_ns = op_ns > 0 ? op_ns : (uint64_t)(GUESS_GAP_BYTES * GUESS_BYTE_NS),
+        .bytes_per_s = bytes_per_s > 0 ? bytes_per_s : (uint64_t)(1e9 / PREFETCH_BYTE_NS),
+        .op_ns = op_ns > 0 ? op_ns : (uint64_t)(PREFETCH_GAP_BYTES * PREFETCH_BYTE_NS),
         .is_measured = atomic_load_explicit(&io->cost.is_measured, memory_order_relaxed)};
 }

@@ -38,7 +38,7 @@ static void check_accepted(const struct sc_config *config)
     FUZZ_CHECK(config->max_request_tokens <= SC_LIMIT_REQUEST_TOKENS);
     FUZZ_CHECK(config->retain_ppm <= 1000000 && config->mass_ppm <= 1000000);
     FUZZ_CHECK(config->budget <= SPEC_BUDGET_MASS && config->metric <= SPEC_METRIC_RANDOM);
-    FUZZ_CHECK(config->identify <= SC_IDENTIFY_STATIC && config->predictor <= SC_PREDICT_HINT);
+    FUZZ_CHECK(config->identify <= SC_IDENTIFY_STATIC && config->predictor <= SC_PREDICTOR_HINT);
     FUZZ_CHECK(config->probe_heads <= SC_LIMIT_PROBE_HEADS && config->unit >= 1);
 }
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct eng_chooser_source {
-    struct eng_chooser_source_params params;
+struct eng_selectr_source {
+    struct eng_selectr_source_params params;
     struct eng_source source;
-    struct eng_chooser *chooser;
+    struct eng_selectr *chooser;
     uint64_t salt; /* of the request */
     uint64_t matched, prompt_end, position, pass;
 };
@@ -20,7 +20,7 @@ static eng_status begin_request(void *user, const struct eng_request *request,
                                 struct eng_result *result, uint64_t *ret_matched,
                                 struct eng_error *reterr)
 {
-    struct eng_chooser_source *source = user;
+    struct eng_selectr_source *source = user;
     (void)tokens;
     (void)result;
     (void)reterr;
@@ -33,12 +33,12 @@ static eng_status begin_request(void *user, const struct eng_request *request,
     return ENG_OK;
 }
 
-struct eng_choose_input eng_choose_input_of(const struct eng_config *config,
+struct eng_select_input eng_select_input_of(const struct eng_config *config,
                                             const struct eng_attention_view *view,
                                             const struct eng_kv *held, uint64_t matched,
                                             uint64_t fresh_count)
 {
-    return (struct eng_choose_input){
+    return (struct eng_select_input){
         .heads = config->heads,
         .kv_heads = config->kv_heads,
         .head_dim = config->head_dim,
@@ -55,7 +55,7 @@ struct eng_choose_input eng_choose_input_of(const struct eng_config *config,
 }
 
 /* Row r of the cache becomes the r-th chosen one of each head. */
-static void place_rows(const struct eng_chooser_source *source,
+static void place_rows(const struct eng_selectr_source *source,
                        const struct eng_attention_view *view, const struct eng_choice *choice)
 {
     const struct eng_kv *held = source->params.held;
@@ -76,8 +76,8 @@ static void place_rows(const struct eng_chooser_source *source,
 static eng_status before_attention(void *user, const struct eng_attention_view *view,
                                    struct eng_error *reterr)
 {
-    struct eng_chooser_source *source = user;
-    const struct eng_chooser_source_params *params = &source->params;
+    struct eng_selectr_source *source = user;
+    const struct eng_selectr_source_params *params = &source->params;
     struct eng_kv *kv = view->pass->kv;
     struct eng_choice choice = {0};
     if (source->matched == 0 || source->position >= source->prompt_end)
@@ -89,14 +89,14 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
         return eng_fail(reterr, ENG_E_INVALID, "the KV cache is too small for the prompt");
     memcpy(eng_kv_k(kv, view->layer, held_rows), view->k, view->pass->count * kv->row_bytes);
     uint64_t fresh = held_rows - source->matched + view->pass->count;
-    struct eng_choose_input input =
-        eng_choose_input_of(eng_model_config(params->model), view, params->held, source->matched,
+    struct eng_select_input input =
+        eng_select_input_of(eng_model_config(params->model), view, params->held, source->matched,
                             params->no_new_keys ? 0 : fresh);
     input.salt = source->salt;
     eng_status status =
         params->choose != NULL
-            ? params->choose(params->choose_user, view, source->pass, &choice, reterr)
-            : eng_choose(source->chooser, &input, &params->rule, &choice, reterr);
+            ? params->choose(params->select_user, view, source->pass, &choice, reterr)
+            : eng_select(source->chooser, &input, &params->rule, &choice, reterr);
     if (status == ENG_OK && params->seen != NULL)
         status = params->seen(params->seen_user, view, source->pass, &input, &choice, reterr);
     if (status == ENG_OK)
@@ -107,7 +107,7 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
 static eng_status after_layer(void *user, uint64_t layer, uint64_t pass_index,
                               const struct eng_pass *pass, struct eng_error *reterr)
 {
-    struct eng_chooser_source *source = user;
+    struct eng_selectr_source *source = user;
     (void)pass_index;
     (void)reterr;
     if (layer + 1 == eng_model_config(source->params.model)->layers) {
@@ -119,7 +119,7 @@ static eng_status after_layer(void *user, uint64_t layer, uint64_t pass_index,
 
 static eng_status give_hint(void *user, const struct eng_hint_view *view, struct eng_error *reterr)
 {
-    struct eng_chooser_source *source = user;
+    struct eng_selectr_source *source = user;
     if (source->matched == 0 || source->position >= source->prompt_end)
         return ENG_OK;
     return source->params.hint(source->params.hint_user, view, reterr);
@@ -133,10 +133,10 @@ static eng_status settle_request(void *user, struct eng_result *result, struct e
     return ENG_OK;
 }
 
-eng_status eng_chooser_source_open(const struct eng_chooser_source_params *params,
-                                   struct eng_chooser_source **ret_source, struct eng_error *reterr)
+eng_status eng_selectr_source_open(const struct eng_selectr_source_params *params,
+                                   struct eng_selectr_source **ret_source, struct eng_error *reterr)
 {
-    struct eng_chooser_source *source = calloc(1, sizeof(*source));
+    struct eng_selectr_source *source = calloc(1, sizeof(*source));
     if (source == NULL)
         return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for a source");
     source->params = *params;
@@ -149,7 +149,7 @@ eng_status eng_chooser_source_open(const struct eng_chooser_source_params *param
                                                    .after_layer = after_layer},
                                          .begin = begin_request,
                                          .settle = settle_request};
-    eng_status status = eng_chooser_open(&source->chooser, reterr);
+    eng_status status = eng_selectr_open(&source->chooser, reterr);
     if (status != ENG_OK) {
         free(source);
         return status;
@@ -158,15 +158,15 @@ eng_status eng_chooser_source_open(const struct eng_chooser_source_params *param
     return ENG_OK;
 }
 
-void eng_chooser_source_close(struct eng_chooser_source *source)
+void eng_selectr_source_close(struct eng_selectr_source *source)
 {
     if (source == NULL)
         return;
-    eng_chooser_close(source->chooser);
+    eng_selectr_close(source->chooser);
     free(source);
 }
 
-const struct eng_source *eng_chooser_source_get(const struct eng_chooser_source *source)
+const struct eng_source *eng_selectr_source_get(const struct eng_selectr_source *source)
 {
     return &source->source;
 }

@@ -14,40 +14,40 @@
 #include "conformance/engine/choose.h"
 #include "conformance/engine/cli/engine_run.h"
 
-struct eng_chooser_source;
+struct eng_selectr_source;
 
 /* What was chosen at one layer of one pass; `input` is what it was chosen by. */
 typedef eng_status (*eng_choice_seen)(void *user, const struct eng_attention_view *view,
-                                      uint64_t pass, const struct eng_choose_input *input,
+                                      uint64_t pass, const struct eng_select_input *input,
                                       const struct eng_choice *choice, struct eng_error *reterr);
 
-struct eng_chooser_source_params {
+struct eng_selectr_source_params {
     struct eng_model *model;
     const struct eng_kv *held; /* of the prefix, whole; the caller's, may change between requests */
     const uint64_t *held_tokens; /* how many rows of it are the prefix */
-    struct eng_choose_rule rule;
+    struct eng_select_rule rule;
     bool no_new_keys;
     eng_choice_seen seen; /* may be NULL */
     void *seen_user;
     /* Not NULL: chooses instead of the rule; ret_choice's rows are its own memory. */
     eng_status (*choose)(void *user, const struct eng_attention_view *view, uint64_t pass,
                          struct eng_choice *ret_choice, struct eng_error *reterr);
-    void *choose_user;
+    void *select_user;
     /* Not NULL: what eng_hooks.hint asks for. */
     eng_status (*hint)(void *user, const struct eng_hint_view *view, struct eng_error *reterr);
     void *hint_user;
 };
 
-eng_status eng_chooser_source_open(const struct eng_chooser_source_params *params,
-                                   struct eng_chooser_source **ret_source,
+eng_status eng_selectr_source_open(const struct eng_selectr_source_params *params,
+                                   struct eng_selectr_source **ret_source,
                                    struct eng_error *reterr);
 /* Takes NULL. */
-void eng_chooser_source_close(struct eng_chooser_source *source);
-const struct eng_source *eng_chooser_source_get(const struct eng_chooser_source *source);
+void eng_selectr_source_close(struct eng_selectr_source *source);
+const struct eng_source *eng_selectr_source_get(const struct eng_selectr_source *source);
 
 /* What the layer's choice is made from, out of a pass: prefix rows from `held`, new ones from the
  * cache, where the pass's own keys have been put from row `matched` + earlier rows on. */
-struct eng_choose_input eng_choose_input_of(const struct eng_config *config,
+struct eng_select_input eng_select_input_of(const struct eng_config *config,
                                             const struct eng_attention_view *view,
                                             const struct eng_kv *held, uint64_t matched,
                                             uint64_t fresh_count);

@@ -120,7 +120,7 @@ static eng_status begin_request(void *user, const struct eng_request *request,
  * where they all came; else each of the prompt's. None where they came from both ends. */
 static bool loads(const struct eng_driver *driver)
 {
-    return driver->params.fill == ENG_FILL_LOAD && driver->handle != 0 && driver->matched > 0 &&
+    return driver->params.fill == ENG_LOAD_POLICY_LOAD && driver->handle != 0 && driver->matched > 0 &&
            driver->position < driver->prompt_end && (driver->pass == 0 || driver->selective);
 }
 
@@ -796,7 +796,7 @@ static void set_source(struct eng_driver *driver)
                                       .after_attention = after_attention,
                                       .after_layer = after_layer},
                             .begin = begin_request,
-                            .front = driver->params.fill == ENG_FILL_ENDS ? next_front : NULL,
+                            .front = driver->params.fill == ENG_LOAD_POLICY_ENDS ? next_front : NULL,
                             .settle = settle_request};
 }
 
@@ -834,7 +834,7 @@ eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_dr
         status = eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for tickets");
     else if (spec_load(params->connector, &driver->plugin, &error) != SPEC_OK)
         status = eng_fail(reterr, ENG_E_INPUT, "connector %s", error.text);
-    else if (params->fill == ENG_FILL_ENDS && driver->plugin.api->next_chunk == NULL)
+    else if (params->fill == ENG_LOAD_POLICY_ENDS && driver->plugin.api->next_chunk == NULL)
         status = eng_fail(reterr, ENG_E_INPUT,
                           "connector %s: its table has no next_chunk, which both ends take",
                           params->connector);

@@ -25,7 +25,7 @@ enum eng_hint { ENG_HINT_NONE, ENG_HINT_BEFORE, ENG_HINT_AFTER, ENG_HINT_BOTH };
 
 /* How a match's rows come: layer by layer, before each attention; or from its last row on, while
  * the first ones are computed, until both have met. */
-enum eng_fill { ENG_FILL_LOAD, ENG_FILL_ENDS };
+enum eng_fill { ENG_LOAD_POLICY_LOAD, ENG_LOAD_POLICY_ENDS };
 
 #define ENG_TIERS 4 /* gpu, host, disk, remote */
 

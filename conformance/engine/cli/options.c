@@ -362,13 +362,13 @@ static eng_status options_check(const struct eng_options *options, struct eng_er
         wrong = "--ahead belongs to --connector, which is missing";
     else if (options->ahead && options->hint != ENG_HINT_NONE)
         wrong = "--ahead and --hint both say what comes before a layer's queries: give one";
-    else if (options->fill == ENG_FILL_ENDS && options->connector == NULL)
+    else if (options->fill == ENG_LOAD_POLICY_ENDS && options->connector == NULL)
         wrong = "--fill ends belongs to --connector, which is missing";
-    else if (options->fill == ENG_FILL_ENDS &&
+    else if (options->fill == ENG_LOAD_POLICY_ENDS &&
              (options->has_rho || options->ahead || selection_given(options)))
         wrong = "--fill ends loads whole rows of all layers: not with --rho, --select, --hint, "
                 "--ahead, --probe-heads or --queries";
-    else if (options->fill != ENG_FILL_ENDS &&
+    else if (options->fill != ENG_LOAD_POLICY_ENDS &&
              (options->fill_tokens != 0 || options->fill_deadline_us != 0))
         wrong = "--fill-tokens and --fill-deadline-us belong to --fill ends, which is missing";
     else if (options->settle && options->connector == NULL)

@@ -86,7 +86,7 @@ def table(facts, said):
             line += (f"  reads {median(loads, 'read_bytes') / facts['bytes']:.2f} of the bytes, "
                      f"wants {median(loads, 'wanted_bytes') / facts['bytes']:.2f}; waited for "
                      f"codes {median(loads, 'wait_ns') / 1e6:.1f} ms, chose "
-                     f"{median(loads, 'choose_ns') / 1e6:.1f}")
+                     f"{median(loads, 'select_ns') / 1e6:.1f}")
         print(line, flush=True)
 
 

@@ -39,7 +39,7 @@ LOAD_NS = 20 * 10**9
 SHARPEN_NS = 2 * 10**9  # of a layer of a decoded token, which can do without
 QUERY_ROWS = 16  # of a chunk, its last: what stands in front of a question chooses rows of its own
 COUNTS = ("loads", "failed_loads", "layers", "rows", "exact_rows", "wanted_bytes", "read_bytes",
-          "rescored_layers", "lossless_layers", "wait_ns", "choose_ns")
+          "rescored_layers", "lossless_layers", "wait_ns", "select_ns")
 
 
 def row_bits(address, words, count):
@@ -244,7 +244,7 @@ class Layered:
         if one.place is None or end < one.rows[2]:
             one.rows = None
 
-    def can_choose(self, one, layer):
+    def can_select_rows(self, one, layer):
         """Whether a later chunk may add rows: to what was delivered, or by a delivery anew."""
         return one.rows is not None and (one.tickets[layer] or not self.rows.is_in_place)
 
@@ -255,7 +255,7 @@ class Layered:
             self.await_codes()
         ready = [one for one in self.pending
                  if (is_next if one.is_fresh
-                     else query is not None and self.can_choose(one, layer))]
+                     else query is not None and self.can_select_rows(one, layer))]
         if ready:
             self.choose(layer, ready, impl, query, key)
         if is_next:
@@ -292,7 +292,7 @@ class Layered:
         for item, one in zip(items, ready):
             if self.judge(item, one, layer) and not self.rows.is_in_place:
                 self.put(item, one, layer)
-        self.counts["choose_ns"] += time.perf_counter_ns() - begin
+        self.counts["select_ns"] += time.perf_counter_ns() - begin
 
     def get(self, items):
         """Each item's status says how it ended. A call is refused as a whole for one of its items,

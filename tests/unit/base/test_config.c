@@ -763,23 +763,23 @@ static const struct {
      SC_POLICY_LRU, 0, 50000, true},
     {"as-h2o-lfu", SC_PRESET_AS_H2O_LFU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0, 750000,
      SC_POLICY_LFU, 0, 50000, true},
-    {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICT_STATIC, 0, 0, 0, 0,
+    {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICTOR_STATIC, 0, 0, 0, 0,
      SC_POLICY_LRU, 0, 50000, true},
-    {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICT_RANDOM, 3, 0, 0, 0, SC_POLICY_LRU, 0,
+    {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICTOR_RANDOM, 3, 0, 0, 0, SC_POLICY_LRU, 0,
      50000, true},
     {"impress-itf", SC_PRESET_IMPRESS_ITF, 250000, 0, 0, 0, 3, 0, 0, 750000, 0, 0, 50000, true},
-    {"spec-itf", SC_PRESET_SPEC_ITF, 250000, 0, 0, SC_PREDICT_LAYER, 3, 0, 0, 0, 0, 0, 50000, true},
-    {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 0, 1, 750000, 0,
+    {"spec-itf", SC_PRESET_SPEC_ITF, 250000, 0, 0, SC_PREDICTOR_LAYER, 3, 0, 0, 0, 0, 0, 50000, true},
+    {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_COARSE, 0, SC_PREDICTOR_HINT, 0, 0, 1, 750000, 0,
      0, 50000, false},
-    {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1, 1, 750000,
+    {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICTOR_HINT, 0, 1, 1, 750000,
      0, 0, 50000, false},
-    {"layered-even", SC_PRESET_LAYERED_EVEN, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1,
+    {"layered-even", SC_PRESET_LAYERED_EVEN, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICTOR_HINT, 0, 1,
      1, 750000, 0, 0, 50000, false},
     {"int8", SC_PRESET_INT8, 1000000, SC_IDENTIFY_COARSE, 0, 0, 0, 1, 1, 750000, 0, 8, 0, false},
     {"cake", SC_PRESET_CAKE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU, 0, 50000, false},
     {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3, 0, 0, 750000, SC_POLICY_SCORE, 0, 50000,
      true},
-    {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICT_LAYER, 3, 0, 0, 0, SC_POLICY_SCORE, 0, 50000,
+    {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICTOR_LAYER, 3, 0, 0, 0, SC_POLICY_SCORE, 0, 50000,
      true},
     {"attention-store", SC_PRESET_ATTENTION_STORE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU,
      0, 50000, false},
@@ -814,11 +814,11 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         }
         plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;
-        plain.fill = presets[c].is_literature ? SC_FILL_LOAD : plain.fill;
-        plain.fill = plain.preset == SC_PRESET_CAKE ? SC_FILL_ENDS : plain.fill;
+        plain.fill = presets[c].is_literature ? SC_LOAD_POLICY_LOAD : plain.fill;
+        plain.fill = plain.preset == SC_PRESET_CAKE ? SC_LOAD_POLICY_BIDIRECTIONAL : plain.fill;
         bool is_staged = plain.preset == SC_PRESET_ATTENTION_STORE;
         bool is_dual = is_staged || plain.host_policy == SC_POLICY_SCORE;
-        plain.fill = is_staged ? SC_FILL_LOAD : plain.fill;
+        plain.fill = is_staged ? SC_LOAD_POLICY_LOAD : plain.fill;
         plain.host_written = is_staged ? 1 : 0;
         bool is_ordered =
             plain.preset == SC_PRESET_IMPRESS_ITF_RO || plain.host_policy == SC_POLICY_SCORE;
@@ -844,7 +844,7 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         assert_int_equal(fx->config.identify, SC_IDENTIFY_KEYS);
         assert_int_equal(fx->config.layout, 1);
         assert_int_equal(fx->config.planner, SC_PLANNER_CHUNK);
-        assert_int_equal(fx->config.predictor, SC_PREDICT_HINT);
+        assert_int_equal(fx->config.predictor, SC_PREDICTOR_HINT);
     }
     assert_refused(fx, with(fx, "preset", "\"spec+\""), SPEC_E_CONFIG, "config: preset: found");
     assert_refused(fx, with(fx, "preset", "\"+range\""), SPEC_E_CONFIG, "config: preset: found");
@@ -1029,13 +1029,13 @@ static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
             if (strncmp(line, "| ", 2) != 0 || !is_row_of(line, presets[i].name))
                 continue;
             rows++;
-            if (strstr(line, "the whole prefix") != NULL && fill == SC_FILL_CUT)
+            if (strstr(line, "the whole prefix") != NULL && fill == SC_LOAD_POLICY_SPLIT)
                 fail_msg("%s promises as much as is worth loading: %s", presets[i].name, line);
-            assert_int_equal(strstr(line, "`fill` ends") != NULL, fill == SC_FILL_ENDS);
+            assert_int_equal(strstr(line, "`fill` ends") != NULL, fill == SC_LOAD_POLICY_BIDIRECTIONAL);
             if (strstr(line, "`fill` load") != NULL)
-                assert_int_equal(fill, SC_FILL_LOAD);
+                assert_int_equal(fill, SC_LOAD_POLICY_LOAD);
             if (strstr(line, "`fill` cut") != NULL)
-                assert_int_equal(fill, SC_FILL_CUT);
+                assert_int_equal(fill, SC_LOAD_POLICY_SPLIT);
         }
         fclose(file);
         assert_int_equal(rows, 1);

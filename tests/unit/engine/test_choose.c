@@ -44,7 +44,7 @@ static void the_best_are_taken_lower_positions_first(void **state)
     uint32_t order[16], rows[8];
     (void)state;
     for (uint64_t k = 0; k <= 8; k++) {
-        assert_int_equal(eng_choose_top(scores, 8, k, order, rows), near[k]);
+        assert_int_equal(eng_select_top(scores, 8, k, order, rows), near[k]);
         assert_memory_equal(rows, wanted[k], k * sizeof(*rows));
     }
 }
@@ -52,12 +52,12 @@ static void the_best_are_taken_lower_positions_first(void **state)
 static void k_is_rounded_up_and_never_none(void **state)
 {
     (void)state;
-    assert_int_equal(eng_choose_k(0, 250000), 0);
-    assert_int_equal(eng_choose_k(10, 0), 1);
-    assert_int_equal(eng_choose_k(10, 250000), 3);
-    assert_int_equal(eng_choose_k(12, 250000), 3);
-    assert_int_equal(eng_choose_k(1900, 1), 1);
-    assert_int_equal(eng_choose_k(7, 1000000), 7);
+    assert_int_equal(eng_select_k(0, 250000), 0);
+    assert_int_equal(eng_select_k(10, 0), 1);
+    assert_int_equal(eng_select_k(10, 250000), 3);
+    assert_int_equal(eng_select_k(12, 250000), 3);
+    assert_int_equal(eng_select_k(1900, 1), 1);
+    assert_int_equal(eng_select_k(7, 1000000), 7);
 }
 
 /* IMPRESS, section 4.3: two sets of four that share two; t at k / R = .25 and alpha .6. */
@@ -65,18 +65,18 @@ static void similarity_is_as_in_the_paper(void **state)
 {
     static const uint32_t a[] = {1, 2, 5, 7}, b[] = {2, 3, 7, 9};
     (void)state;
-    assert_int_equal(eng_choose_overlap(a, 4, b, 4), 2);
-    assert_near(eng_choose_jaccard(a, 4, b, 4), 1.0 / 3);
-    assert_near(eng_choose_jaccard(a, 4, a, 4), 1);
-    assert_near(eng_choose_jaccard(a, 4, b, 0), 0);
-    assert_near(eng_choose_jaccard(a, 0, b, 0), 1);
+    assert_int_equal(eng_select_overlap(a, 4, b, 4), 2);
+    assert_near(eng_select_jaccard(a, 4, b, 4), 1.0 / 3);
+    assert_near(eng_select_jaccard(a, 4, a, 4), 1);
+    assert_near(eng_select_jaccard(a, 4, b, 0), 0);
+    assert_near(eng_select_jaccard(a, 0, b, 0), 1);
 }
 
 /* One query head a KV head, head size 1, every query 1: the score of a row is its key. */
 struct hand {
     float q[4], keys[24], fresh[2];
-    struct eng_choose_input input;
-    struct eng_chooser *chooser;
+    struct eng_select_input input;
+    struct eng_selectr *chooser;
 };
 
 static void hand_init(struct hand *hand, uint64_t heads, const double *weights, uint64_t rows)
@@ -85,7 +85,7 @@ static void hand_init(struct hand *hand, uint64_t heads, const double *weights, 
     *hand = (struct hand){.q = {1, 1, 1, 1}};
     for (uint64_t i = 0; i < heads * rows; i++) /* given head by head, held row by row */
         hand->keys[i % rows * heads + i / rows] = (float)log(weights[i]);
-    hand->input = (struct eng_choose_input){.heads = heads,
+    hand->input = (struct eng_select_input){.heads = heads,
                                             .kv_heads = heads,
                                             .head_dim = 1,
                                             .q = hand->q,
@@ -93,7 +93,7 @@ static void hand_init(struct hand *hand, uint64_t heads, const double *weights, 
                                             .rows = 1,
                                             .prefix = hand->keys,
                                             .prefix_count = rows};
-    assert_int_equal(eng_chooser_open(&hand->chooser, &error), ENG_OK);
+    assert_int_equal(eng_selectr_open(&hand->chooser, &error), ENG_OK);
 }
 
 static void importance_is_a_column_sum_of_softmaxes(void **state)
@@ -109,7 +109,7 @@ static void importance_is_a_column_sum_of_softmaxes(void **state)
     hand.input.fresh_count = 2;
     for (int last = 0; last < 2; last++) {
         assert_int_equal(
-            eng_choose_importance(hand.chooser, &hand.input, 1, last != 0, &importance, &error),
+            eng_select_importance(hand.chooser, &hand.input, 1, last != 0, &importance, &error),
             ENG_OK);
         for (int j = 0; j < 4; j++) {
             double wanted = weights[j] / 10 + (last ? 0 : weights[j] / 9);
@@ -117,17 +117,17 @@ static void importance_is_a_column_sum_of_softmaxes(void **state)
         }
     }
     hand.input.fresh_count = 0;
-    assert_int_equal(eng_choose_importance(hand.chooser, &hand.input, 1, true, &importance, &error),
+    assert_int_equal(eng_select_importance(hand.chooser, &hand.input, 1, true, &importance, &error),
                      ENG_OK);
     assert_true(fabs(importance[0] - .5) < 1e-6);
-    eng_chooser_close(hand.chooser);
+    eng_selectr_close(hand.chooser);
 }
 
-static struct eng_choice choose(const struct hand *hand, const struct eng_choose_rule *rule)
+static struct eng_choice choose(const struct hand *hand, const struct eng_select_rule *rule)
 {
     struct eng_choice choice;
     struct eng_error error;
-    assert_int_equal(eng_choose(hand->chooser, &hand->input, rule, &choice, &error), ENG_OK);
+    assert_int_equal(eng_select(hand->chooser, &hand->input, rule, &choice, &error), ENG_OK);
     return choice;
 }
 
@@ -137,7 +137,7 @@ static void probes_vote_or_each_head_has_its_own(void **state)
      * votes each; with k 3, tops {0,1,3}, {0,2,1}, {2,3,0} give 0 three votes and 1, 2, 3 two. */
     static const double weights[24] = {9, 8, 1, 2, 1, 1, 9, 3, 8, 1, 1, 1,
                                        2, 1, 8, 9, 1, 1, 1, 1, 1, 1, 8, 9};
-    struct eng_choose_rule rule = eng_choose_rule_default(2.0 / 6);
+    struct eng_select_rule rule = eng_select_rule_default(2.0 / 6);
     struct hand hand;
     (void)state;
     hand_init(&hand, 4, weights, 6);
@@ -176,13 +176,13 @@ static void probes_vote_or_each_head_has_its_own(void **state)
     assert_true(fabs(choose(&hand, &rule).similarity - 2.3 / 3) < 1e-6);
     rule.dense_layers = 1;
     assert_int_equal(choose(&hand, &rule).row_count, 6);
-    eng_chooser_close(hand.chooser);
+    eng_selectr_close(hand.chooser);
 }
 
 static void threshold_and_mass_are_as_written(void **state)
 {
     static const double weights[8] = {40, 1, 30, 2, 20, 3, 3, 1};
-    struct eng_choose_rule rule = eng_choose_rule_default(.25);
+    struct eng_select_rule rule = eng_select_rule_default(.25);
     struct hand hand;
     (void)state;
     hand_init(&hand, 1, weights, 8);
@@ -214,7 +214,7 @@ static void threshold_and_mass_are_as_written(void **state)
     uint32_t rows[2] = {first.rows[0], first.rows[1]};
     assert_true(rows[0] < rows[1] && rows[1] < 8);
     assert_memory_equal(choose(&hand, &rule).rows, rows, sizeof(rows));
-    eng_chooser_close(hand.chooser);
+    eng_selectr_close(hand.chooser);
 }
 
 /* ---- A model over chosen rows ---- */
@@ -271,19 +271,19 @@ static struct eng_result run(struct fixture *fx, const struct eng_source *source
     return result;
 }
 
-static struct eng_result run_rule(struct fixture *fx, const struct eng_choose_rule *rule,
+static struct eng_result run_rule(struct fixture *fx, const struct eng_select_rule *rule,
                                   uint64_t pass_tokens)
 {
     struct eng_error error;
-    struct eng_chooser_source *source = NULL;
-    struct eng_chooser_source_params params = {.model = fx->model,
+    struct eng_selectr_source *source = NULL;
+    struct eng_selectr_source_params params = {.model = fx->model,
                                                .held = eng_runner_kv(fx->prefix),
                                                .held_tokens = &fx->prefix_count,
                                                .rule = *rule};
-    must(eng_chooser_source_open(&params, &source, &error), &error);
-    struct eng_result result = run(fx, eng_chooser_source_get(source), pass_tokens);
+    must(eng_selectr_source_open(&params, &source, &error), &error);
+    struct eng_result result = run(fx, eng_selectr_source_get(source), pass_tokens);
     assert_int_equal(result.matched_tokens, PREFIX);
-    eng_chooser_source_close(source);
+    eng_selectr_source_close(source);
     return result;
 }
 
@@ -294,7 +294,7 @@ static void all_rows_give_the_logits_of_computing(void **state)
         struct fixture fx;
         fixture_init(&fx, llama != 0);
         uint64_t bytes = eng_model_config(fx.model)->vocab * sizeof(float);
-        struct eng_choose_rule rule = eng_choose_rule_default(1);
+        struct eng_select_rule rule = eng_select_rule_default(1);
         struct eng_result computed = run(&fx, NULL, 0);
         for (uint64_t pass_tokens = 0; pass_tokens < 12; pass_tokens += 6) {
             struct eng_result chosen = run_rule(&fx, &rule, pass_tokens);

@@ -79,7 +79,7 @@ static void takes_several_queries_behind_one_option(void **state)
                            "--fill-tokens 17 --fill-deadline-us 300",
                            &options, &error),
                      ENG_OK);
-    assert_int_equal(options.fill, ENG_FILL_ENDS);
+    assert_int_equal(options.fill, ENG_LOAD_POLICY_ENDS);
     assert_int_equal(options.fill_tokens, 17);
     assert_int_equal(options.fill_deadline_us, 300);
     eng_options_done(&options);

@@ -44,11 +44,11 @@ struct fixture {
     const struct eng_config *config;
     enum eng_dtype dtype;
     struct eng_runner *holder, *runner;
-    struct eng_chooser *chooser;
+    struct eng_selectr *chooser;
     uint32_t *tokens; /* [prefix + query] */
     uint64_t prefix;
     float *full; /* [vocab]: of every row */
-    struct eng_choose_rule rule;
+    struct eng_select_rule rule;
     bool no_new_keys, ahead, settles;
     uint64_t refined_layers; /* of the last run */
     struct record records[PASSES_MAX][LAYERS_MAX];
@@ -97,12 +97,12 @@ static void check_ascending(const struct eng_selection *selection)
 /* The reference on the same inputs; where similarity and threshold are too near to tell, it follows
  * the plugin. */
 static struct eng_choice judge(struct fixture *fx, const struct eng_selection *selection,
-                               const struct eng_choose_input *input)
+                               const struct eng_select_input *input)
 {
-    struct eng_choose_rule rule = fx->rule;
+    struct eng_select_rule rule = fx->rule;
     struct eng_choice choice;
     struct eng_error error;
-    must(eng_choose(fx->chooser, input, &rule, &choice, &error), &error);
+    must(eng_select(fx->chooser, input, &rule, &choice, &error), &error);
     if (choice.fallback == selection->fallback)
         return choice;
     double slack =
@@ -113,7 +113,7 @@ static struct eng_choice judge(struct fixture *fx, const struct eng_selection *s
     fx->similarity_exempt++;
     rule.per_head = selection->fallback;
     rule.one_set = !selection->fallback;
-    must(eng_choose(fx->chooser, input, &rule, &choice, &error), &error);
+    must(eng_select(fx->chooser, input, &rule, &choice, &error), &error);
     return choice;
 }
 
@@ -124,8 +124,8 @@ static eng_status observe(void *user, const struct eng_selection *selection,
     const struct eng_attention_view *view = selection->view;
     const struct eng_kv *kv = view->pass->kv;
     uint64_t fresh = kv->rows[view->layer] - selection->matched + view->pass->count;
-    const struct eng_choose_input input =
-        eng_choose_input_of(fx->config, view, eng_runner_kv(fx->holder), selection->matched,
+    const struct eng_select_input input =
+        eng_select_input_of(fx->config, view, eng_runner_kv(fx->holder), selection->matched,
                             fx->no_new_keys ? 0 : fresh);
     (void)reterr;
     check_ascending(selection);
@@ -142,7 +142,7 @@ static eng_status observe(void *user, const struct eng_selection *selection,
     uint64_t differ = 0;
     for (uint64_t list = 0; list < choice.lists; list++)
         differ +=
-            k - eng_choose_overlap(choice.rows + list * k, k, selection->positions + list * k, k);
+            k - eng_select_overlap(choice.rows + list * k, k, selection->positions + list * k, k);
     if (differ > choice.near)
         fail_msg("pass %" PRIu64 " layer %" PRIu64 ": %" PRIu64 " rows differ, %" PRIu64
                  " are near ties",
@@ -237,15 +237,15 @@ static eng_status replay(void *user, const struct eng_attention_view *view, uint
 static struct eng_result run_replay(struct fixture *fx, uint64_t pass_tokens)
 {
     struct eng_error error;
-    struct eng_chooser_source *source = NULL;
-    const struct eng_chooser_source_params params = {.model = fx->model,
+    struct eng_selectr_source *source = NULL;
+    const struct eng_selectr_source_params params = {.model = fx->model,
                                                      .held = eng_runner_kv(fx->holder),
                                                      .held_tokens = &fx->prefix,
                                                      .choose = replay,
-                                                     .choose_user = fx};
-    must(eng_chooser_source_open(&params, &source, &error), &error);
-    struct eng_result result = run(fx, eng_chooser_source_get(source), pass_tokens);
-    eng_chooser_source_close(source);
+                                                     .select_user = fx};
+    must(eng_selectr_source_open(&params, &source, &error), &error);
+    struct eng_result result = run(fx, eng_selectr_source_get(source), pass_tokens);
+    eng_selectr_source_close(source);
     return result;
 }
 
@@ -258,7 +258,7 @@ static void assert_same_answer(const struct fixture *fx, const struct eng_result
 }
 
 /* One configuration: sets as the reference has them, logits as those rows give. */
-static void check(struct fixture *fx, const char *members, const struct eng_choose_rule *rule,
+static void check(struct fixture *fx, const char *members, const struct eng_select_rule *rule,
                   uint64_t pass_tokens, const struct spec_select *select)
 {
     fx->rule = *rule;
@@ -284,7 +284,7 @@ static void open_model(struct fixture *fx, const char *dir, enum eng_dtype dtype
     uint64_t capacity = prefix + QUERY_COUNT + 4;
     must(eng_runner_open(fx->model, dtype, capacity, &fx->holder, &error), &error);
     must(eng_runner_open(fx->model, dtype, capacity, &fx->runner, &error), &error);
-    must(eng_chooser_open(&fx->chooser, &error), &error);
+    must(eng_selectr_open(&fx->chooser, &error), &error);
     fx->tokens = malloc(capacity * sizeof(*fx->tokens));
     assert_non_null(fx->tokens);
     uint32_t seed = 7;
@@ -317,7 +317,7 @@ static void close_fixture(struct fixture *fx)
 {
     char command[128];
     forget_records(fx);
-    eng_chooser_close(fx->chooser);
+    eng_selectr_close(fx->chooser);
     eng_runner_close(fx->holder);
     eng_runner_close(fx->runner);
     eng_model_close(fx->model);
@@ -338,24 +338,24 @@ static void close_fixture(struct fixture *fx)
 
 struct variant {
     const char *members; /* of select */
-    struct eng_choose_rule rule;
+    struct eng_select_rule rule;
 };
 
 static void check_variants(struct fixture *fx, uint64_t pass_tokens)
 {
-    const struct eng_choose_rule quarter = eng_choose_rule_default(.25);
+    const struct eng_select_rule quarter = eng_select_rule_default(.25);
     struct variant variants[] = {
         {"\"retain_ppm\": 250000", quarter},
-        {"\"retain_ppm\": 50000", eng_choose_rule_default(.05)},
+        {"\"retain_ppm\": 50000", eng_select_rule_default(.05)},
         {"\"retain_ppm\": 250000, \"alpha_milli\": 0", quarter},
         {"\"retain_ppm\": 250000, \"alpha_milli\": 50000", quarter},
         {"\"retain_ppm\": 250000, \"similarity\": \"mass\", \"similarity_mass_ppm\": 800000",
          quarter},
         {"\"budget\": \"count\", \"count\": 33", quarter},
         {"\"budget\": \"mass\", \"mass_ppm\": 700000, \"retain_ppm\": 900000",
-         eng_choose_rule_default(.9)},
+         eng_select_rule_default(.9)},
         {"\"retain_ppm\": 100000, \"keep_first\": 4, \"keep_last\": 8",
-         eng_choose_rule_default(.1)},
+         eng_select_rule_default(.1)},
         {"\"retain_ppm\": 250000, \"metric\": \"last\"", quarter},
         {"\"retain_ppm\": 250000, \"dense_layers\": 1", quarter},
         {"\"retain_ppm\": 250000, \"unit\": 16", quarter},
@@ -443,7 +443,7 @@ static void trained_models_choose_as_the_reference_does(void **state)
 static void select_of_a_call_changes_what_is_configured(void **state)
 {
     struct fixture fx;
-    struct eng_choose_rule rule = eng_choose_rule_default(.1);
+    struct eng_select_rule rule = eng_select_rule_default(.1);
     struct spec_select select = {.struct_size = sizeof(select),
                                  .given = SPEC_SELECT_BUDGET | SPEC_SELECT_KEEP,
                                  .budget = SPEC_BUDGET_RATIO,
@@ -455,7 +455,7 @@ static void select_of_a_call_changes_what_is_configured(void **state)
     check(&fx, "\"preset\": \"impress-itf\", \"select\": {\"keep_last\": 9}", &rule, 0, &select);
     select = (struct spec_select){
         .struct_size = sizeof(select), .given = SPEC_SELECT_METRIC, .metric = SPEC_METRIC_LAST};
-    rule = eng_choose_rule_default(.25);
+    rule = eng_select_rule_default(.25);
     rule.metric = ENG_METRIC_LAST;
     check(&fx, "\"preset\": \"impress-itf\"", &rule, 0, &select);
     close_fixture(&fx);
@@ -474,7 +474,7 @@ static void all_rows_are_the_lossless_answer(void **state)
         for (uint64_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
             struct fixture fx;
             open_fixture(&fx, llama != 0, ENG_F16);
-            fx.rule = eng_choose_rule_default(1);
+            fx.rule = eng_select_rule_default(1);
             struct eng_result result =
                 run_plugin(&fx, members[i], false, llama != 0 ? 7 : 0, NULL, ENG_HINT_NONE);
             assert_memory_equal(result.logits, fx.full, fx.config->vocab * sizeof(float));
@@ -505,7 +505,7 @@ static void what_is_read_ahead_changes_nothing(void **state)
         struct fixture fx;
         struct eng_result first = {0};
         open_fixture(&fx, llama != 0, ENG_BF16);
-        fx.rule = eng_choose_rule_default(.25);
+        fx.rule = eng_select_rule_default(.25);
         for (uint64_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
             struct eng_result result =
                 run_plugin(&fx, runs[i].members, false, 0, NULL, runs[i].hint);
@@ -533,7 +533,7 @@ static void what_comes_ahead_changes_nothing(void **state)
     for (int llama = 0; llama < 2; llama++) {
         struct fixture fx;
         open_fixture(&fx, llama != 0, llama != 0 ? ENG_F32 : ENG_F16);
-        fx.rule = eng_choose_rule_default(1);
+        fx.rule = eng_select_rule_default(1);
         fx.settles = true; /* codes are made of what is stored */
         struct eng_result result = run_plugin(&fx, members[0], false, 0, NULL, ENG_HINT_NONE);
         eng_result_done(&result);

@@ -57,7 +57,7 @@ static void a_device_gets_the_image_that_fits_best(void **state)
 {
     (void)state;
     const struct sc_gpu_image endless = {80, SC_GPU_PTX, "PTX", 3}; /* without its NUL */
-    assert_null(sc_gpu_image_choose(&endless, 1, 90));
+    assert_null(sc_gpu_image_select(&endless, 1, 90));
     static const struct sc_gpu_image all[] = {
         {80, SC_GPU_PTX, "", 1},    {75, SC_GPU_PTX, "", 1},     {100, SC_GPU_PTX, "", 1},
         {80, SC_GPU_CUBIN, "", 1},  {86, SC_GPU_CUBIN, "", 1},   {90, SC_GPU_CUBIN, "", 1},
@@ -68,10 +68,10 @@ static void a_device_gets_the_image_that_fits_best(void **state)
     } expected[] = {{70, -1}, {75, 1}, {78, 1},  {80, 3},  {85, 3},  {86, 4},  {89, 4},
                     {90, 5},  {95, 5}, {100, 2}, {103, 2}, {110, 7}, {120, 6}, {130, 7}};
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
-        const struct sc_gpu_image *image = sc_gpu_image_choose(all, 9, expected[i].capability);
+        const struct sc_gpu_image *image = sc_gpu_image_select(all, 9, expected[i].capability);
         assert_ptr_equal(image, expected[i].image < 0 ? NULL : &all[expected[i].image]);
     }
-    assert_null(sc_gpu_image_choose(all, 0, 90));
+    assert_null(sc_gpu_image_select(all, 0, 90));
 }
 
 static void attach_and_detach_leave_nothing(void **state)

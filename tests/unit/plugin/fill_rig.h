@@ -113,7 +113,7 @@ static inline struct spec_stats stats_of(struct rig *rig)
                                .stored_chunks = sc_counted(&rig->conn->stats.stored_chunks),
                                .duplicate_chunks = sc_counted(&rig->conn->stats.duplicate_chunks),
                                .write_bytes = store.write_bytes};
-    sc_plugin_fill_stats(rig->conn, &stats);
+    sc_plugin_load_policy_stats(rig->conn, &stats);
     return stats;
 }
 

@@ -253,15 +253,15 @@ enum way { RUN, SCATTERED, PACKED };
 static void begin(struct world *world, struct sc_plugin_request *request, enum way way,
                   uint64_t count)
 {
-    uint32_t *rows = sc_plugin_guess_rows(request, 2);
+    uint32_t *rows = sc_plugin_prefetch_rows(request, 2);
     assert_non_null(rows);
     if (way == RUN) {
-        sc_plugin_guess_begin_run(world->rig.conn, request, 2, count);
+        sc_plugin_prefetch_begin_run(world->rig.conn, request, 2, count);
         return;
     }
     for (uint64_t i = 0; i < count; i++)
         rows[i] = (uint32_t)(way == PACKED ? i : i * 3);
-    sc_plugin_guess_begin(world->rig.conn, request, 2, count, count);
+    sc_plugin_prefetch_begin(world->rig.conn, request, 2, count, count);
 }
 
 /* agree, heads of the queries: sets agree; sets a head; all rows, because heads part and only the
@@ -273,7 +273,7 @@ static const struct {
              {0, SPEC_QUERIES_ALL, SPEC_IMPORTANT_FALLBACK},
              {0, SPEC_QUERIES_PROBE, SPEC_IMPORTANT_DENSE}};
 
-static void assert_guess(struct world *world, uint32_t c, enum way way, uint64_t count,
+static void assert_prediction(struct world *world, uint32_t c, enum way way, uint64_t count,
                          const struct shot *truth)
 {
     bool is_split = world->rig.conn->config.layout == SC_STORE_SPLIT;
@@ -317,9 +317,9 @@ static void whatever_was_guessed_the_rows_are_the_same(void **state)
             assert_int_equal(truth.item.prefetched_rows + truth.item.unused_bytes, 0);
             rig_release(&world.rig, request);
             for (uint32_t n = 0; n < 4; n++)
-                assert_guess(&world, c, RUN, COUNTS[n], &truth);
-            assert_guess(&world, c, PACKED, MATCHED / 2, &truth);
-            assert_guess(&world, c, SCATTERED, MATCHED / 3, &truth);
+                assert_prediction(&world, c, RUN, COUNTS[n], &truth);
+            assert_prediction(&world, c, PACKED, MATCHED / 2, &truth);
+            assert_prediction(&world, c, SCATTERED, MATCHED / 3, &truth);
             shot_free(&truth);
             world_done(&world);
         }

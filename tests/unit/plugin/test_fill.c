@@ -245,7 +245,7 @@ static void one_load_that_was_interrupted_does_not_count(void **state)
     struct spec_lookup_result found = find(&rig, &prompt);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
-        sc_plugin_fill_call(request, layer == 3 ? UINT64_C(60000000000) : 0, 0);
+        sc_plugin_load_policy_call(request, layer == 3 ? UINT64_C(60000000000) : 0, 0);
         assert_int_equal(rig_load(&rig, found.request, &prompt, 0, found.matched_tokens, layer),
                          SPEC_OK);
     }

@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 #define KIND  2u
-#define WORDS SC_PLUGIN_FILL_NOTE_WORDS
+#define WORDS SC_PLUGIN_ESTIMATE_NOTE_WORDS
 
-static struct sc_plugin_fill_note note_make(double x)
+static struct sc_plugin_estimate_note note_make(double x)
 {
     struct sc_plugin_estimate estimate = {.token_ns = x,
                                           .position_ns = x / 3,
@@ -26,11 +26,11 @@ static struct sc_plugin_fill_note note_make(double x)
                                           .host_ns = {x + 2, 0},
                                           .pass_tokens = 512,
                                           .is_apart = true};
-    return (struct sc_plugin_fill_note){
+    return (struct sc_plugin_estimate_note){
         .from_ns = (uint64_t)x + (UINT64_C(1) << 60), .layers = 36, .next = estimate};
 }
 
-static bool is_same(const struct sc_plugin_fill_note *a, const struct sc_plugin_fill_note *b)
+static bool is_same(const struct sc_plugin_estimate_note *a, const struct sc_plugin_estimate_note *b)
 {
     uint64_t x[2 * SC_PLUGIN_ESTIMATE_WORDS], y[2 * SC_PLUGIN_ESTIMATE_WORDS];
     sc_plugin_estimate_encode(&a->next, x);
@@ -44,11 +44,11 @@ static void words_say_what_was_noted(void **state)
 {
     (void)state;
     uint16_t words[WORDS];
-    struct sc_plugin_fill_note note = note_make(12345.678), read;
+    struct sc_plugin_estimate_note note = note_make(12345.678), read;
     for (uint32_t i = 0; i < 3; i++) {
-        sc_plugin_fill_note_encode(&note, KIND, words);
+        sc_plugin_estimate_note_encode(&note, KIND, words);
         assert_int_equal(words[0] >> 8, KIND);
-        assert_true(sc_plugin_fill_note_decode(words, WORDS, &read));
+        assert_true(sc_plugin_estimate_note_decode(words, WORDS, &read));
         assert_true(is_same(&note, &read));
         note.before = note.next;
         note.next = (struct sc_plugin_estimate){.byte_ns = i};
@@ -69,39 +69,39 @@ static void words_that_are_no_estimate_are_refused(void **state)
     (void)state;
     static const double WRONG[] = {-1, -1e-300, 1.0001e15, 1e300, INFINITY, -INFINITY, NAN};
     uint16_t words[WORDS + 4] = {0}, wrong[WORDS + 4];
-    struct sc_plugin_fill_note note = note_make(77), read = note_make(5), was = read;
+    struct sc_plugin_estimate_note note = note_make(77), read = note_make(5), was = read;
     note.before = note.next;
-    sc_plugin_fill_note_encode(&note, KIND, words);
+    sc_plugin_estimate_note_encode(&note, KIND, words);
     for (uint64_t count = 0; count < WORDS + 4; count++)
-        assert_true(count == WORDS || !sc_plugin_fill_note_decode(words, count, &read));
+        assert_true(count == WORDS || !sc_plugin_estimate_note_decode(words, count, &read));
     for (uint32_t i = 0; i < 2 * SC_PLUGIN_ESTIMATE_WORDS; i++)
         for (uint32_t k = 0; k < sizeof(WRONG) / sizeof(WRONG[0]); k++) {
             memcpy(wrong, words, sizeof(words));
             put(wrong, i, WRONG[k]);
-            assert_false(sc_plugin_fill_note_decode(wrong, WORDS, &read));
+            assert_false(sc_plugin_estimate_note_decode(wrong, WORDS, &read));
         }
     for (uint32_t i = 0; i < 2; i++) { /* a flag is one or none */
         memcpy(wrong, words, sizeof(words));
         wrong[6 + 4 * (9 * i + 8)] = 2;
-        assert_false(sc_plugin_fill_note_decode(wrong, WORDS, &read));
+        assert_false(sc_plugin_estimate_note_decode(wrong, WORDS, &read));
     }
     static const uint16_t LAYERS[] = {0, 1025, UINT16_MAX};
     for (uint32_t i = 0; i < 3; i++) {
         memcpy(wrong, words, sizeof(words));
         wrong[1] = LAYERS[i];
-        assert_false(sc_plugin_fill_note_decode(wrong, WORDS, &read));
+        assert_false(sc_plugin_estimate_note_decode(wrong, WORDS, &read));
     }
     memcpy(wrong, words, sizeof(words));
     wrong[0] ^= 2; /* another form */
-    assert_false(sc_plugin_fill_note_decode(wrong, WORDS, &read));
+    assert_false(sc_plugin_estimate_note_decode(wrong, WORDS, &read));
     assert_true(is_same(&read, &was)); /* untouched */
-    assert_true(sc_plugin_fill_note_decode(words, WORDS, &read));
+    assert_true(sc_plugin_estimate_note_decode(words, WORDS, &read));
 }
 
 static void *change(void *user)
 {
     for (uint32_t i = 1; i <= 20000; i++) {
-        struct sc_plugin_fill_note note = note_make(i);
+        struct sc_plugin_estimate_note note = note_make(i);
         note.before = note.next;
         sc_plugin_agreed_set(user, &note);
     }
@@ -112,7 +112,7 @@ static void what_is_agreed_on_is_read_whole(void **state)
 {
     (void)state;
     static struct sc_plugin_agreed agreed;
-    struct sc_plugin_fill_note read;
+    struct sc_plugin_estimate_note read;
     assert_false(sc_plugin_agreed_get(&agreed, &read));
     assert_int_equal(read.layers, 0);
     assert_true(read.from_ns == 0 && read.next.token_ns == 0 && read.before.token_ns == 0);
@@ -121,7 +121,7 @@ static void what_is_agreed_on_is_read_whole(void **state)
     for (double last = 0; last < 20000;) {
         if (!sc_plugin_agreed_get(&agreed, &read))
             continue; /* it has not begun, or is at it all the time */
-        struct sc_plugin_fill_note whole = note_make(read.next.token_ns);
+        struct sc_plugin_estimate_note whole = note_make(read.next.token_ns);
         whole.before = whole.next;
         assert_true(is_same(&read, &whole));
         assert_true(read.next.token_ns >= last);

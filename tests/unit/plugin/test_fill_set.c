@@ -106,14 +106,14 @@ static void another_model_knows_nothing_of_it(void **state)
     rig.layers = LAYERS / 2;
     rig_open(&rig);
     struct sc_plugin_estimate estimate;
-    assert_false(sc_plugin_fill_estimate(rig.conn, &estimate));
+    assert_false(sc_plugin_load_policy_estimate(rig.conn, &estimate));
     struct prompt prompt = plain(1, TOKENS);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(read_all(&rig, &prompt), TOKENS - 1);
     rig_close(&rig);
     rig.layers = LAYERS;
     rig_open(&rig);
-    assert_true(sc_plugin_fill_estimate(rig.conn, &estimate));
+    assert_true(sc_plugin_load_policy_estimate(rig.conn, &estimate));
     rig_end(&rig, &prompt);
 }
 
@@ -220,7 +220,7 @@ static void a_set_takes_up_what_is_new_together(void **state)
     struct rig rigs[SET];
     struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS); /* within the second */
     assert_int_equal(set_promised(rigs, &prompt), TOKENS - 1);
-    struct sc_plugin_fill_note note;
+    struct sc_plugin_estimate_note note;
     for (uint32_t i = 0; i < SET; i++)
         assert_true(sc_plugin_agreed_get(&rigs[i].conn->fill.agreed, &note));
     uint64_t from_ns = note.from_ns, now_ns = sc_exec_now_ns(rigs[0].conn->exec);
@@ -308,7 +308,7 @@ static void a_writer_and_its_reader_promise_the_same(void **state)
     assert_true(others > 0); /* else the reader changed nothing */
     rig_leave(&rigs[1]);
     rig_pass_ns(&rigs[0], 3 * SECOND);
-    assert_true(sc_plugin_fill_is_alone(rigs[0].conn));
+    assert_true(sc_plugin_load_policy_is_alone(rigs[0].conn));
     rig_prompts_free_all(prompts, PROMPTS);
     rig_done(&rigs[0]);
 }
@@ -348,13 +348,13 @@ static void words_that_are_no_estimate_change_nothing(void **state)
     struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS);
     pass_all(rigs, SET, 2 * SECOND);
     uint64_t n = set_promised(rigs, &prompt);
-    uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_FILL_NOTE_WORDS];
+    uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_ESTIMATE_NOTE_WORDS];
     for (uint32_t i = 0; i < 40; i++) {
-        for (uint32_t j = 0; j < SC_PLUGIN_FILL_NOTE_WORDS; j++)
+        for (uint32_t j = 0; j < SC_PLUGIN_ESTIMATE_NOTE_WORDS; j++)
             words[SC_STORE_NOTE_HEAD + j] = (uint16_t)(0x8000 | rig_mix(1000 * i + j));
-        words[SC_STORE_NOTE_HEAD] = SC_PLUGIN_NOTE_FILL << 8 | 1;
+        words[SC_STORE_NOTE_HEAD] = SC_PLUGIN_NOTE_ESTIMATE << 8 | 1;
         words[SC_STORE_NOTE_HEAD + 1] = LAYERS;
-        uint64_t count = i % 2 == 0 ? SC_PLUGIN_FILL_NOTE_WORDS : 1 + i;
+        uint64_t count = i % 2 == 0 ? SC_PLUGIN_ESTIMATE_NOTE_WORDS : 1 + i;
         assert_int_equal(sc_store_note_put(rigs[0].conn->store, words, count, NULL), SPEC_OK);
         meet(rigs, SET);
         pass_all(rigs, SET, 2 * SECOND);
@@ -380,7 +380,7 @@ static void the_largest_numbers_do_no_harm(void **state)
     rig_open_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
     for (uint32_t i = 0; i < 512; i++) {
         double most = 1e15, least = i & 256 ? 0 : 1e-300;
-        struct sc_plugin_fill_note note = {
+        struct sc_plugin_estimate_note note = {
             .layers = 1,
             .next = {.token_ns = i & 1 ? most : least,
                      .position_ns = i & 2 ? most : least,
@@ -389,16 +389,16 @@ static void the_largest_numbers_do_no_harm(void **state)
                      .host_ns = {i & 32 ? most : least, least},
                      .pass_tokens = i & 64 ? most : least,
                      .is_apart = (i & 128) != 0}};
-        uint16_t words[SC_PLUGIN_FILL_NOTE_WORDS];
-        sc_plugin_fill_note_encode(&note, SC_PLUGIN_NOTE_FILL, words);
+        uint16_t words[SC_PLUGIN_ESTIMATE_NOTE_WORDS];
+        sc_plugin_estimate_note_encode(&note, SC_PLUGIN_NOTE_ESTIMATE, words);
         for (uint32_t k = 0; k < 2; k++) {
-            sc_plugin_fill_heard(rigs[k].conn, words, SC_PLUGIN_FILL_NOTE_WORDS);
+            sc_plugin_load_policy_heard(rigs[k].conn, words, SC_PLUGIN_ESTIMATE_NOTE_WORDS);
             assert_true(promised(&rigs[k], &prompt) < TOKENS);
         }
         (void)stats_of(&rigs[1]);
         for (uint32_t k = 0; k < 4 && i % 23 == 0; k++)
             (void)serve(&rigs[0], &prompt, TOKEN_NS);
-        (void)sc_plugin_fill_estimate(rigs[0].conn, &note.next);
+        (void)sc_plugin_load_policy_estimate(rigs[0].conn, &note.next);
         const struct sc_plugin_estimate *is = &note.next;
         assert_true(isfinite(is->token_ns + is->position_ns + is->byte_ns + is->row_bytes[0] +
                              is->row_bytes[1] + is->host_ns[0] + is->host_ns[1]));
@@ -432,7 +432,7 @@ static void a_clock_that_is_set_does_not_wedge_it(void **state)
 /* What the process has heard last is rank 0's last note, or, where may_lag, the one before. */
 static void expect_heard(const struct rig *rig, const struct rig *rank_0, bool may_lag)
 {
-    struct sc_plugin_fill_note said, heard;
+    struct sc_plugin_estimate_note said, heard;
     uint64_t words[SC_PLUGIN_ESTIMATE_WORDS], own[SC_PLUGIN_ESTIMATE_WORDS];
     assert_true(sc_plugin_agreed_get(&rank_0->conn->fill.agreed, &said));
     assert_true(sc_plugin_agreed_get(&rig->conn->fill.agreed, &heard));
@@ -492,7 +492,7 @@ static void a_log_that_takes_nothing_changes_nothing(void **state)
     (void)read_all(&rigs[0], &prompt);
     pass_all(rigs, SET, 20 * SECOND);
     meet(rigs, SET);
-    struct sc_plugin_fill_note note;
+    struct sc_plugin_estimate_note note;
     for (uint32_t i = 0; i < SET; i++)
         assert_false(sc_plugin_agreed_get(&rigs[i].conn->fill.agreed, &note));
     assert_int_equal(set_promised(rigs, &prompt), TOKENS - 1);
@@ -589,7 +589,7 @@ static void lookups_go_on_while_what_is_known_changes(void **state)
         measured_now(rigs[0].conn, i + 1);
         rig_pass_ns(&rigs[0], i * 8 * MS);
         rig_reopen(&rigs[0]);
-        struct sc_plugin_fill_note note; /* it was written: by a turn, or by close */
+        struct sc_plugin_estimate_note note; /* it was written: by a turn, or by close */
         assert_true(sc_plugin_agreed_get(&rigs[0].conn->fill.agreed, &note));
         assert_true(note.next.token_ns == 1000.0 * (i + 1));
     }
@@ -616,7 +616,7 @@ static void a_forked_child_writes_no_note(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     rig_reopen(&rigs[0]); /* the log is whole, and has the parent's */
-    struct sc_plugin_fill_note note;
+    struct sc_plugin_estimate_note note;
     assert_true(sc_plugin_agreed_get(&rigs[0].conn->fill.agreed, &note));
     assert_true(note.next.token_ns == 3000.0);
     assert_int_equal(notes_of(&rigs[0]), 1);

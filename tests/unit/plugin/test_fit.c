@@ -178,10 +178,10 @@ static void cuts_are_as_good_as_any_on_the_grid(void **state)
         uint64_t total = 2 + (uint64_t)(next(&seed) * 20000);
         struct sc_plugin_cut cut = {
             .estimate = &estimate, .total = total, .grid = 64, .layers = 24};
-        estimate.row_bytes[SC_FILL_WHOLE] = 100;
-        estimate.row_bytes[SC_FILL_CHOSEN] = 100 * next(&seed);
-        estimate.host_ns[SC_FILL_WHOLE] = next(&seed) < .5 ? 0 : exp(next(&seed) * 10);
-        estimate.host_ns[SC_FILL_CHOSEN] = estimate.host_ns[SC_FILL_WHOLE] * next(&seed);
+        estimate.row_bytes[SC_LOAD_ALL_ROWS] = 100;
+        estimate.row_bytes[SC_LOAD_SELECTED_ROWS] = 100 * next(&seed);
+        estimate.host_ns[SC_LOAD_ALL_ROWS] = next(&seed) < .5 ? 0 : exp(next(&seed) * 10);
+        estimate.host_ns[SC_LOAD_SELECTED_ROWS] = estimate.host_ns[SC_LOAD_ALL_ROWS] * next(&seed);
         estimate.pass_tokens = next(&seed) < .7 ? 0 : 512;
         cut.end = 1 + (uint64_t)(next(&seed) * (double)(total - 2));
         cut.from = next(&seed) < .5 ? 0 : (uint64_t)(next(&seed) * (double)cut.end);
@@ -203,7 +203,7 @@ static void cuts_of_the_papers_numbers(void **state)
     struct sc_plugin_estimate estimate = {.token_ns = 1.003e5, .position_ns = 3.23};
     struct sc_plugin_cut cut = {
         .estimate = &estimate, .end = 32000, .total = 32064, .grid = 64, .layers = 32};
-    estimate.row_bytes[SC_FILL_WHOLE] = 512 << 10;
+    estimate.row_bytes[SC_LOAD_ALL_ROWS] = 512 << 10;
     double all_ns = sc_plugin_cut_ns(&cut, 0);
     for (double rate = .02; rate < 60; rate *= 1.3) { /* of loading all beside computing all */
         estimate.byte_ns = all_ns / (32000.0 * (512 << 10)) / rate;
@@ -290,9 +290,9 @@ static void hosts_that_load_first_get_all_or_nothing(void **state)
     struct sc_plugin_estimate estimate = {.token_ns = 100, .byte_ns = 1, .is_apart = true};
     struct sc_plugin_cut cut = {
         .estimate = &estimate, .end = 4096, .total = 4100, .grid = 64, .layers = 32};
-    estimate.row_bytes[SC_FILL_WHOLE] = 90;
+    estimate.row_bytes[SC_LOAD_ALL_ROWS] = 90;
     assert_int_equal(sc_plugin_cut_find(&cut), 4096);
-    estimate.row_bytes[SC_FILL_WHOLE] = 110;
+    estimate.row_bytes[SC_LOAD_ALL_ROWS] = 110;
     assert_int_equal(sc_plugin_cut_find(&cut), 0);
 }
 

@@ -537,7 +537,7 @@ static void a_note_of_trust_in_an_old_store_is_ignored(void **state)
     uint16_t words[SC_STORE_NOTE_HEAD + 2 + 5 * 15];
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         words[i] = 50000;
-    words[SC_STORE_NOTE_HEAD] = 1 << 8 | SC_PREDICT_LAYER << 4 | SC_PLANNER_RANGE;
+    words[SC_STORE_NOTE_HEAD] = 1 << 8 | SC_PREDICTOR_LAYER << 4 | SC_PLANNER_RANGE;
     words[SC_STORE_NOTE_HEAD + 1] = 4;
     assert_int_equal(sc_store_note_put(world.rig.conn->store, words, 2 + 5 * 15, NULL), SPEC_OK);
     rig_reopen(&world.rig);

@@ -34,13 +34,13 @@ static uint32_t guess(const struct sc_lab *lab, struct sc_lab_ask ask, uint64_t 
     ask.k = k;
     ask.ret_rows = ret_rows;
     ask.bits = bits;
-    return sc_lab_guess(lab, &ask, scores);
+    return sc_lab_predict(lab, &ask, scores);
 }
 
 static void a_random_guess_repeats_no_row_and_follows_what_is_asked(void **state)
 {
     (void)state;
-    struct sc_config config = {.predictor = SC_PREDICT_RANDOM};
+    struct sc_config config = {.predictor = SC_PREDICTOR_RANDOM};
     struct sc_lab lab = {.config = &config}; /* no averages are kept */
     uint64_t seen[WORDS] = {0};
     uint32_t rows[ROWS], again[ROWS], other[ROWS];
@@ -61,7 +61,7 @@ static void a_random_guess_repeats_no_row_and_follows_what_is_asked(void **state
 static void sink_takes_first_and_last_rows_in_turn(void **state)
 {
     (void)state;
-    struct sc_config config = {.predictor = SC_PREDICT_SINK};
+    struct sc_config config = {.predictor = SC_PREDICTOR_SINK};
     struct sc_lab lab = {.config = &config};
     struct sc_lab_ask ask = ask_of(NULL, 3, 8, 0);
     uint32_t rows[5];
@@ -98,14 +98,14 @@ static void random_scores_are_one_a_granule(void **state)
 static void the_table_says_who_answers(void **state)
 {
     (void)state;
-    for (uint32_t predictor = SC_PREDICT_NONE; predictor <= SC_PREDICT_HINT; predictor++) {
+    for (uint32_t predictor = SC_PREDICTOR_NONE; predictor <= SC_PREDICTOR_HINT; predictor++) {
         struct sc_config config = {.predictor = predictor};
         struct sc_lab lab = {.config = &config};
         struct sc_lab_ask ask = ask_of(NULL, 0, ROWS, 0);
-        bool knows = predictor == SC_PREDICT_RANDOM || predictor == SC_PREDICT_SINK;
+        bool knows = predictor == SC_PREDICTOR_RANDOM || predictor == SC_PREDICTOR_SINK;
         uint32_t rows[8];
         assert_int_equal(guess(&lab, ask, 8, rows), knows ? SC_LAB_ORDER : SC_LAB_NOTHING);
-        assert_int_equal(sc_lab_follows(&lab), predictor == SC_PREDICT_LAYER);
+        assert_int_equal(sc_lab_follows(&lab), predictor == SC_PREDICTOR_LAYER);
     }
     for (uint32_t identify = SC_IDENTIFY_PROBES; identify <= SC_IDENTIFY_COARSE; identify++)
         for (uint32_t metric = SPEC_METRIC_H2O; metric <= SPEC_METRIC_RANDOM; metric++) {

@@ -279,7 +279,7 @@ static void teach(struct world *world, struct shot *ret_shots)
 
 /* All layers without queries: the rows that were taught, but for one at the border: averages have
  * steps. Where they are guessed, all of them are read ahead. */
-static void assert_taught(struct world *world, const struct shot *taught, bool is_guessed)
+static void assert_taught(struct world *world, const struct shot *taught, bool is_predicted)
 {
     spec_request request = look(world, 0);
     for (uint32_t layer = 0; layer < 4; layer++) {
@@ -288,7 +288,7 @@ static void assert_taught(struct world *world, const struct shot *taught, bool i
         shot_make(&shot, world, request, layer, 0, 100000);
         shot.item.queries = NULL;
         shot.item.new_keys = NULL;
-        if (is_guessed && layer > 0)
+        if (is_predicted && layer > 0)
             assert_int_equal(
                 sc_plugin_prefetch_next(world->rig.conn, request, layer - 1, NULL, NULL), SPEC_OK);
         rig_pass_ns(&world->rig, 1000000000);
@@ -298,7 +298,7 @@ static void assert_taught(struct world *world, const struct shot *taught, bool i
         for (uint64_t row = 0; row < 200; row++)
             both += is_exact(&shot, row) && is_exact(&taught[layer], row);
         assert_in_range(both, 19, 20);
-        if (is_guessed && layer >= 2) /* guesses are trusted from the second on */
+        if (is_predicted && layer >= 2) /* guesses are trusted from the second on */
             assert_int_equal(shot.item.prefetched_rows, 20);
         assert_rows(world, &shot, 0, 4, 2);
         shot_free(&shot);

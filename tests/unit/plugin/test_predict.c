@@ -46,7 +46,7 @@ static void deciles_ascend_and_keep_their_rows(void **state)
 }
 
 /* The first `right` rows of 0 .. 99 are wanted. */
-static void learn(struct sc_plugin_trust *trust, uint32_t right)
+static void learn(struct sc_plugin_accuracy *trust, uint32_t right)
 {
     uint32_t rows[100];
     uint64_t wanted[2] = {0};
@@ -55,64 +55,64 @@ static void learn(struct sc_plugin_trust *trust, uint32_t right)
         if (i < right)
             wanted[i / 64] |= UINT64_C(1) << (i % 64);
     }
-    sc_plugin_trust_learn(trust, rows, 100, wanted);
+    sc_plugin_accuracy_learn(trust, rows, 100, wanted);
 }
 
 static void trust_reads_down_to_where_guesses_are_wrong_too_often(void **state)
 {
     (void)state;
-    struct sc_plugin_trust own = {0}, all = {0};
-    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 750000), 0); /* nothing is known */
+    struct sc_plugin_accuracy own = {0}, all = {0};
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &all, 100, 750000), 0); /* nothing is known */
     learn(&all, 30);
-    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 750000), 30);
-    assert_int_equal(sc_plugin_trust_rows(&own, &all, 1000, 750000), 300);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &all, 100, 750000), 30);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &all, 1000, 750000), 300);
     learn(&own, 58); /* the layer's own word counts: the sixth decile is right 8 times of 10 */
-    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 750000), 60);
-    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 810000), 50);
-    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 0), 100);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &all, 100, 750000), 60);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &all, 100, 810000), 50);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &all, 100, 0), 100);
 }
 
 static void one_decile_that_is_wrong_does_not_end_what_is_right_behind_it(void **state)
 {
     (void)state;
-    struct sc_plugin_trust own = {.count = 1};
+    struct sc_plugin_accuracy own = {.count = 1};
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
         own.right_ppm[d] = d == 4 ? 700000 : 800000;
-    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 100);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &own, 100, 750000), 100);
     own.right_ppm[4] = 450000; /* five that are right .05 more often than asked do not pay for it */
-    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 40);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &own, 100, 750000), 40);
     own.right_ppm[0] = 0; /* and nothing pays for a bad beginning */
-    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 0);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &own, 100, 750000), 0);
 }
 
 static void trust_that_fell_to_nothing_recovers_without_a_row_being_read(void **state)
 {
     (void)state;
-    struct sc_plugin_trust own = {0};
+    struct sc_plugin_accuracy own = {0};
     for (uint32_t i = 0; i < 1000; i++)
         learn(&own, 0);
-    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 0);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &own, 100, 750000), 0);
     uint32_t turns = 0;
-    for (; sc_plugin_trust_rows(&own, &own, 100, 750000) < 90; turns++)
+    for (; sc_plugin_accuracy_rows(&own, &own, 100, 750000) < 90; turns++)
         learn(&own, 95);
     assert_in_range(turns, 5, 16); /* 1 - (7/8)^11 > .75 */
     for (uint32_t i = 0; i < 100; i++)
         learn(&own, 100);
-    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 990000), 100);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &own, 100, 990000), 100);
 }
 
 static void a_ranking_of_no_use_is_wrong_all_over(void **state)
 {
     (void)state;
-    struct sc_plugin_trust own = {0};
+    struct sc_plugin_accuracy own = {0};
     uint32_t rows[100];
     for (uint32_t i = 0; i < 100; i++)
         rows[i] = i;
     learn(&own, 100);
-    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 100);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &own, 100, 750000), 100);
     for (uint32_t i = 0; i < 4; i++)
-        sc_plugin_trust_learn(&own, rows, 100, NULL);
-    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 0);
+        sc_plugin_accuracy_learn(&own, rows, 100, NULL);
+    assert_int_equal(sc_plugin_accuracy_rows(&own, &own, 100, 750000), 0);
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
         assert_in_range(own.right_ppm[d], 199990, 200010); /* one of five */
 }
@@ -120,33 +120,33 @@ static void a_ranking_of_no_use_is_wrong_all_over(void **state)
 static void layers_are_read_whole_where_that_was_right_often_enough(void **state)
 {
     (void)state;
-    struct sc_plugin_trust own = {0}, all = {0};
-    assert_false(sc_plugin_trust_parts(&own));
-    assert_false(sc_plugin_trust_whole(&own, &all, 0)); /* nothing is known */
-    sc_plugin_trust_whole_learn(&own, false, 1000000);
-    assert_true(sc_plugin_trust_parts(&own));
-    assert_false(sc_plugin_trust_whole(&own, &all, 0)); /* not of what was foreseen */
-    sc_plugin_trust_whole_learn(&all, true, 1000000);
-    assert_true(sc_plugin_trust_whole(&own, &all, 1000000));
-    sc_plugin_trust_whole_learn(&own, true, 250000); /* foreseen, and then a quarter was wanted */
+    struct sc_plugin_accuracy own = {0}, all = {0};
+    assert_false(sc_plugin_accuracy_parts(&own));
+    assert_false(sc_plugin_accuracy_whole(&own, &all, 0)); /* nothing is known */
+    sc_plugin_accuracy_whole_learn(&own, false, 1000000);
+    assert_true(sc_plugin_accuracy_parts(&own));
+    assert_false(sc_plugin_accuracy_whole(&own, &all, 0)); /* not of what was foreseen */
+    sc_plugin_accuracy_whole_learn(&all, true, 1000000);
+    assert_true(sc_plugin_accuracy_whole(&own, &all, 1000000));
+    sc_plugin_accuracy_whole_learn(&own, true, 250000); /* foreseen, and then a quarter was wanted */
     assert_int_equal(own.whole_ppm, 250000);
-    assert_false(sc_plugin_trust_whole(&own, &all, 750000));
+    assert_false(sc_plugin_accuracy_whole(&own, &all, 750000));
     assert_int_equal(own.parted_ppm, 500000);
-    assert_false(sc_plugin_trust_parts(&own));
+    assert_false(sc_plugin_accuracy_parts(&own));
     uint32_t turns = 0;
-    for (; !sc_plugin_trust_whole(&own, &all, 750000); turns++)
-        sc_plugin_trust_whole_learn(&own, true, 1000000);
+    for (; !sc_plugin_accuracy_whole(&own, &all, 750000); turns++)
+        sc_plugin_accuracy_whole_learn(&own, true, 1000000);
     assert_in_range(turns, 2, 10);
-    assert_true(sc_plugin_trust_parts(&own));
+    assert_true(sc_plugin_accuracy_parts(&own));
 }
 
 static void too_few_rows_teach_nothing(void **state)
 {
     (void)state;
-    struct sc_plugin_trust own = {0};
+    struct sc_plugin_accuracy own = {0};
     const uint32_t rows[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
     const uint64_t wanted[1] = {0x1ff};
-    sc_plugin_trust_learn(&own, rows, 9, wanted);
+    sc_plugin_accuracy_learn(&own, rows, 9, wanted);
     assert_int_equal(own.count, 0);
 }
 

@@ -941,7 +941,7 @@ static void a_guess_changes_nothing_but_reads(void **state)
     for (uint32_t way = 0; way < 5; way++) {
         spec_request handle = look(&world, 0);
         struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
-        uint32_t *rows = sc_plugin_guess_rows(request, 2);
+        uint32_t *rows = sc_plugin_prefetch_rows(request, 2);
         assert_non_null(rows);
         uint64_t count = 0, covered = 0;
         bool right[260] = {false};
@@ -957,8 +957,8 @@ static void a_guess_changes_nothing_but_reads(void **state)
                 rows[count++] = (uint32_t)j;
             covered += take && right[j];
         }
-        sc_plugin_guess_begin(world.rig.conn, request, 2, count, count);
-        assert_null(sc_plugin_guess_rows(request, 2));
+        sc_plugin_prefetch_begin(world.rig.conn, request, 2, count, count);
+        assert_null(sc_plugin_prefetch_rows(request, 2));
         rig_pass_ns(&world.rig, 1000000000); /* all of it is there */
         struct shot shot = make_shot(&world, handle, 2, 0);
         assert_int_equal(fire(&world, &shot), SPEC_OK);

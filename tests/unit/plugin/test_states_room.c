@@ -22,7 +22,7 @@ static struct spec_stats stats_of(const struct hybrid *model)
                                .over_budget_chunks = sc_counted(&conn->stats.over_budget_chunks),
                                .tickets_open = sc_counted(&conn->stats.tickets_open),
                                .write_bytes = store.write_bytes};
-    sc_plugin_fill_stats(conn, &stats);
+    sc_plugin_load_policy_stats(conn, &stats);
     return stats;
 }
 

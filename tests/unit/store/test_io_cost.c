@@ -10,7 +10,7 @@
 #define OPS_MAX    640u
 #define LARGE      (1u << 20)
 #define FILE_BYTES (8u << 20)
-#define GUESS_GAP  12500.0
+#define PREFETCH_GAP  12500.0
 
 static const struct setup sim = {
     .name = "sim", .backend = SC_BACKEND_SIM, .thread_count = 0, .ops_per_s = 100000};
@@ -91,7 +91,7 @@ static void assert_learned(const struct rig *rig)
     assert_near((double)cost_of(rig).op_ns, 10000 - PAGE, .02);
 }
 
-static void assert_guess(const struct rig *rig)
+static void assert_prediction(const struct rig *rig)
 {
     assert_false(cost_of(rig).is_measured);
     assert_int_equal(cost_of(rig).bytes_per_s, 2500000000);
@@ -102,7 +102,7 @@ static void both_numbers_come_from_loads_of_two_sizes(void **state)
 {
     (void)state;
     struct rig *rig = rig_make(&sim);
-    assert_guess(rig);
+    assert_prediction(rig);
     loads(rig, 3);
     assert_learned(rig);
     struct sc_io_cost first = cost_of(rig);
@@ -137,7 +137,7 @@ static void one_size_alone_leaves_the_guess_of_a_gap(void **state)
         struct sc_io_cost cost = cost_of(rig);
         double gap = (double)cost.op_ns * (double)cost.bytes_per_s / 1e9;
         assert_false(cost.is_measured);
-        assert_near(gap, GUESS_GAP, .01);
+        assert_near(gap, PREFETCH_GAP, .01);
         assert_near((double)cost.op_ns + (double)sizes[i].bytes * 1e9 / (double)cost.bytes_per_s,
                     sizes[i].ns, .02); /* what was seen comes out */
         rig_free(rig);
@@ -170,7 +170,7 @@ static void what_is_no_measure_changes_nothing(void **state)
         load(rig, 1, LARGE); /* one at a time: the device waits for its reader */
     for (uint32_t i = 0; i < 5; i++)
         load(rig, 64, PAGE); /* too few */
-    assert_guess(rig);
+    assert_prediction(rig);
     for (uint32_t i = 0; i < 5; i++) { /* beside writes */
         uint32_t done = atomic_load(&rig->fx.done_count);
         begin(rig, SC_IO_READ, 0, 8, LARGE);
@@ -181,7 +181,7 @@ static void what_is_no_measure_changes_nothing(void **state)
         sc_io_sim_fault_nth(rig->fx.disk, SC_SIM_READ_EIO, 100);
         load(rig, 256, PAGE);
     }
-    assert_guess(rig);
+    assert_prediction(rig);
     loads(rig, 3);
     assert_learned(rig);
     rig_free(rig);
@@ -208,7 +208,7 @@ static void reads_that_are_dropped_count_for_nothing(void **state)
         sc_io_submit(rig->fx.io, ops, 512);
         wait_done(&rig->fx, done + 512);
     }
-    assert_guess(rig);
+    assert_prediction(rig);
     rig_free(rig);
 }
 
