@@ -8,8 +8,9 @@ A table is a text file. Lines that begin with # are comments; the others are one
   path OLD NEW   a file or a folder, moved with git mv; its path is replaced where it is written,
                  with and without the folder above it, and a file's name alone if no other has it.
                  OLD.* and NEW.*: all files of that name, whatever they end with
-Decision records, change logs and results keep the words of their time. A word that would become one
-that stands in a file already is refused, because two things would then have one name.
+Decision records, change logs and results keep the words of their time. Two things never get one
+name: a word is refused that would become one in use, a public one (sc_, SC_, spec_, SPEC_) anywhere,
+another one in the code of a file that is changed.
 
 Lines that become too long are left to the caller: clang-format would reflow drawings in comments.
 
@@ -23,6 +24,8 @@ import sys
 
 KEPT = ("docs/decisions/", "docs/results/", "CHANGELOG.md", "tools/renames/", "tests/data/",
         "tests/unit/tools/test_rename.py", "models/")
+PUBLIC_RE = re.compile(r"sc_|SC_|spec_|SPEC_")
+NO_CODE_RE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 PATH_BEGINS = r"(?:(?<=\ba/)|(?<=\bb/)|(?<![\w/.-]))"  # a/ and b/: in patches
 
 
@@ -76,27 +79,35 @@ def rename_words(root, words):
     """Changes the files; returns what it refuses."""
     before = texts(root)
     known = {word for text in before.values() for word in re.findall(r"\w+", text)}
-    renamed = {}  # new word: old word
+    known_in = {}  # path: words of the code
+    renamed = collections.defaultdict(set)  # (path, or None for public words; new word): old words
     refused = []
     after = {}
 
-    def replace(match, new):
+    def replace(match, new, path):
         old, word = match.group(), match.group(1) + new + match.group(2)
-        renamed.setdefault(word, set()).add(old)
+        if PUBLIC_RE.match(word):
+            renamed[None, word].add(old)
+            return word
+        if path not in known_in:
+            known_in[path] = set(re.findall(r"\w+", NO_CODE_RE.sub(" ", before[path])))
+        if old in known_in[path]:
+            renamed[path, word].add(old)
         return word
 
     for path, text in before.items():
         changed = text
         for pattern, new, globs in words:
             if not globs or any(fnmatch.fnmatch(path, glob) for glob in globs):
-                changed = pattern.sub(lambda match, new=new: replace(match, new), changed)
+                changed = pattern.sub(lambda match, new=new: replace(match, new, path), changed)
         if changed != text:
             after[path] = changed
-    for word, olds in sorted(renamed.items()):
-        if word in known and not all(word in old for old in olds):
-            refused.append(f"{', '.join(sorted(olds))} would become {word}, which stands already")
+    for (path, word), olds in renamed.items():
+        where = f" in {path}" if path else ""
+        if word in (known_in[path] if path else known) and not all(word in old for old in olds):
+            refused.append(f"{', '.join(sorted(olds))} would become {word}, which stands already{where}")
         if len(olds) > 1:
-            refused.append(f"{', '.join(sorted(olds))} would all become {word}")
+            refused.append(f"{', '.join(sorted(olds))} would all become {word}{where}")
     if not refused:
         for path, text in after.items():
             with open(os.path.join(root, path), "w", encoding="utf-8", newline="") as file:
@@ -170,7 +181,7 @@ def main(argv):
     words, paths = read_table(argv[1])
     root = git("rev-parse", "--show-toplevel").strip()
     refused = rename_words(root, words)
-    for line in refused:
+    for line in sorted(refused):
         print("refused:", line)
     if refused:
         return 1
