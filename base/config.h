@@ -78,7 +78,7 @@ struct sc_config {
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
     uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
     uint64_t io_op_bytes;           /* "io.op_bytes": 1 MiB; 64 KiB .. 8 MiB, a multiple of 4 KiB */
-    uint32_t fill;                  /* "fill": enum sc_config_load_policy */
+    uint32_t load_policy;                  /* "load_policy": enum sc_config_load_policy */
     uint64_t compute_tokens_per_s;  /* "compute.tokens_per_s": 0: not known */
     uint32_t max_requests;          /* "max_requests": 64 */
     uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */

@@ -39,32 +39,32 @@
 bool sc_plugin_load_policy_is_alone(const spec_connector *conn)
 {
     return conn->ranks.count == 1 && conn->ranks.role == SPEC_ROLE_WRITER &&
-           atomic_load(&conn->fill.is_followed) == 0;
+           atomic_load(&conn->load_policy.is_followed) == 0;
 }
 
 void sc_plugin_load_policy_tick(spec_connector *conn)
 {
-    struct sc_plugin_load_policy *fill = &conn->fill;
-    if (conn->config.fill != SC_LOAD_POLICY_SPLIT || conn->ranks.count != 1)
+    struct sc_plugin_load_policy *load_policy = &conn->load_policy;
+    if (conn->config.load_policy != SC_LOAD_POLICY_SPLIT || conn->ranks.count != 1)
         return;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     if (sc_store_is_followed(conn->store))
-        atomic_store(&fill->followed_until_ns, now_ns + FOLLOWED_NS);
-    atomic_store(&fill->is_followed, now_ns < atomic_load(&fill->followed_until_ns) ? 1 : 0);
+        atomic_store(&load_policy->followed_until_ns, now_ns + FOLLOWED_NS);
+    atomic_store(&load_policy->is_followed, now_ns < atomic_load(&load_policy->followed_until_ns) ? 1 : 0);
 }
 
 /* The one process of a store whose passes and loads tell what things take. */
 static bool measures(const spec_connector *conn)
 {
-    return conn->config.fill == SC_LOAD_POLICY_SPLIT && conn->ranks.rank == 0 &&
+    return conn->config.load_policy == SC_LOAD_POLICY_SPLIT && conn->ranks.rank == 0 &&
            conn->ranks.role == SPEC_ROLE_WRITER;
 }
 
-static struct sc_plugin_estimate measured(const struct sc_plugin_load_policy *fill)
+static struct sc_plugin_estimate measured(const struct sc_plugin_load_policy *load_policy)
 {
     uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
     for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_WORDS; i++)
-        words[i] = atomic_load_explicit(&fill->words[i], memory_order_relaxed);
+        words[i] = atomic_load_explicit(&load_policy->words[i], memory_order_relaxed);
     return sc_plugin_estimate_decode(words);
 }
 
@@ -72,7 +72,7 @@ static struct sc_plugin_estimate measured(const struct sc_plugin_load_policy *fi
 static struct sc_plugin_estimate agreed(const spec_connector *conn, uint64_t *ret_layers)
 {
     struct sc_plugin_estimate_note note;
-    if (sc_plugin_agreed_get(&conn->fill.agreed, &note))
+    if (sc_plugin_agreed_get(&conn->load_policy.agreed, &note))
         *ret_layers = note.layers;
     return sc_exec_now_ns(conn->exec) >= note.from_ns ? note.next : note.before;
 }
@@ -95,7 +95,7 @@ static bool estimate_get(const spec_connector *conn, struct sc_plugin_estimate *
 {
     *ret_layers = conn->dims.layer_count;
     *ret_estimate =
-        sc_plugin_load_policy_is_alone(conn) ? measured(&conn->fill) : agreed(conn, ret_layers);
+        sc_plugin_load_policy_is_alone(conn) ? measured(&conn->load_policy) : agreed(conn, ret_layers);
     prefetch_add(conn, ret_estimate);
     return ret_estimate->byte_ns > 0 && computes(ret_estimate);
 }
@@ -138,18 +138,18 @@ static double bytes_of(const spec_connector *conn, uint32_t kind)
 /* Lock held. What the fits say. */
 static struct sc_plugin_estimate estimate_make(const spec_connector *conn)
 {
-    const struct sc_plugin_load_policy *fill = &conn->fill;
-    struct sc_plugin_estimate estimate = {.pass_tokens = fill->pass_tokens,
-                                          .is_apart = (fill->apart & 7) == 7};
+    const struct sc_plugin_load_policy *load_policy = &conn->load_policy;
+    struct sc_plugin_estimate estimate = {.pass_tokens = load_policy->pass_tokens,
+                                          .is_apart = (load_policy->apart & 7) == 7};
     double none;
-    if (fill->compute.count >= PASSES_MIN)
-        sc_plugin_line_solve(&fill->compute, &estimate.token_ns, &estimate.position_ns);
-    sc_plugin_line_solve(&fill->load, &estimate.byte_ns, &none);
+    if (load_policy->compute.count >= PASSES_MIN)
+        sc_plugin_line_solve(&load_policy->compute, &estimate.token_ns, &estimate.position_ns);
+    sc_plugin_line_solve(&load_policy->load, &estimate.byte_ns, &none);
     for (uint32_t kind = 0; kind < SC_LOAD_KINDS; kind++) {
-        double known = fill->known_row_bytes[kind];
+        double known = load_policy->known_row_bytes[kind];
         estimate.row_bytes[kind] =
-            share_of(&fill->row_bytes[kind], known > 0 ? known : bytes_of(conn, kind));
-        sc_plugin_line_solve(&fill->host[kind], &estimate.host_ns[kind], &none);
+            share_of(&load_policy->row_bytes[kind], known > 0 ? known : bytes_of(conn, kind));
+        sc_plugin_line_solve(&load_policy->host[kind], &estimate.host_ns[kind], &none);
     }
     return estimate;
 }
@@ -175,35 +175,35 @@ static bool is_same(const struct sc_plugin_estimate *a, const struct sc_plugin_e
     return is_near(a->pass_tokens, b->pass_tokens) && a->is_apart == b->is_apart;
 }
 
-static void measured_set(struct sc_plugin_load_policy *fill, const struct sc_plugin_estimate *estimate)
+static void measured_set(struct sc_plugin_load_policy *load_policy, const struct sc_plugin_estimate *estimate)
 {
     uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
     sc_plugin_estimate_encode(estimate, words);
     for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_WORDS; i++)
-        atomic_store_explicit(&fill->words[i], words[i], memory_order_relaxed);
+        atomic_store_explicit(&load_policy->words[i], words[i], memory_order_relaxed);
 }
 
 /* Lock held. */
 static void estimate_renew(spec_connector *conn)
 {
-    struct sc_plugin_estimate made = estimate_make(conn), is = made, was = measured(&conn->fill);
+    struct sc_plugin_estimate made = estimate_make(conn), is = made, was = measured(&conn->load_policy);
     bool is_news = computes(&is) != computes(&was);
     prefetch_add(conn, &is);
     prefetch_add(conn, &was);
     if (!is_news && is_same(&was, &is))
         return;
-    measured_set(&conn->fill, &made);
-    atomic_fetch_add_explicit(&conn->fill.renewed, 1, memory_order_release);
+    measured_set(&conn->load_policy, &made);
+    atomic_fetch_add_explicit(&conn->load_policy.renewed, 1, memory_order_release);
 }
 
 void sc_plugin_load_policy_open(spec_connector *conn)
 {
-    pthread_mutex_init(&conn->fill.lock, NULL);
+    pthread_mutex_init(&conn->load_policy.lock, NULL);
 }
 
 void sc_plugin_load_policy_close(spec_connector *conn)
 {
-    pthread_mutex_destroy(&conn->fill.lock);
+    pthread_mutex_destroy(&conn->load_policy.lock);
 }
 
 /* ---- Passes --------------------------------------------------------------------------------- */
@@ -235,34 +235,34 @@ static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count
 
 /* Lock held. A sample that is large enough; goes_on: it is part of one prompt, whose rest is
  * computed later; is_one: of one request alone. */
-static void compute_learn(struct sc_plugin_load_policy *fill, double tokens, double positions, double ns,
+static void compute_learn(struct sc_plugin_load_policy *load_policy, double tokens, double positions, double ns,
                           bool goes_on, bool is_one)
 {
-    sc_plugin_line_learn(&fill->compute, tokens, positions, ns, PASS_MEMORY);
+    sc_plugin_line_learn(&load_policy->compute, tokens, positions, ns, PASS_MEMORY);
     if (goes_on)
-        fill->pass_tokens = tokens;
-    else if (is_one && tokens > fill->pass_tokens * (1 + CHANGE))
-        fill->pass_tokens = 0; /* they may be longer by now */
+        load_policy->pass_tokens = tokens;
+    else if (is_one && tokens > load_policy->pass_tokens * (1 + CHANGE))
+        load_policy->pass_tokens = 0; /* they may be longer by now */
 }
 
 /* The pass's last layer but one was computed between its first call and its last. */
 static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *clock, bool is_apart,
                      bool has_loaded)
 {
-    struct sc_plugin_load_policy *fill = &conn->fill;
+    struct sc_plugin_load_policy *load_policy = &conn->load_policy;
     double layers = sc_plugin_layers_named(conn), gap_ns = (double)clock->gap_ns;
     bool is_whole = layers - 1 < PASS_LAYERS_GAP ||
                     (double)clock->gap_most_ns * (layers - 1) <= gap_ns * PASS_GAP_SHARE;
     if (clock->tokens < PASS_TOKENS_MIN || clock->gap_ns < PASS_NS_MIN ||
         clock->gap_ns < clock->call_ns || !is_whole)
         return;
-    pthread_mutex_lock(&fill->lock);
-    compute_learn(fill, clock->tokens, clock->positions, gap_ns * layers / (layers - 1),
+    pthread_mutex_lock(&load_policy->lock);
+    compute_learn(load_policy, clock->tokens, clock->positions, gap_ns * layers / (layers - 1),
                   clock->goes_on, clock->count == 1);
     if (has_loaded)
-        fill->apart = fill->apart << 1 | (is_apart ? 1 : 0);
+        load_policy->apart = load_policy->apart << 1 | (is_apart ? 1 : 0);
     estimate_renew(conn);
-    pthread_mutex_unlock(&fill->lock);
+    pthread_mutex_unlock(&load_policy->lock);
 }
 
 void sc_plugin_load_policy_step(spec_connector *conn, struct sc_plugin_request *const *requests,
@@ -307,7 +307,7 @@ void sc_plugin_load_policy_step(spec_connector *conn, struct sc_plugin_request *
 spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed *host_step,
                                struct spec_error *reterr)
 {
-    struct sc_plugin_load_policy *fill = &conn->fill;
+    struct sc_plugin_load_policy *load_policy = &conn->load_policy;
     struct spec_computed step;
     spec_status status =
         sc_plugin_args_read(&step, &sc_plugin_form_computed, host_step, "computed: step", reterr);
@@ -318,11 +318,11 @@ spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed 
                        step.flags, SPEC_COMPUTED_PART);
     if (!measures(conn) || step.tokens < PASS_TOKENS_MIN || step.ns < PASS_NS_MIN)
         return SPEC_OK;
-    pthread_mutex_lock(&fill->lock);
-    compute_learn(fill, (double)step.tokens, (double)step.positions, (double)step.ns,
+    pthread_mutex_lock(&load_policy->lock);
+    compute_learn(load_policy, (double)step.tokens, (double)step.positions, (double)step.ns,
                   (step.flags & SPEC_COMPUTED_PART) != 0, false);
     estimate_renew(conn);
-    pthread_mutex_unlock(&fill->lock);
+    pthread_mutex_unlock(&load_policy->lock);
     return SPEC_OK;
 }
 
@@ -361,17 +361,17 @@ static uint32_t kind_of(const spec_connector *conn, const struct sc_plugin_reque
 static void loads_learn(spec_connector *conn, const struct sc_plugin_request *request,
                         const struct sc_plugin_load_clock *clock, double rows)
 {
-    struct sc_plugin_load_policy *fill = &conn->fill;
+    struct sc_plugin_load_policy *load_policy = &conn->load_policy;
     uint32_t kind = kind_of(conn, request);
     uint64_t busy_ns = clock->busy_ns, took_ns = sc_exec_now_ns(conn->exec) - clock->begin_ns;
-    pthread_mutex_lock(&fill->lock);
+    pthread_mutex_lock(&load_policy->lock);
     if (clock->bytes >= LOAD_BYTES_MIN && busy_ns > 0)
-        sc_plugin_line_learn_within(&fill->load, (double)clock->bytes, 0, (double)busy_ns,
+        sc_plugin_line_learn_within(&load_policy->load, (double)clock->bytes, 0, (double)busy_ns,
                                     (double)(took_ns > busy_ns ? took_ns : busy_ns), LOAD_MEMORY);
-    share_add(&fill->row_bytes[kind], (double)(clock->read_bytes + clock->hosted_bytes), rows);
-    sc_plugin_line_learn(&fill->host[kind], rows, 0, (double)clock->host_ns + 1, LOAD_MEMORY);
+    share_add(&load_policy->row_bytes[kind], (double)(clock->read_bytes + clock->hosted_bytes), rows);
+    sc_plugin_line_learn(&load_policy->host[kind], rows, 0, (double)clock->host_ns + 1, LOAD_MEMORY);
     estimate_renew(conn);
-    pthread_mutex_unlock(&fill->lock);
+    pthread_mutex_unlock(&load_policy->lock);
 }
 
 void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
@@ -435,7 +435,7 @@ static uint64_t asked_of(const uint32_t *tokens, uint64_t count, uint64_t end)
 static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut, uint64_t at,
                           const uint32_t *tokens)
 {
-    uint64_t count = atomic_fetch_add_explicit(&conn->fill.nothing, 1, memory_order_relaxed) + 1;
+    uint64_t count = atomic_fetch_add_explicit(&conn->load_policy.nothing, 1, memory_order_relaxed) + 1;
     uint64_t n = conn->states.count > 0 ? cut->end : probe_end(cut); /* no match ends between */
     uint64_t asked = asked_of(tokens, cut->total, cut->end);
     if (n > cut->end)
@@ -476,7 +476,7 @@ static bool cut_make(const spec_connector *conn, const struct sc_plugin_request 
                      struct sc_plugin_cut *ret_cut)
 {
     uint64_t layers;
-    if (conn->config.fill != SC_LOAD_POLICY_SPLIT || end <= request->from_token ||
+    if (conn->config.load_policy != SC_LOAD_POLICY_SPLIT || end <= request->from_token ||
         !estimate_get(conn, estimate, &layers))
         return false;
     *ret_cut = (struct sc_plugin_cut){.estimate = estimate,
@@ -517,8 +517,8 @@ uint64_t sc_plugin_load_policy_choose(spec_connector *conn, const struct sc_plug
 
 void sc_plugin_load_policy_count(spec_connector *conn, uint64_t end, uint64_t n)
 {
-    sc_count(&conn->fill.lookups_cut, n < end);
-    sc_count(&conn->fill.tokens_cut, end - n);
+    sc_count(&conn->load_policy.lookups_cut, n < end);
+    sc_count(&conn->load_policy.tokens_cut, end - n);
 }
 
 /* ---- The log -------------------------------------------------------------------------------- */
@@ -526,25 +526,25 @@ void sc_plugin_load_policy_count(spec_connector *conn, uint64_t end, uint64_t n)
 /* An earlier process's: its numbers are samples as good as others, of kinds that it had seen. */
 static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate *known)
 {
-    struct sc_plugin_load_policy *fill = &conn->fill;
-    pthread_mutex_lock(&fill->lock);
-    fill->compute = fill->load = (struct sc_plugin_line){0};
+    struct sc_plugin_load_policy *load_policy = &conn->load_policy;
+    pthread_mutex_lock(&load_policy->lock);
+    load_policy->compute = load_policy->load = (struct sc_plugin_line){0};
     for (double tokens = 2048; tokens <= 32768; tokens *= 16)
-        sc_plugin_line_take(&fill->compute, tokens, tokens * (tokens - 1) / 2, known->token_ns,
+        sc_plugin_line_take(&load_policy->compute, tokens, tokens * (tokens - 1) / 2, known->token_ns,
                             known->position_ns);
     for (uint32_t i = 0; i < SEEDS; i++)
-        sc_plugin_line_take(&fill->load, 1e6, 0, known->byte_ns, 0);
+        sc_plugin_line_take(&load_policy->load, 1e6, 0, known->byte_ns, 0);
     for (uint32_t kind = 0; kind < SC_LOAD_KINDS; kind++) {
-        fill->host[kind] = (struct sc_plugin_line){0};
+        load_policy->host[kind] = (struct sc_plugin_line){0};
         for (uint32_t i = 0; i < SEEDS; i++)
-            sc_plugin_line_take(&fill->host[kind], 1e3, 0, known->host_ns[kind], 0);
-        fill->row_bytes[kind] = (struct sc_plugin_share){0};
-        fill->known_row_bytes[kind] = known->host_ns[kind] > 0 ? known->row_bytes[kind] : 0;
+            sc_plugin_line_take(&load_policy->host[kind], 1e3, 0, known->host_ns[kind], 0);
+        load_policy->row_bytes[kind] = (struct sc_plugin_share){0};
+        load_policy->known_row_bytes[kind] = known->host_ns[kind] > 0 ? known->row_bytes[kind] : 0;
     }
-    fill->pass_tokens = known->pass_tokens;
-    fill->apart = known->is_apart ? 7 : 0;
-    measured_set(fill, known);
-    pthread_mutex_unlock(&fill->lock);
+    load_policy->pass_tokens = known->pass_tokens;
+    load_policy->apart = known->is_apart ? 7 : 0;
+    measured_set(load_policy, known);
+    pthread_mutex_unlock(&load_policy->lock);
 }
 
 /* Times of the log become durations (base/exec.h). One that no writer gives is of a clock that was
@@ -557,32 +557,32 @@ void sc_plugin_load_policy_heard(spec_connector *conn, const uint16_t *words, ui
     uint64_t now_ns = sc_exec_now_ns(conn->exec), wall_ns = sc_exec_wall_ns(conn->exec);
     uint64_t wait_ns = note.from_ns > wall_ns ? note.from_ns - wall_ns : 0;
     note.from_ns = now_ns + (wait_ns <= 2 * DELAY_NS ? wait_ns : 0);
-    sc_plugin_agreed_set(&conn->fill.agreed, &note);
+    sc_plugin_agreed_set(&conn->load_policy.agreed, &note);
     if (!measures(conn))
         return;
     estimate_take(conn, &note.next);
-    atomic_store_explicit(&conn->fill.write_ns, now_ns + WRITE_NS, memory_order_relaxed);
+    atomic_store_explicit(&conn->load_policy.write_ns, now_ns + WRITE_NS, memory_order_relaxed);
 }
 
 static bool is_new(const spec_connector *conn)
 {
-    const struct sc_plugin_load_policy *fill = &conn->fill;
+    const struct sc_plugin_load_policy *load_policy = &conn->load_policy;
     return measures(conn) && sc_store_takes_notes(conn->store) &&
-           atomic_load_explicit(&fill->renewed, memory_order_acquire) !=
-               atomic_load_explicit(&fill->written, memory_order_relaxed);
+           atomic_load_explicit(&load_policy->renewed, memory_order_acquire) !=
+               atomic_load_explicit(&load_policy->written, memory_order_relaxed);
 }
 
 /* Nobody cuts without knowing the device: that is waited for. */
 bool sc_plugin_load_policy_due(const spec_connector *conn)
 {
-    return is_new(conn) && measured(&conn->fill).byte_ns > 0 &&
+    return is_new(conn) && measured(&conn->load_policy).byte_ns > 0 &&
            sc_exec_now_ns(conn->exec) >=
-               atomic_load_explicit(&conn->fill.write_ns, memory_order_relaxed);
+               atomic_load_explicit(&conn->load_policy.write_ns, memory_order_relaxed);
 }
 
 void sc_plugin_load_policy_write(spec_connector *conn, bool is_last)
 {
-    struct sc_plugin_load_policy *fill = &conn->fill;
+    struct sc_plugin_load_policy *load_policy = &conn->load_policy;
     struct spec_error error = {.struct_size = sizeof(error)};
     uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_ESTIMATE_NOTE_WORDS] = {0};
     if (is_last ? !is_new(conn) : !sc_plugin_load_policy_due(conn))
@@ -591,24 +591,24 @@ void sc_plugin_load_policy_write(spec_connector *conn, bool is_last)
     struct sc_plugin_estimate_note note = {.layers = conn->dims.layer_count,
                                        .from_ns = wall_ns + DELAY_NS,
                                        .before = agreed(conn, &layers)};
-    pthread_mutex_lock(&fill->lock);
-    uint32_t renewed = atomic_load_explicit(&fill->renewed, memory_order_relaxed);
-    note.next = measured(fill);
-    pthread_mutex_unlock(&fill->lock);
+    pthread_mutex_lock(&load_policy->lock);
+    uint32_t renewed = atomic_load_explicit(&load_policy->renewed, memory_order_relaxed);
+    note.next = measured(load_policy);
+    pthread_mutex_unlock(&load_policy->lock);
     sc_plugin_estimate_note_encode(&note, SC_PLUGIN_NOTE_ESTIMATE, words + SC_STORE_NOTE_HEAD);
     if (!sc_plugin_estimate_note_decode(words + SC_STORE_NOTE_HEAD, SC_PLUGIN_ESTIMATE_NOTE_WORDS, &note)) {
-        atomic_store_explicit(&fill->written, renewed, memory_order_relaxed);
+        atomic_store_explicit(&load_policy->written, renewed, memory_order_relaxed);
         return; /* of no size that a measure has: nobody would believe it */
     }
     spec_status status = sc_store_note_put(conn->store, words, SC_PLUGIN_ESTIMATE_NOTE_WORDS, &error);
-    atomic_store_explicit(&fill->write_ns, now_ns + WRITE_NS, memory_order_relaxed);
+    atomic_store_explicit(&load_policy->write_ns, now_ns + WRITE_NS, memory_order_relaxed);
     if (status != SPEC_OK) {
         SC_LOG(&conn->log, SPEC_LOG_DEBUG, "how long things take is not written: %s", error.text);
         return;
     }
-    atomic_store_explicit(&fill->written, renewed, memory_order_relaxed);
+    atomic_store_explicit(&load_policy->written, renewed, memory_order_relaxed);
     note.from_ns = now_ns + DELAY_NS;
-    sc_plugin_agreed_set(&fill->agreed, &note);
+    sc_plugin_agreed_set(&load_policy->agreed, &note);
 }
 
 /* ---- What is known -------------------------------------------------------------------------- */
@@ -625,8 +625,8 @@ void sc_plugin_load_policy_stats(const spec_connector *conn, struct spec_stats *
     bool is_layered = conn->choice.can_select && conn->config.base == SC_BASE_COARSE;
     bool chooses = is_layered || (conn->choice.can_select && sc_config_selects(&conn->config));
     uint32_t kind = chooses ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
-    stats->lookups_cut = sc_counted(&conn->fill.lookups_cut);
-    stats->tokens_cut = sc_counted(&conn->fill.tokens_cut);
+    stats->lookups_cut = sc_counted(&conn->load_policy.lookups_cut);
+    stats->tokens_cut = sc_counted(&conn->load_policy.tokens_cut);
     stats->compute_token_ps = ps_of(estimate.token_ns);
     stats->compute_position_ps = ps_of(estimate.position_ns);
     stats->load_token_ps = ps_of(estimate.row_bytes[kind] * estimate.byte_ns);

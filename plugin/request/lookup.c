@@ -317,7 +317,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     sc_plugin_load_policy_forget(request);
     sc_plugin_prefetch_forget(request);
     sc_plugin_deliveries_forget(request);
-    if (request->range_count > 0 && conn->choice.can_select && conn->config.fill != SC_LOAD_POLICY_BIDIRECTIONAL)
+    if (request->range_count > 0 && conn->choice.can_select && conn->config.load_policy != SC_LOAD_POLICY_BIDIRECTIONAL)
         for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->dims.layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);
     write_result(conn, request, handle, promise, ret_result);

@@ -1024,7 +1024,7 @@ static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
         assert_non_null(file);
         snprintf(setting, sizeof(setting), "\"%s\"", presets[i].name);
         assert_int_equal(parse(fx, with(fx, "preset", setting)), SPEC_OK);
-        const uint32_t fill = fx->config.fill;
+        const uint32_t fill = fx->config.load_policy;
         while (fgets(line, sizeof(line), file) != NULL) {
             if (strncmp(line, "| ", 2) != 0 || !is_row_of(line, presets[i].name))
                 continue;

@@ -537,7 +537,7 @@ static struct eng_driver *open_ends(struct fixture *fx, enum eng_dtype dtype, ui
                                        .model_dir = fx->folder,
                                        .model = fx->model,
                                        .kv_dtype = dtype,
-                                       .fill = ENG_LOAD_POLICY_ENDS,
+                                       .load_policy = ENG_LOAD_POLICY_ENDS,
                                        .fill_tokens = tokens,
                                        .fill_deadline_ns = deadline_ns,
                                        .store = true};
@@ -772,7 +772,7 @@ static void a_plugin_without_both_ends_is_one_line(void **state)
                                        .model_dir = fx.folder,
                                        .model = fx.model,
                                        .kv_dtype = ENG_F32,
-                                       .fill = ENG_LOAD_POLICY_ENDS};
+                                       .load_policy = ENG_LOAD_POLICY_ENDS};
     assert_int_equal(eng_driver_open(&params, &driver, &error), ENG_E_INPUT);
     assert_null(driver);
     assert_non_null(strstr(error.text, "next_chunk"));

@@ -222,10 +222,10 @@ static void a_set_takes_up_what_is_new_together(void **state)
     assert_int_equal(set_promised(rigs, &prompt), TOKENS - 1);
     struct sc_plugin_estimate_note note;
     for (uint32_t i = 0; i < SET; i++)
-        assert_true(sc_plugin_agreed_get(&rigs[i].conn->fill.agreed, &note));
+        assert_true(sc_plugin_agreed_get(&rigs[i].conn->load_policy.agreed, &note));
     uint64_t from_ns = note.from_ns, now_ns = sc_exec_now_ns(rigs[0].conn->exec);
     for (uint32_t i = 0; i < SET; i++) {
-        assert_true(sc_plugin_agreed_get(&rigs[i].conn->fill.agreed, &note));
+        assert_true(sc_plugin_agreed_get(&rigs[i].conn->load_policy.agreed, &note));
         assert_int_equal(note.from_ns, from_ns);
     }
     assert_in_range(from_ns, now_ns + 1, now_ns + SECOND);
@@ -434,8 +434,8 @@ static void expect_heard(const struct rig *rig, const struct rig *rank_0, bool m
 {
     struct sc_plugin_estimate_note said, heard;
     uint64_t words[SC_PLUGIN_ESTIMATE_WORDS], own[SC_PLUGIN_ESTIMATE_WORDS];
-    assert_true(sc_plugin_agreed_get(&rank_0->conn->fill.agreed, &said));
-    assert_true(sc_plugin_agreed_get(&rig->conn->fill.agreed, &heard));
+    assert_true(sc_plugin_agreed_get(&rank_0->conn->load_policy.agreed, &said));
+    assert_true(sc_plugin_agreed_get(&rig->conn->load_policy.agreed, &heard));
     sc_plugin_estimate_encode(&heard.next, own);
     sc_plugin_estimate_encode(&said.next, words);
     if (memcmp(own, words, sizeof(own)) == 0)
@@ -494,7 +494,7 @@ static void a_log_that_takes_nothing_changes_nothing(void **state)
     meet(rigs, SET);
     struct sc_plugin_estimate_note note;
     for (uint32_t i = 0; i < SET; i++)
-        assert_false(sc_plugin_agreed_get(&rigs[i].conn->fill.agreed, &note));
+        assert_false(sc_plugin_agreed_get(&rigs[i].conn->load_policy.agreed, &note));
     assert_int_equal(set_promised(rigs, &prompt), TOKENS - 1);
     sc_io_sim_fault_ppm(rigs[0].disk, SC_SIM_NO_SPACE, 0);
     pass_all(rigs, SET, 20 * SECOND);
@@ -528,17 +528,17 @@ static void measured_now(spec_connector *conn, double times)
         .token_ns = 1000 * times, .byte_ns = .1, .row_bytes = {10000, 10000}, .host_ns = {10, 10}};
     uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
     sc_plugin_estimate_encode(&estimate, words);
-    pthread_mutex_lock(&conn->fill.lock);
+    pthread_mutex_lock(&conn->load_policy.lock);
     for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_WORDS; i++)
-        atomic_store(&conn->fill.words[i], words[i]);
-    atomic_fetch_add(&conn->fill.renewed, 1);
-    atomic_store(&conn->fill.write_ns, 0);
-    pthread_mutex_unlock(&conn->fill.lock);
+        atomic_store(&conn->load_policy.words[i], words[i]);
+    atomic_fetch_add(&conn->load_policy.renewed, 1);
+    atomic_store(&conn->load_policy.write_ns, 0);
+    pthread_mutex_unlock(&conn->load_policy.lock);
 }
 
 static uint64_t notes_of(const struct rig *rig)
 {
-    return atomic_load(&rig->conn->fill.agreed.serial);
+    return atomic_load(&rig->conn->load_policy.agreed.serial);
 }
 
 struct asker {
@@ -590,7 +590,7 @@ static void lookups_go_on_while_what_is_known_changes(void **state)
         rig_pass_ns(&rigs[0], i * 8 * MS);
         rig_reopen(&rigs[0]);
         struct sc_plugin_estimate_note note; /* it was written: by a turn, or by close */
-        assert_true(sc_plugin_agreed_get(&rigs[0].conn->fill.agreed, &note));
+        assert_true(sc_plugin_agreed_get(&rigs[0].conn->load_policy.agreed, &note));
         assert_true(note.next.token_ns == 1000.0 * (i + 1));
     }
     rig_prompt_free(&prompt);
@@ -617,7 +617,7 @@ static void a_forked_child_writes_no_note(void **state)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     rig_reopen(&rigs[0]); /* the log is whole, and has the parent's */
     struct sc_plugin_estimate_note note;
-    assert_true(sc_plugin_agreed_get(&rigs[0].conn->fill.agreed, &note));
+    assert_true(sc_plugin_agreed_get(&rigs[0].conn->load_policy.agreed, &note));
     assert_true(note.next.token_ns == 3000.0);
     assert_int_equal(notes_of(&rigs[0]), 1);
     struct sc_store_stats stats = rig_store_stats(&rigs[0]);
