@@ -29,7 +29,7 @@
  * Threads: one. Tests: none (a measurement). */
 #include "base/nt_copy.h"
 #include "bench/bench.h"
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "kernels/columns.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/importance.h"
@@ -352,8 +352,8 @@ static void tag_run(const struct job *job)
 
 static uint64_t block_bytes(uint32_t bits)
 {
-    return sc_kernels_code_scale_bytes(CHANNELS) +
-           SLAB_ROWS * sc_kernels_code_row_bytes(CHANNELS, bits);
+    return sc_kernels_codec_scale_bytes(CHANNELS) +
+           SLAB_ROWS * sc_kernels_codec_row_bytes(CHANNELS, bits);
 }
 
 static uint64_t codes_bytes(void)
@@ -378,12 +378,12 @@ static void encode_run(const struct job *job)
     const uint8_t *rows[SLAB_ROWS];
     for (uint32_t part = 0; part < 2; part++)
         for (uint64_t slab = 0; slab < SLABS; slab++) {
-            struct sc_kernels_code code = {CHANNELS, part == 0 ? 4 : 2, SC_KERNELS_F16};
+            struct sc_kernels_codec code = {CHANNELS, part == 0 ? 4 : 2, SC_KERNELS_F16};
             uint8_t *scales = block_at(part, slab);
             for (uint64_t i = 0; i < SLAB_ROWS; i++)
                 rows[i] = g_keys + part * PART_BYTES + (slab * SLAB_ROWS + i) * 2 * CHANNELS;
-            if (!job->kernels->code_encode(&code, rows, SLAB_ROWS, scales,
-                                           scales + sc_kernels_code_scale_bytes(CHANNELS)))
+            if (!job->kernels->codec_encode(&code, rows, SLAB_ROWS, scales,
+                                           scales + sc_kernels_codec_scale_bytes(CHANNELS)))
                 bench_die("slab %d has no codes", (int)slab);
         }
 }
@@ -404,8 +404,8 @@ static void decode_run(const struct job *job)
         for (uint32_t part = 0; part < 2; part++) {
             const uint8_t *scales = block_at(part, slab);
             how.coded =
-                (struct sc_kernels_coded){.scales = scales,
-                                          .codes = scales + sc_kernels_code_scale_bytes(CHANNELS),
+                (struct sc_kernels_quantised){.scales = scales,
+                                          .codes = scales + sc_kernels_codec_scale_bytes(CHANNELS),
                                           .bits = part == 0 ? 4 : 2};
             const struct sc_store_tag_rows block = {.base = 1,
                                                     .position_first = slab,
@@ -424,7 +424,7 @@ static void coded_run(const struct job *job)
     for (uint64_t slab = 0; slab < SLABS; slab++)
         slabs[slab] = (struct sc_kernels_slab){
             {.scales = block_at(0, slab),
-             .codes = block_at(0, slab) + sc_kernels_code_scale_bytes(CHANNELS),
+             .codes = block_at(0, slab) + sc_kernels_codec_scale_bytes(CHANNELS),
              .bits = 4},
             slab * SLAB_ROWS};
     uint64_t head_bytes = 2 * HEAD_SIZE_MAX;

@@ -53,7 +53,7 @@ struct state {
     struct sc_store_reader *readers[2];
     struct sc_store_sketch *sketches[AHEAD];
     uint64_t row_bytes, row_count, rounds, depth;
-    struct sc_store_code_shape shape;
+    struct sc_store_codec_shape shape;
     const char *dir, *fio;
     struct sc_store_range *ranges;
     uint64_t range_count;
@@ -191,7 +191,7 @@ static void store_pass(struct state *state, uint64_t first, uint64_t rows)
 /* Codes that are as long as real ones; nobody decodes them. */
 static bool encode(void *user, const struct sc_store_encode *what)
 {
-    const struct sc_store_code_shape *shape = &((const struct state *)user)->shape;
+    const struct sc_store_codec_shape *shape = &((const struct state *)user)->shape;
     uint64_t each = what->part == SC_STORE_PART_K ? shape->k_row_bytes : shape->v_row_bytes;
     uint64_t half = shape->scale_bytes / 2; /* a row's K, or V, is as long */
     memcpy(what->scales, what->rows[0], half);
@@ -620,7 +620,7 @@ int main(int argc, char **argv)
     state.row_bytes = bench_option_u64(argc, argv, "--row-bytes", 16384) / 16 * 16;
     if (state.row_bytes == 0 || state.row_bytes > 65536)
         bench_die("--row-bytes is 16 .. 65536");
-    state.shape = (struct sc_store_code_shape){.bits_k = BITS_K,
+    state.shape = (struct sc_store_codec_shape){.bits_k = BITS_K,
                                                .bits_v = BITS_V,
                                                .scale_bytes = state.row_bytes, /* two f16 each */
                                                .k_row_bytes = state.row_bytes / 4 * BITS_K / 8,

@@ -17,7 +17,7 @@
 #include "base/nt_copy.h"
 #include "bench/bench.h"
 #include "kernels/importance.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 #include "store/rows/tag.h"
 
 #include <math.h>
@@ -59,12 +59,12 @@ static uint8_t *g_sources, *g_rows, *g_codes; /* where this run has its windows 
 static uint64_t g_turn, g_windows, g_copies;
 static float *g_turns, *g_tiles, *g_queries, *g_scores, *g_one, *g_sums;
 static void *g_scratch;
-static struct sc_kernels_planes g_planes;
-static struct sc_kernels_planes_group g_groups[CHANNELS / SC_KERNELS_PLANES_GROUP];
+static struct sc_kernels_bitplanes g_planes;
+static struct sc_kernels_bitplanes_group g_groups[CHANNELS / SC_KERNELS_BITPLANES_GROUP];
 static uint8_t g_to[CHANNELS];
 static volatile double g_sink;
 
-static const struct sc_kernels_code FOURS = {CHANNELS, 4, SC_KERNELS_F16};
+static const struct sc_kernels_codec FOURS = {CHANNELS, 4, SC_KERNELS_F16};
 static const struct sc_kernels_rotary HALF = {SC_KERNELS_ROTARY_HALF, SIZE};
 static const struct sc_kernels_rotary PAIRS = {SC_KERNELS_ROTARY_INTERLEAVED, SIZE};
 
@@ -86,7 +86,7 @@ static void planes_encode_run(const struct job *job)
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         uint8_t *scales = g_codes + slab * BLOCK_BYTES;
         rows_of(slab, g_sources, rows);
-        const struct sc_kernels_planes_encode what = {.planes = &g_planes,
+        const struct sc_kernels_bitplanes_encode what = {.planes = &g_planes,
                                                       .rows = (const uint8_t *const *)rows,
                                                       .row_count = SLAB,
                                                       .dtype = SC_KERNELS_F16,
@@ -94,7 +94,7 @@ static void planes_encode_run(const struct job *job)
                                                       .turns = g_turns + slab * SLAB * SIZE,
                                                       .scales = scales,
                                                       .codes = scales + SCALES};
-        if (!job->kernels->planes_encode(&what))
+        if (!job->kernels->bitplanes_encode(&what))
             bench_die("slab %d has no codes", (int)slab);
     }
 }
@@ -105,7 +105,7 @@ static void fours_encode_run(const struct job *job)
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         uint8_t *scales = g_codes + slab * BLOCK_BYTES;
         rows_of(slab, g_sources, rows);
-        if (!job->kernels->code_encode(&FOURS, (const uint8_t *const *)rows, SLAB, scales,
+        if (!job->kernels->codec_encode(&FOURS, (const uint8_t *const *)rows, SLAB, scales,
                                        scales + SCALES))
             bench_die("slab %d has no codes", (int)slab);
     }
@@ -126,7 +126,7 @@ static void planes_decode_run(const struct job *job)
         const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
         rows_of(slab, g_rows, rows);
         block_check(scales, SCALES + SLAB * g_planes.row_bytes);
-        const struct sc_kernels_planes_decode what = {.planes = &g_planes,
+        const struct sc_kernels_bitplanes_decode what = {.planes = &g_planes,
                                                       .scales = scales,
                                                       .codes = scales + SCALES,
                                                       .row_count = SLAB,
@@ -136,7 +136,7 @@ static void planes_decode_run(const struct job *job)
                                                       .rotary = job->rotary,
                                                       .turns = g_turns + slab * SLAB * SIZE,
                                                       .streams = true};
-        job->kernels->planes_decode(&what);
+        job->kernels->bitplanes_decode(&what);
     }
     sc_stream_end();
 }
@@ -148,7 +148,7 @@ static void fours_decode_run(const struct job *job)
         const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
         rows_of(slab, g_rows, rows);
         block_check(scales, BLOCK_BYTES);
-        job->kernels->code_decode(&(struct sc_kernels_code_decode){
+        job->kernels->codec_decode(&(struct sc_kernels_codec_decode){
             &FOURS, scales, scales + SCALES, SLAB, 0, CHANNELS, rows, SC_KERNELS_F16, true});
     }
     sc_stream_end();
@@ -159,7 +159,7 @@ static void planes_score_run(const struct job *job)
     for (uint64_t slab = 0; slab < SLABS; slab++)
         for (uint64_t head = 0; head < HEADS; head++) {
             const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-            const struct sc_kernels_planes_score what = {
+            const struct sc_kernels_bitplanes_score what = {
                 .planes = &g_planes,
                 .scales = scales,
                 .codes = scales + SCALES,
@@ -175,7 +175,7 @@ static void planes_score_run(const struct job *job)
                 .ahead = scales + SCALES + (head + 1) / HEADS * BLOCK_BYTES,
                 .ahead_head = (head + 1) % HEADS,
                 .turn_tiles = job->has_tiles ? g_tiles + slab * SLAB * SIZE : NULL};
-            job->kernels->planes_score(&what);
+            job->kernels->bitplanes_score(&what);
         }
     g_sink = (double)g_scores[1];
 }
@@ -185,7 +185,7 @@ static void fours_score_run(const struct job *job)
     for (uint64_t slab = 0; slab < SLABS; slab++)
         for (uint64_t head = 0; head < HEADS; head++) {
             const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-            const struct sc_kernels_code_score what = {.code = &FOURS,
+            const struct sc_kernels_codec_score what = {.code = &FOURS,
                                                        .scales = scales,
                                                        .codes = scales + SCALES,
                                                        .row_count = SLAB,
@@ -198,7 +198,7 @@ static void fours_score_run(const struct job *job)
                                                        .score_stride = SLAB,
                                                        .ahead = scales + SCALES,
                                                        .ahead_channel = (head + 1) % HEADS * SIZE};
-            job->kernels->code_score(&what);
+            job->kernels->codec_score(&what);
         }
     g_sink = (double)g_scores[1];
 }
@@ -303,13 +303,13 @@ static void jobs_make(void)
 static void table_make(void)
 {
     static const uint8_t WIDTHS[] = {0, 1, 2, 3, 3, 4, 5, 6};
-    for (uint64_t first = 0, turn = 0; first < CHANNELS; first += SC_KERNELS_PLANES_GROUP)
-        for (uint64_t i = 0; i < SC_KERNELS_PLANES_GROUP; i++) {
+    for (uint64_t first = 0, turn = 0; first < CHANNELS; first += SC_KERNELS_BITPLANES_GROUP)
+        for (uint64_t i = 0; i < SC_KERNELS_BITPLANES_GROUP; i++) {
             uint64_t other = bench_mix(turn++) % (i + 1);
             g_to[first + i] = g_to[first + other];
             g_to[first + other] = WIDTHS[i % 8];
         }
-    if (!sc_kernels_planes_init(&g_planes, HEADS, SIZE, g_to, g_groups))
+    if (!sc_kernels_bitplanes_init(&g_planes, HEADS, SIZE, g_to, g_groups))
         bench_die("no table");
 }
 
@@ -339,7 +339,7 @@ static void buffers_make(void)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
     for (uint64_t i = 0; i < ROWS; i++)
         sc_kernels_rotary_turn(i, frequencies, SIZE, g_turns + i * SIZE);
-    sc_kernels_planes_turn_tiles(g_turns, ROWS, SIZE, g_tiles);
+    sc_kernels_bitplanes_rope_tiles(g_turns, ROWS, SIZE, g_tiles);
     table_make();
     struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};
     g_codes = g_all_codes; /* scales that are numbers, in every copy */

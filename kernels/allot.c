@@ -3,7 +3,7 @@
  * Threads: any. Tests: tests/unit/kernels/test_allot.c */
 #include "kernels/allot.h"
 
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <math.h>
 #include <string.h>
@@ -103,17 +103,17 @@ void sc_kernels_allot(const float *weights, uint64_t head_count, uint64_t head_s
     for (uint64_t c = 0; c < channels; c++)
         order[c] = (struct channel){weights[c], (uint32_t)c};
     for (uint64_t head = 0; head < head_count; head++)
-        for (uint64_t c = 0; c < head_size; c += SC_KERNELS_PLANES_GROUP) {
+        for (uint64_t c = 0; c < head_size; c += SC_KERNELS_BITPLANES_GROUP) {
             uint64_t left = head_size - c;
             channels_sort(order + head * head_size + c,
-                          left < SC_KERNELS_PLANES_GROUP ? left : SC_KERNELS_PLANES_GROUP);
+                          left < SC_KERNELS_BITPLANES_GROUP ? left : SC_KERNELS_BITPLANES_GROUP);
         }
     bytes_make(order, units, bytes);
     memset(ret_to, 0, channels);
     for (uint64_t i = 0; i < row_bytes; i++) {
         for (uint64_t c = 0; c < UNIT; c++)
             ret_to[order[bytes[0].unit * UNIT + c].at]++;
-        if (++bytes[0].plane < SC_KERNELS_PLANES)
+        if (++bytes[0].plane < SC_KERNELS_BITPLANES)
             gain_set(&bytes[0]);
         else
             bytes[0] = bytes[--units];

@@ -1,4 +1,4 @@
-/* How many bits each channel of free widths gets (planes.h), by reverse water-filling.
+/* How many bits each channel of free widths gets (bitplanes.h), by reverse water-filling.
  *
  *   error of a channel  weight * share of bits   weight = E[q^2] * range^2
  *   share               what is left of the square error of 128 values of a normal distribution, in

@@ -15,9 +15,9 @@
  *   rung; nothing else is touched. Work is done in one order, whatever thread does it.
  * Threads: any. Tests: tests/unit/kernels/test_importance.c */
 #include "kernels/importance.h"
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "kernels/columns.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <math.h>
 #include <string.h>
@@ -139,12 +139,12 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
         dst[i] = (uint8_t *)(parts->tile + i * parts->head_padded);
     for (uint64_t key = first, s = slab_find(keys, first), stop; key < end; key = stop, s++) {
         const struct sc_kernels_slab *slab = &keys->slabs[s];
-        const struct sc_kernels_coded *coded = &slab->coded;
-        struct sc_kernels_code code = {keys->channels, coded->bits, keys->dtype};
+        const struct sc_kernels_quantised *coded = &slab->coded;
+        struct sc_kernels_codec code = {keys->channels, coded->bits, keys->dtype};
         uint64_t row = key - slab->key_first;
         stop = s + 1 < keys->slab_count && slab[1].key_first < end ? slab[1].key_first : end;
         if (coded->planes != NULL) {
-            what->kernels->planes_decode(&(struct sc_kernels_planes_decode){
+            what->kernels->bitplanes_decode(&(struct sc_kernels_bitplanes_decode){
                 .planes = coded->planes,
                 .scales = coded->scales,
                 .codes = coded->codes + row * coded->planes->row_bytes,
@@ -154,13 +154,13 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
                 .dst = dst + (key - first),
                 .dst_dtype = SC_KERNELS_F32,
                 .rotary = coded->rotary,
-                .turns = sc_kernels_coded_turns(coded, row)});
+                .turns = sc_kernels_quantised_turns(coded, row)});
             continue;
         }
-        what->kernels->code_decode(&(struct sc_kernels_code_decode){
+        what->kernels->codec_decode(&(struct sc_kernels_codec_decode){
             .code = &code,
             .scales = coded->scales,
-            .codes = coded->codes + row * sc_kernels_code_row_bytes(keys->channels, coded->bits),
+            .codes = coded->codes + row * sc_kernels_codec_row_bytes(keys->channels, coded->bits),
             .row_count = stop - key,
             .channel_first = parts->kv_head * what->head_size,
             .channel_count = what->head_size,
@@ -481,8 +481,8 @@ static void slab_score(const struct few *few, const struct sc_kernels_slab *slab
 {
     const struct sc_kernels_keys *keys = &few->what->prefix;
     uint64_t head_size = few->what->head_size, first = few->head_first * head_size;
-    struct sc_kernels_code code = {keys->channels, slab->coded.bits, keys->dtype};
-    struct sc_kernels_code_score what = {
+    struct sc_kernels_codec code = {keys->channels, slab->coded.bits, keys->dtype};
+    struct sc_kernels_codec_score what = {
         .code = &code,
         .scales = slab->coded.scales,
         .codes = slab->coded.codes,
@@ -498,7 +498,7 @@ static void slab_score(const struct few *few, const struct sc_kernels_slab *slab
         what.ahead_channel = is_last ? first : what.channel_first + head_size;
         what.queries = few->queries + head * few->query_count * few->head_padded;
         what.scores = few->scores + head * few->query_count * few->stride + slab->key_first;
-        few->what->kernels->code_score(&what);
+        few->what->kernels->codec_score(&what);
     }
 }
 
@@ -506,7 +506,7 @@ static void slab_score(const struct few *few, const struct sc_kernels_slab *slab
 static void slab_score_planes(const struct few *few, const struct sc_kernels_slab *slab,
                               const struct sc_kernels_slab *next)
 {
-    struct sc_kernels_planes_score what = {
+    struct sc_kernels_bitplanes_score what = {
         .planes = slab->coded.planes,
         .scales = slab->coded.scales,
         .codes = slab->coded.codes,
@@ -524,7 +524,7 @@ static void slab_score_planes(const struct few *few, const struct sc_kernels_sla
         what.ahead_head = is_last ? few->head_first : what.head + 1;
         what.queries = few->queries + head * few->query_count * few->head_padded;
         what.scores = few->scores + head * few->query_count * few->stride + slab->key_first;
-        few->what->kernels->planes_score(&what);
+        few->what->kernels->bitplanes_score(&what);
     }
 }
 

@@ -16,10 +16,10 @@
 #ifndef SC_KERNELS_IMPORTANCE_H
 #define SC_KERNELS_IMPORTANCE_H
 
-#include "kernels/code.h"
+#include "kernels/codec.h"
 
 struct sc_kernels_slab {           /* coarse K of consecutive keys */
-    struct sc_kernels_coded coded; /* rows: the keys */
+    struct sc_kernels_quantised coded; /* rows: the keys */
     uint64_t key_first;            /* ascending from 0; a slab ends where the next begins */
 };
 

@@ -19,12 +19,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sc_kernels_code;
-struct sc_kernels_code_decode;
-struct sc_kernels_code_score;
-struct sc_kernels_planes_encode;
-struct sc_kernels_planes_decode;
-struct sc_kernels_planes_score;
+struct sc_kernels_codec;
+struct sc_kernels_codec_decode;
+struct sc_kernels_codec_score;
+struct sc_kernels_bitplanes_encode;
+struct sc_kernels_bitplanes_decode;
+struct sc_kernels_bitplanes_score;
 
 /* Rungs of the ladder; a machine runs the highest that it has. */
 enum sc_kernels_level { SC_KERNELS_REF, SC_KERNELS_AVX2, SC_KERNELS_AVX512, SC_KERNELS_LEVELS };
@@ -150,19 +150,19 @@ struct sc_kernels {
     /* How many bits are set in both. */
     uint64_t (*bits_both)(const uint64_t *a, const uint64_t *b, uint64_t word_count);
 
-    /* Coarse codes (code.h). Codes a slab: rows[i] is the first channel of row i, row_count from 1
-     * to SC_KERNELS_CODE_ROWS_MAX. scales and codes are written whole, whatever is returned; false:
+    /* Coarse codes (codec.h). Codes a slab: rows[i] is the first channel of row i, row_count from 1
+     * to SC_KERNELS_CODEC_ROWS_MAX. scales and codes are written whole, whatever is returned; false:
      * the slab has no codes (a value or a scale is not finite). */
-    bool (*code_encode)(const struct sc_kernels_code *code, const uint8_t *const *rows,
+    bool (*codec_encode)(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                         uint64_t row_count, uint8_t *scales, uint8_t *codes);
-    void (*code_decode)(const struct sc_kernels_code_decode *what);
-    /* Scores of keys of a slab without decoding them (code.h). */
-    void (*code_score)(const struct sc_kernels_code_score *what);
+    void (*codec_decode)(const struct sc_kernels_codec_decode *what);
+    /* Scores of keys of a slab without decoding them (codec.h). */
+    void (*codec_score)(const struct sc_kernels_codec_score *what);
 
-    /* Codes of free widths (planes.h), as the three above. */
-    bool (*planes_encode)(const struct sc_kernels_planes_encode *what);
-    void (*planes_decode)(const struct sc_kernels_planes_decode *what);
-    void (*planes_score)(const struct sc_kernels_planes_score *what);
+    /* Codes of free widths (bitplanes.h), as the three above. */
+    bool (*bitplanes_encode)(const struct sc_kernels_bitplanes_encode *what);
+    void (*bitplanes_decode)(const struct sc_kernels_bitplanes_decode *what);
+    void (*bitplanes_score)(const struct sc_kernels_bitplanes_score *what);
 };
 
 #define SC_KERNELS_TILE_KEYS  48u
@@ -279,10 +279,10 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
         .few_soften = prefix##_few_soften, .accumulate = prefix##_accumulate,                      \
         .order_sift = prefix##_order_sift, .order_ranks = prefix##_order_ranks,                    \
         .order_mark = prefix##_order_mark, .bits_rows = prefix##_bits_rows,                        \
-        .bits_both = prefix##_bits_both, .code_encode = prefix##_code_encode,                      \
-        .code_decode = prefix##_code_decode, .code_score = prefix##_code_score,                    \
-        .planes_encode = prefix##_planes_encode, .planes_decode = prefix##_planes_decode,          \
-        .planes_score = prefix##_planes_score,                                                     \
+        .bits_both = prefix##_bits_both, .codec_encode = prefix##_codec_encode,                      \
+        .codec_decode = prefix##_codec_decode, .codec_score = prefix##_codec_score,                    \
+        .bitplanes_encode = prefix##_bitplanes_encode, .bitplanes_decode = prefix##_bitplanes_decode,          \
+        .bitplanes_score = prefix##_bitplanes_score,                                                     \
     }
 extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
 
@@ -312,12 +312,12 @@ void sc_kernels_ref_order_mark(const void *from, const uint64_t *among, uint64_t
 uint64_t sc_kernels_ref_bits_rows(const uint64_t *bits, uint64_t word_count, uint32_t first,
                                   uint32_t *ret_rows, uint64_t room);
 uint64_t sc_kernels_ref_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);
-bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+bool sc_kernels_ref_codec_encode(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                                 uint64_t row_count, uint8_t *scales, uint8_t *codes);
-void sc_kernels_ref_code_decode(const struct sc_kernels_code_decode *what);
-void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what);
-bool sc_kernels_ref_planes_encode(const struct sc_kernels_planes_encode *what);
-void sc_kernels_ref_planes_decode(const struct sc_kernels_planes_decode *what);
-void sc_kernels_ref_planes_score(const struct sc_kernels_planes_score *what);
+void sc_kernels_ref_codec_decode(const struct sc_kernels_codec_decode *what);
+void sc_kernels_ref_codec_score(const struct sc_kernels_codec_score *what);
+bool sc_kernels_ref_bitplanes_encode(const struct sc_kernels_bitplanes_encode *what);
+void sc_kernels_ref_bitplanes_decode(const struct sc_kernels_bitplanes_decode *what);
+void sc_kernels_ref_bitplanes_score(const struct sc_kernels_bitplanes_score *what);
 
 #endif

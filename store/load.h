@@ -257,7 +257,7 @@ bool sc_store_sketch_is_hosted(struct sc_store_sketch *sketch, uint64_t range);
 struct sc_store_slab {
     uint32_t bits_k, bits_v; /* bits_v 0: K's alone were asked for */
     uint32_t tier;           /* SPEC_TIER_*: where they came from */
-    const struct sc_store_code_shape *shape;
+    const struct sc_store_codec_shape *shape;
     const uint8_t *k_table, *v_table; /* of what the shape says */
     const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
 };

@@ -109,11 +109,11 @@ enum sc_store_role {
     SC_STORE_PEER    /* follows it and loads nothing: no staging, no extents */
 };
 
-/* How slabs are coded (kernels/code.h, planes.h); bits_k 0: they are not. */
+/* How slabs are coded (kernels/codec.h, bitplanes.h); bits_k 0: they are not. */
 #define SC_STORE_FORM_K_FREE   1u /* a block begins with a table, of half a byte a channel */
 #define SC_STORE_FORM_K_TURNED 2u /* of those alone: before the rotary turn */
 #define SC_STORE_FORM_V_FREE   4u
-struct sc_store_code_shape {
+struct sc_store_codec_shape {
     uint32_t bits_k, bits_v;           /* of a value; of free widths on average, rounded down */
     uint64_t scale_bytes;              /* of K or of V of a slab */
     uint64_t k_row_bytes, v_row_bytes; /* codes of a row */
@@ -121,7 +121,7 @@ struct sc_store_code_shape {
     uint32_t reserved;                 /* 0: shapes are compared as bytes */
 };
 /* Of a block's table: half a byte for what has 4 bytes of scales. */
-static inline uint64_t sc_store_code_table_bytes(const struct sc_store_code_shape *shape, bool is_k)
+static inline uint64_t sc_store_code_table_bytes(const struct sc_store_codec_shape *shape, bool is_k)
 {
     uint32_t is_free = is_k ? SC_STORE_FORM_K_FREE : SC_STORE_FORM_V_FREE;
     return (shape->form & is_free) != 0 ? shape->scale_bytes / 8 : 0;
@@ -136,16 +136,16 @@ struct sc_store_encode {
     uint8_t *table, *scales, *codes; /* written whole; table: as many bytes as the shape says */
 };
 struct sc_store_codes {
-    struct sc_store_code_shape shape;
+    struct sc_store_codec_shape shape;
     bool with_rows; /* made while rows are stored, from memory, where that goes; else afterwards */
     /* false: the slab has no codes. Executor thread. */
     bool (*encode)(void *user, const struct sc_store_encode *what);
     /* Whether codes of this shape, which the log tells of, are any that rows of this namespace can
      * have; those that are not are not believed. NULL: all may be. Whoever reads the log. */
-    bool (*fits)(void *user, const struct sc_store_code_shape *shape);
+    bool (*fits)(void *user, const struct sc_store_codec_shape *shape);
     /* Whether a block with this table, of rows from this position on, can be decoded; others' codes
      * are not used. NULL: any can. Any thread, never blocks long. */
-    bool (*reads)(void *user, uint32_t part, const struct sc_store_code_shape *shape,
+    bool (*reads)(void *user, uint32_t part, const struct sc_store_codec_shape *shape,
                   const uint8_t *table, uint64_t position, uint64_t row_count);
     void *user;
 };

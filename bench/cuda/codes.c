@@ -9,7 +9,7 @@
  * Threads: one. Tests: ctest bench_cuda_on_the_fake */
 #include "bench/cuda/parts.h"
 
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -31,8 +31,8 @@ struct codes {
     struct scene scene;
     bool is_free;
     uint32_t bits[2];
-    struct sc_kernels_planes planes[2]; /* free widths */
-    struct sc_kernels_planes_group *groups[2];
+    struct sc_kernels_bitplanes planes[2]; /* free widths */
+    struct sc_kernels_bitplanes_group *groups[2];
     uint8_t *to[2];
     struct sc_kernels_rotary rotary;
     struct slab_part *parts; /* [slabs][2] */
@@ -45,15 +45,15 @@ struct codes {
 static uint64_t scale_bytes(const struct codes *it, uint32_t part)
 {
     uint64_t channels = (uint64_t)it->scene.shape->heads * it->scene.shape->head_size;
-    return it->is_free ? sc_kernels_planes_scale_bytes(&it->planes[part])
-                       : sc_kernels_code_scale_bytes(channels);
+    return it->is_free ? sc_kernels_bitplanes_scale_bytes(&it->planes[part])
+                       : sc_kernels_codec_scale_bytes(channels);
 }
 
 static uint64_t row_bytes(const struct codes *it, uint32_t part)
 {
     uint64_t channels = (uint64_t)it->scene.shape->heads * it->scene.shape->head_size;
     return it->is_free ? it->planes[part].row_bytes
-                       : sc_kernels_code_row_bytes(channels, it->bits[part]);
+                       : sc_kernels_codec_row_bytes(channels, it->bits[part]);
 }
 
 static uint64_t turn_bytes(const struct codes *it, uint32_t part)
@@ -78,10 +78,10 @@ static uint64_t rows_of(const struct codes *it, uint64_t slab)
  * plane. */
 static void widths_draw(uint8_t *to, uint64_t channels, uint64_t *turn)
 {
-    uint32_t order[SC_KERNELS_PLANES_GROUP];
-    for (uint64_t first = 0; first < channels; first += SC_KERNELS_PLANES_GROUP) {
-        bench_shuffle(order, SC_KERNELS_PLANES_GROUP, turn);
-        for (uint64_t c = 0; c < SC_KERNELS_PLANES_GROUP; c++)
+    uint32_t order[SC_KERNELS_BITPLANES_GROUP];
+    for (uint64_t first = 0; first < channels; first += SC_KERNELS_BITPLANES_GROUP) {
+        bench_shuffle(order, SC_KERNELS_BITPLANES_GROUP, turn);
+        for (uint64_t c = 0; c < SC_KERNELS_BITPLANES_GROUP; c++)
             to[first + order[c]] = c < 24 ? 4 : c < 40 ? 3 : 2;
     }
 }
@@ -93,14 +93,14 @@ static void widths_make(struct codes *it)
     it->rotary = (struct sc_kernels_rotary){SC_KERNELS_ROTARY_HALF, shape->head_size};
     for (uint32_t part = 0; part < 2; part++) {
         it->to[part] = malloc(channels);
-        it->groups[part] = calloc(shape->heads * sc_kernels_planes_head_groups(shape->head_size),
+        it->groups[part] = calloc(shape->heads * sc_kernels_bitplanes_head_groups(shape->head_size),
                                   sizeof(*it->groups[part]));
         if (it->to[part] == NULL || it->groups[part] == NULL)
             bench_die("no memory for widths");
         memset(it->to[part], 2, channels);
         if (part == 0)
             widths_draw(it->to[part], channels, &turn);
-        if (!sc_kernels_planes_init(&it->planes[part], shape->heads, shape->head_size, it->to[part],
+        if (!sc_kernels_bitplanes_init(&it->planes[part], shape->heads, shape->head_size, it->to[part],
                                     it->groups[part]))
             bench_die("widths that are none");
     }
@@ -146,11 +146,11 @@ static void area_make(struct rig *rig, struct codes *it)
 static void tables_make(struct rig *rig, struct codes *it)
 {
     for (uint32_t part = 0; it->is_free && part < 2; part++) {
-        uint64_t bytes = sc_cuda_planes_table_bytes(&it->planes[part], rotary_of(it, part));
-        struct sc_cuda_planes_table *made = aligned_alloc(16, UP(bytes));
+        uint64_t bytes = sc_cuda_bitplanes_table_bytes(&it->planes[part], rotary_of(it, part));
+        struct sc_cuda_bitplanes_table *made = aligned_alloc(16, UP(bytes));
         if (bytes == 0 || made == NULL)
             bench_die("widths that no table holds");
-        sc_cuda_planes_table_make(&it->planes[part], rotary_of(it, part), made);
+        sc_cuda_bitplanes_table_make(&it->planes[part], rotary_of(it, part), made);
         it->units = made->unit_count > it->units ? made->unit_count : it->units;
         it->table[part] = rig_device_memory(rig, bytes);
         rig_put_any(rig, it->table[part], made, bytes);
@@ -158,10 +158,10 @@ static void tables_make(struct rig *rig, struct codes *it)
     }
 }
 
-static struct sc_cuda_code_slab even_slab(const struct codes *it, sc_cu_ptr base, uint64_t i)
+static struct sc_cuda_codec_slab even_slab(const struct codes *it, sc_cu_ptr base, uint64_t i)
 {
     const struct slab_part *at = &it->parts[i];
-    return (struct sc_cuda_code_slab){
+    return (struct sc_cuda_codec_slab){
         .scales = (const uint8_t *)(uintptr_t)(base + at->scales),
         .codes = (const uint8_t *)(uintptr_t)(base + at->codes),
         .token_first = i / 2 * SLAB_ROWS,
@@ -171,11 +171,11 @@ static struct sc_cuda_code_slab even_slab(const struct codes *it, sc_cu_ptr base
     };
 }
 
-static struct sc_cuda_planes_slab free_slab(const struct codes *it, sc_cu_ptr base, uint64_t i)
+static struct sc_cuda_bitplanes_slab free_slab(const struct codes *it, sc_cu_ptr base, uint64_t i)
 {
     const struct slab_part *at = &it->parts[i];
-    return (struct sc_cuda_planes_slab){
-        .table = (const struct sc_cuda_planes_table *)(uintptr_t)it->table[i % 2],
+    return (struct sc_cuda_bitplanes_slab){
+        .table = (const struct sc_cuda_bitplanes_table *)(uintptr_t)it->table[i % 2],
         .scales = (const uint8_t *)(uintptr_t)(base + at->scales),
         .codes = (const uint8_t *)(uintptr_t)(base + at->codes),
         .turns = turn_bytes(it, i % 2) > 0 ? (const float *)(uintptr_t)(base + at->turns) : NULL,
@@ -189,7 +189,7 @@ static void sets_make(struct rig *rig, struct codes *it)
 {
     uint64_t count = 2 * it->slabs;
     uint64_t each =
-        it->is_free ? sizeof(struct sc_cuda_planes_slab) : sizeof(struct sc_cuda_code_slab);
+        it->is_free ? sizeof(struct sc_cuda_bitplanes_slab) : sizeof(struct sc_cuda_codec_slab);
     uint8_t *slabs = malloc(count * each);
     if (slabs == NULL)
         bench_die("no memory for slabs");
@@ -197,8 +197,8 @@ static void sets_make(struct rig *rig, struct codes *it)
         it->there[set] = rig_device_memory(rig, it->bytes);
         rig_put(rig, it->there[set], it->area, it->bytes);
         for (uint64_t i = 0; i < count; i++) {
-            const struct sc_cuda_code_slab even = even_slab(it, it->there[set], i);
-            const struct sc_cuda_planes_slab free_ = free_slab(it, it->there[set], i);
+            const struct sc_cuda_codec_slab even = even_slab(it, it->there[set], i);
+            const struct sc_cuda_bitplanes_slab free_ = free_slab(it, it->there[set], i);
             memcpy(slabs + i * each, it->is_free ? (const void *)&free_ : (const void *)&even,
                    each);
         }
@@ -213,34 +213,34 @@ static void sets_make(struct rig *rig, struct codes *it)
 static void even_run(struct rig *rig, const struct codes *it, uint32_t set)
 {
     const struct rig_shape *shape = it->scene.shape;
-    const struct sc_cuda_code what = {
+    const struct sc_cuda_codec what = {
         .memory = scene_memory(&it->scene, set),
-        .slabs = (const struct sc_cuda_code_slab *)(uintptr_t)it->tables[set],
+        .slabs = (const struct sc_cuda_codec_slab *)(uintptr_t)it->tables[set],
         .head_count = shape->heads,
         .head_size = shape->head_size,
         .dst_dtype = shape->dtype,
         .rows_each = EVEN_ROWS};
     struct sc_cuda_shape grid;
-    if (!sc_cuda_code_shape(&what, (uint32_t)(2 * it->slabs), SLAB_ROWS, &grid))
+    if (!sc_cuda_codec_shape(&what, (uint32_t)(2 * it->slabs), SLAB_ROWS, &grid))
         bench_die("codes that no kernel takes");
-    rig_launch(rig, rig->stream, RIG_sc_cuda_code_decode, &grid, &what);
+    rig_launch(rig, rig->stream, RIG_sc_cuda_codec_decode, &grid, &what);
 }
 
 static void free_run(struct rig *rig, const struct codes *it, uint32_t set)
 {
     const struct rig_shape *shape = it->scene.shape;
-    const struct sc_cuda_planes what = {
+    const struct sc_cuda_bitplanes what = {
         .memory = scene_memory(&it->scene, set),
-        .slabs = (const struct sc_cuda_planes_slab *)(uintptr_t)it->tables[set],
+        .slabs = (const struct sc_cuda_bitplanes_slab *)(uintptr_t)it->tables[set],
         .head_count = shape->heads,
         .head_size = shape->head_size,
         .dst_dtype = shape->dtype,
         .rows_each = FREE_ROWS};
     struct sc_cuda_shape grid;
-    if (!sc_cuda_planes_shape(&what, (uint32_t)it->units, (uint32_t)(2 * it->slabs), SLAB_ROWS,
+    if (!sc_cuda_bitplanes_shape(&what, (uint32_t)it->units, (uint32_t)(2 * it->slabs), SLAB_ROWS,
                               &grid))
         bench_die("codes that no kernel takes");
-    rig_launch(rig, rig->stream, RIG_sc_cuda_planes_decode, &grid, &what);
+    rig_launch(rig, rig->stream, RIG_sc_cuda_bitplanes_decode, &grid, &what);
 }
 
 static void decode_run(struct rig *rig, void *job, uint64_t turn)

@@ -63,8 +63,8 @@ static void host_make(struct rig *rig, struct scores *it)
     const struct rig_shape *shape = it->shape;
     uint64_t channels = (uint64_t)shape->heads * shape->head_size, n = rig->sizes.query_rows;
     it->slabs = (shape->rows + SLAB_ROWS - 1) / SLAB_ROWS;
-    it->scale_bytes = UP(sc_kernels_code_scale_bytes(channels));
-    it->row_bytes = sc_kernels_code_row_bytes(channels, BITS);
+    it->scale_bytes = UP(sc_kernels_codec_scale_bytes(channels));
+    it->row_bytes = sc_kernels_codec_row_bytes(channels, BITS);
     it->slab_bytes = it->scale_bytes + UP(SLAB_ROWS * it->row_bytes);
     it->area = rig_host_memory(rig, it->slabs * it->slab_bytes);
     rig_random(it->area, it->slabs * it->slab_bytes, 11, false);

@@ -7,10 +7,10 @@
 #ifndef SC_KERNELS_CPU_RUNG_H
 #define SC_KERNELS_CPU_RUNG_H
 
-#include "kernels/cpu/code_rung.h"
+#include "kernels/cpu/codec_rung.h"
 #include "kernels/cpu/order_rung.h"
-#include "kernels/cpu/planes_rung.h"
-#include "kernels/cpu/planes_score_rung.h"
+#include "kernels/cpu/bitplanes_rung.h"
+#include "kernels/cpu/bitplanes_score_rung.h"
 #include "kernels/cpu/score_rung.h"
 #include "kernels/cpu/turn_rung.h"
 #include "kernels/cpu/widen_rung.h"

@@ -1,8 +1,8 @@
 /* All kernels as one module: what CMake builds images of, and tests emulate.
  *
  * Tests: tests/unit/kernels/test_cuda_*.c */
-#include "kernels/cuda/code.cu"
+#include "kernels/cuda/codec.cu"
 #include "kernels/cuda/importance.cu"
 #include "kernels/cuda/importance_tensor.cu"
-#include "kernels/cuda/planes.cu"
+#include "kernels/cuda/bitplanes.cu"
 #include "kernels/cuda/rows.cu"

@@ -14,11 +14,11 @@ _Static_assert((int)SC_CUDA_F32 == SC_KERNELS_F32 && (int)SC_CUDA_F16 == SC_KERN
                    (int)SC_CUDA_BF16 == SC_KERNELS_BF16,
                "one numbering of types");
 _Static_assert(SC_KERNELS_DTYPES == 3, "kernels/cuda/numbers.h has these alone");
-_Static_assert(SC_CUDA_UNIT == SC_KERNELS_CODE_UNIT, "channels that are coded together");
-_Static_assert(sizeof(struct sc_cuda_planes_table) == 16 && sizeof(struct sc_cuda_unit) == 16 &&
+_Static_assert(SC_CUDA_UNIT == SC_KERNELS_CODEC_UNIT, "channels that are coded together");
+_Static_assert(sizeof(struct sc_cuda_bitplanes_table) == 16 && sizeof(struct sc_cuda_unit) == 16 &&
                    sizeof(struct sc_cuda_unit_plane) == 16,
                "records that a load of 16 bytes takes");
-_Static_assert(sizeof(struct sc_cuda_rows) <= 4096 && sizeof(struct sc_cuda_planes) <= 4096 &&
+_Static_assert(sizeof(struct sc_cuda_rows) <= 4096 && sizeof(struct sc_cuda_bitplanes) <= 4096 &&
                    sizeof(struct sc_cuda_score) <= 4096,
                "what a launch's parameters may have");
 
@@ -77,7 +77,7 @@ bool sc_cuda_rows_shape(const struct sc_cuda_rows *rows, bool is_packing, uint32
     return true;
 }
 
-static bool decode_shape(uint64_t units, uint32_t slab_count, uint32_t rows_most,
+static bool decodec_shape(uint64_t units, uint32_t slab_count, uint32_t rows_most,
                          uint32_t rows_each, struct sc_cuda_shape *ret_shape)
 {
     if (rows_each == 0 || slab_count > INT_MAX)
@@ -93,22 +93,22 @@ static bool decode_shape(uint64_t units, uint32_t slab_count, uint32_t rows_most
     return true;
 }
 
-bool sc_cuda_code_shape(const struct sc_cuda_code *what, uint32_t slab_count, uint32_t rows_most,
+bool sc_cuda_codec_shape(const struct sc_cuda_codec *what, uint32_t slab_count, uint32_t rows_most,
                         struct sc_cuda_shape *ret_shape)
 {
     if (what->dst_dtype >= SC_KERNELS_DTYPES || !is_part(what->head_count, what->head_size))
         return false;
     uint64_t channels = (uint64_t)what->head_count * what->head_size;
-    return decode_shape((channels + SC_CUDA_UNIT - 1) / SC_CUDA_UNIT, slab_count, rows_most,
+    return decodec_shape((channels + SC_CUDA_UNIT - 1) / SC_CUDA_UNIT, slab_count, rows_most,
                         what->rows_each, ret_shape);
 }
 
-bool sc_cuda_planes_shape(const struct sc_cuda_planes *what, uint32_t unit_count,
+bool sc_cuda_bitplanes_shape(const struct sc_cuda_bitplanes *what, uint32_t unit_count,
                           uint32_t slab_count, uint32_t rows_most, struct sc_cuda_shape *ret_shape)
 {
     return what->dst_dtype < SC_KERNELS_DTYPES && is_part(what->head_count, what->head_size) &&
-           what->head_size <= SC_KERNELS_PLANES_HEAD &&
-           decode_shape(unit_count, slab_count, rows_most, what->rows_each, ret_shape);
+           what->head_size <= SC_KERNELS_BITPLANES_HEAD &&
+           decodec_shape(unit_count, slab_count, rows_most, what->rows_each, ret_shape);
 }
 
 /* ---- Scores --------------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
  *   kernel                 does  (in brackets: who judges it, of sc_kernels_)
  *   sc_cuda_rows_place     packed rows to a memory; widens 16 bits to float32 (rows_unpack)
  *   sc_cuda_rows_pack      a memory's rows, packed (rows_pack)
- *   sc_cuda_code_decode    codes of even widths (code.h) to a memory (part_decode)
- *   sc_cuda_planes_decode  codes of free widths (planes.h) to a memory (part_decode)
+ *   sc_cuda_codec_decode    codes of even widths (codec.h) to a memory (part_decode)
+ *   sc_cuda_bitplanes_decode  codes of free widths (bitplanes.h) to a memory (part_decode)
  *   sc_cuda_score_best     softmax of queries over keys, of rows or codes: greatest and sum
  *   sc_cuda_score_join     of all splits of the keys
  *   sc_cuda_score_columns  then column sums over the prefix keys, a KV head's (importance)
@@ -70,7 +70,7 @@ struct sc_cuda_rows {
 };
 
 /* Codes of one part of a slab, or of some rows of it: row i is token token_first + i. */
-struct sc_cuda_code_slab {
+struct sc_cuda_codec_slab {
     const uint8_t *scales, *codes; /* at any address; codes at the first of the rows */
     uint64_t token_first;
     uint32_t row_count;
@@ -78,9 +78,9 @@ struct sc_cuda_code_slab {
 };
 
 /* grid: (slabs, tiles of SC_CUDA_TILE units, ceil(most rows of a slab / rows_each)) */
-struct sc_cuda_code {
+struct sc_cuda_codec {
     struct sc_cuda_memory memory;
-    const struct sc_cuda_code_slab *slabs; /* [gridDim.x] */
+    const struct sc_cuda_codec_slab *slabs; /* [gridDim.x] */
     const uint64_t *skipped;               /* bits of tokens that are not written; NULL: none */
     uint32_t head_count, head_size, dst_dtype, rows_each;
 };
@@ -90,17 +90,17 @@ struct sc_cuda_code {
  * A *unit* is two *runs* of up to 8 channels of a head, inside a group each. Where keys turn by
  * halves one run has the partners of the other: no thread needs what another one has. A *table* is
  *
- *   [struct sc_cuda_planes_table][struct sc_cuda_unit x unit_count]
+ *   [struct sc_cuda_bitplanes_table][struct sc_cuda_unit x unit_count]
  *   [struct sc_cuda_unit_plane x unit_count] for each plane from 0 to 7
  *
- * made by sc_cuda_planes_table_make; its units are those of any other table of the same shape and
+ * made by sc_cuda_bitplanes_table_make; its units are those of any other table of the same shape and
  * the same turn. */
 #define SC_CUDA_RUN  8u  /* channels of a run, at most */
 #define SC_CUDA_UNIT 16u /* of a unit */
 
 enum sc_cuda_turn { SC_CUDA_STILL, SC_CUDA_HALF, SC_CUDA_INTERLEAVED };
 
-struct sc_cuda_planes_table {
+struct sc_cuda_bitplanes_table {
     uint32_t unit_count;
     uint32_t row_bytes;
     uint32_t turned; /* channels of a head; 0: nothing turns */
@@ -124,8 +124,8 @@ struct sc_cuda_unit_plane {
 };
 
 /* Codes of one part of a slab, or of some rows of it: row i is token token_first + i. */
-struct sc_cuda_planes_slab {
-    const struct sc_cuda_planes_table *table; /* 16-byte aligned */
+struct sc_cuda_bitplanes_slab {
+    const struct sc_cuda_bitplanes_table *table; /* 16-byte aligned */
     const uint8_t *scales, *codes;            /* at any address */
     const float *turns; /* [row_count][table->turned], cos and sin, as rotary.h has them */
     uint64_t token_first;
@@ -133,10 +133,10 @@ struct sc_cuda_planes_slab {
     uint32_t part;
 };
 
-/* grid: as sc_cuda_code's */
-struct sc_cuda_planes {
+/* grid: as sc_cuda_codec's */
+struct sc_cuda_bitplanes {
     struct sc_cuda_memory memory;
-    const struct sc_cuda_planes_slab *slabs; /* [gridDim.x] */
+    const struct sc_cuda_bitplanes_slab *slabs; /* [gridDim.x] */
     const uint64_t *skipped;
     uint32_t head_count, head_size, dst_dtype, rows_each;
 };
@@ -157,7 +157,7 @@ struct sc_cuda_planes {
 
 /* Codes of consecutive keys, of either kind: from key_first to where the next slab begins. */
 struct sc_cuda_score_slab {
-    const struct sc_cuda_planes_table *table; /* of free widths; nullptr: all have `bits` */
+    const struct sc_cuda_bitplanes_table *table; /* of free widths; nullptr: all have `bits` */
     const uint8_t *scales, *codes;            /* at any address; codes at key_first */
     const float *turns; /* [rows][table->turned]; not read where nothing turns */
     uint32_t key_first; /* ascending from 0 */
@@ -208,8 +208,8 @@ struct sc_cuda_score {
 #define SC_CUDA_KERNELS(X)                                                                         \
     X(sc_cuda_rows_place, struct sc_cuda_rows, SC_CUDA_ROWS_THREADS)                               \
     X(sc_cuda_rows_pack, struct sc_cuda_rows, SC_CUDA_ROWS_THREADS)                                \
-    X(sc_cuda_code_decode, struct sc_cuda_code, SC_CUDA_DECODE_THREADS)                            \
-    X(sc_cuda_planes_decode, struct sc_cuda_planes, SC_CUDA_DECODE_THREADS)                        \
+    X(sc_cuda_codec_decode, struct sc_cuda_codec, SC_CUDA_DECODE_THREADS)                            \
+    X(sc_cuda_bitplanes_decode, struct sc_cuda_bitplanes, SC_CUDA_DECODE_THREADS)                        \
     X(sc_cuda_score_best, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                             \
     X(sc_cuda_score_join, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                             \
     X(sc_cuda_score_columns, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                          \

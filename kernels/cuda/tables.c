@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define GROUP        SC_KERNELS_PLANES_GROUP
+#define GROUP        SC_KERNELS_BITPLANES_GROUP
 #define BYTES_MAX    (UINT32_C(1) << 24) /* of a row: `where` has 24 bits */
 #define HEADS_MAX    UINT16_MAX
 #define NO_BIT       7u
@@ -82,20 +82,20 @@ static uint32_t head_units(uint32_t head_size, const struct sc_kernels_rotary *r
     return units.count;
 }
 
-uint64_t sc_cuda_planes_table_bytes(const struct sc_kernels_planes *planes,
+uint64_t sc_cuda_bitplanes_table_bytes(const struct sc_kernels_bitplanes *planes,
                                     const struct sc_kernels_rotary *rotary)
 {
     if (planes->head_count == 0 || planes->head_count > HEADS_MAX ||
-        planes->head_size > SC_KERNELS_PLANES_HEAD || planes->row_bytes >= BYTES_MAX ||
+        planes->head_size > SC_KERNELS_BITPLANES_HEAD || planes->row_bytes >= BYTES_MAX ||
         (rotary != NULL && (rotary->turned > planes->head_size || rotary->turned % 2 != 0)))
         return 0;
     uint64_t units = planes->head_count * head_units((uint32_t)planes->head_size, rotary, NULL);
-    return sizeof(struct sc_cuda_planes_table) + units * sizeof(struct sc_cuda_unit) +
-           SC_KERNELS_PLANES * units * sizeof(struct sc_cuda_unit_plane);
+    return sizeof(struct sc_cuda_bitplanes_table) + units * sizeof(struct sc_cuda_unit) +
+           SC_KERNELS_BITPLANES * units * sizeof(struct sc_cuda_unit_plane);
 }
 
 /* Where a run's bits of a plane are. */
-static void run_plane(const struct sc_kernels_planes_group *group, uint32_t plane, uint32_t first,
+static void run_plane(const struct sc_kernels_bitplanes_group *group, uint32_t plane, uint32_t first,
                       uint32_t count, uint32_t *ret_where, uint32_t *ret_select)
 {
     uint64_t mask = group->masks[plane], before = mask & ((UINT64_C(1) << first) - 1);
@@ -111,7 +111,7 @@ static void run_plane(const struct sc_kernels_planes_group *group, uint32_t plan
     *ret_select = select;
 }
 
-static void unit_fill(const struct sc_kernels_planes *planes, struct sc_cuda_unit *unit)
+static void unit_fill(const struct sc_kernels_bitplanes *planes, struct sc_cuda_unit *unit)
 {
     for (uint32_t run = 0; run < 2; run++) {
         unit->to[run] = 0;
@@ -122,9 +122,9 @@ static void unit_fill(const struct sc_kernels_planes *planes, struct sc_cuda_uni
     }
 }
 
-void sc_cuda_planes_table_make(const struct sc_kernels_planes *planes,
+void sc_cuda_bitplanes_table_make(const struct sc_kernels_bitplanes *planes,
                                const struct sc_kernels_rotary *rotary,
-                               struct sc_cuda_planes_table *ret_table)
+                               struct sc_cuda_bitplanes_table *ret_table)
 {
     uint32_t each = head_units((uint32_t)planes->head_size, rotary, NULL);
     uint32_t count = (uint32_t)planes->head_count * each, end = 0;
@@ -135,7 +135,7 @@ void sc_cuda_planes_table_make(const struct sc_kernels_planes *planes,
             (void)head_units((uint32_t)planes->head_size, rotary, units + u);
         units[u].head = (uint16_t)(u / each);
         unit_fill(planes, &units[u]);
-        for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++)
+        for (uint32_t p = 0; p < SC_KERNELS_BITPLANES; p++)
             for (uint32_t run = 0; run < 2; run++) {
                 uint32_t group = units[u].first[run] / GROUP;
                 run_plane(&planes->groups[units[u].head * planes->head_groups + group], p,
@@ -145,7 +145,7 @@ void sc_cuda_planes_table_make(const struct sc_kernels_planes *planes,
     }
     for (uint64_t g = 0; g < planes->head_count * planes->head_groups; g++)
         end = planes->groups[g].end > end ? planes->groups[g].end : end;
-    *ret_table = (struct sc_cuda_planes_table){
+    *ret_table = (struct sc_cuda_bitplanes_table){
         .unit_count = count,
         .row_bytes = (uint32_t)planes->row_bytes,
         .turned = rotary != NULL ? rotary->turned : 0,

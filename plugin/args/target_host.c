@@ -1,4 +1,4 @@
-/* Destinations in memory that the processor reaches: by kernels/rows.c, code.c and importance.c.
+/* Destinations in memory that the processor reaches: by kernels/rows.c, codec.c and importance.c.
  * Contract: target.h. */
 #include "base/nt_copy.h"
 #include "kernels/columns.h"
@@ -54,7 +54,7 @@ static void host_place_rows(const struct sc_plugin_placing *to, const struct sc_
 }
 
 static void host_place_codes(const struct sc_plugin_placing *to,
-                             const struct sc_kernels_coded parts[2], uint64_t count, uint64_t at,
+                             const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
                              const uint64_t *skipped)
 {
     struct sc_kernels_decode how = {.kernels = to->how.kernels,

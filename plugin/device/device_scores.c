@@ -31,13 +31,13 @@ struct slab_places {
 struct slab_walk {
     uint64_t at, table_most;
     uint32_t table_count;
-    const struct sc_kernels_planes *of[TABLES];
+    const struct sc_kernels_bitplanes *of[TABLES];
     const struct sc_kernels_rotary *turn[TABLES];
     uint64_t tables[TABLES];
 };
 
 /* false: a table that does not exist. */
-static bool walk_table(struct slab_walk *walk, const struct sc_kernels_coded *coded,
+static bool walk_table(struct slab_walk *walk, const struct sc_kernels_quantised *coded,
                        struct slab_places *places)
 {
     for (uint32_t i = 0; i < walk->table_count; i++)
@@ -45,7 +45,7 @@ static bool walk_table(struct slab_walk *walk, const struct sc_kernels_coded *co
             places->table = walk->tables[i];
             return true;
         }
-    places->table_bytes = sc_cuda_planes_table_bytes(coded->planes, coded->rotary);
+    places->table_bytes = sc_cuda_bitplanes_table_bytes(coded->planes, coded->rotary);
     places->table = place(&walk->at, places->table_bytes);
     if (walk->table_count < TABLES) {
         walk->of[walk->table_count] = coded->planes;
@@ -64,19 +64,19 @@ static uint64_t slab_rows(const struct sc_kernels_keys *keys, uint64_t slab)
 static bool walk_slab(struct slab_walk *walk, const struct sc_kernels_keys *keys, uint64_t slab,
                       struct slab_places *places)
 {
-    const struct sc_kernels_coded *coded = &keys->slabs[slab].coded;
+    const struct sc_kernels_quantised *coded = &keys->slabs[slab].coded;
     uint64_t rows = slab_rows(keys, slab);
     bool is_known = true;
     *places = (struct slab_places){0};
     if (coded->planes != NULL) {
         is_known = walk_table(walk, coded, places);
-        places->scale_bytes = sc_kernels_planes_scale_bytes(coded->planes);
+        places->scale_bytes = sc_kernels_bitplanes_scale_bytes(coded->planes);
         places->code_bytes = rows * coded->planes->row_bytes;
         if (coded->rotary != NULL)
             places->turn_bytes = rows * coded->rotary->turned * sizeof(float);
     } else {
-        places->scale_bytes = sc_kernels_code_scale_bytes(keys->channels);
-        places->code_bytes = rows * sc_kernels_code_row_bytes(keys->channels, coded->bits);
+        places->scale_bytes = sc_kernels_codec_scale_bytes(keys->channels);
+        places->code_bytes = rows * sc_kernels_codec_row_bytes(keys->channels, coded->bits);
     }
     places->scales = place(&walk->at, places->scale_bytes);
     places->codes = place(&walk->at, places->code_bytes);
@@ -371,7 +371,7 @@ static void slabs_put(struct cargo *cargo, const struct plan *plan)
     }
     walk = plan->slabs;
     for (uint64_t i = 0; i < prefix->slab_count; i++) {
-        const struct sc_kernels_coded *coded = &prefix->slabs[i].coded;
+        const struct sc_kernels_quantised *coded = &prefix->slabs[i].coded;
         (void)walk_slab(&walk, prefix, i, &places);
         if (places.table_bytes > 0) {
             uint64_t bytes = places.table_bytes;

@@ -42,9 +42,9 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
         pthread_mutex_init(&device->slot_locks[i], NULL);
     /* Two runs a unit, of which one may be short at each border of a head's groups. */
     uint64_t units = channels / SC_CUDA_RUN + 8ull * shape->kv_head_count;
-    device->table_bytes = sizeof(struct sc_cuda_planes_table) +
+    device->table_bytes = sizeof(struct sc_cuda_bitplanes_table) +
                           units * (sizeof(struct sc_cuda_unit) +
-                                   SC_KERNELS_PLANES * sizeof(struct sc_cuda_unit_plane));
+                                   SC_KERNELS_BITPLANES * sizeof(struct sc_cuda_unit_plane));
     device->table_bytes = (device->table_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     uint64_t least = sc_plugin_course_least(device);
     uint64_t query_row = channels * params->query_group * sizeof(float);
@@ -353,13 +353,13 @@ void sc_plugin_box_landed(void *held, void *user)
 
 /* Lock held. The entry of that table, made if it is not there; NULL: there is no room for one. */
 static struct sc_plugin_device_table *table_find(struct sc_plugin_device *device,
-                                                 const struct sc_kernels_planes *planes,
+                                                 const struct sc_kernels_bitplanes *planes,
                                                  const struct sc_kernels_rotary *rotary)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_TABLES; i++)
         if (device->tables[i].of == planes && device->tables[i].rotary == rotary)
             return &device->tables[i];
-    uint64_t bytes = sc_cuda_planes_table_bytes(planes, rotary);
+    uint64_t bytes = sc_cuda_bitplanes_table_bytes(planes, rotary);
     if (bytes == 0 || bytes > device->table_bytes)
         return NULL;
     struct sc_plugin_device_table *made =
@@ -367,12 +367,12 @@ static struct sc_plugin_device_table *table_find(struct sc_plugin_device *device
     made->of = planes;
     made->rotary = rotary;
     made->bytes = bytes;
-    sc_cuda_planes_table_make(planes, rotary, (struct sc_cuda_planes_table *)(void *)made->table);
+    sc_cuda_bitplanes_table_make(planes, rotary, (struct sc_cuda_bitplanes_table *)(void *)made->table);
     return made;
 }
 
 uint64_t sc_plugin_device_table(struct sc_plugin_device *device,
-                                const struct sc_kernels_planes *planes,
+                                const struct sc_kernels_bitplanes *planes,
                                 const struct sc_kernels_rotary *rotary, uint8_t *to)
 {
     pthread_mutex_lock(&device->table_lock);

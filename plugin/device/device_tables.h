@@ -21,7 +21,7 @@
 #include "gpu/pin.h"
 #include "gpu/staging_arena.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 #include "plugin/args/memory.h"
 #include "store/load.h"
 
@@ -100,7 +100,7 @@ static inline bool sc_plugin_hint_is_over(const struct sc_plugin_device_hint *hi
 }
 
 struct sc_plugin_device_table {
-    const struct sc_kernels_planes *of; /* NULL: none yet */
+    const struct sc_kernels_bitplanes *of; /* NULL: none yet */
     const struct sc_kernels_rotary *rotary;
     uint8_t *table; /* [table_bytes] */
     uint64_t bytes;
@@ -194,7 +194,7 @@ void sc_plugin_device_reap(struct sc_plugin_device *device);
 /* The table of these widths, as kernels/cuda has it, into `to` [table_bytes], 16-byte aligned;
  * returns how many bytes it has; 0: there is no such table. planes are constant until close. */
 uint64_t sc_plugin_device_table(struct sc_plugin_device *device,
-                                const struct sc_kernels_planes *planes,
+                                const struct sc_kernels_bitplanes *planes,
                                 const struct sc_kernels_rotary *rotary, uint8_t *to);
 
 #endif

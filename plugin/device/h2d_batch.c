@@ -1,7 +1,7 @@
 /* Filling boxes, sending them off, and the table of a device's memory: see h2d_batch.h. */
 #include "plugin/device/h2d_batch.h"
 
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "plugin/args/dtype_table.h"
 #include "plugin/device/device_stream.h"
 #include "plugin/device/direct.h"
@@ -21,7 +21,7 @@ static uint64_t reserve_bytes(void)
 {
     return UP(SC_PLUGIN_COURSE_ROWS * (sizeof(uint64_t) + sizeof(int64_t))) +
            SC_PLUGIN_COURSE_SLABS *
-               (sizeof(struct sc_cuda_code_slab) + sizeof(struct sc_cuda_planes_slab)) +
+               (sizeof(struct sc_cuda_codec_slab) + sizeof(struct sc_cuda_bitplanes_slab)) +
            4 * ALIGN;
 }
 
@@ -32,7 +32,7 @@ uint64_t sc_plugin_course_least(const struct sc_plugin_device *device)
     const struct sc_plugin_shape *shape = device->params.shape;
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
     uint64_t row = 2 * channels * sc_plugin_dtype_bytes(shape->dtype);
-    uint64_t codes = sc_kernels_code_scale_bytes(channels) + device->table_bytes;
+    uint64_t codes = sc_kernels_codec_scale_bytes(channels) + device->table_bytes;
     uint64_t coded = channels + shape->head_size * sizeof(float); /* a row, of 8 bits */
     return reserve_bytes() + UP(row) + UP(codes) + WORTH_ROWS * UP(coded + ALIGN) + 8 * ALIGN;
 }
@@ -155,8 +155,8 @@ static spec_status launch(struct sc_plugin_course *course, enum sc_plugin_kernel
 
 /* All of these have their places in the box before the first is launched. */
 struct work {
-    struct sc_cuda_code evens;
-    struct sc_cuda_planes frees;
+    struct sc_cuda_codec evens;
+    struct sc_cuda_bitplanes frees;
     struct sc_cuda_rows rows;
 };
 
@@ -206,14 +206,14 @@ static spec_status kernels_launch(struct sc_plugin_course *course, struct work *
     struct sc_cuda_shape evens, frees, rows;
     spec_status status = SPEC_OK;
     /* Only what is there has a shape: elements of one byte have no codes, and no decoder. */
-    bool fits = sc_cuda_code_shape(&work->evens, course->even_count, course->even_rows, &evens);
+    bool fits = sc_cuda_codec_shape(&work->evens, course->even_count, course->even_rows, &evens);
     if (course->even_count > 0)
-        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_code_decode, fits, &evens, &work->evens,
+        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_codec_decode, fits, &evens, &work->evens,
                         reterr);
-    fits = sc_cuda_planes_shape(&work->frees, course->free_units, course->free_count,
+    fits = sc_cuda_bitplanes_shape(&work->frees, course->free_units, course->free_count,
                                 course->free_rows, &frees);
     if (status == SPEC_OK && course->free_count > 0)
-        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_planes_decode, fits, &frees, &work->frees,
+        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_bitplanes_decode, fits, &frees, &work->frees,
                         reterr);
     if (status != SPEC_OK || course->row_count == 0)
         return status;
@@ -388,7 +388,7 @@ static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_
 }
 
 /* Lock held. Where the device has that table; 0: there is none such. */
-static uint64_t table_at(struct sc_plugin_course *course, const struct sc_kernels_planes *planes,
+static uint64_t table_at(struct sc_plugin_course *course, const struct sc_kernels_bitplanes *planes,
                          const struct sc_kernels_rotary *rotary)
 {
     for (uint32_t i = 0; i < course->table_count; i++)
@@ -399,7 +399,7 @@ static uint64_t table_at(struct sc_plugin_course *course, const struct sc_kernel
     uint64_t at = course->box->at + box_bytes(course, bytes);
     if (bytes == 0)
         return 0;
-    const struct sc_cuda_planes_table *table = (const void *)to;
+    const struct sc_cuda_bitplanes_table *table = (const void *)to;
     if (table->unit_count > course->free_units)
         course->free_units = table->unit_count;
     if (course->table_count < SC_PLUGIN_COURSE_SLABS) {
@@ -412,7 +412,7 @@ static uint64_t table_at(struct sc_plugin_course *course, const struct sc_kernel
 
 /* Rows of a part of a slab. */
 struct coded_rows {
-    const struct sc_kernels_coded *coded;
+    const struct sc_kernels_quantised *coded;
     uint64_t first, count; /* of the coded rows */
     uint64_t token;        /* of the first */
     const uint64_t *skipped;
@@ -422,16 +422,16 @@ struct coded_rows {
 };
 
 static struct coded_rows coded_rows_of(const struct sc_plugin_placing *to,
-                                       const struct sc_kernels_coded *coded, uint32_t part)
+                                       const struct sc_kernels_quantised *coded, uint32_t part)
 {
     uint64_t channels = to->how.head_count * to->how.head_size;
     struct coded_rows rows = {.coded = coded, .part = part};
     if (coded->planes == NULL) {
-        rows.scale_bytes = sc_kernels_code_scale_bytes(channels);
-        rows.row_bytes = sc_kernels_code_row_bytes(channels, coded->bits);
+        rows.scale_bytes = sc_kernels_codec_scale_bytes(channels);
+        rows.row_bytes = sc_kernels_codec_row_bytes(channels, coded->bits);
         return rows;
     }
-    rows.scale_bytes = sc_kernels_planes_scale_bytes(coded->planes);
+    rows.scale_bytes = sc_kernels_bitplanes_scale_bytes(coded->planes);
     rows.row_bytes = coded->planes->row_bytes;
     rows.turn_bytes = coded->rotary != NULL ? coded->rotary->turned * sizeof(float) : 0;
     return rows;
@@ -493,9 +493,9 @@ static bool slots_put(struct sc_plugin_course *course, const struct coded_rows *
 /* Lock held; there is room. */
 static void free_put(struct sc_plugin_course *course, const struct coded_rows *rows, uint64_t token)
 {
-    const struct sc_kernels_coded *coded = rows->coded;
+    const struct sc_kernels_quantised *coded = rows->coded;
     uint64_t base = course->box->at;
-    struct sc_cuda_planes_slab slab = {
+    struct sc_cuda_bitplanes_slab slab = {
         .table = (const void *)(uintptr_t)table_at(course, coded->planes, coded->rotary),
         .scales = scales_at(course, rows),
         .codes = codes_put(course, rows),
@@ -505,7 +505,7 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
     if (rows->turn_bytes > 0)
         slab.turns =
             (const float *)(uintptr_t)(base + box_put(course,
-                                                      sc_kernels_coded_turns(coded, rows->first),
+                                                      sc_kernels_quantised_turns(coded, rows->first),
                                                       rows->count * rows->turn_bytes));
     if (slab.table == NULL) {
         struct spec_error error = {.struct_size = sizeof(error)};
@@ -520,7 +520,7 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
 
 static void even_put(struct sc_plugin_course *course, const struct coded_rows *rows, uint64_t token)
 {
-    struct sc_cuda_code_slab slab = {.scales = scales_at(course, rows),
+    struct sc_cuda_codec_slab slab = {.scales = scales_at(course, rows),
                                      .codes = codes_put(course, rows),
                                      .token_first = token,
                                      .row_count = (uint32_t)rows->count,
@@ -566,7 +566,7 @@ static void part_place(struct sc_plugin_course *course, struct coded_rows rows, 
 }
 
 static void cuda_place_codes(const struct sc_plugin_placing *to,
-                             const struct sc_kernels_coded parts[2], uint64_t count, uint64_t at,
+                             const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
                              const uint64_t *skipped)
 {
     struct sc_plugin_course *course = to->memory->course;

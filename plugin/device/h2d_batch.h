@@ -42,9 +42,9 @@ struct sc_plugin_course {
     int64_t row_slots[SC_PLUGIN_COURSE_ROWS];
     uint32_t even_count, even_rows; /* slabs; rows of the one with most */
     uint32_t free_count, free_rows, free_units;
-    struct sc_cuda_code_slab evens[SC_PLUGIN_COURSE_SLABS];
-    struct sc_cuda_planes_slab frees[SC_PLUGIN_COURSE_SLABS];
-    const struct sc_kernels_planes *tables_of[SC_PLUGIN_COURSE_SLABS]; /* that are in the box */
+    struct sc_cuda_codec_slab evens[SC_PLUGIN_COURSE_SLABS];
+    struct sc_cuda_bitplanes_slab frees[SC_PLUGIN_COURSE_SLABS];
+    const struct sc_kernels_bitplanes *tables_of[SC_PLUGIN_COURSE_SLABS]; /* that are in the box */
     const struct sc_kernels_rotary *tables_turn[SC_PLUGIN_COURSE_SLABS];
     uint64_t tables_at[SC_PLUGIN_COURSE_SLABS];
     uint32_t table_count;

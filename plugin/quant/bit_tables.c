@@ -22,8 +22,8 @@ static uint64_t channels_of(const struct sc_plugin_tables *tables)
 
 static uint64_t groups_bytes(const struct sc_plugin_tables *tables)
 {
-    return tables->head_count * sc_kernels_planes_head_groups(tables->head_size) *
-           sizeof(struct sc_kernels_planes_group);
+    return tables->head_count * sc_kernels_bitplanes_head_groups(tables->head_size) *
+           sizeof(struct sc_kernels_bitplanes_group);
 }
 
 /* [the table][groups][widths][packed] */
@@ -74,11 +74,11 @@ static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
 {
     struct sc_plugin_table *table = slot_at(tables, tables->count);
     uint8_t *at = (uint8_t *)table + up(sizeof(*table));
-    struct sc_kernels_planes_group *groups = (struct sc_kernels_planes_group *)(void *)at;
+    struct sc_kernels_bitplanes_group *groups = (struct sc_kernels_bitplanes_group *)(void *)at;
     uint8_t *to = at + up(groups_bytes(tables)), *kept = to + up(channels_of(tables));
     for (uint64_t c = 0; c < channels_of(tables); c++)
         to[c] = packed[c / 2] >> (c % 2 * 4) & 15;
-    if (!sc_kernels_planes_init(&table->planes, tables->head_count, tables->head_size, to,
+    if (!sc_kernels_bitplanes_init(&table->planes, tables->head_count, tables->head_size, to,
                                 groups) ||
         table->planes.row_bytes != row_bytes)
         return NULL;

@@ -10,12 +10,12 @@
 
 #include "abi/spec_connector.h"
 #include "base/alloc.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <pthread.h>
 
 struct sc_plugin_table {
-    struct sc_kernels_planes planes;
+    struct sc_kernels_bitplanes planes;
     const uint8_t *packed; /* half a byte a channel, the lower channel in the low half */
 };
 

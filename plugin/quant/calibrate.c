@@ -202,7 +202,7 @@ static void row_add(const struct sc_plugin_learning *learning, struct sc_plugin_
                     const struct sc_kernels_queries *queries, uint64_t row)
 {
     uint64_t size = learning->head_size;
-    float values[SC_KERNELS_PLANES_HEAD];
+    float values[SC_KERNELS_BITPLANES_HEAD];
     bool says = false;
     for (uint64_t head = 0; head < learning->head_count * learning->query_group; head++) {
         float *sums = learnt->queries + head / learning->query_group * size;

@@ -23,7 +23,7 @@ static uint64_t channels_of(const spec_connector *conn)
 static bool may_be_free(const spec_connector *conn)
 {
     return channels_of(conn) % 16 == 0 && conn->shape.head_size % 8 == 0 &&
-           conn->shape.head_size <= SC_KERNELS_PLANES_HEAD &&
+           conn->shape.head_size <= SC_KERNELS_BITPLANES_HEAD &&
            sc_plugin_dtype_is_scored(conn->shape.dtype);
 }
 
@@ -33,14 +33,14 @@ static bool part_fits(const spec_connector *conn, bool is_free, uint32_t bits, u
     uint64_t channels = channels_of(conn);
     if (is_free)
         return may_be_free(conn) && row_bytes <= channels && row_bytes * 8 / channels == bits;
-    return sc_kernels_code_has(bits) && row_bytes == sc_kernels_code_row_bytes(channels, bits);
+    return sc_kernels_codec_has(bits) && row_bytes == sc_kernels_codec_row_bytes(channels, bits);
 }
 
-static bool codes_fit(void *user, const struct sc_store_code_shape *shape)
+static bool codes_fit(void *user, const struct sc_store_codec_shape *shape)
 {
     const spec_connector *conn = user;
     bool is_turned = (shape->form & SC_STORE_FORM_K_TURNED) != 0;
-    return shape->scale_bytes == sc_kernels_code_scale_bytes(channels_of(conn)) &&
+    return shape->scale_bytes == sc_kernels_codec_scale_bytes(channels_of(conn)) &&
            (!is_turned || conn->coding->turns.rotary.turned > 0) &&
            part_fits(conn, (shape->form & SC_STORE_FORM_K_FREE) != 0, shape->bits_k,
                      shape->k_row_bytes) &&
@@ -49,7 +49,7 @@ static bool codes_fit(void *user, const struct sc_store_code_shape *shape)
 }
 
 /* Nothing of ours makes turned codes of positions that have no turns, but a block may say it. */
-static bool table_reads(void *user, uint32_t part, const struct sc_store_code_shape *shape,
+static bool table_reads(void *user, uint32_t part, const struct sc_store_codec_shape *shape,
                         const uint8_t *table, uint64_t position, uint64_t row_count)
 {
     const spec_connector *conn = user;
@@ -67,29 +67,29 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_code_sh
 static uint32_t even_bits(uint32_t quarters)
 {
     uint32_t bits = quarters < 8 ? 2 : quarters / 4;
-    return sc_kernels_code_has(bits) ? bits : bits - 1;
+    return sc_kernels_codec_has(bits) ? bits : bits - 1;
 }
 
-static struct sc_store_code_shape shape_of(const spec_connector *conn)
+static struct sc_store_codec_shape shape_of(const spec_connector *conn)
 {
     const struct sc_config *config = &conn->config;
     uint64_t channels = channels_of(conn);
     bool is_free = config->widths == SC_WIDTHS_FREE && may_be_free(conn);
-    struct sc_store_code_shape shape = {
+    struct sc_store_codec_shape shape = {
         .bits_k = is_free ? config->quarters_k / 4 : even_bits(config->quarters_k),
         .bits_v = is_free ? config->quarters_v / 4 : even_bits(config->quarters_v),
-        .scale_bytes = sc_kernels_code_scale_bytes(channels)};
+        .scale_bytes = sc_kernels_codec_scale_bytes(channels)};
     if (is_free) {
         shape.form = SC_STORE_FORM_K_FREE;
         shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
-        bool is_even = config->quarters_v % 4 == 0 && sc_kernels_code_has(shape.bits_v);
+        bool is_even = config->quarters_v % 4 == 0 && sc_kernels_codec_has(shape.bits_v);
         shape.form |= is_even ? 0 : SC_STORE_FORM_V_FREE;
     }
     shape.k_row_bytes = is_free ? channels * config->quarters_k / 32
-                                : sc_kernels_code_row_bytes(channels, shape.bits_k);
+                                : sc_kernels_codec_row_bytes(channels, shape.bits_k);
     shape.v_row_bytes = (shape.form & SC_STORE_FORM_V_FREE) != 0
                             ? channels * config->quarters_v / 32
-                            : sc_kernels_code_row_bytes(channels, shape.bits_v);
+                            : sc_kernels_codec_row_bytes(channels, shape.bits_v);
     return shape;
 }
 
@@ -122,7 +122,7 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
                    "back, which takes more bits",
                    model->rope_scaling_kind != NULL ? model->rope_scaling_kind : "(none)");
     }
-    if (sc_config_keeps_codes(config) && config->chunk_tokens <= SC_KERNELS_CODE_ROWS_MAX)
+    if (sc_config_keeps_codes(config) && config->chunk_tokens <= SC_KERNELS_CODEC_ROWS_MAX)
         coding->made = shape_of(conn);
     bool is_free_k = (coding->made.form & SC_STORE_FORM_K_FREE) != 0;
     bool is_free_v = (coding->made.form & SC_STORE_FORM_V_FREE) != 0;
@@ -180,7 +180,7 @@ void sc_plugin_coding_close(spec_connector *conn)
 /* The layer's first table, by the spans of this slab; what->scales is written. */
 static const struct sc_plugin_table *first_table(const spec_connector *conn,
                                                  const struct sc_store_encode *what, uint32_t part,
-                                                 struct sc_kernels_planes_encode *encode)
+                                                 struct sc_kernels_bitplanes_encode *encode)
 {
     struct sc_plugin_coding *coding = conn->coding;
     uint64_t skip = what->position < SINKS ? SINKS - what->position : 0;
@@ -190,7 +190,7 @@ static const struct sc_plugin_table *first_table(const spec_connector *conn,
     encode->row_count -= skip;
     if (encode->turns != NULL)
         encode->turns += skip * encode->rotary->turned;
-    if (!conn->kernels->planes_encode(encode))
+    if (!conn->kernels->bitplanes_encode(encode))
         return NULL;
     return sc_plugin_learn_first(&coding->learning, what->layer, part,
                                  what->scales + coding->made.scale_bytes / 2);
@@ -204,7 +204,7 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
     sc_plugin_learn_due(&coding->learning, what->layer, part);
     const struct sc_plugin_table *table =
         sc_plugin_learnt_table(&coding->learning, what->layer, part);
-    struct sc_kernels_planes_encode encode = {.rows = what->rows,
+    struct sc_kernels_bitplanes_encode encode = {.rows = what->rows,
                                               .row_count = what->row_count,
                                               .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
                                               .scales = what->scales,
@@ -216,14 +216,14 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
             return false;
     }
     if (table == NULL) {
-        struct sc_kernels_planes_encode spans = encode;
+        struct sc_kernels_bitplanes_encode spans = encode;
         table = first_table(conn, what, part, &spans);
     }
     if (table == NULL)
         return false;
     encode.planes = &table->planes;
     memcpy(what->table, table->packed, coding->tables.packed_bytes);
-    if (!conn->kernels->planes_encode(&encode))
+    if (!conn->kernels->bitplanes_encode(&encode))
         return false;
     if (what->position >= SINKS) /* their slab's spans say nothing of others' */
         sc_plugin_learn_slab(&coding->learning, what->layer, part,
@@ -235,15 +235,15 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
 static bool slab_encode(void *user, const struct sc_store_encode *what)
 {
     const spec_connector *conn = user;
-    const struct sc_store_code_shape *shape = &conn->coding->made;
+    const struct sc_store_codec_shape *shape = &conn->coding->made;
     bool is_k = what->part == SC_STORE_PART_K;
     uint64_t row_bytes = is_k ? shape->k_row_bytes : shape->v_row_bytes;
     uint64_t table_bytes = sc_store_code_table_bytes(shape, is_k);
-    struct sc_kernels_code code = {.channels = channels_of(conn),
+    struct sc_kernels_codec code = {.channels = channels_of(conn),
                                    .bits = is_k ? shape->bits_k : shape->bits_v,
                                    .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
     if (table_bytes == 0)
-        return conn->kernels->code_encode(&code, what->rows, what->row_count, what->scales,
+        return conn->kernels->codec_encode(&code, what->rows, what->row_count, what->scales,
                                           what->codes);
     if (free_encode(conn, what))
         return true;
@@ -266,12 +266,12 @@ struct sc_store_codes sc_plugin_coding_codes(spec_connector *conn)
 
 /* ---- Decoding ------------------------------------------------------------------------------- */
 
-struct sc_kernels_coded sc_plugin_coded_k(const spec_connector *conn,
+struct sc_kernels_quantised sc_plugin_coded_k(const spec_connector *conn,
                                           const struct sc_store_slab *slab, uint64_t position,
                                           uint64_t row_count)
 {
     struct sc_plugin_coding *coding = conn->coding;
-    struct sc_kernels_coded coded = {
+    struct sc_kernels_quantised coded = {
         .scales = slab->k_scales, .codes = slab->k_codes, .bits = slab->bits_k};
     if ((slab->shape->form & SC_STORE_FORM_K_FREE) == 0)
         return coded;
@@ -284,10 +284,10 @@ struct sc_kernels_coded sc_plugin_coded_k(const spec_connector *conn,
     return coded;
 }
 
-struct sc_kernels_coded sc_plugin_coded_v(const spec_connector *conn,
+struct sc_kernels_quantised sc_plugin_coded_v(const spec_connector *conn,
                                           const struct sc_store_slab *slab)
 {
-    struct sc_kernels_coded coded = {
+    struct sc_kernels_quantised coded = {
         .scales = slab->v_scales, .codes = slab->v_codes, .bits = slab->bits_v};
     if (slab->bits_v != 0 && (slab->shape->form & SC_STORE_FORM_V_FREE) != 0)
         coded.planes = &sc_plugin_tables_find(&conn->coding->tables, slab->v_table)->planes;

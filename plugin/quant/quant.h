@@ -12,14 +12,14 @@
 #ifndef SC_PLUGIN_QUANT_H
 #define SC_PLUGIN_QUANT_H
 
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "plugin/quant/bit_tables.h"
 #include "plugin/quant/calibrate.h"
 #include "plugin/quant/rope.h"
 #include "store/load.h"
 
 struct sc_plugin_coding {
-    struct sc_store_code_shape made; /* of what is stored from now on; bits_k 0: nothing is coded */
+    struct sc_store_codec_shape made; /* of what is stored from now on; bits_k 0: nothing is coded */
     struct sc_plugin_turns turns;
     struct sc_plugin_tables tables;
     struct sc_plugin_learning learning;
@@ -36,10 +36,10 @@ void sc_plugin_coding_write(spec_connector *conn);
 /* What the store asks of it. */
 struct sc_store_codes sc_plugin_coding_codes(spec_connector *conn);
 /* A slab's K or V as kernels take them; position: of its first row, of row_count. */
-struct sc_kernels_coded sc_plugin_coded_k(const spec_connector *conn,
+struct sc_kernels_quantised sc_plugin_coded_k(const spec_connector *conn,
                                           const struct sc_store_slab *slab, uint64_t position,
                                           uint64_t row_count);
-struct sc_kernels_coded sc_plugin_coded_v(const spec_connector *conn,
+struct sc_kernels_quantised sc_plugin_coded_v(const spec_connector *conn,
                                           const struct sc_store_slab *slab);
 
 #endif

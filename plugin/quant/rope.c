@@ -4,7 +4,7 @@
 #include "plugin/quant/rope.h"
 
 #include "base/status.h"
-#include "kernels/code.h"
+#include "kernels/codec.h"
 
 #include <math.h>
 #include <sched.h>
@@ -15,7 +15,7 @@
 #define POSITIONS_MAX (UINT64_C(1) << 20) /* keys behind them have no codes */
 #define SHARE         4u                  /* of the address space that is left: one */
 
-_Static_assert(BLOCK % SC_KERNELS_PLANES_TILE == 0, "tiles are of one block");
+_Static_assert(BLOCK % SC_KERNELS_BITPLANES_TILE == 0, "tiles are of one block");
 
 enum { NOT_MADE, BEING_MADE, MADE };
 
@@ -85,8 +85,8 @@ spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc 
     if (!is_turned(model, ret_known))
         return SPEC_OK;
     uint64_t pairs = model->head_size / 2, capacity = POSITIONS_MAX;
-    if (count < POSITIONS_MAX - SC_KERNELS_CODE_ROWS_MAX)
-        capacity = count + SC_KERNELS_CODE_ROWS_MAX;
+    if (count < POSITIONS_MAX - SC_KERNELS_CODEC_ROWS_MAX)
+        capacity = count + SC_KERNELS_CODEC_ROWS_MAX;
     capacity = (capacity + BLOCK - 1) / BLOCK * BLOCK;
     turns->rows = rows_map(model->head_size, &capacity);
     if (turns->rows != NULL)
@@ -124,7 +124,7 @@ static void block_make(struct sc_plugin_turns *turns, uint64_t block)
         for (uint64_t position = block * BLOCK; position < (block + 1) * BLOCK; position++)
             sc_kernels_rotary_turn(position, turns->frequencies, turned,
                                    turns->rows + position * turned);
-        sc_kernels_planes_turn_tiles(turns->rows + block * BLOCK * turned, BLOCK, turned,
+        sc_kernels_bitplanes_rope_tiles(turns->rows + block * BLOCK * turned, BLOCK, turned,
                                      turns->tiles + block * BLOCK * turned);
         atomic_store_explicit(&turns->states[block], MADE, memory_order_release);
         return;
@@ -135,7 +135,7 @@ static void block_make(struct sc_plugin_turns *turns, uint64_t block)
 
 const float *sc_plugin_turns_tiles(const struct sc_plugin_turns *turns, uint64_t first)
 {
-    return first % SC_KERNELS_PLANES_TILE == 0 ? turns->tiles + first * turns->rotary.turned : NULL;
+    return first % SC_KERNELS_BITPLANES_TILE == 0 ? turns->tiles + first * turns->rotary.turned : NULL;
 }
 
 const float *sc_plugin_turns_get(struct sc_plugin_turns *turns, uint64_t first, uint64_t count)

@@ -13,13 +13,13 @@
 
 #include "abi/spec_connector.h"
 #include "base/alloc.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 struct sc_plugin_turns {
     struct sc_kernels_rotary rotary; /* turned 0: nothing is turned */
     double *frequencies;             /* [turned / 2] */
     float *rows;                     /* [capacity][turned] */
-    float *tiles;                    /* the same, by sc_kernels_planes_turn_tiles */
+    float *tiles;                    /* the same, by sc_kernels_bitplanes_rope_tiles */
     _Atomic uint8_t *states;         /* [capacity / a block's rows] */
     uint64_t capacity;               /* positions */
 };

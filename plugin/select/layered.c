@@ -52,7 +52,7 @@ static void slab_decode(const spec_connector *conn, const struct sc_plugin_placi
     struct sc_store_slab slab;
     if (!sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab))
         return;
-    const struct sc_kernels_coded parts[2] = {
+    const struct sc_kernels_quantised parts[2] = {
         sc_plugin_coded_k(conn, &slab, item->want.first_position + row, count),
         sc_plugin_coded_v(conn, &slab)};
     item->memory.target->place_codes(to, parts, count, row, skipped);

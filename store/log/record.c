@@ -269,18 +269,18 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
     annex->tag_offset = own[15].value;
     annex->row_offset = own[16].value;
     annex->ordered_at_ns = own[17].value;
-    annex->code_shape = (struct sc_store_code_shape){0};
+    annex->codec_shape = (struct sc_store_codec_shape){0};
     if (kind == SC_STORE_ANNEX_CODES)
-        annex->code_shape = (struct sc_store_code_shape){.bits_k = (uint32_t)own[7].value,
+        annex->codec_shape = (struct sc_store_codec_shape){.bits_k = (uint32_t)own[7].value,
                                                          .bits_v = (uint32_t)own[8].value,
                                                          .scale_bytes = own[10].value,
                                                          .k_row_bytes = own[11].value,
                                                          .v_row_bytes = own[12].value,
                                                          .form = (uint32_t)own[9].value};
-    if ((annex->code_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
-        (annex->code_shape.form & SC_STORE_FORM_K_FREE) == 0)
+    if ((annex->codec_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
+        (annex->codec_shape.form & SC_STORE_FORM_K_FREE) == 0)
         return false;
-    if (annex->code_shape.form != 0 && annex->code_shape.scale_bytes % 64 != 0)
+    if (annex->codec_shape.form != 0 && annex->codec_shape.scale_bytes % 64 != 0)
         return false;
     return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
            annex->stride % 8 == 0 && annex->tag_offset % 8 == 0 && annex->row_offset % 8 == 0 &&
@@ -290,7 +290,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
 bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
                                 uint64_t tags_per_row, uint64_t k_row_bytes)
 {
-    const struct sc_store_code_shape *codes = &annex->code_shape;
+    const struct sc_store_codec_shape *codes = &annex->codec_shape;
     if (annex->is_order) {
         struct sc_store_record_extent like = *annex;
         like.row_count = row_count;

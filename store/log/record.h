@@ -76,7 +76,7 @@ struct sc_store_record_extent {
     uint64_t tag_offset, row_offset;
     uint64_t probe_row_bytes;              /* 0: no probe rows */
     uint64_t stride;                       /* from layer to layer */
-    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: it has no codes */
+    struct sc_store_codec_shape codec_shape; /* of an annex; bits_k 0: it has no codes */
     bool is_retired;        /* of an annex: it counts for nothing, and its pages are free */
     bool is_order;          /* of an annex: an edition; its sections as an extent's, and */
     uint64_t ordered_at_ns; /* since when the one before it is void (wall clock) */

@@ -105,7 +105,7 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
 void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_id,
                                const struct sc_store_record_extent *annex)
 {
-    const struct sc_store_code_shape *codes = &annex->code_shape;
+    const struct sc_store_codec_shape *codes = &annex->codec_shape;
     bool has_codes = codes->bits_k != 0, has_probes = annex->probe_row_bytes > 0;
     msgpack_packer packer = pack_begin(writer,
                                        annex->is_order ? (has_probes ? 10 : 7)

@@ -96,7 +96,7 @@ struct sc_store_extent_entry {
 struct sc_store_annex {
     struct sc_store_annex *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
-    struct sc_store_code_shape code_shape; /* bits_k 0: no codes */
+    struct sc_store_codec_shape codec_shape; /* bits_k 0: no codes */
     uint16_t *slots; /* of an edition (row_permutation.h), behind the parts; NULL: it is none */
     uint64_t tag_offset, row_offset; /* of an edition */
     uint32_t probe_row_bytes, part_count;
@@ -108,7 +108,7 @@ static inline struct sc_store_annex *_Atomic *
 sc_store_annex_place(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
     return annex->slots != NULL            ? &extent->order
-           : annex->code_shape.bits_k != 0 ? &extent->codes
+           : annex->codec_shape.bits_k != 0 ? &extent->codes
                                            : &extent->annex;
 }
 
@@ -117,7 +117,7 @@ static inline struct sc_store_annex *_Atomic *
 sc_store_annex_held(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
     return annex->slots != NULL            ? &extent->held_order
-           : annex->code_shape.bits_k != 0 ? &extent->held_codes
+           : annex->codec_shape.bits_k != 0 ? &extent->held_codes
                                            : &extent->held_annex;
 }
 

@@ -240,7 +240,7 @@ static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_s
     struct sc_store_blocks blocks;
     if (codes == NULL)
         return bytes + take->row_count * (take->wanted_bytes + (take->wanted_bytes > 0 ? 8 : 0));
-    sc_store_codes_blocks(store, take->extent, codes->copy, &codes->code_shape, take->piece,
+    sc_store_codes_blocks(store, take->extent, codes->copy, &codes->codec_shape, take->piece,
                           &blocks);
     return bytes + blocks.k_bytes + (take->coded->has_v ? blocks.v_bytes : 0);
 }

@@ -153,7 +153,7 @@ static bool codes_take(const struct sc_store *store, const struct sc_store_sketc
     struct sc_store_blocks blocks;
     struct head head;
     memcpy(&head, slab, sizeof(head));
-    sc_store_codes_blocks(store, take->extent, coded->codes->copy, &coded->codes->code_shape,
+    sc_store_codes_blocks(store, take->extent, coded->codes->copy, &coded->codes->codec_shape,
                           take->piece, &blocks);
     const struct lay lay = lay_of(store, rows_of(take->piece), blocks.k_bytes, blocks.v_bytes);
     if ((coded->has_v && head.has_b == 0) || !tags_take(store, take, &lay, slab, memory))

@@ -132,7 +132,7 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
     const struct sc_store_coded *coded = sc_store_coded_of(keys, range);
     if (!coded->is_good)
         return false;
-    const struct sc_store_code_shape *shape = &coded->codes->code_shape;
+    const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
     *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k,
                                        .tier = coded->is_hosted ? SPEC_TIER_HOST : SC_STORE_TIER,
                                        .shape = shape};
@@ -209,7 +209,7 @@ enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *sto
                                                       const struct sc_store_blocks *blocks,
                                                       uint32_t layer, const uint8_t *run)
 {
-    const struct sc_store_code_shape *shape = &coded->codes->code_shape;
+    const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
     enum sc_store_block_state k, v = SC_STORE_BLOCK_CODED;
     k = sc_store_block_check(store, blocks, shape, layer, SC_STORE_PART_K, run + coded->k_at);
     if (coded->has_v)
@@ -259,7 +259,7 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
         struct sc_store_blocks blocks;
         if (coded->codes == NULL)
             continue; /* of no rows */
-        sc_store_codes_blocks(store, extent, coded->codes->copy, &coded->codes->code_shape, piece,
+        sc_store_codes_blocks(store, extent, coded->codes->copy, &coded->codes->codec_shape, piece,
                               &blocks);
         const struct sc_store_sketch_section *k = &block->probes, *v = &block->probe_tags;
         if (block->tag_count > 0) {

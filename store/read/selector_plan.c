@@ -160,7 +160,7 @@ const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *sto
     *ret_blocks = (struct sc_store_blocks){0};
     if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
         return NULL;
-    sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, ret_blocks);
+    sc_store_codes_blocks(store, extent, annex->copy, &annex->codec_shape, piece, ret_blocks);
     return sc_store_codes_fit(annex, ret_blocks) ? annex : NULL;
 }
 
@@ -182,7 +182,7 @@ static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_s
     struct sc_store_sketch_block *block = &plan->block;
     const struct sc_store_extent_entry *same;
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(plan->store, plan->extent, annex->copy, &annex->code_shape,
+    sc_store_codes_blocks(plan->store, plan->extent, annex->copy, &annex->codec_shape,
                           sc_store_coded_piece(plan->store, range->piece, &same), &blocks);
     if (sc_store_sketch_reads(plan->store, &blocks, plan->k_alone) == 1)
         return false;
@@ -219,7 +219,7 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
             break; /* none, or those of a follower that has read its log anew */
         if (annex != NULL && ranges[i].row_count > 0) {
             const struct sc_store_extent_entry *same;
-            sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape,
+            sc_store_codes_blocks(store, extent, annex->copy, &annex->codec_shape,
                                   sc_store_coded_piece(store, ranges[i].piece, &same), &blocks);
         }
         uint64_t k_at = i == first ? blocks.k_at : block->k_at;

@@ -196,7 +196,7 @@ static bool annex_is(const struct sc_store_annex *annex,
            annex->probe_offset == record->probe_offset &&
            annex->probe_tag_offset == record->probe_tag_offset &&
            annex->probe_row_bytes == record->probe_row_bytes &&
-           memcmp(&annex->code_shape, &record->code_shape, sizeof(annex->code_shape)) == 0 &&
+           memcmp(&annex->codec_shape, &record->codec_shape, sizeof(annex->codec_shape)) == 0 &&
            annex->tag_offset == record->tag_offset && annex->row_offset == record->row_offset &&
            annex->part_count == record->part_count &&
            memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
@@ -204,7 +204,7 @@ static bool annex_is(const struct sc_store_annex *annex,
 
 /* Codes of other namespaces are nobody's to judge here, and never read. */
 static bool codes_fit(const struct sc_store *store, const struct sc_store_extent_entry *extent,
-                      const struct sc_store_code_shape *shape)
+                      const struct sc_store_codec_shape *shape)
 {
     const struct sc_store_codes *codes = &store->params.codes;
     return shape->bits_k == 0 || codes->fits == NULL ||
@@ -290,7 +290,7 @@ static void annex_set(struct sc_store_annex *annex, const struct sc_store_record
     annex->probe_row_bytes = (uint32_t)record->probe_row_bytes;
     annex->tag_offset = record->tag_offset;
     annex->row_offset = record->row_offset;
-    annex->code_shape = record->code_shape;
+    annex->codec_shape = record->codec_shape;
     memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
 }
 
@@ -307,14 +307,14 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
         return SPEC_OK;
     const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
-    const struct sc_store_annex like = {.code_shape = record->code_shape,
+    const struct sc_store_annex like = {.codec_shape = record->codec_shape,
                                         .slots = record->is_order ? replay->order.slots : NULL};
     struct sc_store_annex *_Atomic *place = sc_store_annex_place(extent, &like);
     const struct sc_store_annex *known = atomic_load(place);
     bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->tags_per_row,
                                            shape->k_row_bytes) &&
                 (!record->is_order || order_is_whole(store, extent)) &&
-                codes_fit(store, extent, &record->code_shape) &&
+                codes_fit(store, extent, &record->codec_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
         sc_store_replay_lie(store, fits ? "a second annex" : "an annex' geometry");

@@ -20,13 +20,13 @@ static uint64_t piece_slots(const struct sc_store *store, uint64_t position, uin
 }
 
 /* Of a block, beside its rows' codes. */
-static uint64_t fixed_bytes(const struct sc_store_code_shape *shape, bool is_k)
+static uint64_t fixed_bytes(const struct sc_store_codec_shape *shape, bool is_k)
 {
     return SC_STORE_BLOCK_BYTES + sc_store_code_table_bytes(shape, is_k) + shape->scale_bytes;
 }
 
 uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
-                                    const struct sc_store_code_shape *shape, uint64_t position,
+                                    const struct sc_store_codec_shape *shape, uint64_t position,
                                     uint64_t row_count)
 {
     uint64_t fixed = fixed_bytes(shape, true) + fixed_bytes(shape, false);
@@ -38,14 +38,14 @@ uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
 uint64_t sc_store_codes_layer_new(const struct sc_store *store, uint64_t position,
                                   uint64_t row_count)
 {
-    const struct sc_store_code_shape *shape = &store->params.codes.shape;
+    const struct sc_store_codec_shape *shape = &store->params.codes.shape;
     if (shape->bits_k == 0 || row_count == 0)
         return 0;
     return sc_store_codes_layer_bytes(store, shape, position, row_count);
 }
 
 void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
-                           uint64_t copy, const struct sc_store_code_shape *shape,
+                           uint64_t copy, const struct sc_store_codec_shape *shape,
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks)
 {
@@ -87,7 +87,7 @@ static uint64_t checksum(const struct sc_store *store, const struct sc_store_blo
     return sum;
 }
 
-static void head_make(const struct sc_store_code_shape *shape, uint32_t part, uint64_t rows,
+static void head_make(const struct sc_store_codec_shape *shape, uint32_t part, uint64_t rows,
                       bool is_raw, uint8_t ret_head[SC_STORE_BLOCK_HEAD_BYTES])
 {
     bool is_k = part == SC_STORE_PART_K;
@@ -109,7 +109,7 @@ void sc_store_block_make(const struct sc_store *store, const struct sc_store_blo
                          uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block)
 {
     const struct sc_store_codes *codes = &store->params.codes;
-    const struct sc_store_code_shape *shape = &codes->shape;
+    const struct sc_store_codec_shape *shape = &codes->shape;
     bool is_k = part == SC_STORE_PART_K;
     uint8_t *table = block + SC_STORE_BLOCK_HEAD_BYTES;
     uint8_t *scales = table + sc_store_code_table_bytes(shape, is_k);
@@ -128,7 +128,7 @@ void sc_store_block_make(const struct sc_store *store, const struct sc_store_blo
 
 enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                                const struct sc_store_blocks *blocks,
-                                               const struct sc_store_code_shape *shape,
+                                               const struct sc_store_codec_shape *shape,
                                                uint32_t layer, uint32_t part, const uint8_t *block)
 {
     const struct sc_store_codes *codes = &store->params.codes;

@@ -26,7 +26,7 @@
 /* Bytes of a layer: its blocks of all pieces, those that are gone too; rounded up to 64. position,
  * row_count: of the extent. */
 uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
-                                    const struct sc_store_code_shape *shape, uint64_t position,
+                                    const struct sc_store_codec_shape *shape, uint64_t position,
                                     uint64_t row_count);
 
 /* The same of an extent that is stored now; 0: it gets no codes. */
@@ -41,7 +41,7 @@ struct sc_store_blocks { /* of a piece */
     const uint8_t *piece_hash;    /* the piece's own */
 };
 void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
-                           uint64_t copy, const struct sc_store_code_shape *shape,
+                           uint64_t copy, const struct sc_store_codec_shape *shape,
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks);
 
@@ -68,7 +68,7 @@ enum sc_store_block_state {
 };
 enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                                const struct sc_store_blocks *blocks,
-                                               const struct sc_store_code_shape *shape,
+                                               const struct sc_store_codec_shape *shape,
                                                uint32_t layer, uint32_t part, const uint8_t *block);
 
 #endif

@@ -270,7 +270,7 @@ bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_an
     if (holds) {
         atomic_store(held, annex);
         extent->held_pages += (uint32_t)pages;
-        if (annex->code_shape.bits_k != 0)
+        if (annex->codec_shape.bits_k != 0)
             sc_store_count(&store->counts.code_bytes, pages * PAGE);
     }
     pthread_mutex_unlock(&store->disk.lock);

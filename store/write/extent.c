@@ -328,7 +328,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->queued = (struct sc_store_queued){0};
     extent->is_annex = extent->is_raw = false;
     extent->codes_stride = 0;
-    extent->code_shape = (struct sc_store_code_shape){0};
+    extent->codec_shape = (struct sc_store_codec_shape){0};
     extent->slots = NULL;
     extent->written = NULL;
     extent->keeps = extent->is_heir = extent->inherits = false; /* whoever had the object before */
@@ -433,7 +433,7 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
     if (annex->is_raw)
         end = raw_bytes;
     if (annex->is_raw && form->slots == NULL)
-        annex->code_shape = store->params.codes.shape;
+        annex->codec_shape = store->params.codes.shape;
     annex->probe_row_bytes = annex->is_raw ? 0 : bytes;
     annex->place = (struct sc_store_place){.probe_tag_offset = annex->is_raw ? 0 : end - rows * 8,
                                            .tag_offset = end,

@@ -67,7 +67,7 @@ struct sc_store_extent {
     void *user;
     bool is_annex;                         /* probe rows alone, codes, or an edition */
     bool is_raw;                           /* of an annex: bytes as they are; else probe rows */
-    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: no codes */
+    struct sc_store_codec_shape codec_shape; /* of an annex; bits_k 0: no codes */
     const uint16_t *slots; /* of an edition (store/rows/row_permutation.h); the maker's memory */
     struct sc_store_live_job *live;    /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */

@@ -396,7 +396,7 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
     struct sc_store_annex *_Atomic *place = sc_store_annex_place(entry, annex);
     struct sc_store_record_extent record = {.copy = annex->copy,
                                             .probe_row_bytes = annex->probe_row_bytes,
-                                            .code_shape = annex->code_shape,
+                                            .codec_shape = annex->codec_shape,
                                             .probe_tag_offset = annex->probe_tag_offset,
                                             .stride = annex->stride,
                                             .part_count = annex->part_count,
@@ -434,7 +434,7 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t exten
         annex->stride = extent->place.stride;
         annex->probe_tag_offset = extent->place.probe_tag_offset;
         annex->probe_row_bytes = (uint32_t)extent->probe_row_bytes;
-        annex->code_shape = extent->code_shape;
+        annex->codec_shape = extent->codec_shape;
         memcpy(annex->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
         if (extent->slots != NULL)
             order_set(annex, extent, sc_store_table_extent(&store->table, extent_id));

@@ -320,7 +320,7 @@ static void make_annex(struct make *make, uint32_t of, bool is_codes)
                                            .stride = stride,
                                            .parts = parts};
     if (is_codes)
-        annex.code_shape = (struct sc_store_code_shape){
+        annex.codec_shape = (struct sc_store_codec_shape){
             .bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8};
     annex.part_count = make_parts(make, annex.stride, parts);
     struct sc_store_writer writer = payload_begin();

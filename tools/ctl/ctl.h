@@ -44,8 +44,8 @@ struct ctl_extent {
     struct sc_store_part *parts; /* segment: the file's number */
     uint64_t live_rows;
     struct ctl_extent *annex; /* probe rows that lie elsewhere: its probe members, stride, parts */
-    struct ctl_extent *codes; /* its code_shape, stride, parts */
-    struct sc_store_code_shape code_shape;
+    struct ctl_extent *codes; /* its codec_shape, stride, parts */
+    struct sc_store_codec_shape codec_shape;
     uint16_t *slots; /* rows stand in another order, where the members above say:
                       * store/rows/row_permutation.h; NULL: as they were stored */
 };

@@ -521,7 +521,7 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
         return;
     uint64_t k_row_bytes = rank->spaces[extent->space].k_row_bytes;
     const struct sc_store_part *last = &in->parts[in->part_count - 1];
-    struct ctl_extent **place = in->code_shape.bits_k != 0 ? &extent->codes : &extent->annex;
+    struct ctl_extent **place = in->codec_shape.bits_k != 0 ? &extent->codes : &extent->annex;
     if ((*place != NULL && !in->is_order) ||
         last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
         !sc_store_record_annex_fits(in, extent->row_count,
@@ -546,7 +546,7 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
                                  .probe_offset = in->probe_offset,
                                  .probe_tag_offset = in->probe_tag_offset,
                                  .probe_row_bytes = in->probe_row_bytes,
-                                 .code_shape = in->code_shape,
+                                 .codec_shape = in->codec_shape,
                                  .fits = true,
                                  .space = extent->space,
                                  .part_count = in->part_count,

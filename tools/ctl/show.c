@@ -163,7 +163,7 @@ static struct bits bits_of(const struct ctl_rank *rank)
     for (uint64_t i = 0; i < rank->piece_count; i++) {
         const struct ctl_extent *codes = rank->extents[rank->pieces[i].extent].codes;
         if (codes != NULL && rank->pieces[i].state == CTL_LIVE)
-            bits.pieces[codes->code_shape.bits_k][codes->code_shape.bits_v]++;
+            bits.pieces[codes->codec_shape.bits_k][codes->codec_shape.bits_v]++;
     }
     return bits;
 }
@@ -419,7 +419,7 @@ static void dump_piece(struct json_object *line, const struct sc_store_record *r
 static void dump_annex(struct json_object *line, const struct sc_store_record *record)
 {
     const struct sc_store_record_extent *annex = &record->extent;
-    const struct sc_store_code_shape *codes = &annex->code_shape;
+    const struct sc_store_codec_shape *codes = &annex->codec_shape;
     bool is_codes = codes->bits_k != 0;
     add(line, "kind",
         u64(annex->is_order     ? SC_STORE_ANNEX_ORDER

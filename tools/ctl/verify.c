@@ -189,7 +189,7 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
 
 /* K's or V's block of a piece's codes: its checksum, and that it says what it should be. */
 static bool block_good(const struct ctl_space *space, const struct ctl_piece *piece, uint64_t copy,
-                       uint32_t layer, uint32_t part, const struct sc_store_code_shape *shape,
+                       uint32_t layer, uint32_t part, const struct sc_store_codec_shape *shape,
                        const uint8_t *block, uint64_t bytes)
 {
     uint64_t rows = piece->row_count - piece->skip, said, sum;
@@ -216,7 +216,7 @@ static bool block_good(const struct ctl_space *space, const struct ctl_piece *pi
 static bool codes_good(const struct ctl_space *space, const struct ctl_extent *codes,
                        const struct ctl_piece *piece, uint32_t layer, const uint8_t *bytes)
 {
-    const struct sc_store_code_shape *shape = &codes->code_shape;
+    const struct sc_store_codec_shape *shape = &codes->codec_shape;
     uint64_t chunk = space->chunk_tokens, rows = piece->row_count - piece->skip;
     if (bytes == NULL || chunk == 0 || piece->first_position < piece->extent_row)
         return false;

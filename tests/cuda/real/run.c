@@ -312,14 +312,14 @@ static void reach_rows(void *params, const struct sc_cuda_shape *shape)
 
 static void reach_code_slab(void *entry)
 {
-    struct sc_cuda_code_slab *slab = entry;
+    struct sc_cuda_codec_slab *slab = entry;
     (void)reach(&slab->scales);
     (void)reach(&slab->codes);
 }
 
 static void reach_code(void *params, const struct sc_cuda_shape *shape)
 {
-    struct sc_cuda_code *code = params;
+    struct sc_cuda_codec *code = params;
     reach_memory(&code->memory);
     reach_table(&code->slabs, shape->grid[0], sizeof(*code->slabs), reach_code_slab);
     (void)reach(&code->skipped);
@@ -327,7 +327,7 @@ static void reach_code(void *params, const struct sc_cuda_shape *shape)
 
 static void reach_planes_slab(void *entry)
 {
-    struct sc_cuda_planes_slab *slab = entry;
+    struct sc_cuda_bitplanes_slab *slab = entry;
     (void)reach(&slab->table);
     (void)reach(&slab->scales);
     (void)reach(&slab->codes);
@@ -336,7 +336,7 @@ static void reach_planes_slab(void *entry)
 
 static void reach_planes(void *params, const struct sc_cuda_shape *shape)
 {
-    struct sc_cuda_planes *planes = params;
+    struct sc_cuda_bitplanes *planes = params;
     reach_memory(&planes->memory);
     reach_table(&planes->slabs, shape->grid[0], sizeof(*planes->slabs), reach_planes_slab);
     (void)reach(&planes->skipped);
@@ -375,8 +375,8 @@ static const struct kernel {
 #define ROW(name, params, threads)                                                                 \
     {#name, sizeof(params),                                                                        \
      _Generic((params *)NULL, struct sc_cuda_rows *                                                \
-              : reach_rows, struct sc_cuda_code *                                                  \
-              : reach_code, struct sc_cuda_planes *                                                \
+              : reach_rows, struct sc_cuda_codec *                                                  \
+              : reach_code, struct sc_cuda_bitplanes *                                                \
               : reach_planes, struct sc_cuda_score *                                               \
               : reach_score)},
     SC_CUDA_KERNELS(ROW)

@@ -89,11 +89,11 @@ static inline void keys_free(struct keys *keys)
 /* A slab, as the CPU and as the device have it. */
 struct slab_of {
     struct exact scales, codes, turns;
-    struct sc_kernels_planes planes;
-    struct sc_kernels_planes_group *groups;
+    struct sc_kernels_bitplanes planes;
+    struct sc_kernels_bitplanes_group *groups;
     uint8_t *to;
     struct sc_kernels_rotary rotary;
-    struct sc_cuda_planes_table *table;
+    struct sc_cuda_bitplanes_table *table;
 };
 
 struct slabs {
@@ -108,12 +108,12 @@ static inline void even_encode(struct slabs *slabs, const struct score_case *how
 {
     static const uint32_t WIDTHS[] = {4, 2, 5, 3, 8, 6};
     uint32_t s = slabs->count, bits = how->bits != 0 ? how->bits : WIDTHS[s % COUNT(WIDTHS)];
-    struct sc_kernels_code code = {how->heads * how->size, bits, how->key_dtype};
-    uint64_t scale_bytes = sc_kernels_code_scale_bytes(code.channels);
-    uint64_t code_bytes = row_count * sc_kernels_code_row_bytes(code.channels, bits);
+    struct sc_kernels_codec code = {how->heads * how->size, bits, how->key_dtype};
+    uint64_t scale_bytes = sc_kernels_codec_scale_bytes(code.channels);
+    uint64_t code_bytes = row_count * sc_kernels_codec_row_bytes(code.channels, bits);
     uint8_t *scales = malloc(scale_bytes), *codes = malloc(code_bytes);
     assert_true(scales != NULL && codes != NULL);
-    assert_true(sc_kernels_get(SC_KERNELS_REF)->code_encode(&code, rows, row_count, scales, codes));
+    assert_true(sc_kernels_get(SC_KERNELS_REF)->codec_encode(&code, rows, row_count, scales, codes));
     slabs->of[s].scales = exact_copy(scales, scale_bytes, how->offset);
     slabs->of[s].codes = exact_copy(codes, code_bytes, how->offset);
     slabs->cpu[s].coded.bits = slabs->device[s].bits = bits;
@@ -143,19 +143,19 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
     struct slab_of *of = &slabs->of[s];
     uint64_t seed = 77 + s, channels = how->heads * how->size;
     of->to = malloc(channels);
-    of->groups = calloc(how->heads * sc_kernels_planes_head_groups(how->size), sizeof(*of->groups));
+    of->groups = calloc(how->heads * sc_kernels_bitplanes_head_groups(how->size), sizeof(*of->groups));
     assert_true(of->to != NULL && of->groups != NULL);
     for (uint64_t h = 0; h < how->heads; h++)
         widths_draw(&seed, how->size, s % 2, 3 + s * 5 % 6, of->to + h * how->size);
-    assert_true(sc_kernels_planes_init(&of->planes, how->heads, how->size, of->to, of->groups));
+    assert_true(sc_kernels_bitplanes_init(&of->planes, how->heads, how->size, of->to, of->groups));
     of->rotary = (struct sc_kernels_rotary){how->pairs, how->turned};
     turns_make(of, how, slabs->cpu[s].key_first, row_count);
     const struct sc_kernels_rotary *rotary = how->turned > 0 ? &of->rotary : NULL;
-    uint64_t scale_bytes = sc_kernels_planes_scale_bytes(&of->planes);
+    uint64_t scale_bytes = sc_kernels_bitplanes_scale_bytes(&of->planes);
     uint64_t code_bytes = row_count * of->planes.row_bytes;
     uint8_t *scales = malloc(scale_bytes), *codes = malloc(code_bytes + 1);
     assert_true(scales != NULL && codes != NULL);
-    struct sc_kernels_planes_encode what = {.planes = &of->planes,
+    struct sc_kernels_bitplanes_encode what = {.planes = &of->planes,
                                             .rows = rows,
                                             .row_count = row_count,
                                             .dtype = how->key_dtype,
@@ -163,15 +163,15 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
                                             .turns = (float *)(void *)of->turns.at,
                                             .scales = scales,
                                             .codes = codes};
-    assert_true(sc_kernels_get(SC_KERNELS_REF)->planes_encode(&what));
+    assert_true(sc_kernels_get(SC_KERNELS_REF)->bitplanes_encode(&what));
     of->scales = exact_copy(scales, scale_bytes, how->offset);
     of->codes = exact_copy(codes, code_bytes, how->offset);
     void *table = NULL;
-    uint64_t table_bytes = sc_cuda_planes_table_bytes(&of->planes, rotary);
+    uint64_t table_bytes = sc_cuda_bitplanes_table_bytes(&of->planes, rotary);
     assert_true(table_bytes > 0);
     assert_int_equal(posix_memalign(&table, 16, table_bytes), 0);
     of->table = table;
-    sc_cuda_planes_table_make(&of->planes, rotary, of->table);
+    sc_cuda_bitplanes_table_make(&of->planes, rotary, of->table);
     slabs->cpu[s].coded.planes = &of->planes;
     slabs->cpu[s].coded.rotary = rotary;
     slabs->cpu[s].coded.turns = slabs->device[s].turns = what.turns;

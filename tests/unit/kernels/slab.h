@@ -5,7 +5,7 @@
 #ifndef SC_TESTS_UNIT_KERNELS_SLAB_H
 #define SC_TESTS_UNIT_KERNELS_SLAB_H
 
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,11 +16,11 @@
 
 #include <cmocka.h>
 
-#define ROWS         SC_KERNELS_CODE_ROWS_MAX
+#define ROWS         SC_KERNELS_CODEC_ROWS_MAX
 #define HEADS        2u
-#define SIZE_MOST    SC_KERNELS_PLANES_HEAD
+#define SIZE_MOST    SC_KERNELS_BITPLANES_HEAD
 #define CHANNELS     (HEADS * SIZE_MOST)
-#define GROUPS       (HEADS * SIZE_MOST / SC_KERNELS_PLANES_GROUP)
+#define GROUPS       (HEADS * SIZE_MOST / SC_KERNELS_BITPLANES_GROUP)
 #define GUARD        0xa5
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -39,11 +39,11 @@ struct slab {
     uint8_t bytes[ROWS][CHANNELS * 4];
     const uint8_t *at[ROWS];
     uint8_t to[CHANNELS];
-    struct sc_kernels_planes_group groups[GROUPS];
-    struct sc_kernels_planes planes;
+    struct sc_kernels_bitplanes_group groups[GROUPS];
+    struct sc_kernels_bitplanes planes;
     struct sc_kernels_rotary rotary;
     float turns[ROWS * SIZE_MOST];
-    struct sc_kernels_planes_encode encode;
+    struct sc_kernels_bitplanes_encode encode;
 };
 
 /* Where its codes go: guards in front of each and behind, and what may be read. */
@@ -66,7 +66,7 @@ static inline void value_draw(uint64_t *state, uint64_t channel, uint32_t dtype,
 static inline void widths_draw(uint64_t *state, uint64_t size, uint32_t least, uint32_t most,
                                uint8_t *to)
 {
-    for (uint64_t first = 0; first < size; first += SC_KERNELS_PLANES_GROUP) {
+    for (uint64_t first = 0; first < size; first += SC_KERNELS_BITPLANES_GROUP) {
         uint64_t left = size - first, count = left < 64 ? left : 64, bytes = count / 8;
         uint64_t order[64];
         for (uint64_t c = 0; c < count; c++) {
@@ -114,9 +114,9 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
         sc_kernels_rotary_turn(1000 + i, frequencies, shape.turned, slab->turns + i * shape.turned);
     for (uint64_t h = 0; h < HEADS; h++)
         widths_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
-    assert_true(sc_kernels_planes_init(&slab->planes, HEADS, shape.size, slab->to, slab->groups));
+    assert_true(sc_kernels_bitplanes_init(&slab->planes, HEADS, shape.size, slab->to, slab->groups));
     slab->encode =
-        (struct sc_kernels_planes_encode){.planes = &slab->planes,
+        (struct sc_kernels_bitplanes_encode){.planes = &slab->planes,
                                           .rows = slab->at,
                                           .row_count = shape.rows,
                                           .dtype = shape.dtype,
@@ -127,19 +127,19 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
 
 static inline bool slab_encode(const struct slab *slab, uint32_t level, struct made *made)
 {
-    struct sc_kernels_planes_encode what = slab->encode;
+    struct sc_kernels_bitplanes_encode what = slab->encode;
     memset(made, GUARD, sizeof(*made));
     what.scales = made->scales + 64;
     what.codes = made->codes + 64;
-    return sc_kernels_get(level)->planes_encode(&what);
+    return sc_kernels_get(level)->bitplanes_encode(&what);
 }
 
 /* dst [rows] */
 static inline void slab_decode(const struct slab *slab, const struct made *made, uint32_t level,
                                uint8_t **dst, uint32_t dst_dtype)
 {
-    sc_kernels_get(level)->planes_decode(
-        &(struct sc_kernels_planes_decode){.planes = &slab->planes,
+    sc_kernels_get(level)->bitplanes_decode(
+        &(struct sc_kernels_bitplanes_decode){.planes = &slab->planes,
                                            .scales = made->scales + 64,
                                            .codes = made->codes + 64,
                                            .row_count = slab->rows,

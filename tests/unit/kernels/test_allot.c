@@ -2,7 +2,7 @@
  * get fewer bits, no table of as many bytes has a smaller error (all are tried, of few channels),
  * and the same weights give the same widths. */
 #include "kernels/allot.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -83,10 +83,10 @@ static void rows_have_exactly_their_bytes(void **state)
 {
     (void)state;
     static const uint64_t HEADS[] = {1, 2, 3, 8};
-    static struct sc_kernels_planes_group groups[CHANNELS_MAX / 8];
+    static struct sc_kernels_bitplanes_group groups[CHANNELS_MAX / 8];
     static float weights[CHANNELS_MAX];
     static uint8_t to[CHANNELS_MAX], again[CHANNELS_MAX];
-    for (uint64_t size = 8; size <= SC_KERNELS_PLANES_HEAD; size += size < 144 ? 8 : 56)
+    for (uint64_t size = 8; size <= SC_KERNELS_BITPLANES_HEAD; size += size < 144 ? 8 : 56)
         for (uint32_t h = 0; h < COUNT(HEADS); h++)
             for (uint32_t kind = 0; kind < WEIGHTS; kind++) {
                 uint64_t channels = HEADS[h] * size;
@@ -100,7 +100,7 @@ static void rows_have_exactly_their_bytes(void **state)
                                          channels};
                 weights_draw(kind, channels, weights);
                 for (uint32_t r = 0; r < COUNT(rows); r++) {
-                    struct sc_kernels_planes planes;
+                    struct sc_kernels_bitplanes planes;
                     uint64_t bits = 0;
                     allot(weights, HEADS[h], size, rows[r], to);
                     for (uint64_t c = 0; c < channels; c++) {
@@ -108,7 +108,7 @@ static void rows_have_exactly_their_bytes(void **state)
                         bits += to[c];
                     }
                     assert_int_equal(bits, rows[r] * 8);
-                    assert_true(sc_kernels_planes_init(&planes, HEADS[h], size, to, groups));
+                    assert_true(sc_kernels_bitplanes_init(&planes, HEADS[h], size, to, groups));
                     assert_int_equal(planes.row_bytes, rows[r]);
                     heavier_get_no_fewer(weights, channels, size, to);
                     allot(weights, HEADS[h], size, rows[r], again);

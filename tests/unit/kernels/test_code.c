@@ -2,8 +2,8 @@
  * by bit, slabs that have no codes, ranges of channels, every described memory; scores of codes
  * against their values in double. */
 #include "base/nt_copy.h"
-#include "kernels/code.h"
-#include "kernels/planes.h"
+#include "kernels/codec.h"
+#include "kernels/bitplanes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define ROWS        SC_KERNELS_CODE_ROWS_MAX
+#define ROWS        SC_KERNELS_CODEC_ROWS_MAX
 #define CHANNELS    200u
 #define GUARD_BYTES 64u
 #define GUARD       0xa5
@@ -85,14 +85,14 @@ static void a_decoded_value_is_within_half_a_step(void **state)
     for (uint32_t b = 0; b < COUNT(BITS); b++)
         for (uint32_t dtype = SC_KERNELS_F32; dtype <= SC_KERNELS_BF16; dtype++) {
             struct slab *slab = slab_make(7 + b, dtype);
-            struct sc_kernels_code code = {CHANNELS, BITS[b], dtype};
+            struct sc_kernels_codec code = {CHANNELS, BITS[b], dtype};
             static float out[ROWS][CHANNELS];
             uint8_t *dst[ROWS];
             for (uint64_t i = 0; i < ROWS; i++)
                 dst[i] = (uint8_t *)out[i];
             assert_true(
-                sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
-            sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+                sc_kernels_ref_codec_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
+            sc_kernels_ref_codec_decode(&(struct sc_kernels_codec_decode){
                 &code, slab->scales, slab->codes, ROWS, 0, CHANNELS, dst, SC_KERNELS_F32, false});
             for (uint64_t c = 0; c < CHANNELS; c++) {
                 double least = HUGE_VAL, most = -HUGE_VAL;
@@ -120,18 +120,18 @@ static void every_rung_writes_the_same_codes(void **state)
         for (uint64_t w = 0; w < COUNT(WIDTHS); w++)
             for (uint32_t b = 0; b < COUNT(BITS); b++) {
                 uint64_t count = 1 + (w * 7 + b * 13) % ROWS;
-                struct sc_kernels_code code = {WIDTHS[w], BITS[b], dtype};
+                struct sc_kernels_codec code = {WIDTHS[w], BITS[b], dtype};
                 mine = slab_make(w * 31 + b, dtype);
                 memset(mine->codes, GUARD, sizeof(mine->codes));
                 memset(mine->scales, GUARD, sizeof(mine->scales));
                 bool has =
-                    sc_kernels_ref_code_encode(&code, mine->rows, count, mine->scales, mine->codes);
+                    sc_kernels_ref_codec_encode(&code, mine->rows, count, mine->scales, mine->codes);
                 assert_true(has);
                 for (uint32_t level = 1; level <= sc_kernels_level_best(); level++) {
                     theirs = slab_make(w * 31 + b, dtype);
                     memset(theirs->codes, GUARD, sizeof(theirs->codes));
                     memset(theirs->scales, GUARD, sizeof(theirs->scales));
-                    assert_true(sc_kernels_get(level)->code_encode(&code, theirs->rows, count,
+                    assert_true(sc_kernels_get(level)->codec_encode(&code, theirs->rows, count,
                                                                    theirs->scales, theirs->codes));
                     assert_memory_equal(mine->scales, theirs->scales, sizeof(mine->scales));
                     assert_memory_equal(mine->codes, theirs->codes, sizeof(mine->codes));
@@ -151,7 +151,7 @@ static void a_slab_that_is_not_finite_has_no_codes(void **state)
         for (uint32_t bad = 0; bad < 4; bad++)
             for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
                 struct slab *slab = slab_make(3, dtype);
-                struct sc_kernels_code code = {CHANNELS, 4, dtype};
+                struct sc_kernels_codec code = {CHANNELS, 4, dtype};
                 uint64_t row = (bad * 17 + level) % ROWS, channel = (bad * 61 + level) % CHANNELS;
                 if (dtype == SC_KERNELS_F32)
                     memcpy(slab->bytes[row] + channel * 4, &BAD32[bad], 4);
@@ -160,24 +160,24 @@ static void a_slab_that_is_not_finite_has_no_codes(void **state)
                            dtype == SC_KERNELS_F16 ? &BAD16[bad] : &BADB16[bad], 2);
                 memset(slab->scales, GUARD, sizeof(slab->scales));
                 memset(slab->codes, GUARD, sizeof(slab->codes));
-                assert_false(sc_kernels_get(level)->code_encode(&code, slab->rows, ROWS,
+                assert_false(sc_kernels_get(level)->codec_encode(&code, slab->rows, ROWS,
                                                                 slab->scales, slab->codes));
-                for (uint64_t i = 0; i < sc_kernels_code_scale_bytes(CHANNELS); i++)
+                for (uint64_t i = 0; i < sc_kernels_codec_scale_bytes(CHANNELS); i++)
                     assert_int_equal(slab->scales[i], 0);
-                for (uint64_t i = 0; i < ROWS * sc_kernels_code_row_bytes(CHANNELS, 4); i++)
+                for (uint64_t i = 0; i < ROWS * sc_kernels_codec_row_bytes(CHANNELS, 4); i++)
                     assert_int_equal(slab->codes[i], 0);
                 free(slab);
             }
 }
 
-/* The largest values there are, both signs: the top code's value is finite too, as code.h says. */
+/* The largest values there are, both signs: the top code's value is finite too, as codec.h says. */
 static void the_largest_values_decode_to_finite_ones(void **state)
 {
     (void)state;
     for (uint32_t b = 0; b < COUNT(BITS); b++)
         for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
             struct slab *slab = slab_make(5, SC_KERNELS_F16);
-            struct sc_kernels_code code = {16, BITS[b], SC_KERNELS_F16};
+            struct sc_kernels_codec code = {16, BITS[b], SC_KERNELS_F16};
             uint16_t ends[] = {0x7bff, 0xfbff}, out[ROWS][16]; /* +-65,504 */
             uint8_t *dst[ROWS];
             memset(slab->bytes, 0, sizeof(slab->bytes));
@@ -186,9 +186,9 @@ static void the_largest_values_decode_to_finite_ones(void **state)
                 memcpy(slab->bytes[i] + 2, &ends[0], 2);
                 dst[i] = (uint8_t *)out[i];
             }
-            assert_true(sc_kernels_get(level)->code_encode(&code, slab->rows, ROWS, slab->scales,
+            assert_true(sc_kernels_get(level)->codec_encode(&code, slab->rows, ROWS, slab->scales,
                                                            slab->codes));
-            sc_kernels_get(level)->code_decode(&(struct sc_kernels_code_decode){
+            sc_kernels_get(level)->codec_decode(&(struct sc_kernels_codec_decode){
                 &code, slab->scales, slab->codes, ROWS, 0, 16, dst, SC_KERNELS_F16, false});
             for (uint64_t i = 0; i < ROWS; i++) {
                 assert_true((out[i][0] & 0x7fff) < 0x7c00);
@@ -203,7 +203,7 @@ struct range {
 };
 
 /* streams: rows at lines' borders, which stores past the caches need. */
-static void decode_compare(const struct slab *slab, const struct sc_kernels_code *code,
+static void decode_compare(const struct slab *slab, const struct sc_kernels_codec *code,
                            struct range range, uint64_t rows, uint32_t dst_dtype, uint32_t level,
                            bool streams)
 {
@@ -217,9 +217,9 @@ static void decode_compare(const struct slab *slab, const struct sc_kernels_code
         to[i] = i % 5 == 3 ? NULL : expected[i] + offset;
         at[i] = i % 5 == 3 ? NULL : found[i] + offset;
     }
-    sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+    sc_kernels_ref_codec_decode(&(struct sc_kernels_codec_decode){
         code, slab->scales, slab->codes, rows, range.first, range.count, to, dst_dtype, streams});
-    sc_kernels_get(level)->code_decode(&(struct sc_kernels_code_decode){
+    sc_kernels_get(level)->codec_decode(&(struct sc_kernels_codec_decode){
         code, slab->scales, slab->codes, rows, range.first, range.count, at, dst_dtype, streams});
     sc_stream_end();
     assert_memory_equal(expected, found, sizeof(expected));
@@ -233,9 +233,9 @@ static void every_rung_decodes_the_same_values(void **state)
     for (uint32_t dtype = SC_KERNELS_F32; dtype <= SC_KERNELS_BF16; dtype++)
         for (uint32_t b = 0; b < COUNT(BITS); b++) {
             struct slab *slab = slab_make(b, dtype);
-            struct sc_kernels_code code = {CHANNELS, BITS[b], dtype};
+            struct sc_kernels_codec code = {CHANNELS, BITS[b], dtype};
             assert_true(
-                sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
+                sc_kernels_ref_codec_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
             for (uint32_t level = 1; level <= sc_kernels_level_best(); level++)
                 for (uint64_t r = 0; r < COUNT(RANGES); r++)
                     for (uint64_t rows = 1; rows <= ROWS; rows += 21) {
@@ -255,13 +255,13 @@ static void a_slab_of_known_bytes_has_known_codes(void **state)
     static const float ROWS_OF[3][2] = {{-1.0f, 0.5f}, {0.0f, 0.5f}, {2.5f, 0.5f}};
     const uint8_t *rows[3] = {(const void *)ROWS_OF[0], (const void *)ROWS_OF[1],
                               (const void *)ROWS_OF[2]};
-    struct sc_kernels_code code = {2, 5, SC_KERNELS_F32};
+    struct sc_kernels_codec code = {2, 5, SC_KERNELS_F32};
     /* min -1 and .5; steps 3.5 / 32 = .109375 and 0; codes 0, floor(1 / .109375) = 9, 31 */
     static const uint8_t MIN[4] = {0x00, 0xbc, 0x00, 0x38}, STEP[4] = {0x00, 0x2f, 0x00, 0x00};
     static const uint8_t LOW[3] = {0x0, 0x9, 0xf}, HIGH[3] = {0, 0, 1};
     uint8_t scales[64], codes[3 * 10];
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
-        assert_true(sc_kernels_get(level)->code_encode(&code, rows, 3, scales, codes));
+        assert_true(sc_kernels_get(level)->codec_encode(&code, rows, 3, scales, codes));
         assert_memory_equal(scales, MIN, sizeof(MIN));
         assert_memory_equal(scales + 32, STEP, sizeof(STEP));
         for (uint32_t i = 0; i < 3; i++) {
@@ -278,8 +278,8 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
     (void)state;
     enum { HEADS = 4, SIZE = 48, TOKENS = ROWS + 9, BLOCK = 7, SKIPPED = 17 };
     struct slab *slab = slab_make(21, SC_KERNELS_F16);
-    struct sc_kernels_code code = {HEADS * SIZE, 4, SC_KERNELS_F16};
-    assert_true(sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
+    struct sc_kernels_codec code = {HEADS * SIZE, 4, SC_KERNELS_F16};
+    assert_true(sc_kernels_ref_codec_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
     static float out[TOKENS][HEADS][SIZE + 16], row[HEADS * SIZE];
     static int64_t slots[TOKENS];
     for (int64_t j = 0; j < TOKENS; j++)
@@ -309,9 +309,9 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
             int64_t slot = slots[5 + i];
             if (slot < 0 || 5 + i == SKIPPED)
                 continue;
-            sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+            sc_kernels_ref_codec_decode(&(struct sc_kernels_codec_decode){
                 &code, slab->scales,
-                slab->codes + i * sc_kernels_code_row_bytes(code.channels, code.bits), 1, 0,
+                slab->codes + i * sc_kernels_codec_row_bytes(code.channels, code.bits), 1, 0,
                 code.channels, &dst, SC_KERNELS_F32, false});
             for (uint64_t h = 0; h < HEADS; h++)
                 assert_memory_equal(out[slot][h], row + h * SIZE, SIZE * sizeof(float));
@@ -326,7 +326,7 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
 
 /* The same of free widths, from a token on; heads apart, or side by side (gap 0). */
 static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint32_t part,
-                         const struct sc_kernels_coded *coded)
+                         const struct sc_kernels_quantised *coded)
 {
     enum { HEADS = 4, SIZE = 48, TOKENS = ROWS + 9, BLOCK = 7, SKIPPED = 17, FIRST = 5 };
     static uint8_t out[TOKENS * HEADS * (SIZE + 16) * 4], row[HEADS * SIZE * 4];
@@ -358,7 +358,7 @@ static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint3
         bool is_there = j >= FIRST && j < FIRST + ROWS && j != 12 && j != SKIPPED;
         memset(row, GUARD, sizeof(row));
         if (is_there)
-            sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){
+            sc_kernels_ref_bitplanes_decode(&(struct sc_kernels_bitplanes_decode){
                 .planes = coded->planes,
                 .scales = coded->scales,
                 .codes = coded->codes + (j - FIRST) * row_bytes,
@@ -367,7 +367,7 @@ static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint3
                 .dst = &dst,
                 .dst_dtype = dst_dtype,
                 .rotary = coded->rotary,
-                .turns = sc_kernels_coded_turns(coded, j - FIRST)});
+                .turns = sc_kernels_quantised_turns(coded, j - FIRST)});
         for (uint64_t h = 0; h < HEADS; h++) {
             assert_memory_equal(at + h * head, row + h * SIZE * bytes, SIZE * bytes);
             for (uint64_t b = 0; b < gap * bytes; b++)
@@ -383,25 +383,25 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
     struct slab *slab = slab_make(22, SC_KERNELS_BF16);
     static uint8_t to[HEADS * SIZE], scales[HEADS * SIZE * 4], codes[ROWS * HEADS * SIZE + 7];
     static float turns[ROWS * SIZE];
-    static struct sc_kernels_planes_group groups[HEADS];
-    struct sc_kernels_planes planes;
+    static struct sc_kernels_bitplanes_group groups[HEADS];
+    struct sc_kernels_bitplanes planes;
     double frequencies[SIZE / 2];
     for (uint64_t c = 0; c < HEADS * SIZE; c++) /* a plane has whole bytes */
         to[c] = (uint8_t)(c % SIZE / 8 * 5 % 9);
-    assert_true(sc_kernels_planes_init(&planes, HEADS, SIZE, to, groups));
+    assert_true(sc_kernels_bitplanes_init(&planes, HEADS, SIZE, to, groups));
     for (uint64_t i = 0; i < SIZE / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
     for (uint64_t i = 0; i < ROWS; i++)
         sc_kernels_rotary_turn(77 + i, frequencies, SIZE, turns + i * SIZE);
     for (uint32_t pairs = 0; pairs < 3; pairs++) { /* 2: not turned */
         const struct sc_kernels_rotary rotary = {pairs, SIZE};
-        const struct sc_kernels_coded coded = {.scales = scales,
+        const struct sc_kernels_quantised coded = {.scales = scales,
                                                .codes = codes,
                                                .planes = &planes,
                                                .rotary = pairs < 2 ? &rotary : NULL,
                                                .turns = pairs < 2 ? turns : NULL};
-        assert_true(sc_kernels_ref_planes_encode(
-            &(struct sc_kernels_planes_encode){.planes = &planes,
+        assert_true(sc_kernels_ref_bitplanes_encode(
+            &(struct sc_kernels_bitplanes_encode){.planes = &planes,
                                                .rows = slab->rows,
                                                .row_count = ROWS,
                                                .dtype = SC_KERNELS_BF16,
@@ -420,15 +420,15 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
 }
 
 /* Codes lie at the end of their memory, scores between others that stay. */
-static void scores_compare(const struct sc_kernels_code *code, uint64_t heads, uint64_t rows,
+static void scores_compare(const struct sc_kernels_codec *code, uint64_t heads, uint64_t rows,
                            uint64_t queries)
 {
     enum { HEADS_MAX = 3, SIZE_MOST = 256, KEYS = 21, STRIDE = KEYS + 2, QUERIES = 7 };
     static float values[KEYS][HEADS_MAX * SIZE_MOST], wanted[QUERIES][SIZE_MOST + 16];
     static float scores[QUERIES + 1][STRIDE];
     uint64_t seed = code->channels + code->bits * 7 + rows, size = code->channels / heads;
-    uint64_t codes_bytes = rows * sc_kernels_code_row_bytes(code->channels, code->bits);
-    uint64_t scale_bytes = sc_kernels_code_scale_bytes(code->channels);
+    uint64_t codes_bytes = rows * sc_kernels_codec_row_bytes(code->channels, code->bits);
+    uint64_t scale_bytes = sc_kernels_codec_scale_bytes(code->channels);
     uint8_t *codes = malloc(codes_bytes), *scales = malloc(scale_bytes), *dst[KEYS];
     const uint8_t *src[KEYS];
     assert_true(codes != NULL && scales != NULL);
@@ -437,8 +437,8 @@ static void scores_compare(const struct sc_kernels_code *code, uint64_t heads, u
         for (uint64_t c = 0; c < code->channels; c++)
             values[i][c] = (float)draw(&seed) / (1u << 30) - 1.0f + (c % 9 == 4 ? 8 : 0);
     }
-    assert_true(sc_kernels_ref_code_encode(code, src, rows, scales, codes));
-    sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+    assert_true(sc_kernels_ref_codec_encode(code, src, rows, scales, codes));
+    sc_kernels_ref_codec_decode(&(struct sc_kernels_codec_decode){
         code, scales, codes, rows, 0, code->channels, dst, SC_KERNELS_F32, false});
     memset(wanted, 0, sizeof(wanted));
     for (uint64_t v = 0; v < queries; v++)
@@ -446,7 +446,7 @@ static void scores_compare(const struct sc_kernels_code *code, uint64_t heads, u
             wanted[v][t] = (float)draw(&seed) / (1u << 30) - 1.0f;
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
         for (uint64_t h = 0; h < heads; h++) {
-            struct sc_kernels_code_score what = {.code = code,
+            struct sc_kernels_codec_score what = {.code = code,
                                                  .scales = scales,
                                                  .codes = codes,
                                                  .row_count = rows,
@@ -459,7 +459,7 @@ static void scores_compare(const struct sc_kernels_code *code, uint64_t heads, u
                                                  .score_stride = STRIDE,
                                                  .ahead = codes};
             memset(scores, GUARD, sizeof(scores));
-            sc_kernels_get(level)->code_score(&what);
+            sc_kernels_get(level)->codec_score(&what);
             for (uint64_t v = 0; v <= QUERIES; v++)
                 for (uint64_t i = 0; i < STRIDE; i++) {
                     bool is_score = v < queries && i >= 1 && i <= rows;
@@ -490,7 +490,7 @@ static void every_rung_scores_codes_as_their_values(void **state)
     for (uint32_t b = 0; b < COUNT(BITS); b++)
         for (uint64_t i = 0; i < COUNT(SIZES); i++)
             for (uint64_t heads = 1; heads <= 3; heads++) {
-                struct sc_kernels_code code = {heads * SIZES[i], BITS[b], SC_KERNELS_F32};
+                struct sc_kernels_codec code = {heads * SIZES[i], BITS[b], SC_KERNELS_F32};
                 for (uint64_t rows = 1; rows <= 21; rows += 4)
                     scores_compare(&code, heads, rows, 1 + (rows + i) % 7);
             }

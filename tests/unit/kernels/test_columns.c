@@ -3,7 +3,7 @@
  * no element has keep their poison. */
 #include "kernels/columns.h"
 #include "kernels/importance.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -417,21 +417,21 @@ static void some_skip(struct place *want, struct place *got, uint64_t tokens, en
 static void codes_make(const struct shape *shape, uint32_t bits, uint8_t **scales, uint8_t **codes)
 {
     uint64_t channels = shape->heads * shape->size;
-    *scales = must(calloc(1, sc_kernels_code_scale_bytes(channels)));
-    *codes = must(calloc(shape->tokens, sc_kernels_code_row_bytes(channels, bits)));
+    *scales = must(calloc(1, sc_kernels_codec_scale_bytes(channels)));
+    *codes = must(calloc(shape->tokens, sc_kernels_codec_row_bytes(channels, bits)));
     for (uint64_t c = 0; c < channels; c++)
         for (uint32_t i = 0; i < 2; i++) { /* min and step: small numbers in f16 */
             uint16_t half = (uint16_t)(0x3000 + random_below(0x800));
-            memcpy(*scales + (i * sc_kernels_code_padded(channels) + c) * 2, &half, 2);
+            memcpy(*scales + (i * sc_kernels_codec_padded(channels) + c) * 2, &half, 2);
         }
-    for (uint64_t i = 0; i < shape->tokens * sc_kernels_code_row_bytes(channels, bits); i++)
+    for (uint64_t i = 0; i < shape->tokens * sc_kernels_codec_row_bytes(channels, bits); i++)
         (*codes)[i] = (uint8_t)random_below(256);
 }
 
 static void check_decode(enum layout layout, const struct shape *shape, uint64_t element,
                          enum order order, uint32_t level)
 {
-    if (shape->tokens > SC_KERNELS_CODE_ROWS_MAX)
+    if (shape->tokens > SC_KERNELS_CODEC_ROWS_MAX)
         return;
     for (uint32_t part = 0; part < 2; part++) {
         struct sc_kernels_decode how = {.kernels = sc_kernels_get(level),
@@ -482,8 +482,8 @@ static void codes_are_decoded_into_columns(void **state)
 
 /* Codes of free widths, any, keys turned. */
 struct planes {
-    struct sc_kernels_planes planes;
-    struct sc_kernels_planes_group *groups;
+    struct sc_kernels_bitplanes planes;
+    struct sc_kernels_bitplanes_group *groups;
     struct sc_kernels_rotary rotary;
     uint8_t *to, *scales, *codes;
     float *turns;
@@ -492,7 +492,7 @@ struct planes {
 static struct planes planes_make(const struct shape *shape)
 {
     uint64_t channels = shape->heads * shape->size, halves = channels * 2;
-    uint64_t groups = shape->heads * sc_kernels_planes_head_groups(shape->size);
+    uint64_t groups = shape->heads * sc_kernels_bitplanes_head_groups(shape->size);
     struct planes made = {.groups = must(malloc(groups * sizeof(*made.groups))),
                           .to = must(malloc(channels)),
                           .scales = must(malloc(channels * 4)),
@@ -510,7 +510,7 @@ static struct planes planes_make(const struct shape *shape)
     for (uint64_t i = 0; i < shape->tokens * shape->size; i++)
         made.turns[i] = (float)random_below(129) / 64 - 1;
     assert_true(
-        sc_kernels_planes_init(&made.planes, shape->heads, shape->size, made.to, made.groups));
+        sc_kernels_bitplanes_init(&made.planes, shape->heads, shape->size, made.to, made.groups));
     return made;
 }
 
@@ -527,11 +527,11 @@ static void planes_unmake(struct planes *made)
 static void check_planes(enum layout layout, const struct shape *shape, uint64_t element,
                          enum order order, uint32_t level)
 {
-    if (shape->tokens > SC_KERNELS_CODE_ROWS_MAX || shape->size % 8 != 0)
+    if (shape->tokens > SC_KERNELS_CODEC_ROWS_MAX || shape->size % 8 != 0)
         return;
     struct planes made = planes_make(shape);
     uint64_t row = shape->heads * shape->size * element;
-    uint8_t *rows = must(malloc(shape->tokens * row)), *dst[SC_KERNELS_CODE_ROWS_MAX];
+    uint8_t *rows = must(malloc(shape->tokens * row)), *dst[SC_KERNELS_CODEC_ROWS_MAX];
     for (uint64_t j = 0; j < shape->tokens; j++)
         dst[j] = rows + j * row;
     for (uint32_t part = 0; part < 2; part++) {
@@ -551,7 +551,7 @@ static void check_planes(enum layout layout, const struct shape *shape, uint64_t
         struct place got = make(layout, shape, element, order);
         uint64_t skipped[8];
         some_skip(&want, &got, shape->tokens, order, skipped);
-        sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){.planes = &made.planes,
+        sc_kernels_ref_bitplanes_decode(&(struct sc_kernels_bitplanes_decode){.planes = &made.planes,
                                                                         .scales = made.scales,
                                                                         .codes = made.codes,
                                                                         .row_count = shape->tokens,

@@ -21,30 +21,30 @@ struct coded_part {
     uint64_t row_bytes;
 };
 
-static struct coded_part part_make(uint64_t seed, const struct sc_kernels_code *code,
+static struct coded_part part_make(uint64_t seed, const struct sc_kernels_codec *code,
                                    uint64_t offset)
 {
     static uint8_t rows[ROW_COUNT][CHANNELS_MOST * 4];
     static uint8_t scales[CHANNELS_MOST * 4], codes[ROW_COUNT * CHANNELS_MOST];
     const uint8_t *at[ROW_COUNT];
-    struct coded_part part = {.row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits)};
+    struct coded_part part = {.row_bytes = sc_kernels_codec_row_bytes(code->channels, code->bits)};
     assert_true(code->channels <= CHANNELS_MOST);
     for (uint32_t i = 0; i < ROW_COUNT; i++) {
         at[i] = rows[i];
         for (uint64_t c = 0; c < code->channels; c++)
             value_draw(&seed, c, code->dtype, rows[i] + c * sc_kernels_dtype_bytes(code->dtype));
     }
-    assert_true(sc_kernels_get(SC_KERNELS_REF)->code_encode(code, at, ROW_COUNT, scales, codes));
-    part.scales = exact_copy(scales, sc_kernels_code_scale_bytes(code->channels), offset);
+    assert_true(sc_kernels_get(SC_KERNELS_REF)->codec_encode(code, at, ROW_COUNT, scales, codes));
+    part.scales = exact_copy(scales, sc_kernels_codec_scale_bytes(code->channels), offset);
     part.codes = exact_copy(codes, ROW_COUNT * part.row_bytes, offset);
     return part;
 }
 
 /* A part of the slab in two pieces, as a match may cut it. */
-static void slabs_add(struct sc_cuda_code_slab *slabs, const struct coded_part *part,
+static void slabs_add(struct sc_cuda_codec_slab *slabs, const struct coded_part *part,
                       uint16_t which, uint16_t bits)
 {
-    slabs[0] = (struct sc_cuda_code_slab){part->scales.at, part->codes.at, 0, CUT, which, bits};
+    slabs[0] = (struct sc_cuda_codec_slab){part->scales.at, part->codes.at, 0, CUT, which, bits};
     slabs[1] = slabs[0];
     slabs[1].codes += CUT * part->row_bytes;
     slabs[1].token_first = CUT;
@@ -57,11 +57,11 @@ static void case_run(const struct code_case *how, uint64_t orders)
                                 sc_kernels_dtype_bytes(how->dst_dtype)};
     struct place place = place_make(how->layout, &there, how->shift);
     struct coded_part parts[2];
-    struct sc_cuda_code_slab slabs[4];
+    struct sc_cuda_codec_slab slabs[4];
     uint64_t skipped[2] = {UINT64_C(0x8001000000000410), 0x21};
     for (uint32_t part = 0; part < 2; part++) {
         uint32_t bits = part == 0 ? how->bits : WIDTHS[how->bits % COUNT(WIDTHS)];
-        struct sc_kernels_code code = {how->heads * how->size, bits, how->dtype};
+        struct sc_kernels_codec code = {how->heads * how->size, bits, how->dtype};
         parts[part] = part_make(part + bits, &code, how->offset);
         slabs_add(&slabs[2 * part], &parts[part], (uint16_t)part, (uint16_t)bits);
         struct sc_kernels_decode decode = {
@@ -74,15 +74,15 @@ static void case_run(const struct code_case *how, uint64_t orders)
             .skipped = how->skips ? skipped : NULL};
         sc_kernels_part_decode(&decode, part, 0, ROW_COUNT);
     }
-    struct sc_cuda_code params = {
+    struct sc_cuda_codec params = {
         place_cuda(&place),  slabs,          how->skips ? skipped : NULL, (uint32_t)how->heads,
         (uint32_t)how->size, how->dst_dtype, how->bits % 2 ? 256 : 16};
     struct sc_cuda_shape shape;
     for (uint64_t seed = 0; seed < orders; seed++) {
-        assert_true(sc_cuda_code_shape(&params, 4, ROW_COUNT - CUT, &shape));
+        assert_true(sc_cuda_codec_shape(&params, 4, ROW_COUNT - CUT, &shape));
         lend(slabs, sizeof(slabs));
         lend(skipped, sizeof(skipped));
-        launch("sc_cuda_code_decode", &params, sizeof(params), &shape, seed);
+        launch("sc_cuda_codec_decode", &params, sizeof(params), &shape, seed);
         place_check(&place, "code", how->bits, how->size);
     }
     for (uint32_t part = 0; part < 2; part++) {
@@ -141,15 +141,15 @@ static void the_largest_and_the_smallest_scales_decode_as_in_ref(void **state)
                 .coded = {.scales = (uint8_t *)scales, .codes = codes, .bits = 8},
                 .dst_dtype = dtype};
             sc_kernels_part_decode(&decode, 1, 0, 2);
-            struct sc_cuda_code_slab slab = {(uint8_t *)scales, codes, 0, 2, 1, 8};
-            struct sc_cuda_code params = {place_cuda(&place), &slab, NULL, 1,
+            struct sc_cuda_codec_slab slab = {(uint8_t *)scales, codes, 0, 2, 1, 8};
+            struct sc_cuda_codec params = {place_cuda(&place), &slab, NULL, 1,
                                           CHANNELS_HERE,      dtype, 1};
             struct sc_cuda_shape shape;
-            assert_true(sc_cuda_code_shape(&params, 1, 2, &shape));
+            assert_true(sc_cuda_codec_shape(&params, 1, 2, &shape));
             lend(scales, sizeof(scales));
             lend(codes, sizeof(codes));
             lend(&slab, sizeof(slab));
-            launch("sc_cuda_code_decode", &params, sizeof(params), &shape, 0);
+            launch("sc_cuda_codec_decode", &params, sizeof(params), &shape, 0);
             place_check(&place, "scales", n, dtype);
             place_free(&place);
         }
@@ -158,23 +158,23 @@ static void the_largest_and_the_smallest_scales_decode_as_in_ref(void **state)
 static void nothing_is_launched_for_nothing(void **state)
 {
     (void)state;
-    struct sc_cuda_code params = {.head_count = 8, .head_size = 128, .dst_dtype = SC_CUDA_F16};
+    struct sc_cuda_codec params = {.head_count = 8, .head_size = 128, .dst_dtype = SC_CUDA_F16};
     struct sc_cuda_shape shape;
-    assert_false(sc_cuda_code_shape(&params, 1, 1, &shape)); /* rows_each is 0 */
+    assert_false(sc_cuda_codec_shape(&params, 1, 1, &shape)); /* rows_each is 0 */
     params.rows_each = 32;
-    assert_true(sc_cuda_code_shape(&params, 0, 100, &shape));
+    assert_true(sc_cuda_codec_shape(&params, 0, 100, &shape));
     assert_int_equal(shape.grid[0], 0);
-    assert_true(sc_cuda_code_shape(&params, 3, 0, &shape));
+    assert_true(sc_cuda_codec_shape(&params, 3, 0, &shape));
     assert_int_equal(shape.grid[0], 0);
-    assert_true(sc_cuda_code_shape(&params, 3, 65, &shape));
+    assert_true(sc_cuda_codec_shape(&params, 3, 65, &shape));
     assert_int_equal(shape.grid[0], 3);
     assert_int_equal(shape.grid[1], 1);
     assert_int_equal(shape.grid[2], 3);
     params.dst_dtype = SC_KERNELS_DTYPES;
-    assert_false(sc_cuda_code_shape(&params, 3, 65, &shape));
+    assert_false(sc_cuda_codec_shape(&params, 3, 65, &shape));
     params.dst_dtype = SC_CUDA_F32;
     params.rows_each = 1;
-    assert_false(sc_cuda_code_shape(&params, 1, 1u << 20, &shape));
+    assert_false(sc_cuda_codec_shape(&params, 1, 1u << 20, &shape));
 }
 
 int main(void)

@@ -6,20 +6,20 @@
 /* A slab on the device: what the kernel is given. */
 struct device_slab {
     struct exact scales, codes, turns;
-    struct sc_cuda_planes_table *table;
-    struct sc_cuda_planes_slab slabs[2]; /* cut in two */
+    struct sc_cuda_bitplanes_table *table;
+    struct sc_cuda_bitplanes_slab slabs[2]; /* cut in two */
     uint32_t count;
 };
 
-static struct sc_cuda_planes_table *table_make(const struct sc_kernels_planes *planes,
+static struct sc_cuda_bitplanes_table *table_make(const struct sc_kernels_bitplanes *planes,
                                                const struct sc_kernels_rotary *rotary)
 {
     void *table = NULL;
-    uint64_t bytes = sc_cuda_planes_table_bytes(planes, rotary);
+    uint64_t bytes = sc_cuda_bitplanes_table_bytes(planes, rotary);
     assert_true(bytes > 0);
     assert_int_equal(posix_memalign(&table, 16, bytes), 0);
-    sc_cuda_planes_table_make(planes, rotary, table);
-    assert_int_equal(bytes, 16 + 16 * 9 * ((struct sc_cuda_planes_table *)table)->unit_count);
+    sc_cuda_bitplanes_table_make(planes, rotary, table);
+    assert_int_equal(bytes, 16 + 16 * 9 * ((struct sc_cuda_bitplanes_table *)table)->unit_count);
     return table;
 }
 
@@ -31,14 +31,14 @@ static struct device_slab *device_make(const struct slab *slab, const struct mad
     const struct sc_kernels_rotary *rotary = slab->encode.rotary;
     uint64_t row_bytes = slab->planes.row_bytes, turned = rotary != NULL ? rotary->turned : 0;
     device->scales =
-        exact_copy(made->scales + 64, sc_kernels_planes_scale_bytes(&slab->planes), offset);
+        exact_copy(made->scales + 64, sc_kernels_bitplanes_scale_bytes(&slab->planes), offset);
     device->codes = exact_copy(made->codes + 64, slab->rows * row_bytes, offset);
     device->turns = exact_copy(slab->turns, slab->rows * turned * sizeof(float), offset / 4 * 4);
     device->table = table_make(&slab->planes, rotary);
     uint32_t cut = slab->rows > 5 ? (uint32_t)slab->rows / 3 : (uint32_t)slab->rows;
     device->count = cut < slab->rows ? 2 : 1;
     device->slabs[0] =
-        (struct sc_cuda_planes_slab){.table = device->table,
+        (struct sc_cuda_bitplanes_slab){.table = device->table,
                                      .scales = device->scales.at,
                                      .codes = device->codes.at,
                                      .turns = (const float *)(const void *)device->turns.at,
@@ -94,7 +94,7 @@ static void decode_compare(struct slab *const slab[2], const struct made *const 
                                 sc_kernels_dtype_bytes(how->dst_dtype)};
     struct place place = place_make(how->layout, &there, how->shift);
     uint64_t skipped[ROWS / 64] = {0}, seed = n;
-    struct sc_cuda_planes_slab slabs[4];
+    struct sc_cuda_bitplanes_slab slabs[4];
     struct device_slab *device[2];
     uint32_t count = 0, units = 0;
     for (uint32_t i = 0; i < ROWS / 64 && how->skips; i++)
@@ -107,7 +107,7 @@ static void decode_compare(struct slab *const slab[2], const struct made *const 
             units = device[part]->table->unit_count;
         ref_decode(slab[part], device[part], &place.memory[0], how, skipped, part);
     }
-    struct sc_cuda_planes params = {.memory = place_cuda(&place),
+    struct sc_cuda_bitplanes params = {.memory = place_cuda(&place),
                                     .slabs = slabs,
                                     .skipped = how->skips ? skipped : NULL,
                                     .head_count = HEADS,
@@ -116,10 +116,10 @@ static void decode_compare(struct slab *const slab[2], const struct made *const 
                                     .rows_each = 1 + n * 7 % 60};
     struct sc_cuda_shape shape;
     for (uint64_t order = 0; order < how->orders; order++) {
-        assert_true(sc_cuda_planes_shape(&params, units, count, (uint32_t)slab[0]->rows, &shape));
+        assert_true(sc_cuda_bitplanes_shape(&params, units, count, (uint32_t)slab[0]->rows, &shape));
         lend(slabs, sizeof(slabs));
         lend(skipped, sizeof(skipped));
-        launch("sc_cuda_planes_decode", &params, sizeof(params), &shape, order);
+        launch("sc_cuda_bitplanes_decode", &params, sizeof(params), &shape, order);
         place_check(&place, "planes", n, slab[0]->size);
     }
     device_free(device[0]);
@@ -197,11 +197,11 @@ static void more_units_than_a_block_has_are_decoded(void **state)
     (void)state;
     enum { MANY = 9, SIZE = 128, COUNT_OF_ROWS = 13 };
     static uint8_t to[MANY * SIZE], codes[COUNT_OF_ROWS * MANY * SIZE];
-    static struct sc_kernels_planes_group groups[MANY * SIZE / SC_KERNELS_PLANES_GROUP];
+    static struct sc_kernels_bitplanes_group groups[MANY * SIZE / SC_KERNELS_BITPLANES_GROUP];
     static uint16_t scales[2 * MANY * SIZE];
     static float turns[COUNT_OF_ROWS * SIZE];
     uint64_t seed = 5;
-    struct sc_kernels_planes planes;
+    struct sc_kernels_bitplanes planes;
     for (uint32_t h = 0; h < MANY; h++)
         widths_draw(&seed, SIZE, 0, 8, to + h * SIZE);
     for (uint32_t i = 0; i < 2 * MANY * SIZE; i++)
@@ -210,13 +210,13 @@ static void more_units_than_a_block_has_are_decoded(void **state)
         codes[i] = (uint8_t)draw(&seed);
     for (uint32_t i = 0; i < COUNT(turns); i++)
         turns[i] = (float)draw(&seed) / (1u << 30) - 1.0f;
-    assert_true(sc_kernels_planes_init(&planes, MANY, SIZE, to, groups));
+    assert_true(sc_kernels_bitplanes_init(&planes, MANY, SIZE, to, groups));
     for (uint32_t n = 0; n < 2 * SC_KERNELS_DTYPES; n++) {
         uint32_t pairs = n % 2, dtype = n / 2;
         struct sc_kernels_rotary rotary = {pairs, SIZE};
         struct place_shape there = {COUNT_OF_ROWS, MANY, SIZE, sc_kernels_dtype_bytes(dtype)};
         struct place place = place_make(BLOCKS, &there, 0);
-        struct sc_cuda_planes_table *table = table_make(&planes, &rotary);
+        struct sc_cuda_bitplanes_table *table = table_make(&planes, &rotary);
         sc_kernels_part_decode(
             &(struct sc_kernels_decode){.kernels = sc_kernels_get(SC_KERNELS_REF),
                                         .memory = &place.memory[0],
@@ -229,20 +229,20 @@ static void more_units_than_a_block_has_are_decoded(void **state)
                                                   .turns = turns},
                                         .dst_dtype = dtype},
             0, 0, COUNT_OF_ROWS);
-        struct sc_cuda_planes_slab slab = {.table = table,
+        struct sc_cuda_bitplanes_slab slab = {.table = table,
                                            .scales = (uint8_t *)scales,
                                            .codes = codes,
                                            .turns = turns,
                                            .row_count = COUNT_OF_ROWS};
-        struct sc_cuda_planes params = {place_cuda(&place), &slab, NULL, MANY, SIZE, dtype, 4};
+        struct sc_cuda_bitplanes params = {place_cuda(&place), &slab, NULL, MANY, SIZE, dtype, 4};
         struct sc_cuda_shape shape;
-        assert_true(sc_cuda_planes_shape(&params, table->unit_count, 1, COUNT_OF_ROWS, &shape));
+        assert_true(sc_cuda_bitplanes_shape(&params, table->unit_count, 1, COUNT_OF_ROWS, &shape));
         assert_int_equal(shape.grid[1], 2);
         lend(scales, sizeof(scales));
         lend(codes, sizeof(codes));
         lend(turns, sizeof(turns));
         lend(&slab, sizeof(slab));
-        launch("sc_cuda_planes_decode", &params, sizeof(params), &shape, pairs);
+        launch("sc_cuda_bitplanes_decode", &params, sizeof(params), &shape, pairs);
         place_check(&place, "many units", pairs, dtype);
         free(table);
         place_free(&place);
@@ -255,7 +255,7 @@ static void a_table_names_each_bit_once(void **state)
     for (uint32_t n = 0; n < SHAPES; n++) {
         struct shape shape = shape_of(n);
         struct slab *slab = slab_make(n, shape);
-        struct sc_cuda_planes_table *table = table_make(&slab->planes, slab->encode.rotary);
+        struct sc_cuda_bitplanes_table *table = table_make(&slab->planes, slab->encode.rotary);
         const struct sc_cuda_unit *units = (const struct sc_cuda_unit *)(table + 1);
         const struct sc_cuda_unit_plane *bits =
             (const struct sc_cuda_unit_plane *)(units + table->unit_count);
@@ -263,7 +263,7 @@ static void a_table_names_each_bit_once(void **state)
         for (uint32_t u = 0; u < table->unit_count; u++)
             for (uint32_t run = 0; run < 2; run++) {
                 channels += units[u].count[run];
-                for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++)
+                for (uint32_t p = 0; p < SC_KERNELS_BITPLANES; p++)
                     found += bits[p * table->unit_count + u].where[run] & 15;
             }
         for (uint64_t c = 0; c < HEADS * slab->size; c++)
@@ -279,22 +279,22 @@ static void a_table_names_each_bit_once(void **state)
 static void a_shape_that_no_table_holds_is_refused(void **state)
 {
     (void)state;
-    struct sc_kernels_planes planes = {.head_count = 2, .head_size = 128, .row_bytes = 10};
+    struct sc_kernels_bitplanes planes = {.head_count = 2, .head_size = 128, .row_bytes = 10};
     struct sc_kernels_rotary rotary = {SC_KERNELS_ROTARY_HALF, 130};
-    assert_true(sc_cuda_planes_table_bytes(&planes, NULL) > 0);
-    assert_int_equal(sc_cuda_planes_table_bytes(&planes, &rotary), 0);
+    assert_true(sc_cuda_bitplanes_table_bytes(&planes, NULL) > 0);
+    assert_int_equal(sc_cuda_bitplanes_table_bytes(&planes, &rotary), 0);
     rotary.turned = 127;
-    assert_int_equal(sc_cuda_planes_table_bytes(&planes, &rotary), 0);
+    assert_int_equal(sc_cuda_bitplanes_table_bytes(&planes, &rotary), 0);
     planes.row_bytes = 1u << 24;
-    assert_int_equal(sc_cuda_planes_table_bytes(&planes, NULL), 0);
+    assert_int_equal(sc_cuda_bitplanes_table_bytes(&planes, NULL), 0);
     planes.row_bytes = 10;
     planes.head_count = 70000;
-    assert_int_equal(sc_cuda_planes_table_bytes(&planes, NULL), 0);
-    struct sc_cuda_planes params = {.head_count = 2, .head_size = 300, .rows_each = 8};
+    assert_int_equal(sc_cuda_bitplanes_table_bytes(&planes, NULL), 0);
+    struct sc_cuda_bitplanes params = {.head_count = 2, .head_size = 300, .rows_each = 8};
     struct sc_cuda_shape shape;
-    assert_false(sc_cuda_planes_shape(&params, 8, 1, 1, &shape));
+    assert_false(sc_cuda_bitplanes_shape(&params, 8, 1, 1, &shape));
     params.head_size = 128;
-    assert_true(sc_cuda_planes_shape(&params, 8, 1, 1, &shape));
+    assert_true(sc_cuda_bitplanes_shape(&params, 8, 1, 1, &shape));
 }
 
 int main(void)

@@ -2,7 +2,7 @@
  * rung this machine has; guard bytes around what is written; exp2 against libm's. */
 #include "kernels/exp2.h"
 #include "kernels/importance.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -370,29 +370,29 @@ struct coded {
     float *values;
     struct sc_kernels_slab slabs[8];
     struct planes_of {
-        struct sc_kernels_planes planes;
-        struct sc_kernels_planes_group groups[3 * SC_KERNELS_PLANES_HEAD / 64];
-        uint8_t to[3 * SC_KERNELS_PLANES_HEAD];
+        struct sc_kernels_bitplanes planes;
+        struct sc_kernels_bitplanes_group groups[3 * SC_KERNELS_BITPLANES_HEAD / 64];
+        uint8_t to[3 * SC_KERNELS_BITPLANES_HEAD];
         struct sc_kernels_rotary rotary;
     } * tables;   /* [8], of slabs of free widths */
     float *turns; /* of all keys */
 };
 
 /* A slab of free widths; every second one turned. what: rows, and where codes go */
-static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_planes_encode what,
+static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_bitplanes_encode what,
                         uint64_t channels, uint8_t *const *dst)
 {
     struct planes_of *of = &coded->tables[s];
     uint64_t size = channels / 3, first = coded->slabs[s].key_first;
-    struct sc_kernels_coded *made = &coded->slabs[s].coded;
+    struct sc_kernels_quantised *made = &coded->slabs[s].coded;
     for (uint64_t c = 0; c < channels; c++) /* planes are of whole bytes */
         of->to[c] = (uint8_t)((c / 8 * 5 + s) % 9);
-    assert_true(sc_kernels_planes_init(&of->planes, 3, size, of->to, of->groups));
+    assert_true(sc_kernels_bitplanes_init(&of->planes, 3, size, of->to, of->groups));
     what.planes = made->planes = &of->planes;
     what.rotary = made->rotary = s % 2 == 0 ? &of->rotary : NULL;
     what.turns = made->turns = s % 2 == 0 ? coded->turns + first * size : NULL;
-    assert_true(sc_kernels_ref_planes_encode(&what));
-    sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){.planes = what.planes,
+    assert_true(sc_kernels_ref_bitplanes_encode(&what));
+    sc_kernels_ref_bitplanes_decode(&(struct sc_kernels_bitplanes_decode){.planes = what.planes,
                                                                     .scales = what.scales,
                                                                     .codes = what.codes,
                                                                     .row_count = what.row_count,
@@ -405,7 +405,7 @@ static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_plane
 
 static void turns_make(struct coded *coded, uint64_t count, uint64_t size)
 {
-    double frequencies[SC_KERNELS_PLANES_HEAD / 2];
+    double frequencies[SC_KERNELS_BITPLANES_HEAD / 2];
     for (uint64_t s = 0; s < 8; s++)
         coded->tables[s].rotary = (struct sc_kernels_rotary){count % 2, (uint32_t)size};
     for (uint64_t i = 0; i < size / 2; i++)
@@ -421,8 +421,8 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
     static const uint64_t ENDS[] = {1, 65, 70, 134, 170, 234, 250};
     static const uint32_t BITS[] = {4, 2, 5, 3, 8, 6, 4};
     uint64_t count = keys->view.count;
-    struct coded coded = {.scales = malloc(8 * sc_kernels_code_scale_bytes(channels)),
-                          .codes = malloc(count * sc_kernels_code_row_bytes(channels, 8) + 7),
+    struct coded coded = {.scales = malloc(8 * sc_kernels_codec_scale_bytes(channels)),
+                          .codes = malloc(count * sc_kernels_codec_row_bytes(channels, 8) + 7),
                           .values = malloc(count * channels * sizeof(float)),
                           .tables = calloc(8, sizeof(*coded.tables)),
                           .turns = malloc(count * channels * sizeof(float))};
@@ -433,11 +433,11 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
     uint8_t *codes = coded.codes;
     *ret_keys = keys->view;
     for (uint64_t first = 0, s = 0; first < count; first = ENDS[s++]) {
-        struct sc_kernels_code code = {channels, BITS[s], keys->view.dtype};
+        struct sc_kernels_codec code = {channels, BITS[s], keys->view.dtype};
         uint64_t rows = (ENDS[s] < count ? ENDS[s] : count) - first;
-        uint8_t *scales = coded.scales + s * sc_kernels_code_scale_bytes(channels);
-        const uint8_t *src[SC_KERNELS_CODE_ROWS_MAX];
-        uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
+        uint8_t *scales = coded.scales + s * sc_kernels_codec_scale_bytes(channels);
+        const uint8_t *src[SC_KERNELS_CODEC_ROWS_MAX];
+        uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
         for (uint64_t i = 0; i < rows; i++) {
             src[i] = key_at(&keys->view, 0, first + i);
             dst[i] = (uint8_t *)(coded.values + (first + i) * channels);
@@ -447,7 +447,7 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
         ret_keys->slab_count = s + 1;
         if ((wide >> s & 1) != 0) {
             planes_make(&coded, s,
-                        (struct sc_kernels_planes_encode){.rows = src,
+                        (struct sc_kernels_bitplanes_encode){.rows = src,
                                                           .row_count = rows,
                                                           .dtype = code.dtype,
                                                           .scales = scales,
@@ -456,10 +456,10 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
             codes += rows * coded.tables[s].planes.row_bytes;
             continue;
         }
-        assert_true(sc_kernels_ref_code_encode(&code, src, rows, scales, codes));
-        sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+        assert_true(sc_kernels_ref_codec_encode(&code, src, rows, scales, codes));
+        sc_kernels_ref_codec_decode(&(struct sc_kernels_codec_decode){
             &code, scales, codes, rows, 0, channels, dst, SC_KERNELS_F32, false});
-        codes += rows * sc_kernels_code_row_bytes(channels, BITS[s]);
+        codes += rows * sc_kernels_codec_row_bytes(channels, BITS[s]);
     }
     ret_keys->channels = channels;
     return coded;
@@ -513,7 +513,7 @@ static void codes_compare_all(uint32_t slabs)
         struct keys keys = keys_make(&shape, shape.prefix), queries;
         uint64_t channels = shape.kv_heads * shape.head_size;
         struct sc_kernels_keys view;
-        bool may = shape.head_size % 8 == 0 && shape.head_size <= SC_KERNELS_PLANES_HEAD;
+        bool may = shape.head_size % 8 == 0 && shape.head_size <= SC_KERNELS_BITPLANES_HEAD;
         struct coded coded = coded_make(&keys, channels, may ? slabs : 0, &view);
         struct shape of_queries = {
             .kv_heads = 3 * shape.group, .head_size = shape.head_size, .key_dtype = SC_KERNELS_F32};

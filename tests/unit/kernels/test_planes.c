@@ -93,7 +93,7 @@ static void every_rung_writes_the_same_codes(void **state)
             assert_int_equal(mine.codes[i], GUARD);
             assert_int_equal(mine.codes[64 + end + i], GUARD);
             assert_int_equal(
-                mine.scales[64 + sc_kernels_planes_scale_bytes(&slab->planes) + i % 64], GUARD);
+                mine.scales[64 + sc_kernels_bitplanes_scale_bytes(&slab->planes) + i % 64], GUARD);
         }
         free(slab);
     }
@@ -132,7 +132,7 @@ static void a_slab_that_cannot_be_coded_has_no_codes(void **state)
                     slab->turns[row * turned + i] = i < turned / 2 ? 1 : 0;
             bad_put(slab, row, channel, values[bad]);
             assert_int_equal(slab_encode(slab, level, &made), has_codes);
-            for (uint64_t i = 0; !has_codes && i < sc_kernels_planes_scale_bytes(&slab->planes);
+            for (uint64_t i = 0; !has_codes && i < sc_kernels_bitplanes_scale_bytes(&slab->planes);
                  i++)
                 assert_int_equal(made.scales[64 + i], 0);
             for (uint64_t i = 0; !has_codes && i < 70 * slab->planes.row_bytes; i++)
@@ -155,9 +155,9 @@ static void decode_compare(const struct slab *slab, const struct made *made,
     static _Alignas(64) uint8_t bytes[2][ROWS][STRIDE];
     uint8_t *dst[ROWS];
     uint64_t codes_bytes = slab->rows * slab->planes.row_bytes;
-    uint8_t *codes = malloc(codes_bytes + SC_KERNELS_PLANES_AHEAD);
+    uint8_t *codes = malloc(codes_bytes + SC_KERNELS_BITPLANES_AHEAD);
     assert_non_null(codes);
-    memcpy(codes, made->codes + 64, codes_bytes + SC_KERNELS_PLANES_AHEAD);
+    memcpy(codes, made->codes + 64, codes_bytes + SC_KERNELS_BITPLANES_AHEAD);
     memset(bytes, GUARD, sizeof(bytes));
     for (uint32_t which = 0; which < 2; which++) {
         for (uint64_t i = 0; i < slab->rows; i++) {
@@ -165,7 +165,7 @@ static void decode_compare(const struct slab *slab, const struct made *made,
             dst[i] = i % 5 == 3 ? NULL : bytes[which][i] + offset;
         }
         sc_kernels_get(which == 0 ? SC_KERNELS_REF : how->level)
-            ->planes_decode(&(struct sc_kernels_planes_decode){.planes = &slab->planes,
+            ->bitplanes_decode(&(struct sc_kernels_bitplanes_decode){.planes = &slab->planes,
                                                                .scales = made->scales + 64,
                                                                .codes = codes,
                                                                .row_count = slab->rows,
@@ -210,8 +210,8 @@ static void a_slab_of_known_bytes_has_known_codes(void **state)
     float values[3][16];
     const uint8_t *rows[3];
     uint8_t to[16], scales[64], codes[3 * 4 + 8];
-    struct sc_kernels_planes_group group;
-    struct sc_kernels_planes planes;
+    struct sc_kernels_bitplanes_group group;
+    struct sc_kernels_bitplanes planes;
     for (uint32_t i = 0; i < 3; i++) {
         rows[i] = (const uint8_t *)values[i];
         for (uint32_t c = 0; c < 16; c++) { /* codes 0, 9 * 16 = 0x90 and 255 */
@@ -220,15 +220,15 @@ static void a_slab_of_known_bytes_has_known_codes(void **state)
         }
         values[i][5] = 0.5f;
     }
-    assert_true(sc_kernels_planes_init(&planes, 1, 16, to, &group));
+    assert_true(sc_kernels_bitplanes_init(&planes, 1, 16, to, &group));
     assert_int_equal(planes.row_bytes, 4);
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
-        struct sc_kernels_planes_encode what = {&planes, rows, 3,      SC_KERNELS_F32,
+        struct sc_kernels_bitplanes_encode what = {&planes, rows, 3,      SC_KERNELS_F32,
                                                 NULL,    NULL, scales, codes};
         static const uint8_t CODES[3][4] = {{0, 0, 0, 0}, /* channel 5 is constant: code 0 */
                                             {0xdf, 0xff, 0x00, 0x00}, /* .100 1.. of all */
                                             {0xdf, 0xff, 0xfb, 0xfb}};
-        assert_true(sc_kernels_get(level)->planes_encode(&what));
+        assert_true(sc_kernels_get(level)->bitplanes_encode(&what));
         assert_memory_equal(codes, CODES, sizeof(CODES));
         assert_memory_equal(scales, "\x00\xbc\x00\xbc", 4);      /* -1 */
         assert_memory_equal(scales + 32, "\x00\x44\x00\x44", 4); /* 4 */
@@ -241,24 +241,24 @@ static void a_table_of_parts_of_bytes_is_refused(void **state)
 {
     (void)state;
     uint8_t to[80] = {0};
-    struct sc_kernels_planes_group groups[2];
-    struct sc_kernels_planes planes;
-    assert_true(sc_kernels_planes_init(&planes, 1, 80, to, groups));
+    struct sc_kernels_bitplanes_group groups[2];
+    struct sc_kernels_bitplanes planes;
+    assert_true(sc_kernels_bitplanes_init(&planes, 1, 80, to, groups));
     assert_int_equal(planes.row_bytes, 0);
     memset(to, 3, 7);
-    assert_false(sc_kernels_planes_init(&planes, 1, 80, to, groups));
+    assert_false(sc_kernels_bitplanes_init(&planes, 1, 80, to, groups));
     to[64] = 3; /* eight of a head, but not of a group */
-    assert_false(sc_kernels_planes_init(&planes, 1, 80, to, groups));
+    assert_false(sc_kernels_bitplanes_init(&planes, 1, 80, to, groups));
     to[64] = 0;
     to[63] = 4;
-    assert_false(sc_kernels_planes_init(&planes, 1, 80, to, groups));
+    assert_false(sc_kernels_bitplanes_init(&planes, 1, 80, to, groups));
     to[63] = 3;
-    assert_true(sc_kernels_planes_init(&planes, 1, 80, to, groups));
+    assert_true(sc_kernels_bitplanes_init(&planes, 1, 80, to, groups));
     assert_int_equal(planes.row_bytes, 3);
     memset(to, 9, 8); /* more bits than there are */
-    assert_false(sc_kernels_planes_init(&planes, 1, 8, to, groups));
-    assert_false(sc_kernels_planes_init(&planes, 1, 0, to, groups));
-    assert_false(sc_kernels_planes_init(&planes, 1, SC_KERNELS_PLANES_HEAD + 1, to, groups));
+    assert_false(sc_kernels_bitplanes_init(&planes, 1, 8, to, groups));
+    assert_false(sc_kernels_bitplanes_init(&planes, 1, 0, to, groups));
+    assert_false(sc_kernels_bitplanes_init(&planes, 1, SC_KERNELS_BITPLANES_HEAD + 1, to, groups));
 }
 
 /* Scores between others that stay; of each head alone. */
@@ -279,8 +279,8 @@ static void scores_compare(const struct slab *slab, const struct made *made, uin
         for (uint64_t t = 0; t < slab->size; t++)
             wanted[v][t] = (float)draw(&seed) / (1u << 30) - 1.0f;
     memset(scores, GUARD, sizeof(scores));
-    sc_kernels_get(level)->planes_score(
-        &(struct sc_kernels_planes_score){.planes = &slab->planes,
+    sc_kernels_get(level)->bitplanes_score(
+        &(struct sc_kernels_bitplanes_score){.planes = &slab->planes,
                                           .scales = made->scales + 64,
                                           .codes = made->codes + 64,
                                           .row_count = slab->rows,
@@ -319,13 +319,13 @@ static void every_rung_scores_codes_as_their_values(void **state)
 {
     (void)state;
     static struct made made;
-    static float tiles[3 * SC_KERNELS_PLANES_TILE * SIZE_MOST];
+    static float tiles[3 * SC_KERNELS_BITPLANES_TILE * SIZE_MOST];
     for (uint32_t n = 0; n < SHAPES; n++) {
         struct shape shape = shape_of(n);
         shape.rows = 1 + (shape.rows + n) % 80;
         struct slab *slab = slab_make(n, shape);
         assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
-        sc_kernels_planes_turn_tiles(slab->turns, shape.rows, shape.turned, tiles);
+        sc_kernels_bitplanes_rope_tiles(slab->turns, shape.rows, shape.turned, tiles);
         for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
             scores_compare(slab, &made, 1 + n % 9, n / 2 % HEADS, level, NULL);
             scores_compare(slab, &made, 1 + n % 9, n / 2 % HEADS, level, tiles);
@@ -356,16 +356,16 @@ static void one_query_of_many_keys_is_scored_by_their_values(void **state)
 static void turn_tiles_are_the_turns_of_32_rows_side_by_side(void **state)
 {
     (void)state;
-    enum { TURNED = 6, TILE = SC_KERNELS_PLANES_TILE, MOST = 3 * TILE };
+    enum { TURNED = 6, TILE = SC_KERNELS_BITPLANES_TILE, MOST = 3 * TILE };
     static const uint64_t COUNTS[] = {0, 1, 31, 32, 33, 96};
     static float turns[MOST * TURNED], tiles[MOST * TURNED + 1];
     for (uint32_t i = 0; i < MOST * TURNED; i++)
         turns[i] = 1.0f + (float)i;
     for (uint32_t n = 0; n < COUNT(COUNTS); n++) {
-        uint64_t count = COUNTS[n], floats = sc_kernels_planes_tile_floats(count, TURNED);
+        uint64_t count = COUNTS[n], floats = sc_kernels_bitplanes_tile_floats(count, TURNED);
         assert_int_equal(floats, (count + TILE - 1) / TILE * TILE * TURNED);
         memset(tiles, GUARD, sizeof(tiles));
-        sc_kernels_planes_turn_tiles(turns, count, TURNED, tiles);
+        sc_kernels_bitplanes_rope_tiles(turns, count, TURNED, tiles);
         for (uint64_t i = 0; i < floats; i++) {
             uint64_t row = i / (TURNED * TILE) * TILE + i % TILE, turn = i / TILE % TURNED;
             float expected = row < count ? turns[row * TURNED + turn] : 0;

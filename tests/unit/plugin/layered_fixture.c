@@ -107,14 +107,14 @@ void slab_make(const struct world *world, uint64_t first, uint32_t layer, uint32
                      : world->rig.dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
                                                           : SC_KERNELS_BF16;
     ret_slab->code =
-        (struct sc_kernels_code){(uint64_t)world->rig.heads * world->rig.head_size, bits, dtype};
+        (struct sc_kernels_codec){(uint64_t)world->rig.heads * world->rig.head_size, bits, dtype};
     ret_slab->first = first;
     ret_slab->row_count = left < 64 ? left : 64;
     for (uint64_t i = 0; i < ret_slab->row_count; i++) {
         rows[i] = bytes[i];
         stored_row(world, first + i, layer, part, bytes[i]);
     }
-    assert_true(sc_kernels_ref_code_encode(&ret_slab->code, rows, ret_slab->row_count,
+    assert_true(sc_kernels_ref_codec_encode(&ret_slab->code, rows, ret_slab->row_count,
                                            ret_slab->scales, ret_slab->codes));
 }
 
@@ -125,8 +125,8 @@ void decoded(const struct world *world, uint64_t position, uint32_t layer, uint3
     if (slab->row_count == 0 || slab->first != position / 64 * 64)
         slab_make(world, position / 64 * 64, layer, part, bits, slab);
     assert_true(position - slab->first < slab->row_count);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(slab->code.channels, bits);
-    sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(slab->code.channels, bits);
+    sc_kernels_ref_codec_decode(&(struct sc_kernels_codec_decode){
         &slab->code, slab->scales, slab->codes + (position - slab->first) * row_bytes, 1, 0,
         slab->code.channels, dst, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : slab->code.dtype,
         false});

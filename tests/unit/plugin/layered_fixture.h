@@ -3,7 +3,7 @@
 #ifndef SC_TEST_LAYERED_FIXTURE_H
 #define SC_TEST_LAYERED_FIXTURE_H
 
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "tests/unit/plugin/select_fixture.h"
 
 #define ROWS_MAX 400u
@@ -53,7 +53,7 @@ void stored_row(const struct world *world, uint64_t position, uint32_t layer, ui
 
 /* The codes of a chunk's rows, made by ref/; row_count 0: none yet. */
 struct slab {
-    struct sc_kernels_code code;
+    struct sc_kernels_codec code;
     uint64_t first, row_count;
     uint8_t scales[64 * 4], codes[64 * 64];
 };

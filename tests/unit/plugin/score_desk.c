@@ -20,18 +20,18 @@ static void *numbers(uint64_t count, uint32_t dtype, uint64_t seed)
 
 static uint8_t *bytes_new(uint64_t bytes)
 {
-    uint8_t *made = calloc(bytes + SC_KERNELS_PLANES_AHEAD, 1);
+    uint8_t *made = calloc(bytes + SC_KERNELS_BITPLANES_AHEAD, 1);
     assert_non_null(made);
     return made;
 }
 
 /* Runs of eight channels have 2 to 5 bits, begun elsewhere in each table. */
-static const struct sc_kernels_planes *planes_of(struct scene *scene, uint64_t table)
+static const struct sc_kernels_bitplanes *planes_of(struct scene *scene, uint64_t table)
 {
     const struct question *how = scene->how;
     uint64_t channels = how->heads * how->size;
-    uint64_t groups = how->heads * sc_kernels_planes_head_groups(how->size);
-    struct sc_kernels_planes *planes = &scene->planes[table];
+    uint64_t groups = how->heads * sc_kernels_bitplanes_head_groups(how->size);
+    struct sc_kernels_bitplanes *planes = &scene->planes[table];
     if (scene->widths[table] != NULL)
         return planes;
     scene->widths[table] = bytes_new(channels);
@@ -39,7 +39,7 @@ static const struct sc_kernels_planes *planes_of(struct scene *scene, uint64_t t
         scene->widths[table][c] = (uint8_t)(2 + (c / 8 + table) % 4);
     scene->groups[table] = calloc(groups, sizeof(*scene->groups[table]));
     assert_non_null(scene->groups[table]);
-    assert_true(sc_kernels_planes_init(planes, how->heads, how->size, scene->widths[table],
+    assert_true(sc_kernels_bitplanes_init(planes, how->heads, how->size, scene->widths[table],
                                        scene->groups[table]));
     return planes;
 }
@@ -52,28 +52,28 @@ static void slab_encode(struct scene *scene, uint64_t number, const uint8_t *con
     const struct question *how = scene->how;
     const struct sc_kernels *kernels = scene->what.kernels;
     uint64_t channels = how->heads * how->size;
-    struct sc_kernels_coded *coded = &scene->slabs[number].coded;
-    struct sc_kernels_code code = {channels, WIDTHS[number % COUNT(WIDTHS)], how->dtype};
-    uint64_t scale_bytes = sc_kernels_code_scale_bytes(channels);
-    uint64_t code_bytes = row_count * sc_kernels_code_row_bytes(channels, code.bits);
+    struct sc_kernels_quantised *coded = &scene->slabs[number].coded;
+    struct sc_kernels_codec code = {channels, WIDTHS[number % COUNT(WIDTHS)], how->dtype};
+    uint64_t scale_bytes = sc_kernels_codec_scale_bytes(channels);
+    uint64_t code_bytes = row_count * sc_kernels_codec_row_bytes(channels, code.bits);
     bool is_free = how->keys == FREE, is_coded;
     if (is_free) {
         coded->planes = planes_of(scene, number % SCENE_TABLES);
-        scale_bytes = sc_kernels_planes_scale_bytes(coded->planes);
+        scale_bytes = sc_kernels_bitplanes_scale_bytes(coded->planes);
         code_bytes = row_count * coded->planes->row_bytes;
     } else {
         coded->bits = code.bits;
     }
     uint8_t *scales = scene->coded[2 * number] = bytes_new(scale_bytes);
     uint8_t *codes = scene->coded[2 * number + 1] = bytes_new(code_bytes);
-    const struct sc_kernels_planes_encode free_ones = {.planes = coded->planes,
+    const struct sc_kernels_bitplanes_encode free_ones = {.planes = coded->planes,
                                                        .rows = rows,
                                                        .row_count = row_count,
                                                        .dtype = how->dtype,
                                                        .scales = scales,
                                                        .codes = codes};
-    is_coded = is_free ? kernels->planes_encode(&free_ones)
-                       : kernels->code_encode(&code, rows, row_count, scales, codes);
+    is_coded = is_free ? kernels->bitplanes_encode(&free_ones)
+                       : kernels->codec_encode(&code, rows, row_count, scales, codes);
     assert_true(is_coded);
     coded->scales = scales;
     coded->codes = codes;
@@ -85,7 +85,7 @@ static uint64_t slabs_make(struct scene *scene)
     uint64_t count = 0;
     uint64_t row_bytes = how->heads * how->size * sc_kernels_dtype_bytes(how->dtype);
     for (uint64_t first = 0, end; first < how->count; first = end, count++) {
-        const uint8_t *rows[SC_KERNELS_CODE_ROWS_MAX];
+        const uint8_t *rows[SC_KERNELS_CODEC_ROWS_MAX];
         assert_true(count < SCENE_SLABS);
         end = first + 1 + (how->keys == FREE ? count % 7 : 37 * count % 200);
         end = end < how->count ? end : how->count;

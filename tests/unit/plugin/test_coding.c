@@ -934,12 +934,12 @@ static struct {
     uint64_t measured, coded;
 } g_encoded;
 
-static bool encode_counted(const struct sc_kernels_planes_encode *encode)
+static bool encode_counted(const struct sc_kernels_bitplanes_encode *encode)
 {
     bool is_coded = encode->planes->row_bytes > 0; /* else by the table of no bits */
     g_encoded.coded += is_coded;
     g_encoded.measured += !is_coded;
-    return g_encoded.kernels->planes_encode(encode);
+    return g_encoded.kernels->bitplanes_encode(encode);
 }
 
 /* One slab of each layer makes its table; the others take it as it is. */
@@ -955,7 +955,7 @@ static void one_slab_of_a_layer_is_measured_first(void **state)
     g_encoded.kernels = rig.conn->kernels;
     g_encoded.measured = g_encoded.coded = 0;
     struct sc_kernels counted = *rig.conn->kernels;
-    counted.planes_encode = encode_counted;
+    counted.bitplanes_encode = encode_counted;
     rig.conn->kernels = &counted;
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     rig_background(&rig);

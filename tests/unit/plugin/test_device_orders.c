@@ -10,7 +10,7 @@
  * A failure prints its seed. */
 #include "tests/unit/plugin/device_fixture.h"
 
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 #include "plugin/args/target.h"
 #include "plugin/device/h2d_batch.h"
 
@@ -44,8 +44,8 @@ struct course {
 
 struct table {
     uint8_t to[CHANNELS];
-    struct sc_kernels_planes planes;
-    struct sc_kernels_planes_group groups[HEADS];
+    struct sc_kernels_bitplanes planes;
+    struct sc_kernels_bitplanes_group groups[HEADS];
 };
 
 struct scene {
@@ -84,7 +84,7 @@ static void table_make(struct scene *scene, struct table *table)
 {
     for (uint32_t c = 0; c < CHANNELS; c += 8) /* planes are whole bytes */
         memset(table->to + c, (int)draw(scene, 6), 8);
-    assert_true(sc_kernels_planes_init(&table->planes, HEADS, SIZE, table->to, table->groups));
+    assert_true(sc_kernels_bitplanes_init(&table->planes, HEADS, SIZE, table->to, table->groups));
 }
 
 /* ---- Courses -------------------------------------------------------------------------------- */
@@ -200,22 +200,22 @@ static void rows_place(struct scene *scene, struct course *course, uint64_t coun
     course->twin_memory.target->place_rows(&course->twin_to, &rows, 0, count, wanted, at);
 }
 
-static struct sc_kernels_coded even_part(struct scene *scene, const struct course *course,
+static struct sc_kernels_quantised even_part(struct scene *scene, const struct course *course,
                                          uint32_t scales, uint32_t part)
 {
     static const uint32_t BITS[] = {2, 3, 4, 5, 6, 8};
-    return (struct sc_kernels_coded){.scales = course->scales[scales][part],
+    return (struct sc_kernels_quantised){.scales = course->scales[scales][part],
                                      .codes = scene->source.codes[part],
                                      .bits = BITS[draw(scene, 6)]};
 }
 
 /* Of K and V by one table: keys are turned; values are not, or in another way. */
-static struct sc_kernels_coded planes_part(struct scene *scene, const struct course *course,
+static struct sc_kernels_quantised planes_part(struct scene *scene, const struct course *course,
                                            const struct table *table, uint32_t scales,
                                            uint32_t part)
 {
     struct source *source = &scene->source;
-    struct sc_kernels_coded coded = {.scales = course->scales[scales][part],
+    struct sc_kernels_quantised coded = {.scales = course->scales[scales][part],
                                      .codes = source->codes[part],
                                      .planes = &table->planes};
     if (part == 0 || scene->values_turn) {
@@ -229,7 +229,7 @@ static void codes_place(struct scene *scene, struct course *course, uint64_t cou
 {
     struct source *source = &scene->source;
     uint64_t skipped[(TOKENS + 63) / 64];
-    struct sc_kernels_coded parts[2];
+    struct sc_kernels_quantised parts[2];
     double frequencies[ROTARY / 2];
     uint32_t scales = (uint32_t)draw(scene, SCALES), table = (uint32_t)draw(scene, 2);
     bool is_even = draw(scene, 2) == 0;

@@ -4,7 +4,7 @@
  * process that coded them. What has no free widths has even ones.
  *
  * Threads: the fixture's. */
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 #include "store/internal.h"
 #include "store/load.h"
 #include "store/rows/quant_blocks.h"
@@ -112,7 +112,7 @@ static uint32_t kernels_dtype(uint32_t dtype)
 static void even_decode(const struct world *world, struct chunk *chunk, uint32_t bits,
                         const uint8_t *const *rows)
 {
-    const struct sc_kernels_code code = {(uint64_t)world->rig.heads * world->rig.head_size, bits,
+    const struct sc_kernels_codec code = {(uint64_t)world->rig.heads * world->rig.head_size, bits,
                                          kernels_dtype(world->rig.dtype)};
     uint8_t *dst[2][CHUNK_MAX];
     for (uint64_t i = 0; i < chunk->row_count; i++) {
@@ -120,9 +120,9 @@ static void even_decode(const struct world *world, struct chunk *chunk, uint32_t
         dst[1][i] = (uint8_t *)chunk->floats[i];
     }
     assert_true(
-        sc_kernels_ref_code_encode(&code, rows, chunk->row_count, chunk->scales, chunk->codes));
+        sc_kernels_ref_codec_encode(&code, rows, chunk->row_count, chunk->scales, chunk->codes));
     for (uint32_t way = 0; way < 2; way++)
-        sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+        sc_kernels_ref_codec_decode(&(struct sc_kernels_codec_decode){
             &code, chunk->scales, chunk->codes, chunk->row_count, 0, code.channels, dst[way],
             way == 0 ? code.dtype : SC_KERNELS_F32, false});
 }
@@ -130,13 +130,13 @@ static void even_decode(const struct world *world, struct chunk *chunk, uint32_t
 static void free_decode(const struct world *world, struct chunk *chunk, const uint8_t *table,
                         uint64_t row_bytes, bool is_turned, const uint8_t *const *rows)
 {
-    static struct sc_kernels_planes_group groups[CHANNELS_MAX / 8];
+    static struct sc_kernels_bitplanes_group groups[CHANNELS_MAX / 8];
     uint64_t d = world->rig.head_size, heads = world->rig.heads;
     const struct rig_rope *rope = &world->rig.rope;
     const struct sc_kernels_rotary rotary = {
         rope->kind == SPEC_ROPE_HALF ? SC_KERNELS_ROTARY_HALF : SC_KERNELS_ROTARY_INTERLEAVED,
         (uint32_t)d};
-    struct sc_kernels_planes planes;
+    struct sc_kernels_bitplanes planes;
     uint8_t to[CHANNELS_MAX], *dst[CHUNK_MAX];
     static float turns[CHUNK_MAX * CHANNELS_MAX];
     double frequencies[CHANNELS_MAX / 2];
@@ -147,7 +147,7 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
         chunk->bits_least = to[c] < chunk->bits_least ? to[c] : chunk->bits_least;
         chunk->bits_most = to[c] > chunk->bits_most ? to[c] : chunk->bits_most;
     }
-    assert_true(sc_kernels_planes_init(&planes, heads, d, to, groups));
+    assert_true(sc_kernels_bitplanes_init(&planes, heads, d, to, groups));
     assert_int_equal(planes.row_bytes, row_bytes);
     for (uint64_t i = 0; i < d / 2 && is_turned; i++)
         frequencies[i] = frequency_of(rope, d, i);
@@ -156,8 +156,8 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
         if (is_turned)
             sc_kernels_rotary_turn(chunk->first + i, frequencies, d, turns + i * d);
     }
-    assert_true(sc_kernels_ref_planes_encode(
-        &(struct sc_kernels_planes_encode){.planes = &planes,
+    assert_true(sc_kernels_ref_bitplanes_encode(
+        &(struct sc_kernels_bitplanes_encode){.planes = &planes,
                                            .rows = rows,
                                            .row_count = chunk->row_count,
                                            .dtype = kernels_dtype(world->rig.dtype),
@@ -165,8 +165,8 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
                                            .turns = is_turned ? turns : NULL,
                                            .scales = chunk->scales,
                                            .codes = chunk->codes}));
-    sc_kernels_ref_planes_decode(
-        &(struct sc_kernels_planes_decode){.planes = &planes,
+    sc_kernels_ref_bitplanes_decode(
+        &(struct sc_kernels_bitplanes_decode){.planes = &planes,
                                            .scales = chunk->scales,
                                            .codes = chunk->codes,
                                            .row_count = chunk->row_count,

@@ -50,7 +50,7 @@ static void door_place_rows(const struct sc_plugin_placing *to, const struct sc_
 }
 
 static void door_place_codes(const struct sc_plugin_placing *to,
-                             const struct sc_kernels_coded parts[2], uint64_t count, uint64_t at,
+                             const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
                              const uint64_t *skipped)
 {
     turn(to->memory, OPEN);

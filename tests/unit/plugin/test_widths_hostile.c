@@ -352,7 +352,7 @@ static bool place_find(const struct rig *rig, uint64_t id, uint32_t layer, uint3
     if (annex == NULL)
         return false;
     struct place place = {.annex = annex, .layer = layer, .part = part};
-    sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, &place.blocks);
+    sc_store_codes_blocks(store, extent, annex->copy, &annex->codec_shape, piece, &place.blocks);
     struct sc_store_where where =
         sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
     bool is_k = part == SC_STORE_PART_K;
@@ -388,8 +388,8 @@ static void place_put(const struct rig *rig, const struct place *place)
 static void damage(const struct place *place, uint64_t *random)
 {
     bool is_k = place->part == SC_STORE_PART_K;
-    uint64_t table = sc_store_code_table_bytes(&place->annex->code_shape, is_k), left;
-    uint64_t scales = place->annex->code_shape.scale_bytes;
+    uint64_t table = sc_store_code_table_bytes(&place->annex->codec_shape, is_k), left;
+    uint64_t scales = place->annex->codec_shape.scale_bytes;
     switch (next(random) % 6) {
     case 0: /* any widths */
         for (uint64_t i = 0; i < table; i++)
@@ -622,7 +622,7 @@ static void turned_codes_where_there_are_no_turns_are_not_read(void **state)
     uint8_t table[32];
     memset(table, 0x44, sizeof(table));
     assert_true((codes.shape.form & SC_STORE_FORM_K_TURNED) != 0);
-    assert_true(capacity >= 1000 + SC_KERNELS_CODE_ROWS_MAX); /* a chunk that begins below */
+    assert_true(capacity >= 1000 + SC_KERNELS_CODEC_ROWS_MAX); /* a chunk that begins below */
     static const uint64_t ROWS[] = {1, 63, 64, 256};
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t rows = ROWS[i];

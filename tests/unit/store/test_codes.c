@@ -168,7 +168,7 @@ static void damage_every_byte(uint64_t op_bytes)
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(world->store, extent, annex->copy, &annex->code_shape, piece, &blocks);
+    sc_store_codes_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     uint64_t start = annex->parts[0].offset + annex->stride; /* layer 1 */
     struct sc_store_sketch *sketch = sketch_make(world);
@@ -521,9 +521,9 @@ static void codes_of_other_bits_are_kept(void **state)
     build_all(world, 0);
     for (uint32_t has_encoder = 0; has_encoder < 2; has_encoder++) {
         world_close(world);
-        world->params.codes.shape = (struct sc_store_code_shape){0};
+        world->params.codes.shape = (struct sc_store_codec_shape){0};
         if (has_encoder == 1)
-            world->params.codes.shape = (struct sc_store_code_shape){.bits_k = 8,
+            world->params.codes.shape = (struct sc_store_codec_shape){.bits_k = 8,
                                                                      .bits_v = 3,
                                                                      .scale_bytes = SCALE_BYTES,
                                                                      .k_row_bytes = K_CODE_BYTES,
@@ -536,7 +536,7 @@ static void codes_of_other_bits_are_kept(void **state)
     world_free(world);
 }
 
-static bool fits_not(void *user, const struct sc_store_code_shape *shape)
+static bool fits_not(void *user, const struct sc_store_codec_shape *shape)
 {
     (void)user;
     return shape->bits_k != 4;
@@ -615,7 +615,7 @@ static bool free_encode(void *user, const struct sc_store_encode *what)
     return true;
 }
 
-static bool free_reads(void *user, uint32_t part, const struct sc_store_code_shape *shape,
+static bool free_reads(void *user, uint32_t part, const struct sc_store_codec_shape *shape,
                        const uint8_t *table, uint64_t position, uint64_t row_count)
 {
     (void)user;
@@ -742,7 +742,7 @@ static void a_damaged_table_is_never_read(void **state)
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(world->store, extent, annex->copy, &annex->code_shape, piece, &blocks);
+    sc_store_codes_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     uint64_t start = annex->parts[0].offset + annex->stride + SC_STORE_BLOCK_HEAD_BYTES, tried = 0;
     for (uint32_t part = 0; part < 2; part++)

@@ -586,7 +586,7 @@ static void annex_honest(struct forge *forge, bool is_codes)
     forge->extent = (struct sc_store_record_extent){
         .stride = is_codes ? 4224 : 1664, .part_count = 1, .parts = forge->parts};
     if (is_codes)
-        forge->extent.code_shape = (struct sc_store_code_shape){
+        forge->extent.codec_shape = (struct sc_store_codec_shape){
             .bits_k = 4, .bits_v = 2, .scale_bytes = 24, .k_row_bytes = 48, .v_row_bytes = 16};
     forge->extent.probe_row_bytes = is_codes ? 0 : 18;
     forge->extent.probe_tag_offset = is_codes ? 0 : 1152;
@@ -681,10 +681,10 @@ static void annex_bend(struct forge *forge, const struct bend *bend)
     if (bend->stride > 0)
         annex->stride = bend->stride;
     if (bend->scale > 0)
-        annex->code_shape.scale_bytes = bend->scale;
+        annex->codec_shape.scale_bytes = bend->scale;
     if (bend->bits_k > 0)
-        annex->code_shape.bits_k = bend->bits_k;
-    annex->code_shape.form = bend->form;
+        annex->codec_shape.bits_k = bend->bits_k;
+    annex->codec_shape.form = bend->form;
     if (bend->probe_row > 0)
         annex->probe_row_bytes = bend->probe_row;
     if (bend->probe_tags > 0)
@@ -847,8 +847,8 @@ static uint32_t form_of(struct world *world)
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     const struct sc_store_annex *codes = atomic_load(&extent->codes);
     assert_non_null(codes);
-    assert_int_equal(codes->code_shape.scale_bytes, 64);
-    return codes->code_shape.form;
+    assert_int_equal(codes->codec_shape.scale_bytes, 64);
+    return codes->codec_shape.form;
 }
 
 /* As they were written, and in the log that is written anew. */
@@ -861,8 +861,8 @@ static void log_forms_of_codes_are_kept(void **state)
         struct world *world = forge->world;
         annex_honest(forge, true);
         forge->extent.stride = 4288;
-        forge->extent.code_shape.scale_bytes = 64;
-        forge->extent.code_shape.form = FORMS[i];
+        forge->extent.codec_shape.scale_bytes = 64;
+        forge->extent.codec_shape.form = FORMS[i];
         forge_annex(forge, 1, NULL, NULL);
         image_write(world, &forge->image);
         for (uint32_t opened = 0; opened < 3; opened++) {
@@ -1673,7 +1673,7 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
-    extent.code_shape = (struct sc_store_code_shape){.bits_k = big,
+    extent.codec_shape = (struct sc_store_codec_shape){.bits_k = big,
                                                      .bits_v = big,
                                                      .scale_bytes = UINT64_MAX,
                                                      .k_row_bytes = UINT64_MAX,

@@ -1,10 +1,10 @@
-/* Codes of free widths (planes.h) to values in a memory: see spec.h. Adds to ref/: the device.
+/* Codes of free widths (bitplanes.h) to values in a memory: see spec.h. Adds to ref/: the device.
  *
  * Tests: tests/unit/kernels/test_cuda_planes.c */
-#include "kernels/cuda/planes_units.h"
+#include "kernels/cuda/bitplanes_units.h"
 
 #define PLANES_BESIDE 4u   /* blocks that a multiprocessor shall have at once */
-#define TURNED_MAX    256u /* channels of a head, at most: SC_KERNELS_PLANES_HEAD */
+#define TURNED_MAX    256u /* channels of a head, at most: SC_KERNELS_BITPLANES_HEAD */
 
 /* Where a unit's runs are in a row. */
 struct Runs {
@@ -12,7 +12,7 @@ struct Runs {
     bool is_whole; /* both are 8 values at a multiple of 16, or there is none */
 };
 
-SC_DEVICE Runs runs_of(const sc_cuda_planes &what, const sc_cuda_part &part, const Unit &unit)
+SC_DEVICE Runs runs_of(const sc_cuda_bitplanes &what, const sc_cuda_part &part, const Unit &unit)
 {
     Runs runs;
     runs.is_whole = is_by_16(what.memory, part, element_bytes_of(what.dst_dtype));
@@ -25,7 +25,7 @@ SC_DEVICE Runs runs_of(const sc_cuda_planes &what, const sc_cuda_part &part, con
     return runs;
 }
 
-SC_DEVICE void row_store(const sc_cuda_planes &what, const sc_cuda_part &part, uint8_t *row,
+SC_DEVICE void row_store(const sc_cuda_bitplanes &what, const sc_cuda_part &part, uint8_t *row,
                          const Unit &unit, const Runs &runs, const float value[SC_CUDA_UNIT])
 {
 #pragma unroll
@@ -55,7 +55,7 @@ SC_DEVICE void turns_keep(const float *from, uint32_t turned, uint32_t count, fl
 }
 
 /* The codes of the rows that are under way; of one that is not there: the last one's. */
-SC_DEVICE void codes_of(const sc_cuda_planes_slab &slab, const Share &share, uint32_t begin,
+SC_DEVICE void codes_of(const sc_cuda_bitplanes_slab &slab, const Share &share, uint32_t begin,
                         uint32_t first, uint32_t count, uint32_t row_bytes,
                         const uint8_t *row[SHARE_ROWS])
 {
@@ -68,11 +68,11 @@ SC_DEVICE void codes_of(const sc_cuda_planes_slab &slab, const Share &share, uin
     }
 }
 
-SC_KERNEL_BESIDE(sc_cuda_planes_decode, sc_cuda_planes, SC_CUDA_DECODE_THREADS, PLANES_BESIDE)
+SC_KERNEL_BESIDE(sc_cuda_bitplanes_decode, sc_cuda_bitplanes, SC_CUDA_DECODE_THREADS, PLANES_BESIDE)
 {
     SC_SHARED(uint64_t, places, PLACE_ROWS);
     SC_SHARED(float, turns, PLACE_ROWS *TURNED_MAX);
-    const sc_cuda_planes_slab slab = what.slabs[blockIdx.x];
+    const sc_cuda_bitplanes_slab slab = what.slabs[blockIdx.x];
     Table table = table_of(slab.table);
     sc_cuda_part part = part_of(what.memory, slab.part);
     Share share = share_of(table.unit_count, SC_CUDA_TILE, slab.row_count, what.rows_each);

@@ -1,27 +1,27 @@
 /* Scores of codes of free widths: what the rungs share. What is a rung's own is a file:
  *
- *   planes_score_columns.h   AVX2: a vector is a channel of some keys
- *   planes_score_tables.h    AVX2, of one query that is not turned: a vector is some bits of 8 keys
- *   planes_score_rows.h      AVX-512: a vector is some channels of a key
+ *   bitplanes_score_columns.h   AVX2: a vector is a channel of some keys
+ *   bitplanes_score_tables.h    AVX2, of one query that is not turned: a vector is some bits of 8 keys
+ *   bitplanes_score_rows.h      AVX-512: a vector is some channels of a key
  *
  * Written in the words of v8.h or v16.h, one of which is included before it.
  *
  * Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_CPU_PLANES_SCORE_RUNG_H
-#define SC_KERNELS_CPU_PLANES_SCORE_RUNG_H
+#ifndef SC_KERNELS_CPU_BITPLANES_SCORE_RUNG_H
+#define SC_KERNELS_CPU_BITPLANES_SCORE_RUNG_H
 
-#include "kernels/cpu/planes_rung.h"
+#include "kernels/cpu/bitplanes_rung.h"
 
 /* Asks for what is scored after this, of a tile's keys. */
-INLINE void keys_ahead(const struct sc_kernels_planes_score *what, uint64_t key, uint64_t count)
+INLINE void keys_ahead(const struct sc_kernels_bitplanes_score *what, uint64_t key, uint64_t count)
 {
-    const struct sc_kernels_planes *planes = what->planes;
-    const struct sc_kernels_planes_group *first =
+    const struct sc_kernels_bitplanes *planes = what->planes;
+    const struct sc_kernels_bitplanes_group *first =
         &planes->groups[what->ahead_head * planes->head_groups];
-    const struct sc_kernels_planes_group *last = first + planes->head_groups - 1;
+    const struct sc_kernels_bitplanes_group *last = first + planes->head_groups - 1;
     const uint8_t *row = what->ahead + key * planes->row_bytes + first->offset;
-    uint64_t bytes = last->offset + last->at[SC_KERNELS_PLANES - 1] +
-                     last->bytes[SC_KERNELS_PLANES - 1] - first->offset;
+    uint64_t bytes = last->offset + last->at[SC_KERNELS_BITPLANES - 1] +
+                     last->bytes[SC_KERNELS_BITPLANES - 1] - first->offset;
     for (uint64_t i = 0; i < count; i++, row += planes->row_bytes) {
         __builtin_prefetch(row, 0, 2);
         for (uint64_t at = LINE_BYTES; at < bytes; at += LINE_BYTES)
@@ -31,7 +31,7 @@ INLINE void keys_ahead(const struct sc_kernels_planes_score *what, uint64_t key,
 }
 
 /* Keys of a tile from `key` on, the last one again behind the slab's. */
-INLINE void keys_take(const struct sc_kernels_planes_score *what, uint64_t key,
+INLINE void keys_take(const struct sc_kernels_bitplanes_score *what, uint64_t key,
                       struct planes_head *ret_head)
 {
     uint64_t left = what->row_count - key, turned = ret_head->turned;
@@ -44,9 +44,9 @@ INLINE void keys_take(const struct sc_kernels_planes_score *what, uint64_t key,
 }
 
 #if LANES == 8
-#include "kernels/cpu/planes_score_columns.h"
+#include "kernels/cpu/bitplanes_score_columns.h"
 #else
-#include "kernels/cpu/planes_score_rows.h"
+#include "kernels/cpu/bitplanes_score_rows.h"
 #endif
 
 #endif

@@ -26,81 +26,81 @@
  *   are turned back none is 2^15 or larger.
  * Does not: check addresses or checksums, allocate. Source: docs/decisions/0029-codes-of-free-
  *   widths.md. Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_PLANES_H
-#define SC_KERNELS_PLANES_H
+#ifndef SC_KERNELS_BITPLANES_H
+#define SC_KERNELS_BITPLANES_H
 
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "kernels/rotary.h"
 
-#define SC_KERNELS_PLANES       8u
-#define SC_KERNELS_PLANES_GROUP 64u
-#define SC_KERNELS_PLANES_AHEAD 7u   /* bytes behind a row that may be read */
-#define SC_KERNELS_PLANES_HEAD  256u /* channels of a head, at most */
-#define SC_KERNELS_PLANES_TILE  32u  /* rows whose turns stand side by side, see turn_tiles */
+#define SC_KERNELS_BITPLANES       8u
+#define SC_KERNELS_BITPLANES_GROUP 64u
+#define SC_KERNELS_BITPLANES_AHEAD 7u   /* bytes behind a row that may be read */
+#define SC_KERNELS_BITPLANES_HEAD  256u /* channels of a head, at most */
+#define SC_KERNELS_BITPLANES_TILE  32u  /* rows whose turns stand side by side, see turn_tiles */
 
-#define SC_KERNELS_PLANES_FEW 2
-static const float sc_kernels_planes_gains[SC_KERNELS_PLANES_FEW + 1] = {1, 1, 1.0625f};
-static const float sc_kernels_planes_middles[SC_KERNELS_PLANES_FEW + 1] = {128, 64, 26};
+#define SC_KERNELS_BITPLANES_FEW 2
+static const float sc_kernels_bitplanes_gains[SC_KERNELS_BITPLANES_FEW + 1] = {1, 1, 1.0625f};
+static const float sc_kernels_bitplanes_middles[SC_KERNELS_BITPLANES_FEW + 1] = {128, 64, 26};
 
-struct sc_kernels_planes_group {
-    uint64_t masks[SC_KERNELS_PLANES]; /* bit c: channel c has the plane */
+struct sc_kernels_bitplanes_group {
+    uint64_t masks[SC_KERNELS_BITPLANES]; /* bit c: channel c has the plane */
     /* Where in the plane a channel's bit is; 0x80: nowhere. */
-    uint8_t places[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
+    uint8_t places[SC_KERNELS_BITPLANES][SC_KERNELS_BITPLANES_GROUP];
     /* The other way: of which channel a plane's bits are. */
-    uint8_t channels[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
-    uint16_t at[SC_KERNELS_PLANES];   /* where the plane begins: bytes behind the group's */
-    uint8_t bytes[SC_KERNELS_PLANES]; /* of the plane */
+    uint8_t channels[SC_KERNELS_BITPLANES][SC_KERNELS_BITPLANES_GROUP];
+    uint16_t at[SC_KERNELS_BITPLANES];   /* where the plane begins: bytes behind the group's */
+    uint8_t bytes[SC_KERNELS_BITPLANES]; /* of the plane */
     uint32_t end;                     /* planes from here on are empty */
     uint32_t offset;                  /* of the group in a row, bytes */
 };
 
-struct sc_kernels_planes {
+struct sc_kernels_bitplanes {
     uint64_t head_count, head_size, head_groups;
     uint64_t row_bytes;
-    const struct sc_kernels_planes_group *groups; /* [head_count * head_groups] */
+    const struct sc_kernels_bitplanes_group *groups; /* [head_count * head_groups] */
     const uint8_t *to;                            /* [head_count * head_size] bits of a code */
 };
 
-static inline uint64_t sc_kernels_planes_head_groups(uint64_t head_size)
+static inline uint64_t sc_kernels_bitplanes_head_groups(uint64_t head_size)
 {
-    return (head_size + SC_KERNELS_PLANES_GROUP - 1) / SC_KERNELS_PLANES_GROUP;
+    return (head_size + SC_KERNELS_BITPLANES_GROUP - 1) / SC_KERNELS_BITPLANES_GROUP;
 }
 
 /* Turns of the rows from `row` on; NULL where nothing is turned. */
-static inline const float *sc_kernels_coded_turns(const struct sc_kernels_coded *coded,
+static inline const float *sc_kernels_quantised_turns(const struct sc_kernels_quantised *coded,
                                                   uint64_t row)
 {
     return coded->rotary != NULL ? coded->turns + row * coded->rotary->turned : NULL;
 }
 
-static inline uint64_t sc_kernels_planes_scale_bytes(const struct sc_kernels_planes *planes)
+static inline uint64_t sc_kernels_bitplanes_scale_bytes(const struct sc_kernels_bitplanes *planes)
 {
     return planes->head_count * planes->head_size * 4;
 }
 
 /* to [head_count * head_size] <= 8
- * groups [head_count * sc_kernels_planes_head_groups(head_size)] written whole
+ * groups [head_count * sc_kernels_bitplanes_head_groups(head_size)] written whole
  * *ret_planes keeps `to` and groups.
  * false: of some group a plane has bits that are no whole bytes, or the shape is not one. */
-bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_count,
+bool sc_kernels_bitplanes_init(struct sc_kernels_bitplanes *ret_planes, uint64_t head_count,
                             uint64_t head_size, const uint8_t *to,
-                            struct sc_kernels_planes_group *groups);
+                            struct sc_kernels_bitplanes_group *groups);
 
-/* Turns as scores want them where vectors are keys: of SC_KERNELS_PLANES_TILE rows side by side.
+/* Turns as scores want them where vectors are keys: of SC_KERNELS_BITPLANES_TILE rows side by side.
  *   turns  [row_count][turned]
  *   ret_tiles [rows / TILE][turned][TILE], rows = row_count filled up to whole tiles with 0 */
-static inline uint64_t sc_kernels_planes_tile_floats(uint64_t row_count, uint64_t turned)
+static inline uint64_t sc_kernels_bitplanes_tile_floats(uint64_t row_count, uint64_t turned)
 {
-    uint64_t tiles = (row_count + SC_KERNELS_PLANES_TILE - 1) / SC_KERNELS_PLANES_TILE;
-    return tiles * turned * SC_KERNELS_PLANES_TILE;
+    uint64_t tiles = (row_count + SC_KERNELS_BITPLANES_TILE - 1) / SC_KERNELS_BITPLANES_TILE;
+    return tiles * turned * SC_KERNELS_BITPLANES_TILE;
 }
 
-void sc_kernels_planes_turn_tiles(const float *turns, uint64_t row_count, uint64_t turned,
+void sc_kernels_bitplanes_rope_tiles(const float *turns, uint64_t row_count, uint64_t turned,
                                   float *ret_tiles);
 
-/* Codes of a slab, row_count from 1 to SC_KERNELS_CODE_ROWS_MAX. */
-struct sc_kernels_planes_encode {
-    const struct sc_kernels_planes *planes;
+/* Codes of a slab, row_count from 1 to SC_KERNELS_CODEC_ROWS_MAX. */
+struct sc_kernels_bitplanes_encode {
+    const struct sc_kernels_bitplanes *planes;
     const uint8_t *const *rows; /* [row_count] of the first channel of each */
     uint64_t row_count;
     uint32_t dtype;                         /* of the rows */
@@ -109,8 +109,8 @@ struct sc_kernels_planes_encode {
     uint8_t *scales, *codes;                /* written whole; rows follow each other */
 };
 
-struct sc_kernels_planes_decode {
-    const struct sc_kernels_planes *planes;
+struct sc_kernels_bitplanes_decode {
+    const struct sc_kernels_bitplanes *planes;
     const uint8_t *scales, *codes; /* codes at the first row; rows follow each other */
     uint64_t row_count, head_first, head_count;
     uint8_t *const *dst; /* [row_count] of head_first, heads side by side; NULL: skipped */
@@ -125,8 +125,8 @@ struct sc_kernels_planes_decode {
  *   queries  [query_count, head_padded], 0 behind head_size;  head_padded a multiple of 16
  *   codes    at the first key;  row_count, query_count at least 1
  *   scores   query v, key i: scores[v * score_stride + i] */
-struct sc_kernels_planes_score {
-    const struct sc_kernels_planes *planes;
+struct sc_kernels_bitplanes_score {
+    const struct sc_kernels_bitplanes *planes;
     const uint8_t *scales, *codes;
     uint64_t row_count, head;
     const float *queries;
@@ -137,7 +137,7 @@ struct sc_kernels_planes_score {
     uint64_t score_stride;
     const uint8_t *ahead; /* codes of as many keys, scored next: asked for meanwhile */
     uint64_t ahead_head;  /* and this head of them */
-    /* The turns of the same keys by sc_kernels_planes_turn_tiles, which are one for all heads and
+    /* The turns of the same keys by sc_kernels_bitplanes_rope_tiles, which are one for all heads and
      * layers. NULL: a rung that wants them makes them in each call. */
     const float *turn_tiles;
 };

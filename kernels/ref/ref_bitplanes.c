@@ -1,25 +1,25 @@
 /* Codes of free widths, plain C: the reference of every other rung.
  *
  * Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 #include "kernels/ref/value.h"
 
 #include <math.h>
 #include <string.h>
 
-#define GROUP SC_KERNELS_PLANES_GROUP
+#define GROUP SC_KERNELS_BITPLANES_GROUP
 
-static const struct sc_kernels_planes_group *group_of(const struct sc_kernels_planes *planes,
+static const struct sc_kernels_bitplanes_group *group_of(const struct sc_kernels_bitplanes *planes,
                                                       uint64_t channel)
 {
     uint64_t head = channel / planes->head_size, c = channel % planes->head_size;
     return &planes->groups[head * planes->head_groups + c / GROUP];
 }
 
-static void bits_put(const struct sc_kernels_planes *planes, uint8_t *row, uint64_t channel,
+static void bits_put(const struct sc_kernels_bitplanes *planes, uint8_t *row, uint64_t channel,
                      uint32_t code)
 {
-    const struct sc_kernels_planes_group *group = group_of(planes, channel);
+    const struct sc_kernels_bitplanes_group *group = group_of(planes, channel);
     uint64_t c = channel % planes->head_size % GROUP;
     for (uint32_t p = 0; p < group->end; p++) {
         uint32_t place = group->places[p][c], bit = code >> (7 - p) & 1;
@@ -29,10 +29,10 @@ static void bits_put(const struct sc_kernels_planes *planes, uint8_t *row, uint6
 }
 
 /* The bits that are there, where they stand in a code of 8. */
-static uint32_t bits_at(const struct sc_kernels_planes *planes, const uint8_t *row,
+static uint32_t bits_at(const struct sc_kernels_bitplanes *planes, const uint8_t *row,
                         uint64_t channel)
 {
-    const struct sc_kernels_planes_group *group = group_of(planes, channel);
+    const struct sc_kernels_bitplanes_group *group = group_of(planes, channel);
     uint64_t c = channel % planes->head_size % GROUP;
     uint32_t code = 0;
     for (uint32_t p = 0; p < group->end; p++) {
@@ -51,7 +51,7 @@ static bool is_turned(const struct sc_kernels_rotary *rotary, uint64_t head_size
 
 /* ---- Encoding ------------------------------------------------------------------------------- */
 
-static float back_at(const struct sc_kernels_planes_encode *what, uint64_t row, uint64_t channel)
+static float back_at(const struct sc_kernels_bitplanes_encode *what, uint64_t row, uint64_t channel)
 {
     uint64_t size = what->planes->head_size, pair;
     float x = value_at(what->rows[row], channel, what->dtype), sign;
@@ -65,7 +65,7 @@ static float back_at(const struct sc_kernels_planes_encode *what, uint64_t row, 
     return fmaf(-sign * y, turn[what->rotary->turned / 2 + pair], along);
 }
 
-static bool channel_scale(const struct sc_kernels_planes_encode *what, uint64_t channel)
+static bool channel_scale(const struct sc_kernels_bitplanes_encode *what, uint64_t channel)
 {
     bool has_turn = is_turned(what->rotary, what->planes->head_size, channel), is_small = true;
     float least = INFINITY, most = -INFINITY, bound = has_turn ? 32768.0f : INFINITY;
@@ -76,19 +76,19 @@ static bool channel_scale(const struct sc_kernels_planes_encode *what, uint64_t 
         most = x > most ? x : most;
     }
     uint8_t *min = what->scales + channel * 2;
-    uint8_t *span = min + sc_kernels_planes_scale_bytes(what->planes) / 2;
+    uint8_t *span = min + sc_kernels_bitplanes_scale_bytes(what->planes) / 2;
     return is_small && scale_put(min, least) && scale_put(span, most - least);
 }
 
-static void all_clear(const struct sc_kernels_planes_encode *what)
+static void all_clear(const struct sc_kernels_bitplanes_encode *what)
 {
-    memset(what->scales, 0, sc_kernels_planes_scale_bytes(what->planes));
+    memset(what->scales, 0, sc_kernels_bitplanes_scale_bytes(what->planes));
     memset(what->codes, 0, what->row_count * what->planes->row_bytes);
 }
 
-bool sc_kernels_ref_planes_encode(const struct sc_kernels_planes_encode *what)
+bool sc_kernels_ref_bitplanes_encode(const struct sc_kernels_bitplanes_encode *what)
 {
-    const struct sc_kernels_planes *planes = what->planes;
+    const struct sc_kernels_bitplanes *planes = what->planes;
     uint64_t channels = planes->head_count * planes->head_size;
     bool has_codes = true;
     all_clear(what);
@@ -112,7 +112,7 @@ bool sc_kernels_ref_planes_encode(const struct sc_kernels_planes_encode *what)
 
 /* A row's codes, in float32 of a channel: before the turn. */
 struct row {
-    const struct sc_kernels_planes *planes;
+    const struct sc_kernels_bitplanes *planes;
     const uint8_t *scales, *codes;
 };
 
@@ -123,9 +123,9 @@ static float row_value(const struct row *row, uint64_t channel)
     uint32_t code = bits_at(row->planes, row->codes, channel);
     float min = value_at(row->scales, channel, SC_KERNELS_F16);
     float step = value_at(row->scales, channels + channel, SC_KERNELS_F16) * 0x1p-8f;
-    float gain = to <= SC_KERNELS_PLANES_FEW ? sc_kernels_planes_gains[to] : 1;
+    float gain = to <= SC_KERNELS_BITPLANES_FEW ? sc_kernels_bitplanes_gains[to] : 1;
     float middle =
-        to <= SC_KERNELS_PLANES_FEW ? sc_kernels_planes_middles[to] : (float)(1u << (8 - to)) / 2;
+        to <= SC_KERNELS_BITPLANES_FEW ? sc_kernels_bitplanes_middles[to] : (float)(1u << (8 - to)) / 2;
     return fmaf((float)code, step * gain, fmaf(middle, step, min));
 }
 
@@ -141,7 +141,7 @@ static float turned_value(const struct row *row, uint64_t channel,
     return fmaf(sign * y, turn[rotary->turned / 2 + pair], along);
 }
 
-void sc_kernels_ref_planes_decode(const struct sc_kernels_planes_decode *what)
+void sc_kernels_ref_bitplanes_decode(const struct sc_kernels_bitplanes_decode *what)
 {
     uint64_t size = what->planes->head_size, first = what->head_first * size;
     for (uint64_t i = 0; i < what->row_count; i++) {
@@ -155,7 +155,7 @@ void sc_kernels_ref_planes_decode(const struct sc_kernels_planes_decode *what)
     }
 }
 
-void sc_kernels_ref_planes_score(const struct sc_kernels_planes_score *what)
+void sc_kernels_ref_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
 {
     uint64_t size = what->planes->head_size, first = what->head * size;
     for (uint64_t i = 0; i < what->row_count; i++) {

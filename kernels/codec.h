@@ -1,4 +1,4 @@
-/* Coarse codes of a slab: K or V of up to SC_KERNELS_CODE_ROWS_MAX rows, `bits` a value.
+/* Coarse codes of a slab: K or V of up to SC_KERNELS_CODEC_ROWS_MAX rows, `bits` a value.
  *
  *   scales  [min: f16 x C][step: f16 x C]               a pair a channel; C = channels, padded
  *   codes   [row 0][row 1] ...                          C * bits / 8 bytes a row
@@ -17,50 +17,50 @@
  *   by at most 2^-11 of itself, falls short of the largest value up to 8 bits.
  * Does not: check addresses or checksums, allocate.
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
-#ifndef SC_KERNELS_CODE_H
-#define SC_KERNELS_CODE_H
+#ifndef SC_KERNELS_CODEC_H
+#define SC_KERNELS_CODEC_H
 
 #include "kernels/kernels.h"
 
 #include <stdbool.h>
 
-struct sc_kernels_planes;
+struct sc_kernels_bitplanes;
 struct sc_kernels_rotary;
 
-#define SC_KERNELS_CODE_UNIT     16u /* channels that are coded and decoded together */
-#define SC_KERNELS_CODE_ROWS_MAX 256u
+#define SC_KERNELS_CODEC_UNIT     16u /* channels that are coded and decoded together */
+#define SC_KERNELS_CODEC_ROWS_MAX 256u
 
-struct sc_kernels_code {
+struct sc_kernels_codec {
     uint64_t channels; /* values of a row: heads * head_size */
     uint32_t bits;     /* 2 3 4 5 6 8 */
     uint32_t dtype;    /* enum sc_kernels_dtype, of the rows */
 };
 
-static inline bool sc_kernels_code_has(uint32_t bits)
+static inline bool sc_kernels_codec_has(uint32_t bits)
 {
     return (bits >= 2 && bits <= 6) || bits == 8;
 }
 
 /* C */
-static inline uint64_t sc_kernels_code_padded(uint64_t channels)
+static inline uint64_t sc_kernels_codec_padded(uint64_t channels)
 {
-    return (channels + SC_KERNELS_CODE_UNIT - 1) / SC_KERNELS_CODE_UNIT * SC_KERNELS_CODE_UNIT;
+    return (channels + SC_KERNELS_CODEC_UNIT - 1) / SC_KERNELS_CODEC_UNIT * SC_KERNELS_CODEC_UNIT;
 }
 
-static inline uint64_t sc_kernels_code_scale_bytes(uint64_t channels)
+static inline uint64_t sc_kernels_codec_scale_bytes(uint64_t channels)
 {
-    return sc_kernels_code_padded(channels) * 4;
+    return sc_kernels_codec_padded(channels) * 4;
 }
 
-static inline uint64_t sc_kernels_code_row_bytes(uint64_t channels, uint32_t bits)
+static inline uint64_t sc_kernels_codec_row_bytes(uint64_t channels, uint32_t bits)
 {
-    return sc_kernels_code_padded(channels) * bits / 8;
+    return sc_kernels_codec_padded(channels) * bits / 8;
 }
 
 /* Channels [channel_first, + channel_count) of rows that are codes, to float32 or the type of the
  * rows. */
-struct sc_kernels_code_decode {
-    const struct sc_kernels_code *code;
+struct sc_kernels_codec_decode {
+    const struct sc_kernels_codec *code;
     const uint8_t *scales, *codes; /* codes at the first row; rows follow each other */
     uint64_t row_count, channel_first, channel_count;
     uint8_t *const *dst; /* [row_count]; NULL: the row is skipped */
@@ -81,8 +81,8 @@ struct sc_kernels_code_decode {
  *   queries  [query_count, head_padded], 0 behind head_size;  head_padded a multiple of 16
  *   codes    at the first key;  row_count, query_count at least 1
  *   scores   query v, key i: scores[v * score_stride + i] */
-struct sc_kernels_code_score {
-    const struct sc_kernels_code *code;
+struct sc_kernels_codec_score {
+    const struct sc_kernels_codec *code;
     const uint8_t *scales, *codes;
     uint64_t row_count, channel_first, head_size;
     const float *queries;
@@ -94,14 +94,14 @@ struct sc_kernels_code_score {
 };
 
 /* K or V of some rows of a slab, as codes of either kind. */
-struct sc_kernels_coded {
+struct sc_kernels_quantised {
     const uint8_t *scales, *codes; /* codes at the first of the rows */
     uint32_t bits; /* of every channel, as above; where planes is not NULL: unused */
-    const struct sc_kernels_planes *planes; /* not NULL: of free widths (planes.h) */
+    const struct sc_kernels_bitplanes *planes; /* not NULL: of free widths (bitplanes.h) */
     const struct sc_kernels_rotary
         *rotary;             /* of planes: they were turned back; NULL: they were not */
     const float *turns;      /* [rows][rotary->turned] from the first of the rows on */
-    const float *turn_tiles; /* the same by planes.h's turn_tiles; NULL: not at hand */
+    const float *turn_tiles; /* the same by bitplanes.h's turn_tiles; NULL: not at hand */
 };
 
 /* Rows of a slab that are decoded into a memory, of their type or float32: a row a token, from
@@ -110,7 +110,7 @@ struct sc_kernels_decode {
     const struct sc_kernels *kernels;
     const struct sc_kernels_memory *memory;
     uint64_t head_count, head_size;
-    struct sc_kernels_coded coded; /* of one part (0: K, 1: V), from the first wanted row on */
+    struct sc_kernels_quantised coded; /* of one part (0: K, 1: V), from the first wanted row on */
     uint32_t dst_dtype;
     bool streams;            /* stores may go past the caches (base/nt_copy.h) */
     const uint64_t *skipped; /* bits of tokens that are not written; NULL: none */

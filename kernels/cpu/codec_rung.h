@@ -4,7 +4,7 @@
  *   encode   a unit of all rows at a time: widened once, then scales, then codes
  *
  * Written in the words of v8.h or v16.h, one of which is included before it. What is a rung's own,
- * code_v8.h or code_v16.h has:
+ * codec_v8.h or codec_v16.h has:
  *
  *   CODE_TILE           registers of scales that a tile keeps
  *   CODE_TILE_ROWS      rows of a tile;  CODE_STREAMS whether any store goes past the caches
@@ -12,21 +12,21 @@
  *   tile_decode, step_vectors, centred_of, in_order    (their comments say what they do)
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
-#ifndef SC_KERNELS_CPU_CODE_RUNG_H
-#define SC_KERNELS_CPU_CODE_RUNG_H
+#ifndef SC_KERNELS_CPU_CODEC_RUNG_H
+#define SC_KERNELS_CPU_CODEC_RUNG_H
 
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/cpu/widen_rung.h"
 
 #include <string.h>
 
 #define LINE_BYTES 64u
-#define UNIT       SC_KERNELS_CODE_UNIT
+#define UNIT       SC_KERNELS_CODEC_UNIT
 
 struct code_rows { /* those that have a place */
-    const uint8_t *codes[SC_KERNELS_CODE_ROWS_MAX];
-    uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
+    const uint8_t *codes[SC_KERNELS_CODEC_ROWS_MAX];
+    uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
     uint64_t count;
 };
 
@@ -46,9 +46,9 @@ INLINE uint32_t low_width(uint32_t bits)
 }
 
 #if LANES == 8
-#include "kernels/cpu/code_v8.h"
+#include "kernels/cpu/codec_v8.h"
 #else
-#include "kernels/cpu/code_v16.h"
+#include "kernels/cpu/codec_v16.h"
 #endif
 
 /* ---- Decoding ------------------------------------------------------------------------------- */
@@ -88,18 +88,18 @@ INLINE void bits_decode(const struct tiles *of, uint32_t bits)
         BY_DTYPE(of->dtype, steps_decode, &tiles);
 }
 
-static void rung_code_decode(const struct sc_kernels_code_decode *what)
+static void rung_codec_decode(const struct sc_kernels_codec_decode *what)
 {
-    uint64_t row_bytes = sc_kernels_code_row_bytes(what->code->channels, what->code->bits);
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(what->code->channels, what->code->bits);
     uint64_t end = what->channel_first + what->channel_count;
     if (what->channel_first % LANES != 0 || end % LANES != 0 || !is_own(what->dst_dtype)) {
-        sc_kernels_ref_code_decode(what);
+        sc_kernels_ref_codec_decode(what);
         return;
     }
     struct code_rows rows;
     struct tiles tiles = {&rows,
                           what->scales,
-                          sc_kernels_code_padded(what->code->channels),
+                          sc_kernels_codec_padded(what->code->channels),
                           what->channel_first / LANES,
                           end / LANES,
                           what->code->bits,
@@ -120,7 +120,7 @@ static void rung_code_decode(const struct sc_kernels_code_decode *what)
 /* Widens LANES channels of a unit, and finds their scales, min and step; channels behind the last
  * are 0. false: one is not finite.
  *   values  of the first row, the rows' UNIT apart */
-INLINE bool lanes_scale(const struct sc_kernels_code *code, const uint8_t *const *rows,
+INLINE bool lanes_scale(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                         uint64_t row_count, uint64_t channel, float *values, halves *ret_scales)
 {
     const words size = V(set1_epi32)(INT32_MAX), infinity = V(set1_epi32)(0x7f800000);
@@ -186,13 +186,13 @@ INLINE void codes_put(uint8_t *row, uint64_t padded, uint64_t channel, __m128i b
     }
 }
 
-INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+INLINE bool encode(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                    uint64_t row_count, uint8_t *scales, uint8_t *codes, uint32_t dtype)
 {
-    const struct sc_kernels_code as = {code->channels, code->bits, dtype};
-    uint64_t padded = sc_kernels_code_padded(as.channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(as.channels, as.bits);
-    float top = (float)((1u << as.bits) - 1), values[SC_KERNELS_CODE_ROWS_MAX * UNIT];
+    const struct sc_kernels_codec as = {code->channels, code->bits, dtype};
+    uint64_t padded = sc_kernels_codec_padded(as.channels);
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(as.channels, as.bits);
+    float top = (float)((1u << as.bits) - 1), values[SC_KERNELS_CODEC_ROWS_MAX * UNIT];
     for (uint64_t c = 0; c < as.channels; c += UNIT) {
         floats min[UNIT / LANES], divisor[UNIT / LANES];
         SC_UNROLL
@@ -217,22 +217,22 @@ INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *row
     return true;
 }
 
-INLINE bool bits_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+INLINE bool bits_encode(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                         uint64_t row_count, uint8_t *scales, uint8_t *codes, uint32_t bits)
 {
-    const struct sc_kernels_code as = {code->channels, bits, code->dtype};
+    const struct sc_kernels_codec as = {code->channels, bits, code->dtype};
     return BY_DTYPE(code->dtype, encode, &as, rows, row_count, scales, codes);
 }
 
-static bool rung_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+static bool rung_codec_encode(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                              uint64_t row_count, uint8_t *scales, uint8_t *codes)
 {
     if (!is_own(code->dtype))
-        return sc_kernels_ref_code_encode(code, rows, row_count, scales, codes);
+        return sc_kernels_ref_codec_encode(code, rows, row_count, scales, codes);
     bool has_codes = BY_BITS(code->bits, bits_encode, code, rows, row_count, scales, codes);
     if (!has_codes) {
-        memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
-        memset(codes, 0, row_count * sc_kernels_code_row_bytes(code->channels, code->bits));
+        memset(scales, 0, sc_kernels_codec_scale_bytes(code->channels));
+        memset(codes, 0, row_count * sc_kernels_codec_row_bytes(code->channels, code->bits));
     }
     return has_codes;
 }
@@ -255,10 +255,10 @@ static inline uint64_t step_at(uint64_t channel, uint64_t padded, uint64_t step)
     return channel + step <= padded ? channel : padded - step;
 }
 
-INLINE void queries_fold(const struct sc_kernels_code_score *what, uint64_t query, uint64_t count,
+INLINE void queries_fold(const struct sc_kernels_codec_score *what, uint64_t query, uint64_t count,
                          uint32_t bits, struct folded *ret_folded)
 {
-    uint64_t padded = sc_kernels_code_padded(what->code->channels), first = what->channel_first;
+    uint64_t padded = sc_kernels_codec_padded(what->code->channels), first = what->channel_first;
     uint64_t step = step_vectors(bits) * LANES;
     const uint8_t *mins = what->scales, *steps = mins + padded * 2;
     floats half = V(set1_ps)((float)(1u << bits) / 2), sums[LANES];
@@ -294,11 +294,11 @@ INLINE void queries_fold(const struct sc_kernels_code_score *what, uint64_t quer
 
 /* Scores of LANES / queries keys, the last ones again where they are fewer. `queries` and `bits`
  * are constants where it is inlined. */
-INLINE void keys_score(const struct sc_kernels_code_score *what, const struct folded *folded,
+INLINE void keys_score(const struct sc_kernels_codec_score *what, const struct folded *folded,
                        uint64_t key, uint32_t queries, uint32_t bits, float *ret_scores)
 {
-    uint64_t padded = sc_kernels_code_padded(what->code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(padded, bits), low_bits = low_width(bits);
+    uint64_t padded = sc_kernels_codec_padded(what->code->channels);
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(padded, bits), low_bits = low_width(bits);
     uint64_t rest = bits - low_bits, first = what->channel_first;
     uint64_t step = step_vectors(bits) * LANES, left = what->row_count - key;
     const uint8_t *ahead = what->ahead + key * row_bytes + what->ahead_channel * low_bits / 8;
@@ -343,14 +343,14 @@ INLINE void keys_score(const struct sc_kernels_code_score *what, const struct fo
             ret_scores[v * what->score_stride + k] = values[v * keys + k] + folded->bases[v];
 }
 
-INLINE void folded_score(const struct sc_kernels_code_score *what, const struct folded *folded,
+INLINE void folded_score(const struct sc_kernels_codec_score *what, const struct folded *folded,
                          uint32_t queries, uint32_t bits, float *ret_scores)
 {
     for (uint64_t key = 0; key < what->row_count; key += LANES / queries)
         keys_score(what, folded, key, queries, bits, ret_scores + key);
 }
 
-INLINE void slab_score(const struct sc_kernels_code_score *what, uint32_t bits)
+INLINE void slab_score(const struct sc_kernels_codec_score *what, uint32_t bits)
 {
     struct folded folded;
     for (uint64_t v = 0, count; v < what->query_count; v += count) {
@@ -367,12 +367,12 @@ INLINE void slab_score(const struct sc_kernels_code_score *what, uint32_t bits)
     }
 }
 
-static void rung_code_score(const struct sc_kernels_code_score *what)
+static void rung_codec_score(const struct sc_kernels_codec_score *what)
 {
-    uint64_t padded = sc_kernels_code_padded(what->code->channels);
+    uint64_t padded = sc_kernels_codec_padded(what->code->channels);
     if (what->channel_first % LANES != 0 || what->head_size % LANES != 0 ||
         what->head_size > SCORED_CHANNELS || padded < step_vectors(what->code->bits) * LANES) {
-        sc_kernels_ref_code_score(what);
+        sc_kernels_ref_codec_score(what);
         return;
     }
     BY_BITS(what->code->bits, slab_score, what);

@@ -2,11 +2,11 @@
  * once, turned, and multiplied with each; of one query what it is multiplied with is folded into it
  * first.
  *
- * Included by planes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_CPU_PLANES_SCORE_ROWS_H
-#define SC_KERNELS_CPU_PLANES_SCORE_ROWS_H
+ * Included by bitplanes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_CPU_BITPLANES_SCORE_ROWS_H
+#define SC_KERNELS_CPU_BITPLANES_SCORE_ROWS_H
 
-#include "kernels/cpu/planes_score_rung.h"
+#include "kernels/cpu/bitplanes_score_rung.h"
 
 #define WANTED_TOGETHER 4u /* queries for which a value is made once */
 
@@ -248,7 +248,7 @@ INLINE void turns_score(const struct planes_head *head, const struct planes_want
         tile_add(head, folded, turns, ret_scores);
 }
 
-static void rung_planes_score(const struct sc_kernels_planes_score *what)
+static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
 {
     struct planes_wanted wanted;
     struct planes_folded folded;
@@ -257,7 +257,7 @@ static void rung_planes_score(const struct sc_kernels_planes_score *what)
     head.size = what->planes->head_size;
     head.turned = what->rotary != NULL ? what->rotary->turned : 0;
     if (!has_vectors(what->rotary, head.size)) {
-        sc_kernels_ref_planes_score(what);
+        sc_kernels_ref_bitplanes_score(what);
         return;
     }
     head_scales(what->planes, what->scales, what->head, &head);

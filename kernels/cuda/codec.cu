@@ -1,10 +1,10 @@
-/* Codes of even widths (code.h) to values in a memory: see spec.h. Adds to ref/: the device.
+/* Codes of even widths (codec.h) to values in a memory: see spec.h. Adds to ref/: the device.
  *
  * Tests: tests/unit/kernels/test_cuda_code.c */
-#include "kernels/cuda/code_units.h"
+#include "kernels/cuda/codec_units.h"
 
 /* Values of 8 channels from `channel` on, which may be of several heads. */
-SC_DEVICE void channels_store(const sc_cuda_code &what, const sc_cuda_part &part, uint8_t *row,
+SC_DEVICE void channels_store(const sc_cuda_codec &what, const sc_cuda_part &part, uint8_t *row,
                               uint32_t channel, Words made)
 {
     uint32_t channels = what.head_count * what.head_size, bytes = element_bytes_of(what.dst_dtype);
@@ -29,7 +29,7 @@ SC_DEVICE void channels_store(const sc_cuda_code &what, const sc_cuda_part &part
 
 /* A run of rows first, first + step .. of a block's, `count` of them. whole: where the run is in a
  * row, if it is 8 values at a multiple of 16; else NO_PLACE. */
-SC_DEVICE void rows_store(const sc_cuda_code &what, const sc_cuda_part &part,
+SC_DEVICE void rows_store(const sc_cuda_codec &what, const sc_cuda_part &part,
                           const uint64_t *places, uint32_t first, uint32_t step, uint32_t count,
                           uint32_t run, uint64_t whole, const RunScales &scales,
                           uint32_t code[RUN_ROWS][2])
@@ -63,7 +63,7 @@ SC_DEVICE void rows_store(const sc_cuda_code &what, const sc_cuda_part &part,
 }
 
 /* Where a run is in a row, if it is 8 values of one head at a multiple of 16; or NO_PLACE. */
-SC_DEVICE uint64_t run_whole(const sc_cuda_code &what, const sc_cuda_part &part, uint32_t run)
+SC_DEVICE uint64_t run_whole(const sc_cuda_codec &what, const sc_cuda_part &part, uint32_t run)
 {
     uint32_t channel = run * SC_CUDA_RUN, bytes = element_bytes_of(what.dst_dtype);
     if (what.head_size % SC_CUDA_RUN != 0 || channel >= what.head_count * what.head_size ||
@@ -81,10 +81,10 @@ SC_DEVICE uint64_t run_whole(const sc_cuda_code &what, const sc_cuda_part &part,
 #define CODE_BESIDE 8u
 #endif
 
-SC_KERNEL_BESIDE(sc_cuda_code_decode, sc_cuda_code, SC_CUDA_DECODE_THREADS, CODE_BESIDE)
+SC_KERNEL_BESIDE(sc_cuda_codec_decode, sc_cuda_codec, SC_CUDA_DECODE_THREADS, CODE_BESIDE)
 {
     SC_SHARED(uint64_t, places, PLACE_ROWS);
-    const sc_cuda_code_slab slab = what.slabs[blockIdx.x];
+    const sc_cuda_codec_slab slab = what.slabs[blockIdx.x];
     uint32_t units = (what.head_count * what.head_size + SC_CUDA_UNIT - 1) / SC_CUDA_UNIT;
     uint64_t padded = (uint64_t)units * SC_CUDA_UNIT, row_bytes = padded * slab.bits / 8;
     sc_cuda_part part = part_of(what.memory, slab.part);

@@ -1,4 +1,4 @@
-/* Codes of free widths (planes.h): a unit's codes, scales and turns, as whoever decodes them wants
+/* Codes of free widths (bitplanes.h): a unit's codes, scales and turns, as whoever decodes them wants
  * them.
  *
  * A run's bits of a plane are up to 8 that follow each other, somewhere in a row: two bytes, a
@@ -7,8 +7,8 @@
  * the widths (docs/decisions/0033-cuda-kernels.md).
  *
  * Tests: tests/unit/kernels/test_cuda_planes.c, test_cuda_importance.c */
-#ifndef SC_KERNELS_CUDA_PLANES_UNITS_H
-#define SC_KERNELS_CUDA_PLANES_UNITS_H
+#ifndef SC_KERNELS_CUDA_BITPLANES_UNITS_H
+#define SC_KERNELS_CUDA_BITPLANES_UNITS_H
 
 #include "kernels/cuda/decode.h"
 
@@ -25,7 +25,7 @@ struct Unit {
     uint32_t first[2], count[2], to[2];
 };
 
-SC_DEVICE Table table_of(const sc_cuda_planes_table *at)
+SC_DEVICE Table table_of(const sc_cuda_bitplanes_table *at)
 {
     uint4 word = sc_load16(at);
     Table table;
@@ -122,7 +122,7 @@ struct Factors {
     float factor[SC_CUDA_UNIT], base[SC_CUDA_UNIT];
 };
 
-/* kernels/planes.h: gains and middles, by the bits of a code. */
+/* kernels/bitplanes.h: gains and middles, by the bits of a code. */
 SC_DEVICE float gain_of(uint32_t to)
 {
     return to == 2 ? 1.0625f : 1.0f;

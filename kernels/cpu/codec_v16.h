@@ -6,10 +6,10 @@
  *            (2^23 - 1/2)" makes code + 1/2 of them without a conversion
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
-#ifndef SC_KERNELS_CPU_CODE_V16_H
-#define SC_KERNELS_CPU_CODE_V16_H
+#ifndef SC_KERNELS_CPU_CODEC_V16_H
+#define SC_KERNELS_CPU_CODEC_V16_H
 
-#include "kernels/cpu/code_rung.h"
+#include "kernels/cpu/codec_rung.h"
 #include "kernels/cpu/unroll.h"
 
 #define CODE_TILE      4u /* units */

@@ -1,6 +1,6 @@
 /* Codes of free widths with AVX2: what of them is a rung's own.
  *
- *   spread     of most tiles in columns (planes_columns.h), of a few rows here: each byte takes the
+ *   spread     of most tiles in columns (bitplanes_columns.h), of a few rows here: each byte takes the
  *              byte of its plane that has its bit, and looks at the bit. So neither here nor in
  *              drawing bits together is there a pdep or pext, which are hundreds of cycles on some
  *              processors with AVX2 (AMD's family 17h).
@@ -8,12 +8,12 @@
  *              plane and slab
  *
  * Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_CPU_PLANES_V8_H
-#define SC_KERNELS_CPU_PLANES_V8_H
+#ifndef SC_KERNELS_CPU_BITPLANES_V8_H
+#define SC_KERNELS_CPU_BITPLANES_V8_H
 
-#include "kernels/cpu/planes_rung.h"
+#include "kernels/cpu/bitplanes_rung.h"
 
-#define PLANES_TILE SC_KERNELS_PLANES_TILE
+#define PLANES_TILE SC_KERNELS_BITPLANES_TILE
 #define ROWS_FEW    8u /* are spread row by row */
 #define SPREAD_ROWS 4u
 #define STREAM_ROWS 1u
@@ -31,7 +31,7 @@ INLINE void places_load(const uint8_t *places, words *ret_bytes, words *ret_bits
 }
 
 /* A group's codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
-INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint8_t *const *rows,
+INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const uint8_t *const *rows,
                          uint8_t *ret_codes)
 {
     words codes[SPREAD_ROWS][2];
@@ -62,7 +62,7 @@ INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint
     for (uint32_t r = 0; r < SPREAD_ROWS; r++)
         SC_UNROLL
     for (uint32_t v = 0; v < 2; v++)
-        _mm256_storeu_si256((void *)(ret_codes + r * SC_KERNELS_PLANES_HEAD + v * 32), codes[r][v]);
+        _mm256_storeu_si256((void *)(ret_codes + r * SC_KERNELS_BITPLANES_HEAD + v * 32), codes[r][v]);
 }
 
 /* LANES bytes, a number each. */

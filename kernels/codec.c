@@ -3,9 +3,9 @@
  * columns its values are decoded into rows on the stack, and turned.
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c, test_columns.c */
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "kernels/columns.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <stddef.h>
 
@@ -22,7 +22,7 @@ static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uin
 }
 
 /* Channels of a head of a run, at most TURN_ROWS of them. what: has the codes of its first row */
-static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_code_decode *what,
+static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_codec_decode *what,
                        const struct sc_kernels_run *run, uint64_t head)
 {
     float values[TURN_ROWS][TURN_CHANNELS]; /* or half of each, of 16 bits */
@@ -37,16 +37,16 @@ static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_co
         slice.count = left < TURN_CHANNELS ? left : TURN_CHANNELS;
         what->channel_first = head * how->head_size + slice.first;
         what->channel_count = slice.count;
-        how->kernels->code_decode(what);
+        how->kernels->codec_decode(what);
         sc_kernels_columns_put(&slice, run, (const uint8_t *)values, sizeof(values[0]), false);
     }
 }
 
 /* K in columns. */
-static void columns_decode(const struct sc_kernels_decode *how, struct sc_kernels_code_decode *what,
+static void columns_decode(const struct sc_kernels_decode *how, struct sc_kernels_codec_decode *what,
                            uint64_t token_first, uint64_t token_count)
 {
-    uint64_t row_bytes = sc_kernels_code_row_bytes(what->code->channels, what->code->bits);
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(what->code->channels, what->code->bits);
     uint64_t end = token_first + token_count;
     what->streams = false;
     for (uint64_t token = token_first; token < end;) {
@@ -65,10 +65,10 @@ static void columns_decode(const struct sc_kernels_decode *how, struct sc_kernel
 
 /* A run's keys, at most PLANES_ROWS of them, head by head. what: has the codes of its first row */
 static void planes_run_decode(const struct sc_kernels_decode *how,
-                              struct sc_kernels_planes_decode *what,
+                              struct sc_kernels_bitplanes_decode *what,
                               const struct sc_kernels_run *run)
 {
-    float values[PLANES_ROWS][SC_KERNELS_PLANES_HEAD]; /* or half of each, of 16 bits */
+    float values[PLANES_ROWS][SC_KERNELS_BITPLANES_HEAD]; /* or half of each, of 16 bits */
     uint8_t *dst[PLANES_ROWS];
     for (uint64_t i = 0; i < run->count; i++)
         dst[i] = (uint8_t *)values[i];
@@ -79,12 +79,12 @@ static void planes_run_decode(const struct sc_kernels_decode *how,
         struct sc_kernels_slice slice = {how->kernels, how->memory, .head = head,
                                          .count = how->head_size};
         what->head_first = head;
-        how->kernels->planes_decode(what);
+        how->kernels->bitplanes_decode(what);
         sc_kernels_columns_put(&slice, run, (const uint8_t *)values, sizeof(values[0]), false);
     }
 }
 
-static void planes_skip(struct sc_kernels_planes_decode *what, uint64_t rows)
+static void planes_skip(struct sc_kernels_bitplanes_decode *what, uint64_t rows)
 {
     what->codes += rows * what->planes->row_bytes;
     if (what->rotary != NULL)
@@ -92,7 +92,7 @@ static void planes_skip(struct sc_kernels_planes_decode *what, uint64_t rows)
 }
 
 static void planes_columns_decode(const struct sc_kernels_decode *how,
-                                  struct sc_kernels_planes_decode *what, uint64_t token_first,
+                                  struct sc_kernels_bitplanes_decode *what, uint64_t token_first,
                                   uint64_t token_count)
 {
     uint64_t end = token_first + token_count;
@@ -112,8 +112,8 @@ static void planes_part_decode(const struct sc_kernels_decode *how, uint32_t par
 {
     uint64_t head_bytes = how->head_size * sc_kernels_dtype_bytes(how->dst_dtype);
     bool whole = how->memory->head_stride_bytes == head_bytes;
-    uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
-    struct sc_kernels_planes_decode what = {.planes = how->coded.planes,
+    uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
+    struct sc_kernels_bitplanes_decode what = {.planes = how->coded.planes,
                                             .scales = how->coded.scales,
                                             .codes = how->coded.codes,
                                             .head_count = whole ? how->head_count : 1,
@@ -128,7 +128,7 @@ static void planes_part_decode(const struct sc_kernels_decode *how, uint32_t par
     what.dst = dst;
     for (uint64_t done = 0, n; done < token_count; done += n, planes_skip(&what, n)) {
         n = token_count - done;
-        n = what.row_count = n < SC_KERNELS_CODE_ROWS_MAX ? n : SC_KERNELS_CODE_ROWS_MAX;
+        n = what.row_count = n < SC_KERNELS_CODEC_ROWS_MAX ? n : SC_KERNELS_CODEC_ROWS_MAX;
         for (uint64_t i = 0; i < n; i++)
             dst[i] = token_at(how, part, token_first + done + i);
         for (what.head_first = 0; what.head_first < how->head_count;
@@ -136,7 +136,7 @@ static void planes_part_decode(const struct sc_kernels_decode *how, uint32_t par
             for (uint64_t i = 0; what.head_first > 0 && i < n; i++)
                 if (dst[i] != NULL)
                     dst[i] += how->memory->head_stride_bytes;
-            how->kernels->planes_decode(&what);
+            how->kernels->bitplanes_decode(&what);
         }
     }
 }
@@ -148,14 +148,14 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
         planes_part_decode(how, part, token_first, token_count);
         return;
     }
-    struct sc_kernels_code code = {how->head_count * how->head_size, how->coded.bits,
+    struct sc_kernels_codec code = {how->head_count * how->head_size, how->coded.bits,
                                    how->dst_dtype};
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code.channels, code.bits);
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(code.channels, code.bits);
     uint64_t head_bytes = how->head_size * sc_kernels_dtype_bytes(how->dst_dtype);
     bool whole = how->memory->head_stride_bytes == head_bytes;
     uint64_t runs = whole ? 1 : how->head_count, channels = code.channels / runs;
-    uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
-    struct sc_kernels_code_decode what = {.code = &code,
+    uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
+    struct sc_kernels_codec_decode what = {.code = &code,
                                           .scales = how->coded.scales,
                                           .codes = how->coded.codes,
                                           .channel_count = channels,
@@ -168,7 +168,7 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
     }
     for (uint64_t done = 0, n; done < token_count; done += n, what.codes += n * row_bytes) {
         n = token_count - done;
-        n = what.row_count = n < SC_KERNELS_CODE_ROWS_MAX ? n : SC_KERNELS_CODE_ROWS_MAX;
+        n = what.row_count = n < SC_KERNELS_CODEC_ROWS_MAX ? n : SC_KERNELS_CODEC_ROWS_MAX;
         for (uint64_t i = 0; i < n; i++)
             dst[i] = token_at(how, part, token_first + done + i);
         for (uint64_t run = 0; run < runs; run++) {
@@ -176,7 +176,7 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
                 if (dst[i] != NULL)
                     dst[i] += how->memory->head_stride_bytes;
             what.channel_first = run * channels;
-            how->kernels->code_decode(&what);
+            how->kernels->codec_decode(&what);
         }
     }
 }

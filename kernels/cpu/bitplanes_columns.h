@@ -9,11 +9,11 @@
  * addition spread 32 of them, and channels that have no bit in a plane cost nothing. Beside that
  * turning bytes to columns, and codes back to rows, is a third.
  *
- * Included by planes_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_CPU_PLANES_COLUMNS_H
-#define SC_KERNELS_CPU_PLANES_COLUMNS_H
+ * Included by bitplanes_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_CPU_BITPLANES_COLUMNS_H
+#define SC_KERNELS_CPU_BITPLANES_COLUMNS_H
 
-#include "kernels/cpu/planes_rung.h"
+#include "kernels/cpu/bitplanes_rung.h"
 
 struct planes_columns {
     _Alignas(32) uint8_t bytes[HEAD_MOST][PLANES_TILE]; /* of a head */
@@ -71,7 +71,7 @@ INLINE words column_bit(words column, uint32_t k, uint32_t p)
 }
 
 /* Adds a plane of a group, or begins its channels' codes with it; p is a constant. */
-INLINE void plane_add(const struct sc_kernels_planes_group *group,
+INLINE void plane_add(const struct sc_kernels_bitplanes_group *group,
                       const uint8_t (*columns)[PLANES_TILE], uint32_t p, bool begins,
                       uint8_t (*ret_codes)[PLANES_TILE])
 {
@@ -89,30 +89,30 @@ INLINE void plane_add(const struct sc_kernels_planes_group *group,
 
 /* Of a group the codes of all rows; columns: of the group. Plane 0 begins codes of the channels
  * that it has. */
-INLINE void group_add(const struct sc_kernels_planes_group *group,
+INLINE void group_add(const struct sc_kernels_bitplanes_group *group,
                       const uint8_t (*columns)[PLANES_TILE], uint8_t (*ret_codes)[PLANES_TILE])
 {
     for (uint64_t rest = ~group->masks[0]; rest != 0; rest &= rest - 1)
         _mm256_store_si256((void *)ret_codes[__builtin_ctzll(rest)], _mm256_setzero_si256());
     plane_add(group, columns, 0, true, ret_codes);
     SC_UNROLL
-    for (uint32_t p = 1; p < SC_KERNELS_PLANES; p++)
+    for (uint32_t p = 1; p < SC_KERNELS_BITPLANES; p++)
         if (p < group->end)
             plane_add(group, columns, p, false, ret_codes);
 }
 
 /* Makes the codes of a tile of the table's planes of a head. */
-static void columns_spread(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
+static void columns_spread(const struct sc_kernels_bitplanes *planes, const uint8_t *const *rows,
                            uint64_t head, struct planes_columns *ret_columns)
 {
-    const struct sc_kernels_planes_group *groups = planes->groups + head * planes->head_groups;
+    const struct sc_kernels_bitplanes_group *groups = planes->groups + head * planes->head_groups;
     uint64_t first = head_at(planes, head), end = head_at(planes, head + 1);
     for (uint64_t at = first; at < end; at += 8)
         eight_turn(rows, at, ret_columns->bytes + (at - first));
     for (uint64_t g = 0; g < planes->head_groups; g++)
         group_add(&groups[g],
                   (const uint8_t(*)[PLANES_TILE])ret_columns->bytes + (groups[g].offset - first),
-                  ret_columns->codes + g * SC_KERNELS_PLANES_GROUP);
+                  ret_columns->codes + g * SC_KERNELS_BITPLANES_GROUP);
 }
 
 /* 16 channels' codes of 8 rows below 16 and of those 16 behind them, back to rows. */

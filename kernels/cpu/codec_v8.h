@@ -1,11 +1,11 @@
 /* Coarse codes, 8 channels a step: what of them is a rung's own, with AVX2. Tiles of rows whose
- * scales stay in registers; codes made by broadcast and shift, as code_v16.h makes them.
+ * scales stay in registers; codes made by broadcast and shift, as codec_v16.h makes them.
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
-#ifndef SC_KERNELS_CPU_CODE_V8_H
-#define SC_KERNELS_CPU_CODE_V8_H
+#ifndef SC_KERNELS_CPU_CODEC_V8_H
+#define SC_KERNELS_CPU_CODEC_V8_H
 
-#include "kernels/cpu/code_rung.h"
+#include "kernels/cpu/codec_rung.h"
 #include "kernels/cpu/unroll.h"
 
 #define CODE_TILE      4u /* of 8 channels */

@@ -1,7 +1,7 @@
 /* Coarse codes, plain C: the reference of every other rung.
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
-#include "kernels/code.h"
+#include "kernels/codec.h"
 #include "kernels/ref/value.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static uint32_t code_at(const uint8_t *row, uint64_t padded, uint32_t bits, uint
 }
 
 /* false: not finite. */
-static bool channel_scale(const struct sc_kernels_code *code, const uint8_t *const *rows,
+static bool channel_scale(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                           uint64_t row_count, uint64_t channel, uint8_t *scales)
 {
     float least = INFINITY, most = -INFINITY;
@@ -46,19 +46,19 @@ static bool channel_scale(const struct sc_kernels_code *code, const uint8_t *con
         least = x < least ? x : least;
         most = x > most ? x : most;
     }
-    uint8_t *min = scales + channel * 2, *step = min + sc_kernels_code_padded(code->channels) * 2;
+    uint8_t *min = scales + channel * 2, *step = min + sc_kernels_codec_padded(code->channels) * 2;
     float levels = (float)(1u << code->bits);
     return is_finite && scale_put(min, least) && scale_put(step, (most - least) * (1 / levels));
 }
 
-bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+bool sc_kernels_ref_codec_encode(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                                 uint64_t row_count, uint8_t *scales, uint8_t *codes)
 {
-    uint64_t padded = sc_kernels_code_padded(code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
+    uint64_t padded = sc_kernels_codec_padded(code->channels);
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(code->channels, code->bits);
     float top = (float)((1u << code->bits) - 1);
     bool has_codes = true;
-    memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
+    memset(scales, 0, sc_kernels_codec_scale_bytes(code->channels));
     memset(codes, 0, row_count * row_bytes);
     for (uint64_t c = 0; c < code->channels && has_codes; c++) {
         has_codes = channel_scale(code, rows, row_count, c, scales);
@@ -72,16 +72,16 @@ bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_
         }
     }
     if (!has_codes) {
-        memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
+        memset(scales, 0, sc_kernels_codec_scale_bytes(code->channels));
         memset(codes, 0, row_count * row_bytes);
     }
     return has_codes;
 }
 
-void sc_kernels_ref_code_decode(const struct sc_kernels_code_decode *what)
+void sc_kernels_ref_codec_decode(const struct sc_kernels_codec_decode *what)
 {
-    uint64_t padded = sc_kernels_code_padded(what->code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(what->code->channels, what->code->bits);
+    uint64_t padded = sc_kernels_codec_padded(what->code->channels);
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(what->code->channels, what->code->bits);
     for (uint64_t i = 0; i < what->row_count; i++)
         for (uint64_t c = 0; what->dst[i] != NULL && c < what->channel_count; c++) {
             uint64_t channel = what->channel_first + c;
@@ -96,11 +96,11 @@ void sc_kernels_ref_code_decode(const struct sc_kernels_code_decode *what)
         }
 }
 
-void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what)
+void sc_kernels_ref_codec_score(const struct sc_kernels_codec_score *what)
 {
-    const struct sc_kernels_code *code = what->code;
-    uint64_t padded = sc_kernels_code_padded(code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
+    const struct sc_kernels_codec *code = what->code;
+    uint64_t padded = sc_kernels_codec_padded(code->channels);
+    uint64_t row_bytes = sc_kernels_codec_row_bytes(code->channels, code->bits);
     float half = (float)(1u << code->bits) / 2;
     for (uint64_t v = 0; v < what->query_count; v++)
         for (uint64_t i = 0; i < what->row_count; i++) {

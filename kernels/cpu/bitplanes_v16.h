@@ -4,17 +4,17 @@
  *             AVX-512 is slow at it), which are a mask of 64 bytes: an addition under it a plane
  *
  * Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_CPU_PLANES_V16_H
-#define SC_KERNELS_CPU_PLANES_V16_H
+#ifndef SC_KERNELS_CPU_BITPLANES_V16_H
+#define SC_KERNELS_CPU_BITPLANES_V16_H
 
-#include "kernels/cpu/planes_rung.h"
+#include "kernels/cpu/bitplanes_rung.h"
 
 #define PLANES_TILE 16u
 #define SPREAD_ROWS 8u
 #define STREAM_ROWS PLANES_TILE
 
 /* A group's codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
-INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint8_t *const *rows,
+INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const uint8_t *const *rows,
                          uint8_t *ret_codes)
 {
     words codes[SPREAD_ROWS];
@@ -34,7 +34,7 @@ INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint
     }
     SC_UNROLL
     for (uint32_t r = 0; r < SPREAD_ROWS; r++)
-        _mm512_storeu_si512(ret_codes + r * SC_KERNELS_PLANES_HEAD, codes[r]);
+        _mm512_storeu_si512(ret_codes + r * SC_KERNELS_BITPLANES_HEAD, codes[r]);
 }
 
 /* LANES bytes, a number each. */

@@ -9,7 +9,7 @@
  *            the range's end: some channels are made twice, alike
  *
  * Written in the words of v8.h or v16.h, one of which is included before it. What is a rung's own,
- * planes_v8.h or planes_v16.h has:
+ * bitplanes_v8.h or bitplanes_v16.h has:
  *
  *   PLANES_TILE         rows of a tile; a multiple of SPREAD_ROWS
  *   SPREAD_ROWS         rows that group_spread takes
@@ -17,21 +17,21 @@
  *   group_spread, codes_floats, pairs_both, pairs_swapped, line_put, plane_bits, bits_together
  *
  * Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_CPU_PLANES_RUNG_H
-#define SC_KERNELS_CPU_PLANES_RUNG_H
+#ifndef SC_KERNELS_CPU_BITPLANES_RUNG_H
+#define SC_KERNELS_CPU_BITPLANES_RUNG_H
 
 #include "kernels/cpu/unroll.h"
 #include "kernels/cpu/widen_rung.h"
-#include "kernels/planes.h"
+#include "kernels/bitplanes.h"
 
 #include <string.h>
 
-#define HEAD_MOST SC_KERNELS_PLANES_HEAD
+#define HEAD_MOST SC_KERNELS_BITPLANES_HEAD
 
 #if LANES == 8
-#include "kernels/cpu/planes_v8.h"
+#include "kernels/cpu/bitplanes_v8.h"
 #else
-#include "kernels/cpu/planes_v16.h"
+#include "kernels/cpu/bitplanes_v16.h"
 #endif
 
 enum turns_are { TURNS_NONE, TURNS_HALF, TURNS_INTERLEAVED };
@@ -81,20 +81,20 @@ INLINE floats pairs_signed(floats sin)
 }
 
 /* Where a head's codes begin in a row; of the one behind the last: where the row ends. */
-static inline uint64_t head_at(const struct sc_kernels_planes *planes, uint64_t head)
+static inline uint64_t head_at(const struct sc_kernels_bitplanes *planes, uint64_t head)
 {
     return head < planes->head_count ? planes->groups[head * planes->head_groups].offset
                                      : planes->row_bytes;
 }
 
 #if LANES == 8
-#include "kernels/cpu/planes_columns.h"
+#include "kernels/cpu/bitplanes_columns.h"
 #endif
 
 /* ---- Decoding ------------------------------------------------------------------------------- */
 
 /* span / 256, and what a code of 0 stands for. */
-INLINE void head_scales(const struct sc_kernels_planes *planes, const uint8_t *scales,
+INLINE void head_scales(const struct sc_kernels_bitplanes *planes, const uint8_t *scales,
                         uint64_t head, struct planes_head *ret_head)
 {
     uint64_t size = planes->head_size, first = head * size, channels = planes->head_count * size;
@@ -105,10 +105,10 @@ INLINE void head_scales(const struct sc_kernels_planes *planes, const uint8_t *s
         floats step = V(mul_ps)(span, V(set1_ps)(0x1p-8f));
         words up = V(sub_epi32)(V(set1_epi32)(127 + 7), bytes_words(planes->to + first + at));
         floats gain = V(set1_ps)(1), middle = floats_of(V(slli_epi32)(up, 23)); /* 2^(7 - to) */
-        for (int32_t few = 1; few <= SC_KERNELS_PLANES_FEW; few++) {
+        for (int32_t few = 1; few <= SC_KERNELS_BITPLANES_FEW; few++) {
             words are = V(set1_epi32)(127 + 7 - few);
-            gain = where_equal(up, are, V(set1_ps)(sc_kernels_planes_gains[few]), gain);
-            middle = where_equal(up, are, V(set1_ps)(sc_kernels_planes_middles[few]), middle);
+            gain = where_equal(up, are, V(set1_ps)(sc_kernels_bitplanes_gains[few]), gain);
+            middle = where_equal(up, are, V(set1_ps)(sc_kernels_bitplanes_middles[few]), middle);
         }
         V(storeu_ps)(ret_head->steps + at, V(mul_ps)(step, gain));
         V(storeu_ps)(ret_head->bases + at, V(fmadd_ps)(middle, step, min));
@@ -116,17 +116,17 @@ INLINE void head_scales(const struct sc_kernels_planes *planes, const uint8_t *s
 }
 
 /* rows: [PLANES_TILE], beginning with row 0's codes; behind head->count the last one's again */
-INLINE void head_spread(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
+INLINE void head_spread(const struct sc_kernels_bitplanes *planes, const uint8_t *const *rows,
                         uint64_t head, struct planes_head *ret_head)
 {
-    const struct sc_kernels_planes_group *groups = planes->groups + head * planes->head_groups;
+    const struct sc_kernels_bitplanes_group *groups = planes->groups + head * planes->head_groups;
     for (uint64_t r = 0; r < ret_head->count; r += SPREAD_ROWS)
         for (uint64_t g = 0; g < planes->head_groups; g++)
-            group_spread(&groups[g], rows + r, ret_head->codes[r] + g * SC_KERNELS_PLANES_GROUP);
+            group_spread(&groups[g], rows + r, ret_head->codes[r] + g * SC_KERNELS_BITPLANES_GROUP);
 }
 
 /* Codes of a tile. */
-INLINE void tile_spread(const struct sc_kernels_planes *planes, uint64_t head,
+INLINE void tile_spread(const struct sc_kernels_bitplanes *planes, uint64_t head,
                         struct planes_head *ret_head)
 {
 #if LANES == 8
@@ -235,7 +235,7 @@ INLINE void head_decode(const struct planes_head *head, uint32_t turns, bool str
 }
 
 /* As many rows that have a place as a tile takes, from *row on. */
-INLINE void tile_take(const struct sc_kernels_planes_decode *what, uint64_t *row,
+INLINE void tile_take(const struct sc_kernels_bitplanes_decode *what, uint64_t *row,
                       struct planes_head *ret_head)
 {
     uint64_t n = 0;
@@ -253,7 +253,7 @@ INLINE void tile_take(const struct sc_kernels_planes_decode *what, uint64_t *row
 }
 
 /* Asks for a tile's codes of the head behind this one. */
-INLINE void tile_ahead(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
+INLINE void tile_ahead(const struct sc_kernels_bitplanes *planes, const uint8_t *const *rows,
                        uint64_t count, uint64_t head)
 {
     uint64_t next = head + 1 < planes->head_count ? head + 1 : head;
@@ -264,7 +264,7 @@ INLINE void tile_ahead(const struct sc_kernels_planes *planes, const uint8_t *co
 }
 
 /* Whether lines of each row's head are whole: stores past the caches begin and end with one. */
-static bool has_lines(const struct sc_kernels_planes_decode *what)
+static bool has_lines(const struct sc_kernels_bitplanes_decode *what)
 {
     uint64_t bytes = element_bytes(what->dst_dtype), turned = 0;
     if (what->rotary != NULL)
@@ -293,13 +293,13 @@ INLINE void pairs_make(struct planes_head *head, float (*ret_pairs)[2 * HEAD_MOS
     }
 }
 
-static void rung_planes_decode(const struct sc_kernels_planes_decode *what)
+static void rung_bitplanes_decode(const struct sc_kernels_bitplanes_decode *what)
 {
-    const struct sc_kernels_planes *planes = what->planes;
+    const struct sc_kernels_bitplanes *planes = what->planes;
     float pairs[PLANES_TILE][2 * HEAD_MOST];
     struct planes_head head;
     if (!is_own(what->dst_dtype) || !has_vectors(what->rotary, planes->head_size)) {
-        sc_kernels_ref_planes_decode(what);
+        sc_kernels_ref_bitplanes_decode(what);
         return;
     }
     bool streams = has_lines(what);
@@ -328,13 +328,13 @@ static void rung_planes_decode(const struct sc_kernels_planes_decode *what)
 
 /* A head of a slab on its way to codes. */
 struct planes_coded {
-    _Alignas(64) float values[SC_KERNELS_CODE_ROWS_MAX][LANES];
-    _Alignas(64) uint8_t codes[SC_KERNELS_CODE_ROWS_MAX * HEAD_MOST]; /* stride bytes a row */
+    _Alignas(64) float values[SC_KERNELS_CODEC_ROWS_MAX][LANES];
+    _Alignas(64) uint8_t codes[SC_KERNELS_CODEC_ROWS_MAX * HEAD_MOST]; /* stride bytes a row */
     uint64_t head, stride;
 };
 
 /* LANES channels of a row, turned back. channel: of the head whose first one is `first` */
-INLINE floats lanes_back(const struct sc_kernels_planes_encode *what, uint64_t row, uint64_t first,
+INLINE floats lanes_back(const struct sc_kernels_bitplanes_encode *what, uint64_t row, uint64_t first,
                          uint64_t channel, uint32_t turns, uint32_t dtype)
 {
     const uint8_t *from = what->rows[row];
@@ -359,7 +359,7 @@ INLINE floats lanes_back(const struct sc_kernels_planes_encode *what, uint64_t r
 }
 
 /* Scales and codes of LANES channels; `turns` and dtype are constants. false: there are none. */
-INLINE bool lanes_encode(const struct sc_kernels_planes_encode *what, struct planes_coded *coded,
+INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what, struct planes_coded *coded,
                          uint64_t channel, uint32_t turns, uint32_t dtype)
 {
     uint64_t size = what->planes->head_size, first = coded->head * size;
@@ -395,7 +395,7 @@ INLINE bool lanes_encode(const struct sc_kernels_planes_encode *what, struct pla
     return true;
 }
 
-INLINE bool range_encode(const struct sc_kernels_planes_encode *what, struct planes_coded *coded,
+INLINE bool range_encode(const struct sc_kernels_bitplanes_encode *what, struct planes_coded *coded,
                          uint64_t first, uint64_t end, uint32_t turns, uint32_t dtype)
 {
     bool has_codes = true;
@@ -404,7 +404,7 @@ INLINE bool range_encode(const struct sc_kernels_planes_encode *what, struct pla
     return has_codes;
 }
 
-INLINE bool head_encode(const struct sc_kernels_planes_encode *what, struct planes_coded *coded,
+INLINE bool head_encode(const struct sc_kernels_bitplanes_encode *what, struct planes_coded *coded,
                         uint32_t dtype)
 {
     uint32_t turns = turns_of(what->rotary);
@@ -419,11 +419,11 @@ INLINE bool head_encode(const struct sc_kernels_planes_encode *what, struct plan
 /* A group of all rows, row by row: a row's planes share a line. What a store of 8 bytes has behind
  * a plane's is written over by what comes later; the last ones of a row write no more than theirs.
  */
-INLINE void group_put(const struct sc_kernels_planes *planes,
-                      const struct sc_kernels_planes_group *group, const uint8_t *codes,
+INLINE void group_put(const struct sc_kernels_bitplanes *planes,
+                      const struct sc_kernels_bitplanes_group *group, const uint8_t *codes,
                       uint64_t stride, uint64_t row_count, uint8_t *dst)
 {
-    struct bits_moves moves[SC_KERNELS_PLANES];
+    struct bits_moves moves[SC_KERNELS_BITPLANES];
     for (uint32_t p = 0; p < group->end; p++)
         moves[p] = bits_moves_of(group->masks[p]);
     for (uint64_t i = 0; i < row_count; i++)
@@ -438,16 +438,16 @@ INLINE void group_put(const struct sc_kernels_planes *planes,
         }
 }
 
-static void planes_put(const struct sc_kernels_planes *planes, const struct planes_coded *coded,
+static void planes_put(const struct sc_kernels_bitplanes *planes, const struct planes_coded *coded,
                        uint64_t row_count, uint8_t *dst)
 {
     for (uint64_t g = 0; g < planes->head_groups; g++)
         group_put(planes, &planes->groups[coded->head * planes->head_groups + g],
-                  coded->codes + g * SC_KERNELS_PLANES_GROUP, coded->stride, row_count, dst);
+                  coded->codes + g * SC_KERNELS_BITPLANES_GROUP, coded->stride, row_count, dst);
 }
 
 /* Asks for the lines that a head's codes will be written to, while values are read. */
-static void codes_ahead(const struct sc_kernels_planes *planes, uint64_t head, uint64_t row_count,
+static void codes_ahead(const struct sc_kernels_bitplanes *planes, uint64_t head, uint64_t row_count,
                         uint8_t *dst)
 {
     uint64_t at = head_at(planes, head), end = head_at(planes, head + 1);
@@ -456,14 +456,14 @@ static void codes_ahead(const struct sc_kernels_planes *planes, uint64_t head, u
             __builtin_prefetch(dst + i * planes->row_bytes + line, 1, 3);
 }
 
-static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
+static bool rung_bitplanes_encode(const struct sc_kernels_bitplanes_encode *what)
 {
-    const struct sc_kernels_planes *planes = what->planes;
+    const struct sc_kernels_bitplanes *planes = what->planes;
     if (!is_own(what->dtype) || !has_vectors(what->rotary, planes->head_size))
-        return sc_kernels_ref_planes_encode(what);
+        return sc_kernels_ref_bitplanes_encode(what);
     struct planes_coded coded;
     bool has_codes = true;
-    coded.stride = planes->head_groups * SC_KERNELS_PLANES_GROUP;
+    coded.stride = planes->head_groups * SC_KERNELS_BITPLANES_GROUP;
     for (coded.head = 0; coded.head < planes->head_count && has_codes; coded.head++) {
         codes_ahead(planes, coded.head, what->row_count, what->codes);
         has_codes = BY_DTYPE(what->dtype, head_encode, what, &coded);
@@ -471,7 +471,7 @@ static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
             planes_put(planes, &coded, what->row_count, what->codes);
     }
     if (!has_codes) {
-        memset(what->scales, 0, sc_kernels_planes_scale_bytes(planes));
+        memset(what->scales, 0, sc_kernels_bitplanes_scale_bytes(planes));
         memset(what->codes, 0, what->row_count * planes->row_bytes);
     }
     return has_codes;

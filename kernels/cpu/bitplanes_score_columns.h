@@ -7,14 +7,14 @@
  *   of one query   sum += cos * along + sin * across                  (a, b: the pair's values)
  *                  along  = q_a a + q_b b          across = q_b a - q_a b
  *                  with steps and bases in the factors: 6 operations a pair, not 8
- *   one, not turned, of many keys: see planes_score_tables.h
+ *   one, not turned, of many keys: see bitplanes_score_tables.h
  *
- * Included by planes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_CPU_PLANES_SCORE_COLUMNS_H
-#define SC_KERNELS_CPU_PLANES_SCORE_COLUMNS_H
+ * Included by bitplanes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_CPU_BITPLANES_SCORE_COLUMNS_H
+#define SC_KERNELS_CPU_BITPLANES_SCORE_COLUMNS_H
 
-#include "kernels/cpu/planes_score_rung.h"
-#include "kernels/cpu/planes_score_tables.h"
+#include "kernels/cpu/bitplanes_score_rung.h"
+#include "kernels/cpu/bitplanes_score_tables.h"
 
 #define WANTED_TOGETHER 8u /* queries for which a tile is spread once */
 #define NUMBERS_FOR     4u /* queries for which a code becomes a number once, at most */
@@ -293,7 +293,7 @@ static __attribute__((noinline)) void ones_score(const struct columns_wanted *wa
 }
 
 /* One query, not turned, by what each bit weighs. */
-static void one_score(const struct sc_kernels_planes_score *what, struct columns_wanted *wanted)
+static void one_score(const struct sc_kernels_bitplanes_score *what, struct columns_wanted *wanted)
 {
     float weights[WEIGHTS_MOST];
     struct score_tables tables;
@@ -303,7 +303,7 @@ static void one_score(const struct sc_kernels_planes_score *what, struct columns
     tables_score(what, &tables, wanted->sums[0]);
 }
 
-static void rung_planes_score(const struct sc_kernels_planes_score *what)
+static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
 {
     struct columns_wanted wanted;
     _Alignas(32) float turns[HEAD_MOST * PLANES_TILE]; /* where the caller has none */
@@ -312,7 +312,7 @@ static void rung_planes_score(const struct sc_kernels_planes_score *what)
     head.size = what->planes->head_size;
     head.turned = what->rotary != NULL ? what->rotary->turned : 0;
     if (head.size < LANES) {
-        sc_kernels_ref_planes_score(what);
+        sc_kernels_ref_bitplanes_score(what);
         return;
     }
     head_scales(what->planes, what->scales, what->head, &head);

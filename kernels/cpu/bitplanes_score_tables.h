@@ -9,11 +9,11 @@
  * So bits are neither spread to codes nor codes made numbers; what no channel has costs nothing.
  * Tables are made once for all rows of a call: of few they cost more than they save.
  *
- * Included by planes_score_columns.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
-#ifndef SC_KERNELS_CPU_PLANES_SCORE_TABLES_H
-#define SC_KERNELS_CPU_PLANES_SCORE_TABLES_H
+ * Included by bitplanes_score_columns.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_CPU_BITPLANES_SCORE_TABLES_H
+#define SC_KERNELS_CPU_BITPLANES_SCORE_TABLES_H
 
-#include "kernels/cpu/planes_score_rung.h"
+#include "kernels/cpu/bitplanes_score_rung.h"
 
 #define TABLES_ROWS   48u /* of fewer, columns are faster (Zen 3) */
 #define TABLES_A_WORD 11u
@@ -31,12 +31,12 @@ struct score_tables {
  * and once more. Returns how many words these are.
  *   steps        [head_size]  what a code is multiplied with
  *   ret_weights  [WEIGHTS_MOST] */
-static uint64_t bits_weigh(const struct sc_kernels_planes *planes, uint64_t head,
+static uint64_t bits_weigh(const struct sc_kernels_bitplanes *planes, uint64_t head,
                            const float *steps, float *ret_weights)
 {
-    const struct sc_kernels_planes_group *groups = planes->groups + head * planes->head_groups;
+    const struct sc_kernels_bitplanes_group *groups = planes->groups + head * planes->head_groups;
     uint64_t first = head_at(planes, head), bytes = head_at(planes, head + 1) - first;
-    for (uint64_t g = 0; g < planes->head_groups; g++, steps += SC_KERNELS_PLANES_GROUP)
+    for (uint64_t g = 0; g < planes->head_groups; g++, steps += SC_KERNELS_BITPLANES_GROUP)
         for (uint32_t p = 0; p < groups[g].end; p++) {
             float *weights = ret_weights + (groups[g].offset - first + groups[g].at[p]) * 8;
             float bit = (float)(0x80u >> p);
@@ -118,7 +118,7 @@ INLINE void words_add(const uint8_t *const *rows, uint64_t at, uint32_t bytes,
 }
 
 /* Scores by tables. base: is added to each */
-static void tables_score(const struct sc_kernels_planes_score *what,
+static void tables_score(const struct sc_kernels_bitplanes_score *what,
                          const struct score_tables *tables, float base)
 {
     uint64_t first = head_at(what->planes, what->head);
@@ -136,7 +136,7 @@ static void tables_score(const struct sc_kernels_planes_score *what,
         for (uint64_t i = 0; i < 2 * LANES; i++)
             rows[i] = codes + (key + (i < left ? i : left - 1)) * row_bytes;
         keys_ahead(what, key, left < 2 * LANES ? left : 2 * LANES);
-        for (; at + SC_KERNELS_PLANES_AHEAD + 1 < bytes; at += TURNED_BYTES) {
+        for (; at + SC_KERNELS_BITPLANES_AHEAD + 1 < bytes; at += TURNED_BYTES) {
             words_add(rows, at, TURNED_BYTES, table, sums);
             table += WORDS_TURNED * TABLES_A_WORD;
         }

@@ -1,10 +1,10 @@
-/* Codes of even widths (code.h): a unit's codes and scales, as whoever decodes them wants them.
+/* Codes of even widths (codec.h): a unit's codes and scales, as whoever decodes them wants them.
  *
  * A unit is 16 channels of a row, as they are coded: of a plane of w bits it has 2 w bytes.
  *
  * Tests: tests/unit/kernels/test_cuda_code.c, test_cuda_importance.c */
-#ifndef SC_KERNELS_CUDA_CODE_UNITS_H
-#define SC_KERNELS_CUDA_CODE_UNITS_H
+#ifndef SC_KERNELS_CUDA_CODEC_UNITS_H
+#define SC_KERNELS_CUDA_CODEC_UNITS_H
 
 #include "kernels/cuda/decode.h"
 
