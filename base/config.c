@@ -476,7 +476,7 @@ static spec_status check_widths(const struct parse *parse)
     const struct sc_config *config = parse->config;
     static const char *const FRACTIONS[] = {"", ".25", ".5", ".75"};
     const uint32_t quarters[2] = {config->quarters_k, config->quarters_v};
-    for (uint32_t i = 0; i < 2 && config->widths == SC_WIDTHS_EVEN; i++)
+    for (uint32_t i = 0; i < 2 && config->widths == SC_BITS_UNIFORM; i++)
         if (quarters[i] % 4 != 0 || quarters[i] == 28 || quarters[i] == 4)
             return sc_fail(parse->reterr, SPEC_E_CONFIG,
                            "config: layered.bits_%c: found %" PRIu32 "%s, expected 2, 3, 4, 5, 6 "

@@ -26,7 +26,7 @@ enum sc_config_preset {
     SC_PRESET_SPEC_ITF,
     SC_PRESET_HINTED,
     SC_PRESET_LAYERED,
-    SC_PRESET_LAYERED_EVEN,
+    SC_PRESET_LAYERED_UNIFORM,
     SC_PRESET_INT8,
     SC_PRESET_CAKE,
     SC_PRESET_IMPRESS,
@@ -42,7 +42,7 @@ enum sc_config_identify {
     SC_IDENTIFY_COARSE
 };
 enum sc_config_base { SC_BASE_NONE, SC_BASE_COARSE };
-enum sc_config_widths { SC_WIDTHS_EVEN, SC_WIDTHS_FREE };
+enum sc_config_bit_allocation { SC_BITS_UNIFORM, SC_BITS_PER_CHANNEL };
 enum sc_config_codes { SC_CODES_AUTO, SC_CODES_NO, SC_CODES_YES };
 enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };
 enum sc_config_predictor {
@@ -100,7 +100,7 @@ struct sc_config {
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
     uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
-    uint32_t widths;                 /* "layered.widths": enum sc_config_widths */
+    uint32_t widths;                 /* "layered.widths": enum sc_config_bit_allocation */
     uint64_t exact_ppm;              /* "layered.exact_ppm" */
     uint64_t exact_first;            /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;

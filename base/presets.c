@@ -79,7 +79,7 @@ static const char *const texts[SC_PRESETS] = {
         "prefetch": {"predictor": "hint"}, "read": {"planner": "range"},
         "layered": {"widths": "free", "bits_k": 3}
     }),
-    [SC_PRESET_LAYERED_EVEN] = JSON({
+    [SC_PRESET_LAYERED_UNIFORM] = JSON({
         "select": {"base": "coarse", "identify": "coarse"},
         "prefetch": {"predictor": "hint"}, "read": {"planner": "range"}
     }),

@@ -176,7 +176,7 @@ static void on_note(const uint16_t *words, uint64_t count, void *user)
     uint32_t kind = words[0] >> 8;
     if (kind == SC_PLUGIN_NOTE_ESTIMATE && conn->ranks.rank == 0)
         sc_plugin_load_policy_heard(conn, words, count);
-    else if (kind == SC_PLUGIN_NOTE_WIDTHS)
+    else if (kind == SC_PLUGIN_NOTE_CALIBRATION)
         sc_plugin_learnt_load(&conn->coding->learning, kind, words, count);
 }
 

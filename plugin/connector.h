@@ -63,7 +63,7 @@
  * stores of before 0.3 have notes of it, which are ignored. */
 enum {
     SC_PLUGIN_NOTE_ESTIMATE = 2,  /* load_or_compute/estimate_record.h */
-    SC_PLUGIN_NOTE_WIDTHS = 3 /* quant/calibration_record.c */
+    SC_PLUGIN_NOTE_CALIBRATION = 3 /* quant/calibration_record.c */
 };
 
 struct sc_plugin_coding; /* quant/quant.h */

@@ -110,9 +110,9 @@ enum sc_store_role {
 };
 
 /* How slabs are coded (kernels/codec.h, bitplanes.h); bits_k 0: they are not. */
-#define SC_STORE_FORM_K_FREE   1u /* a block begins with a table, of half a byte a channel */
+#define SC_STORE_FORM_K_PER_CHANNEL   1u /* a block begins with a table, of half a byte a channel */
 #define SC_STORE_FORM_K_TURNED 2u /* of those alone: before the rotary turn */
-#define SC_STORE_FORM_V_FREE   4u
+#define SC_STORE_FORM_V_PER_CHANNEL   4u
 struct sc_store_codec_shape {
     uint32_t bits_k, bits_v;           /* of a value; of free widths on average, rounded down */
     uint64_t scale_bytes;              /* of K or of V of a slab */
@@ -123,7 +123,7 @@ struct sc_store_codec_shape {
 /* Of a block's table: half a byte for what has 4 bytes of scales. */
 static inline uint64_t sc_store_code_table_bytes(const struct sc_store_codec_shape *shape, bool is_k)
 {
-    uint32_t is_free = is_k ? SC_STORE_FORM_K_FREE : SC_STORE_FORM_V_FREE;
+    uint32_t is_free = is_k ? SC_STORE_FORM_K_PER_CHANNEL : SC_STORE_FORM_V_PER_CHANNEL;
     return (shape->form & is_free) != 0 ? shape->scale_bytes / 8 : 0;
 }
 

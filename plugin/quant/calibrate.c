@@ -151,7 +151,7 @@ static void spans_add(const struct sc_plugin_learning *learning, struct sc_plugi
     learnt->slabs++;
 }
 
-const struct sc_plugin_table *sc_plugin_learn_first(struct sc_plugin_learning *learning,
+const struct sc_plugin_table *sc_plugin_calibrate_first(struct sc_plugin_learning *learning,
                                                     uint32_t layer, uint32_t part,
                                                     const uint8_t *spans)
 {
@@ -168,7 +168,7 @@ const struct sc_plugin_table *sc_plugin_learn_first(struct sc_plugin_learning *l
     return table;
 }
 
-void sc_plugin_learn_due(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part)
+void sc_plugin_calibrate_due(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part)
 {
     struct sc_plugin_learnt *learnt = learnt_of(learning, layer, part);
     if (!atomic_load_explicit(&learnt->is_due, memory_order_relaxed))
@@ -182,7 +182,7 @@ void sc_plugin_learn_due(struct sc_plugin_learning *learning, uint32_t layer, ui
     pthread_mutex_unlock(&learning->lock);
 }
 
-void sc_plugin_learn_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,
+void sc_plugin_calibrate_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,
                           const uint8_t *spans)
 {
     struct sc_plugin_learnt *learnt = learnt_of(learning, layer, part);
@@ -219,7 +219,7 @@ static void row_add(const struct sc_plugin_learning *learning, struct sc_plugin_
     learnt->rows += says ? 1 : 0;
 }
 
-uint64_t sc_plugin_learn_step(struct sc_plugin_learning *learning, uint32_t layer, uint64_t count)
+uint64_t sc_plugin_calibrate_step(struct sc_plugin_learning *learning, uint32_t layer, uint64_t count)
 {
     if (learning->learnt == NULL || learning->row_bytes[0] == 0 ||
         pthread_mutex_trylock(&learning->lock) != 0)
@@ -230,7 +230,7 @@ uint64_t sc_plugin_learn_step(struct sc_plugin_learning *learning, uint32_t laye
     return is_enough ? 0 : step;
 }
 
-void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer,
+void sc_plugin_calibrate_queries(struct sc_plugin_learning *learning, uint32_t layer,
                              const struct sc_kernels_queries *queries)
 {
     if (learning->learnt == NULL || learning->row_bytes[0] == 0 ||

@@ -42,9 +42,9 @@ static bool codes_fit(void *user, const struct sc_store_codec_shape *shape)
     bool is_turned = (shape->form & SC_STORE_FORM_K_TURNED) != 0;
     return shape->scale_bytes == sc_kernels_codec_scale_bytes(channels_of(conn)) &&
            (!is_turned || conn->coding->turns.rotary.turned > 0) &&
-           part_fits(conn, (shape->form & SC_STORE_FORM_K_FREE) != 0, shape->bits_k,
+           part_fits(conn, (shape->form & SC_STORE_FORM_K_PER_CHANNEL) != 0, shape->bits_k,
                      shape->k_row_bytes) &&
-           part_fits(conn, (shape->form & SC_STORE_FORM_V_FREE) != 0, shape->bits_v,
+           part_fits(conn, (shape->form & SC_STORE_FORM_V_PER_CHANNEL) != 0, shape->bits_v,
                      shape->v_row_bytes);
 }
 
@@ -74,20 +74,20 @@ static struct sc_store_codec_shape shape_of(const spec_connector *conn)
 {
     const struct sc_config *config = &conn->config;
     uint64_t channels = channels_of(conn);
-    bool is_free = config->widths == SC_WIDTHS_FREE && may_be_free(conn);
+    bool is_free = config->widths == SC_BITS_PER_CHANNEL && may_be_free(conn);
     struct sc_store_codec_shape shape = {
         .bits_k = is_free ? config->quarters_k / 4 : even_bits(config->quarters_k),
         .bits_v = is_free ? config->quarters_v / 4 : even_bits(config->quarters_v),
         .scale_bytes = sc_kernels_codec_scale_bytes(channels)};
     if (is_free) {
-        shape.form = SC_STORE_FORM_K_FREE;
+        shape.form = SC_STORE_FORM_K_PER_CHANNEL;
         shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
         bool is_even = config->quarters_v % 4 == 0 && sc_kernels_codec_has(shape.bits_v);
-        shape.form |= is_even ? 0 : SC_STORE_FORM_V_FREE;
+        shape.form |= is_even ? 0 : SC_STORE_FORM_V_PER_CHANNEL;
     }
     shape.k_row_bytes = is_free ? channels * config->quarters_k / 32
                                 : sc_kernels_codec_row_bytes(channels, shape.bits_k);
-    shape.v_row_bytes = (shape.form & SC_STORE_FORM_V_FREE) != 0
+    shape.v_row_bytes = (shape.form & SC_STORE_FORM_V_PER_CHANNEL) != 0
                             ? channels * config->quarters_v / 32
                             : sc_kernels_codec_row_bytes(channels, shape.bits_v);
     return shape;
@@ -116,7 +116,7 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
     if (status == SPEC_OK && capacity > 0) {
         status = sc_plugin_turns_open(&coding->turns, &conn->alloc, model,
                                       config->max_request_tokens, &is_known, reterr);
-        if (!is_known && config->widths == SC_WIDTHS_FREE)
+        if (!is_known && config->widths == SC_BITS_PER_CHANNEL)
             SC_LOG(&conn->log, SPEC_LOG_INFO,
                    "rope_scaling_kind %s is unknown here: keys are coded as they come, not turned "
                    "back, which takes more bits",
@@ -124,8 +124,8 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
     }
     if (sc_config_keeps_codes(config) && config->chunk_tokens <= SC_KERNELS_CODEC_ROWS_MAX)
         coding->made = shape_of(conn);
-    bool is_free_k = (coding->made.form & SC_STORE_FORM_K_FREE) != 0;
-    bool is_free_v = (coding->made.form & SC_STORE_FORM_V_FREE) != 0;
+    bool is_per_channel_k = (coding->made.form & SC_STORE_FORM_K_PER_CHANNEL) != 0;
+    bool is_per_channel_v = (coding->made.form & SC_STORE_FORM_V_PER_CHANNEL) != 0;
     coding->learning =
         (struct sc_plugin_learning){.kernels = conn->kernels,
                                     .tables = &coding->tables,
@@ -134,8 +134,8 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
                                     .layer_count = conn->dims.layer_count,
                                     .query_group = conn->dims.query_group,
                                     .rotary = coding->turns.rotary,
-                                    .row_bytes = {is_free_k ? coding->made.k_row_bytes : 0,
-                                                  is_free_v ? coding->made.v_row_bytes : 0}};
+                                    .row_bytes = {is_per_channel_k ? coding->made.k_row_bytes : 0,
+                                                  is_per_channel_v ? coding->made.v_row_bytes : 0}};
     pthread_mutex_init(&coding->write_lock, NULL);
     spec_status learning = sc_plugin_learning_open(&coding->learning, &conn->alloc, reterr);
     uint64_t words = sc_plugin_learnt_words(&coding->learning);
@@ -155,7 +155,7 @@ void sc_plugin_coding_write(spec_connector *conn)
         !sc_store_takes_notes(conn->store))
         return;
     pthread_mutex_lock(&coding->write_lock);
-    if (sc_plugin_learnt_put(&coding->learning, SC_PLUGIN_NOTE_WIDTHS, &coding->written,
+    if (sc_plugin_learnt_put(&coding->learning, SC_PLUGIN_NOTE_CALIBRATION, &coding->written,
                              coding->words + SC_STORE_NOTE_HEAD) &&
         sc_store_note_put(conn->store, coding->words, sc_plugin_learnt_words(&coding->learning),
                           &error) != SPEC_OK)
@@ -192,7 +192,7 @@ static const struct sc_plugin_table *first_table(const spec_connector *conn,
         encode->turns += skip * encode->rotary->turned;
     if (!conn->kernels->bitplanes_encode(encode))
         return NULL;
-    return sc_plugin_learn_first(&coding->learning, what->layer, part,
+    return sc_plugin_calibrate_first(&coding->learning, what->layer, part,
                                  what->scales + coding->made.scale_bytes / 2);
 }
 
@@ -201,7 +201,7 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
 {
     struct sc_plugin_coding *coding = conn->coding;
     uint32_t part = what->part == SC_STORE_PART_K ? 0 : 1;
-    sc_plugin_learn_due(&coding->learning, what->layer, part);
+    sc_plugin_calibrate_due(&coding->learning, what->layer, part);
     const struct sc_plugin_table *table =
         sc_plugin_learnt_table(&coding->learning, what->layer, part);
     struct sc_kernels_bitplanes_encode encode = {.rows = what->rows,
@@ -226,7 +226,7 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
     if (!conn->kernels->bitplanes_encode(&encode))
         return false;
     if (what->position >= SINKS) /* their slab's spans say nothing of others' */
-        sc_plugin_learn_slab(&coding->learning, what->layer, part,
+        sc_plugin_calibrate_slab(&coding->learning, what->layer, part,
                              what->scales + coding->made.scale_bytes / 2);
     return true;
 }
@@ -273,7 +273,7 @@ struct sc_kernels_quantised sc_plugin_coded_k(const spec_connector *conn,
     struct sc_plugin_coding *coding = conn->coding;
     struct sc_kernels_quantised coded = {
         .scales = slab->k_scales, .codes = slab->k_codes, .bits = slab->bits_k};
-    if ((slab->shape->form & SC_STORE_FORM_K_FREE) == 0)
+    if ((slab->shape->form & SC_STORE_FORM_K_PER_CHANNEL) == 0)
         return coded;
     coded.planes = &sc_plugin_tables_find(&coding->tables, slab->k_table)->planes;
     if ((slab->shape->form & SC_STORE_FORM_K_TURNED) != 0) {
@@ -289,7 +289,7 @@ struct sc_kernels_quantised sc_plugin_coded_v(const spec_connector *conn,
 {
     struct sc_kernels_quantised coded = {
         .scales = slab->v_scales, .codes = slab->v_codes, .bits = slab->bits_v};
-    if (slab->bits_v != 0 && (slab->shape->form & SC_STORE_FORM_V_FREE) != 0)
+    if (slab->bits_v != 0 && (slab->shape->form & SC_STORE_FORM_V_PER_CHANNEL) != 0)
         coded.planes = &sc_plugin_tables_find(&conn->coding->tables, slab->v_table)->planes;
     return coded;
 }

@@ -348,12 +348,12 @@ static spec_status queries_teach(struct sc_plugin_scratch *scratch, struct sc_pl
 {
     struct sc_plugin_learning *learning = &scratch->conn->coding->learning;
     struct sc_kernels_queries some;
-    uint64_t step = sc_plugin_learn_step(learning, item->in.layer, item->scoring.queries.row_count);
+    uint64_t step = sc_plugin_calibrate_step(learning, item->in.layer, item->scoring.queries.row_count);
     if (step == 0)
         return SPEC_OK;
     spec_status status = sc_plugin_scoring_sample(scratch, item, step, &some, reterr);
     if (status == SPEC_OK)
-        sc_plugin_learn_queries(learning, item->in.layer, &some);
+        sc_plugin_calibrate_queries(learning, item->in.layer, &some);
     return status;
 }
 

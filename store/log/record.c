@@ -278,7 +278,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
                                                          .v_row_bytes = own[12].value,
                                                          .form = (uint32_t)own[9].value};
     if ((annex->codec_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
-        (annex->codec_shape.form & SC_STORE_FORM_K_FREE) == 0)
+        (annex->codec_shape.form & SC_STORE_FORM_K_PER_CHANNEL) == 0)
         return false;
     if (annex->codec_shape.form != 0 && annex->codec_shape.scale_bytes % 64 != 0)
         return false;

@@ -91,8 +91,8 @@ static void head_make(const struct sc_store_codec_shape *shape, uint32_t part, u
                       bool is_raw, uint8_t ret_head[SC_STORE_BLOCK_HEAD_BYTES])
 {
     bool is_k = part == SC_STORE_PART_K;
-    uint32_t form = is_k ? shape->form & (SC_STORE_FORM_K_FREE | SC_STORE_FORM_K_TURNED)
-                         : (shape->form & SC_STORE_FORM_V_FREE) != 0;
+    uint32_t form = is_k ? shape->form & (SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_K_TURNED)
+                         : (shape->form & SC_STORE_FORM_V_PER_CHANNEL) != 0;
     const uint8_t head[SC_STORE_BLOCK_HEAD_BYTES] = {
         is_k ? 3 : 4,
         (uint8_t)(is_k ? shape->bits_k : shape->bits_v),

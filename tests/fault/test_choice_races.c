@@ -223,7 +223,7 @@ static void rows_make(struct races *races)
     const struct world *world = &races->world;
     const struct sc_config *config = &world->rig.conn->config;
     assert_int_equal(rig_part_bytes(&world->rig), ROW_BYTES);
-    races->is_free = config->widths == SC_WIDTHS_FREE;
+    races->is_free = config->widths == SC_BITS_PER_CHANNEL;
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t part = 0; part < 2; part++) {
             uint32_t bits = (uint32_t)(part == 0 ? config->quarters_k / 4 : config->quarters_v / 4);

@@ -773,7 +773,7 @@ static const struct {
      0, 50000, false},
     {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICTOR_HINT, 0, 1, 1, 750000,
      0, 0, 50000, false},
-    {"layered-even", SC_PRESET_LAYERED_EVEN, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICTOR_HINT, 0, 1,
+    {"layered-even", SC_PRESET_LAYERED_UNIFORM, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICTOR_HINT, 0, 1,
      1, 750000, 0, 0, 50000, false},
     {"int8", SC_PRESET_INT8, 1000000, SC_IDENTIFY_COARSE, 0, 0, 0, 1, 1, 750000, 0, 8, 0, false},
     {"cake", SC_PRESET_CAKE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU, 0, 50000, false},

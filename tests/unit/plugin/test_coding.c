@@ -538,7 +538,7 @@ static void queries_set(struct school *school, uint64_t first, uint64_t end, flo
 
 static const struct sc_plugin_table *first(struct school *school, uint32_t layer, uint32_t part)
 {
-    return sc_plugin_learn_first(&school->learning, layer, part, school->spans);
+    return sc_plugin_calibrate_first(&school->learning, layer, part, school->spans);
 }
 
 static const struct sc_plugin_table *now(const struct school *school, uint32_t layer, uint32_t part)
@@ -581,26 +581,26 @@ static void queries_that_come_first_count_from_the_next_slab_on(void **state)
 {
     (void)state;
     struct school *school = school_open(20, 4, 3);
-    sc_plugin_learn_due(&school->learning, 0, 0);
+    sc_plugin_calibrate_due(&school->learning, 0, 0);
     assert_null(now(school, 0, 0));
     queries_set(school, 8, 24, 30, 1);
-    sc_plugin_learn_queries(&school->learning, 1, &school->view);
-    sc_plugin_learn_due(&school->learning, 1, 0); /* there are no ranges yet */
+    sc_plugin_calibrate_queries(&school->learning, 1, &school->view);
+    sc_plugin_calibrate_due(&school->learning, 1, 0); /* there are no ranges yet */
     assert_null(now(school, 1, 0));
     spans_set(school, 0, 0, 1, 1);
     const struct sc_plugin_table *even = first(school, 0, 0), *even_v = first(school, 0, 1);
-    sc_plugin_learn_due(&school->learning, 0, 0);
+    sc_plugin_calibrate_due(&school->learning, 0, 0);
     assert_ptr_equal(now(school, 0, 0), even);
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
     assert_ptr_equal(now(school, 0, 0), even); /* a request waits for no table */
-    sc_plugin_learn_due(&school->learning, 0, 0);
-    sc_plugin_learn_due(&school->learning, 0, 1);
+    sc_plugin_calibrate_due(&school->learning, 0, 0);
+    sc_plugin_calibrate_due(&school->learning, 0, 1);
     assert_ptr_equal(now(school, 0, 1), even_v);
     const struct sc_plugin_table *next = now(school, 0, 0);
     assert_ptr_not_equal(next, even);
     queries_set(school, 0, 8, 300, 1);
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
-    sc_plugin_learn_due(&school->learning, 0, 0);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_due(&school->learning, 0, 0);
     assert_ptr_equal(now(school, 0, 0), next);
     school_close(school);
 }
@@ -616,9 +616,9 @@ static void queries_make_another_table_where_it_pays(void **state)
     all_are(even, 4);
     assert_ptr_equal(first(school, 1, 0), even);
     queries_set(school, 8, 24, 30, 1);
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
     assert_ptr_equal(now(school, 0, 0), even);
-    sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+    sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
     const struct sc_plugin_table *next = now(school, 0, 0);
     assert_ptr_not_equal(next, even);
     assert_int_equal(next->planes.row_bytes, even->planes.row_bytes);
@@ -626,7 +626,7 @@ static void queries_make_another_table_where_it_pays(void **state)
         bool is_seen = c % (SIZE / 2) >= 8 && c % (SIZE / 2) < 24;
         assert_true(is_seen ? next->planes.to[c] > 4 : next->planes.to[c] < 4);
     }
-    sc_plugin_learn_slab(&school->learning, 1, 0, school->spans);
+    sc_plugin_calibrate_slab(&school->learning, 1, 0, school->spans);
     assert_ptr_equal(now(school, 1, 0), even);
     assert_non_null(sc_plugin_tables_find(&school->tables, even->packed)); /* it stays */
     school_close(school);
@@ -639,9 +639,9 @@ static void a_table_that_hardly_pays_is_not_made(void **state)
     spans_set(school, 0, 0, 1, 1);
     const struct sc_plugin_table *even = first(school, 0, 0);
     queries_set(school, 0, 32, 1.1f, 1);
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
     for (uint32_t i = 0; i < 40; i++)
-        sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+        sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
     assert_ptr_equal(now(school, 0, 0), even);
     school_close(school);
 }
@@ -666,10 +666,10 @@ static void a_table_is_looked_at_again_when_twice_as_many_slabs_were_seen(void *
     (void)weights_were_made(school);
     for (uint32_t part = 0; part < 2; part++)
         for (uint32_t slabs = 1; slabs <= 256; slabs++) {
-            sc_plugin_learn_due(&school->learning, 0, part);
+            sc_plugin_calibrate_due(&school->learning, 0, part);
             (void)first(school, 0, part); /* it has one, but for the first slab */
             if (slabs > 1)
-                sc_plugin_learn_slab(&school->learning, 0, part, school->spans);
+                sc_plugin_calibrate_slab(&school->learning, 0, part, school->spans);
             looks[part] += weights_were_made(school);
         }
     school_close(school);
@@ -686,13 +686,13 @@ static void few_queries_say_nothing(void **state)
     const struct sc_plugin_table *even = first(school, 0, 0);
     queries_set(school, 8, 24, 30, 1);
     school->view.row_count = 15;
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
     for (uint32_t i = 0; i < 40; i++)
-        sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+        sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
     assert_ptr_equal(now(school, 0, 0), even);
     school->view.row_count = 1;
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
-    sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
     assert_ptr_not_equal(now(school, 0, 0), even);
     school_close(school);
 }
@@ -712,7 +712,7 @@ static void a_layer_makes_a_bounded_number_of_tables(void **state)
             if (last == NULL)
                 seen[count++] = last = first(school, 0, 0);
             else
-                sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+                sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
             if (now(school, 0, 0) != last) {
                 assert_true(count < 16);
                 seen[count++] = last = now(school, 0, 0);
@@ -726,7 +726,7 @@ static void a_layer_makes_a_bounded_number_of_tables(void **state)
     school->learning.learnt[0].slabs_next = 0;
     memset(school->learning.learnt[0].spans, 0, CHANNELS * sizeof(float));
     spans_set(school, 56, 64, 1000, 0.01f);
-    sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+    sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
     assert_ptr_equal(now(school, 0, 0), last);
     school_close(school);
 }
@@ -741,14 +741,14 @@ static void queries_that_are_no_numbers_say_nothing(void **state)
         spans_set(school, 0, 0, 1, 1);
         const struct sc_plugin_table *even = first(school, 0, 0);
         queries_set(school, 0, 0, BAD[b], BAD[b]);
-        sc_plugin_learn_queries(&school->learning, 0, &school->view);
-        sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+        sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
+        sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
         assert_ptr_equal(now(school, 0, 0), even);
         queries_set(school, 8, 24, 30, 1);
         for (uint64_t row = 0; row < 40; row++)
             school->queries[row][1][40] = BAD[b];
-        sc_plugin_learn_queries(&school->learning, 0, &school->view);
-        sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+        sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
+        sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
         const struct sc_plugin_table *next = now(school, 0, 0);
         assert_ptr_not_equal(next, even);
         for (uint64_t c = 0; c < SIZE; c++)
@@ -767,8 +767,8 @@ static void what_cannot_be_noted_at_once_is_not(void **state)
     assert_non_null(first(school, 0, 0));
     queries_set(school, 8, 24, 30, 1);
     pthread_mutex_lock(&school->learning.lock);
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
-    sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
     assert_non_null(now(school, 0, 0));
     assert_int_equal(school->learning.learnt[0].rows, 0);
     assert_int_equal(school->learning.learnt[0].slabs, 1);
@@ -785,8 +785,8 @@ static void without_room_there_is_no_table(void **state)
     assert_non_null(table);
     assert_ptr_equal(first(school, 1, 0), table); /* the same widths are the same table */
     queries_set(school, 40, 56, 300, 1);
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
-    sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
     assert_ptr_equal(now(school, 0, 0), table);
     school_close(school);
     school = school_open(1, 4, 2);
@@ -795,7 +795,7 @@ static void without_room_there_is_no_table(void **state)
     assert_null(now(school, 0, 0));
     school_close(school);
     school = school_open(1, 0, 0); /* nothing has a table: nothing is learned */
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
     school_close(school);
 }
 
@@ -816,8 +816,8 @@ static void *learn(void *argument)
         if (table == NULL)
             table = first(school, layer, 0);
         bad += table == NULL || table->planes.row_bytes != CHANNELS / 2;
-        sc_plugin_learn_slab(&school->learning, layer, 0, school->spans);
-        sc_plugin_learn_queries(&school->learning, layer, &school->view);
+        sc_plugin_calibrate_slab(&school->learning, layer, 0, school->spans);
+        sc_plugin_calibrate_queries(&school->learning, layer, &school->view);
     }
     return (void *)bad;
 }
@@ -865,7 +865,7 @@ static void what_a_note_says_is_not_noted_again(void **state)
     assert_false(put(school, &written, words)); /* a layer is without one */
     (void)first(school, 1, 0);
     queries_set(school, 8, 24, 30, 1);
-    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    sc_plugin_calibrate_queries(&school->learning, 0, &school->view);
     assert_true(put(school, &written, words));
     assert_false(put(school, &written, again));
     school_close(school);
@@ -877,14 +877,14 @@ static void what_a_note_says_is_not_noted_again(void **state)
         assert_false(put(school, &written, again));
         spans_set(school, 0, 0, 1, 1);
         for (uint32_t i = 0; i < SC_PLUGIN_SLABS_NEXT; i++)
-            sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+            sc_plugin_calibrate_slab(&school->learning, 0, 0, school->spans);
         assert_true(put(school, &written, again)); /* by the note's queries, another table */
         assert_false(put(school, &written, again));
         school_close(school);
     }
     school = noted(words, count); /* queries of the other layer, which the note has none of */
     written = 0;
-    sc_plugin_learn_queries(&school->learning, 1, &school->view);
+    sc_plugin_calibrate_queries(&school->learning, 1, &school->view);
     assert_true(put(school, &written, again));
     school_close(school);
     free(words);
@@ -904,11 +904,11 @@ static void the_last_note_counts(void **state)
     (void)first(school, 0, 0);
     (void)first(school, 1, 0);
     queries_set(school, 0, 8, 5, 1);
-    sc_plugin_learn_queries(&school->learning, 1, &school->view);
+    sc_plugin_calibrate_queries(&school->learning, 1, &school->view);
     assert_true(put(school, &written, old));
     queries_set(school, 8, 24, 30, 1);
-    sc_plugin_learn_queries(&school->learning, 1, &school->view);
-    sc_plugin_learn_slab(&school->learning, 1, 0, school->spans);
+    sc_plugin_calibrate_queries(&school->learning, 1, &school->view);
+    sc_plugin_calibrate_slab(&school->learning, 1, 0, school->spans);
     assert_true(put(school, &written, last));
     assert_memory_not_equal(old, last, count * sizeof(*old));
     school_close(school);
@@ -917,7 +917,7 @@ static void the_last_note_counts(void **state)
     written = 0;
     assert_false(put(school, &written, words));
     assert_memory_equal(words, last, count * sizeof(*words));
-    sc_plugin_learn_queries(&school->learning, 1, &school->view); /* now it has its own */
+    sc_plugin_calibrate_queries(&school->learning, 1, &school->view); /* now it has its own */
     sc_plugin_learnt_load(&school->learning, NOTE_KIND, old, count);
     (void)put(school, &written, words);
     assert_memory_not_equal(words + count - CHANNELS, old + count - CHANNELS,
@@ -983,7 +983,7 @@ static void who_learns_nothing_writes_nothing(void **state)
         struct sc_kernels_queries view = {(const uint8_t *)QUERIES, sizeof(QUERIES[0]),
                                           32 * sizeof(float), 32, SC_KERNELS_F32};
         rig_background(&rig);
-        sc_plugin_learn_queries(&rig.conn->coding->learning, layer, &view);
+        sc_plugin_calibrate_queries(&rig.conn->coding->learning, layer, &view);
     }
     for (uint32_t opened = 0; opened < 3; opened++) {
         struct sc_store_stats before, after;

@@ -180,7 +180,7 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
                                                                   chunk->floats[i], heads * d);
 }
 
-static const uint32_t FREE[2] = {SC_STORE_FORM_K_FREE, SC_STORE_FORM_V_FREE};
+static const uint32_t FREE[2] = {SC_STORE_FORM_K_PER_CHANNEL, SC_STORE_FORM_V_PER_CHANNEL};
 
 /* ---- Chunks that were made ------------------------------------------------------------------ */
 
@@ -453,9 +453,9 @@ static struct seen all_check(struct world *world, const struct shape *shape)
 
 /* ---- Shapes --------------------------------------------------------------------------------- */
 
-#define K      SC_STORE_FORM_K_FREE
+#define K      SC_STORE_FORM_K_PER_CHANNEL
 #define TURNED SC_STORE_FORM_K_TURNED
-#define V      SC_STORE_FORM_V_FREE
+#define V      SC_STORE_FORM_V_PER_CHANNEL
 
 static const struct shape BASE = {2, 2,   16,       SPEC_DTYPE_F16, 64,        12,
                                   8, 300, "paired", &HALF,          K | TURNED};

@@ -193,7 +193,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             rig_wait_for_codes(&rig);
             struct got first = read_rows(&rig, &prompt, 0, 50000);
             assert_int_not_equal(assert_near(&rig, &first), 0);
-            assert_int_equal((rig.conn->coding->made.form & SC_STORE_FORM_K_FREE) != 0,
+            assert_int_equal((rig.conn->coding->made.form & SC_STORE_FORM_K_PER_CHANNEL) != 0,
                              SHAPES[s].has_free);
             rig_close(&rig);
             assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
@@ -658,7 +658,7 @@ static void queries_of_nearly_nothing_teach_nothing(void **state)
         spans[2 * c + 1] = 0x3c;
         numbers[c] = 1e-21f; /* its square is a subnormal number */
     }
-    const struct sc_plugin_table *first = sc_plugin_learn_first(&learning, 0, 0, spans);
+    const struct sc_plugin_table *first = sc_plugin_calibrate_first(&learning, 0, 0, spans);
     assert_non_null(first);
     const struct sc_kernels_queries queries = {.data = (const uint8_t *)numbers,
                                                .dtype = SC_KERNELS_F32,
@@ -666,9 +666,9 @@ static void queries_of_nearly_nothing_teach_nothing(void **state)
                                                .row_stride_bytes = sizeof(numbers),
                                                .head_stride_bytes = sizeof(numbers)};
     for (uint32_t i = 0; i < 64; i++)
-        sc_plugin_learn_queries(&learning, 0, &queries);
+        sc_plugin_calibrate_queries(&learning, 0, &queries);
     for (uint32_t i = 0; i < 64; i++)
-        sc_plugin_learn_slab(&learning, 0, 0, spans);
+        sc_plugin_calibrate_slab(&learning, 0, 0, spans);
     assert_ptr_equal(sc_plugin_learnt_table(&learning, 0, 0), first);
     assert_int_equal(learning.learnt[0].tables, 1);
     for (uint32_t c = 0; c < 16; c++)
@@ -801,15 +801,15 @@ static void *one_run(void *user)
             layer = i / 2;
             part = i % 2;
             many->first[one->number][layer][part] =
-                sc_plugin_learn_first(&many->learning, layer, part, spans);
+                sc_plugin_calibrate_first(&many->learning, layer, part, spans);
         }
-        sc_plugin_learn_slab(&many->learning, layer, part, spans);
+        sc_plugin_calibrate_slab(&many->learning, layer, part, spans);
         const struct sc_kernels_queries queries = {.data = (const uint8_t *)numbers,
                                                    .dtype = SC_KERNELS_F32,
                                                    .row_count = 1,
                                                    .row_stride_bytes = sizeof(numbers),
                                                    .head_stride_bytes = 16 * sizeof(float)};
-        sc_plugin_learn_queries(&many->learning, layer, &queries);
+        sc_plugin_calibrate_queries(&many->learning, layer, &queries);
         const struct sc_plugin_table *table = sc_plugin_learnt_table(&many->learning, layer, part);
         if (table != NULL)
             table_is_right(many, table);

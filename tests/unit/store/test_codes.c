@@ -621,7 +621,7 @@ static bool free_reads(void *user, uint32_t part, const struct sc_store_codec_sh
     (void)user;
     assert_in_range(row_count, 1, 256);
     assert_true(position < UINT64_C(1) << 32);
-    assert_int_equal(shape->form, SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE);
+    assert_int_equal(shape->form, SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_V_PER_CHANNEL);
     assert_true(part == SC_STORE_PART_K || part == SC_STORE_PART_V);
     for (uint32_t i = 1; i < FREE_TABLE; i++)
         assert_int_equal(table[i], table[0]);
@@ -637,7 +637,7 @@ static void reopen_free(struct world *world)
                                           .scale_bytes = FREE_SCALES,
                                           .k_row_bytes = K_CODE_BYTES,
                                           .v_row_bytes = V_CODE_BYTES,
-                                          .form = SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE},
+                                          .form = SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_V_PER_CHANNEL},
                                 .encode = free_encode,
                                 .reads = free_reads,
                                 .user = world};
@@ -658,7 +658,7 @@ static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
         if (!sc_store_slab_of(sc_store_sketch_keys(sketch), r, &slab))
             continue;
         found |= UINT64_C(1) << r;
-        assert_int_equal(slab.shape->form, SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE);
+        assert_int_equal(slab.shape->form, SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_V_PER_CHANNEL);
         for (uint32_t part = 0; part < (k_alone ? 1 : 2); part++) {
             const uint8_t *table = part == 0 ? slab.k_table : slab.v_table;
             const uint8_t *scales = part == 0 ? slab.k_scales : slab.v_scales;
