@@ -338,7 +338,7 @@ static void buffers_make(void)
     for (uint64_t i = 0; i < SIZE / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
     for (uint64_t i = 0; i < ROWS; i++)
-        sc_kernels_rotary_turn(i, frequencies, SIZE, g_turns + i * SIZE);
+        sc_kernels_rope_row(i, frequencies, SIZE, g_turns + i * SIZE);
     sc_kernels_bitplanes_rope_tiles(g_turns, ROWS, SIZE, g_tiles);
     table_make();
     struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};

@@ -67,7 +67,7 @@ static inline uint64_t sc_kernels_bitplanes_head_groups(uint64_t head_size)
 }
 
 /* Turns of the rows from `row` on; NULL where nothing is turned. */
-static inline const float *sc_kernels_quantised_turns(const struct sc_kernels_quantised *coded,
+static inline const float *sc_kernels_quantised_rope(const struct sc_kernels_quantised *coded,
                                                   uint64_t row)
 {
     return coded->rotary != NULL ? coded->turns + row * coded->rotary->turned : NULL;

@@ -4,7 +4,7 @@
  *   columns   [e0: token 0, 1, 2 ..][e1: token 0, 1, 2 ..] ...          token stride: an element
  *
  * A run is as many tokens as have their slots one behind the other inside a block: it is turned at
- * once (sc_kernels.turn16, turn32). Where the token stride is more than an element each token is a
+ * once (sc_kernels.rope16, rope32). Where the token stride is more than an element each token is a
  * run of its own.
  *
  * Holds: of a column the run's elements alone are written, so that others may write its neighbours

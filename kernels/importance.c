@@ -154,7 +154,7 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
                 .dst = dst + (key - first),
                 .dst_dtype = SC_KERNELS_F32,
                 .rotary = coded->rotary,
-                .turns = sc_kernels_quantised_turns(coded, row)});
+                .turns = sc_kernels_quantised_rope(coded, row)});
             continue;
         }
         what->kernels->codec_decode(&(struct sc_kernels_codec_decode){

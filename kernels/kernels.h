@@ -85,7 +85,7 @@ struct sc_kernels_rows_score {
 
 /* Rows to columns: element r of dst's column c = element c of src's row r. An element may be
  * written more than once, the same. */
-struct sc_kernels_turn {
+struct sc_kernels_rope {
     uint8_t *dst;       /* [column_count], row_count elements each; nothing beside them */
     const uint8_t *src; /* [row_count], column_count elements each */
     uint64_t dst_stride, src_stride; /* bytes */
@@ -98,8 +98,8 @@ struct sc_kernels {
     void (*widen)(float *dst, const uint8_t *src, uint64_t count, uint32_t dtype);
 
     /* Elements of 2 or 4 bytes. */
-    void (*turn16)(const struct sc_kernels_turn *what);
-    void (*turn32)(const struct sc_kernels_turn *what);
+    void (*rope16)(const struct sc_kernels_rope *what);
+    void (*rope32)(const struct sc_kernels_rope *what);
 
     /* Scoring a tile of keys, which are rows of float32, key_stride apart; SC_KERNELS_TILE_KEYS of
      * them can be read (what lies behind key_count takes no part in any result).
@@ -272,7 +272,7 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
 #define SC_KERNELS_TABLE(prefix, unit, most)                                                       \
     {                                                                                              \
         .lane_unit = (unit), .lane_most = (most), .widen = prefix##_widen,                         \
-        .turn16 = prefix##_turn16, .turn32 = prefix##_turn32, .rows_widen = prefix##_rows_widen,   \
+        .rope16 = prefix##_rope16, .rope32 = prefix##_rope32, .rows_widen = prefix##_rows_widen,   \
         .lanes_score = prefix##_lanes_score, .lanes_soften = prefix##_lanes_soften,                \
         .lanes_weigh = prefix##_lanes_weigh, .lanes_fold = prefix##_lanes_fold,                    \
         .rows_score = prefix##_rows_score, .few_best = prefix##_few_best,                          \
@@ -288,8 +288,8 @@ extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
 
 /* The reference, for its table, for what is left over in others, and for tests. */
 void sc_kernels_ref_widen(float *dst, const uint8_t *src, uint64_t count, uint32_t dtype);
-void sc_kernels_ref_turn16(const struct sc_kernels_turn *what);
-void sc_kernels_ref_turn32(const struct sc_kernels_turn *what);
+void sc_kernels_ref_rope16(const struct sc_kernels_rope *what);
+void sc_kernels_ref_rope32(const struct sc_kernels_rope *what);
 void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                uint64_t head_size, uint32_t dtype);
 void sc_kernels_ref_lanes_score(const struct sc_kernels_lanes_score *what);

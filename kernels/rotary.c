@@ -37,8 +37,8 @@ static double cos_near(double x)
     return 1 + y * sum;
 }
 
-void sc_kernels_rotary_turn(uint64_t position, const double *frequencies, uint64_t turned,
-                            float *ret_turn)
+void sc_kernels_rope_row(uint64_t position, const double *frequencies, uint64_t turned,
+                            float *ret_rope)
 {
     for (uint64_t i = 0; i < turned / 2; i++) {
         double angle = (double)position * frequencies[i];
@@ -46,7 +46,7 @@ void sc_kernels_rotary_turn(uint64_t position, const double *frequencies, uint64
         double n = (double)quarter, rest = ((angle - n * P1) - n * P2) - n * P3;
         double across = cos_near(rest), up = sin_near(rest);
         double turned_by[4] = {across, -up, -across, up}; /* cos; sin is a quarter behind */
-        ret_turn[i] = (float)turned_by[quarter % 4];
-        ret_turn[turned / 2 + i] = (float)turned_by[(quarter + 3) % 4];
+        ret_rope[i] = (float)turned_by[quarter % 4];
+        ret_rope[turned / 2 + i] = (float)turned_by[(quarter + 3) % 4];
     }
 }

@@ -29,9 +29,9 @@ struct sc_kernels_rotary {
     uint32_t turned; /* channels of a head; even, at most head_size */
 };
 
-/* frequencies [turned / 2];  ret_turn [turned] */
-void sc_kernels_rotary_turn(uint64_t position, const double *frequencies, uint64_t turned,
-                            float *ret_turn);
+/* frequencies [turned / 2];  ret_rope [turned] */
+void sc_kernels_rope_row(uint64_t position, const double *frequencies, uint64_t turned,
+                            float *ret_rope);
 
 /* The channel that turns with this one, and how: *ret_sign is what sin is multiplied with where the
  * partner's value is added, turning forth. */

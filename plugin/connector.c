@@ -382,8 +382,8 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = sc_plugin_erase_open(conn, reterr);
     }
     if (status == SPEC_OK) {
-        sc_plugin_mail_turn(conn);
-        sc_plugin_turn_start(conn);
+        sc_plugin_mail_tick(conn);
+        sc_plugin_tick_start(conn);
         if (conn->ranks.role == SPEC_ROLE_WRITER) /* what an earlier process left */
             sc_store_build_codes(conn->store);
     }
@@ -535,7 +535,7 @@ spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector
 
 void sc_plugin_close(spec_connector *conn)
 {
-    sc_plugin_turn_stop(conn);
+    sc_plugin_tick_stop(conn);
     sc_plugin_mail_post(conn); /* the last chance to tell */
     sc_plugin_submit_end(conn);
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {

@@ -195,7 +195,7 @@ struct spec_connector {
     /* Other processes. */
     struct sc_plugin_ranks ranks;
     struct sc_plugin_outbox outbox;
-    struct sc_plugin_turn turn;
+    struct sc_plugin_tick turn;
 };
 
 /* Of a layer's rows. */

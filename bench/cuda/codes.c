@@ -115,7 +115,7 @@ static void turns_make(const struct codes *it, uint64_t first, uint64_t count, u
     for (uint64_t i = 0; i < turned / 2; i++)
         frequencies[i] = pow(5e5, -2.0 * (double)i / (double)turned);
     for (uint64_t i = 0; i < count; i++)
-        sc_kernels_rotary_turn(first + i, frequencies, turned,
+        sc_kernels_rope_row(first + i, frequencies, turned,
                                (float *)(void *)(to + i * turned * sizeof(float)));
     free(frequencies);
 }

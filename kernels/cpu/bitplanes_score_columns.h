@@ -102,7 +102,7 @@ static void wanted_take(const float *queries, uint64_t padded, uint64_t count,
 /* ---- Turns ---------------------------------------------------------------------------------- */
 
 /* LANES numbers of LANES rows, each as the others' column. */
-INLINE void floats_turn(const float *const *rows, uint64_t at, float *ret_columns)
+INLINE void floats_rope(const float *const *rows, uint64_t at, float *ret_columns)
 {
     floats twos[LANES], fours[LANES];
     SC_UNROLL
@@ -135,7 +135,7 @@ static void turns_make(const struct planes_head *head, float *ret_columns)
     uint64_t turned = head->turned, most = turned / LANES * LANES;
     for (uint64_t k = 0; k < PLANES_TILE; k += LANES) {
         for (uint64_t t = 0; t < most; t += LANES)
-            floats_turn(head->turns + k, t, ret_columns + t * PLANES_TILE + k);
+            floats_rope(head->turns + k, t, ret_columns + t * PLANES_TILE + k);
         for (uint64_t t = most; t < turned; t++)
             for (uint64_t i = k; i < k + LANES; i++)
                 ret_columns[t * PLANES_TILE + i] = head->turns[i][t];

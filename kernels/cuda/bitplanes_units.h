@@ -179,7 +179,7 @@ SC_DEVICE void turns_load(const float *at, uint32_t count, float turn[FEW_PAIRS]
         turn[i] = i >= count ? 0 : SHARED ? at[i] : __uint_as_float(sc_load4(at + i));
 }
 
-SC_DEVICE void pair_turn(float *a, float *b, float cosine, float sine)
+SC_DEVICE void pair_rope(float *a, float *b, float cosine, float sine)
 {
     float x = *a, y = *b;
     *a = __fmaf_rn(-y, sine, __fmul_rn(x, cosine));
@@ -189,7 +189,7 @@ SC_DEVICE void pair_turn(float *a, float *b, float cosine, float sine)
 /* Pairs `pair` .. + 3 of a row's turn, `count` of which are there; step 1: a pair's values are
  * SC_CUDA_RUN apart, 2: beside each other. */
 template <bool SHARED>
-SC_DEVICE void pairs_turn(const float *turn, uint32_t turned, uint32_t pair, uint32_t count,
+SC_DEVICE void pairs_rope(const float *turn, uint32_t turned, uint32_t pair, uint32_t count,
                           uint32_t step, float *value)
 {
     float cosine[FEW_PAIRS], sine[FEW_PAIRS];
@@ -198,9 +198,9 @@ SC_DEVICE void pairs_turn(const float *turn, uint32_t turned, uint32_t pair, uin
 #pragma unroll
     for (uint32_t i = 0; i < FEW_PAIRS; i++)
         if (step == 1)
-            pair_turn(value + i, value + SC_CUDA_RUN + i, cosine[i], sine[i]);
+            pair_rope(value + i, value + SC_CUDA_RUN + i, cosine[i], sine[i]);
         else
-            pair_turn(value + 2 * i, value + 2 * i + 1, cosine[i], sine[i]);
+            pair_rope(value + 2 * i, value + 2 * i + 1, cosine[i], sine[i]);
 }
 
 template <bool SHARED>
@@ -209,16 +209,16 @@ SC_DEVICE void unit_turn(const Unit &unit, const float *turn, uint32_t turned,
 {
     if (unit.turn == SC_CUDA_HALF) {
         uint32_t count = unit.count[0];
-        pairs_turn<SHARED>(turn, turned, unit.first[0], count, 1, value);
+        pairs_rope<SHARED>(turn, turned, unit.first[0], count, 1, value);
         if (count > FEW_PAIRS)
-            pairs_turn<SHARED>(turn, turned, unit.first[0] + FEW_PAIRS, count - FEW_PAIRS, 1,
+            pairs_rope<SHARED>(turn, turned, unit.first[0] + FEW_PAIRS, count - FEW_PAIRS, 1,
                                value + FEW_PAIRS);
         return;
     }
 #pragma unroll
     for (uint32_t run = 0; run < 2; run++)
         if (unit.count[run] > 0)
-            pairs_turn<SHARED>(turn, turned, unit.first[run] / 2, unit.count[run] / 2, 2,
+            pairs_rope<SHARED>(turn, turned, unit.first[run] / 2, unit.count[run] / 2, 2,
                                value + run * SC_CUDA_RUN);
 }
 

@@ -98,7 +98,7 @@ struct sc_cuda_codec {
 #define SC_CUDA_RUN  8u  /* channels of a run, at most */
 #define SC_CUDA_UNIT 16u /* of a unit */
 
-enum sc_cuda_turn { SC_CUDA_STILL, SC_CUDA_HALF, SC_CUDA_INTERLEAVED };
+enum sc_cuda_rope { SC_CUDA_STILL, SC_CUDA_HALF, SC_CUDA_INTERLEAVED };
 
 struct sc_cuda_bitplanes_table {
     uint32_t unit_count;
@@ -110,7 +110,7 @@ struct sc_cuda_bitplanes_table {
 struct sc_cuda_unit {
     uint16_t head;
     uint8_t first[2], count[2]; /* channels of the head; a run of none: 0 */
-    uint8_t turn;               /* enum sc_cuda_turn: run 0 with run 1, or pairs inside of runs */
+    uint8_t turn;               /* enum sc_cuda_rope: run 0 with run 1, or pairs inside of runs */
     uint8_t reserved;
     uint32_t to[2]; /* bits of a code with those before: 4 bits a channel */
 };

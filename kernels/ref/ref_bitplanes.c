@@ -67,8 +67,8 @@ static float back_at(const struct sc_kernels_bitplanes_encode *what, uint64_t ro
 
 static bool channel_scale(const struct sc_kernels_bitplanes_encode *what, uint64_t channel)
 {
-    bool has_turn = is_turned(what->rotary, what->planes->head_size, channel), is_small = true;
-    float least = INFINITY, most = -INFINITY, bound = has_turn ? 32768.0f : INFINITY;
+    bool has_rope = is_turned(what->rotary, what->planes->head_size, channel), is_small = true;
+    float least = INFINITY, most = -INFINITY, bound = has_rope ? 32768.0f : INFINITY;
     for (uint64_t i = 0; i < what->row_count; i++) {
         float x = back_at(what, i, channel);
         is_small &= fabsf(x) < bound;

@@ -392,7 +392,7 @@ static uint64_t table_at(struct sc_plugin_course *course, const struct sc_kernel
                          const struct sc_kernels_rotary *rotary)
 {
     for (uint32_t i = 0; i < course->table_count; i++)
-        if (course->tables_of[i] == planes && course->tables_turn[i] == rotary)
+        if (course->tables_of[i] == planes && course->tables_rope[i] == rotary)
             return course->tables_at[i];
     uint8_t *to = course->box->host + course->used;
     uint64_t bytes = sc_plugin_device_table(course->device, planes, rotary, to);
@@ -404,7 +404,7 @@ static uint64_t table_at(struct sc_plugin_course *course, const struct sc_kernel
         course->free_units = table->unit_count;
     if (course->table_count < SC_PLUGIN_COURSE_SLABS) {
         course->tables_of[course->table_count] = planes;
-        course->tables_turn[course->table_count] = rotary;
+        course->tables_rope[course->table_count] = rotary;
         course->tables_at[course->table_count++] = at;
     }
     return at;
@@ -505,7 +505,7 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
     if (rows->turn_bytes > 0)
         slab.turns =
             (const float *)(uintptr_t)(base + box_put(course,
-                                                      sc_kernels_quantised_turns(coded, rows->first),
+                                                      sc_kernels_quantised_rope(coded, rows->first),
                                                       rows->count * rows->turn_bytes));
     if (slab.table == NULL) {
         struct spec_error error = {.struct_size = sizeof(error)};

@@ -45,7 +45,7 @@ struct sc_plugin_course {
     struct sc_cuda_codec_slab evens[SC_PLUGIN_COURSE_SLABS];
     struct sc_cuda_bitplanes_slab frees[SC_PLUGIN_COURSE_SLABS];
     const struct sc_kernels_bitplanes *tables_of[SC_PLUGIN_COURSE_SLABS]; /* that are in the box */
-    const struct sc_kernels_rotary *tables_turn[SC_PLUGIN_COURSE_SLABS];
+    const struct sc_kernels_rotary *tables_rope[SC_PLUGIN_COURSE_SLABS];
     uint64_t tables_at[SC_PLUGIN_COURSE_SLABS];
     uint32_t table_count;
     struct { /* slots that are in the box: of these tokens, without those that are skipped */

@@ -78,7 +78,7 @@ void sc_plugin_bypass(spec_connector *conn, uint64_t deadline_ns)
     pthread_mutex_unlock(&conn->bypass.lock);
 }
 
-void sc_plugin_bypass_turn(spec_connector *conn)
+void sc_plugin_bypass_tick(spec_connector *conn)
 {
     if (atomic_load_explicit(&conn->bypass.until_ns, memory_order_relaxed) == 0)
         return;

@@ -36,6 +36,6 @@ bool sc_plugin_is_bypassed(const spec_connector *conn);
 /* Begins one, or gives the one there is another deadline; spec_maintain_params.deadline_ns. */
 void sc_plugin_bypass(spec_connector *conn, uint64_t deadline_ns);
 /* The turn's: one whose deadline has passed ends. */
-void sc_plugin_bypass_turn(spec_connector *conn);
+void sc_plugin_bypass_tick(spec_connector *conn);
 
 #endif

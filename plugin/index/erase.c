@@ -92,7 +92,7 @@ spec_status sc_plugin_erase_put(spec_connector *conn, const struct spec_bytes *s
                : sc_fail_errno(reterr, status, why.sys_errno, "maintain: erase: %s", why.text);
 }
 
-void sc_plugin_erase_turn(spec_connector *conn)
+void sc_plugin_erase_tick(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = hear(conn, NULL, &error);

@@ -54,7 +54,7 @@ spec_status sc_plugin_erase_open(spec_connector *conn, struct spec_error *reterr
 /* maintain's acts. salt: NULL for all. Errors: IO, NO_SPACE, BUSY. */
 spec_status sc_plugin_erase_put(spec_connector *conn, const struct spec_bytes *salt,
                                 struct spec_error *reterr);
-void sc_plugin_erase_turn(spec_connector *conn);
+void sc_plugin_erase_tick(spec_connector *conn);
 /* Job, in the place of a checkpoint while something is to be erased. True: there is more. */
 bool sc_plugin_erase_some(spec_connector *conn);
 

@@ -35,7 +35,7 @@ struct sc_plugin_jobs {
     _Atomic uint32_t word; /* moves when a step ends */
 };
 
-struct sc_plugin_turn { /* background work that comes by itself (tick.c) */
+struct sc_plugin_tick { /* background work that comes by itself (tick.c) */
     struct sc_task task;
     bool is_started;
     _Atomic uint32_t closing, ended;
@@ -56,7 +56,7 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
                                struct spec_error *reterr);
 
 /* tick.c */
-void sc_plugin_turn_start(spec_connector *conn);
-void sc_plugin_turn_stop(spec_connector *conn);
+void sc_plugin_tick_start(spec_connector *conn);
+void sc_plugin_tick_stop(spec_connector *conn);
 
 #endif

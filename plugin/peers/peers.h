@@ -56,7 +56,7 @@ spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
 spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr);
 /* Takes mail, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
  */
-void sc_plugin_mail_turn(spec_connector *conn);
+void sc_plugin_mail_tick(spec_connector *conn);
 
 /* peers.c */
 spec_status sc_plugin_peers_open(spec_connector *conn, const struct sc_store_params *own,

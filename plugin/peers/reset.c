@@ -163,7 +163,7 @@ static void say_once(spec_connector *conn, spec_status status, const struct spec
     conn->outbox.mail_status = status;
 }
 
-void sc_plugin_mail_turn(spec_connector *conn)
+void sc_plugin_mail_tick(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = weights_read(conn, &error);

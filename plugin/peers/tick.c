@@ -1,7 +1,7 @@
-/* The turn, every 25 ms in the background lane: other processes' logs, the end of a bypass, ghosts,
+/* The tick, every 25 ms in the background lane: other processes' logs, the end of a bypass, ghosts,
  * epochs, mail, intents to erase, roots of older epochs.
  *
- * Threads: start and stop by one; the turn on an executor thread. */
+ * Threads: start and stop by one; the tick on an executor thread. */
 #include "plugin/connector.h"
 
 #define TURN_NS UINT64_C(25000000)
@@ -9,15 +9,15 @@
 static bool turn_take(spec_connector *conn)
 {
     bool more = sc_plugin_follow_own(conn);
-    sc_plugin_bypass_turn(conn);
+    sc_plugin_bypass_tick(conn);
     if (sc_plugin_ghosts_end_due(conn))
         sc_plugin_unpinned(conn);
     more = sc_plugin_peers_follow(conn) || more;
-    sc_plugin_mail_turn(conn);
-    sc_plugin_erase_turn(conn);
+    sc_plugin_mail_tick(conn);
+    sc_plugin_erase_tick(conn);
     if (sc_lab_averages_refused(conn->lab.averages))
         sc_plugin_kick(conn, SC_JOB_LAB);
-    sc_plugin_order_turn(conn);
+    sc_plugin_order_tick(conn);
     sc_plugin_load_policy_tick(conn);
     if (sc_plugin_load_policy_due(conn))
         sc_plugin_kick(conn, SC_JOB_LAB);
@@ -26,36 +26,36 @@ static bool turn_take(spec_connector *conn)
 
 static void turn_step(struct sc_task *task)
 {
-    spec_connector *conn = SC_TASK_OWNER(task, spec_connector, turn.task);
+    spec_connector *conn = SC_TASK_OWNER(task, spec_connector, tick.task);
     bool more = false;
-    if (atomic_load(&conn->turn.closing) == 0 && atomic_load(&conn->poison.broken) == 0)
+    if (atomic_load(&conn->tick.closing) == 0 && atomic_load(&conn->poison.broken) == 0)
         more = turn_take(conn);
-    if (atomic_load(&conn->turn.closing) != 0) {
-        atomic_store(&conn->turn.ended, 1);
-        sc_exec_wake(conn->exec, &conn->turn.ended);
+    if (atomic_load(&conn->tick.closing) != 0) {
+        atomic_store(&conn->tick.ended, 1);
+        sc_exec_wake(conn->exec, &conn->tick.ended);
         return;
     }
     sc_exec_post_at(conn->exec, task, SC_LANE_BACKGROUND,
                     sc_exec_now_ns(conn->exec) + (more ? 0 : TURN_NS));
 }
 
-void sc_plugin_turn_start(spec_connector *conn)
+void sc_plugin_tick_start(spec_connector *conn)
 {
     sc_plugin_load_policy_tick(conn);
-    conn->turn.task.step = turn_step;
-    conn->turn.is_started = true;
-    sc_exec_post_at(conn->exec, &conn->turn.task, SC_LANE_BACKGROUND,
+    conn->tick.task.step = turn_step;
+    conn->tick.is_started = true;
+    sc_exec_post_at(conn->exec, &conn->tick.task, SC_LANE_BACKGROUND,
                     sc_exec_now_ns(conn->exec) + TURN_NS);
 }
 
-void sc_plugin_turn_stop(spec_connector *conn)
+void sc_plugin_tick_stop(spec_connector *conn)
 {
-    if (!conn->turn.is_started)
+    if (!conn->tick.is_started)
         return;
-    atomic_store(&conn->turn.closing, 1);
+    atomic_store(&conn->tick.closing, 1);
     /* A step that runs now may have looked at `closing` before, and posts itself once more. */
-    while (!sc_exec_cancel(conn->exec, &conn->turn.task) && atomic_load(&conn->turn.ended) == 0)
-        (void)sc_exec_wait(conn->exec, &conn->turn.ended, 0,
+    while (!sc_exec_cancel(conn->exec, &conn->tick.task) && atomic_load(&conn->tick.ended) == 0)
+        (void)sc_exec_wait(conn->exec, &conn->tick.ended, 0,
                            sc_exec_now_ns(conn->exec) + TURN_NS / 25);
-    conn->turn.is_started = false;
+    conn->tick.is_started = false;
 }

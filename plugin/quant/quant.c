@@ -56,7 +56,7 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_codec_s
     struct sc_plugin_coding *coding = conn->coding;
     bool is_k = part == SC_STORE_PART_K;
     if (is_k && (shape->form & SC_STORE_FORM_K_TURNED) != 0 &&
-        !sc_plugin_turns_has(&coding->turns, position, row_count))
+        !sc_plugin_rope_has(&coding->turns, position, row_count))
         return false;
     return sc_plugin_tables_add_other(&coding->tables, table,
                                       is_k ? shape->k_row_bytes : shape->v_row_bytes) != NULL;
@@ -114,7 +114,7 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
                               conn->shape.head_size, capacity, reterr);
     coding->tables.others_most = others; /* else we could code nothing ourselves */
     if (status == SPEC_OK && capacity > 0) {
-        status = sc_plugin_turns_open(&coding->turns, &conn->alloc, model,
+        status = sc_plugin_rope_open(&coding->turns, &conn->alloc, model,
                                       config->max_request_tokens, &is_known, reterr);
         if (!is_known && config->widths == SC_BITS_PER_CHANNEL)
             SC_LOG(&conn->log, SPEC_LOG_INFO,
@@ -169,7 +169,7 @@ void sc_plugin_coding_close(spec_connector *conn)
         return;
     sc_plugin_learning_close(&conn->coding->learning, &conn->alloc);
     sc_plugin_tables_close(&conn->coding->tables, &conn->alloc);
-    sc_plugin_turns_close(&conn->coding->turns, &conn->alloc);
+    sc_plugin_rope_close(&conn->coding->turns, &conn->alloc);
     sc_alloc_free(&conn->alloc, conn->coding->words);
     pthread_mutex_destroy(&conn->coding->write_lock);
     sc_alloc_free(&conn->alloc, conn->coding);
@@ -211,7 +211,7 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
                                               .codes = what->codes};
     if (part == 0 && (coding->made.form & SC_STORE_FORM_K_TURNED) != 0) {
         encode.rotary = &coding->turns.rotary;
-        encode.turns = sc_plugin_turns_get(&coding->turns, what->position, what->row_count);
+        encode.turns = sc_plugin_rope_get(&coding->turns, what->position, what->row_count);
         if (encode.turns == NULL)
             return false;
     }
@@ -278,8 +278,8 @@ struct sc_kernels_quantised sc_plugin_coded_k(const spec_connector *conn,
     coded.planes = &sc_plugin_tables_find(&coding->tables, slab->k_table)->planes;
     if ((slab->shape->form & SC_STORE_FORM_K_TURNED) != 0) {
         coded.rotary = &coding->turns.rotary;
-        coded.turns = sc_plugin_turns_get(&coding->turns, position, row_count);
-        coded.turn_tiles = sc_plugin_turns_tiles(&coding->turns, position);
+        coded.turns = sc_plugin_rope_get(&coding->turns, position, row_count);
+        coded.turn_tiles = sc_plugin_rope_tiles(&coding->turns, position);
     }
     return coded;
 }

@@ -77,11 +77,11 @@ static float *rows_map(uint64_t turned, uint64_t *ret_capacity)
     }
 }
 
-spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc *alloc,
+spec_status sc_plugin_rope_open(struct sc_plugin_rope *turns, struct sc_alloc *alloc,
                                  const struct spec_model *model, uint64_t count, bool *ret_known,
                                  struct spec_error *reterr)
 {
-    *turns = (struct sc_plugin_turns){0};
+    *turns = (struct sc_plugin_rope){0};
     if (!is_turned(model, ret_known))
         return SPEC_OK;
     uint64_t pairs = model->head_size / 2, capacity = POSITIONS_MAX;
@@ -108,7 +108,7 @@ spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc 
     return SPEC_OK;
 }
 
-void sc_plugin_turns_close(struct sc_plugin_turns *turns, struct sc_alloc *alloc)
+void sc_plugin_rope_close(struct sc_plugin_rope *turns, struct sc_alloc *alloc)
 {
     if (turns->rows != NULL)
         munmap(turns->rows, 2 * turns->capacity * turns->rotary.turned * sizeof(float));
@@ -116,13 +116,13 @@ void sc_plugin_turns_close(struct sc_plugin_turns *turns, struct sc_alloc *alloc
     sc_alloc_free(alloc, turns->states);
 }
 
-static void block_make(struct sc_plugin_turns *turns, uint64_t block)
+static void block_make(struct sc_plugin_rope *turns, uint64_t block)
 {
     uint64_t turned = turns->rotary.turned;
     uint8_t state = NOT_MADE;
     if (atomic_compare_exchange_strong(&turns->states[block], &state, BEING_MADE)) {
         for (uint64_t position = block * BLOCK; position < (block + 1) * BLOCK; position++)
-            sc_kernels_rotary_turn(position, turns->frequencies, turned,
+            sc_kernels_rope_row(position, turns->frequencies, turned,
                                    turns->rows + position * turned);
         sc_kernels_bitplanes_rope_tiles(turns->rows + block * BLOCK * turned, BLOCK, turned,
                                      turns->tiles + block * BLOCK * turned);
@@ -133,14 +133,14 @@ static void block_make(struct sc_plugin_turns *turns, uint64_t block)
         sched_yield();
 }
 
-const float *sc_plugin_turns_tiles(const struct sc_plugin_turns *turns, uint64_t first)
+const float *sc_plugin_rope_tiles(const struct sc_plugin_rope *turns, uint64_t first)
 {
     return first % SC_KERNELS_BITPLANES_TILE == 0 ? turns->tiles + first * turns->rotary.turned : NULL;
 }
 
-const float *sc_plugin_turns_get(struct sc_plugin_turns *turns, uint64_t first, uint64_t count)
+const float *sc_plugin_rope_get(struct sc_plugin_rope *turns, uint64_t first, uint64_t count)
 {
-    if (!sc_plugin_turns_has(turns, first, count))
+    if (!sc_plugin_rope_has(turns, first, count))
         return NULL;
     for (uint64_t block = first / BLOCK; block * BLOCK < first + count; block++)
         if (atomic_load_explicit(&turns->states[block], memory_order_acquire) != MADE)

@@ -56,7 +56,7 @@ static void submission_run(struct sc_plugin_submission *submission)
     submission->status = sc_plugin_items_serve(conn, work, submission->count, &submission->error);
     for (uint64_t i = 0; i < submission->count; i++)
         if (!is_again(work, i) &&
-            atomic_exchange(&work[i].request->turn, SC_TURN_HOST) == SC_TURN_LEFT)
+            atomic_exchange(&work[i].request->turn, SC_OWNER_HOST) == SC_OWNER_WAITER)
             sc_plugin_request_end(conn, work[i].request);
     atomic_store(&submission->word, generation << 32 | DONE);
     atomic_fetch_add_explicit(&conn->submits.word, 1, memory_order_release);
@@ -147,7 +147,7 @@ static spec_status submit(spec_connector *conn, struct sc_plugin_visit *visit,
         work[i].ticket = ticket;
         atomic_store(&work[i].request->submission,
                      (uint32_t)(submission - conn->submits.slots) + 1);
-        atomic_store(&work[i].request->turn, SC_TURN_SUBMITTED);
+        atomic_store(&work[i].request->turn, SC_OWNER_SUBMITTED);
     }
     sc_plugin_items_begin(conn, work, count, begin_ns);
     *ret_ticket = ticket;

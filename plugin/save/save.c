@@ -612,7 +612,7 @@ static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *req
                              struct sc_plugin_save *save, struct spec_error *reterr)
 {
     spec_status why;
-    enum sc_plugin_putter putter = sc_plugin_shared_turn(
+    enum sc_plugin_putter putter = sc_plugin_shared_tick(
         conn, request, save, step_layer(conn, request), &request->step.memory, &why);
     if (putter == SC_PUTTER_OTHER)
         return SPEC_OK;

@@ -271,7 +271,7 @@ static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *req
                                     row_bytes};
         const struct sc_store_source source = {.pack = pack_states, .user = &from};
         spec_status why;
-        if (sc_plugin_shared_turn(conn, request, save, layer, &request->step.memory, &why) !=
+        if (sc_plugin_shared_tick(conn, request, save, layer, &request->step.memory, &why) !=
             SC_PUTTER_HOST)
             return sc_fail(reterr, why, "an earlier layer did not come");
         spec_status status = sc_plugin_save_put_layer(conn, save, layer, &source, reterr);

@@ -350,7 +350,7 @@ static void decided(spec_connector *conn, struct sc_plugin_save *save,
         sc_store_extent_abort(save->extent);
 }
 
-enum sc_plugin_putter sc_plugin_shared_turn(spec_connector *conn, struct sc_plugin_request *request,
+enum sc_plugin_putter sc_plugin_shared_tick(spec_connector *conn, struct sc_plugin_request *request,
                                             struct sc_plugin_save *save, uint32_t layer,
                                             const struct sc_plugin_memory *memory,
                                             spec_status *ret_why)

@@ -75,7 +75,7 @@ void sc_plugin_shared_found(spec_connector *conn, struct sc_plugin_request *requ
  * puts it, at once or by the queue, and then calls sc_plugin_shared_packed. OTHER: the layer was
  * packed for another request, or is being packed, or the request has left the save. NONE: the save
  * has ended without the layer; ret_why is the reason, as a ticket says it. */
-enum sc_plugin_putter sc_plugin_shared_turn(spec_connector *conn, struct sc_plugin_request *request,
+enum sc_plugin_putter sc_plugin_shared_tick(spec_connector *conn, struct sc_plugin_request *request,
                                             struct sc_plugin_save *save, uint32_t layer,
                                             const struct sc_plugin_memory *memory,
                                             spec_status *ret_why);

@@ -37,7 +37,7 @@ bool sc_plugin_order_is_quiet(void *user, uint64_t moment)
     return true;
 }
 
-void sc_plugin_order_turn(spec_connector *conn)
+void sc_plugin_order_tick(spec_connector *conn)
 {
     uint64_t interval_ns = conn->config.reorder_interval_s * 1000000000u;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);

@@ -20,6 +20,6 @@ bool sc_plugin_order_scores(void *user, const struct sc_store_range *ranges, uin
 uint64_t sc_plugin_order_moment(void *user);
 bool sc_plugin_order_is_quiet(void *user, uint64_t moment);
 /* What is due by now. The turn's. */
-void sc_plugin_order_turn(spec_connector *conn);
+void sc_plugin_order_tick(spec_connector *conn);
 
 #endif

@@ -7,7 +7,7 @@ bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *i
 {
     if (sc_plugin_request_phase(item->request) == SC_REQUEST_LEFT) /* released beside a call */
         return true;
-    return item->is_submitted && (atomic_load(&item->request->turn) == SC_TURN_LEFT ||
+    return item->is_submitted && (atomic_load(&item->request->turn) == SC_OWNER_WAITER ||
                                   item->request->epoch != atomic_load(&conn->epoch) ||
                                   sc_plugin_erase_covers(conn, item->request) ||
                                   atomic_load(&conn->submits.closing) != 0);
@@ -15,8 +15,8 @@ bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *i
 
 bool sc_plugin_submit_leaves(struct sc_plugin_request *request)
 {
-    uint32_t turn = SC_TURN_SUBMITTED;
-    return atomic_compare_exchange_strong(&request->turn, &turn, SC_TURN_LEFT);
+    uint32_t turn = SC_OWNER_SUBMITTED;
+    return atomic_compare_exchange_strong(&request->turn, &turn, SC_OWNER_WAITER);
 }
 
 bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket)

@@ -7,7 +7,7 @@
 #include "plugin/select/select.h"
 
 /* Of a request; LEFT: a submission's, and the host has released it. */
-enum { SC_TURN_HOST, SC_TURN_SUBMITTED, SC_TURN_LEFT };
+enum { SC_OWNER_HOST, SC_OWNER_SUBMITTED, SC_OWNER_WAITER };
 
 struct sc_plugin_submission {
     /* Set by open, constant after. */

@@ -130,7 +130,7 @@ static inline void turns_make(struct slab_of *of, const struct score_case *how, 
     for (uint32_t i = 0; i < how->turned / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * i / how->turned);
     for (uint64_t i = 0; i < row_count && how->turned > 0; i++)
-        sc_kernels_rotary_turn(300 + key_first + i, frequencies, how->turned,
+        sc_kernels_rope_row(300 + key_first + i, frequencies, how->turned,
                                turns + i * how->turned);
     of->turns = exact_copy(turns, row_count * how->turned * sizeof(float), how->offset / 4 * 4);
     free(turns);

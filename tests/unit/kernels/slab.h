@@ -111,7 +111,7 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
     for (uint64_t i = 0; i < shape.turned / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / shape.turned);
     for (uint64_t i = 0; i < shape.rows && shape.turned > 0; i++)
-        sc_kernels_rotary_turn(1000 + i, frequencies, shape.turned, slab->turns + i * shape.turned);
+        sc_kernels_rope_row(1000 + i, frequencies, shape.turned, slab->turns + i * shape.turned);
     for (uint64_t h = 0; h < HEADS; h++)
         widths_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
     assert_true(sc_kernels_bitplanes_init(&slab->planes, HEADS, shape.size, slab->to, slab->groups));

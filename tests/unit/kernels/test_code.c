@@ -367,7 +367,7 @@ static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint3
                 .dst = &dst,
                 .dst_dtype = dst_dtype,
                 .rotary = coded->rotary,
-                .turns = sc_kernels_quantised_turns(coded, j - FIRST)});
+                .turns = sc_kernels_quantised_rope(coded, j - FIRST)});
         for (uint64_t h = 0; h < HEADS; h++) {
             assert_memory_equal(at + h * head, row + h * SIZE * bytes, SIZE * bytes);
             for (uint64_t b = 0; b < gap * bytes; b++)
@@ -392,7 +392,7 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
     for (uint64_t i = 0; i < SIZE / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
     for (uint64_t i = 0; i < ROWS; i++)
-        sc_kernels_rotary_turn(77 + i, frequencies, SIZE, turns + i * SIZE);
+        sc_kernels_rope_row(77 + i, frequencies, SIZE, turns + i * SIZE);
     for (uint32_t pairs = 0; pairs < 3; pairs++) { /* 2: not turned */
         const struct sc_kernels_rotary rotary = {pairs, SIZE};
         const struct sc_kernels_quantised coded = {.scales = scales,

@@ -411,7 +411,7 @@ static void turns_make(struct coded *coded, uint64_t count, uint64_t size)
     for (uint64_t i = 0; i < size / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / (double)size);
     for (uint64_t j = 0; j < count; j++)
-        sc_kernels_rotary_turn(300 + j, frequencies, size, coded->turns + j * size);
+        sc_kernels_rope_row(300 + j, frequencies, size, coded->turns + j * size);
 }
 
 /* wide: bit s, slab s is of free widths. */

@@ -28,7 +28,7 @@ static double last_place_of(double value)
 static void turn_check(uint64_t position, const double *frequencies)
 {
     float turn[TURNED];
-    sc_kernels_rotary_turn(position, frequencies, TURNED, turn);
+    sc_kernels_rope_row(position, frequencies, TURNED, turn);
     for (uint32_t i = 0; i < TURNED / 2; i++) {
         double angle = (double)position * frequencies[i];
         double off[2] = {fabs((double)turn[i] - cos(angle)),
@@ -98,7 +98,7 @@ static void known_turns_have_known_bits(void **state)
     for (uint32_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
         float turn[2];
         uint32_t bits[2];
-        sc_kernels_rotary_turn(KNOWN[i].position, &KNOWN[i].frequency, 2, turn);
+        sc_kernels_rope_row(KNOWN[i].position, &KNOWN[i].frequency, 2, turn);
         memcpy(bits, turn, sizeof(bits));
         if (bits[0] != KNOWN[i].cos || bits[1] != KNOWN[i].sin)
             fail_msg("position %u: cos 0x%08x, sin 0x%08x", (unsigned)KNOWN[i].position, bits[0],

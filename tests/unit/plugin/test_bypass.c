@@ -97,7 +97,7 @@ static void the_log_tells_of_its_beginning_and_its_end(void **state)
     bypass(&rig, 40 * MS);
     rig_pass_ns(&rig, 40 * MS + TURN); /* the turn says so, without a call */
     bypass(&rig, MS);
-    sc_plugin_turn_stop(rig.conn);
+    sc_plugin_tick_stop(rig.conn);
     rig_pass_ns(&rig, 2 * MS); /* it is over, and no turn has seen it */
     bypass(&rig, 2 * MS);
     expect_lines(&rig, &lines, EXPECTED, sizeof(EXPECTED) / sizeof(EXPECTED[0]));

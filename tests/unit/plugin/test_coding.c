@@ -226,12 +226,12 @@ static double frequency_of(const struct spec_model *model, uint64_t pair)
     return (1 - smooth) * frequency / scaling[0] + smooth * frequency;
 }
 
-static struct sc_plugin_turns turns_open(const struct spec_model *model, uint64_t count,
+static struct sc_plugin_rope turns_open(const struct spec_model *model, uint64_t count,
                                          bool is_known)
 {
-    struct sc_plugin_turns turns;
+    struct sc_plugin_rope turns;
     bool known = !is_known;
-    assert_int_equal(sc_plugin_turns_open(&turns, &g_alloc, model, count, &known, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_rope_open(&turns, &g_alloc, model, count, &known, NULL), SPEC_OK);
     assert_int_equal(known, is_known);
     return turns;
 }
@@ -244,7 +244,7 @@ static void turns_are_the_kernels_of_the_models_frequencies(void **state)
     const struct spec_model models[3] = {model_of(SPEC_ROPE_HALF, 10000),
                                          model_of(SPEC_ROPE_INTERLEAVED, 1000000), model_llama3()};
     for (uint32_t m = 0; m < 3; m++) {
-        struct sc_plugin_turns turns = turns_open(&models[m], 4096, true);
+        struct sc_plugin_rope turns = turns_open(&models[m], 4096, true);
         double frequencies[SIZE / 2];
         float wanted[SIZE];
         bool is_interleaved = models[m].rope_kind == SPEC_ROPE_INTERLEAVED;
@@ -256,10 +256,10 @@ static void turns_are_the_kernels_of_the_models_frequencies(void **state)
             assert_true(fabs(turns.frequencies[i] - frequencies[i]) <= 1e-15 * frequencies[i]);
         }
         for (uint32_t i = 0; i < sizeof(FIRST) / sizeof(FIRST[0]); i++) {
-            const float *got = sc_plugin_turns_get(&turns, FIRST[i], COUNTS[i]);
+            const float *got = sc_plugin_rope_get(&turns, FIRST[i], COUNTS[i]);
             assert_non_null(got);
             for (uint64_t row = 0; row < COUNTS[i]; row++) {
-                sc_kernels_rotary_turn(FIRST[i] + row, turns.frequencies, SIZE, wanted);
+                sc_kernels_rope_row(FIRST[i] + row, turns.frequencies, SIZE, wanted);
                 assert_memory_equal(got + row * SIZE, wanted, sizeof(wanted));
                 for (uint64_t p = 0; p < SIZE / 2; p++) {
                     double angle = (double)(FIRST[i] + row) * frequencies[p];
@@ -267,9 +267,9 @@ static void turns_are_the_kernels_of_the_models_frequencies(void **state)
                     assert_true(fabs((double)got[row * SIZE + SIZE / 2 + p] - sin(angle)) < 1e-6);
                 }
             }
-            assert_ptr_equal(sc_plugin_turns_get(&turns, FIRST[i], COUNTS[i]), got);
+            assert_ptr_equal(sc_plugin_rope_get(&turns, FIRST[i], COUNTS[i]), got);
         }
-        sc_plugin_turns_close(&turns, &g_alloc);
+        sc_plugin_rope_close(&turns, &g_alloc);
     }
 }
 
@@ -278,7 +278,7 @@ static void llama3_stretches_slow_pairs_alone(void **state)
 {
     (void)state;
     const struct spec_model scaled = model_llama3(), plain = model_of(SPEC_ROPE_HALF, 500000);
-    struct sc_plugin_turns turns = turns_open(&scaled, 64, true), as = turns_open(&plain, 64, true);
+    struct sc_plugin_rope turns = turns_open(&scaled, 64, true), as = turns_open(&plain, 64, true);
     uint32_t between = 0;
     assert_true(turns.frequencies[0] == as.frequencies[0]);
     assert_true(turns.frequencies[SIZE / 2 - 1] == as.frequencies[SIZE / 2 - 1] / 8);
@@ -286,37 +286,37 @@ static void llama3_stretches_slow_pairs_alone(void **state)
         between += turns.frequencies[i] != as.frequencies[i] &&
                    turns.frequencies[i] != as.frequencies[i] / 8;
     assert_in_range(between, 1, 8);
-    sc_plugin_turns_close(&turns, &g_alloc);
-    sc_plugin_turns_close(&as, &g_alloc);
+    sc_plugin_rope_close(&turns, &g_alloc);
+    sc_plugin_rope_close(&as, &g_alloc);
 }
 
 static void positions_beyond_the_capacity_have_none(void **state)
 {
     (void)state;
     const struct spec_model model = model_of(SPEC_ROPE_HALF, 10000);
-    struct sc_plugin_turns turns = turns_open(&model, 100, true);
+    struct sc_plugin_rope turns = turns_open(&model, 100, true);
     uint64_t end = turns.capacity;
     assert_in_range(end, 100 + 256, 128 + 256); /* with the rows of a chunk behind */
-    assert_non_null(sc_plugin_turns_get(&turns, 0, end));
-    assert_non_null(sc_plugin_turns_get(&turns, end - 1, 1));
-    assert_null(sc_plugin_turns_get(&turns, end - 1, 2));
-    assert_null(sc_plugin_turns_get(&turns, end, 1));
-    assert_null(sc_plugin_turns_get(&turns, 0, end + 1));
-    assert_null(sc_plugin_turns_get(&turns, 1, UINT64_MAX));
-    assert_null(sc_plugin_turns_get(&turns, UINT64_MAX, 1));
-    sc_plugin_turns_close(&turns, &g_alloc);
+    assert_non_null(sc_plugin_rope_get(&turns, 0, end));
+    assert_non_null(sc_plugin_rope_get(&turns, end - 1, 1));
+    assert_null(sc_plugin_rope_get(&turns, end - 1, 2));
+    assert_null(sc_plugin_rope_get(&turns, end, 1));
+    assert_null(sc_plugin_rope_get(&turns, 0, end + 1));
+    assert_null(sc_plugin_rope_get(&turns, 1, UINT64_MAX));
+    assert_null(sc_plugin_rope_get(&turns, UINT64_MAX, 1));
+    sc_plugin_rope_close(&turns, &g_alloc);
     turns = turns_open(&model, UINT64_MAX, true); /* address space alone, and not all of it */
     assert_int_equal(turns.capacity, 1u << 20);
-    assert_non_null(sc_plugin_turns_get(&turns, (1u << 20) - 3, 3));
-    assert_null(sc_plugin_turns_get(&turns, (1u << 20) - 3, 4));
-    sc_plugin_turns_close(&turns, &g_alloc);
+    assert_non_null(sc_plugin_rope_get(&turns, (1u << 20) - 3, 3));
+    assert_null(sc_plugin_rope_get(&turns, (1u << 20) - 3, 4));
+    sc_plugin_rope_close(&turns, &g_alloc);
 }
 
 /* In a child, since what it may map is limited: as many positions as a quarter of that holds. */
 static uint32_t opened_within(uint64_t bytes)
 {
     struct spec_model model = model_of(SPEC_ROPE_HALF, 10000);
-    struct sc_plugin_turns turns;
+    struct sc_plugin_rope turns;
     bool is_known;
     FILE *file = fopen("/proc/self/statm", "r");
     unsigned long long pages = 0;
@@ -327,15 +327,15 @@ static uint32_t opened_within(uint64_t bytes)
     struct rlimit limit = {used + bytes, used + bytes};
     if (setrlimit(RLIMIT_AS, &limit) != 0)
         return 2;
-    if (sc_plugin_turns_open(&turns, &g_alloc, &model, UINT64_MAX, &is_known, NULL) != SPEC_OK)
+    if (sc_plugin_rope_open(&turns, &g_alloc, &model, UINT64_MAX, &is_known, NULL) != SPEC_OK)
         return 3;
     uint64_t has = 2 * turns.capacity * SIZE * sizeof(float);
     if (has > bytes / 4 || has < bytes / 12 || turns.rotary.turned != SIZE)
         return 4;
-    if (sc_plugin_turns_get(&turns, turns.capacity - 1, 1) == NULL ||
-        sc_plugin_turns_get(&turns, turns.capacity, 1) != NULL)
+    if (sc_plugin_rope_get(&turns, turns.capacity - 1, 1) == NULL ||
+        sc_plugin_rope_get(&turns, turns.capacity, 1) != NULL)
         return 5;
-    sc_plugin_turns_close(&turns, &g_alloc);
+    sc_plugin_rope_close(&turns, &g_alloc);
     return 0;
 }
 
@@ -359,10 +359,10 @@ static void under_a_limit_of_address_space_fewer_positions_have_turns(void **sta
 
 static void nothing_is_turned(const struct spec_model *model, bool is_known)
 {
-    struct sc_plugin_turns turns = turns_open(model, 1000, is_known);
+    struct sc_plugin_rope turns = turns_open(model, 1000, is_known);
     assert_int_equal(turns.rotary.turned, 0);
-    assert_null(sc_plugin_turns_get(&turns, 0, 1));
-    sc_plugin_turns_close(&turns, &g_alloc);
+    assert_null(sc_plugin_rope_get(&turns, 0, 1));
+    sc_plugin_rope_close(&turns, &g_alloc);
 }
 
 static void what_is_not_known_is_not_turned(void **state)
@@ -396,9 +396,9 @@ static void what_is_not_known_is_not_turned(void **state)
     nothing_is_turned(&model, false);
     model = model_of(SPEC_ROPE_INTERLEAVED, 10000);
     model.rope_scaling_kind = "";
-    struct sc_plugin_turns turns = turns_open(&model, 1000, true);
+    struct sc_plugin_rope turns = turns_open(&model, 1000, true);
     assert_int_equal(turns.rotary.turned, SIZE);
-    sc_plugin_turns_close(&turns, &g_alloc);
+    sc_plugin_rope_close(&turns, &g_alloc);
 }
 
 static void lines_count(int32_t level, const char *line, void *user)
@@ -445,7 +445,7 @@ static void what_is_not_known_is_said_once(void **state)
 }
 
 struct turner {
-    struct sc_plugin_turns *turns;
+    struct sc_plugin_rope *turns;
     uint64_t number;
     double sum;
     pthread_t thread;
@@ -456,7 +456,7 @@ static void *turns_sum(void *argument)
     struct turner *turner = argument;
     for (uint64_t i = 0; i < 16; i++) {
         uint64_t first = (i + 4 * turner->number) % 16 * 64;
-        const float *rows = sc_plugin_turns_get(turner->turns, first, 64);
+        const float *rows = sc_plugin_rope_get(turner->turns, first, 64);
         for (uint64_t j = 0; rows != NULL && j < 64 * (uint64_t)SIZE; j++)
             turner->sum += rint((double)rows[j] * 1024); /* in any order the same */
     }
@@ -467,14 +467,14 @@ static void threads_that_want_the_same_turns_get_the_same(void **state)
 {
     (void)state;
     const struct spec_model model = model_of(SPEC_ROPE_HALF, 10000);
-    struct sc_plugin_turns turns = turns_open(&model, 1024, true);
+    struct sc_plugin_rope turns = turns_open(&model, 1024, true);
     struct turner turners[THREADS];
     for (uint64_t i = 0; i < THREADS; i++)
         turners[i] = (struct turner){.turns = &turns, .number = i % 2};
     threads_run(turns_sum, turners, sizeof(turners[0]), THREADS);
     for (uint64_t i = 0; i < THREADS; i++)
         assert_true(turners[i].sum != 0 && turners[i].sum == turners[0].sum);
-    sc_plugin_turns_close(&turns, &g_alloc);
+    sc_plugin_rope_close(&turns, &g_alloc);
 }
 
 /* ---- Learning ------------------------------------------------------------------------------- */

@@ -238,7 +238,7 @@ static void codes_place(struct scene *scene, struct course *course, uint64_t cou
     for (uint32_t i = 0; i < ROTARY / 2; i++)
         frequencies[i] = 1.0 / (1 + i);
     for (uint64_t i = 0; i < count; i++)
-        sc_kernels_rotary_turn(draw(scene, 5000), frequencies, ROTARY, source->turns + i * ROTARY);
+        sc_kernels_rope_row(draw(scene, 5000), frequencies, ROTARY, source->turns + i * ROTARY);
     for (uint32_t part = 0; part < 2; part++)
         parts[part] = is_even ? even_part(scene, course, scales, part)
                               : planes_part(scene, course, &scene->tables[table], scales, part);

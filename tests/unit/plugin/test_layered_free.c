@@ -154,7 +154,7 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
     for (uint64_t i = 0; i < chunk->row_count; i++) {
         dst[i] = (uint8_t *)chunk->floats[i];
         if (is_turned)
-            sc_kernels_rotary_turn(chunk->first + i, frequencies, d, turns + i * d);
+            sc_kernels_rope_row(chunk->first + i, frequencies, d, turns + i * d);
     }
     assert_true(sc_kernels_ref_bitplanes_encode(
         &(struct sc_kernels_bitplanes_encode){.planes = &planes,

@@ -226,22 +226,22 @@ static void any_rotary_parameters_are_turned_or_are_not(void **state)
         if (model.head_size == 0)
             continue;
         struct sc_alloc alloc;
-        struct sc_plugin_turns turns;
+        struct sc_plugin_rope turns;
         bool is_known;
         sc_alloc_init(&alloc);
         assert_int_equal(
-            sc_plugin_turns_open(&turns, &alloc, &model, 1 + next(&random) % 3000, &is_known, NULL),
+            sc_plugin_rope_open(&turns, &alloc, &model, 1 + next(&random) % 3000, &is_known, NULL),
             SPEC_OK);
         uint64_t pairs = turns.rotary.turned / 2;
         for (uint64_t p = 0; p < pairs; p++)
             assert_true(turns.frequencies[p] >= 0 && turns.frequencies[p] <= 1);
         uint64_t at = turns.capacity > 0 ? next(&random) % turns.capacity : 0;
-        const float *rows = pairs > 0 ? sc_plugin_turns_get(&turns, at, 1) : NULL;
+        const float *rows = pairs > 0 ? sc_plugin_rope_get(&turns, at, 1) : NULL;
         for (uint64_t p = 0; p < pairs; p++)
             assert_true(fabsf(rows[p] * rows[p] + rows[pairs + p] * rows[pairs + p] - 1) < 1e-5f);
         turned += pairs > 0;
-        assert_null(sc_plugin_turns_get(&turns, turns.capacity, 1));
-        sc_plugin_turns_close(&turns, &alloc);
+        assert_null(sc_plugin_rope_get(&turns, turns.capacity, 1));
+        sc_plugin_rope_close(&turns, &alloc);
         sc_alloc_done(&alloc);
     }
     assert_int_not_equal(turned, 0);
@@ -759,7 +759,7 @@ static void codes_are_what_they_were(void **state)
 struct many {
     struct sc_plugin_tables tables;
     struct sc_plugin_learning learning;
-    struct sc_plugin_turns turns;
+    struct sc_plugin_rope turns;
     _Atomic uint32_t ready;
     const struct sc_plugin_table *first[THREADS][LAYERS][2];
 };
@@ -823,8 +823,8 @@ static void *one_run(void *user)
         if (table != NULL)
             table_is_right(many, table);
         uint64_t position = i * 17 % 3000;
-        const float *rows = sc_plugin_turns_get(&many->turns, position, 70);
-        sc_kernels_rotary_turn(position + 69, many->turns.frequencies, 16, turn);
+        const float *rows = sc_plugin_rope_get(&many->turns, position, 70);
+        sc_kernels_rope_row(position + 69, many->turns.frequencies, 16, turn);
         assert_memory_equal(rows + 69 * 16, turn, sizeof(turn));
     }
     return NULL;
@@ -841,7 +841,7 @@ static void many_learn_code_and_read_at_once(void **state)
     sc_alloc_init(&alloc);
     assert_int_equal(sc_plugin_tables_open(&many.tables, &alloc, 4, 16, 300, NULL), SPEC_OK);
     many.tables.others_most = 300 - LAYERS * 2 * SC_PLUGIN_TABLES_A_LAYER;
-    assert_int_equal(sc_plugin_turns_open(&many.turns, &alloc, &model, 3200, &is_known, NULL),
+    assert_int_equal(sc_plugin_rope_open(&many.turns, &alloc, &model, 3200, &is_known, NULL),
                      SPEC_OK);
     many.learning = (struct sc_plugin_learning){.kernels = sc_kernels_get(sc_kernels_level_best()),
                                                 .tables = &many.tables,
@@ -862,7 +862,7 @@ static void many_learn_code_and_read_at_once(void **state)
                 assert_non_null(many.first[i][layer][part]);
     assert_true(many.tables.others <= many.tables.others_most);
     sc_plugin_learning_close(&many.learning, &alloc);
-    sc_plugin_turns_close(&many.turns, &alloc);
+    sc_plugin_rope_close(&many.turns, &alloc);
     sc_plugin_tables_close(&many.tables, &alloc);
     sc_alloc_done(&alloc);
 }

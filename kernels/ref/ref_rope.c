@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-void sc_kernels_ref_turn16(const struct sc_kernels_turn *what)
+void sc_kernels_ref_rope16(const struct sc_kernels_rope *what)
 {
     for (uint64_t r = 0; r < what->row_count; r++)
         for (uint64_t c = 0; c < what->column_count; c++)
@@ -13,7 +13,7 @@ void sc_kernels_ref_turn16(const struct sc_kernels_turn *what)
                    what->src + r * what->src_stride + c * 2, 2);
 }
 
-void sc_kernels_ref_turn32(const struct sc_kernels_turn *what)
+void sc_kernels_ref_rope32(const struct sc_kernels_rope *what)
 {
     for (uint64_t r = 0; r < what->row_count; r++)
         for (uint64_t c = 0; c < what->column_count; c++)

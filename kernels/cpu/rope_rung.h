@@ -12,8 +12,8 @@
  * lines of columns are turned at once.
  *
  * Threads: any. Tests: tests/unit/kernels/test_columns.c */
-#ifndef SC_KERNELS_CPU_TURN_RUNG_H
-#define SC_KERNELS_CPU_TURN_RUNG_H
+#ifndef SC_KERNELS_CPU_ROPE_RUNG_H
+#define SC_KERNELS_CPU_ROPE_RUNG_H
 
 #include "kernels/cpu/unroll.h"
 #include "kernels/kernels.h"
@@ -106,17 +106,17 @@ INLINE void store256(uint8_t *dst, __m256i value)
         }                                                                                          \
     }
 
-TURN_TILE16(tile8_turn16, __m128i, _mm_, load128, store128)
-TURN_TILE16(tile16_turn16, __m256i, _mm256_, load256, store256)
-TURN_TILE32(tile4_turn32, __m128i, _mm_, load128, store128)
-TURN_TILE32(tile8_turn32, __m256i, _mm256_, load256, store256)
+TURN_TILE16(tile8_rope16, __m128i, _mm_, load128, store128)
+TURN_TILE16(tile16_rope16, __m256i, _mm256_, load256, store256)
+TURN_TILE32(tile4_rope32, __m128i, _mm_, load128, store128)
+TURN_TILE32(tile8_rope32, __m256i, _mm256_, load256, store256)
 #if LANES == 16 /* whole lines of columns */
-TURN_TILE16(tile32_turn16, __m512i, _mm512_, load512, store512)
-TURN_TILE32(tile16_turn32, __m512i, _mm512_, load512, store512)
+TURN_TILE16(tile32_rope16, __m512i, _mm512_, load512, store512)
+TURN_TILE32(tile16_rope32, __m512i, _mm512_, load512, store512)
 #endif
 
 /* 8 columns of 4 rows. */
-INLINE void tile4_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)
+INLINE void tile4_rope16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)
 {
     __m128i a[4], c[4];
     SC_UNROLL
@@ -142,43 +142,43 @@ INLINE uint64_t inside(uint64_t at, uint64_t each, uint64_t count)
 }
 
 /* 16 bytes of each of `row_count` rows, from 4 to as many as a line has elements. */
-INLINE void rows_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+INLINE void rows_rope16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
                         uint64_t row_count)
 {
     uint64_t tile = row_count >= 16 ? 16 : row_count >= 8 ? 8 : 4;
 #if LANES == 16
     if (row_count == LINE_BYTES / 2) {
-        tile32_turn16(dst, dst_stride, src, src_stride);
+        tile32_rope16(dst, dst_stride, src, src_stride);
         return;
     }
 #endif
     for (uint64_t r = 0; r < row_count; r += tile) {
         uint64_t at = inside(r, tile, row_count);
         if (tile == 16)
-            tile16_turn16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+            tile16_rope16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
         else if (tile == 8)
-            tile8_turn16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+            tile8_rope16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
         else
-            tile4_turn16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+            tile4_rope16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
     }
 }
 
-INLINE void rows_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+INLINE void rows_rope32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
                         uint64_t row_count)
 {
     uint64_t tile = row_count >= 8 ? 8 : 4;
 #if LANES == 16
     if (row_count == LINE_BYTES / 4) {
-        tile16_turn32(dst, dst_stride, src, src_stride);
+        tile16_rope32(dst, dst_stride, src, src_stride);
         return;
     }
 #endif
     for (uint64_t r = 0; r < row_count; r += tile) {
         uint64_t at = inside(r, tile, row_count);
         if (tile == 8)
-            tile8_turn32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
+            tile8_rope32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
         else
-            tile4_turn32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
+            tile4_rope32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
     }
 }
 
@@ -188,9 +188,9 @@ INLINE void lines_stream(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, 
 {
     __m256i lines[2 * 8];
     if (element == 2)
-        rows_turn16((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 2);
+        rows_rope16((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 2);
     else
-        rows_turn32((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 4);
+        rows_rope32((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 4);
     SC_UNROLL
     for (uint32_t c = 0; c < columns; c++) {
         _mm256_stream_si256((void *)(dst + c * dst_stride), lines[2 * c]);
@@ -200,7 +200,7 @@ INLINE void lines_stream(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, 
 
 /* Rows and columns of at most a line each. Of whole lines the source is read once, into a copy:
  * strides are large powers of two as a rule, and such lines push each other out of the cache. */
-INLINE void block_turn(const struct sc_kernels_turn *what, uint32_t element)
+INLINE void block_rope(const struct sc_kernels_rope *what, uint32_t element)
 {
     __m256i copy[LINE_BYTES];
     const uint8_t *src = what->src;
@@ -222,16 +222,16 @@ INLINE void block_turn(const struct sc_kernels_turn *what, uint32_t element)
             lines_stream(to, what->dst_stride, src + at * element, src_stride, (uint32_t)columns,
                          element);
         else if (element == 2)
-            rows_turn16(to, what->dst_stride, src + at * 2, src_stride, what->row_count);
+            rows_rope16(to, what->dst_stride, src + at * 2, src_stride, what->row_count);
         else
-            rows_turn32(to, what->dst_stride, src + at * 4, src_stride, what->row_count);
+            rows_rope32(to, what->dst_stride, src + at * 4, src_stride, what->row_count);
     }
 }
 
-INLINE void turn(const struct sc_kernels_turn *what, uint32_t element)
+INLINE void turn(const struct sc_kernels_rope *what, uint32_t element)
 {
     uint64_t most = LINE_BYTES / element;
-    struct sc_kernels_turn block = *what;
+    struct sc_kernels_rope block = *what;
     block.row_count = what->row_count < most ? what->row_count : most;
     block.column_count = what->column_count < most ? what->column_count : most;
     for (uint64_t r = 0; r < what->row_count; r += block.row_count)
@@ -240,22 +240,22 @@ INLINE void turn(const struct sc_kernels_turn *what, uint32_t element)
             uint64_t column = inside(c, block.column_count, what->column_count);
             block.dst = what->dst + column * what->dst_stride + row * element;
             block.src = what->src + row * what->src_stride + column * element;
-            block_turn(&block, element);
+            block_rope(&block, element);
         }
 }
 
-static void rung_turn16(const struct sc_kernels_turn *what)
+static void rung_rope16(const struct sc_kernels_rope *what)
 {
     if (what->row_count < 4 || what->column_count < 8)
-        sc_kernels_ref_turn16(what);
+        sc_kernels_ref_rope16(what);
     else
         turn(what, 2);
 }
 
-static void rung_turn32(const struct sc_kernels_turn *what)
+static void rung_rope32(const struct sc_kernels_rope *what)
 {
     if (what->row_count < 4 || what->column_count < 4)
-        sc_kernels_ref_turn32(what);
+        sc_kernels_ref_rope32(what);
     else
         turn(what, 4);
 }
