@@ -594,11 +594,11 @@ struct spec_important {
                                * so it is, or it is UINT64_MAX and it is not */
     float similarity;         /* of the probe heads' sets; 0: not probed */
     float threshold;
-    uint64_t wanted_bytes; /* rows, tags, sketches this layer needed, before page rounding */
+    uint64_t wanted_bytes; /* rows, tags, selectors this layer needed, before page rounding */
     uint64_t read_bytes;   /* moved from the device for it */
     uint64_t io_ops;
     uint64_t io_exposed_ns;         /* this call's time spent waiting for the device */
-    uint64_t probe_ns;              /* identification: sketches, scores, choice */
+    uint64_t probe_ns;              /* identification: selectors, scores, choice */
     uint64_t tier_rows[SPEC_TIERS]; /* where the rows came from, or their codes [ABI-194] */
     uint64_t prefetched_rows;       /* of union_rows: there, or on the way, before the call */
     uint64_t exact_rows;
@@ -727,10 +727,10 @@ struct spec_stats {
     uint64_t selected_layers, fallback_layers, dense_layers;
     uint64_t selected_rows,
         selected_from_rows; /* rows delivered, rows matched, of selected layers */
-    uint64_t sketch_read_bytes, identify_ns;
+    uint64_t selector_read_bytes, identify_ns;
     uint64_t speculated_bytes, unused_bytes; /* read ahead by prediction; of them not wanted */
-    uint64_t sketch_bytes_used;              /* level: memory of sketches that are being used */
-    uint64_t sketches_refused;               /* layers that found no such memory */
+    uint64_t selector_bytes_used;              /* level: memory of selectors that are being used */
+    uint64_t selectors_refused;               /* layers that found no such memory */
     uint64_t built_chunks, built_bytes;      /* by maintain's BUILD; what was written for them */
     /* Since 0.4. Layers that were delivered layered, rows of those and how many of them exactly;
      * of the others, rows whose codes were missing, raw or damaged, and so were read exactly. */
@@ -939,7 +939,7 @@ struct spec_api {
      * alone (probes) and give one set for all, voted: when the probes' own sets agree by more than
      * `threshold` [ABI-064]; else the item is flagged FALLBACK, row r of head h is that head's r-th
      * chosen row, and positions are per head [ABI-065]. With queries of the probe heads only, such
-     * a layer is delivered whole and flagged DENSE; so is one whose sketch is missing or damaged,
+     * a layer is delivered whole and flagged DENSE; so is one whose selector is missing or damaged,
      * and with FALLBACK due one with a negative slot [ABI-066]. Sets come from the item's own rows:
      * not from other items, other passes of the request, or what was read ahead [ABI-067].
      * spec_select changes one item only [ABI-068]. The item's provenance is PRUNED, with

@@ -118,7 +118,7 @@ struct sc_config {
     uint64_t min_share_ppm;         /* "select.min_share_ppm": 500000: shorter than what is new */
     uint32_t unit;                  /* "select.unit": rows of a granule; 1: none */
     uint32_t predictor;             /* "prefetch.predictor": enum sc_config_predictor */
-    uint64_t sketch_bytes;          /* "select.sketch_bytes": memory for them, 128 MiB */
+    uint64_t selector_bytes;          /* "select.selector_bytes": memory for them, 128 MiB */
     uint64_t average_bytes;         /* "select.average_bytes": cap of memory, 64 MiB */
     uint64_t min_precision_ppm;     /* "prefetch.min_precision_ppm" */
     uint32_t hint_rows;             /* "hint.rows": 64 */

@@ -255,10 +255,10 @@ static const struct sc_config_row rows[] = {
       "What importance is. h2o: attention summed over the rows of the pass. last: that of "
       "its last row. random: none, any rows, for comparison."},
      CHOICE(metric, "h2o", "last", "random")},
-    {{"select.sketch_bytes", "size", "128MiB", "0 .. 1TiB",
+    {{"select.selector_bytes", "size", "128MiB", "0 .. 1TiB",
       "Memory for keys of probe heads, codes and tags that are read ahead, taken at open in blocks "
       "of 64 KiB; layers that find no room in it are delivered whole."},
-     SIZE(sketch_bytes, 0, TIB)},
+     SIZE(selector_bytes, 0, TIB)},
     {{"select.average_bytes", "size", "64MiB", "0 .. 1TiB",
       "Cap of the memory for average importance; what falls out is forgotten."},
      SIZE(average_bytes, 0, TIB)},

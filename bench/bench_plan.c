@@ -51,7 +51,7 @@ struct state {
     struct sc_config config;
     struct sc_store *store;
     struct sc_store_reader *readers[2];
-    struct sc_store_sketch *sketches[AHEAD];
+    struct sc_store_selector *selectors[AHEAD];
     uint64_t row_bytes, row_count, rounds, depth;
     struct sc_store_codec_shape shape;
     const char *dir, *fio;
@@ -237,7 +237,7 @@ static void open_store(struct state *state, const char *backend)
         .config = &state->config,
         .rank_count = 1,
         .space = {.layer_count = LAYERS, .k_row_bytes = state->row_bytes / 2, .descriptor = "{}"},
-        .sketch_bytes_max = (AHEAD + 1) * LAYER_BYTES,
+        .selector_bytes_max = (AHEAD + 1) * LAYER_BYTES,
         .codes = {.shape = state->shape, .encode = encode, .user = state},
         .on_piece = on_piece,
         .on_written = on_written,
@@ -255,8 +255,8 @@ static void open_store(struct state *state, const char *backend)
     await_codes(state);
     for (uint32_t i = 0; i < AHEAD; i++)
         bench_must(
-            sc_store_sketch_open(state->store, ROWS_MAX, ROWS_MAX, &state->sketches[i], &error),
-            &error, "sketches");
+            sc_store_selector_open(state->store, ROWS_MAX, ROWS_MAX, &state->selectors[i], &error),
+            &error, "selectors");
 }
 
 /* ---- Plans ---------------------------------------------------------------------------------- */
@@ -467,8 +467,8 @@ static void teach_model(struct state *state)
 static void codes_begin(const struct state *state, uint32_t layer, enum sc_exec_lane lane)
 {
     if (layer < LAYERS &&
-        !sc_store_sketch_begin(state->sketches[layer % AHEAD],
-                               &(struct sc_store_sketch_want){.layer = layer,
+        !sc_store_selector_begin(state->selectors[layer % AHEAD],
+                               &(struct sc_store_selector_want){.layer = layer,
                                                               .lane = lane,
                                                               .ranges = state->ranges,
                                                               .range_count = state->range_count,
@@ -481,15 +481,15 @@ static void codes_await(const struct state *state, uint32_t layer, bool checks,
                         struct sc_store_read_cost *sum)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct sc_store_sketch *sketch = state->sketches[layer % AHEAD];
+    struct sc_store_selector *selector = state->selectors[layer % AHEAD];
     struct sc_store_read_cost cost;
     struct sc_store_slab slab;
-    sc_store_sketch_demand(sketch);
-    bench_must(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), &error, "codes");
+    sc_store_selector_demand(selector);
+    bench_must(sc_store_selector_wait(selector, SC_EXEC_FOREVER), &error, "codes");
     for (uint64_t i = 0; checks && i < state->range_count; i++)
-        if (!sc_store_slab_of(sc_store_sketch_keys(sketch), i, &slab))
+        if (!sc_store_slab_of(sc_store_selector_keys(selector), i, &slab))
             bench_die("layer %" PRIu32 ", range %" PRIu64 " has no codes", layer, i);
-    sc_store_sketch_cost(sketch, &cost);
+    sc_store_selector_cost(selector, &cost);
     sum->wanted_bytes += cost.wanted_bytes;
     sum->read_bytes += cost.read_bytes;
     sum->op_count += cost.op_count;
@@ -503,13 +503,13 @@ static uint64_t load_layered(const struct state *state, const struct sc_store_pi
     for (uint32_t layer = 0; layer < AHEAD; layer++)
         codes_begin(state, layer, layer == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
-        struct sc_store_sketch *sketch = state->sketches[layer % AHEAD];
+        struct sc_store_selector *selector = state->selectors[layer % AHEAD];
         codes_await(state, layer, checks, ret_codes);
         sc_store_reader_begin_picks(state->readers[layer % 2], layer, state->ranges,
                                     state->range_count, picks, SC_LANE_DEMAND);
-        sc_store_reader_tags(state->readers[layer % 2], sc_store_sketch_tags(sketch));
+        sc_store_reader_tags(state->readers[layer % 2], sc_store_selector_tags(selector));
         reader_drain(state, layer, checks);
-        sc_store_sketch_end(sketch);
+        sc_store_selector_end(selector);
         codes_begin(state, layer + AHEAD, SC_LANE_SPECULATIVE);
     }
     return bench_now_ns() - start_ns;
@@ -638,7 +638,7 @@ int main(int argc, char **argv)
     teach_model(&state);
     measure(&state, bench_option_u64(argc, argv, "--gap", UINT64_MAX));
     for (uint32_t i = 0; i < AHEAD; i++)
-        sc_store_sketch_close(state.sketches[i]);
+        sc_store_selector_close(state.selectors[i]);
     sc_store_readers_close(state.readers[0], 2);
     sc_store_close(state.store);
     sc_exec_close(state.exec);

@@ -44,7 +44,7 @@ void scene_configure(struct fixture *fx, uint32_t probes, const char *members, c
     const char *extra = conf_options.extra;
     int length = snprintf(
         text, sizeof(text),
-        "%s%s\"select\": {\"sketch_bytes\": \"16MiB\", \"probe_heads\": %" PRIu32 "%s%s}%s%s%s",
+        "%s%s\"select\": {\"selector_bytes\": \"16MiB\", \"probe_heads\": %" PRIu32 "%s%s}%s%s%s",
         extra, extra[0] != '\0' ? ", " : "", probes, members[0] != '\0' ? ", " : "", members,
         store[0] != '\0' ? ", \"store\": {" : "", store, store[0] != '\0' ? "}" : "");
     assert_true(length > 0 && (size_t)length < sizeof(text));

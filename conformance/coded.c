@@ -153,7 +153,7 @@ void coded_configure_layered(struct fixture *fx, const char *layered, const char
             conf_skip("the command line's configuration says what is chosen or stored");
     const char *room = strstr(members, "\"select\"") != NULL
                            ? ""
-                           : "\"select\": {\"sketch_bytes\": \"16MiB\"}, "; /* scenes are small */
+                           : "\"select\": {\"selector_bytes\": \"16MiB\"}, "; /* scenes are small */
     int length = snprintf(
         text, sizeof(text), "%s%s\"preset\": \"layered-even\", %s\"layered\": {%s}%s%s", extra,
         extra[0] != '\0' ? ", " : "", room, layered, members[0] != '\0' ? ", " : "", members);

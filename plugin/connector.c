@@ -149,19 +149,19 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
 
 /* No more than all requests can use at once, twice: loads that ended keep theirs while it is read
  * into. */
-static uint64_t sketch_bytes(const spec_connector *conn)
+static uint64_t selector_bytes(const spec_connector *conn)
 {
-    uint64_t each = sc_store_sketch_bytes(conn->config.max_request_tokens,
+    uint64_t each = sc_store_selector_bytes(conn->config.max_request_tokens,
                                           conn->choice.probe_row_bytes, conn->config.layout);
     if (conn->choice
             .reads_codes) /* codes of 8 bits are half of rows, and lie there twice in parts */
         each += conn->config.max_request_tokens * conn->dims.row_bytes +
                 (conn->config.max_request_tokens / conn->config.chunk_tokens + 1) *
-                    SC_STORE_SKETCH_SLACK_BYTES;
-    uint64_t most = 2 * each * SC_PLUGIN_SKETCHES * conn->config.max_requests;
+                    SC_STORE_SELECTOR_SLACK_BYTES;
+    uint64_t most = 2 * each * SC_PLUGIN_SELECTORS * conn->config.max_requests;
     if (!sc_plugin_can_select(conn))
         return 0;
-    return conn->config.sketch_bytes < most ? conn->config.sketch_bytes : most;
+    return conn->config.selector_bytes < most ? conn->config.selector_bytes : most;
 }
 
 static void on_average(const struct sc_store_average *average, void *user)
@@ -222,7 +222,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
                   .descriptor = descriptor},
         .windows = conn->windows,
         .extents_more = conn->states.count > 0 ? SC_PLUGIN_STATE_EXTENTS : 0,
-        .sketch_bytes_max = sketch_bytes(conn),
+        .selector_bytes_max = selector_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = sc_plugin_coding_codes(conn),
         .order = {.span_rows = conn->lab.averages == NULL ? 0

@@ -123,7 +123,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t requests_open, tickets_open, evicted_chunks;
     _Atomic uint64_t leases_attached, leases_refused, lock_waits;
     _Atomic uint64_t selected_layers, fallback_layers, dense_layers;
-    _Atomic uint64_t selected_rows, selected_from_rows, sketch_read_bytes, identify_ns;
+    _Atomic uint64_t selected_rows, selected_from_rows, selector_read_bytes, identify_ns;
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, refined_layers, refined_rows;

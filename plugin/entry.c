@@ -245,7 +245,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                OWN(fallback_layers),   OWN(dense_layers),
                                OWN(selected_rows),     OWN(selected_from_rows),
                                OWN(identify_ns),       OWN(speculated_bytes),
-                               OWN(unused_bytes),      OWN(sketch_read_bytes),
+                               OWN(unused_bytes),      OWN(selector_read_bytes),
                                OWN(coarse_layers),     OWN(coarse_rows),
                                OWN(coarse_exact_rows), OWN(coarse_forced_rows),
                                OWN(partial_layers),    OWN(refined_layers),
@@ -257,7 +257,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                STORE(disk_bytes_max),  STORE(extent_bytes),
                                STORE(log_bytes),       STORE(stage_bytes_used),
                                STORE(verify_ns),       STORE(quarantine_bytes),
-                               STORE(checkpoints),     STORE(sketches_refused),
+                               STORE(checkpoints),     STORE(selectors_refused),
                                STORE(bad_blocks),      STORE(code_bytes),
                                STORE(built_bytes),     OWN(given_tokens),
                                OWN(tail_tokens)};
@@ -271,7 +271,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.lookup_retries = radix.retries;
     stats.collisions = radix.collisions;
     stats.evicted_chunks = sc_counted(&conn->stats.evicted_chunks) + store.evicted_pieces;
-    stats.sketch_bytes_used = sc_store_sketch_bytes_used(conn->store);
+    stats.selector_bytes_used = sc_store_selector_bytes_used(conn->store);
     stats.built_chunks = store.built_pieces;
     stats.unadmitted_chunks = sc_counted(&conn->stats.unadmitted_chunks);
     stats.over_budget_chunks = sc_counted(&conn->stats.over_budget_chunks);

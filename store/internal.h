@@ -3,7 +3,7 @@
  * docs/internals/architecture.md.
  *
  * Locks, by rank: a flight's own (30), the spare frame's (35), space (40), log (50), live (54),
- * cache (55), wear (58), frames (60), the pool's of sketches (61), the back end's (62 and more).
+ * cache (55), wear (58), frames (60), the pool's of selectors (61), the back end's (62 and more).
  * The log lock is never held while space is taken: space freed by a drop is given back after it.
  *
  * Threads: per member, below.
@@ -118,7 +118,7 @@ struct sc_store {
     struct sc_store_spare spare;
     struct sc_store_host *host;     /* NULL: host_bytes is 0 */
     struct sc_store_stager *stager; /* with host */
-    struct sc_store_pool pool; /* of params.sketch_bytes_max: memory of sketches that are begun */
+    struct sc_store_pool pool; /* of params.selector_bytes_max: memory of selectors that are begun */
 
     /* Work in the background. NULL: this store is not a writer. */
     struct sc_store_build *build;

@@ -1,14 +1,14 @@
 /* Loading from a store: rows of pieces in order, or chosen ones, by readers; probe keys, tags and
- * codes of a layer by sketches.
+ * codes of a layer by selectors.
  *
  *   match      [range 0: rows of a piece][range 1] ...     rows are numbered in this order
  *   reader     begin -> next, next ...  runs of verified rows of one layer, of all or of picks
- *   sketch     begin -> there -> end    what rows are chosen by, held in memory
+ *   selector     begin -> there -> end    what rows are chosen by, held in memory
  *
  * Holds: rows that leave were verified; what fails is a status, and says which range.
  * Does not: choose rows, unpack them (plugin/).
  * Threads: as each call says.
- * Tests: tests/unit/store/test_store.c, test_picks.c, test_sketch.c, test_flight.c */
+ * Tests: tests/unit/store/test_store.c, test_picks.c, test_selector.c, test_flight.c */
 #ifndef SC_STORE_LOAD_H
 #define SC_STORE_LOAD_H
 
@@ -61,7 +61,7 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
 /* Raises a speculative load to demand. */
 void sc_store_reader_demand(struct sc_store_reader *reader);
 
-/* Some rows of one layer. Their tags come from a sketch, so they are read alone. */
+/* Some rows of one layer. Their tags come from a selector, so they are read alone. */
 enum sc_store_part_wanted {
     SC_STORE_WANT_ROWS, /* K and V */
     SC_STORE_WANT_K,    /* split layout only */
@@ -176,9 +176,9 @@ static inline uint64_t sc_store_window_first(uint64_t window, uint64_t end)
 
 /* What loads of the ranges read. */
 struct sc_store_stage_wants {
-    uint64_t probe_row_bytes; /* as a sketch is wanted: struct sc_store_sketch_want */
+    uint64_t probe_row_bytes; /* as a selector is wanted: struct sc_store_selector_want */
     bool is_codes, k_alone;
-    uint32_t choice_from; /* layers that have a sketch; layer_count: none has */
+    uint32_t choice_from; /* layers that have a selector; layer_count: none has */
     uint32_t rows_end;    /* layers of which rows are read; of pieces without codes, of all */
     /* Not NULL: [layer_count], each layer's window, and where the match ends: loads read rows from
      * sc_store_window_first on. The caller's, as long as the store. */
@@ -214,15 +214,15 @@ void sc_store_stage_let_go(struct sc_store *store, uint64_t keeper, uint64_t unt
 
 /* One layer's probe rows and row tags of a match, being read or there. Operations are verified and
  * copied out by the thread that completes them, so that no frame is held. */
-struct sc_store_sketch;
+struct sc_store_selector;
 
-/* rows_max, ranges_max: of the longest match. A sketch that is begun takes memory for the rows that
- * it is begun with from the store's sketch_bytes_max, and keeps it until end. Connector open. */
-spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
-                                 struct sc_store_sketch **ret_sketch, struct spec_error *reterr);
-void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits for what flies */
+/* rows_max, ranges_max: of the longest match. A selector that is begun takes memory for the rows that
+ * it is begun with from the store's selector_bytes_max, and keeps it until end. Connector open. */
+spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
+                                 struct sc_store_selector **ret_selector, struct spec_error *reterr);
+void sc_store_selector_close(struct sc_store_selector *selector); /* ends it, waits for what flies */
 
-struct sc_store_sketch_want {
+struct sc_store_selector_want {
     uint32_t layer;
     enum sc_exec_lane lane;
     const struct sc_store_range *ranges; /* [range_count] kept by pointer until end */
@@ -232,27 +232,27 @@ struct sc_store_sketch_want {
     /* NULL, or called once, on an executor thread, when it is there or failed; a call that end
      * comes too late for may still run when end returns, none begins after it, and close waits for
      * it. */
-    void (*on_ready)(struct sc_store_sketch *sketch, void *user);
+    void (*on_ready)(struct sc_store_selector *selector, void *user);
     void *user;
 };
 /* Ends what was begun before. Ranges that have no codes, or damaged ones, do not fail a load of
  * codes: sc_store_slab_of tells them apart. false: nothing was begun, because a range is not live,
  * has no probe rows (or shorter ones), or no run of memory is free that is long enough (counted).
  * Never blocks. */
-bool sc_store_sketch_begin(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want);
-void sc_store_sketch_demand(struct sc_store_sketch *sketch);
+bool sc_store_selector_begin(struct sc_store_selector *selector, const struct sc_store_selector_want *want);
+void sc_store_selector_demand(struct sc_store_selector *selector);
 /* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
-spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch);
+spec_status sc_store_selector_state(const struct sc_store_selector *selector);
 /* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Progresses even when readers hold
  * every frame (the caller has no rows of one that it is in the midst of). Not from a task. */
-spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadline_ns);
-/* Of a sketch whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the order of the
+spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t deadline_ns);
+/* Of a selector whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the order of the
  * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
-const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch);
-const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch);
+const uint8_t *sc_store_selector_keys(const struct sc_store_selector *selector);
+const uint64_t *sc_store_selector_tags(const struct sc_store_selector *selector);
 /* Whether those of the range came from host memory: what they disagree with may be right. */
-bool sc_store_sketch_is_hosted(struct sc_store_sketch *sketch, uint64_t range);
-/* Codes of a range, at its first row; verified. keys: what sketch_keys, or keys_hold, gave of a
+bool sc_store_selector_is_hosted(struct sc_store_selector *selector, uint64_t range);
+/* Codes of a range, at its first row; verified. keys: what selector_keys, or keys_hold, gave of a
  * load of codes. false: the range has none. */
 struct sc_store_slab {
     uint32_t bits_k, bits_v; /* bits_v 0: K's alone were asked for */
@@ -262,22 +262,22 @@ struct sc_store_slab {
     const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
 };
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab);
-/* The keys, for a thread beside the sketch's owner: they stay as they are until leave, also when
- * the sketch is ended meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
-const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);
-void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *keys);
+/* The keys, for a thread beside the selector's owner: they stay as they are until leave, also when
+ * the selector is ended meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
+const uint8_t *sc_store_selector_keys_hold(struct sc_store_selector *selector);
+void sc_store_selector_keys_leave(struct sc_store_selector *selector, const uint8_t *keys);
 struct sc_store_read_cost;
-void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret);
+void sc_store_selector_cost(const struct sc_store_selector *selector, struct sc_store_read_cost *ret);
 /* What flies is let go, what is queued never flies; the memory may be used by others (codes': once
  * what flies into it has ended). Never blocks. */
-void sc_store_sketch_end(struct sc_store_sketch *sketch);
-uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
-/* What a load of codes takes of sketch_bytes_max at most for each of its blocks of codes, beside
+void sc_store_selector_end(struct sc_store_selector *selector);
+uint64_t sc_store_selector_bytes_used(const struct sc_store *store);
+/* What a load of codes takes of selector_bytes_max at most for each of its blocks of codes, beside
  * what it reads of codes and tags: K's and V's are rounded out to pages, and so are the tags of a
  * run, which has one block or more. */
-#define SC_STORE_SKETCH_SLACK_BYTES (6ull * 4096)
-/* What a load of so many rows takes of sketch_bytes_max. */
-uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
+#define SC_STORE_SELECTOR_SLACK_BYTES (6ull * 4096)
+/* What a load of so many rows takes of selector_bytes_max. */
+uint64_t sc_store_selector_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
 
 /* What a byte costs on this device, and one more operation when many are in flight, as this store's
  * reads have shown it since open (store/io/io_cost.c); a guess (5 us, 2.5 GB/s) until then. Any

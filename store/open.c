@@ -227,9 +227,9 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
     if (store->spare.frame == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the spare staging frame");
     if (!sc_store_pool_open(&store->pool, store->params.alloc, store->params.poison,
-                            store->params.sketch_bytes_max))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes for sketches",
-                       store->params.sketch_bytes_max);
+                            store->params.selector_bytes_max))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes for selectors",
+                       store->params.selector_bytes_max);
     status = host_open(store, reterr);
     return status == SPEC_OK ? sc_store_stager_open(store, reterr) : status;
 }
@@ -463,7 +463,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .bad_blocks = sc_store_counted(&store->counts.bad_blocks),
         .code_bytes = sc_store_counted(&store->counts.code_bytes),
         .ordered_pieces = sc_store_counted(&store->counts.ordered_pieces),
-        .sketches_refused = sc_store_counted(&store->pool.refused)};
+        .selectors_refused = sc_store_counted(&store->pool.refused)};
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     bool is_coding = sc_store_live_runs(store);
     pthread_mutex_lock(&store->disk.lock);

@@ -186,7 +186,7 @@ struct sc_store_params {
     const uint64_t *windows;
     uint64_t extents_more;     /* extents that are written at one time, beyond those of passes
                                 * of rows; a reader has none */
-    uint64_t sketch_bytes_max; /* memory of sketches that are begun, all together: taken at
+    uint64_t selector_bytes_max; /* memory of selectors that are begun, all together: taken at
                                 * open, in blocks of 64 KiB; a peer takes none */
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
@@ -245,7 +245,7 @@ struct sc_store_stats {
     uint64_t stage_bytes_used;
     uint64_t quarantine_bytes; /* dropped, not yet reusable; counted in disk_bytes_used */
     uint64_t checkpoints, evicted_pieces;
-    uint64_t sketches_refused;          /* not begun, because no memory was free */
+    uint64_t selectors_refused;          /* not begun, because no memory was free */
     uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
     uint64_t bad_blocks;                /* of codes, that failed verification */
     uint64_t code_bytes;                /* taken by codes, alignment included */

@@ -502,7 +502,7 @@ static void calls(struct rig *rig, struct loads *it)
     (void)snprintf(
         extra, sizeof(extra),
         "\"fill\": \"load\", \"preset\": \"layered-even\", \"prefetch\": {\"predictor\": "
-        "\"none\"}, \"select\": {\"sketch_bytes\": \"%s\"}, \"host_bytes\": %" PRIu64,
+        "\"none\"}, \"select\": {\"selector_bytes\": \"%s\"}, \"host_bytes\": %" PRIu64,
         is_small(it) ? "16MiB" : "256MiB", 2 * it->bytes + HOST_SLACK);
     connector_open(rig, it, "layered", extra);
     calls_prepare(rig, it);

@@ -3,7 +3,7 @@
  *
  *   reader   verified rows --------------> place_rows ---.
  *            rows, verified on their way   sink: spans --+--> destination --> score --> sums
- *   sketch   verified codes -------------> place_codes --'         '--<-- compact        a head
+ *   selector   verified codes -------------> place_codes --'         '--<-- compact        a head
  *
  * Holds: what is placed was verified, in host memory. No two calls of an item place a token's rows
  * at the same time. A call is for a run of rows: what it costs is paid a run.

@@ -55,7 +55,7 @@ static spec_status begin_layer(spec_connector *conn, struct sc_plugin_visit *vis
         if (sc_plugin_is_submitted(found[i]))
             return sc_plugin_submitted(requests[i], reterr);
     layer = sc_plugin_row_layer(conn, layer); /* states are read when they are asked for */
-    for (uint32_t ahead = 0; ahead < SC_PLUGIN_SKETCHES; ahead++)
+    for (uint32_t ahead = 0; ahead < SC_PLUGIN_SELECTORS; ahead++)
         for (uint64_t i = 0; i < count && layer + ahead < conn->dims.layer_count; i++)
             if (has_loads(found[i]))
                 sc_plugin_select_ahead(conn, found[i], layer + ahead, ahead < SC_PLUGIN_AHEAD);
@@ -94,7 +94,7 @@ static spec_status prefetch_next(spec_connector *conn, struct sc_plugin_visit *v
     if (status != SPEC_OK)
         return status;
     uint32_t next = sc_plugin_row_layer(conn, layer) + !sc_plugin_keeps_state(conn, layer);
-    for (uint32_t ahead = 0; ahead + 1 < SC_PLUGIN_SKETCHES; ahead++)
+    for (uint32_t ahead = 0; ahead + 1 < SC_PLUGIN_SELECTORS; ahead++)
         if (next + ahead < conn->dims.layer_count && has_loads(request))
             sc_plugin_select_ahead(conn, request, next + ahead, ahead == 0);
     if (next < conn->dims.layer_count && has_loads(request))
@@ -396,7 +396,7 @@ static void prefetch_leave(spec_connector *conn, struct sc_plugin_item *item, ui
  * computes. */
 static void codes_follow(spec_connector *conn, const struct sc_plugin_item *item)
 {
-    for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
+    for (uint32_t ahead = 1; ahead < SC_PLUGIN_SELECTORS; ahead++)
         if (item->in.layer + ahead < conn->dims.layer_count)
             sc_plugin_select_ahead(conn, item->request, item->in.layer + ahead, false);
 }

@@ -34,7 +34,7 @@ spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important 
                                     uint64_t count, struct spec_error *reterr);
 spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
                                     const struct spec_queries *hint, struct spec_error *reterr);
-/* loads_end.c: the one place where the memory that a request's loads work on (readers, sketches) is
+/* loads_end.c: the one place where the memory that a request's loads work on (readers, selectors) is
  * given up for good. Whose turn it is calls it, between items: see request.c. */
 void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request);
 
@@ -66,7 +66,7 @@ bool sc_plugin_submit_leaves(struct sc_plugin_request *request);
 void sc_plugin_deliveries_forget(struct sc_plugin_request *request);
 
 /* select.c */
-void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *request);
+void sc_plugin_selectors_end(spec_connector *conn, struct sc_plugin_request *request);
 
 /* prefetch.c */
 /* No guess of this request is made any more; what was read for one counts as unused. */

@@ -1,4 +1,4 @@
-/* Ends loads: gives up the memory that a request's loads work on: readers, sketches, guesses.
+/* Ends loads: gives up the memory that a request's loads work on: readers, selectors, guesses.
  *
  * Does not: decide when. Callers own the request's loads at that moment (request.c says who does).
  * Threads: the owner of the request's loads.
@@ -10,5 +10,5 @@ void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request
     sc_plugin_prefetch_stop(request);
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
         sc_plugin_reader_drop(&request->readers[i]);
-    sc_plugin_sketches_end(conn, request);
+    sc_plugin_selectors_end(conn, request);
 }

@@ -3,7 +3,7 @@
  * Who may end what. One call of the host at a time has a request (handle.c): a release beside it
  * leaves the end to it. Of a request's loads one thread at a time has the turn (that call, or the
  * request's submission), and only that one begins, consumes or ends what its loads work on:
- * readers, sketches, guesses, the set. So:
+ * readers, selectors, guesses, the set. So:
  *   - a load that fails says so (sc_plugin_request_fail: a position, a status, the piece's end in
  *     index and log) and ends nothing: callers further up may still work on it, and so may workers;
  *   - who posts work on a request's memory cancels it or waits for it before it returns, in failure

@@ -18,7 +18,7 @@
 #define SC_PLUGIN_AHEAD    2u /* a request loads layer l and reads layer l + 1 ahead */
 #define SC_PLUGIN_REST     2u /* the reader of rows that were not read ahead */
 #define SC_PLUGIN_READERS  3u
-#define SC_PLUGIN_SKETCHES 3u   /* of layers l, l + 1, l + 2 */
+#define SC_PLUGIN_SELECTORS 3u   /* of layers l, l + 1, l + 2 */
 #define SC_PLUGIN_MARKS    256u /* distinct positions of extra keys in one request */
 #define SC_PLUGIN_PEEKS    16u  /* lookups without a request that run at the same moment */
 #define SC_PLUGIN_OUTGROWN 16u  /* runs of tokens that became too short: each doubles, at least */
@@ -66,8 +66,8 @@ struct sc_plugin_reader {
     uint64_t range_first;          /* of the request's ranges, the first that it reads */
 };
 
-struct sc_plugin_sketch {
-    struct sc_store_sketch *sketch; /* NULL: nothing is ever chosen */
+struct sc_plugin_selector {
+    struct sc_store_selector *selector; /* NULL: nothing is ever chosen */
     uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: it is not begun */
     bool is_counted;                /* some item has its cost */
 };
@@ -175,7 +175,7 @@ struct sc_plugin_request {
     struct sc_store_mark *store_marks; /* the same marks, as the store writes them */
     uint8_t *deliveries; /* [delivery_bytes] a ring (delivery.c); NULL: none are kept */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
-    struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
+    struct sc_plugin_selector selectors[SC_PLUGIN_SELECTORS];
     struct sc_plugin_prefetch guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
 
     /* The call of the host that has the request. Tokens grow, and shrink by those of a pass that
@@ -206,7 +206,7 @@ struct sc_plugin_request {
 
     /* Whose turn it is with loads: the host thread's, or a submission's (submission.h). */
     _Atomic uint32_t turn;
-    const struct sc_store_sketch *lent;    /* it is decoded now: it does not end; or NULL */
+    const struct sc_store_selector *lent;    /* it is decoded now: it does not end; or NULL */
     _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */
     spec_status failed_status;             /* set before it; STALE: by a reset */
     uint64_t delivery_first, delivery_end; /* of the ring; they only rise */

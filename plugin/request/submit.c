@@ -15,7 +15,7 @@
  * ever, else when its deadlines have passed, so that it ends in time though the threads are at one
  * that has none.
  *
- * Holds: from submit to the end of the work the loads of its requests (readers, sketches, guesses,
+ * Holds: from submit to the end of the work the loads of its requests (readers, selectors, guesses,
  * set) are the submission's (request->turn), and until it is reported no other load of them begins;
  * what release does to them waits for that end. What the request's other calls read changes in the
  * calls of the host alone.

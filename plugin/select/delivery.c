@@ -180,7 +180,7 @@ void sc_plugin_delivery_layered(const spec_connector *conn, const struct sc_plug
         return;
     delivery->bits_k = bits_k;
     delivery->bits_v = bits_v;
-    memcpy(delivery->tags, sc_store_sketch_tags(item->sketch), tag_bytes_of(conn, rows));
+    memcpy(delivery->tags, sc_store_selector_tags(item->selector), tag_bytes_of(conn, rows));
     memcpy(delivery->bits, item->placed, sc_plugin_words_of(item) * sizeof(*delivery->bits));
 }
 

@@ -50,7 +50,7 @@ static void slab_decode(const spec_connector *conn, const struct sc_plugin_placi
 {
     uint64_t count = item->request->ranges[range].row_count;
     struct sc_store_slab slab;
-    if (!sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab))
+    if (!sc_store_slab_of(sc_store_selector_keys(item->selector), range, &slab))
         return;
     const struct sc_kernels_quantised parts[2] = {
         sc_plugin_coded_k(conn, &slab, item->want.first_position + row, count),
@@ -127,7 +127,7 @@ static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *ite
     struct decoding decoding = {.task.step = decode_step, .conn = conn, .item = item, .exact = set};
     decoding.is_shared = !sc_exec_is_loop(conn->exec) && !item->memory.target->decodes_elsewhere &&
                          item->want.row_total * conn->dims.row_bytes >= DECODE_SHARED_BYTES;
-    request->lent = item->sketch;
+    request->lent = item->selector;
     if (decoding.is_shared)
         sc_exec_post(conn->exec, &decoding.task, SC_LANE_DEMAND);
     decode_some(&decoding, request->readers[SC_PLUGIN_REST].reader);
@@ -146,7 +146,7 @@ static struct worst worst_of(const struct sc_plugin_item *item)
     struct worst worst = {0};
     struct sc_store_slab slab;
     for (uint64_t i = 0; i < item->request->range_count; i++)
-        if (sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab)) {
+        if (sc_store_slab_of(sc_store_selector_keys(item->selector), i, &slab)) {
             worst.bits_k = bits_fewer(worst.bits_k, slab.bits_k);
             worst.bits_v = bits_fewer(worst.bits_v, slab.bits_v);
         }
@@ -157,7 +157,7 @@ static struct worst worst_of(const struct sc_plugin_item *item)
 static bool has_forced(const struct sc_plugin_item *item)
 {
     const struct sc_plugin_request *request = item->request;
-    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    const uint8_t *codes = sc_store_selector_keys(item->selector);
     struct sc_store_slab slab;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
         for (uint64_t j = row; j < row + request->ranges[i].row_count; j++)
@@ -170,7 +170,7 @@ static bool has_forced(const struct sc_plugin_item *item)
 static void coded_tell(spec_connector *conn, struct sc_plugin_item *item)
 {
     const struct sc_plugin_request *request = item->request;
-    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    const uint8_t *codes = sc_store_selector_keys(item->selector);
     struct sc_store_slab slab;
     for (uint64_t i = 0, row = 0; i < request->range_count; i++) {
         bool has_codes = sc_store_slab_of(codes, i, &slab);

@@ -1,4 +1,4 @@
-/* A set a head, all known before a row is read: the sketch has the keys of every head.
+/* A set a head, all known before a row is read: the selector has the keys of every head.
  *
  *   sets, as bits            head 0: 1 4 7     head 1: 1 5 7        k rows each
  *   of all                   1 4 5 7                                the union is read, packed

@@ -1,7 +1,7 @@
 /* Guesses: rows of the next layer that are read ahead of being chosen.
  *
  *   prefetch_next(l)    ranking -> its first rows begin to be read
- *     with a hint       copied -> WAITS for the sketch -> POSTED -> RUNS: ranked -> BEGINS -> DONE
+ *     with a hint       copied -> WAITS for the selector -> POSTED -> RUNS: ranked -> BEGINS -> DONE
  *   get_important(l+1)  takes the turn back: WAITS, POSTED -> IDLE; RUNS -> GONE, the task then
  *                       begins nothing; BEGINS is waited for (a plan of reads is made).
  *                       Was the guess right? scores -> ranking for l + 2 (sc_lab_follows)
@@ -10,7 +10,7 @@
  *   guess 1: of layers 1 3 5 ...   with reader 1  layer below, whose own guess is the other one
  *
  * A task that the state leaves (WAITS to GONE) holds the request, so that its slot is not used
- * again. While it RUNS or is GONE it may read its sketch: that sketch is not begun anew meanwhile.
+ * again. While it RUNS or is GONE it may read its selector: that selector is not begun anew meanwhile.
  *
  * Holds: one guess a parity of layers; a task touches its own parity's reader alone, and who uses
  * that reader for the host has taken the turn back. A later prefetch_next replaces a guess that has
@@ -251,9 +251,9 @@ static void task_post(struct sc_plugin_prefetch *guess)
         sc_exec_post(guess->conn->exec, &guess->task, SC_LANE_SPECULATIVE);
 }
 
-static struct sc_store_sketch *sketch_of(struct sc_plugin_prefetch *guess)
+static struct sc_store_selector *selector_of(struct sc_plugin_prefetch *guess)
 {
-    return guess->request->sketches[guess->layer % SC_PLUGIN_SKETCHES].sketch;
+    return guess->request->selectors[guess->layer % SC_PLUGIN_SELECTORS].selector;
 }
 
 /* Where the hint's rows are; NULL: not there yet, or (is over) never. */
@@ -285,10 +285,10 @@ static void hint_step(struct sc_task *task)
         task_end(guess, IDLE);
         return;
     }
-    struct sc_store_sketch *sketch = sketch_of(guess);
-    spec_status status = sc_store_sketch_state(sketch);
+    struct sc_store_selector *selector = selector_of(guess);
+    spec_status status = sc_store_selector_state(selector);
     if (status == SPEC_PENDING && state_move(guess, RUNS, WAITS)) {
-        if (sc_store_sketch_state(sketch) != SPEC_PENDING) /* on_ready came before WAITS did */
+        if (sc_store_selector_state(selector) != SPEC_PENDING) /* on_ready came before WAITS did */
             task_post(guess);
         return;
     }
@@ -298,12 +298,12 @@ static void hint_step(struct sc_task *task)
         task_later(guess);
         return;
     }
-    /* The host may end the sketch while the task ranks by it. */
+    /* The host may end the selector while the task ranks by it. */
     const uint8_t *keys =
-        hint != NULL && status == SPEC_OK ? sc_store_sketch_keys_hold(sketch) : NULL;
+        hint != NULL && status == SPEC_OK ? sc_store_selector_keys_hold(selector) : NULL;
     bool ranked = keys != NULL && rank_hint(conn, guess, hint, keys, &k);
     if (keys != NULL)
-        sc_store_sketch_keys_leave(sketch, keys);
+        sc_store_selector_keys_leave(selector, keys);
     if (!ranked || !state_move(guess, RUNS, BEGINS)) {
         task_end(guess, IDLE);
         return;
@@ -312,10 +312,10 @@ static void hint_step(struct sc_task *task)
     task_end(guess, DONE);
 }
 
-void sc_plugin_prefetch_on_sketch(struct sc_store_sketch *sketch, void *user)
+void sc_plugin_prefetch_on_selector(struct sc_store_selector *selector, void *user)
 {
     struct sc_plugin_request *request = user;
-    (void)sketch; /* whichever it is: the tasks look for their own */
+    (void)selector; /* whichever it is: the tasks look for their own */
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++)
         task_post(&request->guesses[i]);
 }
@@ -345,13 +345,13 @@ static void prefetch_settle(struct sc_plugin_prefetch *guess)
 }
 
 bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *request,
-                            uint32_t sketch, bool waits)
+                            uint32_t selector, bool waits)
 {
     bool leaves = true;
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
         struct sc_plugin_prefetch *guess = &request->guesses[i];
         if (guess->conn == NULL || guess->layer == SC_PLUGIN_NO_LAYER ||
-            guess->layer % SC_PLUGIN_SKETCHES != sketch)
+            guess->layer % SC_PLUGIN_SELECTORS != selector)
             continue;
         prefetch_settle(guess);
         while (waits && atomic_load(&guess->state) == GONE)
@@ -427,7 +427,7 @@ void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *requ
         return;
     }
     if (hint == NULL || conn->requests.hint_bytes == 0 ||
-        request->sketches[layer % SC_PLUGIN_SKETCHES].layer != layer)
+        request->selectors[layer % SC_PLUGIN_SELECTORS].layer != layer)
         return;
     if (!take_hint(conn, guess, hint))
         return;
@@ -435,7 +435,7 @@ void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *requ
     guess->hint_ranks = rows_wanted(guess, &want);
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
     atomic_store(&guess->state, WAITS);
-    if (sc_store_sketch_state(sketch_of(guess)) != SPEC_PENDING)
+    if (sc_store_selector_state(selector_of(guess)) != SPEC_PENDING)
         task_post(guess);
 }
 
@@ -489,7 +489,7 @@ static bool is_kept(void *user, uint64_t range)
 {
     const struct sc_plugin_item *item = user;
     struct sc_store_slab slab;
-    return sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab);
+    return sc_store_slab_of(sc_store_selector_keys(item->selector), range, &slab);
 }
 
 /* The lab follows what was scored: once a choice, whoever waits for it. */

@@ -313,7 +313,7 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
                       float *scores, uint64_t count, uint32_t *ret_rows)
 {
     const struct sc_plugin_request *request = item->request;
-    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    const uint8_t *codes = sc_store_selector_keys(item->selector);
     struct sc_store_slab slab;
     for (uint64_t row = 0; row < item->want.row_total; row++) /* NaN: queries were no numbers */
         scores[row] = isnan(scores[row]) ? -FLT_MAX : isinf(scores[row]) ? FLT_MAX : scores[row];
@@ -368,7 +368,7 @@ spec_status sc_plugin_select_by_codes(struct sc_plugin_scratch *scratch,
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
     if (status == SPEC_OK)
         status = sc_plugin_code_sums(scratch, &asker, &what, item->request,
-                                     sc_store_sketch_keys(item->sketch), &sums, reterr);
+                                     sc_store_selector_keys(item->selector), &sums, reterr);
     if (status != SPEC_OK)
         return status;
     uint64_t count = want->is_layered ? want->row_count : set_rows(scratch, want, sums);
@@ -411,7 +411,7 @@ bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_p
     return true;
 }
 
-/* ---- All heads, of the sketch --------------------------------------------------------------- */
+/* ---- All heads, of the selector --------------------------------------------------------------- */
 
 spec_status sc_plugin_select_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                                     const uint8_t *keys, struct spec_error *reterr)

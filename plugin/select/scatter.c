@@ -184,9 +184,9 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
                             const struct sc_plugin_reader *reader, spec_status status,
                             const struct sc_store_rows *rows)
 {
-    bool by_sketch = status == SPEC_E_CORRUPT && !sc_plugin_is_memory(rows->tier) &&
-                     reader->load != SC_LOAD_WHOLE && item->sketch != NULL;
-    if (!by_sketch || !sc_store_sketch_is_hosted(item->sketch, rows->failed_range))
+    bool by_selector = status == SPEC_E_CORRUPT && !sc_plugin_is_memory(rows->tier) &&
+                     reader->load != SC_LOAD_WHOLE && item->selector != NULL;
+    if (!by_selector || !sc_store_selector_is_hosted(item->selector, rows->failed_range))
         return rows->tier;
     uint64_t piece = item->request->ranges[rows->failed_range].piece;
     return atomic_exchange(&conn->ahead.spared, piece) != piece ? SPEC_TIER_HOST : rows->tier;

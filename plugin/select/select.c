@@ -1,9 +1,9 @@
-/* Selected loads: sketches two layers ahead, sets, reads of the rows that a set names.
+/* Selected loads: selectors two layers ahead, sets, reads of the rows that a set names.
  *
- *   select_start    sketch -> set -> what a guess covers | the rest is read      (every item)
+ *   select_start    selector -> set -> what a guess covers | the rest is read      (every item)
  *   select_finish   guess, then rest -> destination                              (item by item)
  *     or            all rows, or all K -> destination -> each head scored -> (V of the union) ->
- *                   its rows moved down in place (where the sketch has all heads' keys: the union
+ *                   its rows moved down in place (where the selector has all heads' keys: the union
  *                   of their sets is read, as a set, and then moved: per_head.c)
  *
  * Holds: of the items of a call only the one that is finished draws on the demand share of frames
@@ -36,12 +36,12 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
     }
     for (uint64_t j = 0; conn->choice.row_numbers != NULL && j < tokens; j++)
         conn->choice.row_numbers[j] = (uint32_t)j;
-    for (uint64_t i = 0; i < count * SC_PLUGIN_SKETCHES; i++) {
-        struct sc_plugin_sketch *sketch =
-            &conn->requests.slots[i / SC_PLUGIN_SKETCHES].sketches[i % SC_PLUGIN_SKETCHES];
-        sketch->layer = SC_PLUGIN_NO_LAYER;
-        spec_status status = sc_store_sketch_open(
-            conn->store, tokens, sc_plugin_segments_of(conn, tokens), &sketch->sketch, reterr);
+    for (uint64_t i = 0; i < count * SC_PLUGIN_SELECTORS; i++) {
+        struct sc_plugin_selector *selector =
+            &conn->requests.slots[i / SC_PLUGIN_SELECTORS].selectors[i % SC_PLUGIN_SELECTORS];
+        selector->layer = SC_PLUGIN_NO_LAYER;
+        spec_status status = sc_store_selector_open(
+            conn->store, tokens, sc_plugin_segments_of(conn, tokens), &selector->selector, reterr);
         if (status != SPEC_OK)
             return status;
     }
@@ -51,10 +51,10 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
 
 void sc_plugin_select_close(spec_connector *conn)
 {
-    sc_plugin_prefetches_close(conn); /* a task may still read a sketch */
+    sc_plugin_prefetches_close(conn); /* a task may still read a selector */
     for (uint32_t i = 0; conn->requests.slots != NULL && i < conn->config.max_requests; i++)
-        for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++)
-            sc_store_sketch_close(conn->requests.slots[i].sketches[j].sketch);
+        for (uint32_t j = 0; j < SC_PLUGIN_SELECTORS; j++)
+            sc_store_selector_close(conn->requests.slots[i].selectors[j].selector);
     sc_alloc_free(&conn->alloc, conn->choice.row_numbers);
     sc_plugin_scratches_close(conn);
 }
@@ -62,58 +62,58 @@ void sc_plugin_select_close(spec_connector *conn)
 /* ---- Sketches ------------------------------------------------------------------------------- */
 
 /* Its memory may be anybody's from here on. */
-static void sketch_end(spec_connector *conn, struct sc_plugin_request *request,
-                       struct sc_plugin_sketch *sketch)
+static void selector_end(spec_connector *conn, struct sc_plugin_request *request,
+                       struct sc_plugin_selector *selector)
 {
-    if (sketch->layer == SC_PLUGIN_NO_LAYER)
+    if (selector->layer == SC_PLUGIN_NO_LAYER)
         return;
-    SC_ASSERT(&conn->poison, sketch->sketch != request->lent);
-    sc_store_sketch_end(sketch->sketch);
-    sketch->layer = SC_PLUGIN_NO_LAYER;
+    SC_ASSERT(&conn->poison, selector->selector != request->lent);
+    sc_store_selector_end(selector->selector);
+    selector->layer = SC_PLUGIN_NO_LAYER;
 }
 
-void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *request)
+void sc_plugin_selectors_end(spec_connector *conn, struct sc_plugin_request *request)
 {
-    for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES && conn->choice.can_select; i++)
-        sketch_end(conn, request, &request->sketches[i]);
+    for (uint32_t i = 0; i < SC_PLUGIN_SELECTORS && conn->choice.can_select; i++)
+        selector_end(conn, request, &request->selectors[i]);
 }
 
 /* How what rows are chosen by is read. */
-static struct sc_store_sketch_want want_of(const spec_connector *conn)
+static struct sc_store_selector_want want_of(const spec_connector *conn)
 {
     bool is_codes = conn->choice.reads_codes;
-    return (struct sc_store_sketch_want){.probe_row_bytes =
+    return (struct sc_store_selector_want){.probe_row_bytes =
                                              is_codes ? 0 : conn->choice.probe_row_bytes,
                                          .is_codes = is_codes,
                                          .k_alone = is_codes && conn->config.base == SC_BASE_NONE};
 }
 
-/* The layer's sketch, begun; NULL: it cannot be had. */
-static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plugin_request *request,
+/* The layer's selector, begun; NULL: it cannot be had. */
+static struct sc_store_selector *selector_start(spec_connector *conn, struct sc_plugin_request *request,
                                             uint32_t layer, enum sc_exec_lane lane)
 {
-    struct sc_plugin_sketch *sketch = &request->sketches[layer % SC_PLUGIN_SKETCHES];
-    if (sketch->layer == layer) {
+    struct sc_plugin_selector *selector = &request->selectors[layer % SC_PLUGIN_SELECTORS];
+    if (selector->layer == layer) {
         if (lane == SC_LANE_DEMAND)
-            sc_store_sketch_demand(sketch->sketch);
-        return sketch->sketch;
+            sc_store_selector_demand(selector->selector);
+        return selector->selector;
     }
-    if (!sc_plugin_prefetch_leaves(conn, request, layer % SC_PLUGIN_SKETCHES, lane == SC_LANE_DEMAND))
+    if (!sc_plugin_prefetch_leaves(conn, request, layer % SC_PLUGIN_SELECTORS, lane == SC_LANE_DEMAND))
         return NULL;
-    sketch_end(conn, request, sketch);
-    struct sc_store_sketch_want want = want_of(conn);
+    selector_end(conn, request, selector);
+    struct sc_store_selector_want want = want_of(conn);
     want.layer = layer;
     want.lane = lane;
     want.ranges = request->ranges;
     want.range_count = request->range_count;
-    want.on_ready = sc_plugin_prefetch_on_sketch;
+    want.on_ready = sc_plugin_prefetch_on_selector;
     want.user = request;
     sc_plugin_device_reap(&conn->device);
-    if (!sc_store_sketch_begin(sketch->sketch, &want))
+    if (!sc_store_selector_begin(selector->selector, &want))
         return NULL;
-    sketch->layer = layer;
-    sketch->is_counted = false;
-    return sketch->sketch;
+    selector->layer = layer;
+    selector->is_counted = false;
+    return selector->selector;
 }
 
 static bool is_by_keys(const spec_connector *conn)
@@ -138,7 +138,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    const uint64_t *tags = sc_store_sketch_tags(item->sketch);
+    const uint64_t *tags = sc_store_selector_tags(item->selector);
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
     item->covered_rows = item->used_rows = 0;
@@ -189,7 +189,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
     uint64_t total = item->want.row_total, count = 0;
-    if (guess != NULL && item->sketch != NULL) {
+    if (guess != NULL && item->selector != NULL) {
         covered = wanted + words;
         memset(wanted, 0xff, words * sizeof(*wanted));
         memset(covered, 0, words * sizeof(*covered));
@@ -208,12 +208,12 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
     picks.whole_slabs = false;
     sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
-    sc_store_reader_tags(guess->reader, sc_store_sketch_tags(item->sketch));
-    sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
+    sc_store_reader_tags(guess->reader, sc_store_selector_tags(item->selector));
+    sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
 }
 
-/* Whether a layer of which some rows are wanted has a sketch: else keys of all heads are read. */
-static bool has_sketch(const spec_connector *conn)
+/* Whether a layer of which some rows are wanted has a selector: else keys of all heads are read. */
+static bool has_selector(const spec_connector *conn)
 {
     return !is_by_keys(conn) || sc_plugin_probes_are_all(conn) ||
            conn->config.layout == SC_STORE_SPLIT;
@@ -222,9 +222,9 @@ static bool has_sketch(const spec_connector *conn)
 struct sc_store_stage_wants sc_plugin_stage_wants(const spec_connector *conn,
                                                   const struct sc_plugin_request *request)
 {
-    const struct sc_store_sketch_want want = want_of(conn);
+    const struct sc_store_selector_want want = want_of(conn);
     uint32_t layers = conn->dims.layer_count, first = 0, end = layers;
-    while (first < layers && (!has_sketch(conn) || !sc_plugin_wants_some(conn, request, first)))
+    while (first < layers && (!has_selector(conn) || !sc_plugin_wants_some(conn, request, first)))
         first++;
     while (end > first && sc_plugin_want_usual(conn, request, end - 1).row_count == 0)
         end--;
@@ -242,8 +242,8 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
 {
     bool some = sc_plugin_wants_some(conn, request, layer);
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
-    if (some && has_sketch(conn))
-        (void)sketch_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    if (some && has_selector(conn))
+        (void)selector_start(conn, request, layer, SC_LANE_SPECULATIVE);
     if (by_keys && with_rows && !has_all)
         (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
     else if (!some && with_rows) {
@@ -266,17 +266,17 @@ static spec_status fail_late(struct spec_error *reterr)
     return sc_fail(reterr, SPEC_E_TIMEOUT, "get_important: the deadline came before the rows");
 }
 
-static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *item,
+static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *item,
                                 uint64_t deadline_ns, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    struct sc_plugin_sketch *slot = &item->request->sketches[item->in.layer % SC_PLUGIN_SKETCHES];
-    struct sc_store_sketch *sketch =
-        sketch_start(conn, item->request, item->in.layer, SC_LANE_DEMAND);
-    item->sketch = NULL;
-    if (sketch == NULL)
+    struct sc_plugin_selector *slot = &item->request->selectors[item->in.layer % SC_PLUGIN_SELECTORS];
+    struct sc_store_selector *selector =
+        selector_start(conn, item->request, item->in.layer, SC_LANE_DEMAND);
+    item->selector = NULL;
+    if (selector == NULL)
         return SPEC_OK;
-    spec_status status = sc_store_sketch_wait(sketch, deadline_ns);
+    spec_status status = sc_store_selector_wait(selector, deadline_ns);
     uint64_t wait_ns = sc_exec_now_ns(conn->exec) - begin_ns;
     item->in.io_exposed_ns += wait_ns;
     sc_count(&item->request->awaited_ns, wait_ns);
@@ -285,16 +285,16 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
         return fail_late(reterr);
     struct sc_store_read_cost cost = {0};
     if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else the delivery's item has it */
-        sc_store_sketch_cost(sketch, &cost);
+        sc_store_selector_cost(selector, &cost);
     slot->is_counted = true;
     sc_plugin_load_policy_read(item->request, &cost);
     item->in.wanted_bytes += cost.wanted_bytes;
     item->in.read_bytes += cost.read_bytes;
     item->in.io_ops += cost.op_count;
     sc_count(&conn->stats.wanted_bytes, cost.wanted_bytes);
-    sc_count(&conn->stats.sketch_read_bytes, cost.read_bytes);
+    sc_count(&conn->stats.selector_read_bytes, cost.read_bytes);
     if (status == SPEC_OK)
-        item->sketch = sketch;
+        item->selector = selector;
     return SPEC_OK;
 }
 
@@ -316,15 +316,15 @@ static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin
     case BY_CODES:
         return sc_plugin_select_by_codes(scratch, item, set, reterr);
     case BY_KEYS:
-        return sc_plugin_select_by_all(scratch, item, sc_store_sketch_keys(item->sketch), reterr);
+        return sc_plugin_select_by_all(scratch, item, sc_store_selector_keys(item->selector), reterr);
     case BY_PROBES:
         break;
     }
-    return sc_plugin_select_by_probes(scratch, item, sc_store_sketch_keys(item->sketch), set,
+    return sc_plugin_select_by_probes(scratch, item, sc_store_selector_keys(item->selector), set,
                                       ret_one_set, reterr);
 }
 
-/* From the sketch that is there, or without it. */
+/* From the selector that is there, or without it. */
 static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
                               bool may_part, struct spec_error *reterr)
 {
@@ -373,12 +373,12 @@ static bool has_all_codes(const struct sc_plugin_item *item)
     struct sc_store_slab slab;
     for (uint64_t i = 0; i < item->request->range_count; i++)
         if (item->request->ranges[i].row_count > 0 &&
-            !sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab))
+            !sc_store_slab_of(sc_store_selector_keys(item->selector), i, &slab))
             return false;
     return true;
 }
 
-/* What a set is chosen by, where the sketch has codes. */
+/* What a set is chosen by, where the selector has codes. */
 static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_want *want)
 {
     bool by_lab = sc_lab_can_score(&conn->lab, want->metric);
@@ -390,8 +390,8 @@ static spec_status select_by_codes(spec_connector *conn, struct sc_plugin_item *
                                    struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
-    spec_status status = sketch_await(conn, item, sc_plugin_item_over_ns(item), reterr);
-    if (status != SPEC_OK || item->sketch == NULL || (!want->is_layered && !has_all_codes(item)))
+    spec_status status = selector_await(conn, item, sc_plugin_item_over_ns(item), reterr);
+    if (status != SPEC_OK || item->selector == NULL || (!want->is_layered && !has_all_codes(item)))
         return status;
     return select_set(conn, item, choice_of(conn, want), false, reterr);
 }
@@ -408,8 +408,8 @@ static void select_all_rows(struct sc_plugin_item *item)
 bool sc_plugin_set_select(spec_connector *conn, struct sc_plugin_item *item)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    spec_status status = sketch_await(conn, item, item->deadline_ns, NULL);
-    if (status == SPEC_OK && item->sketch != NULL)
+    spec_status status = selector_await(conn, item, item->deadline_ns, NULL);
+    if (status == SPEC_OK && item->selector != NULL)
         status = select_set(conn, item, choice_of(conn, &item->want), false, NULL);
     else if (status == SPEC_OK)
         select_all_rows(item);
@@ -429,18 +429,18 @@ static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item
     bool by_keys = !by_lab && identify == SC_IDENTIFY_KEYS;
     bool by_probes = !by_lab && identify == SC_IDENTIFY_PROBES && conn->choice.probe_heads > 0;
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
-    bool wants_sketch = !by_keys || is_split || sc_plugin_probes_are_all(conn);
+    bool wants_selector = !by_keys || is_split || sc_plugin_probes_are_all(conn);
     item->route = SC_ROUTE_DENSE;
     if (conn->choice.reads_codes)
         return select_by_codes(conn, item, reterr);
     if (!conn->choice.can_select || !(by_lab || by_probes || (by_keys && may_part)))
         return SPEC_OK;
     spec_status status =
-        wants_sketch ? sketch_await(conn, item, item->deadline_ns, reterr) : SPEC_OK;
-    if (status != SPEC_OK || (item->sketch == NULL && (!by_keys || is_split)))
+        wants_selector ? selector_await(conn, item, item->deadline_ns, reterr) : SPEC_OK;
+    if (status != SPEC_OK || (item->selector == NULL && (!by_keys || is_split)))
         return status;
-    bool by_sketch = item->sketch != NULL && sc_plugin_probes_are_all(conn);
-    if (by_keys && !by_sketch) {
+    bool by_selector = item->selector != NULL && sc_plugin_probes_are_all(conn);
+    if (by_keys && !by_selector) {
         item->route = SC_ROUTE_HEADS;
         return SPEC_OK;
     }
@@ -552,7 +552,7 @@ static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item
     struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
     picks.wanted = SC_STORE_WANT_V;
     sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
-    sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
+    sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
     return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
 }
 
@@ -575,7 +575,7 @@ static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *ite
     spec_status status = SPEC_OK;
     if (is_split) {
         (void)sc_plugin_heads_start(conn, request, item->in.layer, SC_LANE_DEMAND);
-        sc_store_reader_tags(reader->reader, sc_store_sketch_tags(item->sketch));
+        sc_store_reader_tags(reader->reader, sc_store_selector_tags(item->selector));
         status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
     } else {
         status = sc_plugin_all_take(conn, item, reterr);

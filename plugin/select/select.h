@@ -1,6 +1,6 @@
 /* Choosing rows of a layer: what an item wants, what its scores say, which rows are read for it.
  *
- *   item --budget.c--> want (k of R rows)      sketch: probe rows, row tags   (two layers ahead)
+ *   item --budget.c--> want (k of R rows)      selector: probe rows, row tags   (two layers ahead)
  *                        \                        /
  *             row_scores.c: sums of importance; row_set.c: ranks -> sets -> one set, or one a head
  *                                  /                        \
@@ -11,7 +11,7 @@
  *           LAYERED: all rows as codes decode, the set's exactly (layered.c)
  *
  * Holds: what is chosen follows from the item's rows, its queries and the configuration alone; a
- * doubt (no sketch, a damaged one, no memory for it) is DENSE: every row.
+ * doubt (no selector, a damaged one, no memory for it) is DENSE: every row.
  * Does not: allocate after open; verify rows (the store does).
  * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
  * Tests: tests/unit/plugin/test_select.c, test_prediction.c, conformance (abi_061_* .. abi_069_*) */
@@ -76,7 +76,7 @@ struct sc_plugin_item {
     uint64_t used_rows;             /* of the guess: these, or of planner `chunk` their slabs */
     uint64_t taken[SPEC_TIERS];     /* rows that came, wanted or not, by the tier they came from */
     uint64_t over_ns;               /* when those that came last are over the bus (upper_bus.h) */
-    struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
+    struct sc_store_selector *selector; /* of the layer, there; NULL: none was needed or had */
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
     uint64_t forced_rows;           /* layered: of the set, because they have no codes */
     uint64_t deadline_ns;
@@ -223,7 +223,7 @@ struct sc_plugin_asker {
 };
 /* Sums of importance over all heads; of rows without codes 0. In the scratch's sums. `what` is
  * without its prefix. Errors: as scoring_bring, of an item; of a hint, IO.
- *   codes  of the request's ranges (sc_store_sketch_keys) */
+ *   codes  of the request's ranges (sc_store_selector_keys) */
 spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_asker *asker,
                                 struct sc_kernels_importance *what,
@@ -259,11 +259,11 @@ void sc_plugin_prefetch_end(spec_connector *conn, struct sc_plugin_request *requ
 void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
                            const struct sc_plugin_item *item, const uint64_t *bits,
                            const float *sums);
-/* A sketch of this number came; user: the request. */
-void sc_plugin_prefetch_on_sketch(struct sc_store_sketch *sketch, void *user);
-/* The sketch is being read by a task that ranks: false, or (waits) none is any more: true. */
+/* A selector of this number came; user: the request. */
+void sc_plugin_prefetch_on_selector(struct sc_store_selector *selector, void *user);
+/* The selector is being read by a task that ranks: false, or (waits) none is any more: true. */
 bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *request,
-                            uint32_t sketch, bool waits);
+                            uint32_t selector, bool waits);
 
 /* select.c */
 /* Some layer may be delivered with fewer than all rows. Once the configuration and the shape are
@@ -271,7 +271,7 @@ bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *r
 bool sc_plugin_can_select(const spec_connector *conn);
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_select_close(spec_connector *conn);
-/* Starts what the layer will certainly need: its sketch where the configuration chooses rows; all
+/* Starts what the layer will certainly need: its selector where the configuration chooses rows; all
  * rows where it does not, or where all heads' keys are needed (with_rows). */
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows);
@@ -424,7 +424,7 @@ static inline uint64_t sc_plugin_rows_of(const uint64_t *bits, uint64_t words, u
     return count;
 }
 
-/* per_head.c: a set a head, of the sketch */
+/* per_head.c: a set a head, of the selector */
 static inline bool sc_plugin_probes_are_all(const spec_connector *conn)
 {
     return conn->choice.probe_heads == conn->shape.kv_head_count;

@@ -179,8 +179,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     disk_bytes_max extent_bytes log_bytes stage_bytes_used verify_ns exposed_ns prefetched_rows
     demanded_rows log_lines_dropped evicted_chunks quarantine_bytes checkpoints epoch lock_waits
     lookup_retries leases_attached leases_refused follow_lag_ns role selected_layers fallback_layers
-    dense_layers selected_rows selected_from_rows sketch_read_bytes identify_ns speculated_bytes
-    unused_bytes sketch_bytes_used sketches_refused built_chunks built_bytes coarse_layers
+    dense_layers selected_rows selected_from_rows selector_read_bytes identify_ns speculated_bytes
+    unused_bytes selector_bytes_used selectors_refused built_chunks built_bytes coarse_layers
     coarse_rows coarse_exact_rows coarse_forced_rows partial_layers bad_blocks code_bytes building
     refined_layers refined_rows collisions
     merged_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions

@@ -20,7 +20,7 @@
  * Does not: know what is read, or why; allocate; retry a failed read.
  * Threads: init, wait, raise, cancel, done: the owner, one at a time; completions and the frame
  * waiter: the executor's. One lock a flight (rank 30), which its client's state is under too.
- * Tests: tests/unit/store/test_flight.c, test_store.c, test_picks.c, test_sketch.c,
+ * Tests: tests/unit/store/test_flight.c, test_store.c, test_picks.c, test_selector.c,
  * tests/fault/test_store_faults.c */
 #ifndef SC_STORE_INFLIGHT_H
 #define SC_STORE_INFLIGHT_H
@@ -69,7 +69,7 @@ struct sc_flight_batch {
 
 enum sc_flight_need { SC_FLIGHT_NOTHING, SC_FLIGHT_FRAME, SC_FLIGHT_NO_FRAME };
 
-/* What a flight asks of its planner (a reader, a sketch). All with the lock held. */
+/* What a flight asks of its planner (a reader, a selector). All with the lock held. */
 struct sc_flight_client {
     /* Plans the next slot, unless one is planned and was not filled. NOTHING: there is none, or
      * none now. NO_FRAME: it reads nothing, or to memory that `place` gives. */

@@ -8,7 +8,7 @@
  * waits gets it in turn.
  * Does not: know what a load is; serve one that nobody waits for.
  * Threads: any (rank 35).
- * Tests: tests/unit/store/test_store.c, test_sketch.c */
+ * Tests: tests/unit/store/test_store.c, test_selector.c */
 #include "store/cache/reserve_frame.h"
 #include "store/internal.h"
 

@@ -1,7 +1,7 @@
 /* The spare frame (reserve_frame.c).
  *
  * Threads: any.
- * Tests: tests/unit/store/test_store.c, test_sketch.c */
+ * Tests: tests/unit/store/test_store.c, test_selector.c */
 #ifndef SC_STORE_RESERVE_FRAME_H
 #define SC_STORE_RESERVE_FRAME_H
 

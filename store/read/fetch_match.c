@@ -146,7 +146,7 @@ static bool reads_codes_alone(const struct sc_store *store,
 {
     struct sc_store_blocks blocks;
     return wants->is_codes && layer >= wants->rows_end &&
-           sc_store_sketch_codes_of(store, whole, &blocks) != NULL;
+           sc_store_selector_codes_of(store, whole, &blocks) != NULL;
 }
 
 /* Loads in the layer read none of the piece's rows: what comes after the match does not see them.
@@ -480,9 +480,9 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
     const struct sc_store_range whole = {.piece = piece,
                                          .row_first = entry->skip,
                                          .row_count = (uint32_t)(entry->row_count - entry->skip)};
-    struct sc_store_sketch_plan plan = sc_store_bring_plan(store, wants, 0);
+    struct sc_store_selector_plan plan = sc_store_bring_plan(store, wants, 0);
     plan.ranges = &whole;
-    if (wants->choice_from < layers && sc_store_sketch_wish(&plan, 0, &wish) &&
+    if (wants->choice_from < layers && sc_store_selector_wish(&plan, 0, &wish) &&
         !has_layers(store, &wish.key, wants->choice_from, layers))
         return false;
     uint32_t rows_end = wants->rows_end;

@@ -11,11 +11,11 @@
 
 /* ---- How much ------------------------------------------------------------------------------- */
 
-struct sc_store_sketch_plan sc_store_bring_plan(const struct sc_store *store,
+struct sc_store_selector_plan sc_store_bring_plan(const struct sc_store *store,
                                                 const struct sc_store_stage_wants *wants,
                                                 uint32_t layer)
 {
-    return (struct sc_store_sketch_plan){
+    return (struct sc_store_selector_plan){
         .store = store,
         .wanted_bytes = wants->is_codes ? 0 : wants->probe_row_bytes,
         .layer = layer,
@@ -26,16 +26,16 @@ struct sc_store_sketch_plan sc_store_bring_plan(const struct sc_store *store,
 
 /* What is read of a piece, and, of codes that come in parts, or of probe rows, a second time; codes
  * in pages of their own. At least as much as it will be. */
-static uint64_t bytes_of(const struct sc_store_sketch_plan *plan,
+static uint64_t bytes_of(const struct sc_store_selector_plan *plan,
                          const struct sc_store_hosted_wish *wish)
 {
     uint64_t bite = sc_store_codes_frame_bytes(plan->store);
     uint64_t reads = plan->is_codes ? wish->bytes / bite + 1 : 0;
-    return 2 * wish->bytes + PIECE_MORE + reads * SC_STORE_SKETCH_SECTIONS * 2 * PAGE;
+    return 2 * wish->bytes + PIECE_MORE + reads * SC_STORE_SELECTOR_SECTIONS * 2 * PAGE;
 }
 
 /* Beside the pieces: where areas begin, and a frame. */
-static uint64_t bytes_beside(const struct sc_store_sketch_plan *plan)
+static uint64_t bytes_beside(const struct sc_store_selector_plan *plan)
 {
     return 2 * PAGE + (plan->is_codes ? 0 : plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES);
 }
@@ -44,10 +44,10 @@ uint64_t sc_store_bring_bytes(const struct sc_store *store,
                               const struct sc_store_stage_wants *wants,
                               const struct sc_store_range *whole)
 {
-    struct sc_store_sketch_plan plan = sc_store_bring_plan(store, wants, 0);
+    struct sc_store_selector_plan plan = sc_store_bring_plan(store, wants, 0);
     struct sc_store_hosted_wish wish;
     plan.ranges = whole;
-    return sc_store_sketch_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish) : 0;
+    return sc_store_selector_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish) : 0;
 }
 
 /* ---- Pieces --------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ bool sc_store_bring_wish(struct sc_store_bring *bring, const struct sc_store_ran
                          struct sc_store_hosted_wish *ret_wish)
 {
     bring->ranges[bring->count] = *whole;
-    return sc_store_sketch_wish(&bring->plan, bring->count, ret_wish);
+    return sc_store_selector_wish(&bring->plan, bring->count, ret_wish);
 }
 
 bool sc_store_bring_fits(const struct sc_store_bring *bring,
@@ -108,13 +108,13 @@ static bool memory_lay(struct sc_store_bring *bring)
     for (uint32_t i = 0; i < bring->count; i++)
         rows += bring->ranges[i].row_count;
     bring->plan.range_count = bring->count;
-    uint64_t bytes = sc_store_sketch_memory_lay(bring->store, &bring->plan, rows, &bring->memory);
+    uint64_t bytes = sc_store_selector_memory_lay(bring->store, &bring->plan, rows, &bring->memory);
     bring->memory.run = bring->bytes;
     bring->memory.fills = bring->fills;
     bring->memory.fill_count = bring->count;
     bring->frames_at = sc_store_up(bytes, PAGE);
     if (bytes > bring->bytes_max ||
-        !sc_store_sketch_memory_begin(bring->store, &bring->plan, &bring->memory))
+        !sc_store_selector_memory_begin(bring->store, &bring->plan, &bring->memory))
         return false;
     bring->plan.run = bring->memory.run;
     bring->plan.area = bring->memory.area;
@@ -126,11 +126,11 @@ static void blocks_take(struct sc_store_bring *bring)
 {
     for (uint32_t b = 0; b < bring->block_count; b++) {
         const struct sc_store_bring_block *at = &bring->blocks[b];
-        const struct sc_store_sketch_block *block = &at->block;
+        const struct sc_store_selector_block *block = &at->block;
         const struct sc_io_op *worst = &at->reads[0];
         for (uint32_t i = 1; i < block->part_count && worst->status == SPEC_OK; i++)
             worst = &at->reads[i];
-        (void)sc_store_sketch_memory_came(bring->store, block, at->frame, worst->status,
+        (void)sc_store_selector_memory_came(bring->store, block, at->frame, worst->status,
                                           worst->sys_errno, &bring->memory);
     }
     bring->block_count = 0;
@@ -141,7 +141,7 @@ static bool block_place(struct sc_store_bring *bring, uint64_t *at, struct sc_io
                         uint32_t *count)
 {
     struct sc_store_bring_block *to = &bring->blocks[bring->block_count];
-    const struct sc_store_sketch_block *block = &bring->plan.block;
+    const struct sc_store_selector_block *block = &bring->plan.block;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < block->part_count; i++)
         bytes += block->parts[i].bytes;
@@ -165,7 +165,7 @@ static bool block_place(struct sc_store_bring *bring, uint64_t *at, struct sc_io
 
 bool sc_store_bring_next(struct sc_store_bring *bring)
 {
-    struct sc_io_op *reads[SC_STORE_BRING_BLOCKS * SC_STORE_SKETCH_SECTIONS];
+    struct sc_io_op *reads[SC_STORE_BRING_BLOCKS * SC_STORE_SELECTOR_SECTIONS];
     struct sc_store *store = bring->store;
     uint64_t skipped;
     uint32_t count = 0;
@@ -177,7 +177,7 @@ bool sc_store_bring_next(struct sc_store_bring *bring)
     uint64_t at = bring->frames_at;
     while (!bring->is_planned && bring->block_count < SC_STORE_BRING_BLOCKS) {
         if (!bring->has_block)
-            bring->has_block = sc_store_sketch_plan_next(&bring->plan, &skipped) == SPEC_PENDING;
+            bring->has_block = sc_store_selector_plan_next(&bring->plan, &skipped) == SPEC_PENDING;
         bring->is_planned = !bring->has_block;
         if (!bring->has_block || !block_place(bring, &at, reads, &count))
             break;

@@ -5,7 +5,7 @@
  *
  *   memory   [as a load's: store/read/selector_memory.c][frame of each block of probe rows or tags]
  *
- * Plan, verification and slabs are those of a sketch (store/read/selector.h); but a sketch takes
+ * Plan, verification and slabs are those of a selector (store/read/selector.h); but a selector takes
  * its memory and frames from loads, and its slabs are admitted by what they are worth.
  *
  * Holds: what is published was verified as a load verifies it.
@@ -30,22 +30,22 @@ struct sc_store_bring {
     struct sc_store_range ranges[SC_STORE_BRING_PIECES];
     struct sc_store_hosted_fill fills[SC_STORE_BRING_PIECES];
 
-    struct sc_store_sketch_plan plan;
-    struct sc_store_sketch_memory memory;
+    struct sc_store_selector_plan plan;
+    struct sc_store_selector_memory memory;
     bool is_laid, is_planned;
     bool has_block;     /* plan.block is not in flight yet */
     uint64_t frames_at; /* behind the memory's start */
     uint32_t block_count;
     struct sc_store_bring_block {
-        struct sc_store_sketch_block block;
+        struct sc_store_selector_block block;
         uint8_t *frame;
-        struct sc_io_op reads[SC_STORE_SKETCH_SECTIONS];
+        struct sc_io_op reads[SC_STORE_SELECTOR_SECTIONS];
     } blocks[SC_STORE_BRING_BLOCKS];
     _Atomic uint32_t flying;
 };
 
 /* What a plan of so much is; ranges are the caller's to set. */
-struct sc_store_sketch_plan sc_store_bring_plan(const struct sc_store *store,
+struct sc_store_selector_plan sc_store_bring_plan(const struct sc_store *store,
                                                 const struct sc_store_stage_wants *wants,
                                                 uint32_t layer);
 /* How much memory a piece takes, alone. */

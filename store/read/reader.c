@@ -573,7 +573,7 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
         sc_store_host_forget_pinned(store->host, reader->front->flight.host);
     sc_store_reader_cancel(reader);
     sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
-    if (reader->is_picks) /* by tags that a sketch had, maybe of host memory */
+    if (reader->is_picks) /* by tags that a selector had, maybe of host memory */
         sc_store_hosted_forget_tags(store, reader->plan.layer, &ranges[range]);
     if (status == SPEC_E_CORRUPT) {
         sc_store_count(&store->counts.corrupt_rows, 1);

@@ -3,7 +3,7 @@
  *   whole ranges   [tags][row row row ...]     in the frame; a split layout's K and V are put
  *                                              together, left apart, or moved where the caller's
  *                                              sink says
- *   picks          [unit: rows][unit] ...      tags come from a sketch; runs of wanted rows
+ *   picks          [unit: rows][unit] ...      tags come from a selector; runs of wanted rows
  *
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
  * Does not: wait, begin reads (reader.c).

@@ -6,7 +6,7 @@
  *                                                    all rows done, or one failed -> on_ready, wait
  *
  * Blocks may come in any order and none waits for another. Who completes a block's last read
- * copies it out, gives its frame back and issues what follows; so a sketch holds no frame that
+ * copies it out, gives its frame back and issues what follows; so a selector holds no frame that
  * waits for its caller. A block of codes needs no frame: it is read into the load's memory, where
  * its codes stay.
  *
@@ -22,7 +22,7 @@
  * Does not: allocate after open, retry.
  * Threads: begin, demand, wait, end, close: the owner, one at a time; completions and on_ready: the
  * executor's. The flight's lock is not held while verifying or copying; the pool's (rank 61).
- * Tests: tests/unit/store/test_sketch.c, test_sketch_host.c, tests/fault/test_store_faults.c */
+ * Tests: tests/unit/store/test_selector.c, test_sketch_host.c, tests/fault/test_store_faults.c */
 #include "store/read/selector.h"
 #include "store/cache/inflight.h"
 #include "store/read/scan_plan.h"
@@ -34,24 +34,24 @@
 
 struct slot {
     struct sc_flight_slot flight;
-    struct sc_store_sketch_block block;
+    struct sc_store_selector_block block;
 };
 
-struct sc_store_sketch {
+struct sc_store_selector {
     struct sc_flight flight; /* its lock guards what is in flight and what is planned */
 
     /* Set by open, constant after. */
     uint64_t rows_max, ranges_max;
 
     /* Guarded by flight.lock. */
-    struct sc_store_sketch_memory memory;
+    struct sc_store_selector_memory memory;
     bool is_active, is_planned;
     bool has_block; /* plan.block has no slot yet */
     bool notifies;  /* on_ready is due */
     uint64_t row_count, rows_done;
-    struct sc_store_sketch_plan plan;
+    struct sc_store_selector_plan plan;
     struct sc_task ready;
-    void (*on_ready)(struct sc_store_sketch *sketch, void *user);
+    void (*on_ready)(struct sc_store_selector *selector, void *user);
     void *user;
 
     uint64_t *hosted, *missed; /* bits of ranges; NULL: the store has no host memory */
@@ -64,63 +64,63 @@ struct sc_store_sketch {
 
 /* ---- What a flight asks --------------------------------------------------------------------- */
 
-static struct sc_store_sketch *sketch_of(const struct sc_flight *flight)
+static struct sc_store_selector *selector_of(const struct sc_flight *flight)
 {
-    return (struct sc_store_sketch *)(uintptr_t)flight;
+    return (struct sc_store_selector *)(uintptr_t)flight;
 }
 
 /* Lock held. */
-static bool is_pending(struct sc_store_sketch *sketch)
+static bool is_pending(struct sc_store_selector *selector)
 {
-    return sketch->is_active && atomic_load(&sketch->state) == SPEC_PENDING;
+    return selector->is_active && atomic_load(&selector->state) == SPEC_PENDING;
 }
 
 /* Lock held. */
-static void load_fail(struct sc_store_sketch *sketch, spec_status status)
+static void load_fail(struct sc_store_selector *selector, spec_status status)
 {
-    atomic_store(&sketch->state, status);
-    sc_flight_cancel(&sketch->flight); /* nobody wants what flies */
+    atomic_store(&selector->state, status);
+    sc_flight_cancel(&selector->flight); /* nobody wants what flies */
 }
 
 /* Lock held. All is planned, and host memory had not all that it seemed to have. */
-static void plan_again(struct sc_store_sketch *sketch)
+static void plan_again(struct sc_store_selector *selector)
 {
-    struct sc_store_sketch_plan *plan = &sketch->plan;
-    if (!sketch->is_planned || plan->is_again || sketch->is_taking || sketch->missed_count == 0)
+    struct sc_store_selector_plan *plan = &selector->plan;
+    if (!selector->is_planned || plan->is_again || selector->is_taking || selector->missed_count == 0)
         return;
     plan->is_again = true;
     plan->range = plan->range_row = plan->row_next = plan->codes_at = plan->left = 0;
-    sketch->is_planned = false;
+    selector->is_planned = false;
 }
 
-static enum sc_flight_need sketch_next(struct sc_flight *flight)
+static enum sc_flight_need selector_next(struct sc_flight *flight)
 {
-    struct sc_store_sketch *sketch = sketch_of(flight);
-    if (is_pending(sketch) && !sketch->has_block)
-        plan_again(sketch);
-    while (is_pending(sketch) && !sketch->has_block && !sketch->is_planned) {
+    struct sc_store_selector *selector = selector_of(flight);
+    if (is_pending(selector) && !selector->has_block)
+        plan_again(selector);
+    while (is_pending(selector) && !selector->has_block && !selector->is_planned) {
         uint64_t skipped;
-        spec_status status = sc_store_sketch_plan_next(&sketch->plan, &skipped);
-        sketch->rows_done += skipped;
-        sketch->has_block = status == SPEC_PENDING;
-        sketch->is_planned = !sketch->has_block;
+        spec_status status = sc_store_selector_plan_next(&selector->plan, &skipped);
+        selector->rows_done += skipped;
+        selector->has_block = status == SPEC_PENDING;
+        selector->is_planned = !selector->has_block;
         if (status == SPEC_E_CORRUPT)
-            load_fail(sketch, status);
-        plan_again(sketch);
+            load_fail(selector, status);
+        plan_again(selector);
     }
-    if (!is_pending(sketch) || !sketch->has_block)
+    if (!is_pending(selector) || !selector->has_block)
         return SC_FLIGHT_NOTHING;
-    bool has_area = sketch->plan.is_codes && !sketch->plan.is_again;
+    bool has_area = selector->plan.is_codes && !selector->plan.is_again;
     return has_area ? SC_FLIGHT_NO_FRAME : SC_FLIGHT_FRAME;
 }
 
-static void sketch_fill(struct sc_flight_slot *slot, struct sc_flight_batch *batch)
+static void selector_fill(struct sc_flight_slot *slot, struct sc_flight_batch *batch)
 {
-    struct sc_store_sketch *sketch = sketch_of(slot->flight);
-    struct sc_store_sketch_block *block = &((struct slot *)(void *)slot)->block;
-    uint64_t *wanted_bytes = &sketch->flight.cost.wanted_bytes;
-    *block = sketch->plan.block;
-    sketch->has_block = false;
+    struct sc_store_selector *selector = selector_of(slot->flight);
+    struct sc_store_selector_block *block = &((struct slot *)(void *)slot)->block;
+    uint64_t *wanted_bytes = &selector->flight.cost.wanted_bytes;
+    *block = selector->plan.block;
+    selector->has_block = false;
     *wanted_bytes += block->row_count * (block->wanted_bytes > 0 ? 8 : 0);
     *wanted_bytes += block->row_count * block->wanted_bytes + (block->tags.end - block->tags.start);
     if (block->range_count > 0)
@@ -129,36 +129,36 @@ static void sketch_fill(struct sc_flight_slot *slot, struct sc_flight_batch *bat
     for (uint32_t i = 0; i < block->part_count; i++) {
         struct sc_flight_read *read = sc_flight_read_add(
             slot, block->parts[i].where, block->parts[i].bytes, block->parts[i].at, batch);
-        read->op.is_long = sketch->plan.is_codes;
+        read->op.is_long = selector->plan.is_codes;
     }
 }
 
 /* Codes are read to where they stay: the load may end before the read does. */
-static void sketch_place(struct sc_flight_slot *slot)
+static void selector_place(struct sc_flight_slot *slot)
 {
-    struct sc_store_sketch *sketch = sketch_of(slot->flight);
-    slot->run = sketch->memory.run;
+    struct sc_store_selector *selector = selector_of(slot->flight);
+    slot->run = selector->memory.run;
     slot->frame = slot->run + ((struct slot *)(void *)slot)->block.area;
-    sc_store_pool_hold(&sketch->flight.store->pool, slot->run);
+    sc_store_pool_hold(&selector->flight.store->pool, slot->run);
 }
 
 /* No lock held; the memory is. */
 static spec_status slot_copy(struct sc_store *store, const struct slot *slot,
-                             const struct sc_store_sketch_memory *memory)
+                             const struct sc_store_selector_memory *memory)
 {
     const struct sc_flight_slot *flight = &slot->flight;
-    return sc_store_sketch_memory_came(store, &slot->block, flight->frame, flight->status,
+    return sc_store_selector_memory_came(store, &slot->block, flight->frame, flight->status,
                                        flight->sys_errno, memory);
 }
 
 /* A block is copied out; the lock is given up meanwhile, and the load may end. */
-static bool sketch_landed(struct sc_flight_slot *at)
+static bool selector_landed(struct sc_flight_slot *at)
 {
-    struct sc_store_sketch *sketch = sketch_of(at->flight);
-    struct sc_flight *flight = &sketch->flight;
+    struct sc_store_selector *selector = selector_of(at->flight);
+    struct sc_flight *flight = &selector->flight;
     struct slot *slot = (struct slot *)(void *)at;
     struct sc_store_pool *pool = &flight->store->pool;
-    const struct sc_store_sketch_memory memory = sketch->memory;
+    const struct sc_store_selector_memory memory = selector->memory;
     sc_store_pool_hold(pool, memory.run);
     pthread_mutex_unlock(&flight->lock);
     spec_status status = slot_copy(flight->store, slot, &memory);
@@ -167,46 +167,46 @@ static bool sketch_landed(struct sc_flight_slot *at)
     if (!sc_flight_is_wanted(at))
         return false;
     if (status == SPEC_OK)
-        sketch->rows_done += slot->block.row_count;
+        selector->rows_done += slot->block.row_count;
     else
-        load_fail(sketch, status);
+        load_fail(selector, status);
     return false;
 }
 
 /* The load is there, or it failed: whoever asked is told, once. */
-static void sketch_pumped(struct sc_flight *flight)
+static void selector_pumped(struct sc_flight *flight)
 {
-    struct sc_store_sketch *sketch = sketch_of(flight);
-    if (is_pending(sketch) && sketch->rows_done == sketch->row_count && flight->slot_count == 0)
-        atomic_store(&sketch->state, SPEC_OK);
-    if (!sketch->is_active || is_pending(sketch) || sketch->notifies || sketch->on_ready == NULL)
+    struct sc_store_selector *selector = selector_of(flight);
+    if (is_pending(selector) && selector->rows_done == selector->row_count && flight->slot_count == 0)
+        atomic_store(&selector->state, SPEC_OK);
+    if (!selector->is_active || is_pending(selector) || selector->notifies || selector->on_ready == NULL)
         return;
-    sketch->notifies = true;
+    selector->notifies = true;
     flight->task_count++;
-    sc_exec_post(flight->store->params.exec, &sketch->ready, (enum sc_exec_lane)flight->lane);
+    sc_exec_post(flight->store->params.exec, &selector->ready, (enum sc_exec_lane)flight->lane);
 }
 
-static const struct sc_flight_client SKETCH = {.next = sketch_next,
-                                               .fill = sketch_fill,
-                                               .place = sketch_place,
-                                               .landed = sketch_landed,
-                                               .pumped = sketch_pumped};
+static const struct sc_flight_client SELECTOR = {.next = selector_next,
+                                               .fill = selector_fill,
+                                               .place = selector_place,
+                                               .landed = selector_landed,
+                                               .pumped = selector_pumped};
 
 static void ready_step(struct sc_task *task)
 {
-    struct sc_store_sketch *sketch =
-        (struct sc_store_sketch *)((char *)task - offsetof(struct sc_store_sketch, ready));
-    struct sc_flight *flight = &sketch->flight;
+    struct sc_store_selector *selector =
+        (struct sc_store_selector *)((char *)task - offsetof(struct sc_store_selector, ready));
+    struct sc_flight *flight = &selector->flight;
     pthread_mutex_lock(&flight->lock);
-    void (*on_ready)(struct sc_store_sketch * sketch, void *user) = NULL;
-    void *user = sketch->user;
-    if (sketch->is_active && sketch->notifies) {
-        on_ready = sketch->on_ready;
-        sketch->on_ready = NULL; /* once */
+    void (*on_ready)(struct sc_store_selector * selector, void *user) = NULL;
+    void *user = selector->user;
+    if (selector->is_active && selector->notifies) {
+        on_ready = selector->on_ready;
+        selector->on_ready = NULL; /* once */
     }
     pthread_mutex_unlock(&flight->lock);
     if (on_ready != NULL)
-        on_ready(sketch, user);
+        on_ready(selector, user);
     pthread_mutex_lock(&flight->lock);
     flight->task_count--;
     sc_flight_signal(flight);
@@ -216,27 +216,27 @@ static void ready_step(struct sc_task *task)
 /* ---- What host memory has ------------------------------------------------------------------- */
 
 /* Lock held. The next range of the load that host memory has; false: there is none. */
-static bool take_next(struct sc_store_sketch *sketch, struct sc_store_sketch_take *ret_take)
+static bool take_next(struct sc_store_selector *selector, struct sc_store_selector_take *ret_take)
 {
-    const struct sc_store_sketch_plan *plan = &sketch->plan;
-    for (; is_pending(sketch) && sketch->take_range < plan->range_count; sketch->take_range++) {
-        uint64_t row = sketch->take_row;
-        sketch->take_row += plan->ranges[sketch->take_range].row_count;
-        if (!sc_store_sketch_bit(sketch->hosted, sketch->take_range))
+    const struct sc_store_selector_plan *plan = &selector->plan;
+    for (; is_pending(selector) && selector->take_range < plan->range_count; selector->take_range++) {
+        uint64_t row = selector->take_row;
+        selector->take_row += plan->ranges[selector->take_range].row_count;
+        if (!sc_store_selector_bit(selector->hosted, selector->take_range))
             continue;
-        if (sc_store_sketch_take_set(plan, sketch->take_range, row, ret_take))
+        if (sc_store_selector_take_set(plan, selector->take_range, row, ret_take))
             return true;
-        sketch->missed[sketch->take_range / 64] |= 1ull << (sketch->take_range % 64);
-        sketch->missed_count++;
+        selector->missed[selector->take_range / 64] |= 1ull << (selector->take_range % 64);
+        selector->missed_count++;
     }
     return false;
 }
 
 /* What a read of it would have wanted. */
-static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_sketch_take *take)
+static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_selector_take *take)
 {
     const struct sc_store_annex *codes = take->coded != NULL ? take->coded->codes : NULL;
-    uint64_t bytes = sc_store_sketch_tags_bytes(store, take->row_count);
+    uint64_t bytes = sc_store_selector_tags_bytes(store, take->row_count);
     struct sc_store_blocks blocks;
     if (codes == NULL)
         return bytes + take->row_count * (take->wanted_bytes + (take->wanted_bytes > 0 ? 8 : 0));
@@ -247,43 +247,43 @@ static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_s
 
 /* Lock held, and given up while a range is copied out: the load may end, and another begin.
  * false: all was looked at. */
-static bool take_some(struct sc_store_sketch *sketch)
+static bool take_some(struct sc_store_selector *selector)
 {
-    struct sc_flight *flight = &sketch->flight;
+    struct sc_flight *flight = &selector->flight;
     struct sc_store *store = flight->store;
-    struct sc_store_sketch_take take;
+    struct sc_store_selector_take take;
     for (uint32_t i = 0; i < TAKES_AT_ONCE; i++) {
-        if (!take_next(sketch, &take))
+        if (!take_next(selector, &take))
             return false;
-        uint64_t generation = flight->generation, range = sketch->take_range++;
-        const struct sc_store_sketch_memory memory = sketch->memory;
+        uint64_t generation = flight->generation, range = selector->take_range++;
+        const struct sc_store_selector_memory memory = selector->memory;
         sc_store_pool_hold(&store->pool, memory.run);
         pthread_mutex_unlock(&flight->lock);
-        bool is_taken = sc_store_sketch_take(store, &take, &memory);
+        bool is_taken = sc_store_selector_take(store, &take, &memory);
         pthread_mutex_lock(&flight->lock);
         sc_store_pool_leave(&store->pool, memory.run);
         if (flight->generation != generation)
             continue;
         if (is_taken) {
-            sketch->rows_done += take.row_count;
+            selector->rows_done += take.row_count;
             flight->cost.wanted_bytes += take_bytes(store, &take);
         } else {
-            sketch->missed[range / 64] |= 1ull << (range % 64);
-            sketch->missed_count++;
+            selector->missed[range / 64] |= 1ull << (range % 64);
+            selector->missed_count++;
         }
     }
     return true;
 }
 
 /* Lock held. A few ranges, by whoever has taken the task; the rest by the task again. */
-static void take_run(struct sc_store_sketch *sketch, struct sc_flight_batch *batch)
+static void take_run(struct sc_store_selector *selector, struct sc_flight_batch *batch)
 {
-    struct sc_flight *flight = &sketch->flight;
-    if (take_some(sketch)) {
-        sc_exec_post(flight->store->params.exec, &sketch->take, (enum sc_exec_lane)flight->lane);
+    struct sc_flight *flight = &selector->flight;
+    if (take_some(selector)) {
+        sc_exec_post(flight->store->params.exec, &selector->take, (enum sc_exec_lane)flight->lane);
         return;
     }
-    sketch->is_taking = false;
+    selector->is_taking = false;
     flight->task_count--;
     sc_flight_pump(flight, batch);
     sc_flight_signal(flight);
@@ -291,31 +291,31 @@ static void take_run(struct sc_store_sketch *sketch, struct sc_flight_batch *bat
 
 static void take_step(struct sc_task *task)
 {
-    struct sc_store_sketch *sketch = SC_TASK_OWNER(task, struct sc_store_sketch, take);
+    struct sc_store_selector *selector = SC_TASK_OWNER(task, struct sc_store_selector, take);
     struct sc_flight_batch batch;
     batch.count = 0;
-    pthread_mutex_lock(&sketch->flight.lock);
-    take_run(sketch, &batch);
-    sc_flight_submit(&sketch->flight, &batch);
-    pthread_mutex_unlock(&sketch->flight.lock);
+    pthread_mutex_lock(&selector->flight.lock);
+    take_run(selector, &batch);
+    sc_flight_submit(&selector->flight, &batch);
+    pthread_mutex_unlock(&selector->flight.lock);
 }
 
 /* Lock held. Which of the plan's ranges host memory has now; false: none. */
-static bool hosted_find(struct sc_store_sketch *sketch, struct sc_store_sketch_plan *plan)
+static bool hosted_find(struct sc_store_selector *selector, struct sc_store_selector_plan *plan)
 {
     uint64_t words = (plan->range_count + 63) / 64, row = 0, count = 0;
-    struct sc_store_sketch_take take;
-    sketch->take_range = sketch->take_row = sketch->missed_count = 0;
-    if (sketch->hosted == NULL || plan->range_count > sketch->ranges_max)
+    struct sc_store_selector_take take;
+    selector->take_range = selector->take_row = selector->missed_count = 0;
+    if (selector->hosted == NULL || plan->range_count > selector->ranges_max)
         return false;
-    memset(sketch->hosted, 0, words * sizeof(*sketch->hosted));
-    memset(sketch->missed, 0, words * sizeof(*sketch->missed));
-    plan->hosted = sketch->hosted;
-    plan->missed = sketch->missed;
+    memset(selector->hosted, 0, words * sizeof(*selector->hosted));
+    memset(selector->missed, 0, words * sizeof(*selector->missed));
+    plan->hosted = selector->hosted;
+    plan->missed = selector->missed;
     for (uint64_t i = 0; i < plan->range_count; row += plan->ranges[i++].row_count)
-        if (sc_store_sketch_take_set(plan, i, row, &take) &&
-            sc_store_sketch_take_has(plan->store, &take)) {
-            sketch->hosted[i / 64] |= 1ull << (i % 64);
+        if (sc_store_selector_take_set(plan, i, row, &take) &&
+            sc_store_selector_take_has(plan->store, &take)) {
+            selector->hosted[i / 64] |= 1ull << (i % 64);
             count++;
         }
     return count > 0;
@@ -323,81 +323,81 @@ static bool hosted_find(struct sc_store_sketch *sketch, struct sc_store_sketch_p
 
 /* ---- Open, close, begin, end ---------------------------------------------------------------- */
 
-spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
-                                 struct sc_store_sketch **ret_sketch, struct spec_error *reterr)
+spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
+                                 struct sc_store_selector **ret_selector, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    const uint32_t reads_max = SLOTS * SC_STORE_SKETCH_SECTIONS;
-    struct sc_store_sketch *sketch = sc_alloc_zero(alloc, sizeof(*sketch));
+    const uint32_t reads_max = SLOTS * SC_STORE_SELECTOR_SECTIONS;
+    struct sc_store_selector *selector = sc_alloc_zero(alloc, sizeof(*selector));
     struct slot *slots = sc_alloc(alloc, SLOTS * sizeof(*slots));
     struct sc_flight_read *reads = sc_alloc(alloc, reads_max * sizeof(*reads));
     uint64_t words = store->host != NULL ? 2 * ((ranges_max + 63) / 64) : 0;
     uint64_t *bits = words > 0 ? sc_alloc(alloc, words * sizeof(*bits)) : NULL;
-    if (sketch == NULL || slots == NULL || reads == NULL || (words > 0 && bits == NULL)) {
+    if (selector == NULL || slots == NULL || reads == NULL || (words > 0 && bits == NULL)) {
         sc_alloc_free(alloc, bits);
         sc_alloc_free(alloc, reads);
         sc_alloc_free(alloc, slots);
-        sc_alloc_free(alloc, sketch);
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a sketch of %" PRIu64 " rows", rows_max);
+        sc_alloc_free(alloc, selector);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a selector of %" PRIu64 " rows", rows_max);
     }
-    sketch->rows_max = rows_max;
-    sketch->ranges_max = ranges_max;
-    sketch->ready.step = ready_step;
-    sketch->take.step = take_step;
-    sketch->hosted = bits;
-    sketch->missed = bits != NULL ? bits + words / 2 : NULL;
-    atomic_store(&sketch->state, SPEC_E_DROPPED);
+    selector->rows_max = rows_max;
+    selector->ranges_max = ranges_max;
+    selector->ready.step = ready_step;
+    selector->take.step = take_step;
+    selector->hosted = bits;
+    selector->missed = bits != NULL ? bits + words / 2 : NULL;
+    atomic_store(&selector->state, SPEC_E_DROPPED);
     const struct sc_flight_memory memory = {.slots = slots,
                                             .slot_bytes = sizeof(*slots),
                                             .reads = reads,
                                             .slots_max = SLOTS,
                                             .reads_max = reads_max};
-    sc_flight_init(&sketch->flight, store, &SKETCH, &memory);
-    *ret_sketch = sketch;
+    sc_flight_init(&selector->flight, store, &SELECTOR, &memory);
+    *ret_selector = selector;
     return SPEC_OK;
 }
 
-void sc_store_sketch_close(struct sc_store_sketch *sketch)
+void sc_store_selector_close(struct sc_store_selector *selector)
 {
-    if (sketch == NULL)
+    if (selector == NULL)
         return;
-    struct sc_alloc *alloc = sketch->flight.store->params.alloc;
-    sc_store_sketch_end(sketch);
-    sc_flight_done(&sketch->flight);
-    sc_alloc_free(alloc, sketch->flight.memory.reads);
-    sc_alloc_free(alloc, sketch->flight.memory.slots);
-    sc_alloc_free(alloc, sketch->hosted);
-    sc_alloc_free(alloc, sketch);
+    struct sc_alloc *alloc = selector->flight.store->params.alloc;
+    sc_store_selector_end(selector);
+    sc_flight_done(&selector->flight);
+    sc_alloc_free(alloc, selector->flight.memory.reads);
+    sc_alloc_free(alloc, selector->flight.memory.slots);
+    sc_alloc_free(alloc, selector->hosted);
+    sc_alloc_free(alloc, selector);
 }
 
 /* Lock held. What flies ends by itself, and what is copied now is copied to the end. */
-static void load_end(struct sc_store_sketch *sketch)
+static void load_end(struct sc_store_selector *selector)
 {
-    struct sc_flight *flight = &sketch->flight;
-    sketch->is_active = sketch->has_block = sketch->notifies = false;
-    sketch->on_ready = NULL;
-    atomic_store(&sketch->state, SPEC_E_DROPPED);
+    struct sc_flight *flight = &selector->flight;
+    selector->is_active = selector->has_block = selector->notifies = false;
+    selector->on_ready = NULL;
+    atomic_store(&selector->state, SPEC_E_DROPPED);
     sc_flight_cancel(flight);
-    if (flight->task_count > 0 && sc_exec_cancel(flight->store->params.exec, &sketch->ready))
+    if (flight->task_count > 0 && sc_exec_cancel(flight->store->params.exec, &selector->ready))
         flight->task_count--;
-    if (sketch->is_taking && sc_exec_cancel(flight->store->params.exec, &sketch->take)) {
-        sketch->is_taking = false;
+    if (selector->is_taking && sc_exec_cancel(flight->store->params.exec, &selector->take)) {
+        selector->is_taking = false;
         flight->task_count--;
     }
-    if (sketch->memory.run != NULL)
-        sc_store_pool_leave(&flight->store->pool, sketch->memory.run);
-    sketch->memory = (struct sc_store_sketch_memory){0};
+    if (selector->memory.run != NULL)
+        sc_store_pool_leave(&flight->store->pool, selector->memory.run);
+    selector->memory = (struct sc_store_selector_memory){0};
 }
 
-void sc_store_sketch_end(struct sc_store_sketch *sketch)
+void sc_store_selector_end(struct sc_store_selector *selector)
 {
-    pthread_mutex_lock(&sketch->flight.lock);
-    load_end(sketch);
-    pthread_mutex_unlock(&sketch->flight.lock);
+    pthread_mutex_lock(&selector->flight.lock);
+    load_end(selector);
+    pthread_mutex_unlock(&selector->flight.lock);
 }
 
 /* Rows of the ranges; UINT64_MAX: one has no probe rows that are long enough, or is not live. */
-static uint64_t rows_count(const struct sc_store_sketch *sketch, uint32_t layer,
+static uint64_t rows_count(const struct sc_store_selector *selector, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
                            uint64_t probe_row_bytes)
 {
@@ -406,7 +406,7 @@ static uint64_t rows_count(const struct sc_store_sketch *sketch, uint32_t layer,
         if (ranges[i].row_count == 0)
             continue;
         const struct sc_store_extent_entry *extent =
-            sc_store_range_find(sketch->flight.store, layer, &ranges[i], &row);
+            sc_store_range_find(selector->flight.store, layer, &ranges[i], &row);
         if (extent == NULL || sc_store_probes_of(extent).row_bytes < probe_row_bytes)
             return UINT64_MAX;
         rows += ranges[i].row_count;
@@ -414,10 +414,10 @@ static uint64_t rows_count(const struct sc_store_sketch *sketch, uint32_t layer,
     return rows;
 }
 
-static struct sc_store_sketch_plan plan_of(const struct sc_store *store,
-                                           const struct sc_store_sketch_want *want)
+static struct sc_store_selector_plan plan_of(const struct sc_store *store,
+                                           const struct sc_store_selector_want *want)
 {
-    return (struct sc_store_sketch_plan){.store = store,
+    return (struct sc_store_selector_plan){.store = store,
                                          .ranges = want->ranges,
                                          .range_count = want->range_count,
                                          .wanted_bytes = want->is_codes ? 0 : want->probe_row_bytes,
@@ -427,146 +427,146 @@ static struct sc_store_sketch_plan plan_of(const struct sc_store *store,
 }
 
 /* Lock held. Its memory is taken. */
-static void load_start(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want,
-                       const struct sc_store_sketch_plan *plan, uint64_t rows, bool takes)
+static void load_start(struct sc_store_selector *selector, const struct sc_store_selector_want *want,
+                       const struct sc_store_selector_plan *plan, uint64_t rows, bool takes)
 {
     struct sc_flight_batch batch;
     batch.count = 0;
-    sketch->is_active = true;
-    sketch->is_planned = false;
-    sketch->row_count = rows;
-    sketch->rows_done = 0;
-    sketch->plan = *plan;
-    sketch->plan.run = sketch->memory.run;
-    sketch->plan.area = sketch->memory.area;
-    sketch->plan.area_end = sketch->memory.area_end;
-    sketch->on_ready = want->on_ready;
-    sketch->user = want->user;
-    atomic_store(&sketch->state, SPEC_PENDING);
-    sc_flight_begin(&sketch->flight, want->lane, SC_STORE_SKETCH_SECTIONS);
+    selector->is_active = true;
+    selector->is_planned = false;
+    selector->row_count = rows;
+    selector->rows_done = 0;
+    selector->plan = *plan;
+    selector->plan.run = selector->memory.run;
+    selector->plan.area = selector->memory.area;
+    selector->plan.area_end = selector->memory.area_end;
+    selector->on_ready = want->on_ready;
+    selector->user = want->user;
+    atomic_store(&selector->state, SPEC_PENDING);
+    sc_flight_begin(&selector->flight, want->lane, SC_STORE_SELECTOR_SECTIONS);
     if (!takes)
-        sketch->take_range = UINT64_MAX;
-    if (takes && !sketch->is_taking) { /* else it runs for a load that has ended, and goes on */
-        sketch->is_taking = true;
-        sketch->flight.task_count++;
-        sc_exec_post(sketch->flight.store->params.exec, &sketch->take, want->lane);
+        selector->take_range = UINT64_MAX;
+    if (takes && !selector->is_taking) { /* else it runs for a load that has ended, and goes on */
+        selector->is_taking = true;
+        selector->flight.task_count++;
+        sc_exec_post(selector->flight.store->params.exec, &selector->take, want->lane);
     }
-    sc_flight_pump(&sketch->flight, &batch);
-    sc_flight_submit(&sketch->flight, &batch);
+    sc_flight_pump(&selector->flight, &batch);
+    sc_flight_submit(&selector->flight, &batch);
 }
 
 /* Lock held. false: the pool has no such run. */
-static bool memory_take(struct sc_store_sketch *sketch, const struct sc_store_sketch_plan *plan,
+static bool memory_take(struct sc_store_selector *selector, const struct sc_store_selector_plan *plan,
                         uint64_t rows)
 {
-    struct sc_store *store = sketch->flight.store;
+    struct sc_store *store = selector->flight.store;
     if (plan->is_codes)
-        return sc_store_sketch_memory_take_codes(store, plan, rows, &sketch->memory);
-    return sc_store_sketch_memory_take(store, rows, plan->wanted_bytes, &sketch->memory);
+        return sc_store_selector_memory_take_codes(store, plan, rows, &selector->memory);
+    return sc_store_selector_memory_take(store, rows, plan->wanted_bytes, &selector->memory);
 }
 
-bool sc_store_sketch_begin(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want)
+bool sc_store_selector_begin(struct sc_store_selector *selector, const struct sc_store_selector_want *want)
 {
-    struct sc_store *store = sketch->flight.store;
-    struct sc_store_sketch_plan plan = plan_of(store, want);
+    struct sc_store *store = selector->flight.store;
+    struct sc_store_selector_plan plan = plan_of(store, want);
     uint64_t rows =
-        rows_count(sketch, want->layer, want->ranges, want->range_count, plan.wanted_bytes);
-    pthread_mutex_lock(&sketch->flight.lock);
-    load_end(sketch);
-    bool begins = rows <= sketch->rows_max;
+        rows_count(selector, want->layer, want->ranges, want->range_count, plan.wanted_bytes);
+    pthread_mutex_lock(&selector->flight.lock);
+    load_end(selector);
+    bool begins = rows <= selector->rows_max;
     begins =
         begins && (want->is_codes ? rows > 0 : plan.wanted_bytes <= store->params.probe_row_bytes);
-    bool takes = begins && store->host != NULL && hosted_find(sketch, &plan);
-    if (takes && plan.is_codes && !memory_take(sketch, &plan, rows)) {
+    bool takes = begins && store->host != NULL && hosted_find(selector, &plan);
+    if (takes && plan.is_codes && !memory_take(selector, &plan, rows)) {
         takes = false; /* blocks that lie between take more pages than one */
-        memset(sketch->hosted, 0, (plan.range_count + 63) / 64 * sizeof(*sketch->hosted));
+        memset(selector->hosted, 0, (plan.range_count + 63) / 64 * sizeof(*selector->hosted));
     }
-    if (begins && sketch->memory.run == NULL)
-        begins = memory_take(sketch, &plan, rows);
+    if (begins && selector->memory.run == NULL)
+        begins = memory_take(selector, &plan, rows);
     if (begins)
-        load_start(sketch, want, &plan, rows, takes);
-    pthread_mutex_unlock(&sketch->flight.lock);
+        load_start(selector, want, &plan, rows, takes);
+    pthread_mutex_unlock(&selector->flight.lock);
     return begins;
 }
 
-void sc_store_sketch_demand(struct sc_store_sketch *sketch)
+void sc_store_selector_demand(struct sc_store_selector *selector)
 {
-    sc_flight_raise(&sketch->flight);
+    sc_flight_raise(&selector->flight);
 }
 
 /* ---- Waiting and looking -------------------------------------------------------------------- */
 
-spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch)
+spec_status sc_store_selector_state(const struct sc_store_selector *selector)
 {
-    return atomic_load(&sketch->state);
+    return atomic_load(&selector->state);
 }
 
-spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadline_ns)
+spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t deadline_ns)
 {
     struct sc_flight_batch batch;
     batch.count = 0;
     bool in_time = true;
-    pthread_mutex_lock(&sketch->flight.lock);
-    while (atomic_load(&sketch->state) == SPEC_PENDING && in_time) {
-        struct sc_exec *exec = sketch->flight.store->params.exec;
-        if (sketch->is_taking && sc_exec_cancel(exec, &sketch->take)) {
-            take_run(sketch, &batch); /* rather than wait for a worker that comes to it */
+    pthread_mutex_lock(&selector->flight.lock);
+    while (atomic_load(&selector->state) == SPEC_PENDING && in_time) {
+        struct sc_exec *exec = selector->flight.store->params.exec;
+        if (selector->is_taking && sc_exec_cancel(exec, &selector->take)) {
+            take_run(selector, &batch); /* rather than wait for a worker that comes to it */
             in_time = sc_exec_now_ns(exec) < deadline_ns;
         } else {
-            in_time = sc_flight_wait(&sketch->flight, deadline_ns, &batch);
+            in_time = sc_flight_wait(&selector->flight, deadline_ns, &batch);
         }
     }
-    spec_status status = atomic_load(&sketch->state);
-    pthread_mutex_unlock(&sketch->flight.lock);
-    sc_flight_submit(&sketch->flight, &batch);
+    spec_status status = atomic_load(&selector->state);
+    pthread_mutex_unlock(&selector->flight.lock);
+    sc_flight_submit(&selector->flight, &batch);
     return status == SPEC_PENDING ? SPEC_E_TIMEOUT : status;
 }
 
-const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch)
+const uint8_t *sc_store_selector_keys(const struct sc_store_selector *selector)
 {
-    return sketch->memory.run;
+    return selector->memory.run;
 }
 
-const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch)
+const uint64_t *sc_store_selector_tags(const struct sc_store_selector *selector)
 {
-    const struct sc_store_sketch_memory *memory = &sketch->memory;
+    const struct sc_store_selector_memory *memory = &selector->memory;
     return (const uint64_t *)(const void *)(memory->run != NULL ? memory->run + memory->tags_at
                                                                 : NULL);
 }
 
-bool sc_store_sketch_is_hosted(struct sc_store_sketch *sketch, uint64_t range)
+bool sc_store_selector_is_hosted(struct sc_store_selector *selector, uint64_t range)
 {
-    pthread_mutex_lock(&sketch->flight.lock);
-    const struct sc_store_sketch_plan *plan = &sketch->plan;
-    bool is_hosted = sketch->is_active && plan->hosted != NULL && range < plan->range_count &&
-                     sc_store_sketch_bit(plan->hosted, range) &&
-                     !sc_store_sketch_bit(plan->missed, range);
-    pthread_mutex_unlock(&sketch->flight.lock);
+    pthread_mutex_lock(&selector->flight.lock);
+    const struct sc_store_selector_plan *plan = &selector->plan;
+    bool is_hosted = selector->is_active && plan->hosted != NULL && range < plan->range_count &&
+                     sc_store_selector_bit(plan->hosted, range) &&
+                     !sc_store_selector_bit(plan->missed, range);
+    pthread_mutex_unlock(&selector->flight.lock);
     return is_hosted;
 }
 
-const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch)
+const uint8_t *sc_store_selector_keys_hold(struct sc_store_selector *selector)
 {
-    pthread_mutex_lock(&sketch->flight.lock);
-    bool is_there = atomic_load(&sketch->state) == SPEC_OK;
-    const uint8_t *keys = is_there ? sketch->memory.run : NULL;
+    pthread_mutex_lock(&selector->flight.lock);
+    bool is_there = atomic_load(&selector->state) == SPEC_OK;
+    const uint8_t *keys = is_there ? selector->memory.run : NULL;
     if (keys != NULL)
-        sc_store_pool_hold(&sketch->flight.store->pool, keys);
-    pthread_mutex_unlock(&sketch->flight.lock);
+        sc_store_pool_hold(&selector->flight.store->pool, keys);
+    pthread_mutex_unlock(&selector->flight.lock);
     return keys;
 }
 
-void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *keys)
+void sc_store_selector_keys_leave(struct sc_store_selector *selector, const uint8_t *keys)
 {
-    sc_store_pool_leave(&sketch->flight.store->pool, keys);
+    sc_store_pool_leave(&selector->flight.store->pool, keys);
 }
 
-void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret)
+void sc_store_selector_cost(const struct sc_store_selector *selector, struct sc_store_read_cost *ret)
 {
-    sc_flight_cost(&sketch->flight, ret);
+    sc_flight_cost(&selector->flight, ret);
 }
 
-uint64_t sc_store_sketch_bytes_used(const struct sc_store *store)
+uint64_t sc_store_selector_bytes_used(const struct sc_store *store)
 {
     return sc_store_counted(&store->pool.used_bytes);
 }

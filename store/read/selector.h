@@ -1,4 +1,4 @@
-/* The parts of a sketch: what is to be read of a layer, block by block, and where it goes.
+/* The parts of a selector: what is to be read of a layer, block by block, and where it goes.
  *
  *   selector_plan.c    ranges -> blocks: which bytes of which segments
  *   selector.c         blocks -> reads in flight -> frames, or areas; who waits, who is told
@@ -24,8 +24,8 @@
  * What host memory has of a range is not read: a task copies it to its place and verifies it there.
  * A slab that is gone by then, or fails, is read after all, by frames, once all else is planned.
  *
- * Threads: a plan: the sketch's lock. Memory: whoever holds it in the pool.
- * Tests: tests/unit/store/test_sketch.c, test_codes.c, test_sketch_host.c */
+ * Threads: a plan: the selector's lock. Memory: whoever holds it in the pool.
+ * Tests: tests/unit/store/test_selector.c, test_codes.c, test_sketch_host.c */
 #ifndef SC_STORE_SELECTOR_H
 #define SC_STORE_SELECTOR_H
 
@@ -33,18 +33,18 @@
 #include "store/load.h"
 #include "store/rows/quant_blocks.h"
 
-#define SC_STORE_SKETCH_SECTIONS 3u
+#define SC_STORE_SELECTOR_SECTIONS 3u
 
 /* ---- Blocks (selector_plan.c) ---------------------------------------------------------------- */
 
-struct sc_store_sketch_section {
+struct sc_store_selector_section {
     uint64_t start, end; /* of the segment file */
     uint64_t at;         /* of start, in the frame or area */
     uint32_t segment;
 };
 
 /* All that a completion needs: the ranges may be gone by then. */
-struct sc_store_sketch_block {
+struct sc_store_selector_block {
     uint64_t extent_id, piece; /* of the first row */
     uint64_t copy;             /* of what has the probe rows */
     uint64_t extent_row, row_first, row_count;
@@ -57,15 +57,15 @@ struct sc_store_sketch_block {
     uint64_t k_at, v_at;               /* where the sections begin, in a layer of codes */
     uint64_t area;                     /* of codes: where it is read to, behind the run's start */
     /* The first two are empty when nothing is wanted; of codes, K's and V's blocks. */
-    struct sc_store_sketch_section probes, probe_tags, tags;
+    struct sc_store_selector_section probes, probe_tags, tags;
     struct {
         struct sc_store_where where; /* pages of it, */
         uint64_t bytes, at;          /* so many, and where they go */
-    } parts[SC_STORE_SKETCH_SECTIONS];
+    } parts[SC_STORE_SELECTOR_SECTIONS];
 };
 
 /* Which blocks a load has: set by begin, then walked by next. */
-struct sc_store_sketch_plan {
+struct sc_store_selector_plan {
     const struct sc_store *store;
     const struct sc_store_range *ranges;
     uint64_t range_count, wanted_bytes; /* of each probe row; 0: none */
@@ -87,21 +87,21 @@ struct sc_store_sketch_plan {
     uint64_t row, left, step; /* of the run: its next row, rows that are left, a block's rows */
     uint64_t tagged;          /* of codes: rows from there on whose tags a block has */
 
-    struct sc_store_sketch_block block; /* the one that next made */
+    struct sc_store_selector_block block; /* the one that next made */
 };
 
 /* The next block that has something to read. PENDING: it is there; OK: there is none; CORRUPT: a
  * range was dropped since begin. ret_skipped: rows before it of which nothing is to be read. */
-spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_t *ret_skipped);
+spec_status sc_store_selector_plan_next(struct sc_store_selector_plan *plan, uint64_t *ret_skipped);
 
 /* Walks a copy of the plan, with that run, to its end. Returns where the last area ends, if the
  * first one is at `area`. */
-uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan, const uint8_t *run,
+uint64_t sc_store_selector_plan_areas(const struct sc_store_selector_plan *plan, const uint8_t *run,
                                     uint64_t area);
 
 /* ---- Memory (selector_memory.c) -------------------------------------------------------------- */
 
-static inline bool sc_store_sketch_bit(const uint64_t *bits, uint64_t i)
+static inline bool sc_store_selector_bit(const uint64_t *bits, uint64_t i)
 {
     return (bits[i / 64] >> (i % 64) & 1) != 0;
 }
@@ -119,7 +119,7 @@ struct sc_store_coded {        /* of a range, in memory */
     bool is_hosted; /* they came from host memory */
 };
 
-struct sc_store_sketch_memory { /* of a load */
+struct sc_store_selector_memory { /* of a load */
     uint8_t *run;     /* of the pool; the keys; NULL: the load is of no rows, or none is begun */
     uint64_t tags_at; /* bytes behind the run's start */
     uint64_t area, area_end; /* the same; of codes: where areas begin and end */
@@ -130,33 +130,33 @@ struct sc_store_sketch_memory { /* of a load */
 };
 
 /* Memory of a load of probe rows. false: the pool has no such run. */
-bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
-                                 struct sc_store_sketch_memory *ret_memory);
+bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
+                                 struct sc_store_selector_memory *ret_memory);
 /* The same, of a load of codes that is planned so; the plan has no run yet. */
-bool sc_store_sketch_memory_take_codes(struct sc_store *store,
-                                       const struct sc_store_sketch_plan *plan, uint64_t rows,
-                                       struct sc_store_sketch_memory *ret_memory);
+bool sc_store_selector_memory_take_codes(struct sc_store *store,
+                                       const struct sc_store_selector_plan *plan, uint64_t rows,
+                                       struct sc_store_selector_memory *ret_memory);
 /* What codes the range has, that fit what may be read at once; NULL: none. */
-const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *store,
+const struct sc_store_annex *sc_store_selector_codes_of(const struct sc_store *store,
                                                       const struct sc_store_range *range,
                                                       struct sc_store_blocks *ret_blocks);
 /* The same of memory that is the caller's, not the pool's: where what lies, of codes as they are
  * now. Returns how many bytes it takes; the caller sets `run`, and then begins. */
-uint64_t sc_store_sketch_memory_lay(const struct sc_store *store,
-                                    const struct sc_store_sketch_plan *plan, uint64_t rows,
-                                    struct sc_store_sketch_memory *ret_memory);
+uint64_t sc_store_selector_memory_lay(const struct sc_store *store,
+                                    const struct sc_store_selector_plan *plan, uint64_t rows,
+                                    struct sc_store_selector_memory *ret_memory);
 /* false: there are more codes than when it was laid. */
-bool sc_store_sketch_memory_begin(const struct sc_store *store,
-                                  const struct sc_store_sketch_plan *plan,
-                                  const struct sc_store_sketch_memory *memory);
+bool sc_store_selector_memory_begin(const struct sc_store *store,
+                                  const struct sc_store_selector_plan *plan,
+                                  const struct sc_store_selector_memory *memory);
 /* A block's reads have ended so: what they brought, from its frame, or its area. CORRUPT: a probe
  * row fails verification. The memory is held; no lock. */
-spec_status sc_store_sketch_memory_came(struct sc_store *store,
-                                        const struct sc_store_sketch_block *block,
+spec_status sc_store_selector_memory_came(struct sc_store *store,
+                                        const struct sc_store_selector_block *block,
                                         const uint8_t *frame, spec_status status, int32_t sys_errno,
-                                        const struct sc_store_sketch_memory *memory);
+                                        const struct sc_store_selector_memory *memory);
 /* K's block in memory, and V's where there is one: the worst of their states. */
-enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *store,
+enum sc_store_block_state sc_store_selector_coded_state(const struct sc_store *store,
                                                       const struct sc_store_coded *coded,
                                                       const struct sc_store_blocks *blocks,
                                                       uint32_t layer, const uint8_t *run);
@@ -164,7 +164,7 @@ enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *sto
 /* ---- Host memory (selector_host.c) ----------------------------------------------------------- */
 
 /* What a load wants of a range that a slab may have. The range may be gone by then. */
-struct sc_store_sketch_take {
+struct sc_store_selector_take {
     struct sc_store_host_key key;
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece;
@@ -175,41 +175,41 @@ struct sc_store_sketch_take {
 };
 
 /* false: no slab may have the range. Load of codes: run NULL, codes are as they are now. */
-bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t range,
-                              uint64_t row_first, struct sc_store_sketch_take *ret_take);
-bool sc_store_sketch_take_has(const struct sc_store *store,
-                              const struct sc_store_sketch_take *take);
+bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint64_t range,
+                              uint64_t row_first, struct sc_store_selector_take *ret_take);
+bool sc_store_selector_take_has(const struct sc_store *store,
+                              const struct sc_store_selector_take *take);
 /* The slab that what is read of the range, all of its piece, becomes; false: it becomes none. The
  * plan has no run. */
-bool sc_store_sketch_wish(const struct sc_store_sketch_plan *plan, uint64_t range,
+bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t range,
                           struct sc_store_hosted_wish *ret_wish);
 /* Copies it to its place and verifies it. false: it is not there; what fails is found no more. The
  * memory is held; no lock. */
-bool sc_store_sketch_take(const struct sc_store *store, const struct sc_store_sketch_take *take,
-                          const struct sc_store_sketch_memory *memory);
+bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_selector_take *take,
+                          const struct sc_store_selector_memory *memory);
 /* What was read and verified of whole pieces gets into slabs: of a block of probe rows, or of row
  * tags alone; and of a range of codes. The memory is held; no lock. */
-void sc_store_sketch_give_block(const struct sc_store *store,
-                                const struct sc_store_sketch_block *block, const uint8_t *frame,
-                                const struct sc_store_sketch_memory *memory);
-void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
+void sc_store_selector_give_block(const struct sc_store *store,
+                                const struct sc_store_selector_block *block, const uint8_t *frame,
+                                const struct sc_store_selector_memory *memory);
+void sc_store_selector_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
                                 const struct sc_store_blocks *blocks, uint32_t layer,
-                                const struct sc_store_sketch_memory *memory);
+                                const struct sc_store_selector_memory *memory);
 
 /* The piece from `id` on that has the row; NULL: none near. Pieces of adjacent rows have ids in a
  * row, as their commit gave them. */
 const struct sc_store_piece_entry *
-sc_store_sketch_piece_with(const struct sc_store *store, const struct sc_store_sketch_block *block,
+sc_store_selector_piece_with(const struct sc_store *store, const struct sc_store_selector_block *block,
                            uint64_t *id, uint64_t row);
 
 /* Bytes of the tags of so many rows. */
-static inline uint64_t sc_store_sketch_tags_bytes(const struct sc_store *store, uint64_t rows)
+static inline uint64_t sc_store_selector_tags_bytes(const struct sc_store *store, uint64_t rows)
 {
     return rows * store->shape.tags_per_row * 8;
 }
 
 /* Into how many reads the blocks of a range go. */
-static inline uint64_t sc_store_sketch_reads(const struct sc_store *store,
+static inline uint64_t sc_store_selector_reads(const struct sc_store *store,
                                              const struct sc_store_blocks *blocks, bool k_alone)
 {
     uint64_t bite = sc_store_codes_frame_bytes(store);

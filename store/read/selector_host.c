@@ -1,4 +1,4 @@
-/* What sketches read, as slabs of host memory: codes, probe keys and row tags of one piece in one
+/* What selectors read, as slabs of host memory: codes, probe keys and row tags of one piece in one
  * layer.
  *
  *   slab    [head 64][tags of its rows | pad to 64][a | pad to 64][b]
@@ -32,7 +32,7 @@ static struct lay lay_of(const struct sc_store *store, uint64_t rows, uint64_t a
                          uint64_t b_bytes)
 {
     struct lay lay = {.rows = rows,
-                      .tag_bytes = sc_store_sketch_tags_bytes(store, rows),
+                      .tag_bytes = sc_store_selector_tags_bytes(store, rows),
                       .a_bytes = a_bytes,
                       .b_bytes = b_bytes};
     lay.a_at = LINE + sc_store_up(lay.tag_bytes, LINE);
@@ -64,12 +64,12 @@ static struct sc_store_host_key key_of(const struct sc_store_piece_entry *piece,
 
 /* ---- Out of a slab -------------------------------------------------------------------------- */
 
-bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t range,
-                              uint64_t row_first, struct sc_store_sketch_take *ret_take)
+bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint64_t range,
+                              uint64_t row_first, struct sc_store_selector_take *ret_take)
 {
     const struct sc_store *store = plan->store;
     const struct sc_store_range *wanted = &plan->ranges[range];
-    struct sc_store_sketch_take take = {
+    struct sc_store_selector_take take = {
         .row_first = row_first, .row_count = wanted->row_count, .wanted_bytes = plan->wanted_bytes};
     take.piece = sc_store_coded_piece(store, wanted->piece, &take.extent);
     const struct sc_store_probes probes = sc_store_probes_of(take.extent);
@@ -81,7 +81,7 @@ bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t 
         take.coded = &((struct sc_store_coded *)(uintptr_t)plan->run)[range];
         codes = take.coded->codes;
     } else if (plan->is_codes) {
-        codes = sc_store_sketch_codes_of(store, wanted, &blocks);
+        codes = sc_store_selector_codes_of(store, wanted, &blocks);
     }
     if (plan->is_codes) {
         kind = SC_STORE_HOST_CODES;
@@ -99,23 +99,23 @@ bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t 
            take.probe_row_bytes >= plan->wanted_bytes;
 }
 
-bool sc_store_sketch_take_has(const struct sc_store *store, const struct sc_store_sketch_take *take)
+bool sc_store_selector_take_has(const struct sc_store *store, const struct sc_store_selector_take *take)
 {
     return sc_store_host_layers(store->host, &take->key, NULL) > 0 &&
            sc_store_host_has(store->host, &take->key);
 }
 
-bool sc_store_sketch_wish(const struct sc_store_sketch_plan *plan, uint64_t range,
+bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t range,
                           struct sc_store_hosted_wish *ret_wish)
 {
     const struct sc_store *store = plan->store;
-    struct sc_store_sketch_take take;
+    struct sc_store_selector_take take;
     struct sc_store_blocks blocks = {0};
-    if (!sc_store_sketch_take_set(plan, range, 0, &take))
+    if (!sc_store_selector_take_set(plan, range, 0, &take))
         return false;
     const struct sc_store_annex *codes = NULL;
     if (plan->is_codes)
-        codes = sc_store_sketch_codes_of(store, &plan->ranges[range], &blocks);
+        codes = sc_store_selector_codes_of(store, &plan->ranges[range], &blocks);
     if (plan->is_codes && (codes == NULL || codes->copy != take.key.copy))
         return false;
     uint64_t rows = rows_of(take.piece);
@@ -130,24 +130,24 @@ bool sc_store_sketch_wish(const struct sc_store_sketch_plan *plan, uint64_t rang
     return true;
 }
 
-static bool tags_take(const struct sc_store *store, const struct sc_store_sketch_take *take,
+static bool tags_take(const struct sc_store *store, const struct sc_store_selector_take *take,
                       const struct lay *lay, const uint8_t *slab,
-                      const struct sc_store_sketch_memory *memory)
+                      const struct sc_store_selector_memory *memory)
 {
     struct head head;
     memcpy(&head, slab, sizeof(head));
     const uint8_t *tags = slab + LINE;
     if (head.tag_rows != lay->rows || tags_sum(&take->key, tags, lay->tag_bytes) != head.sum)
         return false;
-    memcpy(memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, take->row_first),
-           tags + sc_store_sketch_tags_bytes(store, take->row),
-           sc_store_sketch_tags_bytes(store, take->row_count));
+    memcpy(memory->run + memory->tags_at + sc_store_selector_tags_bytes(store, take->row_first),
+           tags + sc_store_selector_tags_bytes(store, take->row),
+           sc_store_selector_tags_bytes(store, take->row_count));
     return true;
 }
 
 /* Blocks are verified where they will be used. */
-static bool codes_take(const struct sc_store *store, const struct sc_store_sketch_take *take,
-                       const uint8_t *slab, const struct sc_store_sketch_memory *memory)
+static bool codes_take(const struct sc_store *store, const struct sc_store_selector_take *take,
+                       const uint8_t *slab, const struct sc_store_selector_memory *memory)
 {
     struct sc_store_coded *coded = take->coded;
     struct sc_store_blocks blocks;
@@ -162,14 +162,14 @@ static bool codes_take(const struct sc_store *store, const struct sc_store_sketc
     if (coded->has_v)
         memcpy(memory->run + coded->v_at, slab + lay.b_at, lay.b_bytes);
     enum sc_store_block_state state =
-        sc_store_sketch_coded_state(store, coded, &blocks, take->key.layer, memory->run);
+        sc_store_selector_coded_state(store, coded, &blocks, take->key.layer, memory->run);
     coded->is_good = state == SC_STORE_BLOCK_CODED;
     coded->is_hosted = state != SC_STORE_BLOCK_BAD;
     return coded->is_hosted;
 }
 
-static bool probes_take(const struct sc_store *store, const struct sc_store_sketch_take *take,
-                        const uint8_t *slab, const struct sc_store_sketch_memory *memory)
+static bool probes_take(const struct sc_store *store, const struct sc_store_selector_take *take,
+                        const uint8_t *slab, const struct sc_store_selector_memory *memory)
 {
     uint64_t rows = rows_of(take->piece), bytes = take->probe_row_bytes;
     const struct lay lay = lay_of(store, rows, rows * 8, rows * bytes);
@@ -193,8 +193,8 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
     return true;
 }
 
-bool sc_store_sketch_take(const struct sc_store *store, const struct sc_store_sketch_take *take,
-                          const struct sc_store_sketch_memory *memory)
+bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_selector_take *take,
+                          const struct sc_store_selector_memory *memory)
 {
     struct sc_store_host_slab *slab = sc_store_host_get(store->host, &take->key);
     if (slab == NULL)
@@ -225,7 +225,7 @@ struct parts {
 };
 
 /* The slab that was begun for it, or NULL. */
-static struct sc_store_hosted_fill *fill_find(const struct sc_store_sketch_memory *memory,
+static struct sc_store_hosted_fill *fill_find(const struct sc_store_selector_memory *memory,
                                               const struct sc_store_host_key *key)
 {
     for (uint64_t i = 0; i < memory->fill_count; i++) {
@@ -245,7 +245,7 @@ static uint64_t share_of(const struct lay *lay, uint64_t bytes, uint64_t rows)
 
 /* Blocks may end in the midst of a piece: its slab, if one was begun for it, is filled by as many
  * as it takes. */
-static void slab_make(const struct sc_store *store, const struct sc_store_sketch_memory *memory,
+static void slab_make(const struct sc_store *store, const struct sc_store_selector_memory *memory,
                       const struct sc_store_host_key *key, const struct lay *lay,
                       const struct parts *parts)
 {
@@ -274,9 +274,9 @@ static void slab_make(const struct sc_store *store, const struct sc_store_sketch
     sc_store_hosted_end(store, fill, true);
 }
 
-void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
+void sc_store_selector_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
                                 const struct sc_store_blocks *blocks, uint32_t layer,
-                                const struct sc_store_sketch_memory *memory)
+                                const struct sc_store_selector_memory *memory)
 {
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece = sc_store_coded_piece(store, coded->piece, &extent);
@@ -287,7 +287,7 @@ void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_st
     uint64_t v_bytes = coded->has_v ? blocks->v_bytes : 0;
     const struct lay lay = lay_of(store, rows_of(piece), blocks->k_bytes, v_bytes);
     const uint8_t *tags =
-        memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, coded->row_first);
+        memory->run + memory->tags_at + sc_store_selector_tags_bytes(store, coded->row_first);
     const struct parts parts = {.piece = coded->piece,
                                 .row_count = lay.rows,
                                 .tags = tags,
@@ -298,12 +298,12 @@ void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_st
 }
 
 /* Rows [at, at + count) of the block are those of a piece's slab from `row` on. */
-static void piece_give(const struct sc_store *store, const struct sc_store_sketch_block *block,
-                       const uint8_t *frame, const struct sc_store_sketch_memory *memory,
+static void piece_give(const struct sc_store *store, const struct sc_store_selector_block *block,
+                       const uint8_t *frame, const struct sc_store_selector_memory *memory,
                        const struct sc_store_piece_entry *piece, uint64_t at, struct parts parts)
 {
     uint64_t rows = rows_of(piece), bytes = block->probe_row_bytes;
-    parts.tags = frame + block->tags.at + sc_store_sketch_tags_bytes(store, at);
+    parts.tags = frame + block->tags.at + sc_store_selector_tags_bytes(store, at);
     if (block->wanted_bytes == 0) {
         const struct sc_store_host_key key =
             key_of(piece, sc_store_table_extent(&store->table, piece->extent)->copy, block->layer,
@@ -322,9 +322,9 @@ static void piece_give(const struct sc_store *store, const struct sc_store_sketc
     }
 }
 
-void sc_store_sketch_give_block(const struct sc_store *store,
-                                const struct sc_store_sketch_block *block, const uint8_t *frame,
-                                const struct sc_store_sketch_memory *memory)
+void sc_store_selector_give_block(const struct sc_store *store,
+                                const struct sc_store_selector_block *block, const uint8_t *frame,
+                                const struct sc_store_selector_memory *memory)
 {
     uint64_t id = block->piece;
     if (store->host == NULL || block->is_codes)
@@ -332,7 +332,7 @@ void sc_store_sketch_give_block(const struct sc_store *store,
     for (uint64_t at = 0, rows; at < block->row_count; at += rows) {
         uint64_t row = block->extent_row + at, left = block->row_count - at;
         const struct sc_store_piece_entry *piece =
-            sc_store_sketch_piece_with(store, block, &id, row);
+            sc_store_selector_piece_with(store, block, &id, row);
         if (piece == NULL)
             return;
         uint64_t first = (uint64_t)piece->extent_row + piece->skip;

@@ -11,7 +11,7 @@
  * position); a range is marked good when its blocks of codes are there whole and verified.
  * Does not: verify row tags (rows fail by them), lock, read the disk.
  * Threads: any; who fills or reads it holds it in the pool.
- * Tests: tests/unit/store/test_sketch.c, test_codes.c */
+ * Tests: tests/unit/store/test_selector.c, test_codes.c */
 #include "store/read/selector.h"
 
 #include "store/rows/tag.h"
@@ -28,17 +28,17 @@ static uint64_t tags_at(uint64_t rows, uint64_t probe_row_bytes)
     return sc_store_up(rows * probe_row_bytes, LINE);
 }
 
-uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout)
+uint64_t sc_store_selector_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout)
 {
     uint64_t tags_bytes = row_count * (layout == SC_STORE_SPLIT ? 16 : 8);
     return sc_store_up(tags_at(row_count, probe_row_bytes) + tags_bytes, SC_STORE_POOL_BLOCK_BYTES);
 }
 
-bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
-                                 struct sc_store_sketch_memory *ret_memory)
+bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
+                                 struct sc_store_selector_memory *ret_memory)
 {
-    uint64_t bytes = sc_store_sketch_bytes(rows, probe_row_bytes, store->shape.layout);
-    struct sc_store_sketch_memory memory = {.tags_at = tags_at(rows, probe_row_bytes)};
+    uint64_t bytes = sc_store_selector_bytes(rows, probe_row_bytes, store->shape.layout);
+    struct sc_store_selector_memory memory = {.tags_at = tags_at(rows, probe_row_bytes)};
     if (rows > 0)
         memory.run = sc_store_pool_take(&store->pool, bytes);
     *ret_memory = memory;
@@ -47,7 +47,7 @@ bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t
 
 /* What is known of each range's codes before they are read, into `ret_coded`; NULL: it is counted
  * only. Returns bytes, from `at` on, of the blocks that come in parts, or from host memory. */
-static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sketch_plan *plan,
+static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_selector_plan *plan,
                           uint64_t at, struct sc_store_coded *ret_coded)
 {
     uint64_t start = at, rows = 0;
@@ -57,12 +57,12 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sk
         struct sc_store_coded coded = {.piece = range->piece,
                                        .row_first = rows,
                                        .row_count = range->row_count,
-                                       .codes = sc_store_sketch_codes_of(store, range, &blocks)};
-        bool is_hosted = plan->hosted != NULL && sc_store_sketch_bit(plan->hosted, i);
+                                       .codes = sc_store_selector_codes_of(store, range, &blocks)};
+        bool is_hosted = plan->hosted != NULL && sc_store_selector_bit(plan->hosted, i);
         rows += range->row_count;
         if (coded.codes != NULL) {
             const struct sc_store_extent_entry *extent;
-            uint64_t reads = sc_store_sketch_reads(store, &blocks, plan->k_alone);
+            uint64_t reads = sc_store_selector_reads(store, &blocks, plan->k_alone);
             coded.row = range->row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
             coded.has_v = !plan->k_alone;
             atomic_init(&coded.left, (uint32_t)reads + 1); /* its tags */
@@ -78,52 +78,52 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sk
     return at - start;
 }
 
-uint64_t sc_store_sketch_memory_lay(const struct sc_store *store,
-                                    const struct sc_store_sketch_plan *plan, uint64_t rows,
-                                    struct sc_store_sketch_memory *ret_memory)
+uint64_t sc_store_selector_memory_lay(const struct sc_store *store,
+                                    const struct sc_store_selector_plan *plan, uint64_t rows,
+                                    struct sc_store_selector_memory *ret_memory)
 {
-    struct sc_store_sketch_memory memory = {.tags_at = tags_at(rows, plan->wanted_bytes)};
+    struct sc_store_selector_memory memory = {.tags_at = tags_at(rows, plan->wanted_bytes)};
     if (plan->is_codes) {
         memory.area =
             sc_store_up(plan->range_count * sizeof(struct sc_store_coded), SC_IO_PAGE_BYTES);
-        memory.area_end = sc_store_sketch_plan_areas(plan, NULL, memory.area);
+        memory.area_end = sc_store_selector_plan_areas(plan, NULL, memory.area);
         memory.tags_at =
             sc_store_up(memory.area_end + coded_lay(store, plan, memory.area_end, NULL), LINE);
     }
     *ret_memory = memory;
-    return memory.tags_at + sc_store_sketch_tags_bytes(store, rows);
+    return memory.tags_at + sc_store_selector_tags_bytes(store, rows);
 }
 
-bool sc_store_sketch_memory_begin(const struct sc_store *store,
-                                  const struct sc_store_sketch_plan *plan,
-                                  const struct sc_store_sketch_memory *memory)
+bool sc_store_selector_memory_begin(const struct sc_store *store,
+                                  const struct sc_store_selector_plan *plan,
+                                  const struct sc_store_selector_memory *memory)
 {
     if (!plan->is_codes)
         return true;
     uint64_t parts =
         coded_lay(store, plan, memory->area_end, (struct sc_store_coded *)(void *)memory->run);
-    return sc_store_sketch_plan_areas(plan, memory->run, memory->area) <= memory->area_end &&
+    return sc_store_selector_plan_areas(plan, memory->run, memory->area) <= memory->area_end &&
            memory->area_end + parts <= memory->tags_at;
 }
 
-bool sc_store_sketch_memory_take_codes(struct sc_store *store,
-                                       const struct sc_store_sketch_plan *plan, uint64_t rows,
-                                       struct sc_store_sketch_memory *ret_memory)
+bool sc_store_selector_memory_take_codes(struct sc_store *store,
+                                       const struct sc_store_selector_plan *plan, uint64_t rows,
+                                       struct sc_store_selector_memory *ret_memory)
 {
-    struct sc_store_sketch_memory memory;
+    struct sc_store_selector_memory memory;
     for (uint32_t i = 0; i < TRIES; i++) {
-        uint64_t bytes = sc_store_sketch_memory_lay(store, plan, rows, &memory);
+        uint64_t bytes = sc_store_selector_memory_lay(store, plan, rows, &memory);
         memory.run = sc_store_pool_take(&store->pool, bytes);
         if (memory.run == NULL)
             break;
-        if (sc_store_sketch_memory_begin(store, plan, &memory)) {
+        if (sc_store_selector_memory_begin(store, plan, &memory)) {
             *ret_memory = memory;
             return true;
         }
         /* Codes came, of an extent, since they were counted. */
         sc_store_pool_leave(&store->pool, memory.run);
     }
-    *ret_memory = (struct sc_store_sketch_memory){0};
+    *ret_memory = (struct sc_store_selector_memory){0};
     return false;
 }
 
@@ -151,7 +151,7 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
 /* ---- Copying out ---------------------------------------------------------------------------- */
 
 const struct sc_store_piece_entry *
-sc_store_sketch_piece_with(const struct sc_store *store, const struct sc_store_sketch_block *block,
+sc_store_selector_piece_with(const struct sc_store *store, const struct sc_store_selector_block *block,
                            uint64_t *id, uint64_t row)
 {
     for (uint64_t end = *id + 2; *id < end; (*id)++) {
@@ -164,7 +164,7 @@ sc_store_sketch_piece_with(const struct sc_store *store, const struct sc_store_s
 }
 
 /* No lock held: of the block and of tables only. False: a probe row fails. */
-static bool probes_take(const struct sc_store *store, const struct sc_store_sketch_block *block,
+static bool probes_take(const struct sc_store *store, const struct sc_store_selector_block *block,
                         const uint8_t *frame, uint8_t *keys)
 {
     uint64_t bytes = block->probe_row_bytes, wanted = block->wanted_bytes;
@@ -175,7 +175,7 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
     for (uint64_t done = 0; done < block->row_count;) {
         uint64_t row = block->extent_row + done, left = block->row_count - done;
         const struct sc_store_piece_entry *piece =
-            sc_store_sketch_piece_with(store, block, &id, row);
+            sc_store_selector_piece_with(store, block, &id, row);
         if (piece == NULL)
             return false;
         uint64_t skip = row - piece->extent_row, count = piece->row_count - skip;
@@ -204,7 +204,7 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
     return true;
 }
 
-enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *store,
+enum sc_store_block_state sc_store_selector_coded_state(const struct sc_store *store,
                                                       const struct sc_store_coded *coded,
                                                       const struct sc_store_blocks *blocks,
                                                       uint32_t layer, const uint8_t *run)
@@ -218,7 +218,7 @@ enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *sto
 }
 
 /* What of [at, at + bytes), a block, the section brings that begins at `from`. */
-static void section_copy(const struct sc_store_sketch_section *section, uint64_t from,
+static void section_copy(const struct sc_store_selector_section *section, uint64_t from,
                          const uint8_t *frame, uint64_t at, uint64_t bytes, uint8_t *dst)
 {
     uint64_t end = from + (section->end - section->start);
@@ -230,13 +230,13 @@ static void section_copy(const struct sc_store_sketch_section *section, uint64_t
 /* All of a range's codes, and tags, are there. */
 static void coded_end(struct sc_store *store, struct sc_store_coded *coded,
                       const struct sc_store_blocks *blocks, uint32_t layer,
-                      const struct sc_store_sketch_memory *memory)
+                      const struct sc_store_selector_memory *memory)
 {
     enum sc_store_block_state state =
-        sc_store_sketch_coded_state(store, coded, blocks, layer, memory->run);
+        sc_store_selector_coded_state(store, coded, blocks, layer, memory->run);
     coded->is_good = state == SC_STORE_BLOCK_CODED;
     if (state != SC_STORE_BLOCK_BAD) {
-        sc_store_sketch_give_codes(store, coded, blocks, layer, memory);
+        sc_store_selector_give_codes(store, coded, blocks, layer, memory);
         return;
     }
     sc_store_count(&store->counts.bad_blocks, 1);
@@ -247,8 +247,8 @@ static void coded_end(struct sc_store *store, struct sc_store_coded *coded,
 
 /* Codes of the block's ranges, or their tags, which are copied. The memory is held. Who brings the
  * last of a range's verifies it. */
-static void codes_take(struct sc_store *store, const struct sc_store_sketch_block *block,
-                       const uint8_t *area, const struct sc_store_sketch_memory *memory)
+static void codes_take(struct sc_store *store, const struct sc_store_selector_block *block,
+                       const uint8_t *area, const struct sc_store_selector_memory *memory)
 {
     uint8_t *run = memory->run;
     for (uint64_t i = block->range_first; i < block->range_first + block->range_count; i++) {
@@ -261,7 +261,7 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
             continue; /* of no rows */
         sc_store_codes_blocks(store, extent, coded->codes->copy, &coded->codes->codec_shape, piece,
                               &blocks);
-        const struct sc_store_sketch_section *k = &block->probes, *v = &block->probe_tags;
+        const struct sc_store_selector_section *k = &block->probes, *v = &block->probe_tags;
         if (block->tag_count > 0) {
             /* they are where they belong already, and codes may be */
         } else if (coded->k_at == 0) { /* they are whole, and stay where they were read */
@@ -277,31 +277,31 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
     }
 }
 
-static spec_status memory_fill(struct sc_store *store, const struct sc_store_sketch_block *block,
-                               const uint8_t *frame, const struct sc_store_sketch_memory *memory)
+static spec_status memory_fill(struct sc_store *store, const struct sc_store_selector_block *block,
+                               const uint8_t *frame, const struct sc_store_selector_memory *memory)
 {
     if (block->tag_count > 0)
-        memcpy(memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, block->row_first),
-               frame + block->tags.at, sc_store_sketch_tags_bytes(store, block->tag_count));
+        memcpy(memory->run + memory->tags_at + sc_store_selector_tags_bytes(store, block->row_first),
+               frame + block->tags.at, sc_store_selector_tags_bytes(store, block->tag_count));
     codes_take(store, block, frame, memory);
     if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run)) {
-        sc_store_sketch_give_block(store, block, frame, memory);
+        sc_store_selector_give_block(store, block, frame, memory);
         return SPEC_OK;
     }
     sc_store_count(&store->counts.corrupt_rows, 1);
     return SPEC_E_CORRUPT;
 }
 
-spec_status sc_store_sketch_memory_came(struct sc_store *store,
-                                        const struct sc_store_sketch_block *block,
+spec_status sc_store_selector_memory_came(struct sc_store *store,
+                                        const struct sc_store_selector_block *block,
                                         const uint8_t *frame, spec_status status, int32_t sys_errno,
-                                        const struct sc_store_sketch_memory *memory)
+                                        const struct sc_store_selector_memory *memory)
 {
     if (status == SPEC_OK)
         return memory_fill(store, block, frame, memory);
     sc_store_count(&store->counts.io_errors, 1);
     SC_LOG(store->params.log, 1,
-           "piece %" PRIu64 " layer %" PRIu32 " cannot be read (its sketch), errno %" PRId32,
+           "piece %" PRIu64 " layer %" PRIu32 " cannot be read (its selector), errno %" PRId32,
            block->piece, block->layer, sys_errno);
     return SPEC_E_IO;
 }

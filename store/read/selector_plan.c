@@ -1,4 +1,4 @@
-/* Which bytes a sketch reads: one layer's ranges, cut into blocks that one read brings.
+/* Which bytes a selector reads: one layer's ranges, cut into blocks that one read brings.
  *
  *   ranges   piece 7 rows 0..64 | piece 8 rows 0..64 | piece 3 rows 5..9
  *   runs     [ one extent, adjacent rows             ] [ another          ]
@@ -9,8 +9,8 @@
  * in itself: no other is needed to verify it, but where the codes of one range are more than a read
  * takes.
  * Does not: allocate, lock, do I/O, look at bytes.
- * Threads: the sketch's lock.
- * Tests: tests/unit/store/test_sketch.c, test_codes.c */
+ * Threads: the selector's lock.
+ * Tests: tests/unit/store/test_selector.c, test_codes.c */
 #include "store/read/scan_plan.h"
 #include "store/read/selector.h"
 #include "store/rows/where.h"
@@ -20,14 +20,14 @@
 
 /* Rows of a run that a block takes: as many as fit a frame with every section read apart, each
  * rounded out to pages, in blocks of one size. */
-static uint64_t rows_even(const struct sc_store_sketch_plan *plan,
+static uint64_t rows_even(const struct sc_store_selector_plan *plan,
                           const struct sc_store_probes *probes, uint64_t rows)
 {
-    uint64_t each = sc_store_sketch_tags_bytes(plan->store, 1);
+    uint64_t each = sc_store_selector_tags_bytes(plan->store, 1);
     if (plan->wanted_bytes > 0)
         each += probes->row_bytes + 8;
     uint64_t most = (plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES -
-                     2 * SC_STORE_SKETCH_SECTIONS * PAGE) /
+                     2 * SC_STORE_SELECTOR_SECTIONS * PAGE) /
                     each;
     if (most == 0)
         return 0;
@@ -36,16 +36,16 @@ static uint64_t rows_even(const struct sc_store_sketch_plan *plan,
 }
 
 /* The range is none of the plan's: host memory has it, or had it not and it is planned later. */
-static bool range_is_passed(const struct sc_store_sketch_plan *plan, uint64_t range)
+static bool range_is_passed(const struct sc_store_selector_plan *plan, uint64_t range)
 {
     if (plan->hosted == NULL)
         return false;
-    return plan->is_again ? !sc_store_sketch_bit(plan->missed, range)
-                          : sc_store_sketch_bit(plan->hosted, range);
+    return plan->is_again ? !sc_store_selector_bit(plan->missed, range)
+                          : sc_store_selector_bit(plan->hosted, range);
 }
 
 /* Opens a run at the cursor and stretches it over the ranges that go on in it. */
-static bool run_open(struct sc_store_sketch_plan *plan)
+static bool run_open(struct sc_store_selector_plan *plan)
 {
     const struct sc_store *store = plan->store;
     const struct sc_store_range *ranges = plan->ranges;
@@ -72,7 +72,7 @@ static bool run_open(struct sc_store_sketch_plan *plan)
     return plan->step > 0;
 }
 
-static void cursor_advance(struct sc_store_sketch_plan *plan, uint64_t count)
+static void cursor_advance(struct sc_store_selector_plan *plan, uint64_t count)
 {
     plan->row += count;
     plan->left -= count;
@@ -92,18 +92,18 @@ static void cursor_advance(struct sc_store_sketch_plan *plan, uint64_t count)
 
 /* The sections as reads of whole pages, gaps read through up to gap_bytes while frame_bytes have
  * room. */
-static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_bytes,
+static void block_parts(struct sc_store_selector_block *block, uint64_t frame_bytes,
                         uint64_t gap_bytes)
 {
-    struct sc_store_sketch_section *const sections[SC_STORE_SKETCH_SECTIONS] = {
+    struct sc_store_selector_section *const sections[SC_STORE_SELECTOR_SECTIONS] = {
         &block->probes, &block->probe_tags, &block->tags};
     uint64_t room = frame_bytes, at = 0, begin = 0, end = 0;
     block->part_count = 0;
-    for (uint32_t i = 0; i < SC_STORE_SKETCH_SECTIONS; i++)
+    for (uint32_t i = 0; i < SC_STORE_SELECTOR_SECTIONS; i++)
         if (sections[i]->start < sections[i]->end)
             room -= sc_store_up(sections[i]->end, PAGE) - sc_store_down(sections[i]->start, PAGE);
-    for (uint32_t i = 0; i < SC_STORE_SKETCH_SECTIONS; i++) {
-        struct sc_store_sketch_section *section = sections[i];
+    for (uint32_t i = 0; i < SC_STORE_SELECTOR_SECTIONS; i++) {
+        struct sc_store_selector_section *section = sections[i];
         uint64_t first = sc_store_down(section->start, PAGE);
         uint64_t last = sc_store_up(section->end, PAGE);
         if (section->start >= section->end)
@@ -130,27 +130,27 @@ static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_byte
 }
 
 /* Rows of a section that begins `offset` behind the layer's start. */
-static struct sc_store_sketch_section section_of(struct sc_store_where layer, uint64_t offset,
+static struct sc_store_selector_section section_of(struct sc_store_where layer, uint64_t offset,
                                                  uint64_t row_bytes, uint64_t row, uint64_t count)
 {
     uint64_t start = layer.offset + offset;
-    return (struct sc_store_sketch_section){.start = start + row * row_bytes,
+    return (struct sc_store_selector_section){.start = start + row * row_bytes,
                                             .end = start + (row + count) * row_bytes,
                                             .segment = layer.segment};
 }
 
 /* Sections of codes: so many bytes of K's and of V's blocks, from block->k_at and v_at on. */
-static void codes_sections(struct sc_store_sketch_plan *plan, const struct sc_store_annex *annex,
+static void codes_sections(struct sc_store_selector_plan *plan, const struct sc_store_annex *annex,
                            uint64_t k_bytes, uint64_t v_bytes)
 {
-    struct sc_store_sketch_block *block = &plan->block;
+    struct sc_store_selector_block *block = &plan->block;
     struct sc_store_where layer =
         sc_store_layer_where(annex->parts, annex->part_count, annex->stride, plan->layer);
     block->probes = section_of(layer, 0, 1, block->k_at, k_bytes);
     block->probe_tags = section_of(layer, 0, 1, block->v_at, v_bytes);
 }
 
-const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *store,
+const struct sc_store_annex *sc_store_selector_codes_of(const struct sc_store *store,
                                                       const struct sc_store_range *range,
                                                       struct sc_store_blocks *ret_blocks)
 {
@@ -165,26 +165,26 @@ const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *sto
 }
 
 /* What codes the range is read with. */
-static const struct sc_store_annex *annex_of(const struct sc_store_sketch_plan *plan,
+static const struct sc_store_annex *annex_of(const struct sc_store_selector_plan *plan,
                                              uint64_t range)
 {
     struct sc_store_blocks blocks;
     if (plan->run != NULL)
         return sc_store_coded_of(plan->run, range)->codes;
-    return sc_store_sketch_codes_of(plan->store, &plan->ranges[range], &blocks);
+    return sc_store_selector_codes_of(plan->store, &plan->ranges[range], &blocks);
 }
 
 /* The block at the cursor is a part of the codes of one range, if they are more than a read takes:
  * the next bytes of K's block and then of V's; the last has the range's rows. */
-static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_store_annex *annex)
+static bool codes_plan_part(struct sc_store_selector_plan *plan, const struct sc_store_annex *annex)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
-    struct sc_store_sketch_block *block = &plan->block;
+    struct sc_store_selector_block *block = &plan->block;
     const struct sc_store_extent_entry *same;
     struct sc_store_blocks blocks;
     sc_store_codes_blocks(plan->store, plan->extent, annex->copy, &annex->codec_shape,
                           sc_store_coded_piece(plan->store, range->piece, &same), &blocks);
-    if (sc_store_sketch_reads(plan->store, &blocks, plan->k_alone) == 1)
+    if (sc_store_selector_reads(plan->store, &blocks, plan->k_alone) == 1)
         return false;
     uint64_t k = blocks.k_bytes, all = k + (plan->k_alone ? 0 : blocks.v_bytes);
     uint64_t from = plan->codes_at, to = from + sc_store_codes_frame_bytes(plan->store);
@@ -202,11 +202,11 @@ static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_s
 
 /* The block at the cursor, of codes: ranges as long as they follow each other in one
  * extent, have codes all or have none all, and fit. */
-static void codes_plan(struct sc_store_sketch_plan *plan)
+static void codes_plan(struct sc_store_selector_plan *plan)
 {
     const struct sc_store *store = plan->store;
     const struct sc_store_range *ranges = plan->ranges;
-    struct sc_store_sketch_block *block = &plan->block;
+    struct sc_store_selector_block *block = &plan->block;
     uint64_t first = plan->range, i = first, k_end = 0, v_end = 0, rows = 0;
     uint64_t most = sc_store_codes_frame_bytes(store);
     const struct sc_store_extent_entry *extent = plan->extent;
@@ -244,13 +244,13 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
 /* The block at the cursor, of the tags of a run's rows: of as many ranges as one read takes,
  * however many blocks their codes are. Codes of wide rows take a block for a page of tags, or less;
  * those of narrow rows are all in one, and tags would be an operation beside them in any case. */
-static void tags_plan(struct sc_store_sketch_plan *plan)
+static void tags_plan(struct sc_store_selector_plan *plan)
 {
-    struct sc_store_sketch_block *block = &plan->block;
+    struct sc_store_selector_block *block = &plan->block;
     uint64_t most = sc_store_codes_frame_bytes(plan->store);
     uint64_t i = plan->range, rows = plan->ranges[i].row_count;
     while (++i < plan->range_count && rows < plan->left &&
-           sc_store_sketch_tags_bytes(plan->store, rows + plan->ranges[i].row_count) <= most)
+           sc_store_selector_tags_bytes(plan->store, rows + plan->ranges[i].row_count) <= most)
         rows += plan->ranges[i].row_count;
     plan->tagged = rows;
     block->tag_count = rows;
@@ -261,7 +261,7 @@ static void tags_plan(struct sc_store_sketch_plan *plan)
 
 /* At most so many rows of the run, up to a range's end where one is near enough: so a block has
  * whole pieces, which host memory keeps. */
-static uint64_t rows_to_border(const struct sc_store_sketch_plan *plan, uint64_t most)
+static uint64_t rows_to_border(const struct sc_store_selector_plan *plan, uint64_t most)
 {
     uint64_t rows = 0, left = plan->ranges[plan->range].row_count - plan->range_row;
     for (uint64_t i = plan->range + 1; rows + left <= most; i++) {
@@ -275,9 +275,9 @@ static uint64_t rows_to_border(const struct sc_store_sketch_plan *plan, uint64_t
 
 /* The block's pages, behind those of the blocks before it. false: not so many were counted. (A
  * range that was dropped since makes blocks shorter, never longer.) */
-static bool area_take(struct sc_store_sketch_plan *plan)
+static bool area_take(struct sc_store_selector_plan *plan)
 {
-    struct sc_store_sketch_block *block = &plan->block;
+    struct sc_store_selector_block *block = &plan->block;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < block->part_count; i++)
         bytes += block->parts[i].bytes;
@@ -288,10 +288,10 @@ static bool area_take(struct sc_store_sketch_plan *plan)
     return true;
 }
 
-/* As sc_store_sketch_plan_next, but maybe one of which nothing is to be read. */
-static spec_status block_next(struct sc_store_sketch_plan *plan)
+/* As sc_store_selector_plan_next, but maybe one of which nothing is to be read. */
+static spec_status block_next(struct sc_store_selector_plan *plan)
 {
-    struct sc_store_sketch_block *block = &plan->block;
+    struct sc_store_selector_block *block = &plan->block;
     for (; plan->range < plan->range_count && plan->range_row == 0; plan->range++) {
         uint64_t rows = plan->ranges[plan->range].row_count;
         if (rows > 0 && !range_is_passed(plan, plan->range))
@@ -311,7 +311,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     if (plan->hosted != NULL && !plan->is_codes)
         count = rows_to_border(plan, count);
     piece = plan->ranges[plan->range].piece;
-    *block = (struct sc_store_sketch_block){
+    *block = (struct sc_store_selector_block){
         .extent_id = sc_store_table_piece(&plan->store->table, piece)->extent,
         .piece = piece,
         .copy = probes->copy,
@@ -336,7 +336,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
         block->probes = section_of(layer, probes->offset, probes->row_bytes, row, count);
         block->probe_tags = section_of(layer, probes->tag_offset, 8, row, count);
     }
-    block->tags = section_of(tags, edition->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
+    block->tags = section_of(tags, edition->tag_offset, sc_store_selector_tags_bytes(plan->store, 1),
                              row, block->tag_count);
     /* A gap in codes would stay in the load's memory. */
     block_parts(block, plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES,
@@ -346,7 +346,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     return !has_area || area_take(plan) ? SPEC_PENDING : SPEC_E_CORRUPT;
 }
 
-spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_t *ret_skipped)
+spec_status sc_store_selector_plan_next(struct sc_store_selector_plan *plan, uint64_t *ret_skipped)
 {
     spec_status status;
     *ret_skipped = 0;
@@ -355,10 +355,10 @@ spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_
     return status;
 }
 
-uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan, const uint8_t *run,
+uint64_t sc_store_selector_plan_areas(const struct sc_store_selector_plan *plan, const uint8_t *run,
                                     uint64_t area)
 {
-    struct sc_store_sketch_plan walked = *plan;
+    struct sc_store_selector_plan walked = *plan;
     walked.run = run;
     walked.area = area;
     walked.area_end = UINT64_MAX;

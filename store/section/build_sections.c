@@ -330,7 +330,7 @@ static void extent_look(struct sc_store_build *build)
     if (build->extent_id == 0 || (status != SPEC_OK && status != SPEC_E_UNSUPPORTED &&
                                   (status != SPEC_E_BUSY || build->tries >= TRIES))) {
         if (status != SPEC_OK && build->extent_id != build->said)
-            SC_LOG(build->store->params.log, 1, "sketches are not built: %s", error.text);
+            SC_LOG(build->store->params.log, 1, "selectors are not built: %s", error.text);
         build->said = build->stopped = build->extent_id;
         build->extent_id = build->tries = 0;
         run_end(build);
@@ -367,7 +367,7 @@ static void write_end(struct sc_store_build *build, bool closing)
         sc_store_extent_discard(build->sidecar.annex);
         if (build->sidecar.is_bad)
             SC_LOG(store->params.log, 1,
-                   "extent %" PRIu64 " layer %" PRIu32 " gets no sketch: its rows cannot be had",
+                   "extent %" PRIu64 " layer %" PRIu32 " gets no selector: its rows cannot be had",
                    build->extent_id, build->sidecar.layer);
         if (build->sidecar.is_bad || ++build->tries > TRIES) /* it is passed over */
             build->extent_id = build->tries = 0;
@@ -407,7 +407,7 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
 {
     store->build = sc_alloc_zero(store->params.alloc, sizeof(*store->build));
     if (store->build == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what builds sketches");
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what builds selectors");
     store->build->store = store;
     store->build->task.step = build_step;
     store->build->desk.store = store->build->desk.back.store = store;

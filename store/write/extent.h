@@ -141,7 +141,7 @@ struct sc_store_annex_form {
 spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
                                  const struct sc_store_annex_form *form, sc_store_written *written,
                                  struct sc_store_extent **ret_annex, struct spec_error *reterr);
-/* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
+/* In the place of commit: the record, then selectors of the extent are found. DROPPED: the extent
  * has gone meanwhile. The object returns to its pool. Executor thread. An edition is found, and
  * read, but has no record yet: store/section/permute_extent.h. */
 spec_status sc_store_annex_commit(struct sc_store_extent *annex, uint64_t extent_id,

@@ -76,47 +76,47 @@ static inline void twin_abort(struct twin *twin)
     pass_free(pass);
 }
 
-/* A sketch of the ranges gives the keys that the twin says, and tags that their rows agree with; or
+/* A selector of the ranges gives the keys that the twin says, and tags that their rows agree with; or
  * fails, unless it must not. */
-static inline void twin_sketch(struct twin *twin, uint32_t layer, const struct match *match,
+static inline void twin_selector(struct twin *twin, uint32_t layer, const struct match *match,
                                bool must)
 {
     struct world *world = twin->world;
-    struct sc_store_sketch *sketch = NULL;
+    struct sc_store_selector *selector = NULL;
     uint64_t wanted = random_below(&twin->random, world->setup->probe_row_bytes / 2 + 1) * 2;
-    if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &sketch, NULL) !=
+    if (sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector, NULL) !=
         SPEC_OK)
         return; /* no memory */
-    if (keys_begin(sketch, match, layer, SC_LANE_SPECULATIVE, wanted)) {
+    if (keys_begin(selector, match, layer, SC_LANE_SPECULATIVE, wanted)) {
         if (random_below(&twin->random, 3) == 0)
-            sc_store_sketch_end(sketch);
-        else if (sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
-            match_check(world, match, layer, wanted, sketch, must);
+            sc_store_selector_end(selector);
+        else if (sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
+            match_check(world, match, layer, wanted, selector, must);
         else if (must)
-            fail_msg("a sketch failed: %s", world->last_line);
+            fail_msg("a selector failed: %s", world->last_line);
     } else if (must) {
-        fail_msg("a sketch was not begun");
+        fail_msg("a selector was not begun");
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
 }
 
 /* Codes of the ranges are those of their rows, or there are none. */
 static inline void twin_codes(struct twin *twin, uint32_t layer, const struct match *match)
 {
-    struct sc_store_sketch *sketch = NULL;
+    struct sc_store_selector *selector = NULL;
     bool k_alone = random_below(&twin->random, 2) == 0;
-    if (sc_store_sketch_open(twin->world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &sketch, NULL) !=
+    if (sc_store_selector_open(twin->world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector, NULL) !=
         SPEC_OK)
         return; /* no memory */
-    if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+    if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
                                                                      .lane = SC_LANE_SPECULATIVE,
                                                                      .ranges = match->ranges,
                                                                      .range_count = match->count,
                                                                      .is_codes = true,
                                                                      .k_alone = k_alone}) &&
-        sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
-        twin->coded += codes_check(twin->world, match, 0, layer, k_alone, sketch);
-    sc_store_sketch_close(sketch);
+        sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
+        twin->coded += codes_check(twin->world, match, 0, layer, k_alone, selector);
+    sc_store_selector_close(selector);
 }
 
 /* What was stored gets its codes, or a part of it: a run may be on when the next step comes. */
@@ -164,7 +164,7 @@ static inline void twin_load(struct twin *twin, struct sc_store_reader *reader, 
     struct match match = {.count = 0};
     for (uint64_t r = 0; r < count; r++)
         match_add(&match, twins[r], ranges[r].row_first, ranges[r].row_count);
-    twin_sketch(twin, layer, &match, must);
+    twin_selector(twin, layer, &match, must);
     twin_codes(twin, layer, &match);
     if (must && loaded.status != SPEC_OK)
         fail_msg("a load failed: %s", world->error.text);

@@ -111,7 +111,7 @@ static void *loads_main(void *argument)
     mine->setup = shared->world->setup;
     mine->store = shared->world->store;
     struct sc_store_reader *reader = world_reader(mine);
-    struct sc_store_sketch *sketch = sketch_make(mine);
+    struct sc_store_selector *selector = selector_make(mine);
     while (!atomic_load(&shared->ends)) {
         if (!piece_any(who, &index, &piece))
             continue;
@@ -119,15 +119,15 @@ static void *loads_main(void *argument)
         struct match match = {.count = 0};
         uint64_t bad_before = bad_blocks_of(mine->store);
         match_add(&match, &piece, 0, piece.row_count);
-        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+        if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
                                                                          .lane = SC_LANE_DEMAND,
                                                                          .ranges = match.ranges,
                                                                          .range_count = 1,
                                                                          .is_codes = true}) &&
-            sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
+            sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
             (void)atomic_fetch_add(&shared->codes_right,
-                                   (uint32_t)codes_check(mine, &match, 0, layer, false, sketch));
-        sc_store_sketch_end(sketch);
+                                   (uint32_t)codes_check(mine, &match, 0, layer, false, selector));
+        sc_store_selector_end(selector);
         uint64_t bad = bad_blocks_of(mine->store) - bad_before;
         assert_true(bad == 0 || atomic_load(&shared->is_dropped[index]));
         (void)atomic_fetch_add(&shared->bad_blocks, bad);
@@ -136,7 +136,7 @@ static void *loads_main(void *argument)
         else
             assert_true(atomic_load(&shared->is_dropped[index]));
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     sc_store_readers_close(reader, 1);
     free(mine);
     return NULL;
@@ -204,7 +204,7 @@ static void pieces_check(struct shared *shared, bool all_codes)
 {
     struct world *world = shared->world;
     struct sc_store_reader *reader = world_reader(world);
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     for (uint32_t i = 0; i < world->piece_count; i++) {
         if (atomic_load(&shared->is_dropped[i]))
             continue;
@@ -215,12 +215,12 @@ static void pieces_check(struct shared *shared, bool all_codes)
                              SPEC_OK);
             if (!all_codes)
                 continue;
-            codes_load(&match, sketch, layer, false);
-            assert_int_equal(codes_check(world, &match, 0, layer, false, sketch),
+            codes_load(&match, selector, layer, false);
+            assert_int_equal(codes_check(world, &match, 0, layer, false, selector),
                              1 - raw_count(world, &match, layer));
         }
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     sc_store_readers_close(reader, 1);
 }
 

@@ -25,16 +25,16 @@ static void bit_flip(struct world *world, const char *path, uint64_t bit)
 }
 
 /* Codes of both keys, as a load takes them. */
-static void codes_look(struct world *world, struct sc_store_sketch *sketch, struct counts *counts)
+static void codes_look(struct world *world, struct sc_store_selector *selector, struct counts *counts)
 {
     for (uint64_t key = 1; key <= 2; key++) {
         struct match match = match_of(world, key);
         for (uint32_t layer = 0; layer < small.layers; layer++) {
-            if (!quantised_begin(sketch, &match, layer, SC_LANE_DEMAND))
+            if (!quantised_begin(selector, &match, layer, SC_LANE_DEMAND))
                 continue; /* a piece is void: the load is a miss */
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
             counts->ranges += match.count;
-            counts->coded += codes_check(world, &match, 0, layer, false, sketch);
+            counts->coded += codes_check(world, &match, 0, layer, false, selector);
         }
     }
 }
@@ -84,9 +84,9 @@ static void every_flipped_bit_of_codes_gives_what_was_coded_or_nothing(void **st
 {
     (void)state;
     struct world *world = world_coded();
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     struct counts whole = {0}, counts = {0};
-    codes_look(world, sketch, &whole);
+    codes_look(world, selector, &whole);
     assert_true(whole.coded > 0);
     for (uint64_t key = 1; key <= 2; key++) {
         const struct sc_store_annex *annex = atomic_load(&extent_of(world, key)->codes);
@@ -95,7 +95,7 @@ static void every_flipped_bit_of_codes_gives_what_was_coded_or_nothing(void **st
         for (uint64_t bit = 0; bit < annex->stride * small.layers * 8; bit += EVERY) {
             struct counts now = {0};
             bit_flip(world, SEGMENT_PATH, first + bit);
-            codes_look(world, sketch, &now);
+            codes_look(world, selector, &now);
             bit_flip(world, SEGMENT_PATH, first + bit);
             assert_int_equal(now.ranges, whole.ranges);
             assert_in_range(whole.coded - now.coded, 0, 1); /* its own range, and no other */
@@ -108,7 +108,7 @@ static void every_flipped_bit_of_codes_gives_what_was_coded_or_nothing(void **st
     uint64_t lost = counts.flips * whole.coded - counts.coded;
     print_message("%" PRIu64 " flips: %" PRIu64 " lost a range\n", counts.flips, lost);
     assert_true(lost * 10 > counts.flips * 8); /* the others are padding, or of raw blocks */
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     world_free(world);
 }
 
@@ -120,10 +120,10 @@ static void record_flip(struct world *world, const uint8_t *log, uint64_t bytes,
     for (uint64_t bit = first * 8; bit < end * 8; bit += EVERY) {
         bit_flip(world, LOG_PATH, bit);
         if (world_open(world) == SPEC_OK) {
-            struct sc_store_sketch *sketch = sketch_make(world);
-            codes_look(world, sketch, counts);
+            struct sc_store_selector *selector = selector_make(world);
+            codes_look(world, selector, counts);
             rows_look(world, counts);
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
             world_close(world);
         }
         counts->flips++;
@@ -155,11 +155,11 @@ static void every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing(v
     assert_int_equal(records, 2);
     assert_int_equal(counts.rows_ok, counts.flips * 2 * small.layers);
     world_open_ok(world);
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     struct counts after = {0};
-    codes_look(world, sketch, &after);
+    codes_look(world, selector, &after);
     assert_true(after.coded > 0);
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     world_free(world);
 }
 

@@ -4,7 +4,7 @@
  *
  * Threads: the seeded loop. */
 #include "tests/sample.h"
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/selector_check.h"
 
 #define FILES_MAX   16u
 #define FLIPPED_MAX (160u << 10) /* bytes of the segment that extents use, and a little more */
@@ -18,7 +18,7 @@ struct files {
 };
 
 struct counts {
-    uint64_t flips, rows, missed, refused, sketches, sketches_bad;
+    uint64_t flips, rows, missed, refused, selectors, sketches_bad;
 };
 
 static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 80, 34),
@@ -33,25 +33,25 @@ static void list_file(const char *path, uint64_t bytes, void *user)
 }
 
 /* The key's probe rows are right, or none are given. (Tags are, when rows agree with them.) */
-static void sketch_key(struct world *world, struct sc_store_sketch *sketch, uint32_t layer,
+static void selector_key(struct world *world, struct sc_store_selector *selector, uint32_t layer,
                        uint64_t key, struct counts *counts)
 {
     struct match match = {.count = 0};
     for (uint32_t i = 0; i < world->piece_count; i++)
         if (world->pieces[i].key == key && world->pieces[i].seen)
             match_add(&match, &world->pieces[i], 0, world->pieces[i].row_count);
-    if (!keys_begin(sketch, &match, layer, SC_LANE_DEMAND, small.probe_row_bytes))
+    if (!keys_begin(selector, &match, layer, SC_LANE_DEMAND, small.probe_row_bytes))
         return;
-    bool good = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK;
+    bool good = sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK;
     if (good)
-        match_check(world, &match, layer, small.probe_row_bytes, sketch, false);
-    counts->sketches++;
+        match_check(world, &match, layer, small.probe_row_bytes, selector, false);
+    counts->selectors++;
     counts->sketches_bad += !good;
 }
 
 /* Loads everything in every layer; the fixture compares every byte of every row. */
 static void load_all(struct world *world, struct sc_store_reader *reader,
-                     struct sc_store_sketch *sketch, struct counts *counts)
+                     struct sc_store_selector *selector, struct counts *counts)
 {
     counts->flips++;
     for (uint64_t key = 1; key <= 3; key++) {
@@ -59,7 +59,7 @@ static void load_all(struct world *world, struct sc_store_reader *reader,
             struct loaded loaded = world_load_key(world, reader, layer, key);
             counts->rows += loaded.rows;
             counts->missed += loaded.status != SPEC_OK;
-            sketch_key(world, sketch, layer, key, counts);
+            selector_key(world, selector, layer, key, counts);
         }
     }
 }
@@ -72,9 +72,9 @@ static void open_and_load(struct world *world, struct counts *counts)
         return;
     }
     struct sc_store_reader *reader = world_reader(world);
-    struct sc_store_sketch *sketch = sketch_make(world);
-    load_all(world, reader, sketch, counts);
-    sc_store_sketch_close(sketch);
+    struct sc_store_selector *selector = selector_make(world);
+    load_all(world, reader, selector, counts);
+    sc_store_selector_close(selector);
     sc_store_readers_close(reader, 1);
     world_close(world);
 }
@@ -105,13 +105,13 @@ static void flip_segment(struct world *world, const char *path, uint64_t bytes,
 {
     world_open_ok(world);
     struct sc_store_reader *reader = world_reader(world);
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     for (uint64_t offset = 0; offset < bytes && offset < FLIPPED_MAX; offset += EVERY) {
         flip(world, path, offset);
-        load_all(world, reader, sketch, counts);
+        load_all(world, reader, selector, counts);
         flip(world, path, offset);
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     sc_store_readers_close(reader, 1);
     world_close(world);
 }
@@ -149,16 +149,16 @@ static void store_every_flipped_byte_gives_right_rows_or_a_miss(void **state)
             flip_metadata(world, files.paths[f], files.sizes[f], &counts);
     }
     print_message("%" PRIu64 " flips: %" PRIu64 " rows right, %" PRIu64 " loads missed, %" PRIu64
-                  " opens refused; %" PRIu64 " of %" PRIu64 " sketches bad\n",
+                  " opens refused; %" PRIu64 " of %" PRIu64 " selectors bad\n",
                   counts.flips, counts.rows, counts.missed, counts.refused, counts.sketches_bad,
-                  counts.sketches);
+                  counts.selectors);
     assert_true(counts.flips > FLIPPED_MAX / EVERY);
     assert_true(counts.missed > 100000 / EVERY);
     assert_true(counts.sketches_bad > 20000 / EVERY);
     struct counts after = {0};
     open_and_load(world, &after);
     assert_int_equal(after.missed + after.refused + after.sketches_bad, 0);
-    assert_int_equal(after.sketches, 3 * small.layers);
+    assert_int_equal(after.selectors, 3 * small.layers);
     assert_int_equal(after.rows, 360 * small.layers);
     world_free(world);
 }

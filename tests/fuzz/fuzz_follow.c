@@ -136,22 +136,22 @@ static void twin_load(struct twin *twin)
                    SPEC_E_CORRUPT);
     }
     sc_store_readers_close(reader, 1);
-    struct sc_store_sketch *sketch;
+    struct sc_store_selector *selector;
     struct sc_store_slab slab;
-    FUZZ_CHECK(sc_store_sketch_open(twin->store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &sketch,
+    FUZZ_CHECK(sc_store_selector_open(twin->store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &selector,
                                     NULL) == SPEC_OK);
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
         struct sc_store_range range = {twin->told[i], 0, twin->rows[i]};
-        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = i % 2,
+        if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = i % 2,
                                                                          .lane = SC_LANE_DEMAND,
                                                                          .ranges = &range,
                                                                          .range_count = 1,
                                                                          .is_codes = true,
                                                                          .k_alone = i % 3 == 0}) &&
-            sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
-            FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
+            sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
+            FUZZ_CHECK(!sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab));
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
 }
 
 /* ---- The log --------------------------------------------------------------------------------- */

@@ -98,18 +98,18 @@ static uint64_t log_make(const uint8_t *data, size_t size, uint8_t *bytes)
     return whole;
 }
 
-static void codes_look(struct sc_store_sketch *sketch)
+static void codes_look(struct sc_store_selector *selector)
 {
     struct sc_store_slab slab;
     for (uint32_t i = 0; i < told_count && i < 16; i++)
-        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = i % 2,
+        if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = i % 2,
                                                                          .lane = SC_LANE_DEMAND,
                                                                          .ranges = &told[i],
                                                                          .range_count = 1,
                                                                          .is_codes = true,
                                                                          .k_alone = i % 3 == 0}) &&
-            sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
-            FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
+            sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
+            FUZZ_CHECK(!sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab));
 }
 
 /* It ends, and finds nothing to build from. */
@@ -132,7 +132,7 @@ static bool look(void)
     struct sc_store_reader *reader;
     struct sc_store_rows rows;
     struct sc_store_stats stats;
-    struct sc_store_sketch *sketch;
+    struct sc_store_selector *selector;
     told_count = 0;
     spec_status status = sc_store_open(&world.params, &store, NULL);
     FUZZ_CHECK(status == SPEC_OK || status == SPEC_E_VERSION);
@@ -146,22 +146,22 @@ static bool look(void)
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
                    SPEC_E_CORRUPT);
     }
-    FUZZ_CHECK(sc_store_sketch_open(store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &sketch, NULL) ==
+    FUZZ_CHECK(sc_store_selector_open(store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &selector, NULL) ==
                SPEC_OK);
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         uint64_t wanted = i % 3 * 2;
-        if (sc_store_sketch_begin(sketch,
-                                  &(struct sc_store_sketch_want){.layer = i % 2,
+        if (sc_store_selector_begin(selector,
+                                  &(struct sc_store_selector_want){.layer = i % 2,
                                                                  .lane = SC_LANE_DEMAND,
                                                                  .ranges = &told[i],
                                                                  .range_count = 1,
                                                                  .probe_row_bytes = wanted}))
-            FUZZ_CHECK(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) ==
+            FUZZ_CHECK(sc_store_selector_wait(selector, SC_EXEC_FOREVER) ==
                        (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
     }
-    codes_look(sketch);
+    codes_look(selector);
     sc_store_readers_close(reader, 1);
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     build(store);
     FUZZ_CHECK(sc_store_checkpoint(store, NULL) == SPEC_OK); /* what the next look is at */
     fuzz_store_close(store);

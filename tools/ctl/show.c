@@ -237,15 +237,15 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
 
 static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
 {
-    char live[32], held[32], log[32], sketch[32], lost[32];
+    char live[32], held[32], log[32], selector[32], lost[32];
     printf("rank %" PRIu32 " of %" PRIu32 "\n", rank->rank, rank->rank_count);
     printf("  rows      %s live in %s of %" PRIu64 " segments; %" PRIu64 " tokens, %" PRIu64
            " pieces, %" PRIu64 " extents\n",
            ctl_bytes_text(sum->live_bytes, live), ctl_bytes_text(rank->segment_bytes, held),
            rank->segment_count, sum->live_rows, sum->live_pieces, sum->live_extents);
-    printf("  sketches  %s probe keys of %" PRIu64 " tokens, those of %" PRIu64
+    printf("  selectors  %s probe keys of %" PRIu64 " tokens, those of %" PRIu64
            " built later; averages: %" PRIu64 " records\n",
-           ctl_bytes_text(sum->probe_bytes, sketch), sum->probe_rows, sum->annex_rows,
+           ctl_bytes_text(sum->probe_bytes, selector), sum->probe_rows, sum->annex_rows,
            rank->average_count);
     bits_line(rank, sum);
     printf("  log       %s, %" PRIu64 " records since checkpoint %" PRIu64 "; %" PRIu64

@@ -175,12 +175,12 @@ struct spec_model rig_model(const struct rig *rig)
 }
 
 /* The members of a rig, with rows chosen of matches of any length (they are short in tests), and 8
- * MiB for sketches: tests use 1.5 at most, and ASan marks 128 at every open. A text that says
- * itself which are short, or how much sketches have, stays as it is. */
+ * MiB for selectors: tests use 1.5 at most, and ASan marks 128 at every open. A text that says
+ * itself which are short, or how much selectors have, stays as it is. */
 static const char *rig_members(const char *extra, char *text, uint64_t capacity)
 {
     static const char GROUP[] = "\"select\": {", ANY[] = "\"min_tokens\": 0, \"min_share_ppm\": 0";
-    static const char ROOM[] = ", \"sketch_bytes\": \"8MiB\"";
+    static const char ROOM[] = ", \"selector_bytes\": \"8MiB\"";
     const char *group = strstr(extra, GROUP);
     if (strstr(extra, "min_share_ppm") != NULL)
         return extra;
@@ -188,7 +188,7 @@ static const char *rig_members(const char *extra, char *text, uint64_t capacity)
         (void)snprintf(text, capacity, "%s, %s%s%s}", extra, GROUP, ANY, ROOM);
     else
         (void)snprintf(text, capacity, "%.*s%s%s%s, %s", (int)(group - extra), extra, GROUP, ANY,
-                       strstr(extra, "sketch_bytes") == NULL ? ROOM : "", group + strlen(GROUP));
+                       strstr(extra, "selector_bytes") == NULL ? ROOM : "", group + strlen(GROUP));
     return text;
 }
 
@@ -625,9 +625,9 @@ bool rig_saves_are_free(struct rig *rig)
 void rig_landed(struct rig *rig)
 {
     uint32_t looks = 0;
-    while (sc_store_sketch_bytes_used(rig->conn->store) > 0)
+    while (sc_store_selector_bytes_used(rig->conn->store) > 0)
         if (!sc_exec_is_loop(rig->conn->exec))
-            await_or_fail(&looks, "the last sketch gives its memory back");
+            await_or_fail(&looks, "the last selector gives its memory back");
         else
             assert_true(sc_exec_step_one(rig->conn->exec));
 }

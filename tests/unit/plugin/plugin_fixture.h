@@ -232,7 +232,7 @@ void rig_settle(struct rig *rig);
 /* Settles; then whether every save, and every sharer of one, is free again. */
 bool rig_saves_are_free(struct rig *rig);
 
-/* No sketch is begun any more. Waits until what flew into their memory has ended. */
+/* No selector is begun any more. Waits until what flew into their memory has ended. */
 void rig_landed(struct rig *rig);
 
 /* The connector's own thread may still be clearing what a reset left, a few runs at a time. */

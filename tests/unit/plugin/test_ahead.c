@@ -223,7 +223,7 @@ static void a_demand_read_waits_for_one_operation_of_what_is_read_ahead(void **s
             struct shot shot;
             assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &first, 1, 0, NULL), SPEC_OK);
             assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &second, 1, 2, NULL), SPEC_OK);
-            rig_pass_ns(&world.rig, LONG_NS); /* sketches are there, the device is idle */
+            rig_pass_ns(&world.rig, LONG_NS); /* selectors are there, the device is idle */
             before = atomic_load(&world.rig.conn->stats.speculated_bytes);
             if (busy == 1)
                 hint(&world, first, 0);

@@ -368,15 +368,15 @@ static void step_layer(struct host *host)
     if (held == REQUESTS)
         return;
     struct sc_plugin_request *request = sc_plugin_request_find(conn, host->held[held].request);
-    struct sc_plugin_sketch *sketch = &request->sketches[layer % SC_PLUGIN_SKETCHES];
+    struct sc_plugin_selector *selector = &request->selectors[layer % SC_PLUGIN_SELECTORS];
     assert_int_equal(sc_plugin_prefetch_next(conn, host->held[held].request, layer - 1,
                                              &host->passes[layer][draw(host, KINDS)].q, NULL),
                      SPEC_OK);
     if (draw(host, 2) == 0)
         rig_pass_ns(&host->world->rig, draw(host, 300000));
     else /* the moment in which the choice can be made */
-        for (uint32_t i = 0; i < 100 && sketch->layer == layer &&
-                             sc_store_sketch_state(sketch->sketch) == SPEC_PENDING;
+        for (uint32_t i = 0; i < 100 && selector->layer == layer &&
+                             sc_store_selector_state(selector->selector) == SPEC_PENDING;
              i++) /* it may wait for frames that others have ahead */
             rig_pass_ns(&host->world->rig, 5000);
     for (uint64_t i = draw(host, 3) + 1; i > 0; i--) {

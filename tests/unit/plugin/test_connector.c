@@ -347,7 +347,7 @@ static void defaults_ask_for_a_bounded_amount_of_memory(void **state)
         rig_open(&rig);
         uint64_t bytes = atomic_load(&rig.memory.live_bytes);
         print_message("%s: %" PRIu64 " MiB\n", PRESETS[i], bytes >> 20);
-        assert_true(bytes < UINT64_C(5) << 28); /* before sketches shared a pool: 20 GiB */
+        assert_true(bytes < UINT64_C(5) << 28); /* before selectors shared a pool: 20 GiB */
         rig_done(&rig);
     }
 }

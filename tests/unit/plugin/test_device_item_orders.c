@@ -1,4 +1,4 @@
-/* Requests whose sketches take each other's places, in memory for two or three layers, in orders
+/* Requests whose selectors take each other's places, in memory for two or three layers, in orders
  * drawn at random: what each item delivers, on whatever device or here, is what one item alone
  * delivers.
  *
@@ -7,7 +7,7 @@
  *
  * Holds: of an item that is OK each row is, by its bits, what was stored, or what its codes were
  * before anything went wrong, guards included; its set is that of the same question asked alone,
- * unless it says otherwise; in the end no sketch is held, and nothing is left in the driver. A
+ * unless it says otherwise; in the end no selector is held, and nothing is left in the driver. A
  * failure prints its seed; SC_SEED=N runs that seed alone.
  * Threads: one. */
 #include "tests/unit/plugin/device_fixture.h"
@@ -451,7 +451,7 @@ static void scene_open(struct scene *scene)
 {
     static char extra[700];
     const char *memory = MEMORY[draw(scene, COUNT(MEMORY))];
-    (void)snprintf(extra, sizeof(extra), "%s, \"select\": {%s\"sketch_bytes\": \"64MiB\"}",
+    (void)snprintf(extra, sizeof(extra), "%s, \"select\": {%s\"selector_bytes\": \"64MiB\"}",
                    scene->way->extra, scene->way->select);
     scene->world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
     world_make(&scene->world, true, extra, LAYERS, 2, 32, MATCHED + 3);
@@ -462,7 +462,7 @@ static void scene_open(struct scene *scene)
     truth_make(scene);
     rig_close(&scene->world.rig);
     (void)snprintf(extra, sizeof(extra),
-                   "%s, \"select\": {%s\"sketch_bytes\": \"%s\"}, \"gpu\": {%s%s}",
+                   "%s, \"select\": {%s\"selector_bytes\": \"%s\"}, \"gpu\": {%s%s}",
                    scene->way->extra, scene->way->select, memory,
                    draw(scene, 3) > 0 ? "\"device\": 0, " : "", ROOMS[draw(scene, COUNT(ROOMS))]);
     rig_open(&scene->world.rig);
@@ -484,7 +484,7 @@ static void scene_close(struct scene *scene)
     }
     sc_io_sim_fault_ppm(scene->world.rig.disk, SC_SIM_READ_EIO, 0);
     rig_landed(&scene->world.rig);
-    uint64_t held = sc_store_sketch_bytes_used(conn->store);
+    uint64_t held = sc_store_selector_bytes_used(conn->store);
     if (held != 0)
         fail_msg("seed %lu: %lu bytes are held", scene->seed, held);
     truth_free(scene);

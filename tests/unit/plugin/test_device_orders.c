@@ -5,7 +5,7 @@
  *            ... PLACED, and again from the first token on, over what stands there
  *   twin     the same calls, at once
  *
- * Holds: sources are overwritten as soon as a call is over, scales when PLACED is (a sketch's
+ * Holds: sources are overwritten as soon as a call is over, scales when PLACED is (a selector's
  * memory is another layer's then, at the same addresses); some tokens have no slot; guards stay.
  * A failure prints its seed. */
 #include "tests/unit/plugin/device_fixture.h"

@@ -791,7 +791,7 @@ static void a_layer_that_has_no_codes_yet(void **state)
             if (n != 4)
                 continue;
             wait_for_codes(&show.world);
-            rig_release(&show.world.rig, show.request); /* which has a sketch without them */
+            rig_release(&show.world.rig, show.request); /* which has a selector without them */
             show.request = look(&show.world, 0);
         }
         show_close(&show);

@@ -197,9 +197,9 @@ static spec_status wide_load(struct wide *wide, uint64_t n)
     assert_non_null(request);
     uint32_t looks = 0;
     while (result.matched_tokens > 0 &&
-           (sc_store_sketch_state(request->sketches[0].sketch) == SPEC_PENDING ||
-            sc_store_sketch_state(request->sketches[1].sketch) == SPEC_PENDING))
-        await_or_fail(&looks, "sketches of two layers"); /* then reads are those of rows */
+           (sc_store_selector_state(request->selectors[0].selector) == SPEC_PENDING ||
+            sc_store_selector_state(request->selectors[1].selector) == SPEC_PENDING))
+        await_or_fail(&looks, "selectors of two layers"); /* then reads are those of rows */
     sc_fault_arm(&rig->conn->fault, SC_FAULT_READ, n);
     spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
     uint8_t row[8 * 128 * 2];

@@ -1,5 +1,5 @@
 /* Guesses: every predictor reads ahead and changes nothing that is delivered; trust and the window
- * decide how much; hints are ranked whenever their sketch comes, and let go at any moment;
+ * decide how much; hints are ranked whenever their selector comes, and let go at any moment;
  * averages are learnt, written and come back. */
 #include "tests/unit/plugin/select_fixture.h"
 #include "tests/unit/threads.h"

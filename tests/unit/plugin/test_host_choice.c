@@ -20,7 +20,7 @@ static uint64_t bytes_read(const struct world *world)
 
 static uint64_t choosing_read(const struct world *world)
 {
-    return atomic_load(&world->rig.conn->stats.sketch_read_bytes);
+    return atomic_load(&world->rig.conn->stats.selector_read_bytes);
 }
 
 /* Two connectors on stores of the same rows: without a host tier, and with one. */

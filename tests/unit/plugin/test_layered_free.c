@@ -47,21 +47,21 @@ static uint64_t tables_read(struct world *world, spec_request handle, uint32_t l
 {
     spec_connector *conn = world->rig.conn;
     const struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
-    struct sc_store_sketch *sketch = NULL;
+    struct sc_store_selector *selector = NULL;
     struct sc_store_slab slab;
     uint64_t count = 0;
     assert_in_range(request->range_count, 1, SLABS_MAX);
-    assert_int_equal(sc_store_sketch_open(conn->store, ROWS_MAX, ROWS_MAX, &sketch, NULL), SPEC_OK);
-    assert_true(sc_store_sketch_begin(
-        sketch, &(struct sc_store_sketch_want){.layer = layer,
+    assert_int_equal(sc_store_selector_open(conn->store, ROWS_MAX, ROWS_MAX, &selector, NULL), SPEC_OK);
+    assert_true(sc_store_selector_begin(
+        selector, &(struct sc_store_selector_want){.layer = layer,
                                                .lane = SC_LANE_DEMAND,
                                                .ranges = request->ranges,
                                                .range_count = request->range_count,
                                                .is_codes = true}));
-    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+    assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
     for (uint64_t r = 0; r < request->range_count; r++) {
         ret_told[r] = (struct told){0};
-        if (!sc_store_slab_of(sc_store_sketch_keys(sketch), r, &slab))
+        if (!sc_store_slab_of(sc_store_selector_keys(selector), r, &slab))
             continue;
         ret_told[r].form = slab.shape->form;
         ret_told[r].bits_k = slab.bits_k;
@@ -70,7 +70,7 @@ static uint64_t tables_read(struct world *world, spec_request handle, uint32_t l
         memcpy(ret_told[r].tables[1], slab.v_table, sc_store_code_table_bytes(slab.shape, false));
         count++;
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     return count;
 }
 
@@ -675,7 +675,7 @@ static void aim_by_queries(struct shot *shot, spec_ticket ticket, uint32_t ppm, 
 static void codes_leave(struct world *world, spec_request request)
 {
     struct shot other;
-    shot_make(&other, world, request, SC_PLUGIN_SKETCHES, 0, 50000);
+    shot_make(&other, world, request, SC_PLUGIN_SELECTORS, 0, 50000);
     assert_int_equal(fire(world, &other), SPEC_OK);
     shot_free(&other);
 }

@@ -440,16 +440,16 @@ static void without_memory_for_codes_a_choice_is_every_row(void **state)
         struct shot shot;
         char extra[128];
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"layered-even\", \"select\": {\"sketch_bytes\": %lu}",
+                       "\"preset\": \"layered-even\", \"select\": {\"selector_bytes\": %lu}",
                        round == 0 ? UINT64_C(1) << 20 : used);
         world_open_coded(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
-        sc_plugin_sketches_end(world.rig.conn, sc_plugin_request_find(world.rig.conn, request));
+        sc_plugin_selectors_end(world.rig.conn, sc_plugin_request_find(world.rig.conn, request));
         rig_landed(&world.rig);
         spec_request other = look(&world, 0);
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &other, 1, 0, NULL), SPEC_OK);
-        used = sc_store_sketch_bytes_used(world.rig.conn->store);
+        used = sc_store_selector_bytes_used(world.rig.conn->store);
         aim_at(&shot, ticket, 100000);
         if (round == 1) { /* of which few are read: nothing was chosen, and that is not forgotten */
             shot.item.budget_bytes = 5 * 2 * rig_part_bytes(&world.rig);
@@ -482,9 +482,9 @@ static void codes_of_two_more_layers_follow(void **state)
     assert_int_equal(fire(&world, &shot), SPEC_OK);
     shot_free(&shot);
     (void)fire_ahead(&world, &shot, handle, 1, 100000);
-    assert_int_equal(request->sketches[1].layer, 1);
-    assert_int_equal(request->sketches[2].layer, 2);
-    assert_int_equal(request->sketches[0].layer, 3);
+    assert_int_equal(request->selectors[1].layer, 1);
+    assert_int_equal(request->selectors[2].layer, 2);
+    assert_int_equal(request->selectors[0].layer, 3);
     shot_end(&shot, &world, handle);
 }
 

@@ -170,7 +170,7 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
                    "\"preset\": \"layered-even\", \"max_requests\": 13, \"lease_ns_max\": 0, "
                    "\"prefetch\": {\"predictor\": \"%s\"}, "
                    "\"select\": {\"identify\": \"%s\", \"metric\": \"%s\", \"dense_layers\": %u, "
-                   "\"sketch_bytes\": \"%s\"}, "
+                   "\"selector_bytes\": \"%s\"}, "
                    "\"layered\": {\"codes\": \"%s\", \"keep_first\": %lu, \"keep_last\": %lu, "
                    "\"refine_bytes\": \"%s\"}, \"store\": {\"layout\": \"%s\"}",
                    is_static      ? "none"

@@ -186,12 +186,12 @@ static void codes_are_read_from_the_submit_on(void **state)
         const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
         spec_ticket ticket = fire_first(&world, &shot, handle, 0, 100000, 0), next;
         displace(&world, handle);
-        assert_int_equal(request->sketches[0].layer, 3);
+        assert_int_equal(request->selectors[0].layer, 3);
         aim_other(&shot, ticket, wants * 200000);
         assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &next, NULL), SPEC_OK);
-        assert_int_equal(request->sketches[0].layer, wants ? 0 : 3);
+        assert_int_equal(request->selectors[0].layer, wants ? 0 : 3);
         assert_int_equal(sc_plugin_submit_wait(world.rig.conn, next, UINT64_MAX, NULL), SPEC_OK);
-        assert_int_equal(request->sketches[0].layer, wants ? 0 : 3);
+        assert_int_equal(request->selectors[0].layer, wants ? 0 : 3);
         assert_rows(&world, &shot, 0, 4, 2);
         shot_release(&shot, &world, handle);
     }
@@ -247,7 +247,7 @@ static void without_memory_for_codes_every_row_comes(void **state)
         struct world world;
         struct shot shot;
         char extra[160];
-        (void)snprintf(extra, sizeof(extra), LAYERED ", \"select\": {\"sketch_bytes\": %lu}",
+        (void)snprintf(extra, sizeof(extra), LAYERED ", \"select\": {\"selector_bytes\": %lu}",
                        round == 0 ? UINT64_C(1) << 20 : used);
         world_open_coded(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         if (round == 0) {
@@ -257,11 +257,11 @@ static void without_memory_for_codes_every_row_comes(void **state)
         }
         spec_request request = look(&world, 0);
         spec_ticket ticket = fire_first(&world, &shot, request, 0, 100000, 0);
-        sc_plugin_sketches_end(world.rig.conn, sc_plugin_request_find(world.rig.conn, request));
+        sc_plugin_selectors_end(world.rig.conn, sc_plugin_request_find(world.rig.conn, request));
         rig_landed(&world.rig);
         spec_request other = look(&world, 0);
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &other, 1, 0, NULL), SPEC_OK);
-        used = sc_store_sketch_bytes_used(world.rig.conn->store);
+        used = sc_store_selector_bytes_used(world.rig.conn->store);
         if (round == 1) {
             uint64_t none[WORDS] = {0};
             aim_other(&shot, ticket, 100000);

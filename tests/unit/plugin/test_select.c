@@ -357,7 +357,7 @@ static void alpha_decides_who_parts(void **state)
             assert_int_equal(atomic_load(&stats->fallback_layers), way == 0 ? 4 : 0);
             assert_int_equal(atomic_load(&stats->selected_rows), 4 * 50);
             assert_int_equal(atomic_load(&stats->selected_from_rows), 4 * 200);
-            assert_true(atomic_load(&stats->sketch_read_bytes) > 0);
+            assert_true(atomic_load(&stats->selector_read_bytes) > 0);
             world_leave(&world, request);
         }
 }
@@ -427,14 +427,14 @@ static void figure_9_wants_76_vectors_where_all_keys_are_160(void **state)
         }
 }
 
-/* Heads that differ, by the sketch alone or by the rows: the same sets, but where the sketch has
- * all heads' keys the union of the sets is all that is read. Without the sketch the layer is. */
+/* Heads that differ, by the selector alone or by the rows: the same sets, but where the selector has
+ * all heads' keys the union of the sets is all that is read. Without the selector the layer is. */
 static void where_all_heads_are_probes_the_union_is_read(void **state)
 {
     (void)state;
     static const struct {
         const char *extra;
-        bool by_sketch, fails;
+        bool by_selector, fails;
     } WAYS[] = {
         {"\"preset\": \"as-h2o-lru\", \"store\": {\"layout\": \"paired\"}", false, false},
         {"\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 0}", true, false},
@@ -466,8 +466,8 @@ static void where_all_heads_are_probes_the_union_is_read(void **state)
         assert_int_equal(shot.item.row_count, 30);
         assert_int_equal(shot.item.result_flags, SPEC_IMPORTANT_FALLBACK);
         assert_in_range(shot.item.union_rows, 31, 90);
-        uint64_t rows_bytes = shot.item.read_bytes - atomic_load(&stats->sketch_read_bytes);
-        assert_int_equal(rows_bytes < 600 * world.rig.conn->dims.row_bytes, WAYS[way].by_sketch);
+        uint64_t rows_bytes = shot.item.read_bytes - atomic_load(&stats->selector_read_bytes);
+        assert_int_equal(rows_bytes < 600 * world.rig.conn->dims.row_bytes, WAYS[way].by_selector);
         if (way == 0)
             memcpy(truth, shot.positions, sizeof(truth));
         assert_memory_equal(shot.positions, truth, sizeof(truth));
@@ -683,13 +683,13 @@ static void all_rows_are_not_looked_at(void **state)
         assert_int_equal(shot.item.probe_ns, 0);
         shot_free(&shot);
     }
-    assert_int_equal(atomic_load(&world.rig.conn->stats.sketch_read_bytes), 0);
+    assert_int_equal(atomic_load(&world.rig.conn->stats.selector_read_bytes), 0);
     assert_int_equal(atomic_load(&world.rig.conn->stats.dense_layers), 0);
     world_leave(&world, request);
 }
 
 /* A match of 200 rows and 5 tokens behind it, whole or chosen as configured: the same at every
- * layer, and with no look at a sketch. An item's own budget rules. */
+ * layer, and with no look at a selector. An item's own budget rules. */
 static void a_short_match_is_whole_unless_an_item_has_a_budget(void **state)
 {
     (void)state;
@@ -728,7 +728,7 @@ static void a_short_match_is_whole_unless_an_item_has_a_budget(void **state)
         }
         struct sc_plugin_stats *stats = &world.rig.conn->stats;
         assert_int_equal(atomic_load(&stats->dense_layers), CASES[i].is_whole ? 4 : 0);
-        assert_int_equal(atomic_load(&stats->sketch_read_bytes) == 0, CASES[i].is_whole);
+        assert_int_equal(atomic_load(&stats->selector_read_bytes) == 0, CASES[i].is_whole);
         struct shot own = make_shot(&world, request, 1, CASES[i].from);
         own.select.given = SPEC_SELECT_BUDGET;
         own.select.retain_ppm = 250000;
@@ -803,13 +803,13 @@ static void one_head_alone_parts_too(void **state)
     world_leave(&world, request);
 }
 
-/* A sketch that cannot be read, had, or paid for: all rows, and the match stands. */
+/* A selector that cannot be read, had, or paid for: all rows, and the match stands. */
 static void without_a_sketch_a_layer_is_dense(void **state)
 {
     (void)state;
     static const char *const EXTRAS[] = {
         "\"preset\": \"impress-itf\"",
-        "\"preset\": \"impress-itf\", \"select\": {\"sketch_bytes\": 0}",
+        "\"preset\": \"impress-itf\", \"select\": {\"selector_bytes\": 0}",
         "\"preset\": \"as-like\"",
         "\"preset\": \"impress-itf\", \"select\": {\"probe_heads\": 0}",
     };
@@ -1060,12 +1060,12 @@ static void a_deadline_leaves_the_request_usable(void **state)
                    16, SPEC_DTYPE_F16, 200, agree);
         spec_request request = look(&world, 0);
         struct shot shot = make_shot(&world, request, 3, 0);
-        static const uint64_t WITHIN_NS[] = {1000000, 1500000000, 0}; /* sketch, rows, none */
+        static const uint64_t WITHIN_NS[] = {1000000, 1500000000, 0}; /* selector, rows, none */
         for (uint32_t i = 0; i < 3; i++) {
             shot.item.deadline_ns = WITHIN_NS[i];
             assert_int_equal(fire(&world, &shot), i < 2 ? SPEC_E_TIMEOUT : SPEC_OK);
             assert_int_equal(shot.item.status, i < 2 ? SPEC_E_TIMEOUT : SPEC_OK);
-            if (i == 0) { /* the next try begins the sketch anew */
+            if (i == 0) { /* the next try begins the selector anew */
                 rig_release(&world.rig, request);
                 request = look(&world, 0);
                 shot.item.request = request;
@@ -1078,7 +1078,7 @@ static void a_deadline_leaves_the_request_usable(void **state)
     }
 }
 
-/* The sketch is read, a chosen row is not: the match is void, as in a whole load. */
+/* The selector is read, a chosen row is not: the match is void, as in a whole load. */
 static void a_chosen_row_that_fails_voids_the_match(void **state)
 {
     (void)state;
@@ -1086,7 +1086,7 @@ static void a_chosen_row_that_fails_voids_the_match(void **state)
     world_open(&world, "\"preset\": \"impress-itf\"", 2, 1, 16, SPEC_DTYPE_F16, 200, 8);
     spec_request request = look(&world, 0), beside = look(&world, 0);
     rig_pass_ns(&world.rig, 1000000000);
-    struct shot shot = make_shot(&world, request, 0, 0); /* its sketch is there */
+    struct shot shot = make_shot(&world, request, 0, 0); /* its selector is there */
     sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0);
     assert_int_equal(fire(&world, &shot), SPEC_E_IO);
     assert_true(shot.item.failed_position < 200);

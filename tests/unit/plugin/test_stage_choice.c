@@ -14,7 +14,7 @@
 
 static uint64_t choosing_read(const struct world *world)
 {
-    return atomic_load(&world->rig.conn->stats.sketch_read_bytes);
+    return atomic_load(&world->rig.conn->stats.selector_read_bytes);
 }
 
 static struct spec_lookup_result peek(struct world *world)
@@ -34,7 +34,7 @@ static void open_with(struct world *world, const char *extra, uint64_t seed)
     assert_int_equal(rig_store_stats(&world->rig).host_bytes_used, 0);
 }
 
-/* The request's sketches, which lookup begins, have come, and fill nothing any more. */
+/* The request's selectors, which lookup begins, have come, and fill nothing any more. */
 static spec_request look_and_land(struct world *world)
 {
     spec_request request = look(world, 0);
@@ -245,9 +245,9 @@ static void long_codes_come_in_parts(void **state)
         struct world world = {.matched = 200, .group = 1};
         rig_init(&world.rig, true,
                  n == 0 ? "\"preset\": \"int8\", \"host_bytes\": \"256MiB\", \"select\": "
-                          "{\"sketch_bytes\": \"256MiB\"}"
+                          "{\"selector_bytes\": \"256MiB\"}"
                         : "\"preset\": \"int8\", \"host_bytes\": \"256MiB\", "
-                          "\"select\": {\"sketch_bytes\": \"256MiB\"}, "
+                          "\"select\": {\"selector_bytes\": \"256MiB\"}, "
                           "\"store\": {\"layout\": \"split\"}");
         rig_shape(&world.rig, 2, 64, 512, SPEC_DTYPE_F16);
         world.rig.stage = "256MiB";

@@ -188,13 +188,13 @@ static void memory_rots(struct walk *w, const struct open_request *open)
     struct sc_store *store = w->world.rig.conn->store;
     for (uint64_t r = 0; request != NULL && r < request->range_count; r++) {
         const struct sc_store_stage_wants wants = sc_plugin_stage_wants(w->world.rig.conn, request);
-        struct sc_store_sketch_plan plan =
+        struct sc_store_selector_plan plan =
             sc_store_bring_plan(store, &wants, (uint32_t)draw(w, LAYERS));
         plan.ranges = request->ranges;
         plan.range_count = request->range_count;
         struct sc_store_hosted_wish wish;
         if (!sc_store_range_is_there(store, &request->ranges[r]) ||
-            !sc_store_sketch_wish(&plan, r, &wish))
+            !sc_store_selector_wish(&plan, r, &wish))
             continue;
         struct sc_store_host_slab *slab = sc_store_host_get(store->host, &wish.key);
         if (slab == NULL)

@@ -51,7 +51,7 @@ bool expected(struct world *world, const struct world_piece *twin, uint32_t skip
 }
 
 uint64_t codes_check(struct world *world, const struct match *match, uint32_t skip, uint32_t layer,
-                     bool k_alone, const struct sc_store_sketch *sketch)
+                     bool k_alone, const struct sc_store_selector *selector)
 {
     static uint8_t scales[SCALE_BYTES], codes[256 * K_CODE_BYTES];
     uint64_t count = 0;
@@ -59,7 +59,7 @@ uint64_t codes_check(struct world *world, const struct match *match, uint32_t sk
         const struct sc_store_range *range = &match->ranges[r];
         struct sc_store_slab slab;
         uint64_t row = range->row_first - (r == 0 ? skip : 0), rows = range->row_count;
-        if (!sc_store_slab_of(sc_store_sketch_keys(sketch), r, &slab))
+        if (!sc_store_slab_of(sc_store_selector_keys(selector), r, &slab))
             continue;
         count++;
         assert_int_equal(slab.bits_k, 4);
@@ -78,17 +78,17 @@ uint64_t codes_check(struct world *world, const struct match *match, uint32_t sk
     return count;
 }
 
-void codes_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
+void codes_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
                 bool k_alone)
 {
     assert_true(
-        sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+        sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
                                                                      .lane = SC_LANE_DEMAND,
                                                                      .ranges = match->ranges,
                                                                      .range_count = match->count,
                                                                      .is_codes = true,
                                                                      .k_alone = k_alone}));
-    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+    assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
 }
 
 uint64_t raw_count(struct world *world, const struct match *match, uint32_t layer)
@@ -102,18 +102,18 @@ uint64_t raw_count(struct world *world, const struct match *match, uint32_t laye
 
 uint64_t key_check(struct world *world, uint64_t key, bool has_all)
 {
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     uint64_t count = 0;
     struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++)
         for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
-            codes_load(&match, sketch, layer, k_alone);
-            uint64_t found = codes_check(world, &match, 0, layer, k_alone, sketch);
+            codes_load(&match, selector, layer, k_alone);
+            uint64_t found = codes_check(world, &match, 0, layer, k_alone, selector);
             if (has_all)
                 assert_int_equal(found, match.count - raw_count(world, &match, layer));
             count += found;
         }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     return count;
 }
 

@@ -5,7 +5,7 @@
 #define SC_TESTS_UNIT_STORE_CODES_CHECK_H
 
 #include "store/internal.h"
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/selector_check.h"
 
 #define SCALE_BYTES  24u
 #define K_CODE_BYTES 48u
@@ -23,9 +23,9 @@ bool expected(struct world *world, const struct world_piece *twin, uint32_t skip
 
 /* Every range of the match has the codes that it should have, or none; returns how many have. */
 uint64_t codes_check(struct world *world, const struct match *match, uint32_t skip, uint32_t layer,
-                     bool k_alone, const struct sc_store_sketch *sketch);
+                     bool k_alone, const struct sc_store_selector *selector);
 
-void codes_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
+void codes_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
                 bool k_alone);
 uint64_t raw_count(struct world *world, const struct match *match, uint32_t layer);
 

@@ -107,16 +107,16 @@ struct picked picks_load(struct world *world, const struct match *match, uint32_
 {
     static uint64_t covered[SKETCH_ROWS_MAX / 64];
     static uint8_t seen[SKETCH_ROWS_MAX];
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     struct sc_store_reader *reader = world_reader(world);
     struct sc_store_rows got = {0};
     struct picked picked = {0};
-    assert_int_equal(match_load(match, sketch, layer, 0), SPEC_OK);
+    assert_int_equal(match_load(match, selector, layer, 0), SPEC_OK);
     memset(covered, 0, sizeof(covered));
     memset(seen, 0, sizeof(seen));
     sc_store_reader_begin_picks(reader, layer, match->ranges, match->count, picks,
                                 SC_LANE_SPECULATIVE);
-    sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+    sc_store_reader_tags(reader, sc_store_selector_tags(selector));
     uint64_t left = picks->count;
     if (wanted != NULL)
         left = sc_store_reader_narrow(reader, wanted, covered);
@@ -140,7 +140,7 @@ struct picked picks_load(struct world *world, const struct match *match, uint32_
     assert_int_equal(picked.count, left);
     sc_store_reader_cost(reader, &picked.cost);
     sc_store_readers_close(reader, 1);
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     return picked;
 }
 

@@ -1,13 +1,13 @@
-/* Matches of the twin, and what a sketch of them must give; see sketch_check.h. */
-#include "tests/unit/store/sketch_check.h"
+/* Matches of the twin, and what a selector of them must give; see selector_check.h. */
+#include "tests/unit/store/selector_check.h"
 
-struct sc_store_sketch *sketch_make(struct world *world)
+struct sc_store_selector *selector_make(struct world *world)
 {
-    struct sc_store_sketch *sketch = NULL;
-    assert_int_equal(sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &sketch,
+    struct sc_store_selector *selector = NULL;
+    assert_int_equal(sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector,
                                           &world->error),
                      SPEC_OK);
-    return sketch;
+    return selector;
 }
 
 void match_add(struct match *match, const struct world_piece *twin, uint32_t first, uint32_t rows)
@@ -39,11 +39,11 @@ uint64_t copy_of(const struct world *world, uint64_t piece)
 }
 
 void match_check(const struct world *world, const struct match *match, uint32_t layer,
-                 uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too)
+                 uint64_t wanted, const struct sc_store_selector *selector, bool tags_too)
 {
     const struct world_setup *setup = world->setup;
-    const uint8_t *keys = sc_store_sketch_keys(sketch);
-    const uint64_t *tags = sc_store_sketch_tags(sketch);
+    const uint8_t *keys = sc_store_selector_keys(selector);
+    const uint64_t *tags = sc_store_selector_tags(selector);
     uint8_t *row = malloc(2 * setup->k_row_bytes);
     assert_non_null(row);
     for (uint64_t r = 0, at = 0; r < match->count; r++) {
@@ -72,44 +72,44 @@ void match_check(const struct world *world, const struct match *match, uint32_t 
     free(row);
 }
 
-bool keys_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+bool keys_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
                 enum sc_exec_lane lane, uint64_t probe_row_bytes)
 {
-    return sc_store_sketch_begin(
-        sketch, &(struct sc_store_sketch_want){.layer = layer,
+    return sc_store_selector_begin(
+        selector, &(struct sc_store_selector_want){.layer = layer,
                                                .lane = lane,
                                                .ranges = match->ranges,
                                                .range_count = match->count,
                                                .probe_row_bytes = probe_row_bytes});
 }
 
-bool quantised_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+bool quantised_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
                      enum sc_exec_lane lane)
 {
-    return sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+    return sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
                                                                         .lane = lane,
                                                                         .ranges = match->ranges,
                                                                         .range_count = match->count,
                                                                         .is_codes = true});
 }
 
-spec_status match_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
+spec_status match_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
                        uint64_t wanted)
 {
-    assert_true(keys_begin(sketch, match, layer, SC_LANE_DEMAND, wanted));
-    return sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+    assert_true(keys_begin(selector, match, layer, SC_LANE_DEMAND, wanted));
+    return sc_store_selector_wait(selector, SC_EXEC_FOREVER);
 }
 
 void match_load_ok(const struct world *world, const struct match *match,
-                   struct sc_store_sketch *sketch, uint64_t wanted)
+                   struct sc_store_selector *selector, uint64_t wanted)
 {
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        spec_status status = match_load(match, sketch, layer, wanted);
+        spec_status status = match_load(match, selector, layer, wanted);
         if (status != SPEC_OK)
             fail_msg("%s: layer %u: status %d: %s", world->setup->name, layer, (int)status,
                      world->last_line);
-        match_check(world, match, layer, wanted, sketch, true);
-        sc_store_sketch_end(sketch);
+        match_check(world, match, layer, wanted, selector, true);
+        sc_store_selector_end(selector);
     }
 }
 

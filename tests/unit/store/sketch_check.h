@@ -1,4 +1,4 @@
-/* Sketches under test: matches of the twin's pieces, and what a sketch of them must give.
+/* Sketches under test: matches of the twin's pieces, and what a selector of them must give.
  *
  * Threads: one test thread beside the executor's. */
 #ifndef SC_TESTS_UNIT_STORE_SKETCH_CHECK_H
@@ -10,7 +10,7 @@
 
 #define SKETCH_ROWS_MAX 2048u
 
-struct sc_store_sketch *sketch_make(struct world *world);
+struct sc_store_selector *selector_make(struct world *world);
 
 /* Ranges of the twin, at most 64. */
 struct match {
@@ -26,22 +26,22 @@ struct match match_of(const struct world *world, uint64_t key); /* all pieces of
 /* The number of the extent that has the piece. */
 uint64_t copy_of(const struct world *world, uint64_t piece);
 
-/* Every key of the sketch is what the twin says, and (tags_too) every tag. */
+/* Every key of the selector is what the twin says, and (tags_too) every tag. */
 void match_check(const struct world *world, const struct match *match, uint32_t layer,
-                 uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too);
+                 uint64_t wanted, const struct sc_store_selector *selector, bool tags_too);
 
-/* sc_store_sketch_begin of the match's probe keys and tags, or of its quantised rows. */
-bool keys_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+/* sc_store_selector_begin of the match's probe keys and tags, or of its quantised rows. */
+bool keys_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
                 enum sc_exec_lane lane, uint64_t probe_row_bytes);
-bool quantised_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+bool quantised_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
                      enum sc_exec_lane lane);
 
-spec_status match_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
+spec_status match_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
                        uint64_t wanted);
 
 /* Keys and tags of the match are right, in all layers. */
 void match_load_ok(const struct world *world, const struct match *match,
-                   struct sc_store_sketch *sketch, uint64_t wanted);
+                   struct sc_store_selector *selector, uint64_t wanted);
 
 /* An extent with holes: a piece that was never committed, and rows that were skipped. */
 void holes_store(struct world *world);

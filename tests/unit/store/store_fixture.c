@@ -174,7 +174,7 @@ struct world *world_make(const struct world_setup *setup, uint64_t seed)
         .custom = sc_io_sim_custom(world->disk),
         .rank_count = 1,
         .probe_row_bytes = setup->probe_row_bytes,
-        .sketch_bytes_max = 1u << 20, /* test_sketch.c wants more */
+        .selector_bytes_max = 1u << 20, /* test_selector.c wants more */
         .space = {.digest = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
                   .family = {16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1},
                   .layer_count = setup->layers,

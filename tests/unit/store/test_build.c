@@ -1,4 +1,4 @@
-/* Sections that are built later: what lacked probe rows gives sketches afterwards, whatever the
+/* Sections that are built later: what lacked probe rows gives selectors afterwards, whatever the
  * layout, the back end and the holes; nothing that is stored changes or is lost, with any fault and
  * after any power cut; pages come back with their extents.
  *
@@ -7,7 +7,7 @@
 #include "tests/unit/store/build_trial.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/late_io.h"
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/selector_check.h"
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup *const setups = build_setups;
@@ -27,47 +27,47 @@ static void reopen(struct world *world, uint64_t probe_row_bytes)
     world_open_ok(world);
 }
 
-static bool has_sketch(struct world *world, uint64_t key)
+static bool has_selector(struct world *world, uint64_t key)
 {
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     struct match match = match_of(world, key);
-    bool begins = keys_begin(sketch, &match, 0, SC_LANE_DEMAND, world->params.probe_row_bytes);
-    sc_store_sketch_close(sketch);
+    bool begins = keys_begin(selector, &match, 0, SC_LANE_DEMAND, world->params.probe_row_bytes);
+    sc_store_selector_close(selector);
     return begins;
 }
 
 static void sketches_ok(struct world *world, uint64_t key)
 {
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
         for (uint64_t wanted = world->params.probe_row_bytes; wanted > 0; wanted /= 97) {
-            spec_status status = match_load(&match, sketch, layer, wanted & ~UINT64_C(1));
+            spec_status status = match_load(&match, selector, layer, wanted & ~UINT64_C(1));
             if (status != SPEC_OK)
                 fail_msg("%s: layer %u: %d: %s", world->setup->name, layer, (int)status,
                          world->last_line);
-            match_check(world, &match, layer, wanted & ~UINT64_C(1), sketch, true);
+            match_check(world, &match, layer, wanted & ~UINT64_C(1), selector, true);
         }
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
 }
 
-/* Layers whose sketch the key has. */
+/* Layers whose selector the key has. */
 static uint64_t sketches_had(struct world *world, uint64_t key, bool is_cut)
 {
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     uint64_t wanted = world->params.probe_row_bytes, had = 0;
     struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        if (!keys_begin(sketch, &match, layer, SC_LANE_DEMAND, wanted))
+        if (!keys_begin(selector, &match, layer, SC_LANE_DEMAND, wanted))
             continue;
-        spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+        spec_status status = sc_store_selector_wait(selector, SC_EXEC_FOREVER);
         assert_true(status == SPEC_OK || (is_cut && status == SPEC_E_CORRUPT));
         had += status == SPEC_OK;
         if (status == SPEC_OK)
-            match_check(world, &match, layer, wanted, sketch, true);
+            match_check(world, &match, layer, wanted, selector, true);
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     return had;
 }
 
@@ -83,7 +83,7 @@ static const struct build_trial trial = {.setup = &build_setups[0],
                                          .had = sketches_had,
                                          .is_whole = sketches_ok};
 
-static void build_gives_old_rows_their_sketches(void **state)
+static void build_gives_old_rows_their_selectors(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < BUILD_SETUPS; i++) {
@@ -96,7 +96,7 @@ static void build_gives_old_rows_their_sketches(void **state)
         assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
         reopen(world, setups[i].probe_row_bytes);
         assert_int_equal(world_store(world, 3, 0, 100), SPEC_OK); /* has its own */
-        assert_false(has_sketch(world, 1));
+        assert_false(has_selector(world, 1));
         uint64_t pieces = world->piece_count - 2;
         build_all(world, i % 2 == 0 ? 0 : 500u << 20);
         assert_int_equal(stats_of(world).built_pieces, pieces);
@@ -147,13 +147,13 @@ static void build_passes_over_rows_that_no_piece_has(void **state)
         build_all(world, 0);
         space_check(world->store);
         sketches_ok(world, 6);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         struct match match = holes_match(world);
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
-            match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);
+            assert_int_equal(match_load(&match, selector, layer, setups[i].probe_row_bytes), SPEC_OK);
+            match_check(world, &match, layer, setups[i].probe_row_bytes, selector, true);
         }
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
 }
@@ -258,7 +258,7 @@ static void build_gives_its_pages_back_with_the_extent(void **state)
     world_free(world);
 }
 
-/* A row that fails its tag: its extent gets no sketch, the others do, and no load is touched. */
+/* A row that fails its tag: its extent gets no selector, the others do, and no load is touched. */
 static void build_takes_no_keys_of_damaged_rows(void **state)
 {
     (void)state;
@@ -270,7 +270,7 @@ static void build_takes_no_keys_of_damaged_rows(void **state)
     segment_flip(world, 0, offset, 4);
     build_all(world, 0);
     assert_int_equal(stats_of(world).built_pieces, 4);
-    assert_false(has_sketch(world, 1));
+    assert_false(has_selector(world, 1));
     sketches_ok(world, 2);
     space_check(world->store);
     segment_flip(world, 0, offset, 4);
@@ -330,7 +330,7 @@ static void build_is_seen_by_a_follower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(build_gives_old_rows_their_sketches),
+        cmocka_unit_test(build_gives_old_rows_their_selectors),
         cmocka_unit_test(build_goes_on_while_its_step_ends),
         cmocka_unit_test(build_passes_over_rows_that_no_piece_has),
         cmocka_unit_test(build_keeps_to_its_rate),

@@ -57,15 +57,15 @@ static const struct build_trial trial = {.setup = &setups[0],
                                          .had = codes_had,
                                          .is_whole = codes_are_whole};
 
-/* A store of key 1 alone, with its codes; a sketch, and the key's match. */
-static struct world *world_coded(uint64_t rows, struct sc_store_sketch **ret_sketch,
+/* A store of key 1 alone, with its codes; a selector, and the key's match. */
+static struct world *world_coded(uint64_t rows, struct sc_store_selector **ret_selector,
                                  struct match *ret_match)
 {
     struct world *world = world_bare(&setups[0], 6);
     assert_int_equal(world_store(world, 1, 0, rows), SPEC_OK);
     reopen(world);
     build_all(world, 0);
-    *ret_sketch = sketch_make(world);
+    *ret_selector = selector_make(world);
     *ret_match = (struct match){.count = 0};
     match_key(world, ret_match, 1);
     return world;
@@ -115,18 +115,18 @@ static void codes_of_a_part_are_those_of_its_rows(void **state)
         reopen(world);
         assert_int_equal(world_store(world, 4, 0, 200), SPEC_OK);
         build_quantised(world);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         struct match match = {.count = 0};
         match_add(&match, &world->pieces[0], 11, 50);
         match_add(&match, &world->pieces[1], 0, 64);
         match_add(&match, &world->pieces[3], 1, 5);
         uint64_t found = 0;
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            codes_load(&match, sketch, layer, false);
-            found += codes_check(world, &match, 0, layer, false, sketch);
+            codes_load(&match, selector, layer, false);
+            found += codes_check(world, &match, 0, layer, false, selector);
         }
         assert_true(found > 0);
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
 }
@@ -142,15 +142,15 @@ static void codes_pass_over_rows_that_no_piece_has(void **state)
         reopen(world);
         build_all(world, 0);
         space_check(world->store);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         struct match match = holes_match(world);
         uint64_t found = 0;
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            codes_load(&match, sketch, layer, false);
-            found += codes_check(world, &match, 7, layer, false, sketch);
+            codes_load(&match, selector, layer, false);
+            found += codes_check(world, &match, 7, layer, false, selector);
         }
         assert_true(found > 0);
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
 }
@@ -171,7 +171,7 @@ static void damage_every_byte(uint64_t op_bytes)
     sc_store_codes_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     uint64_t start = annex->parts[0].offset + annex->stride; /* layer 1 */
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     struct match match = match_of(world, 1);
     uint64_t whole = match.count - raw_count(world, &match, 1), tried = 0;
     struct sc_store_slab slab;
@@ -179,14 +179,14 @@ static void damage_every_byte(uint64_t op_bytes)
         for (uint64_t b = 0; b < (part == 0 ? blocks.k_bytes : blocks.v_bytes); b += 5, tried++) {
             uint64_t at = start + (part == 0 ? blocks.k_at : blocks.v_at) + b;
             disk_flip(world, path, at, (uint8_t)(1u << b % 8));
-            codes_load(&match, sketch, 1, false);
-            assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 1, &slab));
-            assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole - 1);
+            codes_load(&match, selector, 1, false);
+            assert_false(sc_store_slab_of(sc_store_selector_keys(selector), 1, &slab));
+            assert_int_equal(codes_check(world, &match, 0, 1, false, selector), whole - 1);
             disk_flip(world, path, at, (uint8_t)(1u << b % 8));
         }
     struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.bad_blocks, tried);
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     assert_true(key_check(world, 1, true) > 0);
     world_free(world);
 }
@@ -211,24 +211,24 @@ static void parts_of_blocks_come_all_or_the_load_fails(void **state)
         world->params.fault = &world->fault;
         reopen(world);
         build_all(world, 0);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         struct match match = match_of(world, 1);
         uint64_t whole = match.count - raw_count(world, &match, 1);
         for (uint32_t i = 0; i < 2; i++) {
             sc_fault_arm(&world->fault, SC_FAULT_COMPLETION, i == 0 ? (int64_t)n : INT64_MAX);
             sc_io_sim_fault_scope(world->disk, "/seg-");
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, i == 1 ? n : UINT64_MAX);
-            assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
-            assert_true(quantised_begin(sketch, &match, 1, SC_LANE_DEMAND));
-            spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+            assert_true(quantised_begin(selector, &match, 0, SC_LANE_DEMAND));
+            assert_true(quantised_begin(selector, &match, 1, SC_LANE_DEMAND));
+            spec_status status = sc_store_selector_wait(selector, SC_EXEC_FOREVER);
             if (i == 0)
                 fires = atomic_load(&world->fault.fired[SC_FAULT_COMPLETION]);
             assert_true(status == SPEC_OK || (i == 0 && fires > 0 && status == SPEC_E_IO));
             if (status == SPEC_OK)
-                assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole);
+                assert_int_equal(codes_check(world, &match, 0, 1, false, selector), whole);
             failed += status != SPEC_OK;
         }
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
     assert_true(failed >= 4 * 2); /* two parts a piece */
@@ -239,29 +239,29 @@ static void parts_of_blocks_come_all_or_the_load_fails(void **state)
 static void reads_of_an_ended_load_keep_their_memory(void **state)
 {
     (void)state;
-    struct sc_store_sketch *sketch;
+    struct sc_store_selector *selector;
     struct match match;
-    struct world *world = world_coded(200, &sketch, &match);
-    codes_load(&match, sketch, 0, false);
+    struct world *world = world_coded(200, &selector, &match);
+    codes_load(&match, selector, 0, false);
     uint64_t whole = match.count - raw_count(world, &match, 1);
-    uint64_t each = sc_store_sketch_bytes_used(world->store), flew = 0, is_there = 0;
+    uint64_t each = sc_store_selector_bytes_used(world->store), flew = 0, is_there = 0;
     for (uint64_t steps = 0; is_there == 0; steps++) {
-        sc_store_sketch_end(sketch);
-        assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-        assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
+        sc_store_selector_end(selector);
+        assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
+        assert_true(quantised_begin(selector, &match, 0, SC_LANE_DEMAND));
         for (uint64_t i = 0; i < steps; i++)
             (void)sc_exec_step_one(world->exec);
-        is_there += sc_store_sketch_state(sketch) == SPEC_OK;
-        assert_true(quantised_begin(sketch, &match, 1, SC_LANE_DEMAND));
-        flew += sc_store_sketch_bytes_used(world->store) == 2 * each;
-        assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
-        assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole);
+        is_there += sc_store_selector_state(selector) == SPEC_OK;
+        assert_true(quantised_begin(selector, &match, 1, SC_LANE_DEMAND));
+        flew += sc_store_selector_bytes_used(world->store) == 2 * each;
+        assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
+        assert_int_equal(codes_check(world, &match, 0, 1, false, selector), whole);
         while (sc_exec_step_one(world->exec))
             ;
-        assert_int_equal(sc_store_sketch_bytes_used(world->store), each);
+        assert_int_equal(sc_store_selector_bytes_used(world->store), each);
     }
     assert_true(flew > 1);
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     world_free(world);
 }
 
@@ -269,18 +269,18 @@ static void reads_of_an_ended_load_keep_their_memory(void **state)
 static void queued_reads_of_ended_loads_keep_nothing(void **state)
 {
     (void)state;
-    struct sc_store_sketch *sketch;
+    struct sc_store_selector *selector;
     struct match match;
-    struct world *world = world_coded(200, &sketch, &match);
+    struct world *world = world_coded(200, &selector, &match);
     for (uint32_t i = 0; i < 40; i++) {
-        assert_true(quantised_begin(sketch, &match, i % 2, SC_LANE_SPECULATIVE));
-        sc_store_sketch_end(sketch);
-        assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+        assert_true(quantised_begin(selector, &match, i % 2, SC_LANE_SPECULATIVE));
+        sc_store_selector_end(selector);
+        assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
     }
-    codes_load(&match, sketch, 0, false);
-    assert_int_equal(codes_check(world, &match, 0, 0, false, sketch),
+    codes_load(&match, selector, 0, false);
+    assert_int_equal(codes_check(world, &match, 0, 0, false, selector),
                      match.count - raw_count(world, &match, 0));
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     world_free(world);
 }
 
@@ -292,14 +292,14 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
     for (uint64_t gone = 0; gone < 40; gone += 3)
         for (uint64_t op_pages = 36; op_pages < 42; op_pages++) {
             struct world *world = world_bare(&setups[0], 6);
-            world->params.sketch_bytes_max = 16u << 20;
+            world->params.selector_bytes_max = 16u << 20;
             for (uint64_t key = 1; key <= 16; key++)
                 assert_int_equal(world_store(world, key, 0, 1), SPEC_OK);
             assert_int_equal(world_store(world, 17, 0, 40 * 64), SPEC_OK);
             world->config.io_op_bytes = op_pages * 4096;
             reopen(world);
             build_all(world, 0);
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             struct match match = {.count = 0}, whole = {.count = 0};
             for (uint64_t key = 1; key <= 16; key++) /* which fill the slots */
                 match_key(world, &match, key);
@@ -307,21 +307,21 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
             assert_true(whole.count == 40);
             for (uint64_t i = 0; i < 30; i++)
                 match_add(&match, whole.twins[i], 0, whole.twins[i]->row_count);
-            assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
+            assert_true(quantised_begin(selector, &match, 0, SC_LANE_DEMAND));
             sc_store_piece_drop(world->store, whole.twins[gone]->id);
-            spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+            spec_status status = sc_store_selector_wait(selector, SC_EXEC_FOREVER);
             assert_int_equal(status, gone < 30 ? SPEC_E_CORRUPT : SPEC_OK);
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
             world_free(world);
         }
 }
 
-static struct sc_store_read_cost cost_of(const struct match *match, struct sc_store_sketch *sketch,
+static struct sc_store_read_cost cost_of(const struct match *match, struct sc_store_selector *selector,
                                          bool k_alone)
 {
     struct sc_store_read_cost cost;
-    codes_load(match, sketch, 1, k_alone);
-    sc_store_sketch_cost(sketch, &cost);
+    codes_load(match, selector, 1, k_alone);
+    sc_store_selector_cost(selector, &cost);
     return cost;
 }
 
@@ -329,7 +329,7 @@ static struct sc_store_read_cost cost_of(const struct match *match, struct sc_st
 static struct sc_store_read_cost code_cost(struct world *world, const struct match *match,
                                            bool k_alone)
 {
-    struct sc_store_sketch_plan plan = {.store = world->store,
+    struct sc_store_selector_plan plan = {.store = world->store,
                                         .layer = 1,
                                         .ranges = match->ranges,
                                         .range_count = match->count,
@@ -337,9 +337,9 @@ static struct sc_store_read_cost code_cost(struct world *world, const struct mat
                                         .k_alone = k_alone,
                                         .area_end = UINT64_MAX};
     struct sc_store_read_cost cost = {0};
-    const struct sc_store_sketch_block *block = &plan.block;
+    const struct sc_store_selector_block *block = &plan.block;
     uint64_t skipped;
-    while (sc_store_sketch_plan_next(&plan, &skipped) == SPEC_PENDING) {
+    while (sc_store_selector_plan_next(&plan, &skipped) == SPEC_PENDING) {
         if (block->tag_count > 0)
             continue;
         cost.op_count += block->part_count;
@@ -362,13 +362,13 @@ static void tags_of_a_run_are_one_operation(void **state)
         setup.segment_bytes = 8u << 20; /* a layer is more than 2 MiB */
         struct world *world = world_bare(&setup, 6);
         uint64_t tag_bytes = setup.layout == SC_STORE_SPLIT ? 16 : 8;
-        world->params.sketch_bytes_max = 16u << 20;
+        world->params.selector_bytes_max = 16u << 20;
         for (uint64_t key = 1; key <= 2; key++)
             assert_int_equal(world_store(world, key, 0, runs[key - 1]), SPEC_OK);
         world->config.io_op_bytes = i < 2 ? 40u << 10 : SHORT_OP_BYTES; /* 24 KiB a read, or 4 */
         reopen(world);
         build_all(world, 0);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         struct match match = match_of(world, 1);
         match_key(world, &match, 2);
         uint64_t tag_reads = 1 + 1, rows = runs[0] + runs[1];
@@ -376,15 +376,15 @@ static void tags_of_a_run_are_one_operation(void **state)
             tag_reads = (runs[0] * tag_bytes + 4095) / 4096 + 1;
         for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
             struct sc_store_read_cost codes = code_cost(world, &match, k_alone != 0);
-            struct sc_store_read_cost all = cost_of(&match, sketch, k_alone != 0);
+            struct sc_store_read_cost all = cost_of(&match, selector, k_alone != 0);
             assert_true(codes.op_count > tag_reads);
             assert_int_equal(all.op_count, codes.op_count + tag_reads);
             assert_int_equal(all.wanted_bytes, codes.wanted_bytes + rows * tag_bytes);
             assert_true(all.read_bytes <=
                         codes.read_bytes + rows * tag_bytes + tag_reads * 2 * 4096);
-            match_check(world, &match, 1, 0, sketch, true);
+            match_check(world, &match, 1, 0, selector, true);
         }
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
 }
@@ -393,9 +393,9 @@ static void tags_of_a_run_are_one_operation(void **state)
 static void a_misdirected_block_is_never_believed(void **state)
 {
     (void)state;
-    struct sc_store_sketch *sketch;
+    struct sc_store_selector *selector;
     struct match match;
-    struct world *world = world_coded(192, &sketch, &match);
+    struct world *world = world_coded(192, &selector, &match);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     const struct sc_store_annex *annex = atomic_load(&extent->codes);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
@@ -405,9 +405,9 @@ static void a_misdirected_block_is_never_believed(void **state)
     assert_true(sc_io_sim_disk_peek(world->disk, path, at, layer, annex->stride));
     assert_true(
         sc_io_sim_disk_poke(world->disk, path, at + 2 * annex->stride, layer, annex->stride));
-    codes_load(&match, sketch, 2, false);
-    assert_int_equal(codes_check(world, &match, 0, 2, false, sketch), 0);
-    sc_store_sketch_close(sketch);
+    codes_load(&match, selector, 2, false);
+    assert_int_equal(codes_check(world, &match, 0, 2, false, selector), 0);
+    sc_store_selector_close(selector);
     world_free(world);
 }
 
@@ -647,15 +647,15 @@ static void reopen_free(struct world *world)
 /* The ranges of key 1 that have codes of a layer, as bits; each is what the encoder said. */
 static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
 {
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     static uint8_t row[2 * 2048];
     uint64_t k_bytes = world->setup->k_row_bytes, found = 0;
     struct match match = match_of(world, 1);
-    codes_load(&match, sketch, layer, k_alone);
+    codes_load(&match, selector, layer, k_alone);
     for (uint64_t r = 0; r < match.count; r++) {
         const struct world_piece *twin = match.twins[r];
         struct sc_store_slab slab;
-        if (!sc_store_slab_of(sc_store_sketch_keys(sketch), r, &slab))
+        if (!sc_store_slab_of(sc_store_selector_keys(selector), r, &slab))
             continue;
         found |= UINT64_C(1) << r;
         assert_int_equal(slab.shape->form, SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_V_PER_CHANNEL);
@@ -677,7 +677,7 @@ static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
             }
         }
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     return found;
 }
 

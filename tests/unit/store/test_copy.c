@@ -28,35 +28,35 @@ static struct match match_piece(const struct world_piece *piece)
 /* Whether probe rows of the copy's pieces can be had, of any layer. */
 static uint32_t probes_load(struct world *world, const struct copy *copy)
 {
-    struct sc_store_sketch *sketch = NULL;
+    struct sc_store_selector *selector = NULL;
     uint32_t count = 0;
-    assert_int_equal(sc_store_sketch_open(world->store, COPY_ROWS, COPY_ROWS, &sketch, NULL),
+    assert_int_equal(sc_store_selector_open(world->store, COPY_ROWS, COPY_ROWS, &selector, NULL),
                      SPEC_OK);
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             const struct match match = match_piece(&copy->pieces[i]);
-            assert_true(keys_begin(sketch, &match, layer, SC_LANE_DEMAND, 18));
-            count += sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK;
+            assert_true(keys_begin(selector, &match, layer, SC_LANE_DEMAND, 18));
+            count += sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK;
         }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     return count;
 }
 
 static uint32_t codes_load_of(struct world *world, const struct copy *copy)
 {
-    struct sc_store_sketch *sketch = NULL;
+    struct sc_store_selector *selector = NULL;
     struct sc_store_slab slab;
     uint32_t count = 0;
-    assert_int_equal(sc_store_sketch_open(world->store, COPY_ROWS, COPY_ROWS, &sketch, NULL),
+    assert_int_equal(sc_store_selector_open(world->store, COPY_ROWS, COPY_ROWS, &selector, NULL),
                      SPEC_OK);
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             const struct match match = match_piece(&copy->pieces[i]);
-            assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
-            count += sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab);
+            assert_true(quantised_begin(selector, &match, layer, SC_LANE_DEMAND));
+            assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
+            count += sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab);
         }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     return count;
 }
 

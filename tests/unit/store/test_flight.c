@@ -1,4 +1,4 @@
-/* Operations in flight (store/cache/inflight.h) of many loads over few frames: readers and sketches
+/* Operations in flight (store/cache/inflight.h) of many loads over few frames: readers and selectors
  * of one store are begun, waited for, raised, narrowed, cancelled and closed in a seeded order,
  * while reads fail, come late or in parts; on the simulated disk, where a run follows from its
  * seed, and by threads on what a machine has.
@@ -56,9 +56,9 @@ struct call { /* what on_ready is told */
     uint64_t begun; /* its number */
 };
 
-struct load { /* of a reader or a sketch */
+struct load { /* of a reader or a selector */
     struct sc_store_reader *reader;
-    struct sc_store_sketch *sketch;
+    struct sc_store_selector *selector;
     struct {
         struct match match;
         uint32_t rows[ROWS_MAX]; /* picks */
@@ -76,7 +76,7 @@ struct load { /* of a reader or a sketch */
     uint64_t *wanted;              /* of them */
     uint64_t covered[WORDS];
     uint64_t next, came, due; /* pick that comes next; of those that were narrowed to */
-    /* A sketch's. */
+    /* A selector's. */
     bool is_codes, k_alone, is_told;
     uint32_t told_before;
     struct sc_exec *exec;
@@ -90,7 +90,7 @@ struct player {
     uint64_t random;
     uint32_t steps;
     uint64_t loads_done, failed, narrowed;
-    struct load readers[READERS], sketches[SKETCHES];
+    struct load readers[READERS], selectors[SKETCHES];
 };
 
 static pthread_mutex_t codes_lock = PTHREAD_MUTEX_INITIALIZER; /* of codes_check's memory */
@@ -274,17 +274,17 @@ static void reader_narrow(struct player *player, struct load *load)
 /* ---- Sketches ------------------------------------------------------------------------------- */
 
 /* Of a load that has ended it may come when the next one is under way. */
-static void on_ready(struct sc_store_sketch *sketch, void *user)
+static void on_ready(struct sc_store_selector *selector, void *user)
 {
     const struct call *call = user;
     struct load *load = call->load;
-    bool is_pending = sc_store_sketch_state(sketch) == SPEC_PENDING;
+    bool is_pending = sc_store_selector_state(selector) == SPEC_PENDING;
     HOLDS(!is_pending || atomic_load(&load->begun) != call->begun);
     (void)atomic_fetch_add(&load->told, 1);
     sc_exec_wake(load->exec, &load->told);
 }
 
-static void sketch_begin(struct player *player, struct load *load)
+static void selector_begin(struct player *player, struct load *load)
 {
     load->is_codes = draw(player, 2) == 0;
     load->k_alone = draw(player, 2) == 0;
@@ -295,7 +295,7 @@ static void sketch_begin(struct player *player, struct load *load)
     uint64_t begun = atomic_fetch_add(&load->begun, 1) + 1;
     struct call *call = &load->calls[begun % CALLS];
     *call = (struct call){load, begun};
-    struct sc_store_sketch_want want = {
+    struct sc_store_selector_want want = {
         .layer = load->layer,
         .lane = draw(player, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE,
         .ranges = load->match->ranges,
@@ -306,20 +306,20 @@ static void sketch_begin(struct player *player, struct load *load)
         .on_ready = load->is_told ? on_ready : NULL,
         .user = call};
     load->due = want.probe_row_bytes;
-    load->is_begun = sc_store_sketch_begin(load->sketch, &want);
+    load->is_begun = sc_store_selector_begin(load->selector, &want);
 }
 
-static void sketch_end(struct load *load)
+static void selector_end(struct load *load)
 {
-    sc_store_sketch_end(load->sketch);
-    HOLDS(sc_store_sketch_state(load->sketch) == SPEC_E_DROPPED);
+    sc_store_selector_end(load->selector);
+    HOLDS(sc_store_selector_state(load->selector) == SPEC_E_DROPPED);
     load->is_begun = false;
 }
 
-static void sketch_wait(struct player *player, struct load *load, uint64_t deadline_ns)
+static void selector_wait(struct player *player, struct load *load, uint64_t deadline_ns)
 {
     struct sc_store_read_cost cost;
-    spec_status status = sc_store_sketch_wait(load->sketch, deadline_ns);
+    spec_status status = sc_store_selector_wait(load->selector, deadline_ns);
     if (status == SPEC_E_TIMEOUT) {
         HOLDS(deadline_ns != SC_EXEC_FOREVER);
         return;
@@ -327,18 +327,18 @@ static void sketch_wait(struct player *player, struct load *load, uint64_t deadl
     HOLDS(status == SPEC_OK || status == SPEC_E_IO);
     if (status == SPEC_OK && load->is_codes) {
         (void)pthread_mutex_lock(&codes_lock);
-        (void)codes_check(player->world, load->match, 0, load->layer, load->k_alone, load->sketch);
+        (void)codes_check(player->world, load->match, 0, load->layer, load->k_alone, load->selector);
         (void)pthread_mutex_unlock(&codes_lock);
     } else if (status == SPEC_OK) {
-        match_check(player->world, load->match, load->layer, load->due, load->sketch, true);
+        match_check(player->world, load->match, load->layer, load->due, load->selector, true);
     }
     while (load->is_told && atomic_load(&load->told) == load->told_before)
         HOLDS(sc_exec_wait(player->world->exec, &load->told, load->told_before, SC_EXEC_FOREVER));
-    sc_store_sketch_cost(load->sketch, &cost);
+    sc_store_selector_cost(load->selector, &cost);
     cost_check(&cost);
     player->loads_done++;
     player->failed += status != SPEC_OK;
-    sketch_end(load);
+    selector_end(load);
 }
 
 /* ---- Playing -------------------------------------------------------------------------------- */
@@ -382,26 +382,26 @@ static void reader_step(struct player *player, struct load *load)
     }
 }
 
-static void sketch_step(struct player *player, struct load *load)
+static void selector_step(struct player *player, struct load *load)
 {
     uint64_t what = draw(player, 16);
     if (!load->is_begun || what == 0) {
-        sketch_begin(player, load);
+        selector_begin(player, load);
     } else if (what <= 2) {
-        sketch_end(load);
+        selector_end(load);
     } else if (what == 3) {
-        sc_store_sketch_demand(load->sketch);
+        sc_store_selector_demand(load->selector);
     } else if (what == 4) {
-        sc_store_sketch_close(load->sketch);
-        load->sketch = sketch_make(player->world);
+        sc_store_selector_close(load->selector);
+        load->selector = selector_make(player->world);
         load->is_begun = false;
     } else if (what == 5) {
-        const uint8_t *keys = sc_store_sketch_keys_hold(load->sketch);
-        sketch_end(load);
+        const uint8_t *keys = sc_store_selector_keys_hold(load->selector);
+        selector_end(load);
         if (keys != NULL)
-            sc_store_sketch_keys_leave(load->sketch, keys);
+            sc_store_selector_keys_leave(load->selector, keys);
     } else {
-        sketch_wait(player, load, deadline_draw(player, NULL));
+        selector_wait(player, load, deadline_draw(player, NULL));
     }
 }
 
@@ -411,7 +411,7 @@ static void player_open(struct player *player, struct world *world, uint64_t see
     for (uint32_t i = 0; i < READERS; i++)
         player->readers[i].reader = world_reader(world);
     for (uint32_t i = 0; i < SKETCHES; i++)
-        player->sketches[i] = (struct load){.sketch = sketch_make(world), .exec = world->exec};
+        player->selectors[i] = (struct load){.selector = selector_make(world), .exec = world->exec};
 }
 
 static void player_close(struct player *player)
@@ -419,7 +419,7 @@ static void player_close(struct player *player)
     for (uint32_t i = 0; i < READERS; i++)
         sc_store_readers_close(player->readers[i].reader, 1);
     for (uint32_t i = 0; i < SKETCHES; i++)
-        sc_store_sketch_close(player->sketches[i].sketch);
+        sc_store_selector_close(player->selectors[i].selector);
 }
 
 static void *play(void *user)
@@ -437,7 +437,7 @@ static void *play(void *user)
         if (who < READERS)
             reader_step(player, &player->readers[who]);
         else
-            sketch_step(player, &player->sketches[who - READERS]);
+            selector_step(player, &player->selectors[who - READERS]);
     }
     player_close(player);
     return NULL;
@@ -447,7 +447,7 @@ static void *play(void *user)
 static struct world *world_filled(const struct world_setup *setup, uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
-    world->params.sketch_bytes_max = 1u << 20;
+    world->params.selector_bytes_max = 1u << 20;
     world->config.stage_bytes = 64u << 20; /* to write what is read over few frames */
     keep_codes(world, true);
     if (!world_opens(world)) {
@@ -477,7 +477,7 @@ static void nothing_is_held(struct world *world)
     struct sc_store_stats stats;
     sc_store_stats(store, &stats);
     assert_int_equal(stats.stage_bytes_used, 0);
-    assert_int_equal(sc_store_sketch_bytes_used(store), 0);
+    assert_int_equal(sc_store_selector_bytes_used(store), 0);
     assert_int_equal(atomic_load(&store->counts.loads), 0);
     assert_int_equal(atomic_load(&store->io->held_bytes), 0);
     assert_int_equal(atomic_load(&store->io->in_flight), 0);
@@ -546,24 +546,24 @@ static void a_load_begun_over_another_is_its_own(void **state)
             sc_io_sim_fault_ppm(world->disk, f, 0);
         match_key(world, &matches[0], 1);
         match_key(world, &matches[1], 2);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         for (uint32_t round = 0; round < OVERS; round++) {
             for (uint32_t m = 0; m < 2; m++) {
-                struct sc_store_sketch_want want = {.lane = SC_LANE_DEMAND,
+                struct sc_store_selector_want want = {.lane = SC_LANE_DEMAND,
                                                     .ranges = matches[m].ranges,
                                                     .range_count = matches[m].count,
                                                     .probe_row_bytes = PROBE};
-                assert_true(sc_store_sketch_begin(sketch, &want));
-                while (m == 0 && sc_store_sketch_state(sketch) == SPEC_PENDING &&
+                assert_true(sc_store_selector_begin(selector, &want));
+                while (m == 0 && sc_store_selector_state(selector) == SPEC_PENDING &&
                        atomic_load(&world->store->io->in_flight) > 0)
                     ; /* its reads are done: it is copied now */
                 for (_Atomic uint64_t n = m == 0 ? random_below(&random, 3000) : 0; n > 0; n--)
                     ;
             }
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
-            match_check(world, &matches[1], 0, PROBE, sketch, round % 16 == 0);
+            assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
+            match_check(world, &matches[1], 0, PROBE, selector, round % 16 == 0);
         }
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         nothing_is_held(world);
         world_free(world);
     }

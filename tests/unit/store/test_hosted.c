@@ -425,7 +425,7 @@ struct loader { /* a thread that loads what others load, and often not to the en
     struct sc_store_range ranges[16];
     uint64_t seed, range_count, hosted, bites_max;
     bool is_wrong;
-    struct sc_store_sketch *sketch; /* of layer 0, all of the ranges */
+    struct sc_store_selector *selector; /* of layer 0, all of the ranges */
     pthread_t thread;
     uint64_t wanted[16]; /* of the last load that was narrowed */
 };
@@ -479,7 +479,7 @@ static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
     for (uint32_t i = 0; i < 16; i++)
         loader->is_wrong = loader->is_wrong || (covered[i] & ~wanted[i]) != 0;
     struct sc_store_rows rows = {.row_count = 1};
-    sc_store_reader_tags(reader, sc_store_sketch_tags(loader->sketch));
+    sc_store_reader_tags(reader, sc_store_selector_tags(loader->selector));
     for (uint64_t n = random_below(&loader->seed, 200); n > 0 && rows.row_count > 0; n--) {
         loader->is_wrong =
             loader->is_wrong ||
@@ -534,8 +534,8 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
             loaders[l].seed = l + 1;
             loaders[l].bites_max = i < 2 ? 40 : 600; /* of a row each */
             loaders[l].range_count = whole_ranges(world, loaders[l].ranges);
-            loaders[l].sketch = sketch_make(world);
-            assert_int_equal(match_load(&match, loaders[l].sketch, 0, 0), SPEC_OK);
+            loaders[l].selector = selector_make(world);
+            assert_int_equal(match_load(&match, loaders[l].selector, 0, 0), SPEC_OK);
             assert_int_equal(pthread_create(&loaders[l].thread, NULL, loader_main, &loaders[l]), 0);
         }
         for (uint32_t l = 0; l < LOADERS; l++) {
@@ -543,7 +543,7 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
             assert_int_equal(pthread_join(loaders[l].thread, &wrong), 0);
             assert_null(wrong);
             hosted += loaders[l].hosted;
-            sc_store_sketch_close(loaders[l].sketch);
+            sc_store_selector_close(loaders[l].selector);
         }
         struct sc_store_host_stats stats;
         sc_store_host_stats(world->store->host, &stats);

@@ -149,19 +149,19 @@ static void rot_in_memory_is_found(void **state)
             assert_int_equal(loaded.status, SPEC_E_CORRUPT);
             assert_int_equal(loaded.failed_range, 200 / 64);
         } else {
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             struct sc_store_picks picks = {.count = match.rows, .whole_slabs = true};
-            assert_int_equal(match_load(&match, sketch, 1, 0), SPEC_OK);
+            assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
             sc_store_reader_begin_picks(reader, 1, match.ranges, match.count, &picks,
                                         SC_LANE_DEMAND);
-            sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+            sc_store_reader_tags(reader, sc_store_selector_tags(selector));
             spec_status status = SPEC_OK;
             for (got.row_count = 1; status == SPEC_OK && got.row_count > 0;)
                 status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, &world->error);
             assert_int_equal(status, SPEC_E_CORRUPT);
             assert_int_equal(got.failed_range, 200 / 64);
             assert_int_equal(got.tier, SPEC_TIER_HOST);
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
         }
         assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
         load_key(world, 1, 1);

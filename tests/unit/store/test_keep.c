@@ -4,7 +4,7 @@
  * Threads: the fixture's; the last test: three. */
 #include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/selector_check.h"
 
 #include <pthread.h>
 

@@ -434,19 +434,19 @@ static void what_is_present_elsewhere_is_not_coded(void **state)
             build_wait(world);
             assert_int_equal(stats_of(world).built_pieces, skip > 0 ? 4 : 0);
             space_check(world->store);
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             struct match match = {.count = 0};
             match_add(&match, &world->pieces[0], skip, 64 - skip);
             for (uint32_t p = 1; p < 4; p++)
                 match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
             uint64_t found = 0;
             for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-                codes_load(&match, sketch, layer, false);
-                found += codes_check(world, &match, skip, layer, false, sketch);
+                codes_load(&match, selector, layer, false);
+                found += codes_check(world, &match, skip, layer, false, selector);
             }
             assert_true(found > 0);
             assert_int_equal(stats_of(world).bad_blocks, 0);
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
             world_free(world);
         }
 }

@@ -636,18 +636,18 @@ static void forge_annex(struct forge *forge, uint64_t id, const char *from, cons
 /* Neither codes nor probe rows of key 1 can be had: none were ever written. */
 static void annex_gives_nothing(struct world *world)
 {
-    struct sc_store_sketch *sketch = NULL;
+    struct sc_store_selector *selector = NULL;
     struct sc_store_slab slab;
     const struct match match = {.ranges = {{world->pieces[0].id, 0, 64}}, .count = 1};
-    assert_int_equal(sc_store_sketch_open(world->store, 64, 64, &sketch, NULL), SPEC_OK);
+    assert_int_equal(sc_store_selector_open(world->store, 64, 64, &selector, NULL), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
-        assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
-        assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
-        assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
-        if (keys_begin(sketch, &match, layer, SC_LANE_DEMAND, 18))
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_E_CORRUPT);
+        assert_true(quantised_begin(selector, &match, layer, SC_LANE_DEMAND));
+        assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
+        assert_false(sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab));
+        if (keys_begin(selector, &match, layer, SC_LANE_DEMAND, 18))
+            assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_E_CORRUPT);
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
 }
 
 static void annex_check(struct forge *forge, uint64_t lies)

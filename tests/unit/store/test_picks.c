@@ -4,7 +4,7 @@
  *
  * Holds: what comes is exactly the picks, in their order, or an error at the range of the next one.
  * Threads: the fixture's. */
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/selector_check.h"
 
 #include "store/read/gather_plan.h"
 

@@ -313,15 +313,15 @@ static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
         order_all(world);
         struct match match = match_of(world, 2);
         const struct sc_store_picks picks = {.count = match.rows, .whole_slabs = true};
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         struct sc_store_reader *reader = world_reader(world);
-        assert_int_equal(match_load(&match, sketch, 1, 0), SPEC_OK);
+        assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
         memset(covered, 0, sizeof(covered));
         for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
             wanted[w] = w == round % 16 ? 0 : UINT64_MAX;
         sc_store_reader_begin_picks(reader, 1, match.ranges, match.count, &picks,
                                     SC_LANE_SPECULATIVE);
-        sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+        sc_store_reader_tags(reader, sc_store_selector_tags(selector));
         for (uint64_t n = random_below(&random, 40); n > 0; n--)
             (void)sc_exec_step_one(world->exec);
         uint64_t left = sc_store_reader_narrow(reader, wanted, covered);
@@ -334,7 +334,7 @@ static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
         if (status == SPEC_OK)
             assert_int_equal(left, 0);
         sc_store_readers_close(reader, 1);
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
     assert_true(failed > 0);
@@ -579,9 +579,9 @@ static void codes_are_made_of_ordered_rows(void **state)
         build_all(world, 0);
         space_check(world->store);
         struct match match = match_of(world, 1);
-        struct sc_store_sketch *sketch = sketch_make(world);
-        match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
-        sc_store_sketch_close(sketch);
+        struct sc_store_selector *selector = selector_make(world);
+        match_load_ok(world, &match, selector, setups[i].probe_row_bytes);
+        sc_store_selector_close(selector);
         (void)key_check(world, 1, true);
         (void)key_check(world, 2, true);
         all_is_ordered(world, 1);
@@ -601,9 +601,9 @@ static void own_probe_rows_move(void **state)
         for (uint64_t key = 2; key < 6; key++) /* over what stood there */
             assert_int_equal(world_store(world, key, 0, 200), SPEC_OK);
         struct match match = match_of(world, 1);
-        struct sc_store_sketch *sketch = sketch_make(world);
-        match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
-        sc_store_sketch_close(sketch);
+        struct sc_store_selector *selector = selector_make(world);
+        match_load_ok(world, &match, selector, setups[i].probe_row_bytes);
+        sc_store_selector_close(selector);
         world_free(world);
     }
 }

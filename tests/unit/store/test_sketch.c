@@ -5,7 +5,7 @@
  * Threads: the fixture's. */
 #include "store/internal.h"
 #include "store/rows/where.h"
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/selector_check.h"
 
 static const struct world_setup setups[] = {
     {"sim, paired, probe rows of 96", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96),
@@ -21,15 +21,15 @@ static const struct world_setup setups[] = {
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
-/* With memory for sketches of whole matches. */
+/* With memory for selectors of whole matches. */
 static struct world *roomy_make(const struct world_setup *setup, uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
-    world->params.sketch_bytes_max = 16u << 20;
+    world->params.selector_bytes_max = 16u << 20;
     return world;
 }
 
-static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void **state)
+static void selector_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
@@ -41,13 +41,13 @@ static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void 
             assert_int_equal(world_store(world, 1, 324, 350), SPEC_OK);
             assert_int_equal(world_store(world, 1, 674, 350), SPEC_OK);
             for (uint32_t opened = 0; opened < 2; opened++) {
-                struct sc_store_sketch *sketch = sketch_make(world);
+                struct sc_store_selector *selector = selector_make(world);
                 struct match match = match_of(world, 1);
                 assert_int_equal(match.rows, 1024);
-                match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
-                match_load_ok(world, &match, sketch, 2); /* shorter than what is stored */
-                match_load_ok(world, &match, sketch, 0);
-                sc_store_sketch_close(sketch);
+                match_load_ok(world, &match, selector, setups[i].probe_row_bytes);
+                match_load_ok(world, &match, selector, 2); /* shorter than what is stored */
+                match_load_ok(world, &match, selector, 0);
+                sc_store_selector_close(selector);
                 world_reopen(world);
             }
         }
@@ -55,7 +55,7 @@ static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void 
     }
 }
 
-static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
+static void selector_of_any_ranges_gives_exactly_their_rows(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
@@ -65,7 +65,7 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
             assert_int_equal(world_store(world, 1, 0, 400), SPEC_OK);
             assert_int_equal(world_store(world, 1, 400, 77), SPEC_OK);
             assert_int_equal(world_store(world, 2, 64, 100), SPEC_OK);
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             for (uint32_t turn = 0; turn < 100; turn++) {
                 struct match match = {.count = 0};
                 uint64_t count = random_below(&random, 24), next = 0;
@@ -83,22 +83,22 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
                 }
                 uint64_t wanted = random_below(&random, setups[i].probe_row_bytes / 2 + 1) * 2;
                 uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
-                assert_int_equal(match_load(&match, sketch, layer, wanted), SPEC_OK);
-                match_check(world, &match, layer, wanted, sketch, true);
+                assert_int_equal(match_load(&match, selector, layer, wanted), SPEC_OK);
+                match_check(world, &match, layer, wanted, selector, true);
             }
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
         }
         world_free(world);
     }
 }
 
-static bool begins(struct sc_store_sketch *sketch, uint32_t layer, const struct match *match,
+static bool begins(struct sc_store_selector *selector, uint32_t layer, const struct match *match,
                    uint64_t wanted)
 {
-    return keys_begin(sketch, match, layer, SC_LANE_DEMAND, wanted);
+    return keys_begin(selector, match, layer, SC_LANE_DEMAND, wanted);
 }
 
-static void sketch_that_cannot_be_had_is_not_begun(void **state)
+static void selector_that_cannot_be_had_is_not_begun(void **state)
 {
     (void)state;
     struct world *world = roomy_make(&setups[0], 5);
@@ -113,33 +113,33 @@ static void sketch_that_cannot_be_had_is_not_begun(void **state)
     world->params.probe_row_bytes = 96;
     world_open_ok(world);
     assert_int_equal(world_store(world, 3, 0, 128), SPEC_OK);
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     struct match all = {.count = 0}, some = {.count = 0}, best = {.count = 0};
     match_key(world, &best, 3);
     match_key(world, &some, 2);
     match_key(world, &some, 3);
     match_key(world, &all, 3);
     match_key(world, &all, 1);
-    assert_false(begins(sketch, 0, &all, 2));
-    assert_false(begins(sketch, 0, &some, 50)); /* key 2 has 48 */
-    assert_false(begins(sketch, 0, &best, 98)); /* longer than the store's own */
-    assert_false(begins(sketch, 3, &best, 96)); /* no such layer */
+    assert_false(begins(selector, 0, &all, 2));
+    assert_false(begins(selector, 0, &some, 50)); /* key 2 has 48 */
+    assert_false(begins(selector, 0, &best, 98)); /* longer than the store's own */
+    assert_false(begins(selector, 3, &best, 96)); /* no such layer */
     struct match late = best;
     late.ranges[1].row_count = 65; /* behind the piece's end */
-    assert_false(begins(sketch, 0, &late, 96));
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-    match_load_ok(world, &best, sketch, 96);
-    match_load_ok(world, &some, sketch, 48); /* of both */
-    match_load_ok(world, &all, sketch, 0);   /* tags are everywhere */
+    assert_false(begins(selector, 0, &late, 96));
+    assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
+    match_load_ok(world, &best, selector, 96);
+    match_load_ok(world, &some, selector, 48); /* of both */
+    match_load_ok(world, &all, selector, 0);   /* tags are everywhere */
     sc_store_piece_drop(world->store, best.ranges[0].piece);
-    assert_false(begins(sketch, 0, &best, 96));
+    assert_false(begins(selector, 0, &best, 96));
     struct match none = {.count = 0};
-    assert_int_equal(match_load(&none, sketch, 0, 96), SPEC_OK);
-    sc_store_sketch_close(sketch);
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-    assert_int_equal(sc_store_sketch_open(world->store, 100, 100, &sketch, &world->error), SPEC_OK);
-    assert_false(begins(sketch, 0, &some, 2)); /* more rows than it takes */
-    sc_store_sketch_close(sketch);
+    assert_int_equal(match_load(&none, selector, 0, 96), SPEC_OK);
+    sc_store_selector_close(selector);
+    assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
+    assert_int_equal(sc_store_selector_open(world->store, 100, 100, &selector, &world->error), SPEC_OK);
+    assert_false(begins(selector, 0, &some, 2)); /* more rows than it takes */
+    sc_store_selector_close(selector);
     world_free(world);
 }
 
@@ -158,7 +158,7 @@ static void flip(struct world *world, uint32_t i, uint32_t layer, uint64_t offse
     segment_flip(world, store->disk.segments[part->segment].number, offset, 0x10);
 }
 
-static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void **state)
+static void selector_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) { /* paired, split */
@@ -166,7 +166,7 @@ static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void *
         struct sc_store_stats stats;
         world_open_ok(world);
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         struct match match = match_of(world, 1);
         const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
         uint64_t wanted = setups[i].probe_row_bytes;
@@ -174,48 +174,48 @@ static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void *
                                 extent->probe_tag_offset + 8 * 127 + 7};
         for (uint32_t b = 0; b < 5; b++) {
             flip(world, 0, 1, bad[b]);
-            assert_int_equal(match_load(&match, sketch, 1, wanted), SPEC_E_CORRUPT);
-            assert_int_equal(match_load(&match, sketch, 1, 2), SPEC_E_CORRUPT); /* whole rows */
-            assert_int_equal(match_load(&match, sketch, 0, wanted), SPEC_OK);   /* another layer */
-            assert_int_equal(match_load(&match, sketch, 1, 0), SPEC_OK);
+            assert_int_equal(match_load(&match, selector, 1, wanted), SPEC_E_CORRUPT);
+            assert_int_equal(match_load(&match, selector, 1, 2), SPEC_E_CORRUPT); /* whole rows */
+            assert_int_equal(match_load(&match, selector, 0, wanted), SPEC_OK);   /* another layer */
+            assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
             flip(world, 0, 1, bad[b]);
-            assert_int_equal(match_load(&match, sketch, 1, wanted), SPEC_OK);
+            assert_int_equal(match_load(&match, selector, 1, wanted), SPEC_OK);
         }
         sc_store_stats(world->store, &stats);
         assert_int_equal(stats.corrupt_rows, 10);
         flip(world, 0, 1, extent->tag_offset + 3);
-        assert_int_equal(match_load(&match, sketch, 1, wanted), SPEC_OK);
-        match_check(world, &match, 1, wanted, sketch, false);
+        assert_int_equal(match_load(&match, selector, 1, wanted), SPEC_OK);
+        match_check(world, &match, 1, wanted, selector, false);
         struct sc_store_reader *reader = world_reader(world);
         assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_E_CORRUPT);
         sc_store_readers_close(reader, 1);
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
 }
 
-static void sketch_that_cannot_be_read_says_so(void **state)
+static void selector_that_cannot_be_read_says_so(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = roomy_make(&setups[i], 5);
         if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             struct match match = match_of(world, 1);
             uint64_t wanted = setups[i].probe_row_bytes, failed = 0;
             for (uint64_t n = 0;; n++) {
                 sc_fault_arm(&world->fault, SC_FAULT_READ, n);
-                spec_status status = match_load(&match, sketch, 1, wanted);
+                spec_status status = match_load(&match, selector, 1, wanted);
                 sc_fault_arm(&world->fault, SC_FAULT_READ, INT64_MAX);
                 if (status == SPEC_OK)
                     break;
                 assert_int_equal(status, SPEC_E_IO);
                 failed++;
-                match_load_ok(world, &match, sketch, wanted);
+                match_load_ok(world, &match, selector, wanted);
             }
             assert_true(failed > 0);
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
         }
         world_free(world);
     }
@@ -223,58 +223,58 @@ static void sketch_that_cannot_be_read_says_so(void **state)
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-static void sketch_takes_blocks_of_the_pool_while_it_is_begun(void **state)
+static void selector_takes_blocks_of_the_pool_while_it_is_begun(void **state)
 {
     (void)state;
     struct world *world = roomy_make(&setups[0], 5);
-    struct sc_store_sketch *sketches[4];
+    struct sc_store_selector *selectors[4];
     struct match matches[2] = {{.count = 0}, {.count = 0}};
     const uint64_t block = SC_STORE_POOL_BLOCK_BYTES, whole = 2 * block; /* 1,024 x (96 + 8) */
     struct sc_store_stats stats;
-    world->params.sketch_bytes_max = 5 * block + 4096;
+    world->params.selector_bytes_max = 5 * block + 4096;
     world_open_ok(world);
     world_store_two(world, 1024, 64);
     match_key(world, &matches[0], 1);
     match_key(world, &matches[1], 2);
     for (uint32_t i = 0; i < 4; i++)
-        sketches[i] = sketch_make(world);
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-    assert_true(begins(sketches[0], 0, &matches[0], 96));
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), whole);
-    assert_true(begins(sketches[1], 1, &matches[0], 96));
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), 2 * whole);
-    assert_false(begins(sketches[2], 2, &matches[0], 96)); /* one block is left */
-    assert_true(begins(sketches[3], 2, &matches[1], 96));
-    assert_false(begins(sketches[2], 2, &matches[1], 96));
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), 5 * block);
+        selectors[i] = selector_make(world);
+    assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
+    assert_true(begins(selectors[0], 0, &matches[0], 96));
+    assert_int_equal(sc_store_selector_bytes_used(world->store), whole);
+    assert_true(begins(selectors[1], 1, &matches[0], 96));
+    assert_int_equal(sc_store_selector_bytes_used(world->store), 2 * whole);
+    assert_false(begins(selectors[2], 2, &matches[0], 96)); /* one block is left */
+    assert_true(begins(selectors[3], 2, &matches[1], 96));
+    assert_false(begins(selectors[2], 2, &matches[1], 96));
+    assert_int_equal(sc_store_selector_bytes_used(world->store), 5 * block);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(sc_store_sketch_wait(sketches[i], SC_EXEC_FOREVER), SPEC_OK);
-        match_check(world, &matches[0], i, 96, sketches[i], true);
+        assert_int_equal(sc_store_selector_wait(selectors[i], SC_EXEC_FOREVER), SPEC_OK);
+        match_check(world, &matches[0], i, 96, selectors[i], true);
     }
     /* A shorter load leaves what it does not need to others; what they have stays theirs. */
-    assert_true(begins(sketches[1], 1, &matches[1], 96));
-    assert_true(begins(sketches[2], 2, &matches[1], 96));
+    assert_true(begins(selectors[1], 1, &matches[1], 96));
+    assert_true(begins(selectors[2], 2, &matches[1], 96));
     for (uint32_t i = 1; i < 4; i++) {
-        assert_int_equal(sc_store_sketch_wait(sketches[i], SC_EXEC_FOREVER), SPEC_OK);
-        match_check(world, &matches[1], i == 1 ? 1 : 2, 96, sketches[i], true);
+        assert_int_equal(sc_store_selector_wait(selectors[i], SC_EXEC_FOREVER), SPEC_OK);
+        match_check(world, &matches[1], i == 1 ? 1 : 2, 96, selectors[i], true);
     }
-    match_check(world, &matches[0], 0, 96, sketches[0], true);
+    match_check(world, &matches[0], 0, 96, selectors[0], true);
     sc_store_stats(world->store, &stats);
-    assert_int_equal(stats.sketches_refused, 2);
+    assert_int_equal(stats.selectors_refused, 2);
     /* Who reads keys holds them, also when the load has ended. */
-    const uint8_t *keys = sc_store_sketch_keys_hold(sketches[0]);
-    assert_ptr_equal(keys, sc_store_sketch_keys(sketches[0]));
+    const uint8_t *keys = sc_store_selector_keys_hold(selectors[0]);
+    assert_ptr_equal(keys, sc_store_selector_keys(selectors[0]));
     for (uint32_t i = 0; i < 4; i++)
-        sc_store_sketch_end(sketches[i]);
-    assert_null(sc_store_sketch_keys_hold(sketches[0]));
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), whole);
+        sc_store_selector_end(selectors[i]);
+    assert_null(sc_store_selector_keys_hold(selectors[0]));
+    assert_int_equal(sc_store_selector_bytes_used(world->store), whole);
     uint8_t first = keys[0];
-    match_load_ok(world, &matches[0], sketches[3], 96); /* of what the others left */
+    match_load_ok(world, &matches[0], selectors[3], 96); /* of what the others left */
     assert_int_equal(keys[0], first);
-    sc_store_sketch_keys_leave(sketches[0], keys);
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+    sc_store_selector_keys_leave(selectors[0], keys);
+    assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
     for (uint32_t i = 0; i < 4; i++)
-        sc_store_sketch_close(sketches[i]);
+        sc_store_selector_close(selectors[i]);
     world_free(world);
 }
 
@@ -286,16 +286,16 @@ struct bell {
     spec_status state;
 };
 
-static void on_ready(struct sc_store_sketch *sketch, void *user)
+static void on_ready(struct sc_store_selector *selector, void *user)
 {
     struct bell *bell = user;
-    bell->state = sc_store_sketch_state(sketch);
+    bell->state = sc_store_selector_state(selector);
     struct sc_exec *exec = bell->world->exec;
     atomic_fetch_add(&bell->rung, 1);
     sc_exec_wake(exec, &bell->rung);
 }
 
-static void sketch_says_once_that_it_is_ready(void **state)
+static void selector_says_once_that_it_is_ready(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
@@ -303,13 +303,13 @@ static void sketch_says_once_that_it_is_ready(void **state)
         if (world_opens(world)) {
             struct bell bell = {.world = world};
             assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             struct match match = {.count = 0}, none = {.count = 0};
             match_key(world, &match, 1);
             for (uint32_t turn = 0; turn < 20; turn++) {
                 const struct match *wanted = turn % 5 == 4 ? &none : &match;
-                assert_true(sc_store_sketch_begin(
-                    sketch, &(struct sc_store_sketch_want){.layer = turn % 2,
+                assert_true(sc_store_selector_begin(
+                    selector, &(struct sc_store_selector_want){.layer = turn % 2,
                                                            .lane = SC_LANE_SPECULATIVE,
                                                            .ranges = wanted->ranges,
                                                            .range_count = wanted->count,
@@ -319,10 +319,10 @@ static void sketch_says_once_that_it_is_ready(void **state)
                 while (atomic_load(&bell.rung) == turn)
                     assert_true(sc_exec_wait(world->exec, &bell.rung, turn, SC_EXEC_FOREVER));
                 assert_int_equal(bell.state, SPEC_OK);
-                match_check(world, wanted, turn % 2, 2, sketch, true);
+                match_check(world, wanted, turn % 2, 2, selector, true);
             }
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
-            sc_store_sketch_close(sketch);
+            assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
+            sc_store_selector_close(selector);
             assert_int_equal(atomic_load(&bell.rung), 20);
         }
         world_free(world);
@@ -330,20 +330,20 @@ static void sketch_says_once_that_it_is_ready(void **state)
 }
 
 /* Of the seeded loop: none rings after end, wherever the load is by then. */
-static void sketch_that_ended_says_nothing(void **state)
+static void selector_that_ended_says_nothing(void **state)
 {
     (void)state;
     struct world *world = roomy_make(&setups[0], 5);
     struct bell bell = {.world = world};
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     uint32_t rung = 0, silent = 0;
     struct match match = match_of(world, 1);
     for (uint32_t steps = 0; rung < 3; steps++) {
         assert_true(steps < 1000);
-        assert_true(sc_store_sketch_begin(
-            sketch, &(struct sc_store_sketch_want){.layer = 0,
+        assert_true(sc_store_selector_begin(
+            selector, &(struct sc_store_selector_want){.layer = 0,
                                                    .lane = SC_LANE_SPECULATIVE,
                                                    .ranges = match.ranges,
                                                    .range_count = match.count,
@@ -353,8 +353,8 @@ static void sketch_that_ended_says_nothing(void **state)
         for (uint32_t s = 0; s < steps && sc_exec_step_one(world->exec); s++)
             continue;
         bool rang = atomic_exchange(&bell.rung, 0) > 0;
-        sc_store_sketch_end(sketch);
-        assert_int_not_equal(sc_store_sketch_state(sketch), SPEC_OK);
+        sc_store_selector_end(selector);
+        assert_int_not_equal(sc_store_selector_state(selector), SPEC_OK);
         while (sc_exec_step_one(world->exec))
             continue;
         assert_int_equal(atomic_load(&bell.rung), 0);
@@ -362,14 +362,14 @@ static void sketch_that_ended_says_nothing(void **state)
         silent += !rang;
     }
     assert_true(silent > 3);
-    match_load_ok(world, &match, sketch, 96);
-    sc_store_sketch_close(sketch);
+    match_load_ok(world, &match, selector, 96);
+    sc_store_selector_close(selector);
     world_free(world);
 }
 
 /* A load that is given up anywhere leaves nothing in the next: other layers, other matches, while
  * its reads still fly and its copies still run. */
-static void sketch_begun_after_an_end_has_nothing_of_it(void **state)
+static void selector_begun_after_an_end_has_nothing_of_it(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
@@ -381,31 +381,31 @@ static void sketch_begun_after_an_end_has_nothing_of_it(void **state)
                 assert_int_equal(world_store(world, key, 7, 310), SPEC_OK);
             for (uint64_t key = 1; key <= 3; key++)
                 match_key(world, &matches[key % 2], key);
-            struct sc_store_sketch *sketches[2] = {sketch_make(world), sketch_make(world)};
+            struct sc_store_selector *selectors[2] = {selector_make(world), selector_make(world)};
             for (uint32_t turn = 0; turn < 300; turn++) {
-                struct sc_store_sketch *sketch = sketches[random_below(&random, 2)];
+                struct sc_store_selector *selector = selectors[random_below(&random, 2)];
                 const struct match *match = &matches[random_below(&random, 2)];
                 uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
                 uint64_t wanted = random_below(&random, setups[i].probe_row_bytes / 2 + 1) * 2;
                 enum sc_exec_lane lane =
                     random_below(&random, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
-                assert_true(keys_begin(sketch, match, layer, lane, wanted));
+                assert_true(keys_begin(selector, match, layer, lane, wanted));
                 if (random_below(&random, 2) == 0)
-                    sc_store_sketch_demand(sketch);
+                    sc_store_selector_demand(selector);
                 uint64_t wait_ns = random_below(&random, 400) * 1000;
                 spec_status status =
-                    sc_store_sketch_wait(sketch, sc_exec_now_ns(world->exec) + wait_ns);
+                    sc_store_selector_wait(selector, sc_exec_now_ns(world->exec) + wait_ns);
                 if (turn % 3 == 0)
-                    status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+                    status = sc_store_selector_wait(selector, SC_EXEC_FOREVER);
                 if (status == SPEC_OK)
-                    match_check(world, match, layer, wanted, sketch, true);
+                    match_check(world, match, layer, wanted, selector, true);
                 else
                     assert_int_equal(status, SPEC_E_TIMEOUT);
                 if (random_below(&random, 2) == 0)
-                    sc_store_sketch_end(sketch);
+                    sc_store_selector_end(selector);
             }
-            sc_store_sketch_close(sketches[0]);
-            sc_store_sketch_close(sketches[1]);
+            sc_store_selector_close(selectors[0]);
+            sc_store_selector_close(selectors[1]);
         }
         world_free(world);
     }
@@ -428,7 +428,7 @@ static uint32_t hoard(struct world *world, const struct match *match, struct sc_
     return count;
 }
 
-static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(void **state)
+static void selector_that_is_waited_for_progresses_while_readers_hold_every_frame(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
@@ -442,26 +442,26 @@ static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(
                 assert_int_equal(world_store(world, 1, at, 16), SPEC_OK);
             struct match match = match_of(world, 1);
             uint32_t count = hoard(world, &match, readers, SC_LANE_DEMAND);
-            struct sc_store_sketch *sketches[2] = {sketch_make(world), sketch_make(world)};
+            struct sc_store_selector *selectors[2] = {selector_make(world), selector_make(world)};
             for (uint32_t s = 0; s < 2; s++)
                 assert_true(
-                    keys_begin(sketches[s], &match, s, SC_LANE_SPECULATIVE, setup.probe_row_bytes));
+                    keys_begin(selectors[s], &match, s, SC_LANE_SPECULATIVE, setup.probe_row_bytes));
             for (uint32_t s = 2; s-- > 0;) {
-                sc_store_sketch_demand(sketches[s]);
-                assert_int_equal(sc_store_sketch_wait(sketches[s], SC_EXEC_FOREVER), SPEC_OK);
-                match_check(world, &match, s, setup.probe_row_bytes, sketches[s], true);
+                sc_store_selector_demand(selectors[s]);
+                assert_int_equal(sc_store_selector_wait(selectors[s], SC_EXEC_FOREVER), SPEC_OK);
+                match_check(world, &match, s, setup.probe_row_bytes, selectors[s], true);
             }
             for (uint32_t r = 0; r < count; r++)
                 sc_store_readers_close(readers[r], 1);
-            sc_store_sketch_close(sketches[0]);
-            sc_store_sketch_close(sketches[1]);
+            sc_store_selector_close(selectors[0]);
+            sc_store_selector_close(selectors[1]);
         }
         world_free(world);
     }
 }
 
 /* The half of the frames that is demand's is not a guess's, until it is raised. */
-static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **state)
+static void selector_that_is_raised_gets_frames_that_a_guess_may_not_have(void **state)
 {
     (void)state;
     struct world *world = roomy_make(&setups[0], 3);
@@ -472,25 +472,25 @@ static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **s
         assert_int_equal(world_store(world, 1, at, 64), SPEC_OK);
     struct match match = match_of(world, 1);
     uint32_t count = hoard(world, &match, readers, SC_LANE_SPECULATIVE);
-    struct sc_store_sketch *sketch = sketch_make(world);
-    assert_true(keys_begin(sketch, &match, 0, SC_LANE_SPECULATIVE, 96));
+    struct sc_store_selector *selector = selector_make(world);
+    assert_true(keys_begin(selector, &match, 0, SC_LANE_SPECULATIVE, 96));
     while (sc_exec_step_one(world->exec))
         continue;
-    assert_int_equal(sc_store_sketch_state(sketch), SPEC_PENDING);
-    sc_store_sketch_demand(sketch);
+    assert_int_equal(sc_store_selector_state(selector), SPEC_PENDING);
+    sc_store_selector_demand(selector);
     while (sc_exec_step_one(world->exec))
         continue;
-    assert_int_equal(sc_store_sketch_state(sketch), SPEC_OK);
-    match_check(world, &match, 0, 96, sketch, true);
+    assert_int_equal(sc_store_selector_state(selector), SPEC_OK);
+    match_check(world, &match, 0, 96, selector, true);
     for (uint32_t r = 0; r < count; r++)
         sc_store_readers_close(readers[r], 1);
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     world_free(world);
 }
 
 /* ---- Reads ---------------------------------------------------------------------------------- */
 
-static void sketch_reads_a_run_at_once_when_it_fits(void **state)
+static void selector_reads_a_run_at_once_when_it_fits(void **state)
 {
     (void)state;
     struct world *world = roomy_make(&setups[0], 5);
@@ -499,40 +499,40 @@ static void sketch_reads_a_run_at_once_when_it_fits(void **state)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     match_key(world, &match, 1);
-    struct sc_store_sketch *sketch = sketch_make(world);
-    assert_int_equal(match_load(&match, sketch, 1, 96), SPEC_OK);
-    sc_store_sketch_cost(sketch, &cost);
+    struct sc_store_selector *selector = selector_make(world);
+    assert_int_equal(match_load(&match, selector, 1, 96), SPEC_OK);
+    sc_store_selector_cost(selector, &cost);
     assert_int_equal(cost.op_count, 1);
     assert_int_equal(cost.wanted_bytes, 300 * (96 + 8 + 8));
     assert_true(cost.read_bytes <= cost.wanted_bytes + 2 * 4096);
     assert_true(cost.wait_ns > 0);
     match_add(&last, &world->pieces[4], 10, 1);
-    assert_int_equal(match_load(&last, sketch, 2, 96), SPEC_OK);
-    sc_store_sketch_cost(sketch, &cost);
+    assert_int_equal(match_load(&last, selector, 2, 96), SPEC_OK);
+    sc_store_selector_cost(selector, &cost);
     assert_int_equal(cost.op_count, 1); /* the gap costs less than another */
-    assert_int_equal(match_load(&match, sketch, 1, 0), SPEC_OK);
-    sc_store_sketch_cost(sketch, &cost);
+    assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
+    sc_store_selector_cost(selector, &cost);
     assert_int_equal(cost.wanted_bytes, 300 * 8);
     assert_true(cost.read_bytes <= 2 * 4096);
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     world_free(world);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too),
-        cmocka_unit_test(sketch_of_any_ranges_gives_exactly_their_rows),
-        cmocka_unit_test(sketch_that_cannot_be_had_is_not_begun),
-        cmocka_unit_test(sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows),
-        cmocka_unit_test(sketch_that_cannot_be_read_says_so),
-        cmocka_unit_test(sketch_takes_blocks_of_the_pool_while_it_is_begun),
-        cmocka_unit_test(sketch_says_once_that_it_is_ready),
-        cmocka_unit_test(sketch_that_ended_says_nothing),
-        cmocka_unit_test(sketch_begun_after_an_end_has_nothing_of_it),
-        cmocka_unit_test(sketch_that_is_waited_for_progresses_while_readers_hold_every_frame),
-        cmocka_unit_test(sketch_that_is_raised_gets_frames_that_a_guess_may_not_have),
-        cmocka_unit_test(sketch_reads_a_run_at_once_when_it_fits),
+        cmocka_unit_test(selector_gives_keys_and_tags_of_whole_matches_after_a_reopen_too),
+        cmocka_unit_test(selector_of_any_ranges_gives_exactly_their_rows),
+        cmocka_unit_test(selector_that_cannot_be_had_is_not_begun),
+        cmocka_unit_test(selector_tells_damaged_probe_rows_and_leaves_tags_to_their_rows),
+        cmocka_unit_test(selector_that_cannot_be_read_says_so),
+        cmocka_unit_test(selector_takes_blocks_of_the_pool_while_it_is_begun),
+        cmocka_unit_test(selector_says_once_that_it_is_ready),
+        cmocka_unit_test(selector_that_ended_says_nothing),
+        cmocka_unit_test(selector_begun_after_an_end_has_nothing_of_it),
+        cmocka_unit_test(selector_that_is_waited_for_progresses_while_readers_hold_every_frame),
+        cmocka_unit_test(selector_that_is_raised_gets_frames_that_a_guess_may_not_have),
+        cmocka_unit_test(selector_reads_a_run_at_once_when_it_fits),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

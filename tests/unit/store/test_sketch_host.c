@@ -26,7 +26,7 @@ static struct world *world_hosted(const struct world_setup *setup, uint64_t host
                                   uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
-    world->params.sketch_bytes_max = 16u << 20;
+    world->params.selector_bytes_max = 16u << 20;
     world->config.host_bytes = host_bytes;
     keep_codes(world, true);
     return world_opened(world);
@@ -41,10 +41,10 @@ static void store_all(struct world *world)
     build_quantised(world);
 }
 
-static struct sc_store_sketch_want want_of(const struct match *match, enum want want,
+static struct sc_store_selector_want want_of(const struct match *match, enum want want,
                                            uint32_t layer)
 {
-    return (struct sc_store_sketch_want){.layer = layer,
+    return (struct sc_store_selector_want){.layer = layer,
                                          .lane = SC_LANE_DEMAND,
                                          .ranges = match->ranges,
                                          .range_count = match->count,
@@ -55,19 +55,19 @@ static struct sc_store_sketch_want want_of(const struct match *match, enum want 
                                          .k_alone = want == WANT_K_CODES};
 }
 
-/* All that a sketch gives is right; returns how many ranges of codes came from host memory. */
+/* All that a selector gives is right; returns how many ranges of codes came from host memory. */
 static uint64_t look_check(struct world *world, const struct match *match, enum want want,
-                           uint32_t layer, struct sc_store_sketch *sketch)
+                           uint32_t layer, struct sc_store_selector *selector)
 {
     struct sc_store_slab slab;
     uint64_t hosted = 0, rows = 0;
-    const uint8_t *keys = sc_store_sketch_keys(sketch);
+    const uint8_t *keys = sc_store_selector_keys(selector);
     if (want < WANT_CODES) {
-        match_check(world, match, layer, want_of(match, want, layer).probe_row_bytes, sketch, true);
+        match_check(world, match, layer, want_of(match, want, layer).probe_row_bytes, selector, true);
         return 0;
     }
-    (void)codes_check(world, match, 0, layer, want == WANT_K_CODES, sketch);
-    match_check(world, match, layer, 0, sketch, true);
+    (void)codes_check(world, match, 0, layer, want == WANT_K_CODES, selector);
+    match_check(world, match, layer, 0, selector, true);
     for (uint64_t r = 0; r < match->count; r++) {
         bool has = sc_store_slab_of(keys, r, &slab);
         hosted += has && slab.tier == SPEC_TIER_HOST;
@@ -78,24 +78,24 @@ static uint64_t look_check(struct world *world, const struct match *match, enum 
 }
 
 static uint64_t look(struct world *world, const struct match *match, enum want want, uint32_t layer,
-                     struct sc_store_sketch *sketch)
+                     struct sc_store_selector *selector)
 {
-    const struct sc_store_sketch_want wanted = want_of(match, want, layer);
-    assert_true(sc_store_sketch_begin(sketch, &wanted));
-    spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+    const struct sc_store_selector_want wanted = want_of(match, want, layer);
+    assert_true(sc_store_selector_begin(selector, &wanted));
+    spec_status status = sc_store_selector_wait(selector, SC_EXEC_FOREVER);
     if (status != SPEC_OK)
         fail_msg("%s: want %d: status %d: %s", world->setup->name, (int)want, (int)status,
                  world->last_line);
-    return look_check(world, match, want, layer, sketch);
+    return look_check(world, match, want, layer, selector);
 }
 
 static void look_at_all(struct world *world, enum want want)
 {
-    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_selector *selector = selector_make(world);
     struct match match = match_of(world, 1);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        (void)look(world, &match, want, layer, sketch);
-    sc_store_sketch_close(sketch);
+        (void)look(world, &match, want, layer, selector);
+    sc_store_selector_close(selector);
 }
 
 static void the_second_sketch_reads_nothing(void **state)
@@ -128,22 +128,22 @@ static void a_slab_of_codes_waits_for_its_tags(void **state)
     for (uint32_t i = 0; i < 2; i++)
         for (uint64_t late = 0; late < 12; late++) {
             struct world *world = world_make(&setups[i], late);
-            world->params.sketch_bytes_max = 16u << 20;
+            world->params.selector_bytes_max = 16u << 20;
             world->config.host_bytes = 8u << 20;
             world->config.io_op_bytes = 40u << 10; /* a run's codes are several reads */
             keep_codes(world, true);
             world_open_ok(world);
             store_all(world);
             struct match match = match_of(world, 1);
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             sc_io_sim_fault_scope(world->disk, "/seg-");
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, late);
-            (void)look(world, &match, WANT_CODES, 1, sketch);
+            (void)look(world, &match, WANT_CODES, 1, selector);
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, UINT64_MAX);
             uint64_t before = stats_of(world).read_bytes;
-            assert_true(look(world, &match, WANT_CODES, 1, sketch) > 0);
+            assert_true(look(world, &match, WANT_CODES, 1, selector) > 0);
             assert_int_equal(stats_of(world).read_bytes, before);
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
             world_free(world);
         }
 }
@@ -199,14 +199,14 @@ static void any_ranges_are_right_from_both(void **state)
             if (world == NULL)
                 continue;
             store_all(world);
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             for (uint32_t turn = 0; turn < 120; turn++) {
                 struct match match = match_random(world, &random);
                 hosted += look(world, &match, (enum want)random_below(&random, WANTS),
-                               (uint32_t)random_below(&random, setups[i].layers), sketch);
+                               (uint32_t)random_below(&random, setups[i].layers), selector);
             }
             assert_true(hosted > 0 || s == 2);
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
             world_free(world);
         }
 }
@@ -251,9 +251,9 @@ static void rot_in_memory_is_read_over(void **state)
             static uint8_t good[64u << 10];
             uint64_t random = want + 1, found = 0;
             store_all(world);
-            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_selector *selector = selector_make(world);
             struct match match = match_of(world, 1);
-            (void)look(world, &match, want, 1, sketch);
+            (void)look(world, &match, want, 1, selector);
             for (uint32_t turn = 0; turn < 60; turn++) {
                 uint64_t p = random_below(&random, 5);
                 struct sc_store_host_slab *slab =
@@ -267,7 +267,7 @@ static void rot_in_memory_is_read_over(void **state)
                 bytes[at] ^= (uint8_t)(1u << random_below(&random, 8));
                 sc_store_host_unpin(world->store->host, slab);
                 uint64_t before = stats_of(world).read_bytes;
-                (void)look(world, &match, want, 1, sketch);
+                (void)look(world, &match, want, 1, selector);
                 found += stats_of(world).read_bytes > before;
                 slab = slab_of(world, match.ranges[p].piece, 1, want, &key);
                 assert_non_null(slab);
@@ -281,25 +281,25 @@ static void rot_in_memory_is_read_over(void **state)
             assert_int_equal(stats.bad_blocks, 0); /* the disk has no bad one */
             assert_int_equal(stats.corrupt_rows, 0);
             assert_true(found > 30);
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
             world_free(world);
         }
 }
 
-/* All rows of the match, chosen, by tags of a sketch: how that ends, and in ret_tier where it does.
+/* All rows of the match, chosen, by tags of a selector: how that ends, and in ret_tier where it does.
  */
 static spec_status pick_all(struct world *world, const struct match *match,
-                            struct sc_store_reader *reader, struct sc_store_sketch *sketch,
+                            struct sc_store_reader *reader, struct sc_store_selector *selector,
                             uint32_t *ret_tier)
 {
     const struct sc_store_picks picks = {.count = match->rows};
     struct sc_store_rows rows = {.row_count = 1};
-    const struct sc_store_sketch_want wanted = want_of(match, WANT_TAGS, 1);
+    const struct sc_store_selector_want wanted = want_of(match, WANT_TAGS, 1);
     spec_status status = SPEC_OK;
-    assert_true(sc_store_sketch_begin(sketch, &wanted));
-    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+    assert_true(sc_store_selector_begin(selector, &wanted));
+    assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
     sc_store_reader_begin_picks(reader, 1, match->ranges, match->count, &picks, SC_LANE_DEMAND);
-    sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+    sc_store_reader_tags(reader, sc_store_selector_tags(selector));
     while (status == SPEC_OK && rows.row_count > 0)
         status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, &world->error);
     *ret_tier = rows.tier;
@@ -316,26 +316,26 @@ static void a_tag_that_came_wrong_does_not_stay(void **state)
         struct sc_store_host_key key;
         uint32_t tier;
         store_all(world);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         struct sc_store_reader *reader = world_reader(world);
         struct match match = match_of(world, 1);
         assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_OK); /* rows are kept */
-        assert_int_equal(pick_all(world, &match, reader, sketch, &tier), SPEC_OK);
+        assert_int_equal(pick_all(world, &match, reader, selector, &tier), SPEC_OK);
         struct sc_store_host_slab *slab = slab_of(world, match.ranges[1].piece, 1, WANT_TAGS, &key);
         assert_non_null(slab);
         uint8_t *bytes = sc_store_host_bytes(world->store->host, slab);
-        uint64_t tag_bytes = sc_store_sketch_tags_bytes(world->store, match.ranges[1].row_count);
+        uint64_t tag_bytes = sc_store_selector_tags_bytes(world->store, match.ranges[1].row_count);
         uint64_t seed = key.copy * UINT64_C(0x9e3779b97f4a7c15) + key.first;
         bytes[64 + 17] ^= 1;
         uint64_t sum = sc_store_checksum(bytes + 64, tag_bytes,
                                          seed * UINT64_C(0x9e3779b97f4a7c15) + key.layer);
         memcpy(bytes, &sum, sizeof(sum)); /* as if it had been so */
         sc_store_host_unpin(world->store->host, slab);
-        assert_int_equal(pick_all(world, &match, reader, sketch, &tier), SPEC_E_CORRUPT);
+        assert_int_equal(pick_all(world, &match, reader, selector, &tier), SPEC_E_CORRUPT);
         assert_int_equal(tier, SPEC_TIER_HOST);
-        assert_int_equal(pick_all(world, &match, reader, sketch, &tier), SPEC_OK);
+        assert_int_equal(pick_all(world, &match, reader, selector, &tier), SPEC_OK);
         sc_store_readers_close(reader, 1);
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
 }
@@ -354,23 +354,23 @@ static void what_ends_early_leaves_nothing(void **state)
         if (world == NULL)
             continue;
         store_all(world);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         for (uint32_t turn = 0; turn < 200; turn++) {
             struct match match = match_random(world, &random);
             enum want want = (enum want)random_below(&random, WANTS);
-            struct sc_store_sketch_want wanted = want_of(&match, want, turn % setups[i].layers);
+            struct sc_store_selector_want wanted = want_of(&match, want, turn % setups[i].layers);
             wanted.lane = turn % 2 == 0 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
-            assert_true(sc_store_sketch_begin(sketch, &wanted));
+            assert_true(sc_store_selector_begin(selector, &wanted));
             if (random_below(&random, 2) == 0)
-                (void)sc_store_sketch_wait(sketch, sc_exec_now_ns(world->exec) +
+                (void)sc_store_selector_wait(selector, sc_exec_now_ns(world->exec) +
                                                        random_below(&random, 200000));
             if (random_below(&random, 3) == 0)
-                sc_store_sketch_end(sketch);
+                sc_store_selector_end(selector);
             if (random_below(&random, 4) == 0)
-                (void)look(world, &match, want, turn % setups[i].layers, sketch);
-            sc_store_sketch_end(sketch); /* its ranges are gone */
+                (void)look(world, &match, want, turn % setups[i].layers, selector);
+            sc_store_selector_end(selector); /* its ranges are gone */
         }
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world); /* asserts that nothing is pinned */
     }
 }
@@ -383,30 +383,30 @@ static void reads_that_fail_keep_nothing_wrong(void **state)
         struct world *world = world_hosted(&setups[i], 300u << 10, 50);
         uint64_t random = 9 + i, failed = 0;
         store_all(world);
-        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_selector *selector = selector_make(world);
         for (uint32_t turn = 0; turn < 100; turn++) {
             struct match match = match_random(world, &random);
             enum want want = (enum want)random_below(&random, WANTS);
-            const struct sc_store_sketch_want wanted = want_of(&match, want, 1);
+            const struct sc_store_selector_want wanted = want_of(&match, want, 1);
             sc_io_sim_fault_nth(world->disk, turn % 2 == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP,
                                 random_below(&random, 4));
-            assert_true(sc_store_sketch_begin(sketch, &wanted));
-            failed += sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) != SPEC_OK;
-            sc_store_sketch_end(sketch);
+            assert_true(sc_store_selector_begin(selector, &wanted));
+            failed += sc_store_selector_wait(selector, SC_EXEC_FOREVER) != SPEC_OK;
+            sc_store_selector_end(selector);
             sc_io_sim_fault_nth(world->disk, SC_SIM_READ_EIO, UINT64_MAX);
             sc_io_sim_fault_nth(world->disk, SC_SIM_FLIP, UINT64_MAX);
             if (want < WANT_TAGS) /* tags of rows are proved by rows: a flip may be kept */
-                (void)look(world, &match, WANT_PROBES, 2, sketch);
+                (void)look(world, &match, WANT_PROBES, 2, selector);
         }
         assert_true(failed > 5);
-        sc_store_sketch_close(sketch);
+        sc_store_selector_close(selector);
         world_free(world);
     }
 }
 
 /* A load, and its memory as it was when it was first found whole. */
 struct held_load {
-    struct sc_store_sketch *sketch;
+    struct sc_store_selector *selector;
     struct match match;
     bool is_begun;
     uint8_t *whole; /* NULL: not yet */
@@ -418,9 +418,9 @@ struct held_load {
 static void loaded_check(struct held_load *loaded, const struct world *world)
 {
     const struct sc_store_pool *pool = &world->store->pool;
-    if (!loaded->is_begun || sc_store_sketch_state(loaded->sketch) != SPEC_OK)
+    if (!loaded->is_begun || sc_store_selector_state(loaded->selector) != SPEC_OK)
         return;
-    const uint8_t *keys = sc_store_sketch_keys(loaded->sketch);
+    const uint8_t *keys = sc_store_selector_keys(loaded->selector);
     if (loaded->whole == NULL) {
         uint64_t block = (uint64_t)(keys - pool->base) / SC_STORE_POOL_BLOCK_BYTES;
         loaded->keys = keys;
@@ -436,7 +436,7 @@ static void loaded_check(struct held_load *loaded, const struct world *world)
 static void loaded_end(struct held_load *loaded, const struct world *world)
 {
     loaded_check(loaded, world);
-    sc_store_sketch_end(loaded->sketch);
+    sc_store_selector_end(loaded->selector);
     free(loaded->whole);
     loaded->whole = NULL;
     loaded->is_begun = false;
@@ -454,24 +454,24 @@ static void a_load_that_is_whole_stays_as_it_is(void **state)
             continue;
         store_all(world);
         for (uint32_t n = 0; n < 5; n++)
-            all[n].sketch = sketch_make(world);
+            all[n].selector = selector_make(world);
         for (uint32_t turn = 0; turn < 400; turn++) {
             struct held_load *loaded = &all[random_below(&random, 5)];
             wholes += loaded->whole != NULL;
             loaded_end(loaded, world);
             loaded->match = match_random(world, &random);
-            struct sc_store_sketch_want wanted =
+            struct sc_store_selector_want wanted =
                 want_of(&loaded->match, (enum want)random_below(&random, WANTS),
                         (uint32_t)random_below(&random, setups[i].layers));
             wanted.lane = turn % 2 == 0 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
             if (setups[i].backend == SC_BACKEND_SIM)
                 sc_io_sim_fault_nth(world->disk, turn % 3 == 0 ? SC_SIM_FLIP : SC_SIM_READ_EIO,
                                     random_below(&random, 40));
-            loaded->is_begun = sc_store_sketch_begin(loaded->sketch, &wanted);
+            loaded->is_begun = sc_store_selector_begin(loaded->selector, &wanted);
             struct held_load *other = &all[random_below(&random, 5)];
             uint64_t until_ns = sc_exec_now_ns(world->exec) + random_below(&random, 400000);
             if (other->is_begun) /* now and then to its end, on however busy a machine */
-                (void)sc_store_sketch_wait(other->sketch,
+                (void)sc_store_selector_wait(other->selector,
                                            turn % 4 == 1 ? SC_EXEC_FOREVER : until_ns);
             for (uint32_t n = 0; n < 5; n++)
                 loaded_check(&all[n], world);
@@ -479,7 +479,7 @@ static void a_load_that_is_whole_stays_as_it_is(void **state)
         assert_true(wholes > 50);
         for (uint32_t n = 0; n < 5; n++) {
             loaded_end(&all[n], world);
-            sc_store_sketch_close(all[n].sketch);
+            sc_store_selector_close(all[n].selector);
         }
         world_free(world);
     }
@@ -519,10 +519,10 @@ static void what_goes_meanwhile_is_read(void **state)
             store_all(world);
             look_at_all(world, want);
             struct match match = match_of(world, 1);
-            struct sc_store_sketch *sketch = sketch_make(world);
-            const struct sc_store_sketch_want wanted = want_of(&match, want, 2);
+            struct sc_store_selector *selector = selector_make(world);
+            const struct sc_store_selector_want wanted = want_of(&match, want, 2);
             for (uint32_t gone = 1; gone < 32; gone += 6) {
-                assert_true(sc_store_sketch_begin(sketch, &wanted));
+                assert_true(sc_store_selector_begin(selector, &wanted));
                 for (uint32_t p = 0; p < match.count; p++) {
                     struct sc_store_host_slab *slab =
                         slab_of(world, match.ranges[p].piece, 2, want, &key);
@@ -530,11 +530,11 @@ static void what_goes_meanwhile_is_read(void **state)
                         sc_store_host_forget(world->store->host, &key);
                     sc_store_host_unpin(world->store->host, slab);
                 }
-                assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
-                (void)look_check(world, &match, want, 2, sketch);
-                (void)look(world, &match, want, 2, sketch);
+                assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
+                (void)look_check(world, &match, want, 2, selector);
+                (void)look(world, &match, want, 2, selector);
             }
-            sc_store_sketch_close(sketch);
+            sc_store_selector_close(selector);
             world_free(world);
         }
 }
@@ -574,33 +574,33 @@ static void *looker_main(void *argument)
 {
     struct looker *looker = argument;
     struct world *world = looker->world;
-    struct sc_store_sketch *sketch = NULL;
-    if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &sketch, NULL) !=
+    struct sc_store_selector *selector = NULL;
+    if (sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector, NULL) !=
         SPEC_OK)
         return argument;
     for (uint32_t n = 0; n < LOOKS && !looker->is_wrong; n++) {
         struct match match = match_random(world, &looker->seed);
         enum want want = random_below(&looker->seed, 2) == 0 ? WANT_PROBES : WANT_CODES;
         uint32_t layer = (uint32_t)random_below(&looker->seed, world->setup->layers);
-        struct sc_store_sketch_want wanted = want_of(&match, want, layer);
+        struct sc_store_selector_want wanted = want_of(&match, want, layer);
         wanted.lane = n % 2 == 0 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
-        if (!sc_store_sketch_begin(sketch, &wanted))
+        if (!sc_store_selector_begin(selector, &wanted))
             looker->is_wrong = true;
         if (random_below(&looker->seed, 4) == 0) {
-            sc_store_sketch_end(sketch);
+            sc_store_selector_end(selector);
             continue;
         }
         struct sc_store_slab slab;
-        if (sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) != SPEC_OK)
+        if (sc_store_selector_wait(selector, SC_EXEC_FOREVER) != SPEC_OK)
             looker->is_wrong = true;
-        const uint8_t *keys = sc_store_sketch_keys(sketch);
+        const uint8_t *keys = sc_store_selector_keys(selector);
         if (want == WANT_PROBES && !keys_are_right(world, &match, layer, keys))
             looker->is_wrong = true;
         for (uint64_t r = 0; r < match.count && want == WANT_CODES; r++)
             looker->hosted += sc_store_slab_of(keys, r, &slab) && slab.tier == SPEC_TIER_HOST;
-        sc_store_sketch_end(sketch);
+        sc_store_selector_end(selector);
     }
-    sc_store_sketch_close(sketch);
+    sc_store_selector_close(selector);
     return looker->is_wrong ? argument : NULL;
 }
 
@@ -616,7 +616,7 @@ static void lookers_beside_each_other_get_what_is_right(void **state)
         struct world *world = world_make(&threaded[i], 80);
         struct looker lookers[LOOKERS] = {0};
         uint64_t hosted = 0;
-        world->params.sketch_bytes_max = 16u << 20;
+        world->params.selector_bytes_max = 16u << 20;
         world->config.host_bytes = 150u << 10;
         world->config.host_policy = SC_POLICY_LRU; /* which refuses nobody */
         keep_codes(world, true);

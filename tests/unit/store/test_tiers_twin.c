@@ -18,7 +18,7 @@
 
 struct load {
     struct sc_store_reader *reader;
-    struct sc_store_sketch *sketch;
+    struct sc_store_selector *selector;
     struct match match;
     struct sc_store_picks picks;
     uint32_t layer, rows[SKETCH_ROWS_MAX];
@@ -132,7 +132,7 @@ static void load_begin(struct scene *scene, struct load *load)
                               lane);
         return;
     }
-    assert_int_equal(match_load(&load->match, load->sketch, load->layer, 0), SPEC_OK);
+    assert_int_equal(match_load(&load->match, load->selector, load->layer, 0), SPEC_OK);
     load->picks = (struct sc_store_picks){
         .whole_slabs = below(scene, 2) == 0,
         .wanted = world->setup->layout == SC_STORE_SPLIT ? (uint32_t)below(scene, 3) : 0,
@@ -152,7 +152,7 @@ static void load_begin(struct scene *scene, struct load *load)
     sc_store_reader_begin_picks(load->reader, load->layer, load->match.ranges, load->match.count,
                                 &load->picks, lane);
     if (below(scene, 2) == 0)
-        sc_store_reader_tags(load->reader, sc_store_sketch_tags(load->sketch));
+        sc_store_reader_tags(load->reader, sc_store_selector_tags(load->selector));
     if (below(scene, 2) == 0) /* before the device has begun most of it */
         load_narrow(scene, load);
 }
@@ -175,7 +175,7 @@ static void load_go(struct scene *scene, struct load *load, uint64_t bites)
     struct world *world = scene->world;
     uint64_t half = world->setup->k_row_bytes;
     if (load->is_active && load->is_picks)
-        sc_store_reader_tags(load->reader, sc_store_sketch_tags(load->sketch));
+        sc_store_reader_tags(load->reader, sc_store_selector_tags(load->selector));
     for (; bites > 0 && load->is_active; bites--) {
         struct sc_store_rows got = {0};
         spec_status status =
@@ -376,7 +376,7 @@ static void loads_open(struct scene *scene)
 {
     for (uint32_t i = 0; i < LOADS; i++) {
         scene->loads[i].reader = world_reader(scene->world);
-        scene->loads[i].sketch = sketch_make(scene->world);
+        scene->loads[i].selector = selector_make(scene->world);
     }
 }
 
@@ -385,7 +385,7 @@ static void loads_close(struct scene *scene)
     for (uint32_t i = 0; i < LOADS; i++) {
         load_end(&scene->loads[i]);
         sc_store_readers_close(scene->loads[i].reader, 1);
-        sc_store_sketch_close(scene->loads[i].sketch);
+        sc_store_selector_close(scene->loads[i].selector);
     }
 }
 

@@ -1,4 +1,4 @@
-/* A host whose store lacked sketches: it stores rows under one configuration, opens the store with
+/* A host whose store lacked selectors: it stores rows under one configuration, opens the store with
  * another, and has maintain build what that one wants.
  *
  *   build_host PLUGIN.so CONFIG_BEFORE CONFIG_AFTER [LAYERS HEADS HEAD_SIZE TOKENS]
