@@ -32,7 +32,7 @@
 #define LAYER_BYTES    (32ull << 20)
 #define ROWS_MAX       32768u
 #define CLUSTER        16u
-#define FLIGHT_BYTES   (8ull << 20) /* io.in_flight_bytes */
+#define INFLIGHT_BYTES   (8ull << 20) /* io.in_flight_bytes */
 #define SIZES_MAX      512u         /* of operations, in pages */
 #define THREADS        2u           /* fio's, as many as the store's: io.threads */
 #define AHEAD          3u           /* layers whose codes are there or being read */
@@ -415,7 +415,7 @@ static void time_print(const struct state *state, const char *what, bool is_chun
     struct plan plan = plan_of(state, &picks, 0);
     char command[8192], sizes[4096] = "";
     fio_sizes(&plan, sizes, sizeof(sizes));
-    uint64_t depth = FLIGHT_BYTES / (plan.bytes / plan.ops); /* as the back end has it */
+    uint64_t depth = INFLIGHT_BYTES / (plan.bytes / plan.ops); /* as the back end has it */
     depth = (depth < state->depth ? depth : state->depth) / THREADS;
     (void)snprintf(command, sizeof(command),
                    "%s --threads %u --depth %" PRIu64 " --random %s --ops %" PRIu64

@@ -364,7 +364,7 @@ static void lane_land(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
 {
     SC_ASSERT(device->poison, !lane->flights.is_boarding);
     if (lane->flights.is_boarding)
-        (void)sc_gpu_flight_depart(device, lane, NULL);
+        (void)sc_gpu_events_submit(device, lane, NULL);
     (void)sc_gpu_flights_wait(device, lane, 0);
 }
 

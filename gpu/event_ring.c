@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static struct sc_gpu_flight *flight_at(struct sc_gpu_flights *flights, uint64_t number)
+static struct sc_gpu_events *flight_at(struct sc_gpu_flights *flights, uint64_t number)
 {
     return &flights->ring[number % flights->flight_count];
 }
@@ -67,7 +67,7 @@ void sc_gpu_flights_close(struct sc_gpu_device *device, struct sc_gpu_flights *f
 /* ---- Departing --------------------------------------------------------------------------------
  */
 
-bool sc_gpu_flight_begin(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
+bool sc_gpu_events_begin(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
 {
     struct sc_gpu_flights *flights = &lane->flights;
     SC_ASSERT(device->poison, !flights->is_boarding);
@@ -75,7 +75,7 @@ bool sc_gpu_flight_begin(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
     uint64_t landed = atomic_load_explicit(&flights->landed, memory_order_acquire);
     if (flights->is_boarding || number - landed >= flights->flight_count)
         return false;
-    struct sc_gpu_flight *flight = flight_at(flights, number);
+    struct sc_gpu_events *flight = flight_at(flights, number);
     flight->hold_count = 0;
     flight->range = (struct sc_gpu_range){0};
     flights->is_boarding = true;
@@ -83,16 +83,16 @@ bool sc_gpu_flight_begin(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
 }
 
 /* The flight that boards; NULL: none does. */
-static struct sc_gpu_flight *boarding(struct sc_gpu_flights *flights)
+static struct sc_gpu_events *boarding(struct sc_gpu_flights *flights)
 {
     uint64_t number = atomic_load_explicit(&flights->departed, memory_order_relaxed);
     return flights->is_boarding ? flight_at(flights, number) : NULL;
 }
 
-bool sc_gpu_flight_hold(struct sc_gpu_lane *lane, const struct sc_gpu_hold *hold)
+bool sc_gpu_events_hold(struct sc_gpu_lane *lane, const struct sc_gpu_hold *hold)
 {
     struct sc_gpu_flights *flights = &lane->flights;
-    struct sc_gpu_flight *flight = boarding(flights);
+    struct sc_gpu_events *flight = boarding(flights);
     if (flight == NULL || flight->hold_count == flights->hold_max)
         return false;
     uint64_t number = atomic_load_explicit(&flights->departed, memory_order_relaxed);
@@ -101,20 +101,20 @@ bool sc_gpu_flight_hold(struct sc_gpu_lane *lane, const struct sc_gpu_hold *hold
     return true;
 }
 
-bool sc_gpu_flight_hold_range(struct sc_gpu_lane *lane, const struct sc_gpu_range *range)
+bool sc_gpu_events_hold_range(struct sc_gpu_lane *lane, const struct sc_gpu_range *range)
 {
-    struct sc_gpu_flight *flight = boarding(&lane->flights);
+    struct sc_gpu_events *flight = boarding(&lane->flights);
     if (flight == NULL || flight->range.bytes != 0)
         return false;
     flight->range = *range;
     return true;
 }
 
-spec_status sc_gpu_flight_depart(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
                                  struct spec_error *reterr)
 {
     struct sc_gpu_flights *flights = &lane->flights;
-    struct sc_gpu_flight *flight = boarding(flights);
+    struct sc_gpu_events *flight = boarding(flights);
     SC_ASSERT(device->poison, flight != NULL);
     if (flight == NULL)
         return SPEC_OK;
@@ -131,8 +131,8 @@ spec_status sc_gpu_flight_depart(struct sc_gpu_device *device, struct sc_gpu_lan
 /* ---- Landing ----------------------------------------------------------------------------------
  */
 
-static bool has_landed(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
-                       const struct sc_gpu_flight *flight, bool waits)
+static bool has_completed(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+                       const struct sc_gpu_events *flight, bool waits)
 {
     if (!flight->is_recorded)
         return true;
@@ -149,7 +149,7 @@ static bool has_landed(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
 
 static void give_back(struct sc_gpu_device *device, struct sc_gpu_flights *flights, uint64_t number)
 {
-    struct sc_gpu_flight *flight = flight_at(flights, number);
+    struct sc_gpu_events *flight = flight_at(flights, number);
     const struct sc_gpu_hold *holds = holds_at(flights, number);
     for (uint32_t i = 0; i < flight->hold_count; i++)
         holds[i].give(holds[i].held, holds[i].user);
@@ -164,7 +164,7 @@ static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_lane *lane, uin
     uint64_t first = atomic_load_explicit(&flights->landed, memory_order_relaxed), number = first;
     uint64_t departed = atomic_load_explicit(&flights->departed, memory_order_acquire);
     while (departed - number > left_max) {
-        if (!has_landed(device, lane, flight_at(flights, number), waits))
+        if (!has_completed(device, lane, flight_at(flights, number), waits))
             break;
         give_back(device, flights, number);
         atomic_store_explicit(&flights->landed, ++number, memory_order_release);

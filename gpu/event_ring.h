@@ -41,7 +41,7 @@ struct sc_gpu_hold {
 struct sc_gpu_flights {
     /* Set by open, constant after. */
     struct sc_alloc *alloc;
-    struct sc_gpu_flight {
+    struct sc_gpu_events {
         sc_cu_event event;
         uint32_t hold_count;
         bool is_recorded; /* false: it could not be, and the stream was waited for instead */
@@ -69,16 +69,16 @@ void sc_gpu_flights_close(struct sc_gpu_device *device, struct sc_gpu_flights *f
 
 /* The lane's next flight is boarding; the one before has departed (asserted). false: as many fly as
  * the ring has; reap or wait, then again. Blocks: never. */
-bool sc_gpu_flight_begin(struct sc_gpu_device *device, struct sc_gpu_lane *lane);
+bool sc_gpu_events_begin(struct sc_gpu_device *device, struct sc_gpu_lane *lane);
 /* The boarding flight holds this too. false: it holds as many as it can, and this one is not held.
  * NULL give: only asks whether there is a place. */
-bool sc_gpu_flight_hold(struct sc_gpu_lane *lane, const struct sc_gpu_hold *hold);
+bool sc_gpu_events_hold(struct sc_gpu_lane *lane, const struct sc_gpu_hold *hold);
 /* The same for a range of the device's staging, one a flight: false where it has one. */
-bool sc_gpu_flight_hold_range(struct sc_gpu_lane *lane, const struct sc_gpu_range *range);
+bool sc_gpu_events_hold_range(struct sc_gpu_lane *lane, const struct sc_gpu_range *range);
 /* It departs: behind all that the lane has been given so far. Inside an entry.
  * Errors: SPEC_E_IO, the device is closed; the flight has departed all the same. Blocks: on an
  * error alone, for what the lane still does. */
-spec_status sc_gpu_flight_depart(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
                                  struct spec_error *reterr);
 
 /* Gives back what has landed; how many flights that were. Returns 0 at once where somebody else is

@@ -2,7 +2,7 @@
  * that works on it. Of the product only store/ includes this. Which room is on which floor:
  * docs/internals/architecture.md.
  *
- * Locks, by rank: a flight's own (30), the spare frame's (35), space (40), log (50), live (54),
+ * Locks, by rank: a inflight's own (30), the spare frame's (35), space (40), log (50), live (54),
  * cache (55), wear (58), frames (60), the pool's of selectors (61), the back end's (62 and more).
  * The log lock is never held while space is taken: space freed by a drop is given back after it.
  *
@@ -102,7 +102,7 @@ struct sc_store {
     struct sc_store_quarantine quarantine;
     struct sc_store_demand demand;
     struct sc_store_writing writing;
-    _Atomic uint32_t busy;      /* tasks posted and writes in flight; close waits for 0 */
+    _Atomic uint32_t busy;      /* tasks posted and writes in inflight; close waits for 0 */
     _Atomic uint64_t copy_next; /* of the next extent or annex (copy_number.c) */
 
     /* What the log says: guarded by log.lock; table: lookups from any thread. */

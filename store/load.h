@@ -46,7 +46,7 @@ uint64_t sc_store_upper_risen_halves(const struct sc_store *store);
 struct sc_store_reader;
 
 /* `count` >= 1 readers whose memory is taken, and first touched, together: at connector open.
- *   ret_readers  [count]; close takes the first, cancels, and waits for what is in flight */
+ *   ret_readers  [count]; close takes the first, cancels, and waits for what is in inflight */
 spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
                                   struct sc_store_reader **ret_readers, struct spec_error *reterr);
 void sc_store_readers_close(struct sc_store_reader *first, uint64_t count);
@@ -150,7 +150,7 @@ bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
 void sc_store_reader_nudge(struct sc_store_reader *reader);
 /* Whether what is left of the load has come, or failed: reader_next will not wait. */
 bool sc_store_reader_is_there(const struct sc_store_reader *reader);
-/* Ends a load early; frames in flight are recycled when they complete. Never blocks. */
+/* Ends a load early; frames in inflight are recycled when they complete. Never blocks. */
 void sc_store_reader_cancel(struct sc_store_reader *reader);
 bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
 
@@ -279,7 +279,7 @@ uint64_t sc_store_selector_bytes_used(const struct sc_store *store);
 /* What a load of so many rows takes of selector_bytes_max. */
 uint64_t sc_store_selector_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
 
-/* What a byte costs on this device, and one more operation when many are in flight, as this store's
+/* What a byte costs on this device, and one more operation when many are in inflight, as this store's
  * reads have shown it since open (store/io/io_cost.c); a guess (5 us, 2.5 GB/s) until then. Any
  * thread. */
 struct sc_store_device {

@@ -269,7 +269,7 @@ struct sc_store_stats {
  * SPEC_E_NO_SPACE, SPEC_E_NO_MEMORY. On error nothing of an existing store was changed. */
 spec_status sc_store_open(const struct sc_store_params *params, struct sc_store **ret_store,
                           struct spec_error *reterr);
-/* Waits for what is in flight; extents not committed are discarded by their owners before. */
+/* Waits for what is in inflight; extents not committed are discarded by their owners before. */
 void sc_store_close(struct sc_store *store);
 void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats);
 /* What names the store wherever it lies. false: a follower has not found it yet. Open, or the

@@ -8,9 +8,9 @@
 bool sc_plugin_lane_board(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
                           const struct sc_gpu_hold *hold)
 {
-    if (!sc_gpu_flight_begin(device->gpu, lane))
+    if (!sc_gpu_events_begin(device->gpu, lane))
         return false;
-    bool is_held = sc_gpu_flight_hold(lane, hold); /* a flight of its own has a place */
+    bool is_held = sc_gpu_events_hold(lane, hold); /* a flight of its own has a place */
     SC_ASSERT(device->params.poison, is_held);
     return true;
 }
@@ -27,7 +27,7 @@ spec_status sc_plugin_lane_depart(struct sc_plugin_device *device, struct sc_gpu
 {
     struct spec_error late = {.struct_size = sizeof(late)};
     spec_status departed =
-        sc_gpu_flight_depart(device->gpu, lane, status == SPEC_OK ? reterr : &late);
+        sc_gpu_events_submit(device->gpu, lane, status == SPEC_OK ? reterr : &late);
     return status == SPEC_OK ? departed : status;
 }
 

@@ -1,4 +1,4 @@
-/* Operations in flight.
+/* Operations in inflight.
  *
  * Holds, Does not, Threads, Tests: store/cache/inflight.h. */
 #include "store/cache/inflight.h"
@@ -6,7 +6,7 @@
 #include "store/cache/host_tier.h"
 #include "store/space/tier.h"
 
-#define FLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
+#define INFLIGHT_BYTES (16ull << 20) /* twice the device's in-inflight target of 8 MiB */
 #define PAUSE_NS     50000u        /* nothing flies for so long although more is wanted */
 
 /* Frames beyond that have no slots of their own in the commons: 64 GiB of the usual ones, and 20
@@ -15,36 +15,36 @@
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
 
-static void list_add(struct sc_flight *flight, struct sc_flight_slot *slot)
+static void list_add(struct sc_inflight *inflight, struct sc_inflight_slot *slot)
 {
     slot->next = NULL;
-    slot->prev = flight->last;
-    *(flight->last != NULL ? &flight->last->next : &flight->first) = slot;
-    flight->last = slot;
-    flight->slot_count++;
-    flight->frame_count += slot->has_right || slot->is_spare ? 1 : 0;
+    slot->prev = inflight->last;
+    *(inflight->last != NULL ? &inflight->last->next : &inflight->first) = slot;
+    inflight->last = slot;
+    inflight->slot_count++;
+    inflight->frame_count += slot->has_right || slot->is_spare ? 1 : 0;
 }
 
-static void list_remove(struct sc_flight *flight, struct sc_flight_slot *slot)
+static void list_remove(struct sc_inflight *inflight, struct sc_inflight_slot *slot)
 {
-    *(slot->prev != NULL ? &slot->prev->next : &flight->first) = slot->next;
-    *(slot->next != NULL ? &slot->next->prev : &flight->last) = slot->prev;
+    *(slot->prev != NULL ? &slot->prev->next : &inflight->first) = slot->next;
+    *(slot->next != NULL ? &slot->next->prev : &inflight->last) = slot->prev;
     slot->prev = slot->next = NULL;
-    flight->slot_count--;
-    flight->frame_count -= slot->has_right || slot->is_spare ? 1 : 0;
+    inflight->slot_count--;
+    inflight->frame_count -= slot->has_right || slot->is_spare ? 1 : 0;
 }
 
-static bool has_own_slot(const struct sc_flight *flight)
+static bool has_own_slot(const struct sc_inflight *inflight)
 {
-    return flight->free_slots != NULL || flight->slots_used < flight->memory.slots_max;
+    return inflight->free_slots != NULL || inflight->slots_used < inflight->memory.slots_max;
 }
 
 /* Takes one, or (NULL: none was there) a new one of the memory, whose first touch is then: most of
  * many readers never take most of theirs. */
-static struct sc_flight_slot *slot_pop(struct sc_flight_slot **free, void *slots,
+static struct sc_inflight_slot *slot_pop(struct sc_inflight_slot **free, void *slots,
                                        uint64_t slot_bytes, uint32_t *used)
 {
-    struct sc_flight_slot *slot = *free;
+    struct sc_inflight_slot *slot = *free;
     if (slot != NULL)
         *free = slot->next;
     else
@@ -53,9 +53,9 @@ static struct sc_flight_slot *slot_pop(struct sc_flight_slot **free, void *slots
 }
 
 /* NULL: those that are left are for slots with frames, or there are none. */
-static struct sc_flight_slot *commons_take(struct sc_flight_commons *commons, bool has_frame)
+static struct sc_inflight_slot *commons_take(struct sc_inflight_commons *commons, bool has_frame)
 {
-    struct sc_flight_slot *slot = NULL;
+    struct sc_inflight_slot *slot = NULL;
     if (commons == NULL)
         return NULL;
     pthread_mutex_lock(&commons->lock);
@@ -68,7 +68,7 @@ static struct sc_flight_slot *commons_take(struct sc_flight_commons *commons, bo
     return slot;
 }
 
-static void commons_put(struct sc_flight_commons *commons, struct sc_flight_slot *slot)
+static void commons_put(struct sc_inflight_commons *commons, struct sc_inflight_slot *slot)
 {
     pthread_mutex_lock(&commons->lock);
     slot->next = commons->free;
@@ -77,90 +77,90 @@ static void commons_put(struct sc_flight_commons *commons, struct sc_flight_slot
     pthread_mutex_unlock(&commons->lock);
 }
 
-uint64_t sc_flight_commons_count(const struct sc_store *store, uint64_t plain)
+uint64_t sc_inflight_commons_count(const struct sc_store *store, uint64_t plain)
 {
     uint64_t count = sc_frames_count(store->frames);
     return (count < COMMONS_FRAMES_MAX ? count : COMMONS_FRAMES_MAX) + plain;
 }
 
-void sc_flight_commons_init(struct sc_flight_commons *commons, const struct sc_store *store,
+void sc_inflight_commons_init(struct sc_inflight_commons *commons, const struct sc_store *store,
                             void *slots, uint64_t slot_bytes, uint64_t count)
 {
     commons->slots = slots;
     commons->slot_bytes = slot_bytes;
     commons->slots_max = (uint32_t)count;
-    commons->frame_count = (uint32_t)sc_flight_commons_count(store, 0);
+    commons->frame_count = (uint32_t)sc_inflight_commons_count(store, 0);
     atomic_store(&commons->left, commons->slots_max);
     pthread_mutex_init(&commons->lock, NULL);
 }
 
-void sc_flight_commons_done(struct sc_flight_commons *commons)
+void sc_inflight_commons_done(struct sc_inflight_commons *commons)
 {
     pthread_mutex_destroy(&commons->lock);
 }
 
-uint64_t sc_flight_slots_left(const struct sc_flight *flight)
+uint64_t sc_inflight_slots_left(const struct sc_inflight *inflight)
 {
-    const struct sc_flight_commons *commons = flight->memory.commons;
-    uint64_t left = flight->memory.slots_max - flight->own_count;
+    const struct sc_inflight_commons *commons = inflight->memory.commons;
+    uint64_t left = inflight->memory.slots_max - inflight->own_count;
     if (commons != NULL)
         left += atomic_load_explicit(&commons->left, memory_order_relaxed);
     return left;
 }
 
 /* NULL: there is none. */
-static struct sc_flight_slot *slot_take(struct sc_flight *flight, bool has_frame)
+static struct sc_inflight_slot *slot_take(struct sc_inflight *inflight, bool has_frame)
 {
-    struct sc_flight_memory *memory = &flight->memory;
-    bool is_common = !has_own_slot(flight);
-    struct sc_flight_slot *slot = is_common ? commons_take(memory->commons, has_frame)
-                                            : slot_pop(&flight->free_slots, memory->slots,
-                                                       memory->slot_bytes, &flight->slots_used);
+    struct sc_inflight_memory *memory = &inflight->memory;
+    bool is_common = !has_own_slot(inflight);
+    struct sc_inflight_slot *slot = is_common ? commons_take(memory->commons, has_frame)
+                                            : slot_pop(&inflight->free_slots, memory->slots,
+                                                       memory->slot_bytes, &inflight->slots_used);
     if (slot != NULL)
         slot->is_common = is_common;
-    flight->own_count += is_common ? 0 : 1;
+    inflight->own_count += is_common ? 0 : 1;
     return slot;
 }
 
-static void slot_give(struct sc_flight *flight, struct sc_flight_slot *slot)
+static void slot_give(struct sc_inflight *inflight, struct sc_inflight_slot *slot)
 {
     if (slot->is_common) {
-        commons_put(flight->memory.commons, slot);
+        commons_put(inflight->memory.commons, slot);
         return;
     }
-    slot->next = flight->free_slots;
-    flight->free_slots = slot;
-    flight->own_count--;
+    slot->next = inflight->free_slots;
+    inflight->free_slots = slot;
+    inflight->own_count--;
 }
 
 /* Its memory goes back; it is in no list. */
-static void slot_put(struct sc_flight_slot *slot)
+static void slot_put(struct sc_inflight_slot *slot)
 {
-    struct sc_flight *flight = slot->flight;
-    struct sc_frames *frames = flight->store->frames;
-    sc_store_tier_release(flight->store, slot->held_bytes);
+    struct sc_inflight *inflight = slot->inflight;
+    struct sc_frames *frames = inflight->store->frames;
+    sc_store_tier_release(inflight->store, slot->held_bytes);
     if (slot->is_spare)
-        sc_store_spare_put(flight->store);
+        sc_store_spare_put(inflight->store);
     else if (slot->has_right) /* its reads may have failed before they had a frame */
         sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_pick(frames));
     if (slot->run != NULL)
-        sc_store_pool_leave(&flight->store->pool, slot->run);
+        sc_store_pool_leave(&inflight->store->pool, slot->run);
     if (slot->host != NULL)
-        sc_store_host_unpin(flight->store->host, slot->host);
-    slot_give(flight, slot);
+        sc_store_host_unpin(inflight->store->host, slot->host);
+    slot_give(inflight, slot);
 }
 
-void sc_flight_slot_free(struct sc_flight_slot *slot)
+void sc_inflight_slot_free(struct sc_inflight_slot *slot)
 {
-    list_remove(slot->flight, slot);
+    list_remove(slot->inflight, slot);
     slot_put(slot);
 }
 
-void sc_flight_slot_drop(struct sc_flight_slot *slot)
+void sc_inflight_slot_drop(struct sc_inflight_slot *slot)
 {
-    list_remove(slot->flight, slot);
+    list_remove(slot->inflight, slot);
     slot->generation--;
-    if (slot->is_landed)
+    if (slot->is_completed)
         slot_put(slot);
 }
 
@@ -171,84 +171,84 @@ static void on_read_done(struct sc_io_op *op);
 /* A device takes the read: its slot gets its memory, unless another read of it has. */
 static bool on_read_start(struct sc_io_op *op)
 {
-    struct sc_flight_read *read = op->user;
-    struct sc_flight_slot *slot = read->slot;
-    struct sc_flight *flight = slot->flight;
-    pthread_mutex_lock(&flight->lock);
-    bool starts = sc_flight_is_wanted(slot) && !read->is_dropped;
+    struct sc_inflight_read *read = op->user;
+    struct sc_inflight_slot *slot = read->slot;
+    struct sc_inflight *inflight = slot->inflight;
+    pthread_mutex_lock(&inflight->lock);
+    bool starts = sc_inflight_is_wanted(slot) && !read->is_dropped;
     if (starts && slot->frame == NULL && slot->has_right)
-        slot->frame = sc_frames_pick(flight->store->frames);
+        slot->frame = sc_frames_pick(inflight->store->frames);
     else if (starts && slot->frame == NULL)
-        flight->client->place(slot);
+        inflight->client->place(slot);
     if (starts) {
         op->buffer = slot->frame + read->at;
         read->is_started = true;
     }
-    pthread_mutex_unlock(&flight->lock);
+    pthread_mutex_unlock(&inflight->lock);
     return starts;
 }
 
 /* One is free. */
-static struct sc_flight_read *read_take(struct sc_flight *flight)
+static struct sc_inflight_read *read_take(struct sc_inflight *inflight)
 {
-    struct sc_flight_read *read = flight->free_reads;
-    flight->read_count++;
+    struct sc_inflight_read *read = inflight->free_reads;
+    inflight->read_count++;
     if (read == NULL)
-        return &flight->memory.reads[flight->reads_used++];
-    flight->free_reads = read->next;
+        return &inflight->memory.reads[inflight->reads_used++];
+    inflight->free_reads = read->next;
     return read;
 }
 
 /* The slot's reads are over. */
-static void reads_put(struct sc_flight_slot *slot)
+static void reads_put(struct sc_inflight_slot *slot)
 {
-    struct sc_flight *flight = slot->flight;
+    struct sc_inflight *inflight = slot->inflight;
     while (slot->reads != NULL) {
-        struct sc_flight_read *read = slot->reads;
+        struct sc_inflight_read *read = slot->reads;
         slot->reads = read->next;
-        read->next = flight->free_reads;
-        flight->free_reads = read;
-        flight->read_count--;
+        read->next = inflight->free_reads;
+        inflight->free_reads = read;
+        inflight->read_count--;
     }
 }
 
-struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, struct sc_store_where where,
+struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot, struct sc_store_where where,
                                           uint64_t bytes, uint64_t at,
-                                          struct sc_flight_batch *batch)
+                                          struct sc_inflight_batch *batch)
 {
-    struct sc_flight *flight = slot->flight;
-    struct sc_flight_read *read = read_take(flight);
-    *read = (struct sc_flight_read){
-        .op = {.lane = flight->lane, .done = on_read_done, .user = read, .start = on_read_start},
+    struct sc_inflight *inflight = slot->inflight;
+    struct sc_inflight_read *read = read_take(inflight);
+    *read = (struct sc_inflight_read){
+        .op = {.lane = inflight->lane, .done = on_read_done, .user = read, .start = on_read_start},
         .slot = slot,
         .at = at,
-        .load = flight->load};
-    sc_store_tier_aim(flight->store, &read->op, where, bytes);
+        .load = inflight->load};
+    sc_store_tier_aim(inflight->store, &read->op, where, bytes);
     *slot->read_end = read;
     slot->read_end = &read->next;
     slot->left++;
     slot->read_bytes += bytes;
     batch->ops[batch->count++] = &read->op;
-    flight->cost.read_bytes += bytes;
-    flight->cost.op_count++;
+    inflight->cost.read_bytes += bytes;
+    inflight->cost.op_count++;
     return read;
 }
 
 /* The device never saw it. */
-static void read_uncount(struct sc_flight *flight, const struct sc_flight_read *read)
+static void read_uncount(struct sc_inflight *inflight, const struct sc_inflight_read *read)
 {
-    sc_store_tier_unread(flight->store, &read->op);
-    if (read->load != flight->load)
+    sc_store_tier_unread(inflight->store, &read->op);
+    if (read->load != inflight->load)
         return;
-    flight->cost.read_bytes -= read->op.bytes;
-    flight->cost.op_count--;
+    inflight->cost.read_bytes -= read->op.bytes;
+    inflight->cost.op_count--;
 }
 
-static void read_fails(const struct sc_flight_read *read)
+static void read_fails(const struct sc_inflight_read *read)
 {
-    struct sc_flight_slot *slot = read->slot;
-    const struct sc_flight_client *client = slot->flight->client;
-    if (!sc_flight_is_wanted(slot) || read->is_dropped)
+    struct sc_inflight_slot *slot = read->slot;
+    const struct sc_inflight_client *client = slot->inflight->client;
+    if (!sc_inflight_is_wanted(slot) || read->is_dropped)
         return;
     slot->status = slot->status == SPEC_OK ? read->op.status : slot->status;
     slot->sys_errno = slot->sys_errno == 0 ? read->op.sys_errno : slot->sys_errno;
@@ -257,293 +257,293 @@ static void read_fails(const struct sc_flight_read *read)
 }
 
 /* What it read came in the time that the device takes. */
-static void slot_time(const struct sc_flight_slot *slot)
+static void slot_time(const struct sc_inflight_slot *slot)
 {
-    struct sc_flight *flight = slot->flight;
-    if (flight->has_paused || !sc_flight_is_wanted(slot))
+    struct sc_inflight *inflight = slot->inflight;
+    if (inflight->has_paused || !sc_inflight_is_wanted(slot))
         return;
-    flight->cost.timed_bytes += slot->read_bytes;
-    flight->cost.last_ns = sc_exec_now_ns(flight->store->params.exec);
+    inflight->cost.timed_bytes += slot->read_bytes;
+    inflight->cost.last_ns = sc_exec_now_ns(inflight->store->params.exec);
 }
 
 /* All reads of the slot have ended. */
-static void slot_land(struct sc_flight_slot *slot)
+static void slot_complete(struct sc_inflight_slot *slot)
 {
-    struct sc_flight *flight = slot->flight;
+    struct sc_inflight *inflight = slot->inflight;
     slot_time(slot);
     reads_put(slot);
-    bool waits = sc_flight_is_wanted(slot) && flight->client->landed(slot);
-    flight->flying--;
+    bool waits = sc_inflight_is_wanted(slot) && inflight->client->landed(slot);
+    inflight->flying--;
     if (waits) {
-        slot->is_landed = true;
+        slot->is_completed = true;
         slot->held_bytes = slot->read_bytes;
-        sc_store_tier_hold(flight->store, slot->held_bytes);
-    } else if (sc_flight_is_wanted(slot)) {
-        sc_flight_slot_free(slot);
+        sc_store_tier_hold(inflight->store, slot->held_bytes);
+    } else if (sc_inflight_is_wanted(slot)) {
+        sc_inflight_slot_free(slot);
     } else {
         slot_put(slot);
     }
-    if (!waits || slot == flight->first)
-        sc_flight_signal(flight);
+    if (!waits || slot == inflight->first)
+        sc_inflight_signal(inflight);
 }
 
 static void on_read_done(struct sc_io_op *op)
 {
-    struct sc_flight_read *read = op->user;
-    struct sc_flight_slot *slot = read->slot;
-    struct sc_flight *flight = slot->flight;
-    const struct sc_flight_client *client = flight->client;
-    struct sc_flight_batch batch;
+    struct sc_inflight_read *read = op->user;
+    struct sc_inflight_slot *slot = read->slot;
+    struct sc_inflight *inflight = slot->inflight;
+    const struct sc_inflight_client *client = inflight->client;
+    struct sc_inflight_batch batch;
     batch.count = 0;
-    pthread_mutex_lock(&flight->lock);
+    pthread_mutex_lock(&inflight->lock);
     read->is_done = true;
     if (op->status == SPEC_E_DROPPED)
-        read_uncount(flight, read);
+        read_uncount(inflight, read);
     else if (op->status != SPEC_OK)
         read_fails(read);
     if (--slot->left == 0) {
-        slot_land(slot);
-        if (client->refills == NULL || client->refills(flight))
-            sc_flight_pump(flight, &batch);
+        slot_complete(slot);
+        if (client->refills == NULL || client->refills(inflight))
+            sc_inflight_pump(inflight, &batch);
     }
-    sc_flight_submit(flight, &batch);
-    pthread_mutex_unlock(&flight->lock);
+    sc_inflight_submit(inflight, &batch);
+    pthread_mutex_unlock(&inflight->lock);
 }
 
 /* ---- Starting ------------------------------------------------------------------------------- */
 
 /* Something is about to be read: the load has paused if nothing flew although some has come. */
-static void pause_note(struct sc_flight *flight)
+static void pause_note(struct sc_inflight *inflight)
 {
-    if (flight->flying == 0 && flight->slot_count > 0 && flight->cost.last_ns != 0)
-        flight->has_paused =
-            flight->has_paused ||
-            sc_exec_now_ns(flight->store->params.exec) - flight->cost.last_ns > PAUSE_NS;
+    if (inflight->flying == 0 && inflight->slot_count > 0 && inflight->cost.last_ns != 0)
+        inflight->has_paused =
+            inflight->has_paused ||
+            sc_exec_now_ns(inflight->store->params.exec) - inflight->cost.last_ns > PAUSE_NS;
 }
 
 /* What is planned gets the slot and, unless it needs none, the frame. */
-static void slot_start(struct sc_flight_slot *slot, struct sc_flight *flight, uint8_t *frame,
-                       bool is_spare, struct sc_flight_batch *batch)
+static void slot_start(struct sc_inflight_slot *slot, struct sc_inflight *inflight, uint8_t *frame,
+                       bool is_spare, struct sc_inflight_batch *batch)
 {
-    *slot = (struct sc_flight_slot){.flight = flight,
+    *slot = (struct sc_inflight_slot){.inflight = inflight,
                                     .frame = is_spare ? frame : NULL,
-                                    .generation = flight->generation,
+                                    .generation = inflight->generation,
                                     .is_common = slot->is_common,
                                     .is_spare = is_spare,
                                     .has_right = frame != NULL && !is_spare};
     slot->read_end = &slot->reads;
-    pause_note(flight);
+    pause_note(inflight);
     if (slot->has_right)
-        sc_frames_lay(flight->store->frames, frame);
-    flight->client->fill(slot, batch);
-    list_add(flight, slot);
-    slot->is_landed = slot->left == 0;
-    flight->flying += slot->left > 0 ? 1 : 0;
+        sc_frames_lay(inflight->store->frames, frame);
+    inflight->client->fill(slot, batch);
+    list_add(inflight, slot);
+    slot->is_completed = slot->left == 0;
+    inflight->flying += slot->left > 0 ? 1 : 0;
 }
 
-static bool has_room(const struct sc_flight *flight)
+static bool has_room(const struct sc_inflight *inflight)
 {
-    return flight->flying < flight->flying_max &&
-           flight->memory.reads_max - flight->read_count >= flight->slot_reads;
+    return inflight->flying < inflight->flying_max &&
+           inflight->memory.reads_max - inflight->read_count >= inflight->slot_reads;
 }
 
-/* given: a frame that was handed over, or NULL. NULL: none is to be had, and the flight waits. */
-static uint8_t *frame_take(struct sc_flight *flight, uint8_t **given)
+/* given: a frame that was handed over, or NULL. NULL: none is to be had, and the inflight waits. */
+static uint8_t *frame_take(struct sc_inflight *inflight, uint8_t **given)
 {
-    struct sc_store *store = flight->store;
+    struct sc_store *store = inflight->store;
     uint8_t *frame = *given;
     *given = NULL;
-    if (frame != NULL || flight->is_armed)
+    if (frame != NULL || inflight->is_armed)
         return frame;
-    frame = sc_frames_take_or_wait(store->frames, flight->lane, &flight->waiter);
+    frame = sc_frames_take_or_wait(store->frames, inflight->lane, &inflight->waiter);
     if (frame == NULL) {
-        flight->is_armed = true;
+        inflight->is_armed = true;
         sc_store_count(&store->counts.stage_full, 1);
     }
     return frame;
 }
 
 /* given: as above. */
-static void flight_pump(struct sc_flight *flight, uint8_t *given, struct sc_flight_batch *batch)
+static void inflight_pump(struct sc_inflight *inflight, uint8_t *given, struct sc_inflight_batch *batch)
 {
-    const struct sc_flight_client *client = flight->client;
-    enum sc_flight_need need;
-    while (has_room(flight) && (need = client->next(flight)) != SC_FLIGHT_NOTHING) {
-        struct sc_flight_slot *slot = slot_take(flight, need == SC_FLIGHT_FRAME);
+    const struct sc_inflight_client *client = inflight->client;
+    enum sc_inflight_need need;
+    while (has_room(inflight) && (need = client->next(inflight)) != SC_INFLIGHT_NOTHING) {
+        struct sc_inflight_slot *slot = slot_take(inflight, need == SC_INFLIGHT_FRAME);
         uint8_t *frame = NULL;
         if (slot == NULL)
             break;
-        if (need == SC_FLIGHT_FRAME && (frame = frame_take(flight, &given)) == NULL) {
-            slot_give(flight, slot);
+        if (need == SC_INFLIGHT_FRAME && (frame = frame_take(inflight, &given)) == NULL) {
+            slot_give(inflight, slot);
             break;
         }
-        slot_start(slot, flight, frame, false, batch);
+        slot_start(slot, inflight, frame, false, batch);
     }
     if (given != NULL)
-        sc_frames_put(flight->store->frames, given);
+        sc_frames_put(inflight->store->frames, given);
     if (client->pumped != NULL)
-        client->pumped(flight);
+        client->pumped(inflight);
 }
 
-void sc_flight_pump(struct sc_flight *flight, struct sc_flight_batch *batch)
+void sc_inflight_pump(struct sc_inflight *inflight, struct sc_inflight_batch *batch)
 {
-    flight_pump(flight, NULL, batch);
+    inflight_pump(inflight, NULL, batch);
 }
 
-void sc_flight_submit(struct sc_flight *flight, struct sc_flight_batch *batch)
+void sc_inflight_submit(struct sc_inflight *inflight, struct sc_inflight_batch *batch)
 {
     if (batch->count > 0)
-        sc_store_tier_read(flight->store, batch->ops, batch->count);
+        sc_store_tier_read(inflight->store, batch->ops, batch->count);
     batch->count = 0;
 }
 
-void sc_flight_signal(struct sc_flight *flight)
+void sc_inflight_signal(struct sc_inflight *inflight)
 {
-    atomic_fetch_add(&flight->word, 1);
-    if (flight->is_awaited)
-        sc_exec_wake(flight->store->params.exec, &flight->word);
+    atomic_fetch_add(&inflight->word, 1);
+    if (inflight->is_awaited)
+        sc_exec_wake(inflight->store->params.exec, &inflight->word);
 }
 
 static void on_frame(struct sc_task *task)
 {
     struct sc_frames_waiter *waiter =
         (struct sc_frames_waiter *)((char *)task - offsetof(struct sc_frames_waiter, task));
-    struct sc_flight *flight =
-        (struct sc_flight *)((char *)waiter - offsetof(struct sc_flight, waiter));
-    struct sc_flight_batch batch;
+    struct sc_inflight *inflight =
+        (struct sc_inflight *)((char *)waiter - offsetof(struct sc_inflight, waiter));
+    struct sc_inflight_batch batch;
     batch.count = 0;
-    pthread_mutex_lock(&flight->lock);
+    pthread_mutex_lock(&inflight->lock);
     uint8_t *frame = waiter->frame;
     waiter->frame = NULL;
-    flight->is_armed = false;
-    flight_pump(flight, frame, &batch);
-    sc_flight_signal(flight);
-    sc_flight_submit(flight, &batch);
-    pthread_mutex_unlock(&flight->lock);
+    inflight->is_armed = false;
+    inflight_pump(inflight, frame, &batch);
+    sc_inflight_signal(inflight);
+    sc_inflight_submit(inflight, &batch);
+    pthread_mutex_unlock(&inflight->lock);
 }
 
 /* ---- Loads ---------------------------------------------------------------------------------- */
 
-void sc_flight_init(struct sc_flight *flight, struct sc_store *store,
-                    const struct sc_flight_client *client, const struct sc_flight_memory *memory)
+void sc_inflight_init(struct sc_inflight *inflight, struct sc_store *store,
+                    const struct sc_inflight_client *client, const struct sc_inflight_memory *memory)
 {
-    uint64_t flying = (FLIGHT_BYTES + store->limits.op_bytes - 1) / store->limits.op_bytes;
-    flight->store = store;
-    flight->client = client;
-    flight->memory = *memory;
-    flight->flying_max = flying < memory->slots_max ? (uint32_t)flying : memory->slots_max;
-    flight->waiter.task.step = on_frame;
-    flight->starved.word = &flight->word;
-    pthread_mutex_init(&flight->lock, NULL);
+    uint64_t flying = (INFLIGHT_BYTES + store->limits.op_bytes - 1) / store->limits.op_bytes;
+    inflight->store = store;
+    inflight->client = client;
+    inflight->memory = *memory;
+    inflight->flying_max = flying < memory->slots_max ? (uint32_t)flying : memory->slots_max;
+    inflight->waiter.task.step = on_frame;
+    inflight->starved.word = &inflight->word;
+    pthread_mutex_init(&inflight->lock, NULL);
 }
 
-static bool is_quiet(const struct sc_flight *flight)
+static bool is_quiet(const struct sc_inflight *inflight)
 {
-    return flight->flying == 0 && !flight->is_armed && flight->task_count == 0;
+    return inflight->flying == 0 && !inflight->is_armed && inflight->task_count == 0;
 }
 
-void sc_flight_done(struct sc_flight *flight)
+void sc_inflight_done(struct sc_inflight *inflight)
 {
-    struct sc_store *store = flight->store;
-    pthread_mutex_lock(&flight->lock);
-    while (!is_quiet(flight)) {
-        flight->is_awaited = true;
-        uint32_t word = atomic_load(&flight->word);
-        pthread_mutex_unlock(&flight->lock);
-        bool changed = sc_exec_wait(store->params.exec, &flight->word, word, SC_EXEC_FOREVER);
-        pthread_mutex_lock(&flight->lock);
+    struct sc_store *store = inflight->store;
+    pthread_mutex_lock(&inflight->lock);
+    while (!is_quiet(inflight)) {
+        inflight->is_awaited = true;
+        uint32_t word = atomic_load(&inflight->word);
+        pthread_mutex_unlock(&inflight->lock);
+        bool changed = sc_exec_wait(store->params.exec, &inflight->word, word, SC_EXEC_FOREVER);
+        pthread_mutex_lock(&inflight->lock);
         if (!changed)
             break; /* the seeded loop has nothing left to run: asserted below */
     }
-    bool quiet = is_quiet(flight);
-    pthread_mutex_unlock(&flight->lock);
+    bool quiet = is_quiet(inflight);
+    pthread_mutex_unlock(&inflight->lock);
     SC_ASSERT(store->params.poison, quiet);
-    pthread_mutex_destroy(&flight->lock);
+    pthread_mutex_destroy(&inflight->lock);
 }
 
-void sc_flight_begin(struct sc_flight *flight, enum sc_exec_lane lane, uint32_t slot_reads)
+void sc_inflight_begin(struct sc_inflight *inflight, enum sc_exec_lane lane, uint32_t slot_reads)
 {
-    flight->load++;
-    flight->lane = lane;
-    flight->slot_reads = slot_reads;
-    flight->cost =
-        (struct sc_store_read_cost){.first_ns = sc_exec_now_ns(flight->store->params.exec)};
-    flight->has_paused = false;
+    inflight->load++;
+    inflight->lane = lane;
+    inflight->slot_reads = slot_reads;
+    inflight->cost =
+        (struct sc_store_read_cost){.first_ns = sc_exec_now_ns(inflight->store->params.exec)};
+    inflight->has_paused = false;
 }
 
-void sc_flight_disarm(struct sc_flight *flight)
+void sc_inflight_disarm(struct sc_inflight *inflight)
 {
-    if (flight->is_armed && sc_frames_wait_cancel(flight->store->frames, &flight->waiter))
-        flight->is_armed = false;
+    if (inflight->is_armed && sc_frames_wait_cancel(inflight->store->frames, &inflight->waiter))
+        inflight->is_armed = false;
 }
 
-void sc_flight_cancel(struct sc_flight *flight)
+void sc_inflight_cancel(struct sc_inflight *inflight)
 {
-    while (flight->first != NULL)
-        sc_flight_slot_drop(flight->first);
-    flight->generation++;
-    sc_flight_disarm(flight);
+    while (inflight->first != NULL)
+        sc_inflight_slot_drop(inflight->first);
+    inflight->generation++;
+    sc_inflight_disarm(inflight);
 }
 
-/* Nothing of the load is in flight and no frame comes: takes the spare one, if nobody has it. */
-static void starved_start(struct sc_flight *flight, struct sc_flight_batch *batch)
+/* Nothing of the load is in inflight and no frame comes: takes the spare one, if nobody has it. */
+static void starved_start(struct sc_inflight *inflight, struct sc_inflight_batch *batch)
 {
-    struct sc_store *store = flight->store;
-    if (!flight->is_armed || flight->first != NULL ||
-        flight->client->next(flight) != SC_FLIGHT_FRAME ||
-        !sc_store_spare_take(store, &flight->starved))
+    struct sc_store *store = inflight->store;
+    if (!inflight->is_armed || inflight->first != NULL ||
+        inflight->client->next(inflight) != SC_INFLIGHT_FRAME ||
+        !sc_store_spare_take(store, &inflight->starved))
         return;
-    struct sc_flight_slot *slot = slot_take(flight, true);
-    if (slot != NULL && sc_frames_wait_cancel(store->frames, &flight->waiter)) {
-        flight->is_armed = false;
-        slot_start(slot, flight, store->spare.frame, true, batch);
+    struct sc_inflight_slot *slot = slot_take(inflight, true);
+    if (slot != NULL && sc_frames_wait_cancel(store->frames, &inflight->waiter)) {
+        inflight->is_armed = false;
+        slot_start(slot, inflight, store->spare.frame, true, batch);
         return;
     }
     if (slot != NULL) /* a frame was handed over after all */
-        slot_give(flight, slot);
+        slot_give(inflight, slot);
     sc_store_spare_put(store);
 }
 
-bool sc_flight_wait(struct sc_flight *flight, uint64_t deadline_ns, struct sc_flight_batch *batch)
+bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns, struct sc_inflight_batch *batch)
 {
-    struct sc_exec *exec = flight->store->params.exec;
-    uint32_t word = atomic_load(&flight->word); /* before spare_take: its wake must not be lost */
-    flight->is_awaited = true;
-    starved_start(flight, batch);
-    pthread_mutex_unlock(&flight->lock);
-    sc_flight_submit(flight, batch);
+    struct sc_exec *exec = inflight->store->params.exec;
+    uint32_t word = atomic_load(&inflight->word); /* before spare_take: its wake must not be lost */
+    inflight->is_awaited = true;
+    starved_start(inflight, batch);
+    pthread_mutex_unlock(&inflight->lock);
+    sc_inflight_submit(inflight, batch);
     uint64_t start_ns = sc_exec_now_ns(exec);
-    bool changed = sc_exec_wait(exec, &flight->word, word, deadline_ns);
-    sc_store_starved_leave(flight->store, &flight->starved);
+    bool changed = sc_exec_wait(exec, &inflight->word, word, deadline_ns);
+    sc_store_starved_leave(inflight->store, &inflight->starved);
     uint64_t wait_ns = sc_exec_now_ns(exec) - start_ns;
-    pthread_mutex_lock(&flight->lock);
-    flight->is_awaited = false;
-    flight->cost.wait_ns += wait_ns;
-    if (flight->lane == SC_LANE_DEMAND)
-        sc_store_count(&flight->store->counts.awaited_ns, wait_ns);
+    pthread_mutex_lock(&inflight->lock);
+    inflight->is_awaited = false;
+    inflight->cost.wait_ns += wait_ns;
+    if (inflight->lane == SC_LANE_DEMAND)
+        sc_store_count(&inflight->store->counts.awaited_ns, wait_ns);
     return changed;
 }
 
-void sc_flight_raise(struct sc_flight *flight)
+void sc_inflight_raise(struct sc_inflight *inflight)
 {
-    struct sc_io_op *ops[SC_FLIGHT_READS_MAX];
+    struct sc_io_op *ops[SC_INFLIGHT_READS_MAX];
     uint64_t count = 0;
-    pthread_mutex_lock(&flight->lock);
-    bool was_lower = flight->lane != SC_LANE_DEMAND;
-    flight->lane = SC_LANE_DEMAND;
-    for (struct sc_flight_slot *slot = flight->first; was_lower && slot != NULL; slot = slot->next)
-        for (struct sc_flight_read *read = slot->reads; read != NULL; read = read->next)
+    pthread_mutex_lock(&inflight->lock);
+    bool was_lower = inflight->lane != SC_LANE_DEMAND;
+    inflight->lane = SC_LANE_DEMAND;
+    for (struct sc_inflight_slot *slot = inflight->first; was_lower && slot != NULL; slot = slot->next)
+        for (struct sc_inflight_read *read = slot->reads; read != NULL; read = read->next)
             if (!read->is_started && !read->is_done) /* it stands in a queue, or is about to */
                 ops[count++] = &read->op;
-    sc_store_tier_raise(flight->store, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
-    if (flight->is_armed)
-        sc_frames_wait_raise(flight->store->frames, &flight->waiter, SC_LANE_DEMAND);
-    pthread_mutex_unlock(&flight->lock);
+    sc_store_tier_raise(inflight->store, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
+    if (inflight->is_armed)
+        sc_frames_wait_raise(inflight->store->frames, &inflight->waiter, SC_LANE_DEMAND);
+    pthread_mutex_unlock(&inflight->lock);
 }
 
-void sc_flight_cost(const struct sc_flight *flight, struct sc_store_read_cost *ret_cost)
+void sc_inflight_cost(const struct sc_inflight *inflight, struct sc_store_read_cost *ret_cost)
 {
-    struct sc_flight *mine = (struct sc_flight *)(uintptr_t)flight;
+    struct sc_inflight *mine = (struct sc_inflight *)(uintptr_t)inflight;
     pthread_mutex_lock(&mine->lock);
     *ret_cost = mine->cost;
     pthread_mutex_unlock(&mine->lock);

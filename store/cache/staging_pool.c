@@ -354,7 +354,7 @@ uint8_t *sc_frames_pick(struct sc_frames *frames)
 }
 
 /* On a virtio disk, whose host copies into the frame, medians of 13 loads: pread 2.28 -> 2.43 GB/s,
- * by eight threads 2.35 -> 2.50. With io_uring and 8 MiB in flight, medians of 9: 2.63 -> 2.53 and
+ * by eight threads 2.35 -> 2.50. With io_uring and 8 MiB in inflight, medians of 9: 2.63 -> 2.53 and
  * 2.68 -> 2.45. Processors without the instruction take it for a no-operation. */
 #if defined(__x86_64__)
 __attribute__((target("cldemote"))) void sc_frames_leave(const uint8_t *bytes, uint64_t count)

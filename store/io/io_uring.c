@@ -2,10 +2,10 @@
  *
  *   submit -> queue[lane] --fill--> slot + SQE --enter--> kernel --reap--> done
  *             one for all    |       of one ring, one thread at a time
- *                            as long as the bytes in flight of all rings stay in the lane's share,
- *                            less beside what waits for its consumer, and operations in FLIGHT_OPS
+ *                            as long as the bytes in inflight of all rings stay in the lane's share,
+ *                            less beside what waits for its consumer, and operations in INFLIGHT_OPS
  *
- * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
+ * A ring's turn is reap, fill, enter: submit and wait for half of what it has in inflight, or, when
  * nothing new went out and another ring is there for what comes, for all. So a stream costs two
  * enters per target and a lone batch two in all, the device does not run dry, and one operation
  * that hangs holds up others for WAIT_NS_MAX at most. Before a done function that takes long, what
@@ -22,11 +22,11 @@
  * with blocking calls.
  *
  * Holds: a slot with an operation has at most one entry in the kernel; user_data is slot and
- * generation, and a completion that matches no slot in flight is counted and ignored; flight_bytes
+ * generation, and a completion that matches no slot in inflight is counted and ignored; inflight_bytes
  * is the sum over operations that were taken from the queue and have not completed; a queue that
- * is not empty has a ring in flight or awake; an idle ring has nothing in flight and no SQE.
+ * is not empty has a ring in inflight or awake; an idle ring has nothing in inflight and no SQE.
  * Does not: use SQPOLL; allocate after open; touch rings in a forked child.
- * Threads: a ring's own members are of the thread that steps it; queue, lists and flight under
+ * Threads: a ring's own members are of the thread that steps it; queue, lists and inflight under
  * lock (rank 71); the file table under table_lock (rank 63).
  * Tests: tests/unit/store/test_io.c (one body, every back end), test_io_uring.c */
 #include "store/io/io_uring.h"
@@ -38,7 +38,7 @@
 #define QUIET_TARGETS   4u /* written since a read was taken: then writes fill the target */
 #define SLICE_BYTES     (16ull << 20) /* pinned at once: a few ms */
 #define SLICE_BYTES_MAX (1ull << 30)  /* the kernel's limit of one buffer */
-#define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in flight or not */
+#define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in inflight or not */
 #define TRIES_MAX       16u
 #define RETRY_NS        1000000u
 #define WAIT_NS_MAX     50000000u /* what completed, or came, waits no longer for one that hangs */
@@ -76,9 +76,9 @@ static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_
         if (op == NULL)
             continue;
         const uint64_t share = share_of(uring, lane);
-        const uint64_t flight = uring->flight_bytes;
+        const uint64_t inflight = uring->inflight_bytes;
         *ret_lane = lane;
-        return flight < share && uring->flight_ops < uring->share_ops[lane] ? op : NULL;
+        return inflight < share && uring->inflight_ops < uring->share_ops[lane] ? op : NULL;
     }
     return NULL;
 }
@@ -95,12 +95,12 @@ static struct sc_io_op *queue_take(struct sc_uring *uring, uint32_t max)
         op->next = NULL;
         *link = op;
         link = &op->next;
-        uring->flight_bytes += op->bytes;
-        uring->flight_ops++;
+        uring->inflight_bytes += op->bytes;
+        uring->inflight_ops++;
         uring->quiet_bytes = op->kind == SC_IO_READ ? 0 : uring->quiet_bytes + op->bytes;
     }
-    if (uring->flight_bytes > uring->flight_bytes_max)
-        uring->flight_bytes_max = uring->flight_bytes;
+    if (uring->inflight_bytes > uring->inflight_bytes_max)
+        uring->inflight_bytes_max = uring->inflight_bytes;
     return first;
 }
 
@@ -195,7 +195,7 @@ static uint64_t user_data_of(const struct sc_uring_ring *ring, const struct sc_u
     return (uint64_t)slot->generation << 32 | (uint64_t)(slot - ring->slots);
 }
 
-/* The slot of a completion; NULL: it is of no operation in flight. */
+/* The slot of a completion; NULL: it is of no operation in inflight. */
 static struct sc_uring_slot *slot_match(const struct sc_uring_ring *ring, uint64_t user_data)
 {
     const uint64_t i = user_data & UINT32_MAX;
@@ -407,7 +407,7 @@ void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64
 
 enum turn { TURN_ENTER, TURN_AGAIN, TURN_PIN, TURN_IDLE };
 
-/* Lock held, nothing in flight: the ring is nobody's until it is taken from the list. */
+/* Lock held, nothing in inflight: the ring is nobody's until it is taken from the list. */
 static void ring_rests(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;
@@ -431,14 +431,14 @@ static uint32_t wait_count_of(const struct sc_uring_ring *ring, uint32_t flying,
     return flying;
 }
 
-/* Lock held. What completed is in flight no more. */
+/* Lock held. What completed is in inflight no more. */
 static void ring_release(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;
-    SC_ASSERT(NULL, uring->flight_bytes >= ring->released_bytes);
-    SC_ASSERT(NULL, uring->flight_ops >= ring->released_ops);
-    uring->flight_bytes -= ring->released_bytes;
-    uring->flight_ops -= ring->released_ops;
+    SC_ASSERT(NULL, uring->inflight_bytes >= ring->released_bytes);
+    SC_ASSERT(NULL, uring->inflight_ops >= ring->released_ops);
+    uring->inflight_bytes -= ring->released_bytes;
+    uring->inflight_ops -= ring->released_ops;
     ring->released_bytes = 0;
     ring->released_ops = 0;
 }
@@ -504,7 +504,7 @@ static void ring_refill(struct sc_uring_ring *ring)
     struct sc_io_op *ops = NULL;
     (void)pthread_mutex_lock(&uring->lock);
     ring_release(ring);
-    if (uring->flight_bytes <= uring->share_bytes[SC_LANE_DEMAND] / 2 &&
+    if (uring->inflight_bytes <= uring->share_bytes[SC_LANE_DEMAND] / 2 &&
         queue_front(uring, &lane) != NULL)
         ops = queue_take(uring, ring->free_count);
     (void)pthread_mutex_unlock(&uring->lock);

@@ -40,7 +40,7 @@ struct sc_uring_ring {
     struct sc_uring_region region; /* as of the last fill */
     uint32_t free_slot, free_count, retry_slot;
     uint32_t flying, flying_demand; /* slots with an operation */
-    uint64_t released_bytes;        /* completed, not yet taken off flight_bytes */
+    uint64_t released_bytes;        /* completed, not yet taken off inflight_bytes */
     uint32_t released_ops;          /* likewise */
     uint32_t wanted_slice, plain_ops;
     uint8_t pinned[SC_URING_SLICES_MAX];
@@ -69,9 +69,9 @@ struct sc_uring { /* io->own */
     struct {
         struct sc_io_op *head, *tail;
     } queue[SC_LANES];
-    uint64_t flight_bytes, flight_bytes_max;
+    uint64_t inflight_bytes, inflight_bytes_max;
     uint64_t quiet_bytes; /* written since a read was taken */
-    uint32_t flight_ops;
+    uint32_t inflight_ops;
     struct sc_uring_ring *idle;
     struct sc_uring_region region;
     bool is_closing;

@@ -16,8 +16,8 @@
 #include <sys/resource.h>
 
 #define RINGS_DEFAULT  2u
-#define FLIGHT_DEFAULT (8ull << 20)
-#define FLIGHT_OPS     128u  /* in flight over all rings: more gave no more, and 512 less */
+#define INFLIGHT_DEFAULT (8ull << 20)
+#define INFLIGHT_OPS     128u  /* in inflight over all rings: more gave no more, and 512 less */
 #define SLOT_BYTES     8192u /* of the target for a slot: smaller operations fill it by count */
 #define SLOTS_MIN      64u
 #define SLOTS_MAX      256u
@@ -95,7 +95,7 @@ static void uring_stats(struct sc_io *io, struct sc_io_counts *ret_stats)
                                        .ops = atomic_load(&uring->ops),
                                        .short_ops = atomic_load(&uring->short_ops),
                                        .late = atomic_load(&uring->late),
-                                       .flight_bytes_max = uring->flight_bytes_max};
+                                       .inflight_bytes_max = uring->inflight_bytes_max};
     (void)pthread_mutex_unlock(&uring->lock);
 }
 
@@ -322,15 +322,15 @@ static spec_status uring_alloc(struct sc_io *io, const struct sc_io_params *para
     uring->io = io;
     uring->owner_pid = getpid();
     uring->ring_count = params->ring_count == 0 ? RINGS_DEFAULT : params->ring_count;
-    const uint64_t target = params->in_flight_bytes == 0 ? FLIGHT_DEFAULT : params->in_flight_bytes;
+    const uint64_t target = params->in_flight_bytes == 0 ? INFLIGHT_DEFAULT : params->in_flight_bytes;
     uring->share_bytes[SC_LANE_DEMAND] = target;
     uring->share_bytes[SC_LANE_SPECULATIVE] = target - target / 4;
     uring->share_bytes[SC_LANE_WRITER] = target / 2;
     uring->share_bytes[SC_LANE_BACKGROUND] = target / 4;
-    uring->share_ops[SC_LANE_DEMAND] = FLIGHT_OPS;
-    uring->share_ops[SC_LANE_SPECULATIVE] = FLIGHT_OPS - FLIGHT_OPS / 4;
-    uring->share_ops[SC_LANE_WRITER] = FLIGHT_OPS / 2;
-    uring->share_ops[SC_LANE_BACKGROUND] = FLIGHT_OPS / 4;
+    uring->share_ops[SC_LANE_DEMAND] = INFLIGHT_OPS;
+    uring->share_ops[SC_LANE_SPECULATIVE] = INFLIGHT_OPS - INFLIGHT_OPS / 4;
+    uring->share_ops[SC_LANE_WRITER] = INFLIGHT_OPS / 2;
+    uring->share_ops[SC_LANE_BACKGROUND] = INFLIGHT_OPS / 4;
     uint64_t slots = target / SLOT_BYTES;
     slots = slots < SLOTS_MIN ? SLOTS_MIN : (slots > SLOTS_MAX ? SLOTS_MAX : slots);
     uring->slot_count = (uint32_t)slots;

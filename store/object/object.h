@@ -101,7 +101,7 @@ spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
                                   struct sc_store **ret_store,
                                   struct sc_store_objects_found *ret_found,
                                   struct spec_error *reterr);
-/* Syncs the log. No write is in flight and nothing else is called. Takes NULL. */
+/* Syncs the log. No write is in inflight and nothing else is called. Takes NULL. */
 void sc_store_objects_close(struct sc_store *store);
 
 /* Staging of the store, and the most bytes of an operation. Constant while open. */

@@ -1,6 +1,6 @@
-/* Loading: reads planned for a flight, its slots consumed in order, rows out, verified.
+/* Loading: reads planned for a inflight, its slots consumed in order, rows out, verified.
  *
- *   flight  list: [landed front][flying][flying][landed] ...    consumed in order
+ *   inflight  list: [landed front][flying][flying][landed] ...    consumed in order
  *   slot    whole ranges: one operation of the plan, at most two reads
  *           picks: as many small reads as fit a frame, at most SLOT_READS, submitted together;
  *           [unit: picks of one read, or of a K and a V read][unit] ...   from a ring of units
@@ -12,17 +12,17 @@
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position;
  * after cancel nothing of the old load touches the next.
  * Does not: allocate after open, retry a failed operation.
- * Threads: begin, demand, next, cancel, close: the owner, one at a time. The flight's lock is not
+ * Threads: begin, demand, next, cancel, close: the owner, one at a time. The inflight's lock is not
  * held while verifying.
  * Tests: tests/unit/store/test_store.c, test_tiers_twin.c, tests/fault/test_store_faults.c */
 #include "store/read/reader.h"
 
 #include <string.h>
 
-/* Reads of a load of picks that may be queued or in flight. Half of them are planned anew when the
+/* Reads of a load of picks that may be queued or in inflight. Half of them are planned anew when the
  * other half is left, of which as many slots as the back end's depth of 128 spans may be nearly
  * done: so the depth stays full. With 320 loads of 4 KiB rows took a tenth longer. */
-#define READS       SC_FLIGHT_READS_MAX
+#define READS       SC_INFLIGHT_READS_MAX
 #define SLOT_READS  64u
 #define WHOLE_READS 2u /* of a slot of whole ranges */
 
@@ -30,16 +30,16 @@
  * no frame, and what lies behind them on the disk is begun when they are planned. */
 #define HOSTED_SLOTS 1024u
 
-/* ---- What a flight asks --------------------------------------------------------------------- */
+/* ---- What a inflight asks --------------------------------------------------------------------- */
 
-static struct sc_store_reader *reader_of(const struct sc_flight *flight)
+static struct sc_store_reader *reader_of(const struct sc_inflight *inflight)
 {
-    return (struct sc_store_reader *)(uintptr_t)flight;
+    return (struct sc_store_reader *)(uintptr_t)inflight;
 }
 
 static struct sc_reader_slot *front_of(const struct sc_store_reader *reader)
 {
-    return sc_reader_slot_of(reader->flight.first);
+    return sc_reader_slot_of(reader->inflight.first);
 }
 
 static uint64_t op_bytes(const struct sc_store_pick_op *op)
@@ -56,7 +56,7 @@ static void op_drop(struct sc_store_reader *reader)
     struct sc_store_host_slab *slab =
         reader->is_picks ? reader->pick_op.host.slab : reader->op.host.slab;
     if (reader->has_op)
-        sc_store_host_unpin(reader->flight.store->host, slab);
+        sc_store_host_unpin(reader->inflight.store->host, slab);
     reader->has_op = false;
 }
 
@@ -89,65 +89,65 @@ static uint32_t units_used(const struct sc_store_reader *reader)
  * caller go away, others find frames. One that is read ahead goes as far as frames of its lane do,
  * which are half of the pool: alone it gets all of them (the other load is the layer before it),
  * beside others its share. */
-static uint64_t frames_left(const struct sc_flight *flight)
+static uint64_t frames_left(const struct sc_inflight *inflight)
 {
-    const struct sc_store *store = flight->store;
+    const struct sc_store *store = inflight->store;
     uint64_t loads = atomic_load_explicit(&store->counts.loads, memory_order_relaxed);
     uint64_t share = sc_frames_count(store->frames) / (loads > 2 ? loads : 2);
-    uint64_t left = sc_flight_slots_left(flight), most = reader_of(flight)->frames_raised;
-    if (flight->lane != SC_LANE_DEMAND)
+    uint64_t left = sc_inflight_slots_left(inflight), most = reader_of(inflight)->frames_raised;
+    if (inflight->lane != SC_LANE_DEMAND)
         most = share;
     most = most > SC_READER_SLOTS ? most : SC_READER_SLOTS;
-    most = flight->frame_count < most ? most - flight->frame_count : 0;
+    most = inflight->frame_count < most ? most - inflight->frame_count : 0;
     return left < most ? left : most;
 }
 
-static enum sc_flight_need reader_next(struct sc_flight *flight)
+static enum sc_inflight_need reader_next(struct sc_inflight *inflight)
 {
-    struct sc_store_reader *reader = reader_of(flight);
+    struct sc_store_reader *reader = reader_of(inflight);
     if (!reader->is_active ||
         (reader->is_picks && units_used(reader) >= SC_READER_UNITS - SLOT_READS) ||
         !op_plan(reader))
-        return SC_FLIGHT_NOTHING;
+        return SC_INFLIGHT_NOTHING;
     uint32_t parts = reader->is_picks ? reader->pick_op.part_count : reader->op.part_count;
     if (parts == 0)
-        return SC_FLIGHT_NO_FRAME;
-    return frames_left(flight) > 0 ? SC_FLIGHT_FRAME : SC_FLIGHT_NOTHING;
+        return SC_INFLIGHT_NO_FRAME;
+    return frames_left(inflight) > 0 ? SC_INFLIGHT_FRAME : SC_INFLIGHT_NOTHING;
 }
 
 /* Lock held. The planned operation of whole ranges. */
-static void slot_fill(struct sc_reader_slot *slot, struct sc_flight_batch *batch)
+static void slot_fill(struct sc_reader_slot *slot, struct sc_inflight_batch *batch)
 {
-    struct sc_store_reader *reader = reader_of(slot->flight.flight);
-    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
+    const struct sc_store_shape *shape = &reader->inflight.store->shape;
     const struct sc_store_plan_op *plan = &reader->op;
     reader->has_op = false;
     slot->plan = *plan;
     slot->serial = ++reader->serials;
     atomic_init(&slot->check, SC_READER_UNCHECKED);
-    slot->flight.status = plan->status;
+    slot->inflight.status = plan->status;
     if (plan->host.slab != NULL) {
-        slot->flight.host = plan->host.slab;
-        slot->flight.frame = plan->host.bytes;
+        slot->inflight.host = plan->host.slab;
+        slot->inflight.frame = plan->host.bytes;
         slot->tier = plan->host.tier;
     }
-    reader->flight.cost.wanted_bytes +=
+    reader->inflight.cost.wanted_bytes +=
         plan->row_count * shape->row_bytes + plan->tag_count * shape->tags_per_row * 8;
     for (uint32_t i = 0; i < plan->part_count; i++)
-        (void)sc_flight_read_add(&slot->flight,
+        (void)sc_inflight_read_add(&slot->inflight,
                                  (struct sc_store_where){plan->segment, plan->parts[i].offset},
                                  plan->parts[i].bytes, plan->parts[i].at, batch);
 }
 
 /* Lock held. Adds the planned picks as a unit of the slot, `used` bytes into its frame. */
-static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_flight_batch *batch)
+static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_inflight_batch *batch)
 {
-    struct sc_store_reader *reader = reader_of(slot->flight.flight);
+    struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
     const struct sc_store_pick_op *plan = &reader->pick_op;
     uint64_t at = used;
     for (uint32_t i = 0; i < plan->part_count; i++) {
-        struct sc_flight_read *read = sc_flight_read_add(
-            &slot->flight, (struct sc_store_where){plan->segment, plan->parts[i].offset},
+        struct sc_inflight_read *read = sc_inflight_read_add(
+            &slot->inflight, (struct sc_store_where){plan->segment, plan->parts[i].offset},
             plan->parts[i].bytes, at, batch);
         read->unit = reader->unit_next;
         at += plan->parts[i].bytes;
@@ -168,16 +168,16 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
     reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
     slot->unit_count++;
     uint64_t wanted = sc_reader_picks_wanted(reader, plan->pick_first, plan->pick_count, NULL);
-    reader->flight.cost.wanted_bytes += wanted * sc_reader_pick_bytes(reader);
-    reader->flight.cost.row_count += plan->pick_count;
+    reader->inflight.cost.wanted_bytes += wanted * sc_reader_pick_bytes(reader);
+    reader->inflight.cost.row_count += plan->pick_count;
     reader->has_op = false;
 }
 
 /* Lock held. The planned picks and as many of those that follow as have room in a frame. */
-static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_flight_batch *batch)
+static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_inflight_batch *batch)
 {
-    struct sc_store_reader *reader = reader_of(slot->flight.flight);
-    uint64_t frame_bytes = sc_frames_frame_bytes(reader->flight.store->frames), used = 0;
+    struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
+    uint64_t frame_bytes = sc_frames_frame_bytes(reader->inflight.store->frames), used = 0;
     slot->plan = (struct sc_store_plan_op){0};
     slot->unit_first = reader->unit_next;
     slot->unit_count = 0;
@@ -185,15 +185,15 @@ static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_flight_batch 
         const struct sc_store_pick_op *plan = &reader->pick_op;
         uint64_t bytes = op_bytes(plan);
         bool is_hosted = plan->host.slab != NULL;
-        if (slot->unit_count > 0 && (is_hosted || slot->flight.host != NULL ||
-                                     (plan->part_count == 0) != (slot->flight.left == 0)))
+        if (slot->unit_count > 0 && (is_hosted || slot->inflight.host != NULL ||
+                                     (plan->part_count == 0) != (slot->inflight.left == 0)))
             break; /* what reads nothing stands alone: it needs no frame, or has memory */
         if (is_hosted) {
-            slot->flight.host = plan->host.slab;
-            slot->flight.frame = plan->host.bytes;
+            slot->inflight.host = plan->host.slab;
+            slot->inflight.frame = plan->host.bytes;
             slot->tier = plan->host.tier;
         }
-        if (used + bytes > frame_bytes || slot->flight.left + plan->part_count > SLOT_READS ||
+        if (used + bytes > frame_bytes || slot->inflight.left + plan->part_count > SLOT_READS ||
             slot->unit_count == SLOT_READS)
             break;
         unit_add(slot, used, batch);
@@ -201,25 +201,25 @@ static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_flight_batch 
     }
 }
 
-static void reader_fill(struct sc_flight_slot *slot, struct sc_flight_batch *batch)
+static void reader_fill(struct sc_inflight_slot *slot, struct sc_inflight_batch *batch)
 {
-    if (reader_of(slot->flight)->is_picks)
+    if (reader_of(slot->inflight)->is_picks)
         slot_fill_picks(sc_reader_slot_of(slot), batch);
     else
         slot_fill(sc_reader_slot_of(slot), batch);
 }
 
 /* An error is the unit's alone: other rows of the frame may still be right. */
-static void reader_read_failed(const struct sc_flight_read *read)
+static void reader_read_failed(const struct sc_inflight_read *read)
 {
-    struct sc_store_reader *reader = reader_of(read->slot->flight);
+    struct sc_store_reader *reader = reader_of(read->slot->inflight);
     spec_status *status = &reader->units[read->unit].status;
     if (reader->is_picks && *status == SPEC_OK)
         *status = read->op.status;
 }
 
 /* It waits for the consumer. */
-static bool reader_landed(struct sc_flight_slot *slot)
+static bool reader_landed(struct sc_inflight_slot *slot)
 {
     (void)slot;
     return true;
@@ -227,17 +227,17 @@ static bool reader_landed(struct sc_flight_slot *slot)
 
 /* Half of what may fly can be started, so that operations go out several in a batch; or what the
  * frames allow, when nothing flies. */
-static bool reader_refills(const struct sc_flight *flight)
+static bool reader_refills(const struct sc_inflight *inflight)
 {
-    const struct sc_store_reader *reader = reader_of(flight);
-    uint32_t half = flight->flying_max / 2;
-    if (flight->flying > half || (flight->flying > 0 && frames_left(flight) < half))
+    const struct sc_store_reader *reader = reader_of(inflight);
+    uint32_t half = inflight->flying_max / 2;
+    if (inflight->flying > half || (inflight->flying > 0 && frames_left(inflight) < half))
         return false;
     return !reader->is_picks ||
-           (flight->read_count <= READS / 2 && units_used(reader) <= SC_READER_UNITS / 2);
+           (inflight->read_count <= READS / 2 && units_used(reader) <= SC_READER_UNITS / 2);
 }
 
-static const struct sc_flight_client READER = {.next = reader_next,
+static const struct sc_inflight_client READER = {.next = reader_next,
                                                .fill = reader_fill,
                                                .read_failed = reader_read_failed,
                                                .landed = reader_landed,
@@ -304,11 +304,11 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
 {
     uint64_t tag_rows = (uint64_t)SC_STORE_ROWS_MAX * store->shape.tags_per_row;
     uint64_t own = count * SC_READER_SLOTS;
-    uint64_t common = sc_flight_commons_count(store, store->host != NULL ? HOSTED_SLOTS : 0);
+    uint64_t common = sc_inflight_commons_count(store, store->host != NULL ? HOSTED_SLOTS : 0);
     struct sc_reader_group *group = group_make(store, count, own + common);
     if (group == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
-    sc_flight_commons_init(&group->commons, store, group->slots + own, sizeof(*group->slots),
+    sc_inflight_commons_init(&group->commons, store, group->slots + own, sizeof(*group->slots),
                            common);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_store_reader *reader = &group->readers[i];
@@ -319,13 +319,13 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
         reader->slot_memory = group->slot_memory + i;
         reader->slot_rows = group->slot_rows + i * SC_STORE_ROWS_MAX;
         reader->leaves = sc_io_is_shallow(store->io);
-        const struct sc_flight_memory memory = {.commons = &group->commons,
+        const struct sc_inflight_memory memory = {.commons = &group->commons,
                                                 .slots = group->slots + i * SC_READER_SLOTS,
                                                 .slot_bytes = sizeof(*group->slots),
                                                 .reads = group->reads + i * READS,
                                                 .slots_max = SC_READER_SLOTS,
                                                 .reads_max = READS};
-        sc_flight_init(&reader->flight, store, &READER, &memory);
+        sc_inflight_init(&reader->inflight, store, &READER, &memory);
         sc_reader_helpers_init(reader);
         ret_readers[i] = reader;
     }
@@ -339,16 +339,16 @@ void sc_store_readers_close(struct sc_store_reader *first, uint64_t count)
     struct sc_reader_group *group = first->group;
     for (uint64_t i = 0; i < count; i++) {
         sc_store_reader_cancel(&first[i]);
-        sc_flight_done(&first[i].flight);
+        sc_inflight_done(&first[i].inflight);
     }
-    sc_flight_commons_done(&group->commons);
+    sc_inflight_commons_done(&group->commons);
     group_free(group);
 }
 
 /* Lock held. */
 static void set_active(struct sc_store_reader *reader, bool is_active)
 {
-    _Atomic uint32_t *loads = &reader->flight.store->counts.loads;
+    _Atomic uint32_t *loads = &reader->inflight.store->counts.loads;
     if (is_active && !reader->is_active)
         (void)atomic_fetch_add_explicit(loads, 1, memory_order_relaxed);
     else if (!is_active && reader->is_active)
@@ -360,46 +360,46 @@ static void set_active(struct sc_store_reader *reader, bool is_active)
 static void load_end(struct sc_store_reader *reader)
 {
     set_active(reader, false);
-    sc_store_hosted_end(reader->flight.store, &reader->fill, false);
+    sc_store_hosted_end(reader->inflight.store, &reader->fill, false);
     op_drop(reader);
     reader->rows_due = reader->rows_gone = 0;
     reader->front = NULL;
     reader->slot_row = 0;
     reader->slot_unit = 0;
     reader->last_bytes = 0;
-    sc_flight_cancel(&reader->flight);
+    sc_inflight_cancel(&reader->inflight);
 }
 
 void sc_store_reader_cancel(struct sc_store_reader *reader)
 {
-    pthread_mutex_lock(&reader->flight.lock);
+    pthread_mutex_lock(&reader->inflight.lock);
     load_end(reader);
-    pthread_mutex_unlock(&reader->flight.lock);
+    pthread_mutex_unlock(&reader->inflight.lock);
 }
 
 /* Lock held, and given up: the plan is begun. */
 static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, bool is_picks)
 {
-    struct sc_flight_batch batch;
+    struct sc_inflight_batch batch;
     batch.count = 0;
     set_active(reader, true);
     reader->is_picks = is_picks;
     reader->is_planned = false;
     reader->frames_raised = 0;
     reader->range = reader->range_row = 0;
-    sc_flight_begin(&reader->flight, lane, is_picks ? SLOT_READS : WHOLE_READS);
-    sc_flight_pump(&reader->flight, &batch);
-    pthread_mutex_unlock(&reader->flight.lock);
-    sc_flight_submit(&reader->flight, &batch);
+    sc_inflight_begin(&reader->inflight, lane, is_picks ? SLOT_READS : WHOLE_READS);
+    sc_inflight_pump(&reader->inflight, &batch);
+    pthread_mutex_unlock(&reader->inflight.lock);
+    sc_inflight_submit(&reader->inflight, &batch);
 }
 
 void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
                            enum sc_exec_lane lane)
 {
-    pthread_mutex_lock(&reader->flight.lock);
+    pthread_mutex_lock(&reader->inflight.lock);
     load_end(reader);
-    sc_store_plan_begin(&reader->plan, reader->flight.store, layer, ranges, range_count,
+    sc_store_plan_begin(&reader->plan, reader->inflight.store, layer, ranges, range_count,
                         reader->slot_memory->at);
     for (uint64_t i = 0; i < range_count; i++)
         reader->rows_due += ranges[i].row_count;
@@ -410,8 +410,8 @@ void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
                                  const struct sc_store_range *ranges, uint64_t range_count,
                                  const struct sc_store_picks *picks, enum sc_exec_lane lane)
 {
-    struct sc_store *store = reader->flight.store;
-    pthread_mutex_lock(&reader->flight.lock);
+    struct sc_store *store = reader->inflight.store;
+    pthread_mutex_lock(&reader->inflight.lock);
     load_end(reader);
     sc_store_plan_begin(&reader->plan, store, layer, ranges, range_count, NULL);
     sc_store_pick_plan_begin(&reader->pick_plan, store, layer, ranges, range_count, picks,
@@ -430,43 +430,43 @@ void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags)
 
 void sc_store_reader_demand(struct sc_store_reader *reader)
 {
-    struct sc_flight *flight = &reader->flight;
-    struct sc_flight_batch batch;
+    struct sc_inflight *inflight = &reader->inflight;
+    struct sc_inflight_batch batch;
     batch.count = 0;
-    sc_flight_raise(flight);
-    pthread_mutex_lock(&flight->lock);
+    sc_inflight_raise(inflight);
+    pthread_mutex_lock(&inflight->lock);
     if (reader->is_active && reader->frames_raised == 0) {
-        reader->frames_raised = flight->frame_count + flight->flying_max;
-        sc_flight_pump(flight, &batch);
+        reader->frames_raised = inflight->frame_count + inflight->flying_max;
+        sc_inflight_pump(inflight, &batch);
     }
-    pthread_mutex_unlock(&flight->lock);
-    sc_flight_submit(flight, &batch);
+    pthread_mutex_unlock(&inflight->lock);
+    sc_inflight_submit(inflight, &batch);
 }
 
 bool sc_store_reader_is_idle(const struct sc_store_reader *reader)
 {
     struct sc_store_reader *mine = (struct sc_store_reader *)(uintptr_t)reader;
-    pthread_mutex_lock(&mine->flight.lock);
+    pthread_mutex_lock(&mine->inflight.lock);
     bool is_idle = !mine->is_active;
-    pthread_mutex_unlock(&mine->flight.lock);
+    pthread_mutex_unlock(&mine->inflight.lock);
     return is_idle;
 }
 
 bool sc_store_reader_is_there(const struct sc_store_reader *reader)
 {
     struct sc_store_reader *mine = (struct sc_store_reader *)(uintptr_t)reader;
-    pthread_mutex_lock(&mine->flight.lock);
+    pthread_mutex_lock(&mine->inflight.lock);
     bool is_there = !mine->is_active || (mine->is_planned && !mine->has_op);
-    for (const struct sc_flight_slot *slot = mine->flight.first;
+    for (const struct sc_inflight_slot *slot = mine->inflight.first;
          mine->is_active && is_there && slot != NULL; slot = slot->next)
-        is_there = slot->is_landed;
-    pthread_mutex_unlock(&mine->flight.lock);
+        is_there = slot->is_completed;
+    pthread_mutex_unlock(&mine->inflight.lock);
     return is_there;
 }
 
 void sc_store_reader_cost(const struct sc_store_reader *reader, struct sc_store_read_cost *ret_cost)
 {
-    sc_flight_cost(&reader->flight, ret_cost);
+    sc_inflight_cost(&reader->inflight, ret_cost);
 }
 
 /* Lock held. Wanted rows of a slot; its reads that have not started and hold none are dropped. */
@@ -484,17 +484,17 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
             sc_reader_picks_wanted(reader, unit->pick_first + from, left, covered_bits);
         total += count;
         bool is_dropped = false;
-        for (struct sc_flight_read *read = slot->flight.reads; read != NULL && count == 0;
+        for (struct sc_inflight_read *read = slot->inflight.reads; read != NULL && count == 0;
              read = read->next)
             if (!read->is_started && !read->is_dropped &&
                 read->unit == (slot->unit_first + i) % SC_READER_UNITS)
                 is_dropped = read->is_dropped = true;
         if (is_dropped) {
-            reader->flight.cost.row_count -= unit->pick_count;
+            reader->inflight.cost.row_count -= unit->pick_count;
             unit->slab.count = 0; /* it is not there to be kept */
         }
         if (is_first)
-            reader->flight.cost.wanted_bytes -= (left - count) * sc_reader_pick_bytes(reader);
+            reader->inflight.cost.wanted_bytes -= (left - count) * sc_reader_pick_bytes(reader);
     }
     return total;
 }
@@ -513,26 +513,26 @@ static uint64_t plan_narrow(struct sc_store_reader *reader, uint64_t *covered_bi
     }
     reader->is_planned = true;
     op_drop(reader);
-    sc_flight_disarm(&reader->flight);
+    sc_inflight_disarm(&reader->inflight);
     return 0;
 }
 
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits)
 {
-    struct sc_flight *flight = &reader->flight;
-    struct sc_flight_batch batch;
+    struct sc_inflight *inflight = &reader->inflight;
+    struct sc_inflight_batch batch;
     uint64_t total = 0;
     batch.count = 0;
-    pthread_mutex_lock(&flight->lock);
-    SC_ASSERT(flight->store->params.poison, !reader->is_active || reader->is_picks);
+    pthread_mutex_lock(&inflight->lock);
+    SC_ASSERT(inflight->store->params.poison, !reader->is_active || reader->is_picks);
     bool narrows = reader->is_active && reader->is_picks;
     bool is_first = narrows && reader->wanted_bits == NULL;
     if (narrows) {
         reader->wanted_bits = wanted_bits;
         total = plan_narrow(reader, ret_covered_bits);
     }
-    for (struct sc_flight_slot *next, *at = narrows ? flight->first : NULL; at != NULL; at = next) {
+    for (struct sc_inflight_slot *next, *at = narrows ? inflight->first : NULL; at != NULL; at = next) {
         struct sc_reader_slot *slot = sc_reader_slot_of(at);
         next = at->next;
         uint64_t covered = slot_narrow(reader, slot, is_first, ret_covered_bits);
@@ -541,21 +541,21 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
             continue;
         if (slot == reader->front)
             reader->front = NULL;
-        sc_flight_slot_drop(at);
+        sc_inflight_slot_drop(at);
     }
     if (narrows)
         reader->rows_due = reader->rows_gone + total;
     if (narrows && op_plan(reader))
-        sc_flight_pump(flight, &batch);
-    pthread_mutex_unlock(&flight->lock);
-    sc_flight_submit(flight, &batch);
+        sc_inflight_pump(inflight, &batch);
+    pthread_mutex_unlock(&inflight->lock);
+    sc_inflight_submit(inflight, &batch);
     return total;
 }
 
 /* Where the front slot's rows came from. */
 static uint32_t front_tier(const struct sc_store_reader *reader)
 {
-    return reader->front->flight.host != NULL ? reader->front->tier : SC_STORE_TIER;
+    return reader->front->inflight.host != NULL ? reader->front->tier : SC_STORE_TIER;
 }
 
 /* The load fails at the consumer's range. */
@@ -563,14 +563,14 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
                              struct sc_store_rows *ret_rows, struct spec_error *reterr)
 {
     uint32_t tier = front_tier(reader);
-    struct sc_store *store = reader->flight.store;
+    struct sc_store *store = reader->inflight.store;
     const struct sc_store_range *ranges = reader->plan.ranges;
     while (reader->range < reader->plan.range_count && ranges[reader->range].row_count == 0)
         reader->range++;
     uint64_t range = reader->range, piece = ranges[range].piece;
     *ret_rows = (struct sc_store_rows){.failed_range = range, .tier = tier};
-    if (reader->front->flight.host != NULL)
-        sc_store_host_forget_pinned(store->host, reader->front->flight.host);
+    if (reader->front->inflight.host != NULL)
+        sc_store_host_forget_pinned(store->host, reader->front->inflight.host);
     sc_store_reader_cancel(reader);
     sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
     if (reader->is_picks) /* by tags that a selector had, maybe of host memory */
@@ -600,7 +600,7 @@ static void front_seen(const struct sc_store_reader *reader, const struct sc_rea
         rows += sc_reader_picks_wanted(reader, unit->pick_first, unit->pick_count, NULL);
     }
     if (rows > 0)
-        sc_store_host_seen(reader->flight.store->host, slot->flight.host, rows);
+        sc_store_host_seen(reader->inflight.store->host, slot->inflight.host, rows);
 }
 
 /* The front slot is complete: its tags are taken, and it is the consumer's. */
@@ -608,35 +608,35 @@ static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_s
                               struct sc_store_rows *ret_rows, struct spec_error *reterr)
 {
     const struct sc_store_plan_op *plan = &slot->plan;
-    uint64_t per_row = reader->flight.store->shape.tags_per_row;
+    uint64_t per_row = reader->inflight.store->shape.tags_per_row;
     reader->front = slot;
     reader->slot_row = 0;
     reader->slot_unit = 0;
-    if (slot->flight.host != NULL)
+    if (slot->inflight.host != NULL)
         front_seen(reader, slot);
     if (reader->is_picks)
         return SPEC_OK;
-    bool is_ahead = slot->flight.host != NULL && plan->slots == NULL && reader->rows_least > 0;
+    bool is_ahead = slot->inflight.host != NULL && plan->slots == NULL && reader->rows_least > 0;
     if (is_ahead)
         sc_reader_help(reader);
     reader->is_front_good = is_ahead && sc_reader_is_good(slot);
     sc_reader_rows_open(reader, slot);
-    if (slot->flight.status != SPEC_OK)
-        return load_fail(reader, slot->flight.status, slot->flight.sys_errno, ret_rows, reterr);
-    memcpy(reader->tags + plan->tag_first * per_row, slot->flight.frame + plan->tag_at,
+    if (slot->inflight.status != SPEC_OK)
+        return load_fail(reader, slot->inflight.status, slot->inflight.sys_errno, ret_rows, reterr);
+    memcpy(reader->tags + plan->tag_first * per_row, slot->inflight.frame + plan->tag_at,
            plan->tag_count * per_row * 8);
     return SPEC_OK;
 }
 
 /* Lock held. Frees the front slot when it was handed out whole; what it held back goes out. */
-static void front_release(struct sc_store_reader *reader, struct sc_flight_batch *batch)
+static void front_release(struct sc_store_reader *reader, struct sc_inflight_batch *batch)
 {
     if (reader->front == NULL || sc_reader_rows_left(reader))
         return;
-    sc_flight_slot_free(&reader->front->flight);
+    sc_inflight_slot_free(&reader->front->inflight);
     reader->front = NULL;
-    if (reader_refills(&reader->flight))
-        sc_flight_pump(&reader->flight, batch);
+    if (reader_refills(&reader->inflight))
+        sc_inflight_pump(&reader->inflight, batch);
 }
 
 enum front { FRONT_NONE, FRONT_READY, FRONT_LATE };
@@ -647,10 +647,10 @@ struct word { /* what ends a wait by not being what was seen; at NULL: nothing d
 };
 
 /* Lock held. The first picked row of a slot that lies in the host tier; NULL: it does not. */
-static const uint8_t *first_row_of(const struct sc_store_reader *reader, struct sc_flight_slot *at)
+static const uint8_t *first_row_of(const struct sc_store_reader *reader, struct sc_inflight_slot *at)
 {
     struct sc_reader_slot *slot = at != NULL ? sc_reader_slot_of(at) : NULL;
-    if (slot == NULL || !reader->is_picks || !at->is_landed || at->host == NULL ||
+    if (slot == NULL || !reader->is_picks || !at->is_completed || at->host == NULL ||
         slot->unit_count == 0)
         return NULL;
     return at->frame + sc_reader_unit_of(reader, slot, 0)->at[0];
@@ -661,31 +661,31 @@ static const uint8_t *first_row_of(const struct sc_store_reader *reader, struct 
 static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_ns,
                               const struct word *word, struct sc_reader_slot **ret_slot)
 {
-    struct sc_flight *flight = &reader->flight;
-    struct sc_flight_batch batch;
+    struct sc_inflight *inflight = &reader->inflight;
+    struct sc_inflight_batch batch;
     batch.count = 0;
     enum front front = FRONT_NONE;
     bool in_time = true;
-    pthread_mutex_lock(&flight->lock);
+    pthread_mutex_lock(&inflight->lock);
     while (reader->is_active) {
         front_release(reader, &batch);
         *ret_slot = front_of(reader);
         if (*ret_slot == NULL && reader->is_planned && !reader->has_op) {
             set_active(reader, false); /* complete; what lacks a part is given back now */
-            sc_store_hosted_end(flight->store, &reader->fill, false);
+            sc_store_hosted_end(inflight->store, &reader->fill, false);
             break;
         }
-        front = *ret_slot != NULL && (*ret_slot)->flight.is_landed ? FRONT_READY : FRONT_LATE;
+        front = *ret_slot != NULL && (*ret_slot)->inflight.is_completed ? FRONT_READY : FRONT_LATE;
         bool is_off = word->at != NULL && atomic_load(word->at) != word->seen;
         if (front == FRONT_READY)
-            reader->behind_front = first_row_of(reader, (*ret_slot)->flight.next);
+            reader->behind_front = first_row_of(reader, (*ret_slot)->inflight.next);
         if (front == FRONT_READY || !in_time || is_off)
             break;
-        in_time = sc_flight_wait(flight, deadline_ns, &batch);
+        in_time = sc_inflight_wait(inflight, deadline_ns, &batch);
         front = FRONT_NONE;
     }
-    pthread_mutex_unlock(&flight->lock);
-    sc_flight_submit(flight, &batch);
+    pthread_mutex_unlock(&inflight->lock);
+    sc_inflight_submit(inflight, &batch);
     return front;
 }
 
@@ -700,7 +700,7 @@ bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
         enum front front = front_await(reader, deadline_ns, &until, &slot);
         if (front != FRONT_READY)
             return front == FRONT_NONE || atomic_load(word) == seen;
-        if (slot->flight.status != SPEC_OK || front_open(reader, slot, &none, NULL) != SPEC_OK)
+        if (slot->inflight.status != SPEC_OK || front_open(reader, slot, &none, NULL) != SPEC_OK)
             break; /* reader_next says so */
     }
     return true;
@@ -708,9 +708,9 @@ bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
 
 void sc_store_reader_nudge(struct sc_store_reader *reader)
 {
-    pthread_mutex_lock(&reader->flight.lock);
-    sc_flight_signal(&reader->flight);
-    pthread_mutex_unlock(&reader->flight.lock);
+    pthread_mutex_lock(&reader->inflight.lock);
+    sc_inflight_signal(&reader->inflight);
+    pthread_mutex_unlock(&reader->inflight.lock);
 }
 
 void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least)
@@ -729,7 +729,7 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     while (reader->front == NULL || !sc_reader_rows_left(reader)) { /* seldom: no lock */
         enum front front = front_await(reader, deadline_ns, &none, &slot);
         if (front == FRONT_NONE) { /* nobody takes a destination with holes for a whole one */
-            SC_ASSERT(reader->flight.store->params.poison, reader->rows_gone == reader->rows_due);
+            SC_ASSERT(reader->inflight.store->params.poison, reader->rows_gone == reader->rows_due);
             return SPEC_OK;
         }
         if (front == FRONT_LATE)
@@ -738,8 +738,8 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
         if (status != SPEC_OK)
             return status;
     }
-    int32_t sys_errno = reader->front->flight.sys_errno;
-    SC_ASSERT(reader->flight.store->params.poison, sink == NULL || !reader->is_picks);
+    int32_t sys_errno = reader->front->inflight.sys_errno;
+    SC_ASSERT(reader->inflight.store->params.poison, sink == NULL || !reader->is_picks);
     spec_status status = reader->is_picks
                              ? sc_reader_picks_take(reader, reader->front, ret_rows)
                              : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
@@ -747,7 +747,7 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
         return load_fail(reader, status, sys_errno, ret_rows, reterr);
     ret_rows->tier = front_tier(reader);
     if (sink == NULL && ret_rows->rows != reader->rows) /* where they were read to */
-        ret_rows->slab = reader->front->flight.host;
+        ret_rows->slab = reader->front->inflight.host;
     reader->rows_gone += ret_rows->row_count;
     return SPEC_OK;
 }

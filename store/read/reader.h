@@ -1,4 +1,4 @@
-/* What the two files of a load share: reader.c plans what a flight reads and consumes its slots in
+/* What the two files of a load share: reader.c plans what a inflight reads and consumes its slots in
  * order, reader_rows.c verifies the rows of the slot at the front and hands them out. Only these
  * two include it.
  *
@@ -28,10 +28,10 @@ struct sc_reader_unit { /* picks that lie in one read */
 };
 
 struct sc_reader_slot {
-    struct sc_flight_slot flight;
+    struct sc_inflight_slot inflight;
     struct sc_store_plan_op plan;    /* of whole ranges */
     uint32_t unit_first, unit_count; /* of picks */
-    uint32_t tier;                   /* of flight.host: SPEC_TIER_*, where it lay */
+    uint32_t tier;                   /* of inflight.host: SPEC_TIER_*, where it lay */
     uint64_t serial;                 /* of whole ranges: no other slot of the reader's had it */
     _Atomic uint32_t check;          /* likewise: enum sc_reader_check */
 };
@@ -46,24 +46,24 @@ enum sc_reader_check {
 struct sc_reader_helper { /* verify_ahead.c */
     struct sc_task task;
     struct sc_store_reader *reader;
-    bool is_out; /* posted, or running; guarded by flight.lock */
+    bool is_out; /* posted, or running; guarded by inflight.lock */
 };
 
 struct sc_reader_group { /* readers that were opened together. Set by open, constant after */
     struct sc_alloc *alloc;
     struct sc_store_reader *readers; /* [count], each with its part of what follows */
     struct sc_reader_slot *slots;    /* [count * SC_READER_SLOTS], then those of the commons */
-    struct sc_flight_read *reads;
+    struct sc_inflight_read *reads;
     struct sc_reader_unit *units;
     uint64_t *tags;
     uint8_t *rows;
     struct sc_store_slot_memory *slot_memory;
     uint16_t *slot_rows;
-    struct sc_flight_commons commons;
+    struct sc_inflight_commons commons;
 };
 
 struct sc_store_reader {
-    struct sc_flight flight; /* its lock guards what is in flight and what is planned */
+    struct sc_inflight inflight; /* its lock guards what is in inflight and what is planned */
 
     /* Set by open, constant after. */
     struct sc_reader_group *group;
@@ -77,7 +77,7 @@ struct sc_store_reader {
 
     struct sc_reader_helper helpers[SC_READER_HELPERS];
 
-    /* Guarded by flight.lock. */
+    /* Guarded by inflight.lock. */
     uint64_t serials;           /* that slots had */
     uint32_t unit_next;         /* of the ring */
     uint32_t frames_raised;     /* that it had when it was raised, and as many as may fly */
@@ -115,7 +115,7 @@ struct sc_store_reader {
     } bases;
 };
 
-static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_flight_slot *slot)
+static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_inflight_slot *slot)
 {
     return (struct sc_reader_slot *)(void *)slot;
 }
@@ -123,7 +123,7 @@ static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_flight_slot *sl
 /* Bytes of a picked row that are wanted. */
 static inline uint64_t sc_reader_pick_bytes(const struct sc_store_reader *reader)
 {
-    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_shape *shape = &reader->inflight.store->shape;
     return reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
                                                                 : shape->k_row_bytes;
 }

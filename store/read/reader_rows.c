@@ -39,7 +39,7 @@ struct rows {
 static struct rows rows_of(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                            uint64_t at, uint64_t tag, uint64_t count)
 {
-    const struct sc_store *store = reader->flight.store;
+    const struct sc_store *store = reader->inflight.store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
@@ -56,7 +56,7 @@ static struct rows rows_of(const struct sc_store_reader *reader, const struct sc
         tagged.base = sc_store_tag_base(shape->digest, piece->hash, copy, reader->plan.layer,
                                         is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + p);
         rows.parts[p].tagged = tagged;
-        rows.parts[p].rows = slot->flight.frame + (p == 0 ? slot->plan.row_at : slot->plan.v_at) +
+        rows.parts[p].rows = slot->inflight.frame + (p == 0 ? slot->plan.row_at : slot->plan.v_at) +
                              at * tagged.row_bytes;
     }
     return rows;
@@ -104,12 +104,12 @@ static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink,
 static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                       const struct sc_store_sink *sink, uint64_t at, uint64_t count, uint8_t *dst)
 {
-    const struct sc_store *store = reader->flight.store;
+    const struct sc_store *store = reader->inflight.store;
     const struct rows rows = rows_of(reader, slot, at, slot->plan.run_row + at, count);
     if (!(sink != NULL ? rows_move(&rows, sink, slot->plan.row_first + at)
                        : rows_verify(&rows, reader->is_front_good, dst)))
         return false;
-    if (slot->flight.host == NULL && reader->range_row == 0)
+    if (slot->inflight.host == NULL && reader->range_row == 0)
         sc_store_hosted_begin(store, &reader->fill, reader->plan.layer,
                               &reader->plan.ranges[reader->range], SC_STORE_WANT_ROWS,
                               reader->plan.ranges[reader->range].row_count);
@@ -126,7 +126,7 @@ static bool fill_is_whole(const struct sc_store_reader *reader)
 /* What came in parts is found from now on, if all of them did. */
 static void fill_end(struct sc_store_reader *reader)
 {
-    sc_store_hosted_end(reader->flight.store, &reader->fill, fill_is_whole(reader));
+    sc_store_hosted_end(reader->inflight.store, &reader->fill, fill_is_whole(reader));
 }
 
 /* Whether slots from `first` on are what the chunk that is being kept lacks. */
@@ -160,7 +160,7 @@ static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
 /* Whole rows, one behind the other. */
 static struct sc_store_rows rows_together(const struct sc_store_reader *reader, const uint8_t *rows)
 {
-    uint64_t row_bytes = reader->flight.store->shape.row_bytes;
+    uint64_t row_bytes = reader->inflight.store->shape.row_bytes;
     return (struct sc_store_rows){.rows = rows, .v = rows + row_bytes / 2, .stride = row_bytes};
 }
 
@@ -201,7 +201,7 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
 static struct sc_store_hosted_chunk chunk_at(const struct sc_store_reader *reader,
                                              const struct sc_store_range *range, uint64_t slot)
 {
-    const struct sc_store *store = reader->flight.store;
+    const struct sc_store *store = reader->inflight.store;
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
@@ -215,12 +215,12 @@ static struct sc_store_hosted_chunk chunk_at(const struct sc_store_reader *reade
  * verified before it is found there. */
 static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
 {
-    const struct sc_store *store = reader->flight.store;
+    const struct sc_store *store = reader->inflight.store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_plan_op *plan = &slot->plan;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     uint64_t now = plan->slot_first + reader->slot_row, end = plan->slot_first + plan->slot_count;
-    if (store->host == NULL || slot->flight.host != NULL)
+    if (store->host == NULL || slot->inflight.host != NULL)
         return end - now;
     if (now < reader->slots_kept)
         return reader->slots_kept - now;
@@ -240,8 +240,8 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
         return end - now; /* it began elsewhere, or something between was not read */
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t away = (first - plan->slot_first) * stride;
-    sc_store_hosted_chunk_put(store, fill, end - first, slot->flight.frame + plan->row_at + away,
-                              slot->flight.frame + plan->v_at + away);
+    sc_store_hosted_chunk_put(store, fill, end - first, slot->inflight.frame + plan->row_at + away,
+                              slot->inflight.frame + plan->v_at + away);
     return end - now;
 }
 
@@ -300,7 +300,7 @@ static uint64_t slots_run(struct sc_store_reader *reader, const struct sc_reader
 static spec_status slots_move(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                               const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
 {
-    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_shape *shape = &reader->inflight.store->shape;
     const struct sc_store_plan_op *plan = &slot->plan;
     uint64_t first = reader->slot_row, done = 0, row, most = bite_of(reader, shape->row_bytes);
     bool is_split = shape->layout == SC_STORE_SPLIT;
@@ -312,8 +312,8 @@ static spec_status slots_move(struct sc_store_reader *reader, const struct sc_re
             return SPEC_E_CORRUPT;
         reader->slot_row += count;
     }
-    last_set(reader, slot->flight.frame + plan->row_at + first * stride,
-             is_split ? slot->flight.frame + plan->v_at + first * stride : NULL,
+    last_set(reader, slot->inflight.frame + plan->row_at + first * stride,
+             is_split ? slot->inflight.frame + plan->v_at + first * stride : NULL,
              (reader->slot_row - first) * stride);
     ret_rows->row_count = done;
     return SPEC_OK;
@@ -322,7 +322,7 @@ static spec_status slots_move(struct sc_store_reader *reader, const struct sc_re
 static spec_status slots_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                               const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
 {
-    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_shape *shape = &reader->inflight.store->shape;
     bool is_split = shape->layout == SC_STORE_SPLIT;
     bool is_apart = is_split && reader->rows_least > 0;
     uint64_t row;
@@ -351,7 +351,7 @@ static spec_status slots_take(struct sc_store_reader *reader, const struct sc_re
 spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
 {
-    struct sc_store *store = reader->flight.store;
+    struct sc_store *store = reader->inflight.store;
     const struct sc_store_shape *shape = &store->shape;
     uint64_t most = bite_of(reader, shape->row_bytes), at = reader->slot_row;
     if (slot->plan.slots != NULL)
@@ -386,8 +386,8 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
     if (status != SPEC_OK)
         return status;
     uint64_t stride = is_split ? shape->k_row_bytes : shape->row_bytes;
-    const uint8_t *rows = slot->flight.frame + slot->plan.row_at + at * stride;
-    const uint8_t *v = is_split ? slot->flight.frame + slot->plan.v_at + at * stride : NULL;
+    const uint8_t *rows = slot->inflight.frame + slot->plan.row_at + at * stride;
+    const uint8_t *v = is_split ? slot->inflight.frame + slot->plan.v_at + at * stride : NULL;
     if (sink == NULL && is_apart)
         *ret_rows = (struct sc_store_rows){.rows = rows, .v = v, .stride = stride};
     else if (sink == NULL)
@@ -416,7 +416,7 @@ static void bases_set(struct sc_store_reader *reader)
 {
     if (reader->bases.range == reader->range)
         return;
-    const struct sc_store *store = reader->flight.store;
+    const struct sc_store *store = reader->inflight.store;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
@@ -433,7 +433,7 @@ static void bases_set(struct sc_store_reader *reader)
 static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uint64_t range_first,
                          uint64_t count, uint32_t part, const uint8_t *rows)
 {
-    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_shape *shape = &reader->inflight.store->shape;
     const struct sc_store_tag_rows tagged = {
         .base = reader->bases.base[part],
         .position_first = reader->bases.position + (row - range_first),
@@ -473,11 +473,11 @@ static void next_fetch(const struct sc_store_reader *reader, const struct sc_rea
 {
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
     bool is_last = pick >= unit->pick_first + unit->pick_count;
-    if (slot->flight.host == NULL || (is_last && reader->behind_front == NULL))
+    if (slot->inflight.host == NULL || (is_last && reader->behind_front == NULL))
         return;
     const uint8_t *at = reader->behind_front;
     if (!is_last)
-        at = slot->flight.frame + unit->at[0] +
+        at = slot->inflight.frame + unit->at[0] +
              (unit_slot(unit, sc_store_pick_row(picks, pick)) -
               unit_slot(unit, sc_store_pick_row(picks, unit->pick_first))) *
                  stride;
@@ -490,7 +490,7 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
                             const struct sc_reader_unit *unit, uint64_t count,
                             struct sc_store_rows *ret_rows)
 {
-    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_shape *shape = &reader->inflight.store->shape;
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
@@ -498,8 +498,8 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
     uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
     uint64_t away = unit_slot(unit, row) - unit_slot(unit, first);
-    const uint8_t *at = slot->flight.frame + unit->at[0] + away * stride;
-    const uint8_t *v = slot->flight.frame + unit->at[1] + away * stride;
+    const uint8_t *at = slot->inflight.frame + unit->at[0] + away * stride;
+    const uint8_t *v = slot->inflight.frame + unit->at[1] + away * stride;
     uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
     next_fetch(reader, slot, unit, stride, unit->pick_first + reader->slot_row + count);
     reader->range = unit->range;
@@ -537,7 +537,7 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
 static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pick_slab *slab,
                        uint64_t pick, const uint8_t *rows, const uint8_t *v)
 {
-    const struct sc_store *store = reader->flight.store;
+    const struct sc_store *store = reader->inflight.store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_range *range = &reader->plan.ranges[slab->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
@@ -586,7 +586,7 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pic
 static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_unit *unit,
                        const struct sc_store_pick_slab *slab, const uint8_t *rows, const uint8_t *v)
 {
-    const struct sc_store *store = reader->flight.store;
+    const struct sc_store *store = reader->inflight.store;
     const struct sc_store_range *range = &reader->plan.ranges[slab->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     const struct sc_store_extent_entry *extent =
@@ -615,11 +615,11 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
                       struct sc_reader_unit *unit)
 {
     const struct sc_store_pick_slab slab = unit->slab;
-    struct sc_store *store = reader->flight.store;
+    struct sc_store *store = reader->inflight.store;
     unit->slab.count = 0;
     if (store->host == NULL || unit->status != SPEC_OK)
         return; /* what could not be read may have no frame */
-    const uint8_t *rows = slot->flight.frame + slab.at[0], *v = slot->flight.frame + slab.at[1];
+    const uint8_t *rows = slot->inflight.frame + slab.at[0], *v = slot->inflight.frame + slab.at[1];
     uint64_t start_ns = sc_exec_now_ns(store->params.exec);
     if (unit->slots == NULL)
         piece_keep(reader, &slab, unit->pick_first, rows, v);
@@ -657,7 +657,7 @@ bool sc_reader_rows_left(struct sc_store_reader *reader)
 spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                  struct sc_store_rows *ret_rows)
 {
-    struct sc_store *store = reader->flight.store;
+    struct sc_store *store = reader->inflight.store;
     struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
     uint64_t pick = unit->pick_first + reader->slot_row;
     uint64_t count = run_count(reader, unit, pick, unit->pick_first + unit->pick_count,

@@ -21,7 +21,7 @@
  * reads.
  * Does not: allocate after open, retry.
  * Threads: begin, demand, wait, end, close: the owner, one at a time; completions and on_ready: the
- * executor's. The flight's lock is not held while verifying or copying; the pool's (rank 61).
+ * executor's. The inflight's lock is not held while verifying or copying; the pool's (rank 61).
  * Tests: tests/unit/store/test_selector.c, test_sketch_host.c, tests/fault/test_store_faults.c */
 #include "store/read/selector.h"
 #include "store/cache/inflight.h"
@@ -33,17 +33,17 @@
 #define TAKES_AT_ONCE 16u /* ranges of a step: 0.2 to 2 MiB */
 
 struct slot {
-    struct sc_flight_slot flight;
+    struct sc_inflight_slot inflight;
     struct sc_store_selector_block block;
 };
 
 struct sc_store_selector {
-    struct sc_flight flight; /* its lock guards what is in flight and what is planned */
+    struct sc_inflight inflight; /* its lock guards what is in inflight and what is planned */
 
     /* Set by open, constant after. */
     uint64_t rows_max, ranges_max;
 
-    /* Guarded by flight.lock. */
+    /* Guarded by inflight.lock. */
     struct sc_store_selector_memory memory;
     bool is_active, is_planned;
     bool has_block; /* plan.block has no slot yet */
@@ -62,11 +62,11 @@ struct sc_store_selector {
     _Atomic int32_t state; /* spec_status */
 };
 
-/* ---- What a flight asks --------------------------------------------------------------------- */
+/* ---- What a inflight asks --------------------------------------------------------------------- */
 
-static struct sc_store_selector *selector_of(const struct sc_flight *flight)
+static struct sc_store_selector *selector_of(const struct sc_inflight *inflight)
 {
-    return (struct sc_store_selector *)(uintptr_t)flight;
+    return (struct sc_store_selector *)(uintptr_t)inflight;
 }
 
 /* Lock held. */
@@ -79,7 +79,7 @@ static bool is_pending(struct sc_store_selector *selector)
 static void load_fail(struct sc_store_selector *selector, spec_status status)
 {
     atomic_store(&selector->state, status);
-    sc_flight_cancel(&selector->flight); /* nobody wants what flies */
+    sc_inflight_cancel(&selector->inflight); /* nobody wants what flies */
 }
 
 /* Lock held. All is planned, and host memory had not all that it seemed to have. */
@@ -93,9 +93,9 @@ static void plan_again(struct sc_store_selector *selector)
     selector->is_planned = false;
 }
 
-static enum sc_flight_need selector_next(struct sc_flight *flight)
+static enum sc_inflight_need selector_next(struct sc_inflight *inflight)
 {
-    struct sc_store_selector *selector = selector_of(flight);
+    struct sc_store_selector *selector = selector_of(inflight);
     if (is_pending(selector) && !selector->has_block)
         plan_again(selector);
     while (is_pending(selector) && !selector->has_block && !selector->is_planned) {
@@ -109,16 +109,16 @@ static enum sc_flight_need selector_next(struct sc_flight *flight)
         plan_again(selector);
     }
     if (!is_pending(selector) || !selector->has_block)
-        return SC_FLIGHT_NOTHING;
+        return SC_INFLIGHT_NOTHING;
     bool has_area = selector->plan.is_codes && !selector->plan.is_again;
-    return has_area ? SC_FLIGHT_NO_FRAME : SC_FLIGHT_FRAME;
+    return has_area ? SC_INFLIGHT_NO_FRAME : SC_INFLIGHT_FRAME;
 }
 
-static void selector_fill(struct sc_flight_slot *slot, struct sc_flight_batch *batch)
+static void selector_fill(struct sc_inflight_slot *slot, struct sc_inflight_batch *batch)
 {
-    struct sc_store_selector *selector = selector_of(slot->flight);
+    struct sc_store_selector *selector = selector_of(slot->inflight);
     struct sc_store_selector_block *block = &((struct slot *)(void *)slot)->block;
-    uint64_t *wanted_bytes = &selector->flight.cost.wanted_bytes;
+    uint64_t *wanted_bytes = &selector->inflight.cost.wanted_bytes;
     *block = selector->plan.block;
     selector->has_block = false;
     *wanted_bytes += block->row_count * (block->wanted_bytes > 0 ? 8 : 0);
@@ -127,44 +127,44 @@ static void selector_fill(struct sc_flight_slot *slot, struct sc_flight_batch *b
         *wanted_bytes += block->probes.end - block->probes.start +
                          (block->probe_tags.end - block->probe_tags.start);
     for (uint32_t i = 0; i < block->part_count; i++) {
-        struct sc_flight_read *read = sc_flight_read_add(
+        struct sc_inflight_read *read = sc_inflight_read_add(
             slot, block->parts[i].where, block->parts[i].bytes, block->parts[i].at, batch);
         read->op.is_long = selector->plan.is_codes;
     }
 }
 
 /* Codes are read to where they stay: the load may end before the read does. */
-static void selector_place(struct sc_flight_slot *slot)
+static void selector_place(struct sc_inflight_slot *slot)
 {
-    struct sc_store_selector *selector = selector_of(slot->flight);
+    struct sc_store_selector *selector = selector_of(slot->inflight);
     slot->run = selector->memory.run;
     slot->frame = slot->run + ((struct slot *)(void *)slot)->block.area;
-    sc_store_pool_hold(&selector->flight.store->pool, slot->run);
+    sc_store_pool_hold(&selector->inflight.store->pool, slot->run);
 }
 
 /* No lock held; the memory is. */
 static spec_status slot_copy(struct sc_store *store, const struct slot *slot,
                              const struct sc_store_selector_memory *memory)
 {
-    const struct sc_flight_slot *flight = &slot->flight;
-    return sc_store_selector_memory_came(store, &slot->block, flight->frame, flight->status,
-                                       flight->sys_errno, memory);
+    const struct sc_inflight_slot *inflight = &slot->inflight;
+    return sc_store_selector_memory_came(store, &slot->block, inflight->frame, inflight->status,
+                                       inflight->sys_errno, memory);
 }
 
 /* A block is copied out; the lock is given up meanwhile, and the load may end. */
-static bool selector_landed(struct sc_flight_slot *at)
+static bool selector_landed(struct sc_inflight_slot *at)
 {
-    struct sc_store_selector *selector = selector_of(at->flight);
-    struct sc_flight *flight = &selector->flight;
+    struct sc_store_selector *selector = selector_of(at->inflight);
+    struct sc_inflight *inflight = &selector->inflight;
     struct slot *slot = (struct slot *)(void *)at;
-    struct sc_store_pool *pool = &flight->store->pool;
+    struct sc_store_pool *pool = &inflight->store->pool;
     const struct sc_store_selector_memory memory = selector->memory;
     sc_store_pool_hold(pool, memory.run);
-    pthread_mutex_unlock(&flight->lock);
-    spec_status status = slot_copy(flight->store, slot, &memory);
-    pthread_mutex_lock(&flight->lock);
+    pthread_mutex_unlock(&inflight->lock);
+    spec_status status = slot_copy(inflight->store, slot, &memory);
+    pthread_mutex_lock(&inflight->lock);
     sc_store_pool_leave(pool, memory.run);
-    if (!sc_flight_is_wanted(at))
+    if (!sc_inflight_is_wanted(at))
         return false;
     if (status == SPEC_OK)
         selector->rows_done += slot->block.row_count;
@@ -174,19 +174,19 @@ static bool selector_landed(struct sc_flight_slot *at)
 }
 
 /* The load is there, or it failed: whoever asked is told, once. */
-static void selector_pumped(struct sc_flight *flight)
+static void selector_pumped(struct sc_inflight *inflight)
 {
-    struct sc_store_selector *selector = selector_of(flight);
-    if (is_pending(selector) && selector->rows_done == selector->row_count && flight->slot_count == 0)
+    struct sc_store_selector *selector = selector_of(inflight);
+    if (is_pending(selector) && selector->rows_done == selector->row_count && inflight->slot_count == 0)
         atomic_store(&selector->state, SPEC_OK);
     if (!selector->is_active || is_pending(selector) || selector->notifies || selector->on_ready == NULL)
         return;
     selector->notifies = true;
-    flight->task_count++;
-    sc_exec_post(flight->store->params.exec, &selector->ready, (enum sc_exec_lane)flight->lane);
+    inflight->task_count++;
+    sc_exec_post(inflight->store->params.exec, &selector->ready, (enum sc_exec_lane)inflight->lane);
 }
 
-static const struct sc_flight_client SELECTOR = {.next = selector_next,
+static const struct sc_inflight_client SELECTOR = {.next = selector_next,
                                                .fill = selector_fill,
                                                .place = selector_place,
                                                .landed = selector_landed,
@@ -196,21 +196,21 @@ static void ready_step(struct sc_task *task)
 {
     struct sc_store_selector *selector =
         (struct sc_store_selector *)((char *)task - offsetof(struct sc_store_selector, ready));
-    struct sc_flight *flight = &selector->flight;
-    pthread_mutex_lock(&flight->lock);
+    struct sc_inflight *inflight = &selector->inflight;
+    pthread_mutex_lock(&inflight->lock);
     void (*on_ready)(struct sc_store_selector * selector, void *user) = NULL;
     void *user = selector->user;
     if (selector->is_active && selector->notifies) {
         on_ready = selector->on_ready;
         selector->on_ready = NULL; /* once */
     }
-    pthread_mutex_unlock(&flight->lock);
+    pthread_mutex_unlock(&inflight->lock);
     if (on_ready != NULL)
         on_ready(selector, user);
-    pthread_mutex_lock(&flight->lock);
-    flight->task_count--;
-    sc_flight_signal(flight);
-    pthread_mutex_unlock(&flight->lock);
+    pthread_mutex_lock(&inflight->lock);
+    inflight->task_count--;
+    sc_inflight_signal(inflight);
+    pthread_mutex_unlock(&inflight->lock);
 }
 
 /* ---- What host memory has ------------------------------------------------------------------- */
@@ -249,24 +249,24 @@ static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_s
  * false: all was looked at. */
 static bool take_some(struct sc_store_selector *selector)
 {
-    struct sc_flight *flight = &selector->flight;
-    struct sc_store *store = flight->store;
+    struct sc_inflight *inflight = &selector->inflight;
+    struct sc_store *store = inflight->store;
     struct sc_store_selector_take take;
     for (uint32_t i = 0; i < TAKES_AT_ONCE; i++) {
         if (!take_next(selector, &take))
             return false;
-        uint64_t generation = flight->generation, range = selector->take_range++;
+        uint64_t generation = inflight->generation, range = selector->take_range++;
         const struct sc_store_selector_memory memory = selector->memory;
         sc_store_pool_hold(&store->pool, memory.run);
-        pthread_mutex_unlock(&flight->lock);
+        pthread_mutex_unlock(&inflight->lock);
         bool is_taken = sc_store_selector_take(store, &take, &memory);
-        pthread_mutex_lock(&flight->lock);
+        pthread_mutex_lock(&inflight->lock);
         sc_store_pool_leave(&store->pool, memory.run);
-        if (flight->generation != generation)
+        if (inflight->generation != generation)
             continue;
         if (is_taken) {
             selector->rows_done += take.row_count;
-            flight->cost.wanted_bytes += take_bytes(store, &take);
+            inflight->cost.wanted_bytes += take_bytes(store, &take);
         } else {
             selector->missed[range / 64] |= 1ull << (range % 64);
             selector->missed_count++;
@@ -276,28 +276,28 @@ static bool take_some(struct sc_store_selector *selector)
 }
 
 /* Lock held. A few ranges, by whoever has taken the task; the rest by the task again. */
-static void take_run(struct sc_store_selector *selector, struct sc_flight_batch *batch)
+static void take_run(struct sc_store_selector *selector, struct sc_inflight_batch *batch)
 {
-    struct sc_flight *flight = &selector->flight;
+    struct sc_inflight *inflight = &selector->inflight;
     if (take_some(selector)) {
-        sc_exec_post(flight->store->params.exec, &selector->take, (enum sc_exec_lane)flight->lane);
+        sc_exec_post(inflight->store->params.exec, &selector->take, (enum sc_exec_lane)inflight->lane);
         return;
     }
     selector->is_taking = false;
-    flight->task_count--;
-    sc_flight_pump(flight, batch);
-    sc_flight_signal(flight);
+    inflight->task_count--;
+    sc_inflight_pump(inflight, batch);
+    sc_inflight_signal(inflight);
 }
 
 static void take_step(struct sc_task *task)
 {
     struct sc_store_selector *selector = SC_TASK_OWNER(task, struct sc_store_selector, take);
-    struct sc_flight_batch batch;
+    struct sc_inflight_batch batch;
     batch.count = 0;
-    pthread_mutex_lock(&selector->flight.lock);
+    pthread_mutex_lock(&selector->inflight.lock);
     take_run(selector, &batch);
-    sc_flight_submit(&selector->flight, &batch);
-    pthread_mutex_unlock(&selector->flight.lock);
+    sc_inflight_submit(&selector->inflight, &batch);
+    pthread_mutex_unlock(&selector->inflight.lock);
 }
 
 /* Lock held. Which of the plan's ranges host memory has now; false: none. */
@@ -330,7 +330,7 @@ spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, ui
     const uint32_t reads_max = SLOTS * SC_STORE_SELECTOR_SECTIONS;
     struct sc_store_selector *selector = sc_alloc_zero(alloc, sizeof(*selector));
     struct slot *slots = sc_alloc(alloc, SLOTS * sizeof(*slots));
-    struct sc_flight_read *reads = sc_alloc(alloc, reads_max * sizeof(*reads));
+    struct sc_inflight_read *reads = sc_alloc(alloc, reads_max * sizeof(*reads));
     uint64_t words = store->host != NULL ? 2 * ((ranges_max + 63) / 64) : 0;
     uint64_t *bits = words > 0 ? sc_alloc(alloc, words * sizeof(*bits)) : NULL;
     if (selector == NULL || slots == NULL || reads == NULL || (words > 0 && bits == NULL)) {
@@ -347,12 +347,12 @@ spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, ui
     selector->hosted = bits;
     selector->missed = bits != NULL ? bits + words / 2 : NULL;
     atomic_store(&selector->state, SPEC_E_DROPPED);
-    const struct sc_flight_memory memory = {.slots = slots,
+    const struct sc_inflight_memory memory = {.slots = slots,
                                             .slot_bytes = sizeof(*slots),
                                             .reads = reads,
                                             .slots_max = SLOTS,
                                             .reads_max = reads_max};
-    sc_flight_init(&selector->flight, store, &SELECTOR, &memory);
+    sc_inflight_init(&selector->inflight, store, &SELECTOR, &memory);
     *ret_selector = selector;
     return SPEC_OK;
 }
@@ -361,11 +361,11 @@ void sc_store_selector_close(struct sc_store_selector *selector)
 {
     if (selector == NULL)
         return;
-    struct sc_alloc *alloc = selector->flight.store->params.alloc;
+    struct sc_alloc *alloc = selector->inflight.store->params.alloc;
     sc_store_selector_end(selector);
-    sc_flight_done(&selector->flight);
-    sc_alloc_free(alloc, selector->flight.memory.reads);
-    sc_alloc_free(alloc, selector->flight.memory.slots);
+    sc_inflight_done(&selector->inflight);
+    sc_alloc_free(alloc, selector->inflight.memory.reads);
+    sc_alloc_free(alloc, selector->inflight.memory.slots);
     sc_alloc_free(alloc, selector->hosted);
     sc_alloc_free(alloc, selector);
 }
@@ -373,27 +373,27 @@ void sc_store_selector_close(struct sc_store_selector *selector)
 /* Lock held. What flies ends by itself, and what is copied now is copied to the end. */
 static void load_end(struct sc_store_selector *selector)
 {
-    struct sc_flight *flight = &selector->flight;
+    struct sc_inflight *inflight = &selector->inflight;
     selector->is_active = selector->has_block = selector->notifies = false;
     selector->on_ready = NULL;
     atomic_store(&selector->state, SPEC_E_DROPPED);
-    sc_flight_cancel(flight);
-    if (flight->task_count > 0 && sc_exec_cancel(flight->store->params.exec, &selector->ready))
-        flight->task_count--;
-    if (selector->is_taking && sc_exec_cancel(flight->store->params.exec, &selector->take)) {
+    sc_inflight_cancel(inflight);
+    if (inflight->task_count > 0 && sc_exec_cancel(inflight->store->params.exec, &selector->ready))
+        inflight->task_count--;
+    if (selector->is_taking && sc_exec_cancel(inflight->store->params.exec, &selector->take)) {
         selector->is_taking = false;
-        flight->task_count--;
+        inflight->task_count--;
     }
     if (selector->memory.run != NULL)
-        sc_store_pool_leave(&flight->store->pool, selector->memory.run);
+        sc_store_pool_leave(&inflight->store->pool, selector->memory.run);
     selector->memory = (struct sc_store_selector_memory){0};
 }
 
 void sc_store_selector_end(struct sc_store_selector *selector)
 {
-    pthread_mutex_lock(&selector->flight.lock);
+    pthread_mutex_lock(&selector->inflight.lock);
     load_end(selector);
-    pthread_mutex_unlock(&selector->flight.lock);
+    pthread_mutex_unlock(&selector->inflight.lock);
 }
 
 /* Rows of the ranges; UINT64_MAX: one has no probe rows that are long enough, or is not live. */
@@ -406,7 +406,7 @@ static uint64_t rows_count(const struct sc_store_selector *selector, uint32_t la
         if (ranges[i].row_count == 0)
             continue;
         const struct sc_store_extent_entry *extent =
-            sc_store_range_find(selector->flight.store, layer, &ranges[i], &row);
+            sc_store_range_find(selector->inflight.store, layer, &ranges[i], &row);
         if (extent == NULL || sc_store_probes_of(extent).row_bytes < probe_row_bytes)
             return UINT64_MAX;
         rows += ranges[i].row_count;
@@ -430,7 +430,7 @@ static struct sc_store_selector_plan plan_of(const struct sc_store *store,
 static void load_start(struct sc_store_selector *selector, const struct sc_store_selector_want *want,
                        const struct sc_store_selector_plan *plan, uint64_t rows, bool takes)
 {
-    struct sc_flight_batch batch;
+    struct sc_inflight_batch batch;
     batch.count = 0;
     selector->is_active = true;
     selector->is_planned = false;
@@ -443,23 +443,23 @@ static void load_start(struct sc_store_selector *selector, const struct sc_store
     selector->on_ready = want->on_ready;
     selector->user = want->user;
     atomic_store(&selector->state, SPEC_PENDING);
-    sc_flight_begin(&selector->flight, want->lane, SC_STORE_SELECTOR_SECTIONS);
+    sc_inflight_begin(&selector->inflight, want->lane, SC_STORE_SELECTOR_SECTIONS);
     if (!takes)
         selector->take_range = UINT64_MAX;
     if (takes && !selector->is_taking) { /* else it runs for a load that has ended, and goes on */
         selector->is_taking = true;
-        selector->flight.task_count++;
-        sc_exec_post(selector->flight.store->params.exec, &selector->take, want->lane);
+        selector->inflight.task_count++;
+        sc_exec_post(selector->inflight.store->params.exec, &selector->take, want->lane);
     }
-    sc_flight_pump(&selector->flight, &batch);
-    sc_flight_submit(&selector->flight, &batch);
+    sc_inflight_pump(&selector->inflight, &batch);
+    sc_inflight_submit(&selector->inflight, &batch);
 }
 
 /* Lock held. false: the pool has no such run. */
 static bool memory_take(struct sc_store_selector *selector, const struct sc_store_selector_plan *plan,
                         uint64_t rows)
 {
-    struct sc_store *store = selector->flight.store;
+    struct sc_store *store = selector->inflight.store;
     if (plan->is_codes)
         return sc_store_selector_memory_take_codes(store, plan, rows, &selector->memory);
     return sc_store_selector_memory_take(store, rows, plan->wanted_bytes, &selector->memory);
@@ -467,11 +467,11 @@ static bool memory_take(struct sc_store_selector *selector, const struct sc_stor
 
 bool sc_store_selector_begin(struct sc_store_selector *selector, const struct sc_store_selector_want *want)
 {
-    struct sc_store *store = selector->flight.store;
+    struct sc_store *store = selector->inflight.store;
     struct sc_store_selector_plan plan = plan_of(store, want);
     uint64_t rows =
         rows_count(selector, want->layer, want->ranges, want->range_count, plan.wanted_bytes);
-    pthread_mutex_lock(&selector->flight.lock);
+    pthread_mutex_lock(&selector->inflight.lock);
     load_end(selector);
     bool begins = rows <= selector->rows_max;
     begins =
@@ -485,13 +485,13 @@ bool sc_store_selector_begin(struct sc_store_selector *selector, const struct sc
         begins = memory_take(selector, &plan, rows);
     if (begins)
         load_start(selector, want, &plan, rows, takes);
-    pthread_mutex_unlock(&selector->flight.lock);
+    pthread_mutex_unlock(&selector->inflight.lock);
     return begins;
 }
 
 void sc_store_selector_demand(struct sc_store_selector *selector)
 {
-    sc_flight_raise(&selector->flight);
+    sc_inflight_raise(&selector->inflight);
 }
 
 /* ---- Waiting and looking -------------------------------------------------------------------- */
@@ -503,22 +503,22 @@ spec_status sc_store_selector_state(const struct sc_store_selector *selector)
 
 spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t deadline_ns)
 {
-    struct sc_flight_batch batch;
+    struct sc_inflight_batch batch;
     batch.count = 0;
     bool in_time = true;
-    pthread_mutex_lock(&selector->flight.lock);
+    pthread_mutex_lock(&selector->inflight.lock);
     while (atomic_load(&selector->state) == SPEC_PENDING && in_time) {
-        struct sc_exec *exec = selector->flight.store->params.exec;
+        struct sc_exec *exec = selector->inflight.store->params.exec;
         if (selector->is_taking && sc_exec_cancel(exec, &selector->take)) {
             take_run(selector, &batch); /* rather than wait for a worker that comes to it */
             in_time = sc_exec_now_ns(exec) < deadline_ns;
         } else {
-            in_time = sc_flight_wait(&selector->flight, deadline_ns, &batch);
+            in_time = sc_inflight_wait(&selector->inflight, deadline_ns, &batch);
         }
     }
     spec_status status = atomic_load(&selector->state);
-    pthread_mutex_unlock(&selector->flight.lock);
-    sc_flight_submit(&selector->flight, &batch);
+    pthread_mutex_unlock(&selector->inflight.lock);
+    sc_inflight_submit(&selector->inflight, &batch);
     return status == SPEC_PENDING ? SPEC_E_TIMEOUT : status;
 }
 
@@ -536,34 +536,34 @@ const uint64_t *sc_store_selector_tags(const struct sc_store_selector *selector)
 
 bool sc_store_selector_is_hosted(struct sc_store_selector *selector, uint64_t range)
 {
-    pthread_mutex_lock(&selector->flight.lock);
+    pthread_mutex_lock(&selector->inflight.lock);
     const struct sc_store_selector_plan *plan = &selector->plan;
     bool is_hosted = selector->is_active && plan->hosted != NULL && range < plan->range_count &&
                      sc_store_selector_bit(plan->hosted, range) &&
                      !sc_store_selector_bit(plan->missed, range);
-    pthread_mutex_unlock(&selector->flight.lock);
+    pthread_mutex_unlock(&selector->inflight.lock);
     return is_hosted;
 }
 
 const uint8_t *sc_store_selector_keys_hold(struct sc_store_selector *selector)
 {
-    pthread_mutex_lock(&selector->flight.lock);
+    pthread_mutex_lock(&selector->inflight.lock);
     bool is_there = atomic_load(&selector->state) == SPEC_OK;
     const uint8_t *keys = is_there ? selector->memory.run : NULL;
     if (keys != NULL)
-        sc_store_pool_hold(&selector->flight.store->pool, keys);
-    pthread_mutex_unlock(&selector->flight.lock);
+        sc_store_pool_hold(&selector->inflight.store->pool, keys);
+    pthread_mutex_unlock(&selector->inflight.lock);
     return keys;
 }
 
 void sc_store_selector_keys_leave(struct sc_store_selector *selector, const uint8_t *keys)
 {
-    sc_store_pool_leave(&selector->flight.store->pool, keys);
+    sc_store_pool_leave(&selector->inflight.store->pool, keys);
 }
 
 void sc_store_selector_cost(const struct sc_store_selector *selector, struct sc_store_read_cost *ret)
 {
-    sc_flight_cost(&selector->flight, ret);
+    sc_inflight_cost(&selector->inflight, ret);
 }
 
 uint64_t sc_store_selector_bytes_used(const struct sc_store *store)

@@ -1,7 +1,7 @@
 /* The parts of a selector: what is to be read of a layer, block by block, and where it goes.
  *
  *   selector_plan.c    ranges -> blocks: which bytes of which segments
- *   selector.c         blocks -> reads in flight -> frames, or areas; who waits, who is told
+ *   selector.c         blocks -> reads in inflight -> frames, or areas; who waits, who is told
  *   selector_memory.c  frames -> the load's memory: verified, copied out. areas: verified
  *   selector_host.c    slabs of host memory -> the load's memory, and what was read into slabs
  *

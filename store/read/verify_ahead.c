@@ -7,7 +7,7 @@
  * Holds: a slot is good after all of its rows agreed with their tags while its slab was pinned, so
  *   its bytes are those that are handed out. What no helper has verified the consumer does.
  * Does not: fail a load: rows that disagree are met again, and told, by the consumer.
- * Threads: helpers the executor's; claim and result under the flight's lock.
+ * Threads: helpers the executor's; claim and result under the inflight's lock.
  * Tests: tests/unit/plugin/test_device_direct.c, tests/fault/test_device_races.c */
 #include "store/read/reader.h"
 #include "store/rows/tag.h"
@@ -32,7 +32,7 @@ struct job {
 static void job_make(const struct sc_store_reader *reader, struct sc_reader_slot *slot,
                      struct job *job)
 {
-    struct sc_store *store = reader->flight.store;
+    struct sc_store *store = reader->inflight.store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_plan_op *plan = &slot->plan;
     const struct sc_store_range *range = &reader->plan.ranges[plan->range];
@@ -40,7 +40,7 @@ static void job_make(const struct sc_store_reader *reader, struct sc_reader_slot
     uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     *job = (struct job){.slot = slot,
-                        .slab = slot->flight.host,
+                        .slab = slot->inflight.host,
                         .serial = slot->serial,
                         .part_count = is_paired ? 1 : 2};
     for (uint32_t p = 0; p < job->part_count; p++) {
@@ -51,9 +51,9 @@ static void job_make(const struct sc_store_reader *reader, struct sc_reader_slot
             .row_bytes = is_paired ? shape->row_bytes : shape->k_row_bytes,
             .count = plan->row_count,
             .tag_step = shape->tags_per_row};
-        job->parts[p].rows = slot->flight.frame + (p == 0 ? plan->row_at : plan->v_at);
+        job->parts[p].rows = slot->inflight.frame + (p == 0 ? plan->row_at : plan->v_at);
         job->parts[p].tags =
-            (const uint64_t *)(const void *)(slot->flight.frame + plan->tag_at) + p;
+            (const uint64_t *)(const void *)(slot->inflight.frame + plan->tag_at) + p;
     }
     sc_store_host_pin(store->host, job->slab);
 }
@@ -71,11 +71,11 @@ static bool job_is_good(const struct job *job)
 static bool job_claim(struct sc_store_reader *reader, struct job *job)
 {
     bool helps = reader->is_active && !reader->is_picks;
-    for (struct sc_flight_slot *at = helps ? reader->flight.first : NULL; at != NULL;
+    for (struct sc_inflight_slot *at = helps ? reader->inflight.first : NULL; at != NULL;
          at = at->next) {
         struct sc_reader_slot *slot = sc_reader_slot_of(at);
         uint32_t check = SC_READER_UNCHECKED;
-        if (!at->is_landed || at->host == NULL || slot->plan.slots != NULL ||
+        if (!at->is_completed || at->host == NULL || slot->plan.slots != NULL ||
             slot->plan.row_count == 0 || at->status != SPEC_OK ||
             !atomic_compare_exchange_strong(&slot->check, &check, SC_READER_CLAIMED))
             continue;
@@ -88,8 +88,8 @@ static bool job_claim(struct sc_store_reader *reader, struct job *job)
 /* Lock held. The slot may be another load's by now. */
 static void job_end(struct sc_store_reader *reader, const struct job *job, bool is_good)
 {
-    sc_store_host_unpin(reader->flight.store->host, job->slab);
-    for (struct sc_flight_slot *at = reader->flight.first; at != NULL; at = at->next) {
+    sc_store_host_unpin(reader->inflight.store->host, job->slab);
+    for (struct sc_inflight_slot *at = reader->inflight.first; at != NULL; at = at->next) {
         struct sc_reader_slot *slot = sc_reader_slot_of(at);
         if (slot == job->slot && slot->serial == job->serial)
             atomic_store_explicit(&slot->check, is_good ? SC_READER_GOOD : SC_READER_DOUBTED,
@@ -101,24 +101,24 @@ static void help_step(struct sc_task *task)
 {
     struct sc_reader_helper *helper = SC_TASK_OWNER(task, struct sc_reader_helper, task);
     struct sc_store_reader *reader = helper->reader;
-    struct sc_flight *flight = &reader->flight;
+    struct sc_inflight *inflight = &reader->inflight;
     struct job job;
     uint32_t done = 0;
-    pthread_mutex_lock(&flight->lock);
+    pthread_mutex_lock(&inflight->lock);
     for (; done < STEP_SLOTS && job_claim(reader, &job); done++) {
-        pthread_mutex_unlock(&flight->lock);
+        pthread_mutex_unlock(&inflight->lock);
         bool is_good = job_is_good(&job);
-        pthread_mutex_lock(&flight->lock);
+        pthread_mutex_lock(&inflight->lock);
         job_end(reader, &job, is_good);
     }
     if (done == STEP_SLOTS) {
-        sc_exec_post(flight->store->params.exec, task, SC_LANE_DEMAND);
+        sc_exec_post(inflight->store->params.exec, task, SC_LANE_DEMAND);
     } else {
         helper->is_out = false;
-        flight->task_count--;
-        sc_flight_signal(flight); /* who closes the reader waits for the last */
+        inflight->task_count--;
+        sc_inflight_signal(inflight); /* who closes the reader waits for the last */
     }
-    pthread_mutex_unlock(&flight->lock);
+    pthread_mutex_unlock(&inflight->lock);
 }
 
 void sc_reader_helpers_init(struct sc_store_reader *reader)
@@ -130,21 +130,21 @@ void sc_reader_helpers_init(struct sc_store_reader *reader)
 
 void sc_reader_help(struct sc_store_reader *reader)
 {
-    struct sc_flight *flight = &reader->flight;
-    struct sc_exec *exec = flight->store->params.exec;
+    struct sc_inflight *inflight = &reader->inflight;
+    struct sc_exec *exec = inflight->store->params.exec;
     if (sc_exec_is_loop(exec) || reader->fronts++ % STEP_SLOTS != 0)
         return;
-    pthread_mutex_lock(&flight->lock);
-    uint32_t count = flight->slot_count / SC_READER_HELP_SLOTS;
+    pthread_mutex_lock(&inflight->lock);
+    uint32_t count = inflight->slot_count / SC_READER_HELP_SLOTS;
     count = count < SC_READER_HELPERS ? count : SC_READER_HELPERS;
     for (uint32_t i = 0; i < count; i++) {
         if (reader->helpers[i].is_out)
             continue;
         reader->helpers[i].is_out = true;
-        flight->task_count++;
+        inflight->task_count++;
         sc_exec_post(exec, &reader->helpers[i].task, SC_LANE_DEMAND);
     }
-    pthread_mutex_unlock(&flight->lock);
+    pthread_mutex_unlock(&inflight->lock);
 }
 
 bool sc_reader_is_good(struct sc_reader_slot *slot)

@@ -10,7 +10,7 @@
  * (sc_store_build_order), and stand beside the extent's until nobody reads these any more
  * (store/section/permute_queue.h): each run looks whether that is so.
  *
- * It is slow on purpose: one window in flight, in the lowest lane, and a pause after it so that
+ * It is slow on purpose: one window in inflight, in the lowest lane, and a pause after it so that
  * bytes_per_s holds. Told to rest, it begins no extent, and looks at no edition that waits.
  *
  * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is

@@ -8,7 +8,7 @@
  *   begin -> READ -> ... -> WRITE -> done(extent)      the caller's to commit or to discard
  *             window after window, layer after layer
  *
- * It is slow on purpose: one window in flight, in the lowest lane, and a pause after it so that
+ * It is slow on purpose: one window in inflight, in the lowest lane, and a pause after it so that
  * bytes_per_s holds.
  *
  * Holds: rows that are written agreed with the tags of the piece that they are read from, which

@@ -16,7 +16,7 @@
 #include "store/internal.h"
 #include "store/rows/where.h"
 
-/* Windows that are queued by one call: half of what is in flight. */
+/* Windows that are queued by one call: half of what is in inflight. */
 #define SC_STORE_EXTENT_READY 4u
 /* Windows that are open: two with tags, the current one, one that a row straddles into. */
 #define SC_STORE_EXTENT_WINDOWS 4u

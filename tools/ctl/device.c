@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define DEPTH_MAX  64u
-#define FLIGHT_MAX (UINT64_C(8) << 20) /* the back end's own target */
+#define INFLIGHT_MAX (UINT64_C(8) << 20) /* the back end's own target */
 #define HUGE_BYTES (UINT64_C(2) << 20)
 #define SPAN_NS    UINT64_C(700000000) /* of one measurement, or one pass over the file */
 
@@ -27,7 +27,7 @@ struct device {
     struct sc_exec *exec;
     struct sc_io *io;
     struct sc_io_file *file;
-    uint8_t *memory; /* DEPTH_MAX operations of the largest size, at most FLIGHT_MAX in all */
+    uint8_t *memory; /* DEPTH_MAX operations of the largest size, at most INFLIGHT_MAX in all */
     char path[SC_LIMIT_PATH_BYTES + 64];
     uint64_t file_bytes;
 
@@ -78,7 +78,7 @@ static void on_done(struct sc_io_op *op)
 /* Bytes a second; 0: an operation failed. */
 static double measure(struct device *device, uint32_t kind, uint64_t op_bytes, bool is_random)
 {
-    uint64_t depth = FLIGHT_MAX / op_bytes < DEPTH_MAX ? FLIGHT_MAX / op_bytes : DEPTH_MAX;
+    uint64_t depth = INFLIGHT_MAX / op_bytes < DEPTH_MAX ? INFLIGHT_MAX / op_bytes : DEPTH_MAX;
     device->op_bytes = op_bytes;
     device->is_random = is_random;
     device->ops_max = device->file_bytes / op_bytes;
@@ -142,12 +142,12 @@ static int device_open(struct device *device, const struct ctl_options *options,
                               .in_flight_bytes = config.io_in_flight_bytes};
     if (sc_io_open(&io, &device->io, &error) != SPEC_OK)
         return failed("back end", &error);
-    device->memory = aligned_alloc(HUGE_BYTES, FLIGHT_MAX);
+    device->memory = aligned_alloc(HUGE_BYTES, INFLIGHT_MAX);
     if (device->memory == NULL)
         return failed("memory", &error);
-    (void)madvise(device->memory, FLIGHT_MAX, MADV_HUGEPAGE); /* as the staging pool has them */
-    sc_io_buffers(device->io, device->memory, FLIGHT_MAX, FLIGHT_MAX);
-    for (uint64_t i = 0; i < FLIGHT_MAX / 8; i++) /* nothing that a device could compress */
+    (void)madvise(device->memory, INFLIGHT_MAX, MADV_HUGEPAGE); /* as the staging pool has them */
+    sc_io_buffers(device->io, device->memory, INFLIGHT_MAX, INFLIGHT_MAX);
+    for (uint64_t i = 0; i < INFLIGHT_MAX / 8; i++) /* nothing that a device could compress */
         ((uint64_t *)(void *)device->memory)[i] = (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
     uint32_t flags =
         SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT;

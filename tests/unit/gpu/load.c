@@ -139,13 +139,13 @@ struct load {
 
 static void flight_begin(const struct load *load, struct sc_gpu_lane *lane)
 {
-    while (!sc_gpu_flight_begin(load->device, lane))
+    while (!sc_gpu_events_begin(load->device, lane))
         (void)sc_gpu_flights_wait(load->device, lane, lane->flights.flight_count - 1);
 }
 
 static void hold_frame(const struct load *load, struct sc_gpu_lane *lane, uint8_t *frame)
 {
-    assert_true(sc_gpu_flight_hold(
+    assert_true(sc_gpu_events_hold(
         lane, &(struct sc_gpu_hold){.give = frame_give, .held = frame, .user = load->frames}));
 }
 
@@ -171,16 +171,16 @@ static spec_status by_staging(const struct load *load, uint8_t *frame, sc_cu_ptr
     hold_frame(load, copies, frame);
     spec_status status =
         sc_gpu_copy_in(load->device, copies, range.at, frame, LOAD_FRAME_BYTES, NULL);
-    spec_status departed = sc_gpu_flight_depart(load->device, copies, NULL);
+    spec_status departed = sc_gpu_events_submit(load->device, copies, NULL);
     flight_begin(load, kernels);
-    assert_true(sc_gpu_flight_hold_range(kernels, &range));
+    assert_true(sc_gpu_events_hold_range(kernels, &range));
     if (status == SPEC_OK)
         status = departed;
     if (status == SPEC_OK)
         status = sc_gpu_follow(load->device, kernels, copies, NULL);
     if (status == SPEC_OK)
         status = place(load, to, range.at);
-    departed = sc_gpu_flight_depart(load->device, kernels, NULL);
+    departed = sc_gpu_events_submit(load->device, kernels, NULL);
     return status == SPEC_OK ? departed : status;
 }
 
@@ -191,7 +191,7 @@ static spec_status over_the_bus(const struct load *load, uint8_t *frame, sc_cu_p
     flight_begin(load, kernels);
     hold_frame(load, kernels, frame);
     spec_status status = place(load, to, sc_gpu_pin_address(&load->frames->pin, frame));
-    spec_status departed = sc_gpu_flight_depart(load->device, kernels, NULL);
+    spec_status departed = sc_gpu_events_submit(load->device, kernels, NULL);
     return status == SPEC_OK ? departed : status;
 }
 
@@ -203,7 +203,7 @@ static spec_status straight(const struct load *load, uint8_t *frame, sc_cu_ptr t
     hold_frame(load, copies, frame);
     spec_status status = sc_gpu_copy_rows_in(load->device, copies, to, 512, frame, 512, 512,
                                              LOAD_FRAME_BYTES / 512, NULL);
-    spec_status departed = sc_gpu_flight_depart(load->device, copies, NULL);
+    spec_status departed = sc_gpu_events_submit(load->device, copies, NULL);
     return status == SPEC_OK ? departed : status;
 }
 

@@ -50,9 +50,9 @@ static struct sc_gpu_hold hold_of(struct bench *bench, uint32_t item)
 static spec_status fly(struct bench *bench, uint32_t item)
 {
     struct sc_gpu_hold hold = hold_of(bench, item);
-    assert_true(sc_gpu_flight_begin(bench->it.device, bench->lane));
-    assert_true(sc_gpu_flight_hold(bench->lane, &hold));
-    return sc_gpu_flight_depart(bench->it.device, bench->lane, NULL);
+    assert_true(sc_gpu_events_begin(bench->it.device, bench->lane));
+    assert_true(sc_gpu_events_hold(bench->lane, &hold));
+    return sc_gpu_events_submit(bench->it.device, bench->lane, NULL);
 }
 
 /* Items 0 .. count - 1 came back, in that order. */
@@ -72,23 +72,23 @@ static void a_ring_takes_what_it_was_opened_for(void **state)
     struct sc_gpu_range range, other;
     assert_true(sc_gpu_stage_take(&bench.it.device->stage, 10, &range));
     assert_true(sc_gpu_stage_take(&bench.it.device->stage, 10, &other));
-    assert_false(sc_gpu_flight_hold(bench.lane, &hold)); /* none boards */
-    assert_false(sc_gpu_flight_hold_range(bench.lane, &range));
-    assert_true(sc_gpu_flight_begin(bench.it.device, bench.lane));
+    assert_false(sc_gpu_events_hold(bench.lane, &hold)); /* none boards */
+    assert_false(sc_gpu_events_hold_range(bench.lane, &range));
+    assert_true(sc_gpu_events_begin(bench.it.device, bench.lane));
     for (uint32_t i = 0; i < bench.it.params.hold_max; i++) {
-        assert_true(sc_gpu_flight_hold(bench.lane, &none)); /* asks */
+        assert_true(sc_gpu_events_hold(bench.lane, &none)); /* asks */
         hold = hold_of(&bench, i);
-        assert_true(sc_gpu_flight_hold(bench.lane, &hold));
+        assert_true(sc_gpu_events_hold(bench.lane, &hold));
     }
-    assert_false(sc_gpu_flight_hold(bench.lane, &none));
-    assert_false(sc_gpu_flight_hold(bench.lane, &hold));
-    assert_true(sc_gpu_flight_hold_range(bench.lane, &range));
-    assert_false(sc_gpu_flight_hold_range(bench.lane, &other));
+    assert_false(sc_gpu_events_hold(bench.lane, &none));
+    assert_false(sc_gpu_events_hold(bench.lane, &hold));
+    assert_true(sc_gpu_events_hold_range(bench.lane, &range));
+    assert_false(sc_gpu_events_hold_range(bench.lane, &other));
     sc_gpu_stage_give(&bench.it.device->stage, &other);
-    assert_int_equal(sc_gpu_flight_depart(bench.it.device, bench.lane, NULL), SPEC_OK);
+    assert_int_equal(sc_gpu_events_submit(bench.it.device, bench.lane, NULL), SPEC_OK);
     for (uint32_t i = 1; i < bench.it.params.flight_count; i++)
         assert_int_equal(fly(&bench, bench.it.params.hold_max + i - 1), SPEC_OK);
-    assert_false(sc_gpu_flight_begin(bench.it.device, bench.lane)); /* full */
+    assert_false(sc_gpu_events_begin(bench.it.device, bench.lane)); /* full */
     assert_int_equal(sc_gpu_flights_flying(bench.lane), bench.it.params.flight_count);
     assert_int_equal(sc_gpu_stage_used(&bench.it.device->stage), 2);
     check_given(&bench, 0);
@@ -170,9 +170,9 @@ static void detach_gives_back_what_flies(void **state)
         assert_int_equal(fly(&bench, i), SPEC_OK);
     bench.lane = &bench.it.device->slots[1].kernels;
     assert_true(sc_gpu_stage_take(&bench.it.device->stage, 10, &range));
-    assert_true(sc_gpu_flight_begin(bench.it.device, bench.lane));
-    assert_true(sc_gpu_flight_hold_range(bench.lane, &range));
-    assert_int_equal(sc_gpu_flight_depart(bench.it.device, bench.lane, NULL), SPEC_OK);
+    assert_true(sc_gpu_events_begin(bench.it.device, bench.lane));
+    assert_true(sc_gpu_events_hold_range(bench.lane, &range));
+    assert_int_equal(sc_gpu_events_submit(bench.it.device, bench.lane, NULL), SPEC_OK);
     sc_gpu_leave(bench.it.device, &bench.entry);
     attached_close(&bench.it);
     check_given(&bench, 3);

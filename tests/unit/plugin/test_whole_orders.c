@@ -198,9 +198,9 @@ static void *work(void *user)
 /* Frames and slots are all back. */
 static void all_is_back(struct rig *rig, uint64_t *ret_met)
 {
-    const struct sc_flight *flight =
-        (const struct sc_flight *)(const void *)rig->conn->requests.slots[0].readers[0].reader;
-    struct sc_flight_commons *commons = flight->memory.commons;
+    const struct sc_inflight *flight =
+        (const struct sc_inflight *)(const void *)rig->conn->requests.slots[0].readers[0].reader;
+    struct sc_inflight_commons *commons = flight->memory.commons;
     struct sc_store_stats stats;
     for (uint32_t i = 0; i < 1000; i++) { /* what still flies lands */
         sc_store_stats(rig->conn->store, &stats);

@@ -274,13 +274,13 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     assert_int_equal(after.ops - before.ops, OPS * BATCHES);
     /* A disk that takes longer than WAIT_NS_MAX for half a batch is asked once more each time. */
     assert_true(after.enters - before.enters <= 2 * BATCHES + behave.early - early);
-    assert_int_equal(after.flight_bytes_max, OPS * MIB); /* all at once */
+    assert_int_equal(after.inflight_bytes_max, OPS * MIB); /* all at once */
     stop_file(&fx, file, data, NULL);
 }
 
 /* The most that a lane brings into flight of a target of 1 MiB, while held_bytes wait for who wants
  * them. */
-static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_bytes)
+static uint64_t inflight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_bytes)
 {
     enum { OPS = 20 };
     struct fixture fx;
@@ -299,28 +299,28 @@ static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_by
     sc_io_release(fx.io, held_bytes);
     for (uint32_t i = 0; i < OPS; i++)
         assert_int_equal(tests[i].op.status, SPEC_OK);
-    const uint64_t flight_bytes = stats_of(&fx).flight_bytes_max;
+    const uint64_t inflight_bytes = stats_of(&fx).inflight_bytes_max;
     stop_file(&fx, file, data, NULL);
-    return flight_bytes;
+    return inflight_bytes;
 }
 
-static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
+static uint64_t inflight_of(uint32_t lane, uint64_t op_bytes)
 {
-    return flight_beside(lane, op_bytes, 0);
+    return inflight_beside(lane, op_bytes, 0);
 }
 
 static void keeps_each_lane_in_its_share_of_the_target(void **state)
 {
     (void)state;
-    assert_int_equal(flight_of(SC_LANE_DEMAND, 64 << 10), MIB);
-    assert_int_equal(flight_of(SC_LANE_SPECULATIVE, 64 << 10), MIB / 4 * 3);
-    assert_int_equal(flight_of(SC_LANE_WRITER, 64 << 10), MIB / 2);
-    assert_int_equal(flight_of(SC_LANE_BACKGROUND, 64 << 10), MIB / 4);
+    assert_int_equal(inflight_of(SC_LANE_DEMAND, 64 << 10), MIB);
+    assert_int_equal(inflight_of(SC_LANE_SPECULATIVE, 64 << 10), MIB / 4 * 3);
+    assert_int_equal(inflight_of(SC_LANE_WRITER, 64 << 10), MIB / 2);
+    assert_int_equal(inflight_of(SC_LANE_BACKGROUND, 64 << 10), MIB / 4);
     /* The last one may reach over it: eight of a little more than an eighth. */
-    assert_int_equal(flight_of(SC_LANE_DEMAND, 132 << 10), 8 * (132 << 10));
+    assert_int_equal(inflight_of(SC_LANE_DEMAND, 132 << 10), 8 * (132 << 10));
     /* What is larger than the share goes alone. */
-    assert_int_equal(flight_of(SC_LANE_BACKGROUND, 320 << 10), 320 << 10);
-    assert_int_equal(flight_of(SC_LANE_DEMAND, 2 * MIB), 2 * MIB);
+    assert_int_equal(inflight_of(SC_LANE_BACKGROUND, 320 << 10), 320 << 10);
+    assert_int_equal(inflight_of(SC_LANE_DEMAND, 2 * MIB), 2 * MIB);
 }
 
 static _Atomic uint32_t started, met;
@@ -367,7 +367,7 @@ static void gives_the_device_what_waits_before_a_long_done(void **state)
 
 /* The most in flight while batches of writes of 64 KiB go out, with a target of 1 MiB; a read may
  * come before the last batch. */
-static uint64_t flight_of_writes(uint32_t batches, bool reads)
+static uint64_t inflight_of_writes(uint32_t batches, bool reads)
 {
     enum { OPS = 20 };
     const uint64_t op_bytes = 64 << 10;
@@ -391,33 +391,33 @@ static uint64_t flight_of_writes(uint32_t batches, bool reads)
         submit_at_once(&fx, tests, OPS);
         wait_done(&fx, done += OPS);
     }
-    const uint64_t flight_bytes = stats_of(&fx).flight_bytes_max;
+    const uint64_t inflight_bytes = stats_of(&fx).inflight_bytes_max;
     stop_file(&fx, file, data, back);
-    return flight_bytes;
+    return inflight_bytes;
 }
 
 /* Batches of 1.25 MiB: in the fourth one, four targets are written. */
 static void writes_fill_the_target_when_nobody_reads(void **state)
 {
     (void)state;
-    assert_int_equal(flight_of_writes(3, false), MIB / 2);
-    assert_int_equal(flight_of_writes(5, false), MIB);
-    assert_int_equal(flight_of_writes(4, true), MIB / 2);
+    assert_int_equal(inflight_of_writes(3, false), MIB / 2);
+    assert_int_equal(inflight_of_writes(5, false), MIB);
+    assert_int_equal(inflight_of_writes(4, true), MIB / 2);
 }
 
 static void flies_less_beside_what_waits_for_its_consumer(void **state)
 {
     (void)state;
     const uint64_t op_bytes = 64 << 10;
-    assert_int_equal(flight_beside(SC_LANE_DEMAND, op_bytes, MIB / 4), MIB);
-    assert_int_equal(flight_beside(SC_LANE_DEMAND, op_bytes, MIB / 2), MIB / 4 * 3);
-    assert_int_equal(flight_beside(SC_LANE_DEMAND, op_bytes, MIB / 4 * 3), MIB / 2);
+    assert_int_equal(inflight_beside(SC_LANE_DEMAND, op_bytes, MIB / 4), MIB);
+    assert_int_equal(inflight_beside(SC_LANE_DEMAND, op_bytes, MIB / 2), MIB / 4 * 3);
+    assert_int_equal(inflight_beside(SC_LANE_DEMAND, op_bytes, MIB / 4 * 3), MIB / 2);
     /* Half of the target flies, whoever is away. */
-    assert_int_equal(flight_beside(SC_LANE_DEMAND, op_bytes, UINT64_MAX / 2), MIB / 2);
-    assert_int_equal(flight_beside(SC_LANE_SPECULATIVE, op_bytes, 64 * MIB), MIB / 2);
+    assert_int_equal(inflight_beside(SC_LANE_DEMAND, op_bytes, UINT64_MAX / 2), MIB / 2);
+    assert_int_equal(inflight_beside(SC_LANE_SPECULATIVE, op_bytes, 64 * MIB), MIB / 2);
     /* Writes fill no such buffers. */
-    assert_int_equal(flight_beside(SC_LANE_WRITER, op_bytes, 64 * MIB), MIB / 2);
-    assert_int_equal(flight_beside(SC_LANE_BACKGROUND, op_bytes, 64 * MIB), MIB / 4);
+    assert_int_equal(inflight_beside(SC_LANE_WRITER, op_bytes, 64 * MIB), MIB / 2);
+    assert_int_equal(inflight_beside(SC_LANE_BACKGROUND, op_bytes, 64 * MIB), MIB / 4);
 }
 
 struct gate {
@@ -569,7 +569,7 @@ static void serves_by_another_ring_while_one_waits(void **state)
     op_set(&fx, &test, stuck, SC_IO_READ, bytes, PARTS, 0);
     submit(&fx, &test, 1);
     /* Once it is in flight (nothing else shows that it is) the others overtake it. */
-    while (stats_of(&fx).flight_bytes_max == 0)
+    while (stats_of(&fx).inflight_bytes_max == 0)
         ;
     round_trip(&fx, file, 2 * PAGE);
     assert_int_equal(atomic_load(&test.done_count), 0);
@@ -1207,7 +1207,7 @@ static void serve_swimmers(int enter_error, uint32_t enter_errors)
         assert_int_equal(pthread_join(threads[i], &result), 0);
         assert_null(result);
     }
-    assert_true(stats_of(&fx).flight_bytes_max <= PART);
+    assert_true(stats_of(&fx).inflight_bytes_max <= PART);
     sc_io_file_close(fx.io, file);
     stop(&fx);
     for (uint32_t i = 0; i < SWIMMERS; i++)
