@@ -108,11 +108,11 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     conn->outbox.epoch_told =
         sc_alloc_array(&conn->alloc, conn->ranks.count, sizeof(*conn->outbox.epoch_told));
     if (conn->ranks.role == SPEC_ROLE_READER)
-        conn->ghosts.ring =
-            sc_alloc_array(&conn->alloc, SC_PLUGIN_GHOSTS, sizeof(*conn->ghosts.ring));
+        conn->grace.ring =
+            sc_alloc_array(&conn->alloc, SC_PLUGIN_GRACE_ENTRIES, sizeof(*conn->grace.ring));
     if (conn->requests.slots == NULL || conn->tickets.slots == NULL ||
         conn->outbox.epoch_told == NULL ||
-        (conn->ranks.role == SPEC_ROLE_READER && conn->ghosts.ring == NULL))
+        (conn->ranks.role == SPEC_ROLE_READER && conn->grace.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
     static spec_status (*const MAKES[])(spec_connector *, struct spec_error *) = {
         make_requests,           make_readers,
@@ -469,7 +469,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->saves.sharers.table);
     sc_alloc_free(&conn->alloc, conn->index.drops);
     sc_alloc_free(&conn->alloc, conn->outbox.epoch_told);
-    sc_alloc_free(&conn->alloc, conn->ghosts.ring);
+    sc_alloc_free(&conn->alloc, conn->grace.ring);
     sc_alloc_free(&conn->alloc, conn->admit.words);
     sc_alloc_free(&conn->alloc, conn->layers);
     sc_alloc_free(&conn->alloc, conn->windows);

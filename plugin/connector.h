@@ -183,7 +183,7 @@ struct spec_connector {
     struct sc_plugin_saves saves;
     struct sc_plugin_admit admit;
     struct sc_plugin_index index;
-    struct sc_plugin_ghosts ghosts;
+    struct sc_plugin_reader_grace grace;
 
     /* What works in the background. */
     struct sc_plugin_jobs jobs;

@@ -29,7 +29,7 @@ static void mark(spec_connector *conn)
     pthread_mutex_lock(lock);
     sc_store_erase_mark(conn->store, on_gone, conn);
     if (reads)
-        sc_plugin_ghosts_erase(conn);
+        sc_plugin_reader_grace_erase(conn);
     pthread_mutex_unlock(lock);
     sc_plugin_kick(conn, SC_JOB_TIDY);
 }

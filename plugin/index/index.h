@@ -11,7 +11,7 @@
 #include "hashing/radix.h"
 #include "store/store.h"
 
-#define SC_PLUGIN_GHOSTS 8192u /* dropped pieces that leases may still name */
+#define SC_PLUGIN_GRACE_ENTRIES 8192u /* dropped pieces that leases may still name */
 #define SC_PLUGIN_DROPS  1024u /* failed pieces whose records are not in the log yet */
 
 struct sc_plugin_request;
@@ -40,15 +40,15 @@ struct sc_plugin_index {
     bool has_orphans;  /* pieces of the log hung on one that it drops */
 };
 
-struct sc_plugin_ghost {     /* a piece that the writer dropped: no lookup finds it, a lease does */
+struct sc_plugin_grace_entry {     /* a piece that the writer dropped: no lookup finds it, a lease does */
     struct sc_radix_ref run; /* its last one, pinned */
     uint64_t piece;
     uint64_t due_ns; /* executor's clock: no lease on it is good after that */
     bool is_top;     /* all that hangs below it is kept too */
 };
 
-struct sc_plugin_ghosts {         /* of a reader; guarded by index.lock */
-    struct sc_plugin_ghost *ring; /* [SC_PLUGIN_GHOSTS] */
+struct sc_plugin_reader_grace {         /* of a reader; guarded by index.lock */
+    struct sc_plugin_grace_entry *ring; /* [SC_PLUGIN_GRACE_ENTRIES] */
     uint64_t first, count;
 };
 
@@ -131,15 +131,15 @@ bool sc_plugin_roots_clear(struct sc_radix *radix, pthread_mutex_t *lock,
 /* reader_grace.c; but for the last one, index.lock is held */
 /* The writer has dropped the run's piece, or recorded a better one (is_top: for all that hangs
  * below the run too), so every promise on it ends a lease from now at the latest. */
-void sc_plugin_ghost_begin(spec_connector *conn, struct sc_radix_ref run, bool is_top);
+void sc_plugin_grace_entry_begin(spec_connector *conn, struct sc_radix_ref run, bool is_top);
 /* A better piece takes the place of this run and of what hangs on it: a reader keeps them for
  * leases (user: the connector). */
 void sc_plugin_on_replacing(struct sc_radix_ref top, void *user);
 /* Whether the run is one that was dropped or replaced lately. */
-bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run);
+bool sc_plugin_grace_entry_find(const spec_connector *conn, struct sc_radix_ref run);
 /* Those of erased pieces end. Takes index.lock. */
-void sc_plugin_ghosts_erase(spec_connector *conn);
+void sc_plugin_reader_grace_erase(spec_connector *conn);
 /* True: pins were taken back. */
-bool sc_plugin_ghosts_end_due(spec_connector *conn);
+bool sc_plugin_reader_grace_end_due(spec_connector *conn);
 
 #endif

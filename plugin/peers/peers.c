@@ -58,7 +58,7 @@ void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
     struct sc_radix_removal removal = {.removed = dropped_removed, .user = &dropped};
     pthread_mutex_lock(&conn->index.lock);
     if (has_run(conn->radix, piece, mark)) {
-        sc_plugin_ghost_begin(conn, sc_plugin_ref_of(mark), false);
+        sc_plugin_grace_entry_begin(conn, sc_plugin_ref_of(mark), false);
         (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, &removal);
     }
     conn->index.has_orphans = conn->index.has_orphans || dropped.has_orphans;

@@ -1,4 +1,4 @@
-/* The tick, every 25 ms in the background lane: other processes' logs, the end of a bypass, ghosts,
+/* The tick, every 25 ms in the background lane: other processes' logs, the end of a bypass, grace,
  * epochs, mail, intents to erase, roots of older epochs.
  *
  * Threads: start and stop by one; the tick on an executor thread. */
@@ -10,7 +10,7 @@ static bool turn_take(spec_connector *conn)
 {
     bool more = sc_plugin_follow_own(conn);
     sc_plugin_bypass_tick(conn);
-    if (sc_plugin_ghosts_end_due(conn))
+    if (sc_plugin_reader_grace_end_due(conn))
         sc_plugin_unpinned(conn);
     more = sc_plugin_peers_follow(conn) || more;
     sc_plugin_mail_tick(conn);

@@ -60,7 +60,7 @@ static spec_status find_own(spec_connector *conn, const struct sc_plugin_lease *
                                    .place = lease->place};
     sc_plugin_lock(conn, &conn->index.lock);
     claim.run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, lease->piece));
-    claim.is_kept = sc_plugin_ghost_find(conn, claim.run); /* dropped, and kept for leases */
+    claim.is_kept = sc_plugin_grace_entry_find(conn, claim.run); /* dropped, and kept for leases */
     spec_status status = sc_radix_attach(conn->radix, &claim, room, ret_attached, NULL);
     pthread_mutex_unlock(&conn->index.lock);
     return status;
