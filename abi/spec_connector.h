@@ -744,7 +744,7 @@ struct spec_stats {
     /* Since 0.8. Chunks that were not stored because another prefix has their chain hash. */
     uint64_t collisions;
     /* Since 0.8. Chunks that were stored in many passes and became one piece, in the background. */
-    uint64_t merged_chunks;
+    uint64_t compacted_chunks;
     /* Since 0.9. The host tier: levels, pages that are taken and all that may be; pieces (halves of
      * their rows where K or V is read alone, chunks where rows are in another order) that loads
      * found there in a layer, did not find, and that went for others. */
@@ -757,7 +757,7 @@ struct spec_stats {
     /* Since 0.9. Of write_bytes, those of codes and other annexes, and of pieces that became one;
      * beside write_bytes, those of the log and of its checkpoints; and bytes of rows that were
      * stored, without all that. */
-    uint64_t code_write_bytes, merge_write_bytes, log_write_bytes, checkpoint_write_bytes;
+    uint64_t code_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes;
     /* Since 0.9. Bytes that stage brought to host memory; level: matches that are being staged, or
      * wait for it. */

@@ -323,7 +323,7 @@ static void abi_026_rows_stored_one_by_one_stay_readable_until_release(void **st
     for (uint64_t at = 63; at < 129; at++)
         stored = fixture_store_range(fx, writer.request, &prompt, at, 1) && stored;
     uint32_t tries = 0; /* a connector need not do so */
-    while (held.matched_tokens > 0 && fixture_stats(fx).merged_chunks < 2 && conf_wait(&tries) &&
+    while (held.matched_tokens > 0 && fixture_stats(fx).compacted_chunks < 2 && conf_wait(&tries) &&
            (conf_options.require_hits || tries < 2500))
         ;
     for (tries = 0; tries < 5; (void)conf_wait(&tries))

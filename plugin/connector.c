@@ -453,12 +453,12 @@ static void destroy_connector(spec_connector *conn)
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].marks);
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].store_marks);
     }
-    sc_plugin_merge_close(conn);
+    sc_plugin_compact_close(conn);
     sc_plugin_peers_close(conn);
     sc_store_close(conn->store);
     sc_radix_close(conn->radix);
     sc_exec_close(conn->exec);
-    sc_alloc_free(&conn->alloc, conn->merges.job);
+    sc_alloc_free(&conn->alloc, conn->compaction.job);
     sc_lab_averages_close(conn->lab.averages);
     sc_alloc_free(&conn->alloc, conn->requests.readers);
     sc_plugin_request_memory_close(conn);

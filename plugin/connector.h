@@ -44,7 +44,7 @@
 #include "plugin/index/evict.h"
 #include "plugin/index/index.h"
 #include "plugin/index/jobs.h"
-#include "plugin/index/merges.h"
+#include "plugin/index/compaction.h"
 #include "plugin/load/loads.h"
 #include "plugin/load_or_compute/load_or_compute.h"
 #include "plugin/peers/peers.h"
@@ -127,7 +127,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, refined_layers, refined_rows;
-    _Atomic uint64_t merged_chunks;
+    _Atomic uint64_t compacted_chunks;
     _Atomic uint64_t given_tokens, tail_tokens;
     _Atomic uint64_t upper_bus_bytes, upper_bus_ns;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
@@ -188,7 +188,7 @@ struct spec_connector {
     /* What works in the background. */
     struct sc_plugin_jobs jobs;
     struct sc_plugin_evict evict;
-    struct sc_plugin_merges merges;
+    struct sc_plugin_compaction compaction;
     struct sc_plugin_bypass bypass;
     struct sc_plugin_erase erase;
 

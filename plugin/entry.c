@@ -183,7 +183,7 @@ static void stats_writes(const struct sc_store_stats *store, struct spec_stats *
 {
     stats->budget_left = store->budget_left;
     stats->code_write_bytes = store->code_write_bytes;
-    stats->merge_write_bytes = store->merge_write_bytes;
+    stats->compaction_write_bytes = store->compaction_write_bytes;
     stats->log_write_bytes = store->log_write_bytes;
     stats->checkpoint_write_bytes = store->checkpoint_write_bytes;
     stats->stored_row_bytes = store->stored_row_bytes;
@@ -249,7 +249,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                OWN(coarse_layers),     OWN(coarse_rows),
                                OWN(coarse_exact_rows), OWN(coarse_forced_rows),
                                OWN(partial_layers),    OWN(refined_layers),
-                               OWN(refined_rows),      OWN(merged_chunks),
+                               OWN(refined_rows),      OWN(compacted_chunks),
                                OWN(bypassed_lookups),  STORE(read_bytes),
                                STORE(read_ops),        STORE(write_bytes),
                                STORE(write_ops),       STORE(io_errors),

@@ -287,7 +287,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_build_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_merger_open(store, reterr);
+        status = sc_store_compactor_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_live_open(store, reterr);
     if (status == SPEC_OK)
@@ -354,7 +354,7 @@ static void store_free(struct sc_store *store)
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_eraser_close(store);
     sc_store_live_close(store);
-    sc_store_merger_close(store);
+    sc_store_compactor_close(store);
     sc_store_build_close(store);
     sc_store_extents_close(store);
     sc_store_averages_done(&store->log.averages, alloc);
@@ -411,7 +411,7 @@ void sc_store_close(struct sc_store *store)
         return;
     sc_store_live_stop(store);
     sc_store_build_stop(store);
-    sc_store_merger_stop(store);
+    sc_store_compactor_stop(store);
     sc_store_stager_stop(store);
     sc_store_base_wait(store);
     pthread_mutex_lock(&store->disk.lock); /* whoever ended last is out of it */
@@ -447,7 +447,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .stored_row_bytes = sc_store_counted(&store->counts.stored_row_bytes),
         .budget_left = sc_store_wear_left(store),
         .code_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_CODES]),
-        .merge_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_MERGES]),
+        .compaction_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_COMPACTION]),
         .log_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_LOG]),
         .checkpoint_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_CHECKPOINTS]),
         .verify_ns = sc_store_counted(&store->counts.verify_ns),

@@ -258,7 +258,7 @@ struct sc_store_stats {
     uint64_t upper_bytes_max, upper_bytes_used, upper_hits;
     uint64_t upper_risen, upper_sunk;
     /* Written since open, beside rows: with write_bytes' annexes and merges. */
-    uint64_t code_write_bytes, merge_write_bytes, log_write_bytes, checkpoint_write_bytes;
+    uint64_t code_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes; /* of rows that passes stored, bare */
     uint64_t budget_left;      /* bytes that may be written now; 0 too where there is no budget */
 };
@@ -488,7 +488,7 @@ void sc_store_build_rest(struct sc_store *store, bool rests);
 
 /* ---- Pieces that become one (compactor.c) ---------------------------------------------------- */
 
-struct sc_store_merge {
+struct sc_store_compact {
     const uint64_t *pieces; /* [piece_count] live ones, whose rows follow each other
                              * in one chunk, but for those that the first skips; copied */
     uint64_t piece_count;
@@ -504,7 +504,7 @@ struct sc_store_merge {
 /* Reads the pieces' rows, verified, and writes them as one extent's, in the background. One merge
  * at a time. Never blocks. Errors: BUSY (one runs), NO_MEMORY, NO_SPACE, and those of extent_begin.
  */
-spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_merge *merge,
+spec_status sc_store_compact_begin(struct sc_store *store, const struct sc_store_compact *merge,
                                  struct spec_error *reterr);
 /* What the log says now stays, whatever becomes of the machine. Blocks. A writer's. */
 spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr);

@@ -46,7 +46,7 @@ static void bypass_end(spec_connector *conn)
     if (conn->ranks.role == SPEC_ROLE_READER)
         return;
     sc_plugin_kick(conn, SC_JOB_LAB);
-    sc_plugin_kick(conn, SC_JOB_MERGE);
+    sc_plugin_kick(conn, SC_JOB_COMPACT);
 }
 
 /* Lock held. */

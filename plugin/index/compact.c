@@ -9,12 +9,12 @@
  *              -> record -> the runs get the piece
  *   waiting  until who matched before has released -> the old pieces go
  *
- * Holds: what is merged is of one chunk, one after the other, nothing that is older than the merged
+ * Holds: what is compacted is of one chunk, one after the other, nothing that is older than the compacted
  * piece's id hangs between, all computed on the same and held as rows. Rows are on the device for
  * good before the log tells of them, so a crash at any moment leaves the old pieces, or the new
  * one, or both, of which the next open keeps the new.
- * Does not: keep averages (the merged piece's begin anew).
- * Threads: the job's (executor, one at a time); tail, on_merged any. */
+ * Does not: keep averages (the compacted piece's begin anew).
+ * Threads: the job's (executor, one at a time); tail, on_compacted any. */
 #include "plugin/connector.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@
 #define PIECES_MIN 4u    /* of a chunk: fewer are not worth being written again */
 #define LOOKS      4096u /* ids that a step looks at */
 #define TRIES      16u   /* for want of room, memory or frames */
-#define WAITING    64u   /* merged pieces whose old ones are not dropped yet */
+#define WAITING    64u   /* compacted pieces whose old ones are not dropped yet */
 
 /* The pieces that one takes the place of. */
 struct waiting {
@@ -32,7 +32,7 @@ struct waiting {
     uint32_t old[SC_LIMIT_CHUNK_TOKENS];
 };
 
-/* What is merged: the end of a chunk, or of a prompt. */
+/* What is compacted: the end of a chunk, or of a prompt. */
 struct candidate {
     uint64_t last;  /* the piece that ends it; 0: none */
     uint64_t bound; /* pieces up to here hang on none of its runs */
@@ -44,7 +44,7 @@ struct candidate {
     struct sc_store_provenance provenance;
 };
 
-struct sc_plugin_merge {
+struct sc_plugin_compact {
     /* The job's. */
     uint64_t next; /* pieces with lower ids were looked at */
     uint64_t tail; /* the end of a prompt that is looked at; 0: none */
@@ -88,7 +88,7 @@ static bool piece_fits(spec_connector *conn, const struct sc_radix_chunk *chunk,
            memcmp(&provenance, &candidate->provenance, sizeof(provenance)) == 0;
 }
 
-/* Index lock held. What of the chunk that the piece ends can be merged; false: too little. */
+/* Index lock held. What of the chunk that the piece ends can be compacted; false: too little. */
 static bool candidate_find(spec_connector *conn, struct sc_radix_chunk *chunk, uint64_t last,
                            struct candidate *ret)
 {
@@ -120,99 +120,99 @@ static bool candidate_find(spec_connector *conn, struct sc_radix_chunk *chunk, u
     return ret->count >= PIECES_MIN;
 }
 
-void sc_plugin_merge_tail(spec_connector *conn, uint64_t piece)
+void sc_plugin_compact_tail(spec_connector *conn, uint64_t piece)
 {
     pthread_mutex_lock(&conn->jobs.lock);
-    if (conn->merges.tail_count == SC_PLUGIN_TAILS) { /* the oldest stays as it is */
-        conn->merges.tail_first = (conn->merges.tail_first + 1) % SC_PLUGIN_TAILS;
-        conn->merges.tail_count--;
+    if (conn->compaction.tail_count == SC_PLUGIN_TAILS) { /* the oldest stays as it is */
+        conn->compaction.tail_first = (conn->compaction.tail_first + 1) % SC_PLUGIN_TAILS;
+        conn->compaction.tail_count--;
     }
-    conn->merges.tails[(conn->merges.tail_first + conn->merges.tail_count++) % SC_PLUGIN_TAILS] =
+    conn->compaction.tails[(conn->compaction.tail_first + conn->compaction.tail_count++) % SC_PLUGIN_TAILS] =
         piece;
     pthread_mutex_unlock(&conn->jobs.lock);
-    sc_plugin_kick(conn, SC_JOB_MERGE);
+    sc_plugin_kick(conn, SC_JOB_COMPACT);
 }
 
-static uint64_t tail_next(spec_connector *conn, struct sc_plugin_merge *merge)
+static uint64_t tail_next(spec_connector *conn, struct sc_plugin_compact *compact)
 {
     pthread_mutex_lock(&conn->jobs.lock);
-    if (merge->tail == 0 && conn->merges.tail_count > 0) {
-        merge->tail = conn->merges.tails[conn->merges.tail_first];
-        conn->merges.tail_first = (conn->merges.tail_first + 1) % SC_PLUGIN_TAILS;
-        conn->merges.tail_count--;
+    if (compact->tail == 0 && conn->compaction.tail_count > 0) {
+        compact->tail = conn->compaction.tails[conn->compaction.tail_first];
+        conn->compaction.tail_first = (conn->compaction.tail_first + 1) % SC_PLUGIN_TAILS;
+        conn->compaction.tail_count--;
     }
     pthread_mutex_unlock(&conn->jobs.lock);
-    return merge->tail;
+    return compact->tail;
 }
 
 /* The next piece that may end one; 0: none among LOOKS, or none at all (then *ret_more is false).
  */
-static uint64_t candidate_next(spec_connector *conn, struct sc_plugin_merge *merge, bool *ret_more)
+static uint64_t candidate_next(spec_connector *conn, struct sc_plugin_compact *compact, bool *ret_more)
 {
-    if (tail_next(conn, merge) != 0)
-        return merge->tail;
+    if (tail_next(conn, compact) != 0)
+        return compact->tail;
     uint64_t end = sc_store_piece_next(conn->store);
     struct sc_store_piece_place place;
-    uint64_t stop = end - merge->next < LOOKS ? end : merge->next + LOOKS;
-    while (merge->next < stop) {
-        if (sc_store_piece_place(conn->store, merge->next, &place) && place.leaves_ids)
-            return merge->next;
-        uint64_t from = sc_store_piece_from(conn->store, merge->next + 1); /* gaps may be long */
-        merge->next = from < end ? from : end;
+    uint64_t stop = end - compact->next < LOOKS ? end : compact->next + LOOKS;
+    while (compact->next < stop) {
+        if (sc_store_piece_place(conn->store, compact->next, &place) && place.leaves_ids)
+            return compact->next;
+        uint64_t from = sc_store_piece_from(conn->store, compact->next + 1); /* gaps may be long */
+        compact->next = from < end ? from : end;
     }
-    *ret_more = merge->next < end;
+    *ret_more = compact->next < end;
     return 0;
 }
 
 /* ---- Reading and writing -------------------------------------------------------------------- */
 
-static void on_merged(struct sc_store_extent *extent, spec_status status, void *user)
+static void on_compacted(struct sc_store_extent *extent, spec_status status, void *user)
 {
     spec_connector *conn = user;
-    struct sc_plugin_merge *merge = conn->merges.job;
+    struct sc_plugin_compact *compact = conn->compaction.job;
     pthread_mutex_lock(&conn->jobs.lock);
     bool closed = conn->jobs.closed;
-    merge->runs = false;
-    merge->status = status;
-    merge->written = closed ? NULL : extent;
+    compact->runs = false;
+    compact->status = status;
+    compact->written = closed ? NULL : extent;
     pthread_mutex_unlock(&conn->jobs.lock);
     if (closed && extent != NULL)
         sc_store_extent_discard(extent);
-    sc_plugin_kick(conn, SC_JOB_MERGE);
+    sc_plugin_kick(conn, SC_JOB_COMPACT);
 }
 
-static void candidate_end(struct sc_plugin_merge *merge)
+static void candidate_end(struct sc_plugin_compact *compact)
 {
-    merge->tries = 0;
-    merge->next += merge->tail == 0;
-    merge->tail = 0;
+    compact->tries = 0;
+    compact->next += compact->tail == 0;
+    compact->tail = 0;
 }
 
 /* It did not go. The same again with the next kick, or the next one now: true. */
-static bool pass_over(struct sc_plugin_merge *merge, spec_status status)
+static bool pass_over(struct sc_plugin_compact *compact, spec_status status)
 {
     bool is_want = status == SPEC_E_BUSY || status == SPEC_E_NO_SPACE || status == SPEC_E_NO_MEMORY;
-    if (is_want && ++merge->tries < TRIES) /* it may do later */
+    if (is_want && ++compact->tries < TRIES) /* it may do later */
         return false;
-    candidate_end(merge);
+    candidate_end(compact);
     return true;
 }
 
 /* False: nothing is begun now. */
-static bool merge_begin(spec_connector *conn, struct sc_plugin_merge *merge, uint64_t last)
+static bool compact_begin(spec_connector *conn, struct sc_plugin_compact *compact, uint64_t last)
 {
-    const struct candidate *candidate = &merge->candidate;
-    const struct sc_radix_chunk *chunk = &merge->chunk;
+    const struct candidate *candidate = &compact->candidate;
+    const struct sc_radix_chunk *chunk = &compact->chunk;
     struct spec_error error = {.struct_size = sizeof(error)};
     if (sc_store_budget_wait_ns(conn->store) > 0) /* passes go first; the next kick asks again */
         return false;
-    merge->epoch = atomic_load(&conn->epoch);
+    compact->epoch = atomic_load(&conn->epoch);
     pthread_mutex_lock(&conn->index.lock);
-    bool found = candidate_find(conn, &merge->chunk, last, &merge->candidate);
+    bool found = candidate_find(conn, &compact->chunk, last, &compact->candidate);
     pthread_mutex_unlock(&conn->index.lock);
     if (!found)
-        return pass_over(merge, SPEC_E_DROPPED);
-    struct sc_store_merge what = {
+        return pass_over(compact, SPEC_E_DROPPED);
+    struct sc_store_compact what = {
         .pieces = candidate->pieces,
         .piece_count = candidate->count,
         .plan = {.first_position = candidate->first,
@@ -220,43 +220,43 @@ static bool merge_begin(spec_connector *conn, struct sc_plugin_merge *merge, uin
                  .row_count = (uint32_t)(candidate->end - candidate->first)},
         .provenance = candidate->provenance,
         .bytes_per_s = conn->config.maintain_bytes_per_s,
-        .done = on_merged,
+        .done = on_compacted,
         .user = conn};
     sc_hash_to_bytes(chunk->border, what.plan.chunk_hash);
     sc_hash_to_bytes(chunk->segments[chunk->segment_count - 1].hash, what.plan.hash);
     pthread_mutex_lock(&conn->jobs.lock);
-    merge->runs = true;
+    compact->runs = true;
     pthread_mutex_unlock(&conn->jobs.lock);
-    spec_status status = sc_store_merge_begin(conn->store, &what, &error);
+    spec_status status = sc_store_compact_begin(conn->store, &what, &error);
     if (status == SPEC_OK)
         return false;
-    SC_LOG(&conn->log, SPEC_LOG_DEBUG, "%" PRIu64 " pieces are not merged: %s", candidate->count,
+    SC_LOG(&conn->log, SPEC_LOG_DEBUG, "%" PRIu64 " pieces are not compacted: %s", candidate->count,
            error.text);
     pthread_mutex_lock(&conn->jobs.lock);
-    merge->runs = false;
+    compact->runs = false;
     pthread_mutex_unlock(&conn->jobs.lock);
-    return pass_over(merge, status);
+    return pass_over(compact, status);
 }
 
 /* ---- Committing ----------------------------------------------------------------------------- */
 
 /* The commit's lock is held. Whether the runs are still those that were read. */
-static bool is_same(spec_connector *conn, struct sc_plugin_merge *merge)
+static bool is_same(spec_connector *conn, struct sc_plugin_compact *compact)
 {
-    const struct candidate *was = &merge->candidate, *is = &merge->again;
+    const struct candidate *was = &compact->candidate, *is = &compact->again;
     pthread_mutex_lock(&conn->index.lock);
-    bool found = candidate_find(conn, &merge->chunk, was->last, &merge->again);
+    bool found = candidate_find(conn, &compact->chunk, was->last, &compact->again);
     pthread_mutex_unlock(&conn->index.lock);
-    return found && merge->epoch == atomic_load(&conn->epoch) && is->first == was->first &&
+    return found && compact->epoch == atomic_load(&conn->epoch) && is->first == was->first &&
            is->end == was->end && is->count == was->count && is->flags == was->flags &&
            memcmp(is->pieces, was->pieces, is->count * sizeof(is->pieces[0])) == 0 &&
            memcmp(&is->provenance, &was->provenance, sizeof(is->provenance)) == 0;
 }
 
 /* The commit's lock is held, the record is in the log. The runs get the piece. */
-static bool runs_move(spec_connector *conn, struct sc_plugin_merge *merge, uint64_t piece)
+static bool runs_move(spec_connector *conn, struct sc_plugin_compact *compact, uint64_t piece)
 {
-    const struct candidate *candidate = &merge->candidate;
+    const struct candidate *candidate = &compact->candidate;
     uint64_t mark = sc_store_piece_mark(conn->store, candidate->last);
     const struct sc_radix_value value = {piece, 0, candidate->flags};
     pthread_mutex_lock(&conn->index.lock);
@@ -267,10 +267,10 @@ static bool runs_move(spec_connector *conn, struct sc_plugin_merge *merge, uint6
     return moved;
 }
 
-static void wait_begin(spec_connector *conn, struct sc_plugin_merge *merge)
+static void wait_begin(spec_connector *conn, struct sc_plugin_compact *compact)
 {
-    const struct candidate *candidate = &merge->candidate;
-    struct waiting *waiting = &merge->waiting[merge->waiting_count++];
+    const struct candidate *candidate = &compact->candidate;
+    struct waiting *waiting = &compact->waiting[compact->waiting_count++];
     waiting->before = atomic_load(&conn->requests.taken);
     waiting->is_durable = false;
     waiting->count = (uint32_t)candidate->count;
@@ -282,38 +282,38 @@ static void wait_begin(spec_connector *conn, struct sc_plugin_merge *merge)
 }
 
 /* Takes the place of the pieces; the commit's lock is held. */
-static spec_status merge_commit(spec_connector *conn, struct sc_plugin_merge *merge,
+static spec_status compact_commit(spec_connector *conn, struct sc_plugin_compact *compact,
                                 struct sc_store_extent *extent, struct spec_error *reterr)
 {
-    const struct sc_radix_chunk *chunk = &merge->chunk;
+    const struct sc_radix_chunk *chunk = &compact->chunk;
     uint64_t piece = 0;
-    if (!is_same(conn, merge)) {
+    if (!is_same(conn, compact)) {
         sc_store_extent_discard(extent);
         return sc_fail(reterr, SPEC_E_DROPPED, "they are not what they were");
     }
     struct sc_store_commit commit = {.token_first = chunk->first,
                                      .tokens = chunk->tokens,
-                                     .marks = merge->marks,
+                                     .marks = compact->marks,
                                      .mark_count = chunk->mark_count,
                                      .behind =
-                                         merge->candidate.is_tail ? 0 : merge->candidate.last};
+                                         compact->candidate.is_tail ? 0 : compact->candidate.last};
     memcpy(commit.root, chunk->root.bytes, sizeof(commit.root));
-    sc_plugin_marks_stored((struct sc_marks){chunk->marks, chunk->mark_count}, merge->marks);
+    sc_plugin_marks_stored((struct sc_marks){chunk->marks, chunk->mark_count}, compact->marks);
     spec_status status = sc_store_extent_commit(extent, &commit, &piece, reterr);
     if (status != SPEC_OK)
         return status;
-    if (!runs_move(conn, merge, piece)) { /* a load has failed in between */
+    if (!runs_move(conn, compact, piece)) { /* a load has failed in between */
         sc_store_piece_drop(conn->store, piece);
         return sc_fail(reterr, SPEC_E_DROPPED, "they are not there any more");
     }
-    wait_begin(conn, merge);
+    wait_begin(conn, compact);
     sc_store_build_codes(conn->store);
-    sc_count(&conn->stats.merged_chunks, 1);
+    sc_count(&conn->stats.compacted_chunks, 1);
     return SPEC_OK;
 }
 
 /* What was read and written, or was not. True: the next one may follow. */
-static bool merge_end(spec_connector *conn, struct sc_plugin_merge *merge,
+static bool compact_end(spec_connector *conn, struct sc_plugin_compact *compact,
                       struct sc_store_extent *extent, spec_status status)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -324,16 +324,16 @@ static bool merge_end(spec_connector *conn, struct sc_plugin_merge *merge,
     if (extent != NULL && status == SPEC_OK) {
         pthread_mutex_lock(&conn->commit_lock);
         sc_plugin_drops_flush(conn);
-        status = merge_commit(conn, merge, extent, &error);
+        status = compact_commit(conn, compact, extent, &error);
         pthread_mutex_unlock(&conn->commit_lock);
     }
     if (status != SPEC_OK)
         SC_LOG(&conn->log, status == SPEC_E_CORRUPT ? SPEC_LOG_WARN : SPEC_LOG_DEBUG,
-               "the %" PRIu64 " pieces up to %" PRIu64 " are not merged: %s: %s",
-               merge->candidate.count, merge->candidate.last, sc_status_name(status), error.text);
+               "the %" PRIu64 " pieces up to %" PRIu64 " are not compacted: %s: %s",
+               compact->candidate.count, compact->candidate.last, sc_status_name(status), error.text);
     if (status != SPEC_OK)
-        return pass_over(merge, status);
-    candidate_end(merge);
+        return pass_over(compact, status);
+    candidate_end(compact);
     return true;
 }
 
@@ -362,81 +362,81 @@ static void old_drop(spec_connector *conn, const struct waiting *waiting)
 
 /* Pages of the old ones may be written over once they are dropped: then the record of what took
  * their place must not go with the machine's power. False: it is not sure that it stays. */
-static bool waiting_sync(spec_connector *conn, struct sc_plugin_merge *merge)
+static bool waiting_sync(spec_connector *conn, struct sc_plugin_compact *compact)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     if (sc_store_log_sync(conn->store, &error) != SPEC_OK) {
-        SC_LOG(&conn->log, SPEC_LOG_WARN, "merged pieces are kept twice: %s", error.text);
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "compacted pieces are kept twice: %s", error.text);
         return false;
     }
-    for (uint32_t i = 0; i < merge->waiting_count; i++)
-        merge->waiting[i].is_durable = true;
+    for (uint32_t i = 0; i < compact->waiting_count; i++)
+        compact->waiting[i].is_durable = true;
     return true;
 }
 
-static void waiting_end(spec_connector *conn, struct sc_plugin_merge *merge)
+static void waiting_end(spec_connector *conn, struct sc_plugin_compact *compact)
 {
     uint32_t kept = 0;
     bool syncs = true; /* until that fails */
-    for (uint32_t i = 0; i < merge->waiting_count; i++) {
-        bool is_held_now = is_held(conn, &merge->waiting[i]);
-        if (!is_held_now && !merge->waiting[i].is_durable && syncs)
-            syncs = waiting_sync(conn, merge);
-        if (is_held_now || !merge->waiting[i].is_durable)
-            merge->waiting[kept++] = merge->waiting[i];
+    for (uint32_t i = 0; i < compact->waiting_count; i++) {
+        bool is_held_now = is_held(conn, &compact->waiting[i]);
+        if (!is_held_now && !compact->waiting[i].is_durable && syncs)
+            syncs = waiting_sync(conn, compact);
+        if (is_held_now || !compact->waiting[i].is_durable)
+            compact->waiting[kept++] = compact->waiting[i];
         else
-            old_drop(conn, &merge->waiting[i]);
+            old_drop(conn, &compact->waiting[i]);
     }
-    bool went = kept < merge->waiting_count;
-    merge->waiting_count = kept;
-    atomic_store(&conn->merges.waiting, kept + (merge->tries > 0));
+    bool went = kept < compact->waiting_count;
+    compact->waiting_count = kept;
+    atomic_store(&conn->compaction.waiting, kept + (compact->tries > 0));
     if (went && sc_store_checkpoint_due(conn->store))
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
 }
 
 /* ---- The job -------------------------------------------------------------------------------- */
 
-static struct sc_plugin_merge *merge_make(spec_connector *conn)
+static struct sc_plugin_compact *compact_make(spec_connector *conn)
 {
-    struct sc_plugin_merge *merge = sc_alloc_zero(&conn->alloc, sizeof(*merge));
-    if (merge == NULL)
+    struct sc_plugin_compact *compact = sc_alloc_zero(&conn->alloc, sizeof(*compact));
+    if (compact == NULL)
         return NULL; /* the next kick tries again */
-    merge->next = 1;
-    conn->merges.job = merge;
-    return merge;
+    compact->next = 1;
+    conn->compaction.job = compact;
+    return compact;
 }
 
-bool sc_plugin_merge_some(spec_connector *conn)
+bool sc_plugin_compact_some(spec_connector *conn)
 {
-    struct sc_plugin_merge *merge = conn->merges.job != NULL ? conn->merges.job : merge_make(conn);
+    struct sc_plugin_compact *compact = conn->compaction.job != NULL ? conn->compaction.job : compact_make(conn);
     bool more = false;
-    if (merge == NULL)
+    if (compact == NULL)
         return false;
     pthread_mutex_lock(&conn->jobs.lock);
-    bool runs = merge->runs;
-    struct sc_store_extent *extent = merge->written;
-    spec_status status = merge->status;
-    merge->written = NULL;
-    merge->status = SPEC_OK;
+    bool runs = compact->runs;
+    struct sc_store_extent *extent = compact->written;
+    spec_status status = compact->status;
+    compact->written = NULL;
+    compact->status = SPEC_OK;
     pthread_mutex_unlock(&conn->jobs.lock);
-    bool goes_on = (extent == NULL && status == SPEC_OK) || merge_end(conn, merge, extent, status);
+    bool goes_on = (extent == NULL && status == SPEC_OK) || compact_end(conn, compact, extent, status);
     if (!runs && goes_on && !sc_plugin_is_bypassed(conn) &&
-        merge->waiting_count < WAITING) { /* else its end kicks, or a request's */
-        uint64_t last = candidate_next(conn, merge, &more);
-        more = last != 0 ? merge_begin(conn, merge, last) : more;
+        compact->waiting_count < WAITING) { /* else its end kicks, or a request's */
+        uint64_t last = candidate_next(conn, compact, &more);
+        more = last != 0 ? compact_begin(conn, compact, last) : more;
     }
-    waiting_end(conn, merge);
+    waiting_end(conn, compact);
     return more;
 }
 
-void sc_plugin_merge_close(spec_connector *conn)
+void sc_plugin_compact_close(spec_connector *conn)
 {
-    struct sc_plugin_merge *merge = conn->merges.job;
-    if (merge == NULL)
+    struct sc_plugin_compact *compact = conn->compaction.job;
+    if (compact == NULL)
         return;
-    pthread_mutex_lock(&conn->jobs.lock); /* a merge that still runs ends beside this */
-    struct sc_store_extent *extent = merge->written;
-    merge->written = NULL;
+    pthread_mutex_lock(&conn->jobs.lock); /* a compact that still runs ends beside this */
+    struct sc_store_extent *extent = compact->written;
+    compact->written = NULL;
     pthread_mutex_unlock(&conn->jobs.lock);
     if (extent != NULL)
         sc_store_extent_discard(extent);

@@ -113,7 +113,7 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
     struct sc_radix_segment run;
     sc_plugin_lock(conn, &conn->index.lock);
     drop_later(conn, piece);
-    /* Else it was merged since: another piece has its rows. */
+    /* Else it was compacted since: another piece has its rows. */
     if (sc_radix_get(conn->radix, node, &run) && run.value.piece == piece)
         sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, &removal);
     pthread_mutex_unlock(&conn->index.lock);
@@ -235,7 +235,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         .value = {piece->id, piece->skip, piece->provenance.computed_on},
         .replaces = &replaces,
         .replacing = is_own ? sc_plugin_on_replacing : NULL,
-        .merges = true,
+        .compaction = true,
     };
     memcpy(insertion.root.bytes, piece->root, sizeof(insertion.root));
     struct sc_radix_inserted inserted;

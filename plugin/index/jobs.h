@@ -17,7 +17,7 @@ enum sc_plugin_job_kind {
     SC_JOB_CHECKPOINT,
     SC_JOB_SPARE,
     SC_JOB_LAB,
-    SC_JOB_MERGE,
+    SC_JOB_COMPACT,
     SC_JOBS
 };
 

@@ -4,11 +4,11 @@
  *   evict       evict.c
  *   checkpoint  a shorter log; while something is to be erased, erase.c in its place
  *   lab         averages (baselines/baselines.h) and estimates (load_or_compute/), to the log
- *   merge       chunks of many pieces (compact.c)
+ *   compact       chunks of many pieces (compact.c)
  *   spare       memory that the index needs next
  *
  * What extents lack is built by the store itself (store/section/build_sections.c), when it is asked
- * to. During a bypass (bypass.h) averages wait, and merges that have not begun; what room and the
+ * to. During a bypass (bypass.h) averages wait, and compaction that have not begun; what room and the
  * log need goes on, and so does what tells of failed pieces.
  *
  * Threads: maintain any; steps on the executor's; open by one.
@@ -29,8 +29,8 @@ static bool checkpoint_run(spec_connector *conn)
     sc_lab_write_all(&conn->lab); /* the newest of each piece is what a checkpoint keeps */
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
-    if (atomic_load(&conn->merges.waiting) > 0) /* one may have come while the log was copied */
-        sc_plugin_kick(conn, SC_JOB_MERGE);
+    if (atomic_load(&conn->compaction.waiting) > 0) /* one may have come while the log was copied */
+        sc_plugin_kick(conn, SC_JOB_COMPACT);
     return false;
 }
 
@@ -50,7 +50,7 @@ void sc_plugin_maintain_open(spec_connector *conn)
         [SC_JOB_CHECKPOINT] = checkpoint_run,
         [SC_JOB_SPARE] = sc_plugin_index_spare,
         [SC_JOB_LAB] = lab_run,
-        [SC_JOB_MERGE] = sc_plugin_merge_some,
+        [SC_JOB_COMPACT] = sc_plugin_compact_some,
     };
     sc_plugin_jobs_open(conn, RUNS);
 }

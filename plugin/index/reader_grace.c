@@ -38,7 +38,7 @@ bool sc_plugin_grace_entry_find(const spec_connector *conn, struct sc_radix_ref 
     for (uint64_t i = 0; i < conn->grace.count; i++) {
         const struct sc_plugin_grace_entry *grace_entry =
             &conn->grace.ring[(conn->grace.first + i) % SC_PLUGIN_GRACE_ENTRIES];
-        /* Its last run, or one that others were merged into had before. */
+        /* Its last run, or one that others were compacted into had before. */
         if (grace_entry->piece == segment.value.piece ||
             (grace_entry->is_top && sc_radix_is_below(conn->radix, run, grace_entry->run)))
             return true;

@@ -83,8 +83,8 @@ void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *req
     request->pinned = (struct sc_radix_ref){0};
     atomic_store(&request->piece_last, 0);
     sc_plugin_unpinned(conn);
-    if (atomic_load(&conn->merges.waiting) > 0)
-        sc_plugin_kick(conn, SC_JOB_MERGE);
+    if (atomic_load(&conn->compaction.waiting) > 0)
+        sc_plugin_kick(conn, SC_JOB_COMPACT);
 }
 
 void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request)
@@ -94,7 +94,7 @@ void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *reque
     request->save_last = NULL;
     uint64_t tail = atomic_exchange(&request->tail, 0);
     if (tail != 0)
-        sc_plugin_merge_tail(conn, tail);
+        sc_plugin_compact_tail(conn, tail);
     sc_plugin_request_unpin(conn, request);
     sc_uncount(&conn->stats.requests_open, 1);
     sc_plugin_request_unhold(request);

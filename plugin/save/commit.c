@@ -87,7 +87,7 @@ static void rows_committed(spec_connector *conn, const struct sc_plugin_save *sa
     uint64_t end = save->first + save->count, chunk = conn->config.chunk_tokens;
     bool is_begun = present > (end - 1) / chunk * chunk; /* others began the last one's chunk */
     if (is_begun && end % chunk == 0)
-        sc_plugin_kick(conn, SC_JOB_MERGE);
+        sc_plugin_kick(conn, SC_JOB_COMPACT);
     bool is_tail = is_begun && end % chunk != 0 && indexed_end == end;
     atomic_store(&save->request->tail, is_tail ? first_id : 0);
     sc_count(&conn->stats.stored_tokens, indexed_end - present);

@@ -183,8 +183,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     unused_bytes selector_bytes_used selectors_refused built_chunks built_bytes coarse_layers
     coarse_rows coarse_exact_rows coarse_forced_rows partial_layers bad_blocks code_bytes building
     refined_layers refined_rows collisions
-    merged_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
-    unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
+    compacted_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
+    unadmitted_chunks over_budget_chunks budget_left code_write_bytes compaction_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
     given_tokens tail_tokens reordered_chunks upper_bytes_used

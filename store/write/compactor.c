@@ -12,8 +12,8 @@
  * bytes_per_s holds.
  *
  * Holds: rows that are written agreed with the tags of the piece that they are read from, which
- * lived then; a step waits for nothing; memory is held while a merge runs.
- * Does not: choose what is merged, commit, drop (plugin/index/compact.c).
+ * lived then; a step waits for nothing; memory is held while a compact runs.
+ * Does not: choose what is compacted, commit, drop (plugin/index/compact.c).
  * Threads: begin, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/plugin/test_merge.c */
 #include "store/write/compactor.h"
@@ -34,21 +34,21 @@ enum state { READ, WRITE };
 
 struct part { /* a piece of the window; the back's stretch of the same number */
     const struct sc_store_piece_entry *piece;
-    uint64_t at; /* in the merged one, of its first row that is not skipped */
+    uint64_t at; /* in the compacted one, of its first row that is not skipped */
 };
 
-struct sc_store_merger {
+struct sc_store_compactor {
     struct sc_store *store;
     struct sc_task task;
     bool runs, closing; /* space lock */
 
-    /* The merge's, one step after the other. */
-    struct sc_store_merge what; /* pieces: below */
+    /* The compact's, one step after the other. */
+    struct sc_store_compact what; /* pieces: below */
     uint64_t ids[SC_LIMIT_CHUNK_TOKENS];
     enum state state;
     uint32_t layer;
     struct sc_store_extent *extent;
-    uint64_t next, row; /* the piece that comes next, and its row in the merged one */
+    uint64_t next, row; /* the piece that comes next, and its row in the compacted one */
     struct part parts[PIECES];
     uint32_t part_count;
     struct sc_store_readback back;
@@ -65,73 +65,73 @@ static bool is_split(const struct sc_store *store)
 }
 
 /* The next piece into the window; false: it is not there any more. */
-static bool part_add(struct sc_store_merger *merger, const struct sc_store_piece_entry *piece)
+static bool part_add(struct sc_store_compactor *compactor, const struct sc_store_piece_entry *piece)
 {
     const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&merger->store->table, piece->extent);
+        sc_store_table_extent(&compactor->store->table, piece->extent);
     uint64_t first = (uint64_t)piece->extent_row + piece->skip;
     uint64_t end = (uint64_t)piece->extent_row + piece->row_count;
     if (extent == NULL ||
-        piece->first_position + piece->skip != merger->what.plan.first_position + merger->row ||
-        end - first > merger->what.plan.row_count - merger->row)
+        piece->first_position + piece->skip != compactor->what.plan.first_position + compactor->row ||
+        end - first > compactor->what.plan.row_count - compactor->row)
         return false;
     const struct sc_store_stretch_rows rows = {.extent = extent,
-                                               .layer = merger->layer,
+                                               .layer = compactor->layer,
                                                .from = piece,
                                                .to = piece,
                                                .first = first,
                                                .end = end};
-    sc_store_readback_add(&merger->back, &rows);
-    merger->parts[merger->part_count++] = (struct part){.piece = piece, .at = merger->row};
-    merger->row += end - first;
-    merger->next++;
+    sc_store_readback_add(&compactor->back, &rows);
+    compactor->parts[compactor->part_count++] = (struct part){.piece = piece, .at = compactor->row};
+    compactor->row += end - first;
+    compactor->next++;
     return true;
 }
 
 /* False: a piece is not there any more. */
-static bool window_read(struct sc_store_merger *merger)
+static bool window_read(struct sc_store_compactor *compactor)
 {
-    while (merger->part_count < PIECES && merger->next < merger->what.piece_count) {
+    while (compactor->part_count < PIECES && compactor->next < compactor->what.piece_count) {
         const struct sc_store_piece_entry *piece =
-            sc_store_table_live(&merger->store->table, merger->ids[merger->next]);
+            sc_store_table_live(&compactor->store->table, compactor->ids[compactor->next]);
         if (piece == NULL)
             return false;
-        if (sc_store_stretch_bytes(merger->store, piece->row_count) >
-            merger->back.memory_bytes - merger->back.used)
+        if (sc_store_stretch_bytes(compactor->store, piece->row_count) >
+            compactor->back.memory_bytes - compactor->back.used)
             break;
-        if (!part_add(merger, piece))
+        if (!part_add(compactor, piece))
             return false;
     }
-    if (merger->part_count == 0)
+    if (compactor->part_count == 0)
         return false;
-    if (!sc_store_readback_submit(&merger->back)) /* it is there */
-        sc_exec_post(merger->store->params.exec, &merger->task, SC_LANE_BACKGROUND);
+    if (!sc_store_readback_submit(&compactor->back)) /* it is there */
+        sc_exec_post(compactor->store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
     return true;
 }
 
 /* Verifies a piece's rows, and takes them. */
-static bool part_take(struct sc_store_merger *merger, uint32_t i)
+static bool part_take(struct sc_store_compactor *compactor, uint32_t i)
 {
-    const struct part *part = &merger->parts[i];
+    const struct part *part = &compactor->parts[i];
     uint64_t first = (uint64_t)part->piece->extent_row + part->piece->skip;
     uint64_t count = part->piece->row_count - part->piece->skip;
     struct sc_store_back back;
-    if (!sc_store_readback_rows(&merger->back, i, part->piece, first, count, &back))
+    if (!sc_store_readback_rows(&compactor->back, i, part->piece, first, count, &back))
         return false;
-    for (uint32_t h = 0; h < (is_split(merger->store) ? 2 : 1); h++)
-        memcpy(merger->rows + (h * (uint64_t)merger->what.plan.row_count + part->at) * back.stride,
+    for (uint32_t h = 0; h < (is_split(compactor->store) ? 2 : 1); h++)
+        memcpy(compactor->rows + (h * (uint64_t)compactor->what.plan.row_count + part->at) * back.stride,
                back.halves[h], count * back.stride);
     return true;
 }
 
 /* Takes the window in; false: some of it failed. ret_bytes: what was read from the disk for it. */
-static bool window_take(struct sc_store_merger *merger, uint64_t *ret_bytes)
+static bool window_take(struct sc_store_compactor *compactor, uint64_t *ret_bytes)
 {
     bool good = true;
-    for (uint32_t i = 0; i < merger->part_count && good; i++)
-        good = part_take(merger, i);
-    merger->part_count = 0;
-    *ret_bytes = sc_store_readback_clear(&merger->back);
+    for (uint32_t i = 0; i < compactor->part_count && good; i++)
+        good = part_take(compactor, i);
+    compactor->part_count = 0;
+    *ret_bytes = sc_store_readback_clear(&compactor->back);
     return good;
 }
 
@@ -140,13 +140,13 @@ static bool window_take(struct sc_store_merger *merger, uint64_t *ret_bytes)
 static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
                       uint8_t *dst)
 {
-    const struct sc_store_merger *merger = user;
-    const struct sc_store *store = merger->store;
+    const struct sc_store_compactor *compactor = user;
+    const struct sc_store *store = compactor->store;
     uint64_t k_bytes = store->shape.k_row_bytes;
     uint64_t bytes = is_split(store) ? k_bytes : store->shape.row_bytes;
-    const uint8_t *rows = merger->rows + row_first * bytes;
+    const uint8_t *rows = compactor->rows + row_first * bytes;
     if (part == SC_STORE_PART_V)
-        rows += merger->what.plan.row_count * k_bytes;
+        rows += compactor->what.plan.row_count * k_bytes;
     if (part != SC_STORE_PART_PROBE) {
         memcpy(dst, rows, row_count * bytes);
         return;
@@ -157,79 +157,79 @@ static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t ro
 }
 
 /* Host memory has the layer of all the pieces. */
-static bool layer_is_hosted(const struct sc_store_merger *merger)
+static bool layer_is_hosted(const struct sc_store_compactor *compactor)
 {
-    const struct sc_store *store = merger->store;
-    bool is_hosted = merger->slabs != NULL;
-    for (uint64_t i = 0; i < merger->what.piece_count && is_hosted; i++) {
+    const struct sc_store *store = compactor->store;
+    bool is_hosted = compactor->slabs != NULL;
+    for (uint64_t i = 0; i < compactor->what.piece_count && is_hosted; i++) {
         const struct sc_store_piece_entry *piece =
-            sc_store_table_live(&store->table, merger->ids[i]);
-        struct sc_store_range range = {.piece = merger->ids[i]};
+            sc_store_table_live(&store->table, compactor->ids[i]);
+        struct sc_store_range range = {.piece = compactor->ids[i]};
         if (piece == NULL)
             return false;
         range.row_first = piece->skip;
         range.row_count = (uint32_t)(piece->row_count - piece->skip);
-        is_hosted = sc_store_hosted_has(store, merger->layer, &range, SC_STORE_WANT_ROWS);
+        is_hosted = sc_store_hosted_has(store, compactor->layer, &range, SC_STORE_WANT_ROWS);
     }
     return is_hosted;
 }
 
 /* False: the put was the last, or failed. Then the next step may run already. */
-static bool layer_put(struct sc_store_merger *merger)
+static bool layer_put(struct sc_store_compactor *compactor)
 {
-    bool last = merger->layer + 1 == merger->store->shape.layer_count;
-    merger->state = WRITE;
-    merger->extent->inherits = layer_is_hosted(merger);
-    const struct sc_store_source source = {.pack = rows_pack, .user = merger};
-    spec_status status = sc_store_extent_put_layer(merger->extent, merger->layer, &source, NULL);
+    bool last = compactor->layer + 1 == compactor->store->shape.layer_count;
+    compactor->state = WRITE;
+    compactor->extent->inherits = layer_is_hosted(compactor);
+    const struct sc_store_source source = {.pack = rows_pack, .user = compactor};
+    spec_status status = sc_store_extent_put_layer(compactor->extent, compactor->layer, &source, NULL);
     if (status != SPEC_OK || last)
         return false;
-    merger->state = READ;
-    merger->layer++;
-    merger->next = merger->row = 0;
+    compactor->state = READ;
+    compactor->layer++;
+    compactor->next = compactor->row = 0;
     return true;
 }
 
 static void on_written(struct sc_store_extent *extent, spec_status status, void *user)
 {
-    struct sc_store_merger *merger = user;
-    SC_ASSERT(merger->store->params.poison, extent == merger->extent);
-    if (merger->status == SPEC_OK)
-        merger->status = status;
-    sc_exec_post(merger->store->params.exec, &merger->task, SC_LANE_BACKGROUND);
+    struct sc_store_compactor *compactor = user;
+    SC_ASSERT(compactor->store->params.poison, extent == compactor->extent);
+    if (compactor->status == SPEC_OK)
+        compactor->status = status;
+    sc_exec_post(compactor->store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
 }
 
-/* ---- The merge ------------------------------------------------------------------------------ */
+/* ---- The compact ------------------------------------------------------------------------------ */
 
-static void memory_free(struct sc_store_merger *merger)
+static void memory_free(struct sc_store_compactor *compactor)
 {
-    sc_alloc_free(merger->store->params.alloc, merger->rows);
-    sc_store_readback_leave(&merger->back);
-    merger->rows = NULL;
+    sc_alloc_free(compactor->store->params.alloc, compactor->rows);
+    sc_store_readback_leave(&compactor->back);
+    compactor->rows = NULL;
 }
 
-static void give_up(struct sc_store_merger *merger, spec_status why)
+static void give_up(struct sc_store_compactor *compactor, spec_status why)
 {
-    merger->state = WRITE;
-    merger->status = why;
-    sc_store_extent_abort(merger->extent);
+    compactor->state = WRITE;
+    compactor->status = why;
+    sc_store_extent_abort(compactor->extent);
 }
 
 /* All writes ended. Nothing of it is touched afterwards: `done` may begin the next. */
-static void merge_end(struct sc_store_merger *merger, bool closing)
+static void compact_end(struct sc_store_compactor *compactor, bool closing)
 {
-    struct sc_store *store = merger->store;
-    struct sc_store_extent *extent = merger->extent;
-    const struct sc_store_merge what = merger->what;
-    spec_status status = closing ? SPEC_E_DROPPED : merger->status;
-    memory_free(merger);
-    merger->extent = NULL;
+    struct sc_store *store = compactor->store;
+    struct sc_store_extent *extent = compactor->extent;
+    const struct sc_store_compact what = compactor->what;
+    spec_status status = closing ? SPEC_E_DROPPED : compactor->status;
+    memory_free(compactor);
+    compactor->extent = NULL;
     if (status != SPEC_OK) {
         sc_store_extent_discard(extent);
         extent = NULL;
     }
     pthread_mutex_lock(&store->disk.lock);
-    merger->runs = false;
+    compactor->runs = false;
     pthread_mutex_unlock(&store->disk.lock);
     if (!closing)
         what.done(extent, status, what.user);
@@ -237,147 +237,147 @@ static void merge_end(struct sc_store_merger *merger, bool closing)
 }
 
 /* The window is there, or the pause after it is over. */
-static void read_on(struct sc_store_merger *merger)
+static void read_on(struct sc_store_compactor *compactor)
 {
-    struct sc_exec *exec = merger->store->params.exec;
+    struct sc_exec *exec = compactor->store->params.exec;
     uint64_t bytes = 0;
-    if (merger->part_count > 0 && !window_take(merger, &bytes)) {
-        give_up(merger, SPEC_E_CORRUPT);
+    if (compactor->part_count > 0 && !window_take(compactor, &bytes)) {
+        give_up(compactor, SPEC_E_CORRUPT);
         return;
     }
-    if (merger->row == merger->what.plan.row_count && !layer_put(merger))
+    if (compactor->row == compactor->what.plan.row_count && !layer_put(compactor))
         return;
-    pthread_mutex_lock(&merger->store->disk.lock); /* stop cancels what is posted under it */
-    uint64_t rate = merger->closing ? 0 : merger->what.bytes_per_s;
+    pthread_mutex_lock(&compactor->store->disk.lock); /* stop cancels what is posted under it */
+    uint64_t rate = compactor->closing ? 0 : compactor->what.bytes_per_s;
     uint64_t due_ns =
         sc_exec_now_ns(exec) + (rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0);
     if (bytes > 0 && rate > 0)
-        sc_exec_post_at(exec, &merger->task, SC_LANE_BACKGROUND, due_ns);
-    pthread_mutex_unlock(&merger->store->disk.lock);
-    if ((bytes == 0 || rate == 0) && !window_read(merger))
-        give_up(merger, SPEC_E_DROPPED);
+        sc_exec_post_at(exec, &compactor->task, SC_LANE_BACKGROUND, due_ns);
+    pthread_mutex_unlock(&compactor->store->disk.lock);
+    if ((bytes == 0 || rate == 0) && !window_read(compactor))
+        give_up(compactor, SPEC_E_DROPPED);
 }
 
-static void merge_step(struct sc_task *task)
+static void compact_step(struct sc_task *task)
 {
-    struct sc_store_merger *merger =
-        (struct sc_store_merger *)((char *)task - offsetof(struct sc_store_merger, task));
-    pthread_mutex_lock(&merger->store->disk.lock);
-    bool closing = merger->closing;
-    pthread_mutex_unlock(&merger->store->disk.lock);
-    if (merger->state == WRITE)
-        merge_end(merger, closing);
+    struct sc_store_compactor *compactor =
+        (struct sc_store_compactor *)((char *)task - offsetof(struct sc_store_compactor, task));
+    pthread_mutex_lock(&compactor->store->disk.lock);
+    bool closing = compactor->closing;
+    pthread_mutex_unlock(&compactor->store->disk.lock);
+    if (compactor->state == WRITE)
+        compact_end(compactor, closing);
     else if (closing)
-        give_up(merger, SPEC_E_DROPPED);
+        give_up(compactor, SPEC_E_DROPPED);
     else
-        read_on(merger);
+        read_on(compactor);
 }
 
 /* ---- Begin and stop ------------------------------------------------------------------------- */
 
-static spec_status memory_take(struct sc_store_merger *merger, struct spec_error *reterr)
+static spec_status memory_take(struct sc_store_compactor *compactor, struct spec_error *reterr)
 {
-    const struct sc_store *store = merger->store;
-    uint64_t rows = merger->what.plan.row_count;
+    const struct sc_store *store = compactor->store;
+    uint64_t rows = compactor->what.plan.row_count;
     uint64_t most = sc_store_stretch_bytes(store, rows);
     /* A piece may have rows before those that are wanted, which a split layout reads too. */
-    for (uint64_t i = 0; i < merger->what.piece_count; i++) {
-        uint64_t bytes = sc_store_stretch_bytes(store, sc_store_piece_rows(store, merger->ids[i]));
+    for (uint64_t i = 0; i < compactor->what.piece_count; i++) {
+        uint64_t bytes = sc_store_stretch_bytes(store, sc_store_piece_rows(store, compactor->ids[i]));
         most = bytes > most ? bytes : most;
     }
-    merger->rows = sc_alloc(store->params.alloc, rows * store->shape.row_bytes);
-    if (sc_store_readback_take(&merger->back, most < WINDOW_BYTES ? WINDOW_BYTES : most) &&
-        merger->rows != NULL)
+    compactor->rows = sc_alloc(store->params.alloc, rows * store->shape.row_bytes);
+    if (sc_store_readback_take(&compactor->back, most < WINDOW_BYTES ? WINDOW_BYTES : most) &&
+        compactor->rows != NULL)
         return SPEC_OK;
-    return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a merge of %" PRIu64 " rows", rows);
+    return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a compact of %" PRIu64 " rows", rows);
 }
 
-static spec_status merger_take(struct sc_store_merger *merger, struct spec_error *reterr)
+static spec_status compactor_take(struct sc_store_compactor *compactor, struct spec_error *reterr)
 {
-    struct sc_store *store = merger->store;
+    struct sc_store *store = compactor->store;
     pthread_mutex_lock(&store->disk.lock);
-    bool takes = !merger->runs && !merger->closing;
-    merger->runs = merger->runs || takes;
+    bool takes = !compactor->runs && !compactor->closing;
+    compactor->runs = compactor->runs || takes;
     pthread_mutex_unlock(&store->disk.lock);
-    return takes ? SPEC_OK : sc_fail(reterr, SPEC_E_BUSY, "a merge runs, or the store closes");
+    return takes ? SPEC_OK : sc_fail(reterr, SPEC_E_BUSY, "a compact runs, or the store closes");
 }
 
-spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_merge *what,
+spec_status sc_store_compact_begin(struct sc_store *store, const struct sc_store_compact *what,
                                  struct spec_error *reterr)
 {
-    struct sc_store_merger *merger = store->merger;
-    if (merger == NULL)
+    struct sc_store_compactor *compactor = store->compactor;
+    if (compactor == NULL)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer merges",
                        store->dir);
     if (what->piece_count == 0 || what->piece_count > SC_LIMIT_CHUNK_TOKENS)
-        return sc_fail(reterr, SPEC_E_INVALID, "a merge of %" PRIu64 " pieces", what->piece_count);
-    spec_status status = merger_take(merger, reterr);
+        return sc_fail(reterr, SPEC_E_INVALID, "a compact of %" PRIu64 " pieces", what->piece_count);
+    spec_status status = compactor_take(compactor, reterr);
     if (status != SPEC_OK)
         return status;
-    merger->what = *what;
-    memcpy(merger->ids, what->pieces, what->piece_count * sizeof(*merger->ids));
-    merger->what.pieces = merger->ids;
-    merger->layer = 0;
-    merger->next = merger->row = merger->part_count = 0;
-    merger->state = READ;
-    merger->status = SPEC_OK;
+    compactor->what = *what;
+    memcpy(compactor->ids, what->pieces, what->piece_count * sizeof(*compactor->ids));
+    compactor->what.pieces = compactor->ids;
+    compactor->layer = 0;
+    compactor->next = compactor->row = compactor->part_count = 0;
+    compactor->state = READ;
+    compactor->status = SPEC_OK;
     const struct sc_store_pass pass = {.pieces = &what->plan,
                                        .piece_count = 1,
                                        .provenance = what->provenance,
                                        .is_background = true,
-                                       .user = merger};
-    status = memory_take(merger, reterr);
+                                       .user = compactor};
+    status = memory_take(compactor, reterr);
     if (status == SPEC_OK)
-        status = sc_store_extent_begin(store, &pass, &merger->extent, reterr);
+        status = sc_store_extent_begin(store, &pass, &compactor->extent, reterr);
     if (status != SPEC_OK) {
-        memory_free(merger);
+        memory_free(compactor);
         pthread_mutex_lock(&store->disk.lock);
-        merger->runs = false;
+        compactor->runs = false;
         pthread_mutex_unlock(&store->disk.lock);
         return status;
     }
-    merger->extent->written = on_written;
-    sc_store_keep_inherit(merger->extent, merger->slabs);
+    compactor->extent->written = on_written;
+    sc_store_keep_inherit(compactor->extent, compactor->slabs);
     atomic_fetch_add(&store->busy, 1);
-    sc_exec_post(store->params.exec, &merger->task, SC_LANE_BACKGROUND);
+    sc_exec_post(store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
     return SPEC_OK;
 }
 
-spec_status sc_store_merger_open(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_compactor_open(struct sc_store *store, struct spec_error *reterr)
 {
-    store->merger = sc_alloc_zero(store->params.alloc, sizeof(*store->merger));
-    if (store->merger == NULL)
+    store->compactor = sc_alloc_zero(store->params.alloc, sizeof(*store->compactor));
+    if (store->compactor == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what merges pieces");
-    store->merger->store = store;
+    store->compactor->store = store;
     if (store->host != NULL)
-        store->merger->slabs = sc_alloc_array(store->params.alloc, store->shape.layer_count,
+        store->compactor->slabs = sc_alloc_array(store->params.alloc, store->shape.layer_count,
                                               sizeof(struct sc_store_host_slab *));
-    if (store->host != NULL && store->merger->slabs == NULL)
+    if (store->host != NULL && store->compactor->slabs == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what merges pieces");
-    store->merger->task.step = merge_step;
-    store->merger->back.store = store;
-    store->merger->back.task = &store->merger->task;
+    store->compactor->task.step = compact_step;
+    store->compactor->back.store = store;
+    store->compactor->back.task = &store->compactor->task;
     return SPEC_OK;
 }
 
-void sc_store_merger_stop(struct sc_store *store)
+void sc_store_compactor_stop(struct sc_store *store)
 {
-    struct sc_store_merger *merger = store->merger;
-    if (merger == NULL)
+    struct sc_store_compactor *compactor = store->compactor;
+    if (compactor == NULL)
         return;
     pthread_mutex_lock(&store->disk.lock);
-    merger->closing = true;
-    if (sc_exec_cancel(store->params.exec, &merger->task)) /* in a pause: it ends now */
-        sc_exec_post(store->params.exec, &merger->task, SC_LANE_BACKGROUND);
+    compactor->closing = true;
+    if (sc_exec_cancel(store->params.exec, &compactor->task)) /* in a pause: it ends now */
+        sc_exec_post(store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
     pthread_mutex_unlock(&store->disk.lock);
 }
 
-void sc_store_merger_close(struct sc_store *store)
+void sc_store_compactor_close(struct sc_store *store)
 {
-    if (store->merger != NULL)
-        sc_alloc_free(store->params.alloc, store->merger->slabs);
-    sc_alloc_free(store->params.alloc, store->merger);
-    store->merger = NULL;
+    if (store->compactor != NULL)
+        sc_alloc_free(store->params.alloc, store->compactor->slabs);
+    sc_alloc_free(store->params.alloc, store->compactor);
+    store->compactor = NULL;
 }
 
 spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr)

@@ -10,9 +10,9 @@
 
 struct sc_store;
 
-spec_status sc_store_merger_open(struct sc_store *store, struct spec_error *reterr);
+spec_status sc_store_compactor_open(struct sc_store *store, struct spec_error *reterr);
 /* No step is posted or will be once store->busy is 0. */
-void sc_store_merger_stop(struct sc_store *store);
-void sc_store_merger_close(struct sc_store *store);
+void sc_store_compactor_stop(struct sc_store *store);
+void sc_store_compactor_close(struct sc_store *store);
 
 #endif

@@ -73,7 +73,7 @@ struct sc_store_extent {
     sc_store_written *written;         /* NULL: params.on_written */
     struct sc_store_host_slab **slabs; /* kept, or a merge's [layer_count] */
     bool keeps;                        /* what is written goes to host memory, too */
-    bool is_heir; /* of rows that are there: it keeps layers that the merger says, as loads do */
+    bool is_heir; /* of rows that are there: it keeps layers that the compactor says, as loads do */
 
     /* The producer's. */
     uint32_t layer_next;

@@ -71,7 +71,7 @@ static enum sc_store_wear_kind kind_of(const struct sc_store_extent *extent)
 {
     if (extent->is_annex)
         return SC_STORE_WEAR_CODES;
-    return extent->written != NULL ? SC_STORE_WEAR_MERGES : SC_STORE_WEAR_ROWS;
+    return extent->written != NULL ? SC_STORE_WEAR_COMPACTION : SC_STORE_WEAR_ROWS;
 }
 
 static void window_submit(struct sc_store_extent *extent, const struct sc_store_window *window,

@@ -172,7 +172,7 @@ static void decode(struct worker *worker, uint32_t which)
 
 static uint64_t merged(const struct races *races)
 {
-    return atomic_load(&races->writer.conn->stats.merged_chunks);
+    return atomic_load(&races->writer.conn->stats.compacted_chunks);
 }
 
 static void *decoders(void *user)
@@ -200,7 +200,7 @@ static void *meddlers(void *user)
             sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
         else if (what < 20)
             atomic_store(&conn->evict.asked_runs, 1 + draw(worker, 60));
-        sc_plugin_kick(conn, what < 40 ? SC_JOB_EVICT : SC_JOB_MERGE);
+        sc_plugin_kick(conn, what < 40 ? SC_JOB_EVICT : SC_JOB_COMPACT);
         (void)nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
     }
     return NULL;

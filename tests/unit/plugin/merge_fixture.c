@@ -3,7 +3,7 @@
 
 uint64_t merged(const struct rig *rig)
 {
-    return atomic_load(&rig->conn->stats.merged_chunks);
+    return atomic_load(&rig->conn->stats.compacted_chunks);
 }
 
 struct sc_store_stats store_stats(const struct rig *rig)

@@ -76,11 +76,11 @@ static void merges_wait_for_the_budget(void **state)
     (void)rig_fill(&rig, &large); /* the rest of the bucket */
     rig_release(&rig, result.request);
     settle(&rig);
-    assert_int_equal(atomic_load(&rig.conn->stats.merged_chunks), 0);
+    assert_int_equal(atomic_load(&rig.conn->stats.compacted_chunks), 0);
     rig_pass_ns(&rig, 4 * HOUR);
-    sc_plugin_kick(rig.conn, SC_JOB_MERGE);
+    sc_plugin_kick(rig.conn, SC_JOB_COMPACT);
     settle(&rig);
-    assert_int_equal(atomic_load(&rig.conn->stats.merged_chunks), 1);
+    assert_int_equal(atomic_load(&rig.conn->stats.compacted_chunks), 1);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 56);
     rig_end(&rig, &large, &prompt);
 }

@@ -240,7 +240,7 @@ static void merged_pieces_keep_their_salt(void **state)
     }
     for (uint32_t i = 0; i < 100; i++)
         rig_pass_ns(&rig, TURN);
-    assert_int_equal(sc_counted(&rig.conn->stats.merged_chunks), 4);
+    assert_int_equal(sc_counted(&rig.conn->stats.compacted_chunks), 4);
     plant(fragments, &rig, &ours);
     assert_int_equal(erase_salt(&rig, 1), SPEC_OK);
     carried_out(&rig);

@@ -366,7 +366,7 @@ static void old_pieces_stay_until_the_new_ones_record_lasts(void **state)
     settle(&rig);
     assert_int_equal(sc_io_sim_fault_fired(rig.disk, SC_SIM_SYNC_EIO), 1);
     assert_int_equal(store_stats(&rig).piece_count, CHUNK + 1);
-    sc_plugin_kick(rig.conn, SC_JOB_MERGE);
+    sc_plugin_kick(rig.conn, SC_JOB_COMPACT);
     settle(&rig);
     assert_int_equal(store_stats(&rig).piece_count, 1);
     check_read(&rig, &prompt);
@@ -600,7 +600,7 @@ static void a_close_ends_a_merge(void **state)
     assert_int_equal(store_stats(&rig).piece_count, CHUNK + 2);
     check_read(&rig, &prompt);
     struct sc_store_room room;
-    sc_plugin_kick(rig.conn, SC_JOB_MERGE);
+    sc_plugin_kick(rig.conn, SC_JOB_COMPACT);
     rig_pass_ns(&rig, 60000 * MS);
     assert_int_equal(merged(&rig), 1);
     sc_store_room(rig.conn->store, &room);
@@ -690,7 +690,7 @@ static void nothing_is_lost_at_any_moment(void **state)
     struct prompt prompt = rig_prompt(12, 1000, 0, CHUNK + 4);
     durable_open(&rig, &prompt);
     uint64_t events = sc_io_sim_disk_events(rig.disk), steps = 0, pieces;
-    sc_plugin_kick(rig.conn, SC_JOB_MERGE);
+    sc_plugin_kick(rig.conn, SC_JOB_COMPACT);
     uint64_t last = 0;
     for (; store_stats(&rig).piece_count != 1 + 4; steps++) {
         assert_true(sc_exec_step_one(rig.conn->exec));
@@ -735,14 +735,14 @@ static void a_fault_leaves_the_one_or_the_other(void **state)
             rig.extra = CHUNKS;
             rig_open(&rig);
             sc_fault_arm(&rig.conn->fault, kind, n);
-            sc_plugin_kick(rig.conn, SC_JOB_MERGE);
+            sc_plugin_kick(rig.conn, SC_JOB_COMPACT);
             settle(&rig);
             fired = atomic_load(&rig.conn->fault.fired[kind]) > 0;
             sc_fault_init(&rig.conn->fault);
             check_read(&rig, &prompt);
             rig_pass_ns(&rig, 6000 * MS); /* a device that failed is asked again */
             for (uint32_t i = 0; i < 20; i++) {
-                sc_plugin_kick(rig.conn, SC_JOB_MERGE);
+                sc_plugin_kick(rig.conn, SC_JOB_COMPACT);
                 settle(&rig);
             }
             check_read(&rig, &prompt);
@@ -924,7 +924,7 @@ static void an_annex_in_a_merges_object_keeps_nothing(void **state)
         rig_background(&rig);
         rig_prompts_free(&decoded, &whole);
     }
-    assert_true(atomic_load(&rig.conn->stats.merged_chunks) > 0);
+    assert_true(atomic_load(&rig.conn->stats.compacted_chunks) > 0);
     assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
     rig_pass_ns(&rig, 30000000000);
     rig_background(&rig);

@@ -142,7 +142,7 @@ static bool is_void(const struct rig *rig)
 static void check_unused(struct rig *rig, const struct prompt *prompt)
 {
     for (uint32_t i = 0; i < 4; i++) {
-        sc_plugin_kick(rig->conn, SC_JOB_MERGE);
+        sc_plugin_kick(rig->conn, SC_JOB_COMPACT);
         settle(rig);
     }
     assert_true(is_void(rig));
@@ -169,7 +169,7 @@ static void an_id_that_came_to_nothing_stays_unused(void **state)
         rig.extra = CHUNKS;
         rig_open(&rig);
         sc_fault_arm(&rig.conn->fault, SC_FAULT_WRITE, n);
-        sc_plugin_kick(rig.conn, SC_JOB_MERGE);
+        sc_plugin_kick(rig.conn, SC_JOB_COMPACT);
         settle(&rig);
         fired = atomic_load(&rig.conn->fault.fired[SC_FAULT_WRITE]) > 0;
         sc_fault_init(&rig.conn->fault);

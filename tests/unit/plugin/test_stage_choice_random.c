@@ -297,7 +297,7 @@ static void run_end(struct walk *w)
 {
     struct rig *rig = &w->world.rig;
     actor_faults_off(&w->actor);
-    w->merged = atomic_load(&rig->conn->stats.merged_chunks);
+    w->merged = atomic_load(&rig->conn->stats.compacted_chunks);
     if (draw(w, 6) > 0) { /* else it is closed as it is */
         rig_pass_ns(rig, 20000 * MS);
         actor_tickets_poll(&w->actor, &w->tickets, true);

@@ -178,7 +178,7 @@ static void check_twins_of(const struct rig *rig, const struct twins *twins, uin
         uint64_t found = rig_read(&other, &twins->of[0], NULL);
         assert_true(found >= least && found <= twins->of[0].count);
         assert_int_equal(rig_read(&other, &twins->of[1], NULL), 0);
-        sc_plugin_kick(other.conn, SC_JOB_MERGE);
+        sc_plugin_kick(other.conn, SC_JOB_COMPACT);
         rig_pass_ns(&other, 1000 * MS);
         struct spec_lookup_result result = rig_lookup(&other, &twins->of[0]);
         for (uint64_t p = result.matched_tokens; p < twins->of[0].count; p++)
@@ -234,7 +234,7 @@ static void twins_and_merged_pieces_are_not_mixed(void **state)
         }
         rig_release(&rig, decoder.request);
         rig_pass_ns(&rig, 60000 * MS);
-        chunks += atomic_load(&rig.conn->stats.merged_chunks);
+        chunks += atomic_load(&rig.conn->stats.compacted_chunks);
         check_twins_of(&rig, &twins, CHUNK);
         rig_pass_ns(&reader, 60 * MS);
         assert_true(rig_read(&reader, first, NULL) >= CHUNK);
