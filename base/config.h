@@ -70,7 +70,7 @@ struct sc_config {
     uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
     uint64_t stage_bytes;           /* "stage_bytes": 256 MiB; >= 16 MiB */
     uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO, or 0: there is no host tier */
-    uint32_t host_written;          /* "host_written": "no" (0) | "yes" (1) */
+    uint32_t host_write_through;          /* "host_write_through": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
     uint32_t upper_policy;          /* "upper_policy": 0: host_policy, else enum sc_policy + 1 */
     uint64_t upper_bytes;           /* "upper_bytes": SC_CONFIG_AUTO, or 0: there is no such tier */

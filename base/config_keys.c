@@ -59,11 +59,11 @@ static const struct sc_config_row rows[] = {
       "cannot be had. 0: none."},
      SIZE(host_bytes, 0, 1024 * TIB),
      .has_auto = true},
-    {{"host_written", "choice", "no", "\"no\" or \"yes\"",
+    {{"host_write_through", "choice", "no", "\"no\" or \"yes\"",
       "yes: rows that are stored stay in the host tier, too, where there is room for what nobody "
       "has asked for yet, so that the next turn of a conversation reads nothing. They are copied "
       "as their writes end."},
-     CHOICE(host_written, "no", "yes")},
+     CHOICE(host_write_through, "no", "yes")},
     {{"host_policy", "choice", "value", "\"value\", \"lru\", \"lfu\" or \"score\"",
       "What the host tier, and the one above it, give up first. value: what is used least often "
       "times the time that having it again takes, and falls behind when it is used no more; lru: "

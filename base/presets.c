@@ -67,7 +67,7 @@ static const char *const texts[SC_PRESETS] = {
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_ATTENTION_STORE] = JSON({
-        "fill": "load", "host_policy": "lru", "host_written": "yes", "upper_bytes": "auto"
+        "fill": "load", "host_policy": "lru", "host_write_through": "yes", "upper_bytes": "auto"
     }),
     [SC_PRESET_CAKE] = JSON({"fill": "ends", "host_policy": "lru"}),
     [SC_PRESET_HINTED] = JSON({

@@ -123,7 +123,7 @@ struct sc_store {
     /* Work in the background. NULL: this store is not a writer. */
     struct sc_store_build *build;
     struct sc_store_compactor *compactor;
-    struct sc_store_live *live;   /* NULL, too, if rows are not coded while they are stored */
+    struct sc_store_inline_quant *live;   /* NULL, too, if rows are not coded while they are stored */
     struct sc_store_cache *cache; /* with live: nothing else asks it for bytes */
 
     /* Set by open: what a commit tells others, no lock held. */

@@ -289,7 +289,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_compactor_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_live_open(store, reterr);
+        status = sc_store_inline_quant_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_replay_log(store, reterr); /* last: it may cut a torn log */
     if (status == SPEC_OK)
@@ -353,7 +353,7 @@ static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_eraser_close(store);
-    sc_store_live_close(store);
+    sc_store_inline_quant_close(store);
     sc_store_compactor_close(store);
     sc_store_build_close(store);
     sc_store_extents_close(store);
@@ -389,7 +389,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
             : EXTENTS_MAX;
     store->writing.extent_max += params->extents_more;
     if (params->codes.shape.bits_k != 0 && params->codes.with_rows)
-        store->writing.extent_max += SC_STORE_LIVE_MAX;
+        store->writing.extent_max += SC_STORE_INLINE_QUANT_MAX;
     sc_store_shape_set(&store->shape, &params->space);
     store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
     if (store->descriptor == NULL)
@@ -409,7 +409,7 @@ void sc_store_close(struct sc_store *store)
 {
     if (store == NULL)
         return;
-    sc_store_live_stop(store);
+    sc_store_inline_quant_stop(store);
     sc_store_build_stop(store);
     sc_store_compactor_stop(store);
     sc_store_stager_stop(store);
@@ -465,7 +465,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .ordered_pieces = sc_store_counted(&store->counts.ordered_pieces),
         .selectors_refused = sc_store_counted(&store->pool.refused)};
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    bool is_coding = sc_store_live_runs(store);
+    bool is_coding = sc_store_inline_quant_runs(store);
     pthread_mutex_lock(&store->disk.lock);
     stats.is_building = is_coding || (store->build != NULL && sc_store_build_runs(store));
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);

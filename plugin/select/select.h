@@ -38,7 +38,7 @@ struct sc_plugin_want {
     uint64_t row_total;                /* R: the match's, of a window's layer its last */
     uint64_t row_count;                /* k; of the budget mass: at most */
     uint64_t first_position;           /* of row 0 */
-    uint64_t keep_before, keep_from;   /* rows [0, before) and [from, R) are always chosen */
+    uint64_t write_through_before, keep_from;   /* rows [0, before) and [from, R) are always chosen */
     uint32_t budget, metric, mass_ppm; /* SPEC_BUDGET_*, SPEC_METRIC_* */
     bool selects;                      /* false: every row is wanted */
     bool is_short;                     /* so, because of the match's length */

@@ -11,7 +11,7 @@
 
 /* ---- Jobs ------------------------------------------------------------------------------------ */
 
-static void job_lose(struct sc_store_live_job *job)
+static void job_lose(struct sc_store_inline_quant_job *job)
 {
     pthread_mutex_lock(&job->live->lock);
     job->is_lost = true;
@@ -20,12 +20,12 @@ static void job_lose(struct sc_store_live_job *job)
 
 static void on_written(struct sc_store_extent *annex, spec_status status, void *user)
 {
-    struct sc_store_live_job *job = user;
+    struct sc_store_inline_quant_job *job = user;
     (void)annex;
     pthread_mutex_lock(&job->live->lock);
     job->is_written = true;
     job->written = status;
-    sc_store_live_wake(job->live);
+    sc_store_inline_quant_wake(job->live);
     pthread_mutex_unlock(&job->live->lock);
 }
 
@@ -40,7 +40,7 @@ static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_codes
 }
 
 /* The job is over and its extent was committed or discarded: the slot is free. */
-static void job_ended(struct sc_store_live_job *job, bool has_codes)
+static void job_ended(struct sc_store_inline_quant_job *job, bool has_codes)
 {
     if (job->extent_id != 0)
         hand_over(job->live->store, job->extent_id, has_codes);
@@ -50,9 +50,9 @@ static void job_ended(struct sc_store_live_job *job, bool has_codes)
 }
 
 /* No layer will be made any more: what the cache has of the extent is not needed. */
-static void job_done(struct sc_store_live_job *job)
+static void job_done(struct sc_store_inline_quant_job *job)
 {
-    struct sc_store_live *live = job->live;
+    struct sc_store_inline_quant *live = job->live;
     if (live->current == job)
         sc_store_sidecar_leave(job->sidecar);
     live->current = live->current == job ? NULL : live->current;
@@ -60,23 +60,23 @@ static void job_done(struct sc_store_live_job *job)
 }
 
 /* The job has no annex any more. */
-static void job_over(struct sc_store_live_job *job, bool has_codes)
+static void job_over(struct sc_store_inline_quant_job *job, bool has_codes)
 {
-    struct sc_store_live *live = job->live;
-    job->state = SC_STORE_LIVE_OVER;
-    sc_store_live_due_give(job);
+    struct sc_store_inline_quant *live = job->live;
+    job->state = SC_STORE_INLINE_QUANT_OVER;
+    sc_store_inline_quant_due_give(job);
     pthread_mutex_lock(&live->lock);
     job->is_lost = true;
     bool is_left = job->is_left;
     pthread_mutex_unlock(&live->lock);
     job_done(job);
     job->sidecar->layer = 0; /* of the next job */
-    if (is_left)             /* else sc_store_live_end wakes the task */
+    if (is_left)             /* else sc_store_inline_quant_end wakes the task */
         job_ended(job, has_codes);
 }
 
 /* All writes of its annex ended; unless the codes are lost, the extent's id is known too. */
-static void job_written(struct sc_store_live_job *job)
+static void job_written(struct sc_store_inline_quant_job *job)
 {
     pthread_mutex_lock(&job->live->lock);
     bool good = !job->is_lost && job->written == SPEC_OK && job->extent_id != 0;
@@ -90,21 +90,21 @@ static void job_written(struct sc_store_live_job *job)
     job_over(job, good);
 }
 
-static void job_give_up(struct sc_store_live_job *job)
+static void job_give_up(struct sc_store_inline_quant_job *job)
 {
     if (job->sidecar->annex == NULL) {
         job_over(job, false);
         return;
     }
     job_done(job);
-    job->state = SC_STORE_LIVE_WRITING;
+    job->state = SC_STORE_INLINE_QUANT_WRITING;
     sc_store_extent_abort(job->sidecar->annex);
 }
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
 /* false: a layer of its codes would never find room, or no object is free. */
-static bool annex_begin(struct sc_store_live_job *job)
+static bool annex_begin(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_sidecar *sidecar = job->sidecar;
     const struct sc_store *store = job->live->store;
@@ -114,15 +114,15 @@ static bool annex_begin(struct sc_store_live_job *job)
         sc_store_sidecar_span(sidecar, row, row + job->pieces[i].row_count, &job->pieces[i]);
     bool good = sc_store_sidecar_frames(sidecar) <= sc_store_sidecar_frames_most(store) &&
                 sc_store_sidecar_begin(sidecar, on_written, job, NULL) == SPEC_OK;
-    sc_store_live_due_give(job);
+    sc_store_inline_quant_due_give(job);
     sidecar->annex = good ? sidecar->annex : NULL;
     return good;
 }
 
 /* The job's next layer is the current one. false: there is no memory, or no annex. */
-static bool job_start(struct sc_store_live_job *job)
+static bool job_start(struct sc_store_inline_quant_job *job)
 {
-    struct sc_store_live *live = job->live;
+    struct sc_store_inline_quant *live = job->live;
     bool good = live->desk->back.memory != NULL ||
                 sc_store_desk_take(live->desk, live->store->params.config->chunk_tokens);
     good = good && (job->sidecar->annex != NULL || annex_begin(job));
@@ -131,9 +131,9 @@ static bool job_start(struct sc_store_live_job *job)
 }
 
 /* Codes some rows, or puts the layer. Rows that are coded are forgotten by the cache. */
-static enum sc_store_sidecar_next layer_make(struct sc_store_live_job *job)
+static enum sc_store_sidecar_next layer_make(struct sc_store_inline_quant_job *job)
 {
-    struct sc_store_live *live = job->live;
+    struct sc_store_inline_quant *live = job->live;
     struct sc_store_cache *cache = live->store->cache;
     uint64_t begin = sc_store_sidecar_at(job->sidecar), read_bytes;
     enum sc_store_sidecar_next next;
@@ -145,7 +145,7 @@ static enum sc_store_sidecar_next layer_make(struct sc_store_live_job *job)
         return next; /* when it has come the task may run beside this */
     if (next == SC_STORE_SIDECAR_OVER) {
         bool is_whole = job->sidecar->layer == live->store->shape.layer_count;
-        job->state = SC_STORE_LIVE_WRITING;
+        job->state = SC_STORE_INLINE_QUANT_WRITING;
         if (!is_whole)
             job_lose(job);
         job_done(job);
@@ -162,23 +162,23 @@ static enum sc_store_sidecar_next layer_make(struct sc_store_live_job *job)
 /* ---- The task -------------------------------------------------------------------------------- */
 
 /* Lock held. What the job can be stepped for. */
-static bool has_work(const struct sc_store_live_job *job)
+static bool has_work(const struct sc_store_inline_quant_job *job)
 {
     if (!job->is_used)
         return false;
-    if (job->state == SC_STORE_LIVE_OVER)
+    if (job->state == SC_STORE_INLINE_QUANT_OVER)
         return job->is_left;
-    if (job->state == SC_STORE_LIVE_WRITING)
+    if (job->state == SC_STORE_INLINE_QUANT_WRITING)
         return job->is_written && (job->is_left || job->is_lost);
     return job->is_lost || job->sidecar->layer < job->packed;
 }
 
 /* Lock held. The job that is within a layer, else the oldest with work; NULL: none. */
-static struct sc_store_live_job *job_next(struct sc_store_live *live)
+static struct sc_store_inline_quant_job *job_next(struct sc_store_inline_quant *live)
 {
-    struct sc_store_live_job *found = live->current;
-    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX; i++) {
-        struct sc_store_live_job *job = &live->jobs[i];
+    struct sc_store_inline_quant_job *found = live->current;
+    for (uint32_t i = 0; i < SC_STORE_INLINE_QUANT_MAX; i++) {
+        struct sc_store_inline_quant_job *job = &live->jobs[i];
         job->is_lost = job->is_lost || (job->is_used && live->is_closing);
         if (live->current == NULL && has_work(job) && (found == NULL || job->order < found->order))
             found = job;
@@ -187,11 +187,11 @@ static struct sc_store_live_job *job_next(struct sc_store_live *live)
 }
 
 /* What the task waits for: ROOM, READ; else it can go on. */
-static enum sc_store_sidecar_next job_step(struct sc_store_live_job *job, bool is_lost)
+static enum sc_store_sidecar_next job_step(struct sc_store_inline_quant_job *job, bool is_lost)
 {
-    if (job->state == SC_STORE_LIVE_OVER)
+    if (job->state == SC_STORE_INLINE_QUANT_OVER)
         job_ended(job, false);
-    else if (job->state == SC_STORE_LIVE_WRITING)
+    else if (job->state == SC_STORE_INLINE_QUANT_WRITING)
         job_written(job);
     else if (is_lost)
         job_give_up(job);
@@ -202,21 +202,21 @@ static enum sc_store_sidecar_next job_step(struct sc_store_live_job *job, bool i
     return SC_STORE_SIDECAR_STEP;
 }
 
-static bool is_idle(const struct sc_store_live *live)
+static bool is_idle(const struct sc_store_inline_quant *live)
 {
-    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX; i++)
+    for (uint32_t i = 0; i < SC_STORE_INLINE_QUANT_MAX; i++)
         if (live->jobs[i].is_used)
             return false;
     return true;
 }
 
-static void live_step(struct sc_task *task)
+static void inline_quant_step(struct sc_task *task)
 {
-    struct sc_store_live *live =
-        (struct sc_store_live *)((char *)task - offsetof(struct sc_store_live, task));
+    struct sc_store_inline_quant *live =
+        (struct sc_store_inline_quant *)((char *)task - offsetof(struct sc_store_inline_quant, task));
     struct sc_exec *exec = live->store->params.exec;
     pthread_mutex_lock(&live->lock);
-    struct sc_store_live_job *job = job_next(live);
+    struct sc_store_inline_quant_job *job = job_next(live);
     bool is_lost = job != NULL && job->is_lost;
     if (job == NULL && is_idle(live)) /* before anybody begins */
         sc_store_desk_leave(live->desk);
@@ -231,23 +231,23 @@ static void live_step(struct sc_task *task)
         return; /* the task is posted when it has come, if it did not run already */
     pthread_mutex_lock(&live->lock); /* stop cancels what is posted under it */
     if (next == SC_STORE_SIDECAR_ROOM && !live->is_closing)
-        sc_exec_post_at(exec, &live->task, sc_store_live_lane(live->store),
+        sc_exec_post_at(exec, &live->task, sc_store_inline_quant_lane(live->store),
                         sc_exec_now_ns(exec) + SC_STORE_SIDECAR_ROOM_NS);
     else
-        sc_exec_post(exec, &live->task, sc_store_live_lane(live->store));
+        sc_exec_post(exec, &live->task, sc_store_inline_quant_lane(live->store));
     pthread_mutex_unlock(&live->lock);
 }
 
 /* ---- Open and close -------------------------------------------------------------------------- */
 
 /* All jobs' arrays, each kind in one piece; job 0 has the first of each. */
-static bool arrays_take(struct sc_store_live *live)
+static bool arrays_take(struct sc_store_inline_quant *live)
 {
     const struct sc_store *store = live->store;
     struct sc_alloc *alloc = store->params.alloc;
-    const uint64_t jobs = SC_STORE_LIVE_MAX;
+    const uint64_t jobs = SC_STORE_INLINE_QUANT_MAX;
     uint64_t pieces = store->limits.pieces_max, layers = store->shape.layer_count;
-    struct sc_store_live_job *first = &live->jobs[0];
+    struct sc_store_inline_quant_job *first = &live->jobs[0];
     live->desk = sc_alloc_zero(alloc, sizeof(*live->desk));
     first->pieces = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->pieces));
     first->parts = sc_alloc_array(alloc, jobs * layers, sizeof(*first->parts));
@@ -260,7 +260,7 @@ static bool arrays_take(struct sc_store_live *live)
     if (first->sidecar->plans == NULL || first->sidecar->spans == NULL)
         return false;
     for (uint64_t i = 0; i < jobs; i++) {
-        struct sc_store_live_job *job = &live->jobs[i];
+        struct sc_store_inline_quant_job *job = &live->jobs[i];
         job->live = live;
         job->pieces = first->pieces + i * pieces;
         job->parts = first->parts + i * layers;
@@ -272,16 +272,16 @@ static bool arrays_take(struct sc_store_live *live)
     return true;
 }
 
-spec_status sc_store_live_open(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_inline_quant_open(struct sc_store *store, struct spec_error *reterr)
 {
     if (store->params.codes.shape.bits_k == 0 || !store->params.codes.with_rows)
         return SPEC_OK;
     store->live = sc_alloc_zero(store->params.alloc, sizeof(*store->live));
     if (store->live == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
-    struct sc_store_live *live = store->live;
+    struct sc_store_inline_quant *live = store->live;
     live->store = store;
-    live->task.step = live_step;
+    live->task.step = inline_quant_step;
     pthread_mutex_init(&live->lock, NULL);
     if (!arrays_take(live))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
@@ -292,35 +292,35 @@ spec_status sc_store_live_open(struct sc_store *store, struct spec_error *reterr
                                sc_frames_frame_bytes(store->frames), &store->cache, reterr);
 }
 
-bool sc_store_live_runs(struct sc_store *store)
+bool sc_store_inline_quant_runs(struct sc_store *store)
 {
-    struct sc_store_live *live = store->live;
+    struct sc_store_inline_quant *live = store->live;
     bool runs = false;
     if (live == NULL)
         return false;
     pthread_mutex_lock(&live->lock);
-    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX; i++)
+    for (uint32_t i = 0; i < SC_STORE_INLINE_QUANT_MAX; i++)
         runs = runs || (live->jobs[i].is_used && live->jobs[i].extent_id != 0);
     pthread_mutex_unlock(&live->lock);
     return runs;
 }
 
-void sc_store_live_stop(struct sc_store *store)
+void sc_store_inline_quant_stop(struct sc_store *store)
 {
-    struct sc_store_live *live = store->live;
+    struct sc_store_inline_quant *live = store->live;
     if (live == NULL)
         return;
     pthread_mutex_lock(&live->lock);
     live->is_closing = true;
     if (sc_exec_cancel(store->params.exec, &live->task)) /* it waits for room: no more */
-        sc_exec_post(store->params.exec, &live->task, sc_store_live_lane(store));
-    sc_store_live_wake(live);
+        sc_exec_post(store->params.exec, &live->task, sc_store_inline_quant_lane(store));
+    sc_store_inline_quant_wake(live);
     pthread_mutex_unlock(&live->lock);
 }
 
-void sc_store_live_close(struct sc_store *store)
+void sc_store_inline_quant_close(struct sc_store *store)
 {
-    struct sc_store_live *live = store->live;
+    struct sc_store_inline_quant *live = store->live;
     struct sc_alloc *alloc = store->params.alloc;
     SC_ASSERT(store->params.poison, store->disk.codes_due == 0); /* else rows are refused */
     sc_store_cache_close(store->cache);

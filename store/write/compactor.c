@@ -337,7 +337,7 @@ spec_status sc_store_compact_begin(struct sc_store *store, const struct sc_store
         return status;
     }
     compactor->extent->written = on_written;
-    sc_store_keep_inherit(compactor->extent, compactor->slabs);
+    sc_store_write_through_layer_inherit(compactor->extent, compactor->slabs);
     atomic_fetch_add(&store->busy, 1);
     sc_exec_post(store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
     return SPEC_OK;

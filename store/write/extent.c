@@ -59,7 +59,7 @@ spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *ret
     store->writing.writes =
         sc_alloc_array(alloc, store->writing.write_max, sizeof(*store->writing.writes));
     if (store->writing.extents == NULL || store->writing.writes == NULL || !arrays_take(store) ||
-        !sc_store_keeps_open(store))
+        !sc_store_write_through_open(store))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "pool of extents being written");
     spec_status status = sc_store_write_queue_open(store, reterr);
     if (status != SPEC_OK)
@@ -87,7 +87,7 @@ void sc_store_extents_close(struct sc_store *store)
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_write_queue_close(store);
     if (store->writing.extents != NULL) { /* the first of each is all of them */
-        sc_store_keeps_close(store);
+        sc_store_write_through_close(store);
         sc_alloc_free(alloc, store->writing.extents[0].bounce);
         sc_alloc_free(alloc, store->writing.extents[0].record_parts);
         sc_alloc_free(alloc, store->writing.extents[0].parts);
@@ -250,7 +250,7 @@ void sc_store_write_done(struct sc_store_write *write)
     }
     bool is_queued = write->is_queued;
     uint64_t bytes = write->op.bytes;
-    sc_store_keep_window(extent, write);
+    sc_store_write_through_layer_window(extent, write);
     sc_store_write_put(store, write);
     sc_store_extent_unref(extent);
     if (is_queued) {
@@ -404,8 +404,8 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     status = extent_start(store, extent, reterr);
     if (status != SPEC_OK)
         return status;
-    sc_store_keep_begin(extent);
-    extent->live = sc_store_live_begin(store, extent);
+    sc_store_write_through_layer_begin(extent);
+    extent->live = sc_store_inline_quant_begin(store, extent);
     if (extent->share != NULL)
         sc_store_write_queue_begin(extent);
     *ret_extent = extent;
@@ -457,8 +457,8 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
 void sc_store_extent_discard(struct sc_store_extent *extent)
 {
     SC_ASSERT(extent->store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
-    sc_store_keep_end(extent, 0, 0, 0);
-    sc_store_live_end(extent->live, 0);
+    sc_store_write_through_layer_end(extent, 0, 0, 0);
+    sc_store_inline_quant_end(extent->live, 0);
     sc_store_place_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
                         extent->log_bytes);
     sc_store_extent_put(extent);

@@ -69,7 +69,7 @@ struct sc_store_extent {
     bool is_raw;                           /* of an annex: bytes as they are; else probe rows */
     struct sc_store_codec_shape codec_shape; /* of an annex; bits_k 0: no codes */
     const uint16_t *slots; /* of an edition (store/rows/row_permutation.h); the maker's memory */
-    struct sc_store_live_job *live;    /* of rows; NULL: nobody codes them now */
+    struct sc_store_inline_quant_job *live;    /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */
     struct sc_store_host_slab **slabs; /* kept, or a merge's [layer_count] */
     bool keeps;                        /* what is written goes to host memory, too */

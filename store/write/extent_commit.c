@@ -323,7 +323,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
                                                                 store->shape.layer_count);
         sc_store_extent_trim(store, ids.extent);
         /* Rows that are skipped are not coded: the first slab is another. */
-        sc_store_live_end(extent->live, commit->skip == 0 ? ids.extent : 0);
+        sc_store_inline_quant_end(extent->live, commit->skip == 0 ? ids.extent : 0);
         if (commit->behind != 0) /* a run may have passed it */
             store->codes_missed(store, ids.extent);
     }
@@ -357,7 +357,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     }
     uint64_t kept = (extent->piece_count - commit->piece_first) * SC_STORE_DROP_BYTES;
     sc_store_log_unreserve(store, extent->log_bytes - kept);
-    sc_store_keep_end(extent, commit->piece_first, commit->skip, first_id);
+    sc_store_write_through_layer_end(extent, commit->piece_first, commit->skip, first_id);
     sc_store_extent_put(extent);
     *ret_first_id = first_id;
     return SPEC_OK;

@@ -9,18 +9,18 @@
 
 #include <string.h>
 
-void sc_store_live_wake(struct sc_store_live *live)
+void sc_store_inline_quant_wake(struct sc_store_inline_quant *live)
 {
     if (live->is_posted)
         return;
     live->is_posted = true;
     atomic_fetch_add(&live->store->busy, 1);
-    sc_exec_post(live->store->params.exec, &live->task, sc_store_live_lane(live->store));
+    sc_exec_post(live->store->params.exec, &live->task, sc_store_inline_quant_lane(live->store));
 }
 
-void sc_store_live_due_give(struct sc_store_live_job *job)
+void sc_store_inline_quant_due_give(struct sc_store_inline_quant_job *job)
 {
-    struct sc_store_live *live = job->live;
+    struct sc_store_inline_quant *live = job->live;
     pthread_mutex_lock(&live->lock);
     uint64_t codes_stride = job->codes_stride;
     job->codes_stride = 0;
@@ -31,7 +31,7 @@ void sc_store_live_due_give(struct sc_store_live_job *job)
 /* ---- Extents --------------------------------------------------------------------------------- */
 
 /* What the extent's commit will say of it. */
-static void entry_set(struct sc_store_live_job *job, const struct sc_store_extent *extent)
+static void entry_set(struct sc_store_inline_quant_job *job, const struct sc_store_extent *extent)
 {
     uint64_t row = 0;
     memcpy(job->parts, extent->parts, extent->part_count * sizeof(*job->parts));
@@ -53,17 +53,17 @@ static void entry_set(struct sc_store_live_job *job, const struct sc_store_exten
     }
 }
 
-struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
+struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *store,
                                               const struct sc_store_extent *extent)
 {
-    struct sc_store_live *live = store->live;
-    struct sc_store_live_job *found = NULL;
+    struct sc_store_inline_quant *live = store->live;
+    struct sc_store_inline_quant_job *found = NULL;
     if (live == NULL) {
         sc_store_codes_due_give(store, extent->codes_stride);
         return NULL;
     }
     pthread_mutex_lock(&live->lock);
-    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX && found == NULL && !live->is_closing; i++)
+    for (uint32_t i = 0; i < SC_STORE_INLINE_QUANT_MAX && found == NULL && !live->is_closing; i++)
         found = live->jobs[i].is_used ? NULL : &live->jobs[i];
     if (found != NULL) {
         found->is_used = true;
@@ -72,7 +72,7 @@ struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
         found->extent_id = 0;
         found->packed = 0;
         found->codes_stride = extent->codes_stride;
-        found->state = SC_STORE_LIVE_MAKING;
+        found->state = SC_STORE_INLINE_QUANT_MAKING;
     }
     pthread_mutex_unlock(&live->lock);
     if (found != NULL)
@@ -82,12 +82,12 @@ struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
     return found;
 }
 
-void sc_store_live_window(struct sc_store_live_job *job, uint8_t *frame,
+void sc_store_inline_quant_window(struct sc_store_inline_quant_job *job, uint8_t *frame,
                           const struct sc_store_part *part, uint64_t start, uint64_t end)
 {
     if (job == NULL)
         return;
-    struct sc_store_live *live = job->live;
+    struct sc_store_inline_quant *live = job->live;
     uint64_t stride = job->entry.stride, at = part->layer_first * stride + (start - part->offset);
     uint64_t last = (part->layer_first + part->layer_count) * stride; /* then there is padding */
     pthread_mutex_lock(&live->lock);
@@ -97,42 +97,42 @@ void sc_store_live_window(struct sc_store_live_job *job, uint8_t *frame,
     pthread_mutex_unlock(&live->lock);
 }
 
-void sc_store_live_window_cut(struct sc_store_live_job *job, uint8_t *frame, uint64_t bytes)
+void sc_store_inline_quant_window_cut(struct sc_store_inline_quant_job *job, uint8_t *frame, uint64_t bytes)
 {
     if (job != NULL)
         sc_store_cache_shorten(job->live->store->cache, frame, bytes);
 }
 
-void sc_store_live_packed(struct sc_store_live_job *job)
+void sc_store_inline_quant_packed(struct sc_store_inline_quant_job *job)
 {
     if (job == NULL)
         return;
     pthread_mutex_lock(&job->live->lock);
     job->packed++;
-    sc_store_live_wake(job->live);
+    sc_store_inline_quant_wake(job->live);
     pthread_mutex_unlock(&job->live->lock);
 }
 
-void sc_store_live_lose(struct sc_store_live_job *job)
+void sc_store_inline_quant_lose(struct sc_store_inline_quant_job *job)
 {
     if (job == NULL)
         return;
     pthread_mutex_lock(&job->live->lock);
     job->is_lost = true;
-    sc_store_live_wake(job->live);
+    sc_store_inline_quant_wake(job->live);
     pthread_mutex_unlock(&job->live->lock);
 }
 
-void sc_store_live_end(struct sc_store_live_job *job, uint64_t extent_id)
+void sc_store_inline_quant_end(struct sc_store_inline_quant_job *job, uint64_t extent_id)
 {
     if (job == NULL)
         return;
     if (extent_id == 0) /* not when the task's turn comes: what is due keeps rows of others out */
-        sc_store_live_due_give(job);
+        sc_store_inline_quant_due_give(job);
     pthread_mutex_lock(&job->live->lock);
     job->is_left = true;
     job->extent_id = extent_id;
     job->is_lost = job->is_lost || extent_id == 0;
-    sc_store_live_wake(job->live);
+    sc_store_inline_quant_wake(job->live);
     pthread_mutex_unlock(&job->live->lock);
 }

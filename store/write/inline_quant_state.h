@@ -17,10 +17,10 @@
 struct sc_store_desk;
 struct sc_store_sidecar;
 
-enum sc_store_live_state { SC_STORE_LIVE_MAKING, SC_STORE_LIVE_WRITING, SC_STORE_LIVE_OVER };
+enum sc_store_inline_quant_state { SC_STORE_INLINE_QUANT_MAKING, SC_STORE_INLINE_QUANT_WRITING, SC_STORE_INLINE_QUANT_OVER };
 
-struct sc_store_live_job {
-    struct sc_store_live *live;
+struct sc_store_inline_quant_job {
+    struct sc_store_inline_quant *live;
     struct sc_store_piece_entry *pieces; /* [limits.pieces_max] */
     struct sc_store_part *parts;         /* [layer_count] */
 
@@ -33,36 +33,36 @@ struct sc_store_live_job {
     spec_status written;
 
     /* The task's, but for begin. */
-    enum sc_store_live_state state;
+    enum sc_store_inline_quant_state state;
     struct sc_store_extent_entry entry; /* as its commit will make it */
     struct sc_store_sidecar *sidecar;   /* begin leaves it as it is: of layer 0, without an annex */
 };
 
-struct sc_store_live {
+struct sc_store_inline_quant {
     struct sc_store *store;
     struct sc_task task;
 
     pthread_mutex_t lock; /* rank 54 */
     /* Guarded by lock. */
-    struct sc_store_live_job jobs[SC_STORE_LIVE_MAX];
+    struct sc_store_inline_quant_job jobs[SC_STORE_INLINE_QUANT_MAX];
     uint64_t order;
     bool is_posted, is_closing;
 
     /* The task's. */
-    struct sc_store_live_job *current; /* within a layer */
+    struct sc_store_inline_quant_job *current; /* within a layer */
     struct sc_store_desk *desk;
 };
 
 /* Behind all that is wanted sooner; but where writes are the executor's own tasks, before those:
  * they are queued by the hundred, and their frames are gone when the last is done. */
-static inline enum sc_exec_lane sc_store_live_lane(const struct sc_store *store)
+static inline enum sc_exec_lane sc_store_inline_quant_lane(const struct sc_store *store)
 {
     return sc_io_is_shallow(store->io) ? SC_LANE_SPECULATIVE : SC_LANE_BACKGROUND;
 }
 
 /* Lock held: the task has something to do. */
-void sc_store_live_wake(struct sc_store_live *live);
+void sc_store_inline_quant_wake(struct sc_store_inline_quant *live);
 /* The annex has its places, or never will. Once more: no effect. */
-void sc_store_live_due_give(struct sc_store_live_job *job);
+void sc_store_inline_quant_due_give(struct sc_store_inline_quant_job *job);
 
 #endif

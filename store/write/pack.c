@@ -158,7 +158,7 @@ static struct sc_store_window *window_at(struct sc_store_extent *extent,
     window = &extent->windows[extent->window_count++];
     *window = (struct sc_store_window){
         .write = write, .start = start, .end = end < part_end ? end : part_end};
-    sc_store_live_window(extent->live, write->op.buffer, part, window->start, window->end);
+    sc_store_inline_quant_window(extent->live, write->op.buffer, part, window->start, window->end);
     return window;
 }
 
@@ -433,8 +433,8 @@ static void last_window_cut(const struct layer_job *job)
         job->part->offset + sc_store_part_pages(job->part, extent->place.stride) * PAGE;
     window->end = cut + sc_frames_frame_bytes(store->frames);
     window->end = window->end < part_end ? window->end : part_end;
-    sc_store_live_window_cut(extent->live, first.write->op.buffer, cut - first.start);
-    sc_store_live_window(extent->live, write->op.buffer, job->part, cut, window->end);
+    sc_store_inline_quant_window_cut(extent->live, first.write->op.buffer, cut - first.start);
+    sc_store_inline_quant_window(extent->live, write->op.buffer, job->part, cut, window->end);
     first.end = cut;
     window_submit(extent, &first, job->part->segment);
 }
@@ -468,7 +468,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
         return put_failed(extent, reterr);
     spec_status status = atomic_load(&extent->status);
     if (status == SPEC_OK)
-        sc_store_keep_layer(extent, layer);
+        sc_store_write_through_layer_layer(extent, layer);
     bool is_packed = status == SPEC_OK && pack_layer(&job);
     if (status == SPEC_OK && !is_packed) /* unless it was cancelled, or a write failed, meanwhile */
         sc_store_extent_fail(extent, SPEC_E_BUSY);
@@ -479,7 +479,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
     bool is_last = layer + 1 == store->shape.layer_count;
     if (!sc_store_write_queue_layer_end(extent, is_packed && is_last) || !is_packed)
         return put_failed(extent, reterr);
-    sc_store_live_packed(extent->live);
+    sc_store_inline_quant_packed(extent->live);
     extent->layer_next++;
     if (is_last)
         producer_end(extent);

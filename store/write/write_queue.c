@@ -325,7 +325,7 @@ bool sc_store_write_queue_make_room(struct sc_store_extent *extent)
     }
     victim->queued.is_cancelled = true;
     sc_store_extent_fail(victim, SPEC_E_BUSY);
-    sc_store_live_lose(victim->live);
+    sc_store_inline_quant_lose(victim->live);
     take_all(queue, victim, &list);
     if (!victim->queued.is_packing) { /* else its producer gives them back */
         window_count = victim->window_count;

@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-bool sc_store_keeps_open(struct sc_store *store)
+bool sc_store_write_through_open(struct sc_store *store)
 {
     uint64_t each = store->limits.pieces_max * store->shape.layer_count;
     struct sc_store_extent *first = &store->writing.extents[0];
-    if (store->host == NULL || store->params.config->host_written == 0)
+    if (store->host == NULL || store->params.config->host_write_through == 0)
         return true;
     first->kept =
         sc_alloc_array(store->params.alloc, store->writing.extent_max * each, sizeof(*first->kept));
@@ -20,12 +20,12 @@ bool sc_store_keeps_open(struct sc_store *store)
     return first->kept != NULL;
 }
 
-void sc_store_keeps_close(struct sc_store *store)
+void sc_store_write_through_close(struct sc_store *store)
 {
     sc_alloc_free(store->params.alloc, store->writing.extents[0].kept);
 }
 
-void sc_store_keep_begin(struct sc_store_extent *extent)
+void sc_store_write_through_layer_begin(struct sc_store_extent *extent)
 {
     uint64_t count = (uint64_t)extent->piece_count * extent->store->shape.layer_count;
     extent->slabs = extent->kept;
@@ -35,7 +35,7 @@ void sc_store_keep_begin(struct sc_store_extent *extent)
         memset(extent->slabs, 0, count * sizeof(*extent->slabs));
 }
 
-void sc_store_keep_inherit(struct sc_store_extent *extent, struct sc_store_host_slab **slabs)
+void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct sc_store_host_slab **slabs)
 {
     SC_ASSERT(extent->store->params.poison, extent->piece_count == 1);
     if (extent->keeps || slabs == NULL)
@@ -51,7 +51,7 @@ static struct sc_store_host_slab **slab_of(const struct sc_store_extent *extent,
     return &extent->slabs[(uint64_t)layer * extent->piece_count + piece];
 }
 
-void sc_store_keep_layer(struct sc_store_extent *extent, uint32_t layer)
+void sc_store_write_through_layer_layer(struct sc_store_extent *extent, uint32_t layer)
 {
     struct sc_store_host_key key = {.copy = extent->copy, .layer = layer};
     if (!extent->keeps)
@@ -102,7 +102,7 @@ static void layer_keep(const struct sc_store_extent *extent, const struct sc_sto
     }
 }
 
-void sc_store_keep_window(struct sc_store_extent *extent, const struct sc_store_write *write)
+void sc_store_write_through_layer_window(struct sc_store_extent *extent, const struct sc_store_write *write)
 {
     uint64_t start = write->op.offset, end = start + write->op.bytes;
     uint64_t stride = extent->place.stride;
@@ -119,7 +119,7 @@ void sc_store_keep_window(struct sc_store_extent *extent, const struct sc_store_
     }
 }
 
-void sc_store_keep_end(struct sc_store_extent *extent, uint32_t piece_first, uint32_t skip,
+void sc_store_write_through_layer_end(struct sc_store_extent *extent, uint32_t piece_first, uint32_t skip,
                        uint64_t first_id)
 {
     const struct sc_store *store = extent->store;

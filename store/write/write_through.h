@@ -18,22 +18,22 @@ struct sc_store_host_slab;
 
 /* Pointers of all extents' slabs; without a host tier, or where it keeps nothing that is written,
  * there are none. false: no memory; close frees what there is. */
-bool sc_store_keeps_open(struct sc_store *store);
-void sc_store_keeps_close(struct sc_store *store);
+bool sc_store_write_through_open(struct sc_store *store);
+void sc_store_write_through_close(struct sc_store *store);
 
 /* An extent of rows begins. */
-void sc_store_keep_begin(struct sc_store_extent *extent);
+void sc_store_write_through_layer_begin(struct sc_store_extent *extent);
 /* An extent of one piece that takes the place of others: where it does not keep all that is written
  * anyway, it keeps layers of which `inherits` says, before they are packed, that host memory has
  * those. slabs: [layer_count], the caller's until it is committed or discarded; NULL: none. */
-void sc_store_keep_inherit(struct sc_store_extent *extent, struct sc_store_host_slab **slabs);
+void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct sc_store_host_slab **slabs);
 /* Before a layer is packed. */
-void sc_store_keep_layer(struct sc_store_extent *extent, uint32_t layer);
+void sc_store_write_through_layer_layer(struct sc_store_extent *extent, uint32_t layer);
 /* The window was written; its bytes are still there. */
-void sc_store_keep_window(struct sc_store_extent *extent, const struct sc_store_write *write);
+void sc_store_write_through_layer_window(struct sc_store_extent *extent, const struct sc_store_write *write);
 /* Its pieces from piece_first on are first_id and on, the first of them without `skip` rows; 0:
  * none is. */
-void sc_store_keep_end(struct sc_store_extent *extent, uint32_t piece_first, uint32_t skip,
+void sc_store_write_through_layer_end(struct sc_store_extent *extent, uint32_t piece_first, uint32_t skip,
                        uint64_t first_id);
 
 #endif

@@ -30,7 +30,7 @@ static const char *const WAYS[] = {
     ("\"host_bytes\": \"384KiB\", \"chunk_tokens\": 32, \"host_policy\": \"lru\", "
      "\"store\": {\"layout\": \"split\"}"),
     "\"host_bytes\": \"1MiB\", \"chunk_tokens\": 16, \"host_policy\": \"lfu\"",
-    "\"host_bytes\": \"512KiB\", \"chunk_tokens\": 16, \"host_written\": \"yes\"",
+    "\"host_bytes\": \"512KiB\", \"chunk_tokens\": 16, \"host_write_through\": \"yes\"",
     ("\"host_bytes\": \"256KiB\", \"chunk_tokens\": 16, \"upper_bytes\": \"96KiB\", "
      "\"host_policy\": \"score\""),
     ("\"preset\": \"attention-store\", \"host_bytes\": \"384KiB\", \"chunk_tokens\": 16"),

@@ -69,8 +69,8 @@ static const struct expected expected[] = {
      {"0", "\"0GiB\"", "\"4GiB\"", "\"auto\""},
      {0, 0, 4 * GIB, SC_CONFIG_AUTO},
      {"\"2000TiB\"", "\"Auto\"", "18446744073709551615"}},
-    {"host_written",
-     MEMBER(host_written),
+    {"host_write_through",
+     MEMBER(host_write_through),
      0,
      {"\"no\"", "\"yes\""},
      {0, 1},
@@ -819,7 +819,7 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         bool is_staged = plain.preset == SC_PRESET_ATTENTION_STORE;
         bool is_dual = is_staged || plain.host_policy == SC_POLICY_SCORE;
         plain.fill = is_staged ? SC_LOAD_POLICY_LOAD : plain.fill;
-        plain.host_written = is_staged ? 1 : 0;
+        plain.host_write_through = is_staged ? 1 : 0;
         bool is_ordered =
             plain.preset == SC_PRESET_IMPRESS_ITF_RO || plain.host_policy == SC_POLICY_SCORE;
         plain.reorder_scope = is_ordered ? SC_REORDER_NODE : SC_REORDER_SPAN;

@@ -18,7 +18,7 @@ static const char *const EXTRA[] = {
      "\"store\": {\"layout\": \"split\"}"),
     ("\"host_bytes\": 0, \"upper_bytes\": \"64MiB\", \"host_policy\": \"score\", "
      "\"chunk_tokens\": 16"),
-    "\"preset\": \"attention-store\", \"host_bytes\": \"64MiB\", \"host_written\": \"no\"",
+    "\"preset\": \"attention-store\", \"host_bytes\": \"64MiB\", \"host_write_through\": \"no\"",
 };
 #define WAYS (sizeof(EXTRA) / sizeof(EXTRA[0]))
 

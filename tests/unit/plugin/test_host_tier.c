@@ -284,7 +284,7 @@ static void the_next_turn_of_a_conversation_reads_nothing(void **state)
         struct rig rig;
         char extra[256];
         spec_status status;
-        (void)snprintf(extra, sizeof(extra), "\"host_written\": \"yes\", %s", EXTRA[i]);
+        (void)snprintf(extra, sizeof(extra), "\"host_write_through\": \"yes\", %s", EXTRA[i]);
         rig_begin_shape(&rig, true, extra, 5, 3, 10, SPEC_DTYPE_F16);
         for (uint64_t count = 64; count <= COUNT; count += 45) { /* turns begin inside chunks */
             struct prompt prompt = rig_prompt(5, COUNT, 0, count);

@@ -238,8 +238,8 @@ static void any_size_of_memory_is_right(void **state)
     static const uint32_t SIZES[] = {4096, 8192, 12287, 20480, 65536, 131072};
     static const char *const MORE[] = {
         "\"chunk_tokens\": 16",
-        "\"chunk_tokens\": 64, \"host_written\": \"yes\"",
-        "\"chunk_tokens\": 16, \"host_written\": \"yes\", \"host_policy\": \"lru\"",
+        "\"chunk_tokens\": 64, \"host_write_through\": \"yes\"",
+        "\"chunk_tokens\": 16, \"host_write_through\": \"yes\", \"host_policy\": \"lru\"",
         "\"chunk_tokens\": 32, \"store\": {\"layout\": \"split\"}, \"host_policy\": \"lfu\"",
     };
     (void)state;
@@ -277,8 +277,8 @@ static void passes_that_fail_leave_what_is_right(void **state)
         enum sc_io_sim_fault fault = n % 3 == 0 ? SC_SIM_WRITE_EIO : SC_SIM_NO_SPACE;
         spec_status status;
         spec_ticket ticket = 0;
-        open_with(&rig, n % 2 == 0 ? "\"host_bytes\": \"64MiB\", \"host_written\": \"yes\""
-                                   : "\"host_bytes\": \"160KiB\", \"host_written\": \"yes\", "
+        open_with(&rig, n % 2 == 0 ? "\"host_bytes\": \"64MiB\", \"host_write_through\": \"yes\""
+                                   : "\"host_bytes\": \"160KiB\", \"host_write_through\": \"yes\", "
                                      "\"chunk_tokens\": 16");
         assert_int_equal(rig_fill(&rig, &first), SPEC_OK);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
@@ -322,7 +322,7 @@ static void what_is_merged_stays_in_memory(void **state)
                         : i % 3 == 1
                             ? "\"host_bytes\": \"64MiB\", \"store\": {\"layout\": "
                               "\"split\"}, " CHUNKS
-                            : "\"host_bytes\": \"64MiB\", \"host_written\": \"yes\", " CHUNKS);
+                            : "\"host_bytes\": \"64MiB\", \"host_write_through\": \"yes\", " CHUNKS);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         decode(&rig, found.request, &prompt, 0, 48);
         rig_release(&rig, found.request);

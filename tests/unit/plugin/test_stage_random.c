@@ -17,8 +17,8 @@
 
 static const char *const WAYS[] = {
     "\"host_bytes\": \"96KiB\", \"chunk_tokens\": 16",
-    "\"host_bytes\": \"64MiB\", \"host_written\": \"yes\"",
-    "\"host_bytes\": \"160KiB\", \"chunk_tokens\": 16, \"host_written\": \"yes\", "
+    "\"host_bytes\": \"64MiB\", \"host_write_through\": \"yes\"",
+    "\"host_bytes\": \"160KiB\", \"chunk_tokens\": 16, \"host_write_through\": \"yes\", "
     "\"host_policy\": \"lru\"",
     "\"host_bytes\": \"200KiB\", \"chunk_tokens\": 32, \"store\": {\"layout\": \"split\"}, "
     "\"host_policy\": \"lfu\"",

@@ -24,7 +24,7 @@ static struct world *world_keeping(const struct world_setup *setup, uint64_t hos
 {
     struct world *world = world_make(setup, seed);
     world->config.host_bytes = host_bytes;
-    world->config.host_written = 1;
+    world->config.host_write_through = 1;
     return world_opened(world);
 }
 
@@ -164,7 +164,7 @@ static void stores_beside_loads_are_right(void **state)
     struct world *world = world_make(&threaded, 30);
     struct loader loaders[2] = {0};
     world->config.host_bytes = 700u << 10;
-    world->config.host_written = 1;
+    world->config.host_write_through = 1;
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     for (uint32_t l = 0; l < 2; l++) {

@@ -172,11 +172,11 @@ static void a_small_pool_is_left_to_rows(void **state)
     world_free(world);
 }
 
-/* Layer by layer beside each other, as a long prompt is; those beyond SC_STORE_LIVE_MAX, too. */
+/* Layer by layer beside each other, as a long prompt is; those beyond SC_STORE_INLINE_QUANT_MAX, too. */
 static void extents_side_by_side_are_coded(void **state)
 {
     (void)state;
-    enum { PASSES = SC_STORE_LIVE_MAX + 3 };
+    enum { PASSES = SC_STORE_INLINE_QUANT_MAX + 3 };
     struct world_setup setup = setups[1];
     setup.layers = 2;
     struct pass *passes[PASSES];
@@ -194,7 +194,7 @@ static void extents_side_by_side_are_coded(void **state)
         for (uint32_t p = 0; p < PASSES; p++)
             pass_end(passes[p]);
         build_wait(world);
-        for (uint32_t p = 0; p < SC_STORE_LIVE_MAX; p++) {
+        for (uint32_t p = 0; p < SC_STORE_INLINE_QUANT_MAX; p++) {
             const struct sc_store_piece_entry *piece =
                 sc_store_table_piece(&world->store->table, world->pieces[2 * p].id);
             assert_non_null(
@@ -515,7 +515,7 @@ static void a_pass_whose_segment_cannot_be_made_is_given_up(void **state)
 static void whatever_ends_passes_gives_back_what_is_due(void **state)
 {
     (void)state;
-    enum { PASSES = SC_STORE_LIVE_MAX + 8 };
+    enum { PASSES = SC_STORE_INLINE_QUANT_MAX + 8 };
     uint64_t most = 0, refused = 0;
     for (uint64_t seed = 0; seed < 24; seed++) {
         struct world_setup setup = setups[seed % 4];
