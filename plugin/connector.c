@@ -105,13 +105,13 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
                        sizeof(*conn->requests.slots));
     conn->tickets.slots =
         sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets.slots));
-    conn->outbox.epoch_told =
-        sc_alloc_array(&conn->alloc, conn->ranks.count, sizeof(*conn->outbox.epoch_told));
+    conn->notify_queue.epoch_told =
+        sc_alloc_array(&conn->alloc, conn->ranks.count, sizeof(*conn->notify_queue.epoch_told));
     if (conn->ranks.role == SPEC_ROLE_READER)
         conn->grace.ring =
             sc_alloc_array(&conn->alloc, SC_PLUGIN_GRACE_ENTRIES, sizeof(*conn->grace.ring));
     if (conn->requests.slots == NULL || conn->tickets.slots == NULL ||
-        conn->outbox.epoch_told == NULL ||
+        conn->notify_queue.epoch_told == NULL ||
         (conn->ranks.role == SPEC_ROLE_READER && conn->grace.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
     static spec_status (*const MAKES[])(spec_connector *, struct spec_error *) = {
@@ -382,7 +382,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = sc_plugin_erase_open(conn, reterr);
     }
     if (status == SPEC_OK) {
-        sc_plugin_mail_tick(conn);
+        sc_plugin_notify_tick(conn);
         sc_plugin_tick_start(conn);
         if (conn->ranks.role == SPEC_ROLE_WRITER) /* what an earlier process left */
             sc_store_build_codes(conn->store);
@@ -427,8 +427,8 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     sc_plugin_erase_init(conn);
     sc_plugin_stages_open(conn);
     pthread_mutex_init(&conn->ranks.follow_lock, NULL);
-    pthread_mutex_init(&conn->outbox.post_lock, NULL);
-    pthread_mutex_init(&conn->outbox.lock, NULL);
+    pthread_mutex_init(&conn->notify_queue.post_lock, NULL);
+    pthread_mutex_init(&conn->notify_queue.lock, NULL);
     *ret_conn = conn;
     return SPEC_OK;
 }
@@ -468,7 +468,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->saves.sharers.slots);
     sc_alloc_free(&conn->alloc, conn->saves.sharers.table);
     sc_alloc_free(&conn->alloc, conn->index.drops);
-    sc_alloc_free(&conn->alloc, conn->outbox.epoch_told);
+    sc_alloc_free(&conn->alloc, conn->notify_queue.epoch_told);
     sc_alloc_free(&conn->alloc, conn->grace.ring);
     sc_alloc_free(&conn->alloc, conn->admit.words);
     sc_alloc_free(&conn->alloc, conn->layers);
@@ -484,8 +484,8 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_erase_done(conn);
     pthread_mutex_destroy(&conn->stages.lock);
     pthread_mutex_destroy(&conn->ranks.follow_lock);
-    pthread_mutex_destroy(&conn->outbox.post_lock);
-    pthread_mutex_destroy(&conn->outbox.lock);
+    pthread_mutex_destroy(&conn->notify_queue.post_lock);
+    pthread_mutex_destroy(&conn->notify_queue.lock);
     sc_log_drain(&conn->log);
     sc_log_done(&conn->log);
     struct sc_alloc alloc = conn->alloc;
@@ -536,7 +536,7 @@ spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector
 void sc_plugin_close(spec_connector *conn)
 {
     sc_plugin_tick_stop(conn);
-    sc_plugin_mail_post(conn); /* the last chance to tell */
+    sc_plugin_notify_post(conn); /* the last chance to tell */
     sc_plugin_submit_end(conn);
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i];

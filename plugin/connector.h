@@ -194,7 +194,7 @@ struct spec_connector {
 
     /* Other processes. */
     struct sc_plugin_ranks ranks;
-    struct sc_plugin_outbox outbox;
+    struct sc_plugin_notify_queue notify_queue;
     struct sc_plugin_tick turn;
 };
 

@@ -34,7 +34,7 @@
 
 #define SC_STORE_EPOCHS_DIR    "epochs"      /* a reader makes it, too, before there is a store */
 #define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* the shortest that is made when space runs out */
-#define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, mail */
+#define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, notify */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30) /* disk_bytes when the configuration says 0 */
 #define SC_STORE_RETRY_NS      5000000000ull /* after ENOSPC or EIO: no new extents for so long */
 
@@ -109,7 +109,7 @@ struct sc_store {
     struct sc_store_log log;
     struct sc_store_table table;
     struct sc_store_follow follow;
-    struct sc_store_mailbox mail;
+    struct sc_store_notifybox notify;
     struct sc_store_wear wear; /* any thread */
     struct sc_store_erasures erasures;
     struct sc_store_eraser *eraser; /* of a writer, while one runs: store/erase/eraser.c */

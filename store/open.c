@@ -267,7 +267,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_dir_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_mail_open(store, reterr);
+        status = sc_store_notify_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_journal_open(store, reterr);
     if (status == SPEC_OK)
@@ -368,7 +368,7 @@ static void store_free(struct sc_store *store)
         sc_io_buffers(store->io, NULL, 0, 0); /* the frames are freed before it */
     sc_frames_close(store->frames);
     sc_store_replay_close(store);
-    sc_store_mail_close(store);
+    sc_store_notify_close(store);
     sc_alloc_free(alloc, store->descriptor);
     sc_store_base_free(store);
 }

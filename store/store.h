@@ -5,7 +5,7 @@
  *   DIR/rank-RRRR-of-NNNN/lock           one writer; names its holder
  *                        /log            framed msgpack records, appended in order; a checkpoint
  *                                        puts a shorter one in its place
- *                        /mail           what readers say to the writer
+ *                        /notify           what readers say to the writer
  *                        /seg-SSSSSSSS   preallocated segments that hold extents
  *
  *   extent = what one pass stored, layer-major, immutable:
@@ -544,26 +544,26 @@ uint64_t sc_store_follow_now_ns(const struct sc_store *store);
 
 /* ---- Mail: what readers and other ranks say to a writer -------------------------------------- */
 
-enum sc_store_mail_kind {
-    SC_STORE_MAIL_EPOCH = 1, /* the namespace family's epoch is at least `epoch` */
-    SC_STORE_MAIL_FAILED = 2 /* piece `piece` with `hash` failed verification */
+enum sc_store_notify_kind {
+    SC_STORE_NOTIFY_EPOCH = 1, /* the namespace family's epoch is at least `epoch` */
+    SC_STORE_NOTIFY_FAILED = 2 /* piece `piece` with `hash` failed verification */
 };
-struct sc_store_mail {
-    uint32_t kind; /* enum sc_store_mail_kind */
+struct sc_store_notify {
+    uint32_t kind; /* enum sc_store_notify_kind */
     uint64_t epoch, piece;
     uint8_t hash[SC_STORE_HASH_BYTES];
     uint8_t family[SC_STORE_HASH_BYTES];
 };
-/* Appends one record to the mail of a rank's writer. Executor thread; blocks for one small append.
- * Errors: IO, NO_SPACE (the mail is full); SPEC_PENDING: ask again (that rank has no directory yet,
- * or somebody else writes into its mail now). */
-spec_status sc_store_mail_post(struct sc_store *store, uint32_t rank,
-                               const struct sc_store_mail *mail, struct spec_error *reterr);
-/* Writer: calls on_mail for every record that came since the last call (the first: since the mail
+/* Appends one record to the notify of a rank's writer. Executor thread; blocks for one small append.
+ * Errors: IO, NO_SPACE (the notify is full); SPEC_PENDING: ask again (that rank has no directory yet,
+ * or somebody else writes into its notify now). */
+spec_status sc_store_notify_post(struct sc_store *store, uint32_t rank,
+                               const struct sc_store_notify *notify, struct spec_error *reterr);
+/* Writer: calls on_notify for every record that came since the last call (the first: since the notify
  * was made or cut) and is whole; what an earlier writer took may come again. Executor thread or
  * open, one at a time. */
-spec_status sc_store_mail_take(struct sc_store *store,
-                               void (*on_mail)(const struct sc_store_mail *mail, void *user),
+spec_status sc_store_notify_take(struct sc_store *store,
+                               void (*on_notify)(const struct sc_store_notify *notify, void *user),
                                void *user, struct spec_error *reterr);
 
 /* ---- The epoch of the weights, for all configurations of a directory ------------------------- */

@@ -9,7 +9,7 @@
 #include "hashing/radix.h"
 #include "store/store.h"
 
-#define SC_PLUGIN_OUTBOX 256u /* failed ranges that wait to be told to our rank's writer */
+#define SC_PLUGIN_NOTIFY_QUEUE 256u /* failed ranges that wait to be told to our rank's writer */
 
 struct sc_plugin_ranks {
     /* Set by open, constant after. */
@@ -26,19 +26,19 @@ struct sc_plugin_ranks {
     spec_status follow_status;   /* guarded by follow_lock: what was said last */
 };
 
-struct sc_plugin_outbox {      /* what other processes are told, and tell */
-    pthread_mutex_t post_lock; /* rank 6: mail that is being posted */
+struct sc_plugin_notify_queue {      /* what other processes are told, and tell */
+    pthread_mutex_t post_lock; /* rank 6: notify that is being posted */
     uint64_t epoch;            /* guarded by post_lock: to be told */
     uint64_t *epoch_told;      /* [ranks.count] guarded by post_lock */
 
     pthread_mutex_t lock; /* rank 20: failed ranges, to be posted */
-    struct sc_store_mail mail[SC_PLUGIN_OUTBOX];
+    struct sc_store_notify notify[SC_PLUGIN_NOTIFY_QUEUE];
     uint32_t first, count;
 
     /* The turn's (and open's). */
-    uint64_t epoch_heard;   /* by mail */
+    uint64_t epoch_heard;   /* by notify */
     uint64_t weights_heard; /* of the weights' epoch (store.h), when it was read last */
-    spec_status mail_status;
+    spec_status notify_status;
 };
 
 /* notify.c */
@@ -47,16 +47,16 @@ void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece);
 /* Reader: every rank's writer shall know of the epoch. Blocks on the file system. */
 void sc_plugin_epoch_tell(spec_connector *conn, uint64_t epoch);
 /* Posts what waits. Blocks on the file system. */
-void sc_plugin_mail_post(spec_connector *conn);
+void sc_plugin_notify_post(spec_connector *conn);
 
 /* reset.c */
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
 /* Reads the weights' epoch, and puts the log's if that is ahead. If it cannot be read, open fails:
  * old rows could be promised. */
 spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr);
-/* Takes mail, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
+/* Takes notify, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
  */
-void sc_plugin_mail_tick(spec_connector *conn);
+void sc_plugin_notify_tick(spec_connector *conn);
 
 /* peers.c */
 spec_status sc_plugin_peers_open(spec_connector *conn, const struct sc_store_params *own,

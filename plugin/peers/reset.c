@@ -1,14 +1,14 @@
-/* Epochs, and the mail that carries them and failed ranges from readers to writers.
+/* Epochs, and the notify that carries them and failed ranges from readers to writers.
  *
  *   reset in a writer    one record in its log; other ranks and readers follow the log
- *   reset in a reader    its own epoch moves; mail to every rank's writer, which records it
+ *   reset in a reader    its own epoch moves; notify to every rank's writer, which records it
  *   both                 the epoch of the weights (store/log/weights_epoch.c), which connectors of
  *                        other configurations follow: another layout, chunk size, number of ranks
- *   failed range         void here; mail to the writer of our rank, which drops the piece, unless
+ *   failed range         void here; notify to the writer of our rank, which drops the piece, unless
  *                        it has given up the rows that failed and keeps their codes
  *
  * The epoch is part of every chain's root. The connector's is the highest that it has heard of: of
- * its own log, the other ranks' logs, the mail, the weights, its host. A reset takes the weights'
+ * its own log, the other ranks' logs, the notify, the weights, its host. A reset takes the weights'
  * epoch before anybody moves to it: if somebody stored under an epoch that is not taken, another
  * configuration's reset could take it, and what was stored would outlast that reset. A log is ahead
  * of the weights if an older build wrote it: the next open of a writer puts the log's epoch.
@@ -122,7 +122,7 @@ static spec_status weights_read(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t weights;
     spec_status status = sc_store_weights_epoch(conn->store, conn->weights, &weights, reterr);
-    conn->outbox.weights_heard = epoch_max(conn->outbox.weights_heard, weights);
+    conn->notify_queue.weights_heard = epoch_max(conn->notify_queue.weights_heard, weights);
     return status;
 }
 
@@ -131,50 +131,50 @@ spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr
     uint64_t own = sc_store_epoch(conn->store);
     bool is_new, is_writer = conn->ranks.role == SPEC_ROLE_WRITER;
     spec_status status = weights_read(conn, reterr);
-    if (status == SPEC_OK && is_writer && own > conn->outbox.weights_heard)
+    if (status == SPEC_OK && is_writer && own > conn->notify_queue.weights_heard)
         status = sc_store_weights_epoch_put(conn->store, conn->weights, own, &is_new, reterr);
     return status;
 }
 
 /* ---- What we hear ---------------------------------------------------------------------------- */
 
-static void on_mail(const struct sc_store_mail *mail, void *user)
+static void on_notify(const struct sc_store_notify *notify, void *user)
 {
     spec_connector *conn = user;
     uint8_t bytes[SC_HASH_BYTES];
     sc_hash_to_bytes(conn->family, bytes);
-    bool is_family = memcmp(bytes, mail->family, sizeof(bytes)) == 0;
-    if (mail->kind == SC_STORE_MAIL_EPOCH && is_family && mail->epoch > conn->outbox.epoch_heard)
-        conn->outbox.epoch_heard = mail->epoch;
-    if (mail->kind != SC_STORE_MAIL_FAILED ||
-        !sc_store_piece_hash(conn->store, mail->piece, bytes) ||
-        memcmp(bytes, mail->hash, sizeof(bytes)) != 0)
+    bool is_family = memcmp(bytes, notify->family, sizeof(bytes)) == 0;
+    if (notify->kind == SC_STORE_NOTIFY_EPOCH && is_family && notify->epoch > conn->notify_queue.epoch_heard)
+        conn->notify_queue.epoch_heard = notify->epoch;
+    if (notify->kind != SC_STORE_NOTIFY_FAILED ||
+        !sc_store_piece_hash(conn->store, notify->piece, bytes) ||
+        memcmp(bytes, notify->hash, sizeof(bytes)) != 0)
         return; /* gone already, or another piece than the sender meant */
-    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped", mail->piece);
+    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped", notify->piece);
     sc_count(&conn->stats.corrupt_ranges, 1);
-    sc_plugin_piece_fail(conn, sc_plugin_ref_of(sc_store_piece_mark(conn->store, mail->piece)),
-                         mail->piece);
+    sc_plugin_piece_fail(conn, sc_plugin_ref_of(sc_store_piece_mark(conn->store, notify->piece)),
+                         notify->piece);
 }
 
 static void say_once(spec_connector *conn, spec_status status, const struct spec_error *error)
 {
-    if (status != SPEC_OK && status != conn->outbox.mail_status)
-        SC_LOG(&conn->log, SPEC_LOG_WARN, "mail: %s", error->text);
-    conn->outbox.mail_status = status;
+    if (status != SPEC_OK && status != conn->notify_queue.notify_status)
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "notify: %s", error->text);
+    conn->notify_queue.notify_status = status;
 }
 
-void sc_plugin_mail_tick(spec_connector *conn)
+void sc_plugin_notify_tick(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = weights_read(conn, &error);
     if (status == SPEC_OK && conn->ranks.role == SPEC_ROLE_WRITER)
-        status = sc_store_mail_take(conn->store, on_mail, conn, &error);
-    uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), conn->outbox.epoch_heard);
-    epoch = epoch_max(epoch, conn->outbox.weights_heard);
+        status = sc_store_notify_take(conn->store, on_notify, conn, &error);
+    uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), conn->notify_queue.epoch_heard);
+    epoch = epoch_max(epoch, conn->notify_queue.weights_heard);
     if (conn->ranks.role == SPEC_ROLE_READER)
         sc_plugin_epoch_move(conn, epoch);
     else if (status == SPEC_OK && epoch > sc_store_epoch(conn->store))
         status = raise_writer(conn, epoch, &error);
     say_once(conn, status, &error);
-    sc_plugin_mail_post(conn);
+    sc_plugin_notify_post(conn);
 }

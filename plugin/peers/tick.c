@@ -1,5 +1,5 @@
 /* The tick, every 25 ms in the background lane: other processes' logs, the end of a bypass, grace,
- * epochs, mail, intents to erase, roots of older epochs.
+ * epochs, notify, intents to erase, roots of older epochs.
  *
  * Threads: start and stop by one; the tick on an executor thread. */
 #include "plugin/connector.h"
@@ -13,7 +13,7 @@ static bool turn_take(spec_connector *conn)
     if (sc_plugin_reader_grace_end_due(conn))
         sc_plugin_unpinned(conn);
     more = sc_plugin_peers_follow(conn) || more;
-    sc_plugin_mail_tick(conn);
+    sc_plugin_notify_tick(conn);
     sc_plugin_erase_tick(conn);
     if (sc_lab_averages_refused(conn->lab.averages))
         sc_plugin_kick(conn, SC_JOB_LAB);

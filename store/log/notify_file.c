@@ -1,7 +1,7 @@
-/* The mail of a rank: what readers and other ranks say to its writer.
+/* The notify of a rank: what readers and other ranks say to its writer.
  *
- *   rank-RRRR-of-NNNN/mail       [record 128][record 128] ...          at most 16 KiB
- *                    /mail.lock  held while a record is appended or the file is cut
+ *   rank-RRRR-of-NNNN/notify       [record 128][record 128] ...          at most 16 KiB
+ *                    /notify.lock  held while a record is appended or the file is cut
  *
  *   record   magic "SCM1" | kind u32 | epoch u64 | piece u64 | hash 16 | family 16 | 0 ...
  *            ... | checksum u64 at byte 120: XXH3-64 of what stands before, seeded with the store's
@@ -11,14 +11,14 @@
  *   take:  read on from where the last take ended; when all was taken and it is long: lock, keep
  *          each family's last epoch, cut the rest off, unlock
  *
- * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full mail makes
+ * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full notify makes
  * the sender wait: it asks again until the writer has come.
  *
  * No honest sender writes beyond that bound: what lies there is not read, and cut off.
  *
  * Holds: a record that is whole is taken at least once, or stays; a torn or foreign one is skipped
  * to the next border and counted, and costs no other record; an epoch of a family that the writer
- * is not of stays for a writer that is (of SC_STORE_MAIL_FAMILIES families, the last ones).
+ * is not of stays for a writer that is (of SC_STORE_NOTIFY_FAMILIES families, the last ones).
  * Does not: wait for a lock: SPEC_PENDING, the caller asks again; sync.
  * Threads: post any executor thread; take and close one at a time.
  * Tests: tests/unit/store/test_mail.c */
@@ -30,56 +30,56 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAIL_MAGIC        0x314d4353u /* "SCM1" */
-#define MAIL_RECORD_BYTES 128u
-#define MAIL_CHECKSUM_AT  120u
-#define MAIL_BATCH        32u /* records read at once */
-#define MAIL_NAME         "mail"
-#define MAIL_LOCK_NAME    "mail.lock"
-_Static_assert(SC_STORE_MAIL_BYTES_MAX % MAIL_RECORD_BYTES == 0, "whole records");
-_Static_assert(SC_STORE_MAIL_CUT_BYTES > SC_STORE_MAIL_FAMILIES * MAIL_RECORD_BYTES,
+#define NOTIFY_MAGIC        0x314d4353u /* "SCM1" */
+#define NOTIFY_RECORD_BYTES 128u
+#define NOTIFY_CHECKSUM_AT  120u
+#define NOTIFY_BATCH        32u /* records read at once */
+#define NOTIFY_NAME         "notify"
+#define NOTIFY_LOCK_NAME    "notify.lock"
+_Static_assert(SC_STORE_NOTIFY_BYTES_MAX % NOTIFY_RECORD_BYTES == 0, "whole records");
+_Static_assert(SC_STORE_NOTIFY_CUT_BYTES > SC_STORE_NOTIFY_FAMILIES * NOTIFY_RECORD_BYTES,
                "a cut makes the file shorter");
 
 /* ---- Records -------------------------------------------------------------------------------- */
 
-static uint64_t mail_seed(const struct sc_store *store, uint32_t rank)
+static uint64_t notify_seed(const struct sc_store *store, uint32_t rank)
 {
-    return sc_store_checksum(MAIL_NAME, sizeof(MAIL_NAME) - 1,
+    return sc_store_checksum(NOTIFY_NAME, sizeof(NOTIFY_NAME) - 1,
                              sc_store_frame_seed(store->store_id, rank, store->params.rank_count));
 }
 
-static void mail_encode(const struct sc_store_mail *mail, uint64_t seed,
-                        uint8_t bytes[MAIL_RECORD_BYTES])
+static void notify_encode(const struct sc_store_notify *notify, uint64_t seed,
+                        uint8_t bytes[NOTIFY_RECORD_BYTES])
 {
-    const uint32_t magic = MAIL_MAGIC;
-    memset(bytes, 0, MAIL_RECORD_BYTES);
+    const uint32_t magic = NOTIFY_MAGIC;
+    memset(bytes, 0, NOTIFY_RECORD_BYTES);
     memcpy(bytes, &magic, 4);
-    memcpy(bytes + 4, &mail->kind, 4);
-    memcpy(bytes + 8, &mail->epoch, 8);
-    memcpy(bytes + 16, &mail->piece, 8);
-    memcpy(bytes + 24, mail->hash, SC_STORE_HASH_BYTES);
-    memcpy(bytes + 40, mail->family, SC_STORE_HASH_BYTES);
-    uint64_t checksum = sc_store_checksum(bytes, MAIL_CHECKSUM_AT, seed);
-    memcpy(bytes + MAIL_CHECKSUM_AT, &checksum, 8);
+    memcpy(bytes + 4, &notify->kind, 4);
+    memcpy(bytes + 8, &notify->epoch, 8);
+    memcpy(bytes + 16, &notify->piece, 8);
+    memcpy(bytes + 24, notify->hash, SC_STORE_HASH_BYTES);
+    memcpy(bytes + 40, notify->family, SC_STORE_HASH_BYTES);
+    uint64_t checksum = sc_store_checksum(bytes, NOTIFY_CHECKSUM_AT, seed);
+    memcpy(bytes + NOTIFY_CHECKSUM_AT, &checksum, 8);
 }
 
 /* false: torn, foreign, or of a kind that this build does not know. */
-static bool mail_decode(const uint8_t bytes[MAIL_RECORD_BYTES], uint64_t seed,
-                        struct sc_store_mail *ret_mail)
+static bool notify_decode(const uint8_t bytes[NOTIFY_RECORD_BYTES], uint64_t seed,
+                        struct sc_store_notify *ret_notify)
 {
     uint32_t magic;
     uint64_t checksum;
     memcpy(&magic, bytes, 4);
-    memcpy(&checksum, bytes + MAIL_CHECKSUM_AT, 8);
-    if (magic != MAIL_MAGIC || checksum != sc_store_checksum(bytes, MAIL_CHECKSUM_AT, seed))
+    memcpy(&checksum, bytes + NOTIFY_CHECKSUM_AT, 8);
+    if (magic != NOTIFY_MAGIC || checksum != sc_store_checksum(bytes, NOTIFY_CHECKSUM_AT, seed))
         return false;
-    *ret_mail = (struct sc_store_mail){0};
-    memcpy(&ret_mail->kind, bytes + 4, 4);
-    memcpy(&ret_mail->epoch, bytes + 8, 8);
-    memcpy(&ret_mail->piece, bytes + 16, 8);
-    memcpy(ret_mail->hash, bytes + 24, SC_STORE_HASH_BYTES);
-    memcpy(ret_mail->family, bytes + 40, SC_STORE_HASH_BYTES);
-    return ret_mail->kind == SC_STORE_MAIL_EPOCH || ret_mail->kind == SC_STORE_MAIL_FAILED;
+    *ret_notify = (struct sc_store_notify){0};
+    memcpy(&ret_notify->kind, bytes + 4, 4);
+    memcpy(&ret_notify->epoch, bytes + 8, 8);
+    memcpy(&ret_notify->piece, bytes + 16, 8);
+    memcpy(ret_notify->hash, bytes + 24, SC_STORE_HASH_BYTES);
+    memcpy(ret_notify->family, bytes + 40, SC_STORE_HASH_BYTES);
+    return ret_notify->kind == SC_STORE_NOTIFY_EPOCH || ret_notify->kind == SC_STORE_NOTIFY_FAILED;
 }
 
 /* ---- Files ---------------------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ static spec_status rank_file_open(struct sc_store *store, uint32_t rank, const c
         return SPEC_PENDING;
     return status == SPEC_OK ? SPEC_OK
                              : sc_fail_errno(reterr, status, error.sys_errno,
-                                             "mail of rank %" PRIu32 ": %s", rank, error.text);
+                                             "notify of rank %" PRIu32 ": %s", rank, error.text);
 }
 
 /* Nobody appends and nobody cuts until the file is closed. SPEC_PENDING: somebody does now. */
@@ -112,7 +112,7 @@ static spec_status rank_lock(struct sc_store *store, uint32_t rank, struct sc_io
                              struct spec_error *reterr)
 {
     spec_status status =
-        rank_file_open(store, rank, MAIL_LOCK_NAME, SC_IO_OPEN_CREATE, ret_lock, reterr);
+        rank_file_open(store, rank, NOTIFY_LOCK_NAME, SC_IO_OPEN_CREATE, ret_lock, reterr);
     if (status != SPEC_OK)
         return status;
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -123,50 +123,50 @@ static spec_status rank_lock(struct sc_store *store, uint32_t rank, struct sc_io
     return status == SPEC_E_LOCKED ? SPEC_PENDING : sc_fail(reterr, status, "%s", error.text);
 }
 
-spec_status sc_store_mail_open(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_notify_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_io_file *lock;
     uint32_t rank = store->params.rank;
-    spec_status status = rank_file_open(store, rank, MAIL_LOCK_NAME, 0, &lock, reterr);
+    spec_status status = rank_file_open(store, rank, NOTIFY_LOCK_NAME, 0, &lock, reterr);
     if (status == SPEC_OK)
         sc_io_file_close(store->io, lock);
     if (status == SPEC_OK || status == SPEC_PENDING)
-        status = rank_file_open(store, rank, MAIL_NAME, 0, &store->mail.file, reterr);
+        status = rank_file_open(store, rank, NOTIFY_NAME, 0, &store->notify.file, reterr);
     return status == SPEC_PENDING ? SPEC_OK : status;
 }
 
 /* ---- Posting -------------------------------------------------------------------------------- */
 
 static spec_status post_locked(struct sc_store *store, struct sc_io_file *file,
-                               const uint8_t record[MAIL_RECORD_BYTES], uint32_t rank,
+                               const uint8_t record[NOTIFY_RECORD_BYTES], uint32_t rank,
                                struct spec_error *reterr)
 {
-    uint8_t bytes[2 * MAIL_RECORD_BYTES] = {0};
+    uint8_t bytes[2 * NOTIFY_RECORD_BYTES] = {0};
     uint64_t size;
     spec_status status = sc_io_file_size(store->io, file, &size, reterr);
     if (status != SPEC_OK)
         return status;
-    uint64_t lead = sc_store_up(size, MAIL_RECORD_BYTES) - size;
-    if (size + lead > SC_STORE_MAIL_BYTES_MAX - MAIL_RECORD_BYTES)
+    uint64_t lead = sc_store_up(size, NOTIFY_RECORD_BYTES) - size;
+    if (size + lead > SC_STORE_NOTIFY_BYTES_MAX - NOTIFY_RECORD_BYTES)
         return sc_fail(reterr, SPEC_E_NO_SPACE,
-                       "mail of rank %" PRIu32 " is full: %" PRIu64 " bytes, at most %u", rank,
-                       size, (unsigned)SC_STORE_MAIL_BYTES_MAX);
-    memcpy(bytes + lead, record, MAIL_RECORD_BYTES);
-    return sc_io_file_append(store->io, file, bytes, lead + MAIL_RECORD_BYTES, reterr);
+                       "notify of rank %" PRIu32 " is full: %" PRIu64 " bytes, at most %u", rank,
+                       size, (unsigned)SC_STORE_NOTIFY_BYTES_MAX);
+    memcpy(bytes + lead, record, NOTIFY_RECORD_BYTES);
+    return sc_io_file_append(store->io, file, bytes, lead + NOTIFY_RECORD_BYTES, reterr);
 }
 
-spec_status sc_store_mail_post(struct sc_store *store, uint32_t rank,
-                               const struct sc_store_mail *mail, struct spec_error *reterr)
+spec_status sc_store_notify_post(struct sc_store *store, uint32_t rank,
+                               const struct sc_store_notify *notify, struct spec_error *reterr)
 {
-    uint8_t record[MAIL_RECORD_BYTES], store_id[sizeof(store->store_id)];
+    uint8_t record[NOTIFY_RECORD_BYTES], store_id[sizeof(store->store_id)];
     struct sc_io_file *lock, *file;
     if (!sc_store_id(store, store_id))
         return SPEC_PENDING; /* a follower that has not found a store yet */
-    mail_encode(mail, mail_seed(store, rank), record);
+    notify_encode(notify, notify_seed(store, rank), record);
     spec_status status = rank_lock(store, rank, &lock, reterr);
     if (status != SPEC_OK)
         return status;
-    status = rank_file_open(store, rank, MAIL_NAME, SC_IO_OPEN_CREATE | SC_IO_OPEN_APPEND, &file,
+    status = rank_file_open(store, rank, NOTIFY_NAME, SC_IO_OPEN_CREATE | SC_IO_OPEN_APPEND, &file,
                             reterr);
     if (status == SPEC_OK) {
         status = post_locked(store, file, record, rank, reterr);
@@ -179,21 +179,21 @@ spec_status sc_store_mail_post(struct sc_store *store, uint32_t rank,
 /* ---- Taking --------------------------------------------------------------------------------- */
 
 struct epochs { /* what a cut keeps */
-    struct sc_store_mail of[SC_STORE_MAIL_FAMILIES];
+    struct sc_store_notify of[SC_STORE_NOTIFY_FAMILIES];
     uint32_t count;
 };
 
 /* The families that were heard of last, each with its highest epoch. */
-static void epochs_note(struct epochs *epochs, const struct sc_store_mail *mail)
+static void epochs_note(struct epochs *epochs, const struct sc_store_notify *notify)
 {
-    struct sc_store_mail now = *mail;
+    struct sc_store_notify now = *notify;
     uint32_t i = 0;
     while (i < epochs->count &&
-           memcmp(epochs->of[i].family, mail->family, SC_STORE_HASH_BYTES) != 0)
+           memcmp(epochs->of[i].family, notify->family, SC_STORE_HASH_BYTES) != 0)
         i++;
     if (i < epochs->count && epochs->of[i].epoch > now.epoch)
         now = epochs->of[i];
-    if (i == epochs->count && epochs->count == SC_STORE_MAIL_FAMILIES)
+    if (i == epochs->count && epochs->count == SC_STORE_NOTIFY_FAMILIES)
         i = 0; /* the one that was quiet longest */
     else if (i == epochs->count)
         epochs->count++;
@@ -202,7 +202,7 @@ static void epochs_note(struct epochs *epochs, const struct sc_store_mail *mail)
 }
 
 struct taker {
-    void (*on_mail)(const struct sc_store_mail *mail, void *user);
+    void (*on_notify)(const struct sc_store_notify *notify, void *user);
     void *user;
     bool is_still; /* the lock is held: nobody writes */
 };
@@ -213,67 +213,67 @@ static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t e
                                 const struct taker *taker, uint64_t *ret_bad,
                                 struct spec_error *reterr)
 {
-    uint8_t bytes[MAIL_BATCH * MAIL_RECORD_BYTES];
-    uint64_t seed = mail_seed(store, store->params.rank);
+    uint8_t bytes[NOTIFY_BATCH * NOTIFY_RECORD_BYTES];
+    uint64_t seed = notify_seed(store, store->params.rank);
     *ret_bad = 0;
     while (*at < end) {
         uint64_t count = end - *at < sizeof(bytes) ? end - *at : sizeof(bytes);
         spec_status status =
-            sc_io_file_pread(store->io, store->mail.file, bytes, count, *at, reterr);
+            sc_io_file_pread(store->io, store->notify.file, bytes, count, *at, reterr);
         if (status != SPEC_OK)
             return status;
-        for (uint64_t i = 0; i < count; i += MAIL_RECORD_BYTES) {
-            struct sc_store_mail mail;
-            bool is_record = mail_decode(bytes + i, seed, &mail);
-            if (!is_record && !taker->is_still && *at + MAIL_RECORD_BYTES == end)
+        for (uint64_t i = 0; i < count; i += NOTIFY_RECORD_BYTES) {
+            struct sc_store_notify notify;
+            bool is_record = notify_decode(bytes + i, seed, &notify);
+            if (!is_record && !taker->is_still && *at + NOTIFY_RECORD_BYTES == end)
                 return SPEC_OK;
-            *at += MAIL_RECORD_BYTES;
+            *at += NOTIFY_RECORD_BYTES;
             *ret_bad += is_record ? 0 : 1;
             if (is_record)
-                taker->on_mail(&mail, taker->user);
+                taker->on_notify(&notify, taker->user);
         }
     }
     return SPEC_OK;
 }
 
-/* Takes what is new, of as much as a mail may have. */
+/* Takes what is new, of as much as a notify may have. */
 static spec_status take_new(struct sc_store *store, uint64_t size, const struct taker *taker,
                             struct spec_error *reterr)
 {
-    uint64_t bad, end = size < SC_STORE_MAIL_BYTES_MAX ? size : SC_STORE_MAIL_BYTES_MAX;
-    spec_status status = read_records(store, &store->mail.taken,
-                                      sc_store_down(end, MAIL_RECORD_BYTES), taker, &bad, reterr);
+    uint64_t bad, end = size < SC_STORE_NOTIFY_BYTES_MAX ? size : SC_STORE_NOTIFY_BYTES_MAX;
+    spec_status status = read_records(store, &store->notify.taken,
+                                      sc_store_down(end, NOTIFY_RECORD_BYTES), taker, &bad, reterr);
     sc_store_count(&store->counts.corrupt_records, bad);
     return status;
 }
 
-static void keep_epoch(const struct sc_store_mail *mail, void *user)
+static void keep_epoch(const struct sc_store_notify *notify, void *user)
 {
-    if (mail->kind == SC_STORE_MAIL_EPOCH)
-        epochs_note(user, mail);
+    if (notify->kind == SC_STORE_NOTIFY_EPOCH)
+        epochs_note(user, notify);
 }
 
 /* Lock held, and all was taken. What is kept is written over what was taken before the rest goes,
  * so that a death in between loses nothing. */
 static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
 {
-    uint8_t bytes[SC_STORE_MAIL_FAMILIES * MAIL_RECORD_BYTES];
+    uint8_t bytes[SC_STORE_NOTIFY_FAMILIES * NOTIFY_RECORD_BYTES];
     struct epochs epochs = {.count = 0};
-    const struct taker keeper = {.on_mail = keep_epoch, .user = &epochs, .is_still = true};
+    const struct taker keeper = {.on_notify = keep_epoch, .user = &epochs, .is_still = true};
     uint64_t at = 0, bad;
-    spec_status status = read_records(store, &at, store->mail.taken, &keeper, &bad, reterr);
+    spec_status status = read_records(store, &at, store->notify.taken, &keeper, &bad, reterr);
     if (status != SPEC_OK)
         return status;
     for (uint32_t i = 0; i < epochs.count; i++)
-        mail_encode(&epochs.of[i], mail_seed(store, store->params.rank),
-                    bytes + (uint64_t)i * MAIL_RECORD_BYTES);
-    uint64_t kept = (uint64_t)epochs.count * MAIL_RECORD_BYTES;
+        notify_encode(&epochs.of[i], notify_seed(store, store->params.rank),
+                    bytes + (uint64_t)i * NOTIFY_RECORD_BYTES);
+    uint64_t kept = (uint64_t)epochs.count * NOTIFY_RECORD_BYTES;
     if (kept > 0)
-        status = sc_io_file_pwrite(store->io, store->mail.file, bytes, kept, 0, reterr);
+        status = sc_io_file_pwrite(store->io, store->notify.file, bytes, kept, 0, reterr);
     if (status == SPEC_OK)
-        status = sc_io_file_truncate(store->io, store->mail.file, kept, reterr);
+        status = sc_io_file_truncate(store->io, store->notify.file, kept, reterr);
     if (status == SPEC_OK)
-        store->mail.taken = kept;
+        store->notify.taken = kept;
     return status;
 }
 
@@ -286,7 +286,7 @@ static spec_status take_and_cut(struct sc_store *store, struct taker taker,
     spec_status status = rank_lock(store, store->params.rank, &lock, reterr);
     if (status != SPEC_OK)
         return status == SPEC_PENDING ? SPEC_OK : status; /* the next take tries again */
-    status = sc_io_file_size(store->io, store->mail.file, &size, reterr);
+    status = sc_io_file_size(store->io, store->notify.file, &size, reterr);
     taker.is_still = true;
     if (status == SPEC_OK)
         status = take_new(store, size, &taker, reterr);
@@ -296,33 +296,33 @@ static spec_status take_and_cut(struct sc_store *store, struct taker taker,
     return status;
 }
 
-spec_status sc_store_mail_take(struct sc_store *store,
-                               void (*on_mail)(const struct sc_store_mail *mail, void *user),
+spec_status sc_store_notify_take(struct sc_store *store,
+                               void (*on_notify)(const struct sc_store_notify *notify, void *user),
                                void *user, struct spec_error *reterr)
 {
-    const struct taker taker = {.on_mail = on_mail, .user = user};
+    const struct taker taker = {.on_notify = on_notify, .user = user};
     uint64_t size;
     SC_ASSERT(store->params.poison, store->params.role == SC_STORE_WRITER);
-    if (store->mail.file == NULL) {
+    if (store->notify.file == NULL) {
         spec_status status =
-            rank_file_open(store, store->params.rank, MAIL_NAME, 0, &store->mail.file, reterr);
+            rank_file_open(store, store->params.rank, NOTIFY_NAME, 0, &store->notify.file, reterr);
         if (status != SPEC_OK)
             return status == SPEC_PENDING ? SPEC_OK : status; /* nobody has written yet */
     }
-    spec_status status = sc_io_file_size(store->io, store->mail.file, &size, reterr);
+    spec_status status = sc_io_file_size(store->io, store->notify.file, &size, reterr);
     if (status != SPEC_OK)
         return status;
-    if (size < store->mail.taken)
-        store->mail.taken = 0; /* cut by other hands than ours */
+    if (size < store->notify.taken)
+        store->notify.taken = 0; /* cut by other hands than ours */
     status = take_new(store, size, &taker, reterr);
-    if (status == SPEC_OK && size >= SC_STORE_MAIL_CUT_BYTES)
+    if (status == SPEC_OK && size >= SC_STORE_NOTIFY_CUT_BYTES)
         status = take_and_cut(store, taker, reterr);
     return status;
 }
 
-void sc_store_mail_close(struct sc_store *store)
+void sc_store_notify_close(struct sc_store *store)
 {
-    if (store->mail.file != NULL)
-        sc_io_file_close(store->io, store->mail.file);
-    store->mail.file = NULL;
+    if (store->notify.file != NULL)
+        sc_io_file_close(store->io, store->notify.file);
+    store->notify.file = NULL;
 }

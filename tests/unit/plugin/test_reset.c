@@ -255,7 +255,7 @@ static void a_readers_reset_reaches_every_writer(void **state)
         reset(&reader);
         assert_int_equal(rig_matched(&reader, &prompt), 0); /* here at once */
         for (uint32_t i = 0; i < 2; i++)                    /* each writer is told once */
-            assert_int_equal(reader.conn->outbox.epoch_told[i], epoch);
+            assert_int_equal(reader.conn->notify_queue.epoch_told[i], epoch);
         for (uint32_t i = 0; i < 2; i++) {
             assert_int_equal(atomic_load(&ranks[i].conn->epoch), epoch - 1);
             rig_pass_ns(&ranks[i], TURN);
@@ -477,17 +477,17 @@ static void a_failed_range_of_another_piece_is_not_believed(void **state)
     rig_begin(&writer, true, "");
     rig_store_all(&writer, &prompt, prompt.count);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    struct sc_store_mail mail = {.kind = SC_STORE_MAIL_FAILED, .piece = 1};
+    struct sc_store_notify mail = {.kind = SC_STORE_NOTIFY_FAILED, .piece = 1};
     assert_true(sc_store_piece_hash(writer.conn->store, 1, mail.hash));
     mail.hash[3] ^= 1;
-    assert_int_equal(sc_store_mail_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
+    assert_int_equal(sc_store_notify_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
     mail.hash[3] ^= 1;
     mail.piece = 999;
-    assert_int_equal(sc_store_mail_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
+    assert_int_equal(sc_store_notify_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
     rig_pass_ns(&writer, TURN);
     assert_int_equal(rig_read(&writer, &prompt, NULL), 64);
     mail.piece = 1;
-    assert_int_equal(sc_store_mail_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
+    assert_int_equal(sc_store_notify_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
     rig_pass_ns(&writer, TURN);
     assert_int_equal(rig_matched(&writer, &prompt), 0);
     rig_leave(&reader);

@@ -20,7 +20,7 @@ static const struct world_setup setups[] = {
 struct office {
     struct world *world;
     struct sc_store *sender;
-    struct sc_store_mail heard[HEARD_MAX];
+    struct sc_store_notify heard[HEARD_MAX];
     uint64_t heard_count;
 };
 
@@ -56,9 +56,9 @@ static void office_reopen(struct office *office)
     office->heard_count = 0;
 }
 
-static struct sc_store_mail letter(uint32_t kind, uint64_t number)
+static struct sc_store_notify letter(uint32_t kind, uint64_t number)
 {
-    struct sc_store_mail mail = {.kind = kind, .epoch = number, .piece = mix(number)};
+    struct sc_store_notify mail = {.kind = kind, .epoch = number, .piece = mix(number)};
     for (uint32_t i = 0; i < SC_STORE_HASH_BYTES; i++) {
         mail.hash[i] = (uint8_t)(number * 3 + i);
         mail.family[i] = (uint8_t)(number * 5 + 7 * i);
@@ -66,31 +66,31 @@ static struct sc_store_mail letter(uint32_t kind, uint64_t number)
     return mail;
 }
 
-static struct sc_store_mail failed(uint64_t number)
+static struct sc_store_notify failed(uint64_t number)
 {
-    return letter(SC_STORE_MAIL_FAILED, number);
+    return letter(SC_STORE_NOTIFY_FAILED, number);
 }
 
-static struct sc_store_mail epoch_of(uint64_t family, uint64_t epoch)
+static struct sc_store_notify epoch_of(uint64_t family, uint64_t epoch)
 {
-    struct sc_store_mail mail = letter(SC_STORE_MAIL_EPOCH, family);
+    struct sc_store_notify mail = letter(SC_STORE_NOTIFY_EPOCH, family);
     mail.epoch = epoch;
     memcpy(mail.family, &family, sizeof(family));
     return mail;
 }
 
-static spec_status post(struct office *office, const struct sc_store_mail *mail)
+static spec_status post(struct office *office, const struct sc_store_notify *mail)
 {
-    return sc_store_mail_post(office->sender, 0, mail, &office->world->error);
+    return sc_store_notify_post(office->sender, 0, mail, &office->world->error);
 }
 
-static void post_ok(struct office *office, struct sc_store_mail mail)
+static void post_ok(struct office *office, struct sc_store_notify mail)
 {
     if (post(office, &mail) != SPEC_OK)
         fail_msg("post: %s", office->world->error.text);
 }
 
-static void on_mail(const struct sc_store_mail *mail, void *user)
+static void on_notify(const struct sc_store_notify *mail, void *user)
 {
     struct office *office = user;
     assert_true(office->heard_count < HEARD_MAX);
@@ -100,19 +100,19 @@ static void on_mail(const struct sc_store_mail *mail, void *user)
 static void take(struct office *office)
 {
     struct world *world = office->world;
-    if (sc_store_mail_take(world->store, on_mail, office, &world->error) != SPEC_OK)
+    if (sc_store_notify_take(world->store, on_notify, office, &world->error) != SPEC_OK)
         fail_msg("take: %s", world->error.text);
 }
 
 /* Member by member: the structure has padding. */
-static bool is_equal(const struct sc_store_mail *a, const struct sc_store_mail *b)
+static bool is_equal(const struct sc_store_notify *a, const struct sc_store_notify *b)
 {
     return a->kind == b->kind && a->epoch == b->epoch && a->piece == b->piece &&
            memcmp(a->hash, b->hash, sizeof(a->hash)) == 0 &&
            memcmp(a->family, b->family, sizeof(a->family)) == 0;
 }
 
-static void assert_heard(const struct office *office, uint64_t at, struct sc_store_mail mail)
+static void assert_heard(const struct office *office, uint64_t at, struct sc_store_notify mail)
 {
     assert_true(at < office->heard_count);
     assert_true(is_equal(&office->heard[at], &mail));
@@ -123,7 +123,7 @@ static void assert_heard(const struct office *office, uint64_t at, struct sc_sto
 static const char MAIL_OF_0[] = "/sim/store/rank-0000-of-0002/mail";
 static const char MAIL_OF_1[] = "/sim/store/rank-0001-of-0002/mail";
 
-static uint64_t mail_bytes(const struct office *office)
+static uint64_t notify_bytes(const struct office *office)
 {
     uint8_t byte;
     uint64_t bytes = 0;
@@ -179,7 +179,7 @@ static void a_rank_that_is_not_there_yet_is_asked_again(void **state)
     (void)state;
     for (uint32_t s = 0; s < sizeof(setups) / sizeof(setups[0]); s++) {
         struct office office = {.world = world_make(&setups[s], 5)};
-        struct sc_store_mail mail = failed(1);
+        struct sc_store_notify mail = failed(1);
         office.sender = open_rank(office.world, 1);
         assert_int_equal(post(&office, &mail), SPEC_PENDING);
         office.world->store = open_rank(office.world, 0);
@@ -198,12 +198,12 @@ static void a_full_mail_refuses_until_it_was_taken_and_loses_nothing(void **stat
         office_open(&office, &setups[s]);
         uint64_t posted = 0;
         for (uint32_t turn = 0; turn < 3; turn++) {
-            struct sc_store_mail mail = failed(posted);
+            struct sc_store_notify mail = failed(posted);
             spec_status status;
             while ((status = post(&office, &mail)) == SPEC_OK)
                 mail = failed(++posted);
             assert_int_equal(status, SPEC_E_NO_SPACE);
-            assert_int_equal(posted, (turn + 1) * SC_STORE_MAIL_BYTES_MAX / RECORD_BYTES);
+            assert_int_equal(posted, (turn + 1) * SC_STORE_NOTIFY_BYTES_MAX / RECORD_BYTES);
             take(&office);
             assert_int_equal(office.heard_count, posted);
         }
@@ -218,12 +218,12 @@ static void a_cut_keeps_the_last_epoch_of_each_family(void **state)
     (void)state;
     struct office office;
     office_open(&office, &setups[0]);
-    uint64_t count = SC_STORE_MAIL_CUT_BYTES / RECORD_BYTES;
+    uint64_t count = SC_STORE_NOTIFY_CUT_BYTES / RECORD_BYTES;
     for (uint64_t i = 0; i < count; i++)
         post_ok(&office, i % 4 == 0 ? failed(i) : epoch_of(i % 3, count - i));
     take(&office);
     assert_int_equal(office.heard_count, count);
-    assert_int_equal(mail_bytes(&office), 3 * RECORD_BYTES);
+    assert_int_equal(notify_bytes(&office), 3 * RECORD_BYTES);
     take(&office);
     assert_int_equal(office.heard_count, count); /* what was kept was taken */
     post_ok(&office, failed(1000));
@@ -247,15 +247,15 @@ static void of_too_many_families_the_last_ones_are_kept(void **state)
     (void)state;
     struct office office;
     office_open(&office, &setups[0]);
-    uint64_t count = SC_STORE_MAIL_CUT_BYTES / RECORD_BYTES;
+    uint64_t count = SC_STORE_NOTIFY_CUT_BYTES / RECORD_BYTES;
     for (uint64_t i = 0; i < count; i++)
         post_ok(&office, epoch_of(i, 7));
     take(&office);
     office_reopen(&office);
     take(&office);
-    assert_int_equal(office.heard_count, SC_STORE_MAIL_FAMILIES);
-    for (uint64_t i = 0; i < SC_STORE_MAIL_FAMILIES; i++)
-        assert_heard(&office, i, epoch_of(count - SC_STORE_MAIL_FAMILIES + i, 7));
+    assert_int_equal(office.heard_count, SC_STORE_NOTIFY_FAMILIES);
+    for (uint64_t i = 0; i < SC_STORE_NOTIFY_FAMILIES; i++)
+        assert_heard(&office, i, epoch_of(count - SC_STORE_NOTIFY_FAMILIES + i, 7));
     office_close(&office);
 }
 
@@ -268,14 +268,14 @@ static void a_mail_beyond_its_bound_is_cut(void **state)
     for (uint64_t i = 0; i < 5; i++)
         post_ok(&office, failed(i));
     resize(&office, 1u << 20);
-    struct sc_store_mail mail = failed(5);
+    struct sc_store_notify mail = failed(5);
     assert_int_equal(post(&office, &mail), SPEC_E_NO_SPACE);
     take(&office);
     assert_int_equal(office.heard_count, 5);
     for (uint64_t i = 0; i < 5; i++)
         assert_heard(&office, i, failed(i));
-    assert_int_equal(corrupt_records(&office), SC_STORE_MAIL_BYTES_MAX / RECORD_BYTES - 5);
-    assert_int_equal(mail_bytes(&office), 0);
+    assert_int_equal(corrupt_records(&office), SC_STORE_NOTIFY_BYTES_MAX / RECORD_BYTES - 5);
+    assert_int_equal(notify_bytes(&office), 0);
     post_ok(&office, mail);
     take(&office);
     assert_heard(&office, 5, mail);
@@ -313,14 +313,14 @@ static void a_torn_end_does_not_stop_the_cut(void **state)
     for (uint32_t torn = 0; torn < 2; torn++) {
         struct office office;
         office_open(&office, &setups[0]);
-        uint64_t count = SC_STORE_MAIL_BYTES_MAX / RECORD_BYTES;
+        uint64_t count = SC_STORE_NOTIFY_BYTES_MAX / RECORD_BYTES;
         for (uint64_t i = 0; i < count; i++)
             post_ok(&office, failed(i));
         if (torn == 0)
-            resize(&office, SC_STORE_MAIL_BYTES_MAX - RECORD_BYTES / 2);
+            resize(&office, SC_STORE_NOTIFY_BYTES_MAX - RECORD_BYTES / 2);
         else
-            flip(&office, SC_STORE_MAIL_BYTES_MAX - RECORD_BYTES / 2);
-        struct sc_store_mail mail = failed(count);
+            flip(&office, SC_STORE_NOTIFY_BYTES_MAX - RECORD_BYTES / 2);
+        struct sc_store_notify mail = failed(count);
         assert_int_equal(post(&office, &mail), SPEC_E_NO_SPACE);
         take(&office);
         assert_int_equal(office.heard_count, count - 1);
@@ -377,8 +377,8 @@ static void a_record_of_another_rank_is_none(void **state)
     office_open(&office, &setups[0]);
     post_ok(&office, failed(1));
     post_ok(&office, failed(2));
-    struct sc_store_mail mail = failed(3);
-    assert_int_equal(sc_store_mail_post(office.sender, 1, &mail, NULL), SPEC_OK);
+    struct sc_store_notify mail = failed(3);
+    assert_int_equal(sc_store_notify_post(office.sender, 1, &mail, NULL), SPEC_OK);
     assert_true(sc_io_sim_disk_peek(office.world->disk, MAIL_OF_1, 0, record, RECORD_BYTES));
     assert_true(sc_io_sim_disk_poke(office.world->disk, MAIL_OF_0, 0, record, RECORD_BYTES));
     take(&office);
@@ -400,16 +400,16 @@ static void faults_cost_time_and_no_record(void **state)
             bool posted[200] = {false};
             sc_fault_arm(fault, kinds[k], n);
             for (uint64_t i = 0; i < 200; i++) {
-                struct sc_store_mail mail = failed(i);
+                struct sc_store_notify mail = failed(i);
                 posted[i] = post(&office, &mail) == SPEC_OK;
                 if (i % 50 == 49)
-                    (void)sc_store_mail_take(office.world->store, on_mail, &office, NULL);
+                    (void)sc_store_notify_take(office.world->store, on_notify, &office, NULL);
             }
             bool fired = atomic_load(&fault->fired[kinds[k]]) > 0;
             take(&office);
             uint64_t at = 0;
             for (uint64_t i = 0; i < 200; i++) {
-                struct sc_store_mail mail = failed(i);
+                struct sc_store_notify mail = failed(i);
                 while (posted[i] && at < office.heard_count && !is_equal(&office.heard[at], &mail))
                     at++;
                 if (posted[i] && at == office.heard_count)
@@ -434,9 +434,9 @@ static void *send_all(void *user)
 {
     struct sender *sender = user;
     for (uint64_t i = 0; i < RACE_RECORDS; i++) {
-        struct sc_store_mail mail = failed(sender->first + i);
+        struct sc_store_notify mail = failed(sender->first + i);
         uint32_t looks = 0;
-        while (sc_store_mail_post(sender->office->sender, 0, &mail, NULL) != SPEC_OK &&
+        while (sc_store_notify_post(sender->office->sender, 0, &mail, NULL) != SPEC_OK &&
                await_goes_on(&looks))
             continue; /* one that is not posted is missed at the end */
     }
