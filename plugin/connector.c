@@ -118,8 +118,8 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         make_requests,           make_readers,
         sc_plugin_select_open,   sc_plugin_deliveries_open,
         sc_plugin_batches_open,  sc_plugin_submit_open,
-        sc_plugin_saves_open,    sc_plugin_states_saves_open,
-        sc_plugin_branches_open, sc_plugin_admit_open};
+        sc_plugin_saves_open,    sc_plugin_recurrent_saves_open,
+        sc_plugin_recurrent_loads_open, sc_plugin_admit_open};
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; status == SPEC_OK && i < sizeof(MAKES) / sizeof(MAKES[0]); i++)
         status = MAKES[i](conn, reterr);
@@ -221,7 +221,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
                   .k_row_bytes = conn->dims.k_row_bytes,
                   .descriptor = descriptor},
         .windows = conn->windows,
-        .extents_more = conn->states.count > 0 ? SC_PLUGIN_STATE_EXTENTS : 0,
+        .extents_more = conn->states.count > 0 ? SC_PLUGIN_RECURRENT_EXTENTS : 0,
         .selector_bytes_max = selector_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = sc_plugin_coding_codes(conn),
@@ -310,8 +310,8 @@ static spec_status set_shapes(spec_connector *conn, const struct spec_model *mod
                                            .dtype = model->kv_dtype};
     struct sc_plugin_layer_form *forms = NULL;
     spec_status status = sc_plugin_model_layers(model, &conn->alloc, &forms, reterr);
-    if (status == SPEC_OK && sc_plugin_model_keeps_states(model, forms))
-        status = sc_plugin_states_layers(conn, model, forms, reterr);
+    if (status == SPEC_OK && sc_plugin_model_is_recurrent(model, forms))
+        status = sc_plugin_recurrent_layers(conn, model, forms, reterr);
     else
         conn->layers = forms;
     if (status == SPEC_OK && conn->layers != NULL) { /* the store does not know where V begins */
@@ -441,9 +441,9 @@ static void destroy_connector(spec_connector *conn)
     }
     sc_plugin_submit_close(conn);
     sc_plugin_batches_close(conn);
-    sc_plugin_branches_close(conn);
-    sc_plugin_states_saves_close(conn);
-    sc_plugin_states_close(conn);
+    sc_plugin_recurrent_loads_close(conn);
+    sc_plugin_recurrent_saves_close(conn);
+    sc_plugin_recurrent_close(conn);
     if (conn->requests.readers != NULL)
         sc_store_readers_close(conn->requests.readers[0], reader_count(conn));
     sc_plugin_select_close(conn);

@@ -8,7 +8,7 @@
  *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
  *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
  *               records -> index.c -> ticket.c; provenance.c: what rows are worth
- *     states    args/states.c: layers that keep one; save_recurrent.c, load_recurrent.c
+ *     states    args/recurrent.c: layers that keep one; save_recurrent.c, load_recurrent.c
  *     codes     quant/: which format, by which widths; tables, turns
  *     stages    host_prefetch.c: matches into host memory, ahead of their loads
  *   background  jobs.c, maintain.c: evict.c: room; compact.c: pieces that become one
@@ -36,7 +36,7 @@
 #include "hashing/radix.h"
 #include "kernels/kernels.h"
 #include "plugin/args/memory.h"
-#include "plugin/args/states.h"
+#include "plugin/args/recurrent.h"
 #include "plugin/baselines/baselines.h"
 #include "plugin/device/device_tables.h"
 #include "plugin/index/bypass.h"
@@ -69,7 +69,7 @@ enum {
 struct sc_plugin_coding; /* quant/quant.h */
 
 struct sc_plugin_dims {              /* set by open, constant after */
-    uint32_t layer_count;            /* with rows: the store's; of the model, states.h */
+    uint32_t layer_count;            /* with rows: the store's; of the model, recurrent.h */
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V; where layers are not
                                       * all alike, half of a row as stored, and a row */
     uint32_t query_group;            /* query heads of a KV head */
@@ -148,7 +148,7 @@ struct spec_connector {
     struct sc_plugin_shape shape;        /* of every layer; where `layers` is set, of none, and its
                                           * row_bytes is not 0 */
     struct sc_plugin_layer_form *layers; /* [dims.layer_count]; NULL: all are alike */
-    struct sc_plugin_states states;
+    struct sc_plugin_recurrent states;
     uint64_t *windows; /* [layer_count] theirs; NULL: none has one */
     struct sc_plugin_dims dims;
     struct sc_plugin_choice choice;

@@ -20,8 +20,8 @@ spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_er
 spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_alloc *alloc,
                                    struct sc_plugin_layer_form **ret_layers,
                                    struct spec_error *reterr);
-/* Whether some of them keep a state (args/states.h). */
-bool sc_plugin_model_keeps_states(const struct spec_model *model,
+/* Whether some of them keep a state (args/recurrent.h). */
+bool sc_plugin_model_is_recurrent(const struct spec_model *model,
                                   const struct sc_plugin_layer_form *layers);
 
 /* namespace.c: conn->weights, digest, digest of what all ranks of the model share, and descriptor

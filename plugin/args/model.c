@@ -247,7 +247,7 @@ spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_all
     return status;
 }
 
-bool sc_plugin_model_keeps_states(const struct spec_model *model,
+bool sc_plugin_model_is_recurrent(const struct spec_model *model,
                                   const struct sc_plugin_layer_form *layers)
 {
     bool keeps = false;

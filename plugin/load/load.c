@@ -93,7 +93,7 @@ static spec_status prefetch_next(spec_connector *conn, struct sc_plugin_visit *v
                        "prefetch_next: hint: all heads expected, since codes of all are scored");
     if (status != SPEC_OK)
         return status;
-    uint32_t next = sc_plugin_row_layer(conn, layer) + !sc_plugin_keeps_state(conn, layer);
+    uint32_t next = sc_plugin_row_layer(conn, layer) + !sc_plugin_keeps_recurrent(conn, layer);
     for (uint32_t ahead = 0; ahead + 1 < SC_PLUGIN_SELECTORS; ahead++)
         if (next + ahead < conn->dims.layer_count && has_loads(request))
             sc_plugin_select_ahead(conn, request, next + ahead, ahead == 0);
@@ -239,7 +239,7 @@ static spec_status check_state(spec_connector *conn, struct sc_plugin_item *item
                        "]: room for one position, and a word of bits, "
                        "expected",
                        i);
-    return sc_plugin_state_memory(conn, in->layer, "get_important: destination", in->destination,
+    return sc_plugin_recurrent_memory(conn, in->layer, "get_important: destination", in->destination,
                                   &item->memory, reterr);
 }
 
@@ -270,8 +270,8 @@ static spec_status check_item(spec_connector *conn, struct sc_plugin_visit *visi
     if (sc_plugin_is_submitted(ret_item->request))
         return sc_plugin_submitted(in->request, reterr);
     ret_item->named_layer = in->layer;
-    if (sc_plugin_keeps_state(conn, in->layer)) {
-        ret_item->route = SC_ROUTE_STATE;
+    if (sc_plugin_keeps_recurrent(conn, in->layer)) {
+        ret_item->route = SC_ROUTE_RECURRENT;
         return check_state(conn, ret_item, i, reterr);
     }
     in->layer = sc_plugin_row_layer(conn, in->layer);
@@ -344,8 +344,8 @@ static spec_status serve_rows(spec_connector *conn, struct sc_plugin_item *item,
     }
     if (sc_plugin_row_total(request) == 0 || item->want.row_total == 0)
         return SPEC_OK;
-    if (item->route == SC_ROUTE_STATE)
-        return sc_plugin_state_load(conn, item, reterr);
+    if (item->route == SC_ROUTE_RECURRENT)
+        return sc_plugin_recurrent_load(conn, item, reterr);
     if (item->is_late)
         item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);
     if (item->status != SPEC_OK)
@@ -428,7 +428,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         item->memory.begun = item->memory.target->fence(&item->memory, SC_FENCE_BEGIN, NULL);
         sc_plugin_scoring_begin(item);
         sc_plugin_delivery_begin(conn, item);
-        if (item->route == SC_ROUTE_STATE)
+        if (item->route == SC_ROUTE_RECURRENT)
             continue;
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
@@ -531,7 +531,7 @@ static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
 static void tell_load_policy(spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_layer =
-        item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in) && item->route != SC_ROUTE_STATE;
+        item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in) && item->route != SC_ROUTE_RECURRENT;
     if (item->in.status == SPEC_OK && is_layer && sc_plugin_row_total(item->request) > 0)
         sc_plugin_load_policy_loaded(conn, item->request, item->in.layer, sc_plugin_scattern_hosted(item));
 }

@@ -12,10 +12,10 @@
 #define ROUNDS_MAX 32u
 
 /* Of requests and peeks: a branch's segments, and ranges of it (all; of one state). */
-spec_status sc_plugin_branches_open(spec_connector *conn, struct spec_error *reterr)
+spec_status sc_plugin_recurrent_loads_open(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t slots = (uint64_t)conn->config.max_requests + SC_PLUGIN_PEEKS;
-    uint64_t each = sc_plugin_branch_rows(conn) / conn->config.chunk_tokens + 2;
+    uint64_t each = sc_plugin_recurrent_rows(conn) / conn->config.chunk_tokens + 2;
     conn->states.segments_max = each;
     if (conn->states.count == 0)
         return SPEC_OK;
@@ -31,7 +31,7 @@ spec_status sc_plugin_branches_open(spec_connector *conn, struct spec_error *ret
     return SPEC_OK;
 }
 
-void sc_plugin_branches_close(spec_connector *conn)
+void sc_plugin_recurrent_loads_close(spec_connector *conn)
 {
     if (conn->requests.slots == NULL)
         return;
@@ -43,9 +43,9 @@ static struct sc_radix_branch branch_of(const spec_connector *conn,
                                         const struct sc_radix_query *query, uint64_t above,
                                         uint64_t most)
 {
-    return (struct sc_radix_branch){.token = SC_PLUGIN_STATE_TOKEN,
-                                    .end_token = SC_PLUGIN_STATE_TOKEN_END,
-                                    .count = sc_plugin_branch_rows(conn),
+    return (struct sc_radix_branch){.token = SC_PLUGIN_RECURRENT_TOKEN,
+                                    .end_token = SC_PLUGIN_RECURRENT_TOKEN_END,
+                                    .count = sc_plugin_recurrent_rows(conn),
                                     .mark = conn->states.mark,
                                     .above = above,
                                     .most = most,
@@ -55,11 +55,11 @@ static struct sc_radix_branch branch_of(const spec_connector *conn,
 
 /* ---- Matches --------------------------------------------------------------------------------- */
 
-uint64_t sc_plugin_states_cut(spec_connector *conn, struct sc_plugin_request *request,
+uint64_t sc_plugin_recurrent_cut(spec_connector *conn, struct sc_plugin_request *request,
                               const struct sc_radix_query *query, uint64_t end,
                               uint64_t multiple_of)
 {
-    struct sc_plugin_state_match *state = &request->branch;
+    struct sc_plugin_recurrent_match *state = &request->branch;
     struct sc_radix_branch branch = branch_of(conn, query, request->from_token, end);
     struct sc_radix_match match;
     branch.multiple_of = multiple_of;
@@ -81,7 +81,7 @@ uint64_t sc_plugin_states_cut(spec_connector *conn, struct sc_plugin_request *re
     return request->from_token;
 }
 
-void sc_plugin_states_unpin(spec_connector *conn, struct sc_plugin_request *request)
+void sc_plugin_recurrent_unpin(spec_connector *conn, struct sc_plugin_request *request)
 {
     if (conn->states.count == 0)
         return;
@@ -90,10 +90,10 @@ void sc_plugin_states_unpin(spec_connector *conn, struct sc_plugin_request *requ
     request->branch.segment_count = 0;
 }
 
-uint64_t sc_plugin_states_worth(const spec_connector *conn, const struct sc_plugin_request *request,
+uint64_t sc_plugin_recurrent_worth(const spec_connector *conn, const struct sc_plugin_request *request,
                                 struct spec_provenance *worst)
 {
-    const struct sc_plugin_state_match *state = &request->branch;
+    const struct sc_plugin_recurrent_match *state = &request->branch;
     uint64_t last = 0;
     for (uint64_t i = 0; i < state->segment_count; i++) {
         const struct sc_radix_value *value = &state->segments[i].value;
@@ -108,7 +108,7 @@ uint64_t sc_plugin_states_worth(const spec_connector *conn, const struct sc_plug
 
 /* Rows [first, first + count) of the branch, as ranges; returns how many. segment_first: of the
  * first of them. */
-static uint64_t ranges_make(struct sc_plugin_state_match *state, uint64_t first, uint64_t count,
+static uint64_t ranges_make(struct sc_plugin_recurrent_match *state, uint64_t first, uint64_t count,
                             uint64_t *ret_segment_first)
 {
     uint64_t end = first + count, at = 0, ranges = 0;
@@ -162,12 +162,12 @@ static void rows_place(const spec_connector *conn, const struct sc_store_rows *r
     }
 }
 
-spec_status sc_plugin_state_load(spec_connector *conn, struct sc_plugin_item *item,
+spec_status sc_plugin_recurrent_load(spec_connector *conn, struct sc_plugin_item *item,
                                  struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *reader = &request->readers[SC_PLUGIN_REST];
-    uint32_t number = sc_plugin_state_number(conn, item->named_layer);
+    uint32_t number = sc_plugin_recurrent_number(conn, item->named_layer);
     uint64_t bytes = conn->states.forms[item->named_layer].state_bytes, segment_first = 0;
     uint64_t count = (bytes + conn->dims.row_bytes - 1) / conn->dims.row_bytes;
     uint64_t ranges =

@@ -173,7 +173,7 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
     }
     struct sc_radix_query query = sc_plugin_query_of(request);
     if (conn->states.count > 0 && request->matched_tokens > request->from_token &&
-        sc_plugin_states_cut(conn, request, &query, request->matched_tokens, 1) !=
+        sc_plugin_recurrent_cut(conn, request, &query, request->matched_tokens, 1) !=
             request->matched_tokens) {
         sc_plugin_request_unpin(conn, request);
         sc_plugin_request_unhold(request);

@@ -140,18 +140,18 @@ static uint64_t cut_at_branch(spec_connector *conn, const struct spec_lookup_par
 {
     uint64_t multiple = params->multiple_of;
     struct spec_provenance before = request->provenance; /* ranks add what a branch is worth */
-    *end = sc_plugin_states_cut(conn, request, query, *end, multiple);
+    *end = sc_plugin_recurrent_cut(conn, request, query, *end, multiple);
     uint64_t n = sc_plugin_load_policy_split(conn, request, query->tokens, *end, multiple);
     if (n >= *end)
         return n;
-    sc_plugin_states_unpin(conn, request);
+    sc_plugin_recurrent_unpin(conn, request);
     request->provenance = before;
-    uint64_t low = sc_plugin_states_cut(conn, request, query, n, multiple);
+    uint64_t low = sc_plugin_recurrent_cut(conn, request, query, n, multiple);
     if (sc_plugin_load_policy_choose(conn, request, query->tokens, low, *end, multiple) == low)
         return low;
-    sc_plugin_states_unpin(conn, request);
+    sc_plugin_recurrent_unpin(conn, request);
     request->provenance = before;
-    return sc_plugin_states_cut(conn, request, query, *end, multiple);
+    return sc_plugin_recurrent_cut(conn, request, query, *end, multiple);
 }
 
 /* How far the segments are good. Stored: capacity, the other ranks. Promised: the host's limits
@@ -189,14 +189,14 @@ static void add_worth(const spec_connector *conn, struct sc_plugin_request *requ
         at = segment->first + segment->count;
     }
     if (end > 0)
-        (void)sc_plugin_states_worth(conn, request, &request->provenance);
+        (void)sc_plugin_recurrent_worth(conn, request, &request->provenance);
 }
 
 /* Turns segments into the ranges of [from_token, matched_tokens). */
 static void make_ranges(const spec_connector *conn, struct sc_plugin_request *request)
 {
     struct spec_provenance none = {0};
-    uint64_t piece_last = sc_plugin_states_worth(conn, request, &none);
+    uint64_t piece_last = sc_plugin_recurrent_worth(conn, request, &none);
     request->range_count = 0;
     for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
         const struct sc_radix_segment *segment = &request->segments[i];

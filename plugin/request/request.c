@@ -78,7 +78,7 @@ uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_re
 
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request)
 {
-    sc_plugin_states_unpin(conn, request);
+    sc_plugin_recurrent_unpin(conn, request);
     sc_radix_unpin(conn->radix, request->pinned);
     request->pinned = (struct sc_radix_ref){0};
     atomic_store(&request->piece_last, 0);

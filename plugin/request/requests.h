@@ -100,7 +100,7 @@ struct sc_plugin_prefetch {
 };
 
 /* load/load_recurrent.c: the branch that the match ends at, of a model whose layers keep states. */
-struct sc_plugin_state_match {
+struct sc_plugin_recurrent_match {
     struct sc_radix_segment *segments; /* [states.segments_max] set by open, constant; NULL: none */
     struct sc_store_range *ranges;     /* [likewise] of what is loaded of it */
     uint64_t segment_count;
@@ -198,7 +198,7 @@ struct sc_plugin_request {
     bool is_short;          /* the match: delivered whole, unless an item has a budget of its own */
     uint64_t range_count;
     struct sc_radix_ref pinned;
-    struct sc_plugin_state_match branch;
+    struct sc_plugin_recurrent_match branch;
     struct spec_provenance provenance; /* the worst over the match */
     struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
     struct spec_provenance ahead;      /* the worst that came ahead; zero: none did */
@@ -216,7 +216,7 @@ struct sc_plugin_request {
     /* The open store pass. Host thread. */
     struct sc_plugin_step step;
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
-    struct sc_plugin_state_pass *pass_states; /* NULL: the pass stores none */
+    struct sc_plugin_recurrent_pass *pass_states; /* NULL: the pass stores none */
     uint64_t pass_saves;
     struct sc_store_pass_share share; /* frames of its extents; any thread */
     uint64_t pass_first, pass_count;

@@ -25,7 +25,7 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
 {
     conn->saves.count = (uint64_t)conn->config.max_requests * 8 + SC_PLUGIN_PASS_SAVES;
     if (conn->states.count > 0)
-        conn->saves.count += SC_PLUGIN_STATE_EXTENTS;
+        conn->saves.count += SC_PLUGIN_RECURRENT_EXTENTS;
     conn->saves.slots = sc_alloc_array(&conn->alloc, conn->saves.count, sizeof(*conn->saves.slots));
     conn->index.drops = sc_alloc_array(&conn->alloc, SC_PLUGIN_DROPS, sizeof(*conn->index.drops));
     if (conn->saves.slots == NULL || conn->index.drops == NULL)
@@ -158,7 +158,7 @@ static bool stump_remove(spec_connector *conn, const struct sc_plugin_save *save
 /* Whether what the index has goes on with this extent of a branch. */
 static bool branch_goes_on(const struct sc_plugin_save *save, const struct sc_radix_match *match)
 {
-    const struct sc_plugin_state_pass *states = save->states;
+    const struct sc_plugin_recurrent_pass *states = save->states;
     return match->token_count == save->first &&
            (save->first == states->first ||
             (states->piece_last != 0 && match->last_piece == states->piece_last));
@@ -256,7 +256,7 @@ static struct sc_plugin_sharer *release_behind(spec_connector *conn, struct sc_p
 static uint64_t found_with(const spec_connector *conn, const struct sc_plugin_save *save,
                            const struct sc_plugin_sharer *sharer)
 {
-    const struct sc_plugin_state_pass *states = save->states;
+    const struct sc_plugin_recurrent_pass *states = save->states;
     if (conn->states.count == 0)
         return sharer->end - sharer->pass_first;
     return states != NULL && sharer->end == states->text.token_count
@@ -308,7 +308,7 @@ static void end_save(spec_connector *conn, struct sc_plugin_save *save, spec_sta
     struct sc_plugin_request *request = save->request;
     tell_sharers(conn, save, release_behind(conn, save, status));
     if (save->states != NULL)
-        sc_plugin_states_unref(conn, save->states);
+        sc_plugin_recurrent_unref(conn, save->states);
     sc_plugin_save_put(conn, save);
     sc_plugin_request_unhold(request);
     atomic_fetch_sub_explicit(&conn->saves.live, 1, memory_order_release);

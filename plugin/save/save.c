@@ -47,7 +47,7 @@ static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_t
 }
 
 spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request *request,
-                                 struct sc_plugin_state_pass *states, struct sc_chain *chain,
+                                 struct sc_plugin_recurrent_pass *states, struct sc_chain *chain,
                                  uint64_t first, uint64_t count, struct sc_plugin_save **ret_save,
                                  struct spec_error *reterr)
 {
@@ -212,7 +212,7 @@ static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request
                          spec_status why)
 {
     sc_plugin_shared_leave(conn, request, request->pass + from, request->pass_saves - from, why);
-    sc_plugin_states_give_up(conn, request, why);
+    sc_plugin_recurrent_give_up(conn, request, why);
     request->pass_status = why;
 }
 
@@ -227,7 +227,7 @@ static void cut_pass(spec_connector *conn, struct sc_plugin_request *request, ui
     struct sc_plugin_save **cut = request->pass + from;
     uint64_t count = request->pass_saves - from, end = cut[0]->first;
     sc_plugin_shared_leave(conn, request, cut, count, why);
-    sc_plugin_states_give_up(conn, request, why);
+    sc_plugin_recurrent_give_up(conn, request, why);
     sc_plugin_saves_leave(conn, request, cut, count, false);
     request->pass_saves = from;
     refuse_from(request, end, SC_REFUSED_STAGING);
@@ -245,7 +245,7 @@ static void let_saves_go(spec_connector *conn, struct sc_plugin_request *request
 void sc_plugin_pass_end(spec_connector *conn, struct sc_plugin_request *request)
 {
     let_saves_go(conn, request);
-    sc_plugin_states_let_go(conn, request);
+    sc_plugin_recurrent_let_go(conn, request);
     sc_plugin_pass_unpin(conn, request);
 }
 
@@ -322,7 +322,7 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->cut_count = 0;
     step->save_count = step->begun_parts = 0;
     uint64_t parts = SC_PLUGIN_PASS_SAVES + 1;                   /* one for what is not admitted */
-    parts += conn->states.count > 0 ? SC_PLUGIN_STATE_SAVES : 0; /* as many as it may be cut into */
+    parts += conn->states.count > 0 ? SC_PLUGIN_RECURRENT_SAVES : 0; /* as many as it may be cut into */
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
     if (request->pass_ticket == 0) {
         sc_plugin_pass_unpin(conn, request);
@@ -366,7 +366,7 @@ static spec_status refusal_status(const struct sc_plugin_request *request)
 static uint64_t room_admits(spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t first, uint64_t count)
 {
-    uint64_t states = conn->states.count > 0 ? sc_plugin_branch_rows(conn) : 0;
+    uint64_t states = conn->states.count > 0 ? sc_plugin_recurrent_rows(conn) : 0;
     uint64_t admitted = sc_plugin_evict_admits(conn, request, first, count + states);
     return admitted == count + states ? count : states > 0 ? 0 : admitted;
 }
@@ -393,7 +393,7 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
     if (allowed > 0 && conn->states.count == 0)
         allowed = sc_store_budget_take(conn->store, first, allowed, held_bytes);
     else if (allowed > 0 && !sc_store_budget_take_whole(
-                                conn->store, allowed + sc_plugin_branch_rows(conn), held_bytes))
+                                conn->store, allowed + sc_plugin_recurrent_rows(conn), held_bytes))
         allowed = 0; /* rows without their states are of no use */
     count_refused(conn, SC_REFUSED_UNSEEN, first + seen, end);
     count_refused(conn, SC_REFUSED_ROOM, first + stay, first + seen);
@@ -460,12 +460,12 @@ static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *
                                 bool is_paused)
 {
     struct spec_error why = {.struct_size = sizeof(why)};
-    spec_status status = sc_plugin_states_begin(conn, request, &why);
+    spec_status status = sc_plugin_recurrent_begin(conn, request, &why);
     bool asks = status == SPEC_E_NO_SPACE && request->pass_states != NULL; /* else it is refused */
     if (asks && !is_paused) /* rows of the next pass take of what goes, too */
         sc_plugin_evict_ask(conn, request,
                             request->pass_first + request->pass_count - request->step.present_end +
-                                sc_plugin_branch_rows(conn));
+                                sc_plugin_recurrent_rows(conn));
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of states at token %" PRIu64 " given up: %s",
@@ -518,7 +518,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
         status = SPEC_E_BUSY;
     if (status == SPEC_OK && conn->states.count > 0)
         status = states_begin(conn, request, is_paused);
-    uint64_t saves = step->begun_parts + sc_plugin_states_saves(request);
+    uint64_t saves = step->begun_parts + sc_plugin_recurrent_saves(request);
     sc_plugin_ticket_resolve_parts(conn, request->pass_ticket, step->part_count - saves, status);
     sc_store_budget_give(conn->store, request->step.held_bytes); /* its extents have taken theirs */
 }

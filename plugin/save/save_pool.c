@@ -85,7 +85,7 @@ struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
                                    .store_marks = request->store_marks};
 }
 
-void sc_plugin_states_unref(spec_connector *conn, struct sc_plugin_state_pass *pass)
+void sc_plugin_recurrent_unref(spec_connector *conn, struct sc_plugin_recurrent_pass *pass)
 {
     pthread_mutex_lock(&conn->saves.lock);
     SC_ASSERT(&conn->poison, pass->refs > 0);

@@ -20,7 +20,7 @@
 /* How many extents the branch of a pass takes at the least, wherever that ends. */
 static uint64_t extents_least(const spec_connector *conn)
 {
-    return sc_plugin_save_count(conn, conn->config.chunk_tokens - 1, sc_plugin_branch_rows(conn),
+    return sc_plugin_save_count(conn, conn->config.chunk_tokens - 1, sc_plugin_recurrent_rows(conn),
                                 sc_plugin_save_rows_max(conn));
 }
 
@@ -28,15 +28,15 @@ static uint64_t extents_least(const spec_connector *conn)
 
 static spec_status passes_make(spec_connector *conn, uint32_t count, struct spec_error *reterr)
 {
-    struct sc_plugin_states *states = &conn->states;
+    struct sc_plugin_recurrent *states = &conn->states;
     struct sc_alloc *alloc = &conn->alloc;
-    uint64_t branch = sc_plugin_branch_rows(conn), row_bytes = conn->dims.row_bytes;
+    uint64_t branch = sc_plugin_recurrent_rows(conn), row_bytes = conn->dims.row_bytes;
     uint64_t tokens = conn->config.max_request_tokens + branch, marks = SC_PLUGIN_MARKS + 1;
     states->passes = sc_alloc_array(alloc, count, sizeof(*states->passes));
     if (states->passes == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " passes with states", count);
     states->pass_count = count;
-    struct sc_plugin_state_pass *first = &states->passes[0];
+    struct sc_plugin_recurrent_pass *first = &states->passes[0];
     first->tokens = sc_alloc(alloc, count * tokens * sizeof(*first->tokens));
     first->marks = sc_alloc(alloc, count * marks * sizeof(*first->marks));
     first->store_marks = sc_alloc(alloc, count * marks * sizeof(*first->store_marks));
@@ -47,7 +47,7 @@ static spec_status passes_make(spec_connector *conn, uint32_t count, struct spec
                        "%" PRIu32 " passes with states of %" PRIu64 " bytes", count,
                        branch * row_bytes);
     for (uint32_t i = 0; i < count; i++) {
-        struct sc_plugin_state_pass *pass = &states->passes[i];
+        struct sc_plugin_recurrent_pass *pass = &states->passes[i];
         pass->tokens = first->tokens + i * tokens;
         pass->marks = first->marks + i * marks;
         pass->store_marks = first->store_marks + i * marks;
@@ -64,15 +64,15 @@ static uint64_t saves_in(const spec_connector *conn, uint64_t frames, uint64_t l
 {
     uint64_t full = layer_bytes / sc_store_op_bytes(conn->store);
     uint64_t left = frames > full ? frames - full : 0;
-    return left < SC_PLUGIN_STATE_SAVES ? left : SC_PLUGIN_STATE_SAVES;
+    return left < SC_PLUGIN_RECURRENT_SAVES ? left : SC_PLUGIN_RECURRENT_SAVES;
 }
 
-spec_status sc_plugin_states_saves_open(spec_connector *conn, struct spec_error *reterr)
+spec_status sc_plugin_recurrent_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
     const struct sc_config *config = &conn->config;
     if (conn->states.count == 0 || conn->ranks.role == SPEC_ROLE_READER)
         return SPEC_OK;
-    uint64_t each = sc_plugin_branch_rows(conn) * conn->dims.row_bytes;
+    uint64_t each = sc_plugin_recurrent_rows(conn) * conn->dims.row_bytes;
     uint64_t passes = config->stage_bytes / PASSES_SHARE / each;
     passes = passes < PASSES_MAX ? passes : PASSES_MAX;
     passes = passes < config->max_requests ? passes : config->max_requests;
@@ -83,19 +83,19 @@ spec_status sc_plugin_states_saves_open(spec_connector *conn, struct spec_error 
         return sc_fail(reterr, SPEC_E_INVALID,
                        "model: its states are %" PRIu64 " rows of %" PRIu64 " bytes, %" PRIu64
                        " extents; there is room for %" PRIu64 " in a half of stage_bytes %" PRIu64,
-                       sc_plugin_branch_rows(conn), conn->dims.row_bytes, least, most,
+                       sc_plugin_recurrent_rows(conn), conn->dims.row_bytes, least, most,
                        config->stage_bytes);
-    passes = passes < SC_PLUGIN_STATE_EXTENTS / least ? passes : SC_PLUGIN_STATE_EXTENTS / least;
+    passes = passes < SC_PLUGIN_RECURRENT_EXTENTS / least ? passes : SC_PLUGIN_RECURRENT_EXTENTS / least;
     passes = passes > 0 ? passes : 1;
     most = saves_in(conn, frames / PASSES_SHARE, each); /* beside those of the pass's rows */
-    most = most < SC_PLUGIN_STATE_EXTENTS / passes ? most : SC_PLUGIN_STATE_EXTENTS / passes;
+    most = most < SC_PLUGIN_RECURRENT_EXTENTS / passes ? most : SC_PLUGIN_RECURRENT_EXTENTS / passes;
     conn->states.saves_max = most > least ? most : least;
     return passes_make(conn, (uint32_t)passes, reterr);
 }
 
-void sc_plugin_states_saves_close(spec_connector *conn)
+void sc_plugin_recurrent_saves_close(spec_connector *conn)
 {
-    struct sc_plugin_states *states = &conn->states;
+    struct sc_plugin_recurrent *states = &conn->states;
     if (states->passes != NULL) { /* the first has all of each */
         sc_alloc_free(&conn->alloc, states->passes[0].tokens);
         sc_alloc_free(&conn->alloc, states->passes[0].marks);
@@ -105,17 +105,17 @@ void sc_plugin_states_saves_close(spec_connector *conn)
     sc_alloc_free(&conn->alloc, states->passes);
 }
 
-uint64_t sc_plugin_states_saves(const struct sc_plugin_request *request)
+uint64_t sc_plugin_recurrent_saves(const struct sc_plugin_request *request)
 {
     return request->pass_states != NULL ? request->pass_states->save_count : 0;
 }
 
 /* ---- Passes ---------------------------------------------------------------------------------- */
 
-static struct sc_plugin_state_pass *pass_take(spec_connector *conn)
+static struct sc_plugin_recurrent_pass *pass_take(spec_connector *conn)
 {
     sc_plugin_lock(conn, &conn->saves.lock);
-    struct sc_plugin_state_pass *pass = conn->states.free;
+    struct sc_plugin_recurrent_pass *pass = conn->states.free;
     if (pass != NULL) {
         conn->states.free = pass->next;
         pass->refs = 1;
@@ -131,14 +131,14 @@ static struct sc_plugin_state_pass *pass_take(spec_connector *conn)
 
 /* The request's tokens up to the pass's end, then those of the branch. */
 static void text_make(const spec_connector *conn, const struct sc_plugin_request *request,
-                      struct sc_plugin_state_pass *pass)
+                      struct sc_plugin_recurrent_pass *pass)
 {
-    uint64_t rows = sc_plugin_branch_rows(conn), marks = 0;
+    uint64_t rows = sc_plugin_recurrent_rows(conn), marks = 0;
     pass->first = request->pass_first + request->pass_count;
     memcpy(pass->tokens, request->tokens, pass->first * sizeof(*pass->tokens));
     for (uint64_t i = 0; i + 1 < rows; i++)
-        pass->tokens[pass->first + i] = SC_PLUGIN_STATE_TOKEN;
-    pass->tokens[pass->first + rows - 1] = SC_PLUGIN_STATE_TOKEN_END;
+        pass->tokens[pass->first + i] = SC_PLUGIN_RECURRENT_TOKEN;
+    pass->tokens[pass->first + rows - 1] = SC_PLUGIN_RECURRENT_TOKEN_END;
     for (; marks < request->mark_count && request->marks[marks].token < pass->first; marks++)
         pass->marks[marks] = request->marks[marks];
     pass->marks[marks] = (struct sc_mark){pass->first, conn->states.mark};
@@ -151,7 +151,7 @@ static void text_make(const spec_connector *conn, const struct sc_plugin_request
 
 /* Whether that branch is there, and no worse. */
 static bool is_there(spec_connector *conn, const struct sc_plugin_request *request,
-                     const struct sc_plugin_state_pass *pass)
+                     const struct sc_plugin_recurrent_pass *pass)
 {
     uint32_t kind = request->provenance.kind, delivered = request->delivered.kind;
     const struct sc_radix_query query = {.root = request->root,
@@ -165,7 +165,7 @@ static bool is_there(spec_connector *conn, const struct sc_plugin_request *reque
 }
 
 static spec_status saves_begin(spec_connector *conn, struct sc_plugin_request *request,
-                               struct sc_plugin_state_pass *pass, struct spec_error *reterr)
+                               struct sc_plugin_recurrent_pass *pass, struct spec_error *reterr)
 {
     uint64_t end = pass->text.token_count;
     uint64_t step = sc_plugin_save_rows(conn, end - pass->first, conn->states.saves_max);
@@ -188,10 +188,10 @@ static spec_status saves_begin(spec_connector *conn, struct sc_plugin_request *r
     return SPEC_OK;
 }
 
-spec_status sc_plugin_states_begin(spec_connector *conn, struct sc_plugin_request *request,
+spec_status sc_plugin_recurrent_begin(spec_connector *conn, struct sc_plugin_request *request,
                                    struct spec_error *reterr)
 {
-    struct sc_plugin_state_pass *pass = pass_take(conn);
+    struct sc_plugin_recurrent_pass *pass = pass_take(conn);
     if (pass == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu32 " passes store states already",
                        conn->states.pass_count);
@@ -199,49 +199,49 @@ spec_status sc_plugin_states_begin(spec_connector *conn, struct sc_plugin_reques
     request->pass_states = pass;
     if (is_there(conn, request, pass)) { /* on all of the pass's rows */
         sc_plugin_ticket_kept(conn, request->pass_ticket, request->pass_count);
-        sc_plugin_states_let_go(conn, request);
+        sc_plugin_recurrent_let_go(conn, request);
         return SPEC_OK;
     }
-    uint64_t rows = sc_plugin_branch_rows(conn); /* those of a pass were admitted together */
+    uint64_t rows = sc_plugin_recurrent_rows(conn); /* those of a pass were admitted together */
     if (request->pass_saves == 0 &&
         sc_plugin_evict_admits(conn, request, pass->first, rows) < rows) {
         sc_count(&conn->stats.dropped_chunks,
                  sc_plugin_chunk_count(conn, pass->first, pass->text.token_count));
-        sc_plugin_states_let_go(conn, request);
+        sc_plugin_recurrent_let_go(conn, request);
         return sc_fail(reterr, SPEC_E_NO_SPACE, "all that is stored is to be evicted later");
     }
     uint64_t *held_bytes = &request->step.held_bytes; /* with rows they were taken together */
     if (*held_bytes == 0 && !sc_store_budget_take_whole(conn->store, rows, held_bytes)) {
         sc_count(&conn->stats.over_budget_chunks,
                  sc_plugin_chunk_count(conn, pass->first, pass->text.token_count));
-        sc_plugin_states_let_go(conn, request);
+        sc_plugin_recurrent_let_go(conn, request);
         return SPEC_E_DROPPED;
     }
     spec_status status = saves_begin(conn, request, pass, reterr);
     if (status != SPEC_OK)
-        sc_plugin_states_give_up(conn, request, sc_plugin_ticket_status(status));
+        sc_plugin_recurrent_give_up(conn, request, sc_plugin_ticket_status(status));
     return status;
 }
 
-void sc_plugin_states_give_up(spec_connector *conn, struct sc_plugin_request *request,
+void sc_plugin_recurrent_give_up(spec_connector *conn, struct sc_plugin_request *request,
                               spec_status why)
 {
-    struct sc_plugin_state_pass *pass = request->pass_states;
+    struct sc_plugin_recurrent_pass *pass = request->pass_states;
     if (pass == NULL || pass->is_given_up)
         return;
     pass->is_given_up = true;
     sc_plugin_shared_leave(conn, request, pass->saves, pass->save_count, why);
 }
 
-void sc_plugin_states_let_go(spec_connector *conn, struct sc_plugin_request *request)
+void sc_plugin_recurrent_let_go(spec_connector *conn, struct sc_plugin_request *request)
 {
-    struct sc_plugin_state_pass *pass = request->pass_states;
+    struct sc_plugin_recurrent_pass *pass = request->pass_states;
     request->pass_states = NULL;
     if (pass == NULL)
         return;
     sc_plugin_saves_leave(conn, request, pass->saves, pass->save_count,
                           request->pass_status == SPEC_OK);
-    sc_plugin_states_unref(conn, pass);
+    sc_plugin_recurrent_unref(conn, pass);
 }
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
@@ -261,7 +261,7 @@ static void pack_states(void *user, uint32_t part, uint64_t row_first, uint64_t 
 
 /* One of the store's layers is complete. */
 static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *request,
-                             struct sc_plugin_state_pass *pass, uint32_t layer,
+                             struct sc_plugin_recurrent_pass *pass, uint32_t layer,
                              struct spec_error *reterr)
 {
     for (uint64_t i = 0; i < pass->save_count; i++) {
@@ -282,11 +282,11 @@ static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *req
     return SPEC_OK;
 }
 
-void sc_plugin_states_put(spec_connector *conn, struct sc_plugin_request *request)
+void sc_plugin_recurrent_put(spec_connector *conn, struct sc_plugin_request *request)
 {
-    const struct sc_plugin_states *states = &conn->states;
-    struct sc_plugin_state_pass *pass = request->pass_states;
-    uint32_t named = request->step.params.layer, number = sc_plugin_state_number(conn, named);
+    const struct sc_plugin_recurrent *states = &conn->states;
+    struct sc_plugin_recurrent_pass *pass = request->pass_states;
+    uint32_t named = request->step.params.layer, number = sc_plugin_recurrent_number(conn, named);
     uint64_t each = states->rows_each * conn->dims.row_bytes, at = number % states->together;
     uint64_t bytes = states->forms[named].state_bytes;
     bool is_last = number + 1 == states->count;
@@ -310,5 +310,5 @@ void sc_plugin_states_put(spec_connector *conn, struct sc_plugin_request *reques
         return;
     sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec), SPEC_LOG_WARN,
                          "store of the state of layer %" PRIu32 " given up: %s", named, why.text);
-    sc_plugin_states_give_up(conn, request, sc_plugin_ticket_status(status));
+    sc_plugin_recurrent_give_up(conn, request, sc_plugin_ticket_status(status));
 }

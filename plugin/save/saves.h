@@ -17,7 +17,7 @@
 
 struct sc_plugin_request;
 struct sc_plugin_parcel;
-struct sc_plugin_state_pass;
+struct sc_plugin_recurrent_pass;
 
 /* What a save's rows are of: its request's tokens, or those of a branch of states. */
 struct sc_plugin_text {
@@ -34,7 +34,7 @@ struct sc_plugin_save {
     /* Set when taken, constant until resolved. */
     spec_connector *conn;
     struct sc_store_extent *extent;
-    struct sc_plugin_state_pass *states; /* it is of a branch of states; NULL: of rows */
+    struct sc_plugin_recurrent_pass *states; /* it is of a branch of states; NULL: of rows */
     uint64_t first, count;               /* tokens */
     struct sc_hash first_hash;           /* after its first piece */
 
@@ -133,7 +133,7 @@ uint64_t sc_plugin_save_rows(const spec_connector *conn, uint64_t token_count, u
 /* Begins one of them, of a branch (states) or of the request's tokens; it is queued behind those
  * that the request has. Its chain stands at `first`, and goes on. */
 spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request *request,
-                                 struct sc_plugin_state_pass *states, struct sc_chain *chain,
+                                 struct sc_plugin_recurrent_pass *states, struct sc_chain *chain,
                                  uint64_t first, uint64_t count, struct sc_plugin_save **ret_save,
                                  struct spec_error *reterr);
 

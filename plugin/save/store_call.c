@@ -103,8 +103,8 @@ static spec_status check_memory(spec_connector *conn, const struct spec_store_pa
                                 struct sc_plugin_request *request, struct spec_error *reterr)
 {
     struct sc_plugin_memory *memory = &request->step.memory;
-    if (sc_plugin_keeps_state(conn, params->layer))
-        return sc_plugin_state_memory(conn, params->layer, "store: memory", params->memory, memory,
+    if (sc_plugin_keeps_recurrent(conn, params->layer))
+        return sc_plugin_recurrent_memory(conn, params->layer, "store: memory", params->memory, memory,
                                       reterr);
     uint32_t layer = sc_plugin_row_layer(conn, params->layer);
     const struct sc_plugin_memory_need need = {
@@ -202,9 +202,9 @@ static spec_ticket put_step(spec_connector *conn, struct sc_plugin_request *requ
     const struct spec_store_params *params = &step->params;
     bool is_last = params->layer + 1 == sc_plugin_layers_named(conn);
     sc_plugin_pass_judge(conn, request);
-    if (sc_plugin_keeps_state(conn, params->layer))
-        sc_plugin_states_put(conn, request);
-    if (!sc_plugin_keeps_state(conn, params->layer) || (conn->states.is_alone && is_last))
+    if (sc_plugin_keeps_recurrent(conn, params->layer))
+        sc_plugin_recurrent_put(conn, request);
+    if (!sc_plugin_keeps_recurrent(conn, params->layer) || (conn->states.is_alone && is_last))
         sc_plugin_pass_put(conn, request);
     request->pass_layer = params->layer + 1;
     step->is_named = false;

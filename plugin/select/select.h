@@ -30,7 +30,7 @@ enum sc_plugin_route {
     SC_ROUTE_HEADS,   /* a set a head, of all keys in the destination */
     SC_ROUTE_LAYERED, /* every row, those of the set exactly */
     SC_ROUTE_REFINE,  /* rows of the set that a delivery left coarse */
-    SC_ROUTE_STATE    /* of a layer that keeps one (args/states.h) */
+    SC_ROUTE_RECURRENT    /* of a layer that keeps one (args/recurrent.h) */
 };
 
 /* What an item wants: its own struct spec_select over the configuration. */

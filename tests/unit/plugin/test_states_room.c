@@ -221,8 +221,8 @@ static void readers_open_and_find_them(void **state)
 /* A pass to `end`; no_states: as where they find no room. */
 static void pass_to(struct hybrid *model, const struct prompt *prompt, uint64_t end, bool no_states)
 {
-    struct sc_plugin_states *states = &model->rig.conn->states;
-    struct sc_plugin_state_pass *all = states->free;
+    struct sc_plugin_recurrent *states = &model->rig.conn->states;
+    struct sc_plugin_recurrent_pass *all = states->free;
     struct prompt start = {end, prompt->tokens, prompt->history};
     if (no_states)
         states->free = NULL;

@@ -17,19 +17,19 @@
  * Threads: per call, below.
  * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_states.c,
  * test_states_room.c */
-#ifndef SC_PLUGIN_STATES_H
-#define SC_PLUGIN_STATES_H
+#ifndef SC_PLUGIN_RECURRENT_H
+#define SC_PLUGIN_RECURRENT_H
 
 #include "base/status.h"
 #include "hashing/digest.h"
 #include "plugin/args/memory.h"
 
-#define SC_PLUGIN_STATE_TOKEN     UINT32_MAX /* of a branch's rows; behind its mark only */
-#define SC_PLUGIN_STATE_TOKEN_END (UINT32_MAX - 1)
+#define SC_PLUGIN_RECURRENT_TOKEN     UINT32_MAX /* of a branch's rows; behind its mark only */
+#define SC_PLUGIN_RECURRENT_TOKEN_END (UINT32_MAX - 1)
 
 struct sc_plugin_layer_form;
 
-struct sc_plugin_states {
+struct sc_plugin_recurrent {
     /* Set by open, constant after. */
     uint32_t count;                     /* layers that keep one; 0: nothing here is used */
     uint32_t layer_count;               /* of the model */
@@ -42,31 +42,31 @@ struct sc_plugin_states {
     uint64_t segments_max;              /* of a branch */
     uint64_t saves_max;                 /* extents that one is written into */
     struct sc_sha256 mark;
-    struct sc_plugin_state_pass *passes; /* [pass_count] save/save_recurrent.h */
+    struct sc_plugin_recurrent_pass *passes; /* [pass_count] save/save_recurrent.h */
     uint32_t pass_count;
 
-    struct sc_plugin_state_pass *free; /* guarded by saves.lock */
+    struct sc_plugin_recurrent_pass *free; /* guarded by saves.lock */
 };
 
 /* Layers of a model that was checked, of which some keep a state: conn->layers becomes those with
  * rows. `forms` is the connector's from here on. Open. */
-spec_status sc_plugin_states_layers(spec_connector *conn, const struct spec_model *model,
+spec_status sc_plugin_recurrent_layers(spec_connector *conn, const struct spec_model *model,
                                     struct sc_plugin_layer_form *forms, struct spec_error *reterr);
-void sc_plugin_states_close(spec_connector *conn);
+void sc_plugin_recurrent_close(spec_connector *conn);
 
 /* As calls count layers. Any thread, as the rest. */
 uint32_t sc_plugin_layers_named(const spec_connector *conn);
-bool sc_plugin_keeps_state(const spec_connector *conn, uint32_t layer);
+bool sc_plugin_keeps_recurrent(const spec_connector *conn, uint32_t layer);
 /* The store's number of a layer with rows; of one with a state, that of the next one with rows, or
  * how many there are. */
 uint32_t sc_plugin_row_layer(const spec_connector *conn, uint32_t layer);
 /* The number, among those that keep one, of a layer with a state. */
-uint32_t sc_plugin_state_number(const spec_connector *conn, uint32_t layer);
+uint32_t sc_plugin_recurrent_number(const spec_connector *conn, uint32_t layer);
 /* Rows of a branch. */
-uint64_t sc_plugin_branch_rows(const spec_connector *conn);
+uint64_t sc_plugin_recurrent_rows(const spec_connector *conn);
 
 /* Reads and checks the host's description of a state: state_bytes at k_base, of host memory. */
-spec_status sc_plugin_state_memory(const spec_connector *conn, uint32_t layer, const char *name,
+spec_status sc_plugin_recurrent_memory(const spec_connector *conn, uint32_t layer, const char *name,
                                    const struct spec_memory *host,
                                    struct sc_plugin_memory *ret_memory, struct spec_error *reterr);
 

@@ -1,5 +1,5 @@
-/* Which layers keep a state, and how their states lie in the store's. Contract: states.h. */
-#include "plugin/args/states.h"
+/* Which layers keep a state, and how their states lie in the store's. Contract: recurrent.h. */
+#include "plugin/args/recurrent.h"
 
 #include "plugin/args/args.h"
 #include "plugin/args/dtype_table.h"
@@ -17,7 +17,7 @@ uint32_t sc_plugin_layers_named(const spec_connector *conn)
     return conn->states.count > 0 ? conn->states.layer_count : conn->dims.layer_count;
 }
 
-bool sc_plugin_keeps_state(const spec_connector *conn, uint32_t layer)
+bool sc_plugin_keeps_recurrent(const spec_connector *conn, uint32_t layer)
 {
     return conn->states.count > 0 && conn->states.forms[layer].kind == SPEC_GROUP_STATE;
 }
@@ -27,12 +27,12 @@ uint32_t sc_plugin_row_layer(const spec_connector *conn, uint32_t layer)
     return conn->states.count > 0 ? conn->states.rows_next[layer] : layer;
 }
 
-uint32_t sc_plugin_state_number(const spec_connector *conn, uint32_t layer)
+uint32_t sc_plugin_recurrent_number(const spec_connector *conn, uint32_t layer)
 {
     return conn->states.is_alone ? layer : layer - conn->states.rows_next[layer];
 }
 
-uint64_t sc_plugin_branch_rows(const spec_connector *conn)
+uint64_t sc_plugin_recurrent_rows(const spec_connector *conn)
 {
     return conn->states.rows_each * conn->states.together;
 }
@@ -44,10 +44,10 @@ static uint64_t ceil_of(uint64_t count, uint64_t each)
     return (count + each - 1) / each;
 }
 
-spec_status sc_plugin_states_layers(spec_connector *conn, const struct spec_model *model,
+spec_status sc_plugin_recurrent_layers(spec_connector *conn, const struct spec_model *model,
                                     struct sc_plugin_layer_form *forms, struct spec_error *reterr)
 {
-    struct sc_plugin_states *states = &conn->states;
+    struct sc_plugin_recurrent *states = &conn->states;
     uint32_t rows = 0;
     uint64_t bytes = 0;
     states->forms = forms;
@@ -86,7 +86,7 @@ spec_status sc_plugin_states_layers(spec_connector *conn, const struct spec_mode
     return SPEC_OK;
 }
 
-void sc_plugin_states_close(spec_connector *conn)
+void sc_plugin_recurrent_close(spec_connector *conn)
 {
     sc_alloc_free(&conn->alloc, conn->states.rows_next);
     sc_alloc_free(&conn->alloc, conn->states.forms);
@@ -94,7 +94,7 @@ void sc_plugin_states_close(spec_connector *conn)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-spec_status sc_plugin_state_memory(const spec_connector *conn, uint32_t layer, const char *name,
+spec_status sc_plugin_recurrent_memory(const spec_connector *conn, uint32_t layer, const char *name,
                                    const struct spec_memory *host,
                                    struct sc_plugin_memory *ret_memory, struct spec_error *reterr)
 {
