@@ -198,7 +198,7 @@ static void print_reordered(struct state *state, uint64_t layer, uint64_t total,
         uint64_t count = total - first < SPAN ? total - first : SPAN;
         for (uint64_t i = 0; i < count; i++)
             scores[i] = (float)averages[first + i];
-        sc_store_order_make(scores, count, SPAN, rows, slots);
+        sc_store_permutation_make(scores, count, SPAN, rows, slots);
         for (; at < k && state->voted[at] < first + count; at++)
             state->order[at] = (uint32_t)first + slots[state->voted[at] - first];
     }

@@ -227,12 +227,12 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .codes = sc_plugin_coding_codes(conn),
         .order = {.span_rows = conn->lab.averages == NULL ? 0
                                : conn->config.reorder_scope == SC_REORDER_NODE
-                                   ? SC_STORE_ORDER_ROWS_MAX
+                                   ? SC_STORE_PERMUTATION_ROWS_MAX
                                    : SC_PLUGIN_SPAN_ROWS,
                   .bytes_max = conn->config.reorder_bytes_max,
-                  .scores = sc_plugin_order_scores,
-                  .moment = sc_plugin_order_moment,
-                  .is_quiet = sc_plugin_order_is_quiet,
+                  .scores = sc_plugin_reorder_scores,
+                  .moment = sc_plugin_reorder_moment,
+                  .is_quiet = sc_plugin_reorder_is_quiet,
                   .user = conn},
         .on_piece = sc_plugin_on_piece,
         .on_secret = sc_plugin_on_secret,

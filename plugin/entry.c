@@ -206,7 +206,7 @@ static void stats_tiers(const spec_connector *conn, const struct sc_store_stats 
     stats->upper_bus_ns = sc_counted(&conn->stats.upper_bus_ns);
     stats->staged_bytes = sc_counted(&conn->stats.staged_bytes);
     stats->stages_open = atomic_load(&conn->stages.open);
-    stats->reordered_chunks = store->ordered_pieces;
+    stats->reordered_chunks = store->permuted_pieces;
 }
 
 static void stats_erase(const spec_connector *conn, struct spec_stats *stats)

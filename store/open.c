@@ -462,7 +462,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .built_bytes = sc_store_counted(&store->counts.built_bytes),
         .bad_blocks = sc_store_counted(&store->counts.bad_blocks),
         .code_bytes = sc_store_counted(&store->counts.code_bytes),
-        .ordered_pieces = sc_store_counted(&store->counts.ordered_pieces),
+        .permuted_pieces = sc_store_counted(&store->counts.permuted_pieces),
         .selectors_refused = sc_store_counted(&store->pool.refused)};
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     bool is_coding = sc_store_inline_quant_runs(store);

@@ -3,7 +3,7 @@
  *   DIR/store.msgpack                    identity: magic, format version, store id
  *      /store.lock                       held while the identity is made
  *   DIR/rank-RRRR-of-NNNN/lock           one writer; names its holder
- *                        /log            framed msgpack records, appended in order; a checkpoint
+ *                        /log            framed msgpack records, appended in permutation; a checkpoint
  *                                        puts a shorter one in its place
  *                        /notify           what readers say to the writer
  *                        /seg-SSSSSSSS   preallocated segments that hold extents
@@ -72,7 +72,7 @@ struct sc_store_mark {
     uint8_t digest[SC_STORE_SHA256_BYTES];
 };
 
-/* A piece as the log tells it. Ids ascend in log order, from 1, with gaps; 0 is "none". */
+/* A piece as the log tells it. Ids ascend in log permutation, from 1, with gaps; 0 is "none". */
 struct sc_store_piece {
     uint64_t id;
     uint64_t extent;
@@ -150,13 +150,13 @@ struct sc_store_codes {
     void *user;
 };
 
-/* In which order the rows of an extent stand (store/rows/row_permutation.h). */
+/* In which permutation the rows of an extent stand (store/rows/row_permutation.h). */
 struct sc_store_range;
-#define SC_STORE_ORDER_ROWS_MAX 16384u /* rows of the ranges, together */
-struct sc_store_order {
-    uint64_t span_rows; /* no row leaves its span of so many; 0: extents get no other order */
+#define SC_STORE_PERMUTATION_ROWS_MAX 16384u /* rows of the ranges, together */
+struct sc_store_permutation {
+    uint64_t span_rows; /* no row leaves its span of so many; 0: extents get no other permutation */
     uint64_t bytes_max; /* of a layer, which is held in memory while it is written */
-    /* What the rows of a layer are worth, 0: not known, in the order of the ranges, which are all
+    /* What the rows of a layer are worth, 0: not known, in the permutation of the ranges, which are all
      * rows that the extent has. false: too little is known yet. Executor thread. */
     bool (*scores)(void *user, const struct sc_store_range *ranges, uint64_t range_count,
                    uint32_t layer, float *ret_scores);
@@ -191,14 +191,14 @@ struct sc_store_params {
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
     struct sc_store_codes codes; /* that extents get, in the background */
-    struct sc_store_order order; /* likewise, when it is asked for */
+    struct sc_store_permutation permutation; /* likewise, when it is asked for */
     /* The store was found: its secret, before a piece of it is told of. A follower is told again
      * where another store has come to the same path. An error ends open or sc_store_follow. May be
      * NULL. */
     spec_status (*on_secret)(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
                              struct spec_error *reterr);
     /* Called for every live piece of this namespace (PEER: of its family) and of its current epoch,
-     * in log order, parents before children: during open, and for a follower in sc_store_follow.
+     * in log permutation, parents before children: during open, and for a follower in sc_store_follow.
      * ret_mark: a number of the caller's that stays with the piece (0 unless set). false: the piece
      * is not believed (its chain does not fit); a writer drops it. */
     bool (*on_piece)(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
@@ -249,7 +249,7 @@ struct sc_store_stats {
     uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
     uint64_t bad_blocks;                /* of codes, that failed verification */
     uint64_t code_bytes;                /* taken by codes, alignment included */
-    uint64_t ordered_pieces;            /* written anew in another order since open */
+    uint64_t permuted_pieces;            /* written anew in another permutation since open */
     bool is_building;                   /* what extents lack is being made */
     /* Of the host tier: levels, whole pages; counts of slabs that loads asked for. */
     uint64_t host_bytes_max, host_bytes_used, host_bytes_kept;
@@ -302,11 +302,11 @@ struct sc_store_pass {
     bool is_background; /* no host is waited for: it ends soon, whatever hosts do */
     void *user;         /* on_written's extent_user */
     /* NULL: its writes go to the device as they come. Else they are queued, those of whole extents
-     * first, then by `order`; and when staging has no free frame, the extent of greatest order of
+     * first, then by `permutation`; and when staging has no free frame, the extent of greatest permutation of
      * the pass that holds most frames is cancelled, unless it is firm: its next put_layer is BUSY.
      */
     struct sc_store_pass_share *share;
-    uint64_t order; /* tokens of its pass before it */
+    uint64_t permutation; /* tokens of its pass before it */
     bool is_part;   /* one of several extents of its pass; those of one extent go before it */
     bool is_firm;
 };
@@ -328,7 +328,7 @@ uint64_t sc_store_extent_rows_max(const struct sc_store *store);
 uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count);
 
 /* Addresses of the spans of rows [row, row + count): [count][row_bytes / span_bytes], a row's bytes
- * in that order. Allocates nothing, waits for nothing. */
+ * in that permutation. Allocates nothing, waits for nothing. */
 #define SC_STORE_SPANS_MAX 512u /* of a row */
 typedef void sc_store_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans);
 
@@ -344,7 +344,7 @@ struct sc_store_source {
     uint64_t wait_until_ns; /* while staging is full; 0: not at all */
     void *user;
 };
-/* Packs one layer: calls pack or spans for runs of rows, in order, straight into staging, computes
+/* Packs one layer: calls pack or spans for runs of rows, in permutation, straight into staging, computes
  * tags, queues writes. Probe rows, when the extent has them, come first; then ROW, or of a split
  * layout K and V of one piece after the other. Layers ascend by one from 0 (SPEC_E_INVALID
  * otherwise); one thread at a time for one extent. Waits for frames until source->wait_until_ns,
@@ -474,11 +474,11 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 /* The same for codes alone, of what was stored since the last run, when extents get codes at all;
  * as fast as it goes. What a run passed over waits for the next start, or open. */
 void sc_store_build_codes(struct sc_store *store);
-/* Begins to write anew, with rows in descending score (params.order), what extents of this
+/* Begins to write anew, with rows in descending score (params.permutation), what extents of this
  * namespace it is known of, each once, in the background, reading no more than bytes_per_s; behind
  * what runs already. An extent whose rows are written anew, and nobody loads as they were any more,
  * gives their pages back once leases on them have ended. Never blocks. A follower: no effect. */
-void sc_store_build_order(struct sc_store *store, uint64_t bytes_per_s);
+void sc_store_build_permutation(struct sc_store *store, uint64_t bytes_per_s);
 /* Somebody has ended who may have loaded rows as they were: if editions wait for that, those that
  * have waited long enough get their records. Any thread; never blocks. */
 void sc_store_build_settle(struct sc_store *store);

@@ -99,6 +99,6 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
     if ((params.flags & SPEC_MAINTAIN_BUILD) != 0)
         sc_store_build_start(conn->store, conn->config.maintain_bytes_per_s);
     if ((params.flags & SPEC_MAINTAIN_REORDER) != 0)
-        sc_store_build_order(conn->store, conn->config.maintain_bytes_per_s);
+        sc_store_build_permutation(conn->store, conn->config.maintain_bytes_per_s);
     return SPEC_OK;
 }

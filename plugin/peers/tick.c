@@ -17,7 +17,7 @@ static bool turn_take(spec_connector *conn)
     sc_plugin_erase_tick(conn);
     if (sc_lab_averages_refused(conn->lab.averages))
         sc_plugin_kick(conn, SC_JOB_LAB);
-    sc_plugin_order_tick(conn);
+    sc_plugin_reorder_tick(conn);
     sc_plugin_load_policy_tick(conn);
     if (sc_plugin_load_policy_due(conn))
         sc_plugin_kick(conn, SC_JOB_LAB);

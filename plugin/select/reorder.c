@@ -8,7 +8,7 @@
  * Threads, Tests: reorder.h. */
 #include "plugin/connector.h"
 
-bool sc_plugin_order_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
+bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
                             uint32_t layer, float *ret_scores)
 {
     spec_connector *conn = user;
@@ -19,13 +19,13 @@ bool sc_plugin_order_scores(void *user, const struct sc_store_range *ranges, uin
     return sc_lab_order_scores(&conn->lab, ranges, range_count, layer, ret_scores) * 2 >= rows;
 }
 
-uint64_t sc_plugin_order_moment(void *user)
+uint64_t sc_plugin_reorder_moment(void *user)
 {
     spec_connector *conn = user;
     return atomic_load(&conn->requests.taken);
 }
 
-bool sc_plugin_order_is_quiet(void *user, uint64_t moment)
+bool sc_plugin_reorder_is_quiet(void *user, uint64_t moment)
 {
     spec_connector *conn = user;
     for (uint32_t i = 0; i < conn->config.max_requests + SC_PLUGIN_PEEKS; i++) {
@@ -37,7 +37,7 @@ bool sc_plugin_order_is_quiet(void *user, uint64_t moment)
     return true;
 }
 
-void sc_plugin_order_tick(spec_connector *conn)
+void sc_plugin_reorder_tick(spec_connector *conn)
 {
     uint64_t interval_ns = conn->config.reorder_interval_s * 1000000000u;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
@@ -45,7 +45,7 @@ void sc_plugin_order_tick(spec_connector *conn)
     if (interval_ns == 0 || conn->ranks.role == SPEC_ROLE_READER || sc_plugin_is_bypassed(conn))
         return;
     if (conn->order_due_ns != 0 && now_ns >= conn->order_due_ns)
-        sc_store_build_order(conn->store, conn->config.maintain_bytes_per_s);
+        sc_store_build_permutation(conn->store, conn->config.maintain_bytes_per_s);
     if (conn->order_due_ns == 0 || now_ns >= conn->order_due_ns)
         conn->order_due_ns = now_ns + interval_ns;
 }

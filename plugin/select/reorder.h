@@ -14,12 +14,12 @@ struct sc_store_range;
 
 #define SC_PLUGIN_SPAN_ROWS 1024u /* reorder.scope span */
 
-/* sc_store_order's. user: the connector. */
-bool sc_plugin_order_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
+/* sc_store_permutation's. user: the connector. */
+bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
                             uint32_t layer, float *ret_scores);
-uint64_t sc_plugin_order_moment(void *user);
-bool sc_plugin_order_is_quiet(void *user, uint64_t moment);
+uint64_t sc_plugin_reorder_moment(void *user);
+bool sc_plugin_reorder_is_quiet(void *user, uint64_t moment);
 /* What is due by now. The turn's. */
-void sc_plugin_order_tick(spec_connector *conn);
+void sc_plugin_reorder_tick(spec_connector *conn);
 
 #endif

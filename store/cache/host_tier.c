@@ -34,7 +34,7 @@
 
 #define UPPER SPEC_TIER_UPPER
 #define HOST  SPEC_TIER_HOST
-_Static_assert(UPPER == 0 && HOST == 1, "tiers stand in the order of their numbers");
+_Static_assert(UPPER == 0 && HOST == 1, "tiers stand in the permutation of their numbers");
 
 enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 

@@ -50,7 +50,7 @@ enum sc_store_host_kind { /* what a slab has of a piece */
                           SC_STORE_HOST_K,    /* of a split layout, where K is read alone */
                           SC_STORE_HOST_V,    /* likewise */
                           SC_STORE_HOST_SLOTS /* rows of any pieces of an extent whose edition has
-                                               * another order; all of one are counted together */
+                                               * another permutation; all of one are counted together */
 };
 
 struct sc_store_host_key {

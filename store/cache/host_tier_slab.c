@@ -57,14 +57,14 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     return true;
 }
 
-/* All chunks of the extent's edition in another order; false: it has none. */
+/* All chunks of the extent's edition in another permutation; false: it has none. */
 static bool chunks_key(const struct sc_store_extent_entry *extent,
                        struct sc_store_host_key *ret_key)
 {
-    const struct sc_store_annex *order = atomic_load_explicit(&extent->order, memory_order_acquire);
-    if (order == NULL)
+    const struct sc_store_annex *permutation = atomic_load_explicit(&extent->permutation, memory_order_acquire);
+    if (permutation == NULL)
         return false;
-    *ret_key = (struct sc_store_host_key){.copy = order->copy, .kind = SC_STORE_HOST_SLOTS};
+    *ret_key = (struct sc_store_host_key){.copy = permutation->copy, .kind = SC_STORE_HOST_SLOTS};
     return true;
 }
 

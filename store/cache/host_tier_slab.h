@@ -6,7 +6,7 @@
  *   half    [K rows], or [V rows]
  *           likewise, of a split layout: where picks read one of the two
  *   chunk   [rows, or K rows, then V rows]
- *           chunk_tokens slots of an extent's edition in another order (row_permutation.h), of
+ *           chunk_tokens slots of an extent's edition in another permutation (row_permutation.h), of
  *           whichever pieces, from a multiple of chunk_tokens on
  *
  * Holds: a slab has all rows of its piece that can be read, as they were read and verified; whoever

@@ -2,7 +2,7 @@
  *
  *   load    begun by its owner, planned bit by bit by its client (reader.c, selector.c)
  *   slot    what is read into one place: [read][read]...      one frame, or memory of the pool
- *   list    slots of the load in the order in which they were started
+ *   list    slots of the load in the permutation in which they were started
  *           [landed][flying][flying][landed] ...
  *           not in the list: free, or flying for a load that was cancelled (its memory goes back
  *           when its reads have ended; the generation tells)
@@ -46,7 +46,7 @@ struct sc_inflight_read {
 struct sc_inflight_slot { /* the first member of the client's */
     struct sc_inflight *inflight;
     struct sc_inflight_slot *prev, *next;       /* of the list; next: free, too */
-    struct sc_inflight_read *reads, **read_end; /* in the order of submission */
+    struct sc_inflight_read *reads, **read_end; /* in the permutation of submission */
     uint8_t *frame; /* where its reads go to; NULL: none, or one was laid down for it */
     uint8_t *run;   /* memory of the store's pool that it holds instead of a frame; or NULL */
     struct sc_store_host_slab *host; /* likewise, of the host tier */

@@ -44,7 +44,7 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(readback->store->params.exec, readback->task, SC_LANE_BACKGROUND);
 }
 
-/* ---- Rows in another order ------------------------------------------------------------------ */
+/* ---- Rows in another permutation ------------------------------------------------------------------ */
 
 static void gather_leave(const struct sc_store *store, struct sc_store_gather *gather)
 {
@@ -119,7 +119,7 @@ struct place { /* of bytes of a layer */
     const struct sc_store_stretch_rows *rows;
     struct sc_store_where where;
     uint64_t at;    /* from the extent's beginning, as the cache counts */
-    bool is_stored; /* as that has it: not of another order */
+    bool is_stored; /* as that has it: not of another permutation */
 };
 
 /* Plans a read of the bytes into the window's memory. The first and last of them that the cache has
@@ -258,7 +258,7 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     const struct sc_store *store = readback->store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_stretch *stretch = &readback->stretches[i];
-    /* As when the stretch was added: its extent may have got another order meanwhile. */
+    /* As when the stretch was added: its extent may have got another permutation meanwhile. */
     struct sc_store_slab_where where = stretch->from;
     bool is_gathered = where.slots != NULL;
     sc_store_slab_move(&where, piece);

@@ -18,7 +18,7 @@ struct kept {            /* a frame that is free, and in no hurry */
     uint32_t prev, next; /* kept before it, after it */
 };
 
-enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this order */
+enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this permutation */
 
 struct sc_frames {
     /* Set by open, constant after. */

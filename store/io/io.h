@@ -8,7 +8,7 @@
  *
  * Holds: an operation completes exactly once, whole (short reads and writes are continued inside)
  * or with a status; done runs after the last byte moved; a buffer is never touched after done.
- * Does not: allocate per operation, order operations, verify bytes.
+ * Does not: allocate per operation, permutation operations, verify bytes.
  * Fault points (base/fault.h), in every back end: READ and WRITE fail an operation or a blocking
  * call with EIO before it moves a byte; COMPLETION fails an operation after it moved all of them;
  * RESERVE fails reserve, and a blocking write, with ENOSPC; SYNC fails sync with EIO.
@@ -73,7 +73,7 @@ struct sc_io_custom {
     /* Sets io->backend and io->own (store/io/io_backend.h); the other members of io are set. */
     spec_status (*open)(struct sc_io *io, void *user, struct spec_error *reterr);
     void *user;
-    uint64_t seed; /* a connector on it runs in the executor's loop, which has its order by this */
+    uint64_t seed; /* a connector on it runs in the executor's loop, which has its permutation by this */
 };
 
 struct sc_io_params {

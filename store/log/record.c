@@ -5,7 +5,7 @@
 #include "store/log/record.h"
 #include "store/log/record_format.h"
 
-/* As our encoder puts them: the first three keys, in order. */
+/* As our encoder puts them: the first three keys, in permutation. */
 static bool peek_first(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_cursor cursor = {payload, payload + bytes, false};
@@ -268,7 +268,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
     annex->is_order = kind == SC_STORE_ANNEX_ORDER;
     annex->tag_offset = own[15].value;
     annex->row_offset = own[16].value;
-    annex->ordered_at_ns = own[17].value;
+    annex->permuted_at_ns = own[17].value;
     annex->codec_shape = (struct sc_store_codec_shape){0};
     if (kind == SC_STORE_ANNEX_CODES)
         annex->codec_shape = (struct sc_store_codec_shape){.bits_k = (uint32_t)own[7].value,
@@ -361,17 +361,17 @@ static bool decode_average(const uint8_t *payload, uint64_t bytes, struct sc_sto
     return true;
 }
 
-static bool decode_order(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+static bool decode_permutation(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
                                       SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
                                       SC_STORE_FIELD_UINT("layer", 0, SC_LIMIT_LAYERS - 1),
-                                      SC_STORE_FIELD_BIN("slots", 2, SC_STORE_ORDER_BYTES_MAX)};
+                                      SC_STORE_FIELD_BIN("slots", 2, SC_STORE_PERMUTATION_BYTES_MAX)};
     if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 3) ||
         fields[SC_STORE_COMMON + 2].value % 2 != 0)
         return false;
-    record->order =
-        (struct sc_store_record_order){.copy = fields[SC_STORE_COMMON + 0].value,
+    record->permutation =
+        (struct sc_store_record_permutation){.copy = fields[SC_STORE_COMMON + 0].value,
                                        .layer_first = fields[SC_STORE_COMMON + 1].value,
                                        .slots = fields[SC_STORE_COMMON + 2].bytes,
                                        .slots_bytes = fields[SC_STORE_COMMON + 2].value};
@@ -398,8 +398,8 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
         return decode_average(payload, bytes, record);
     case SC_STORE_RECORD_ANNEX:
         return decode_annex(payload, bytes, record);
-    case SC_STORE_RECORD_ORDER:
-        return decode_order(payload, bytes, record);
+    case SC_STORE_RECORD_PERMUTATION:
+        return decode_permutation(payload, bytes, record);
     default:
         return false;
     }

@@ -38,7 +38,7 @@
 #define SC_STORE_RECORD_VERSION    1u
 #define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* of extents and pieces: ids are below */
 #define SC_STORE_CODES_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u)  /* of an average record */
-#define SC_STORE_ORDER_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 128u) /* of `slots` */
+#define SC_STORE_PERMUTATION_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 128u) /* of `slots` */
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 
 enum sc_store_record_type {
@@ -51,15 +51,15 @@ enum sc_store_record_type {
     SC_STORE_RECORD_AVERAGE = 7,
     SC_STORE_RECORD_ANNEX = 8,
     SC_STORE_RECORD_ROWS_GONE = 9, /* of earlier versions, id: of an extent without rows */
-    SC_STORE_RECORD_ORDER = 10,
-    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_ORDER
+    SC_STORE_RECORD_PERMUTATION = 10,
+    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_PERMUTATION
 };
 
 enum sc_store_annex_kind {
     SC_STORE_ANNEX_PROBES = 1,
     SC_STORE_ANNEX_CODES = 3,
     SC_STORE_ANNEX_RETIRED = 5, /* versions before 0.3 wrote it; nothing is read of it */
-    SC_STORE_ANNEX_ORDER = 6    /* all of a layer, rows in another order (row_permutation.h) */
+    SC_STORE_ANNEX_ORDER = 6    /* all of a layer, rows in another permutation (row_permutation.h) */
 };
 
 struct sc_store_record_space {
@@ -79,7 +79,7 @@ struct sc_store_record_extent {
     struct sc_store_codec_shape codec_shape; /* of an annex; bits_k 0: it has no codes */
     bool is_retired;        /* of an annex: it counts for nothing, and its pages are free */
     bool is_order;          /* of an annex: an edition; its sections as an extent's, and */
-    uint64_t ordered_at_ns; /* since when the one before it is void (wall clock) */
+    uint64_t permuted_at_ns; /* since when the one before it is void (wall clock) */
     struct sc_store_provenance provenance;
     bool leaves_ids; /* the ids behind its own and behind its last piece's are left free */
     struct sc_store_salt salt;
@@ -101,7 +101,7 @@ struct sc_store_record_drop { /* id: of the piece, or of an extent without rows 
 };
 
 /* id: of an extent, of whose edition to come these are the slots of some layers. */
-struct sc_store_record_order {
+struct sc_store_record_permutation {
     uint64_t copy;        /* of that annex */
     uint64_t layer_first; /* the layers are as many as there are slots for */
     const uint8_t *slots; /* u16 each, little-endian; in the payload */
@@ -124,7 +124,7 @@ struct sc_store_record {
     struct sc_store_record_drop drop;
     struct sc_store_record_epoch epoch;
     struct sc_store_record_average average;
-    struct sc_store_record_order order;
+    struct sc_store_record_permutation permutation;
     struct sc_store_record_space space;
     struct sc_store_record_extent extent; /* an annex too: its probe members, stride and parts */
     struct sc_store_piece piece;          /* tokens, marks: the two arrays below; no provenance */
@@ -194,7 +194,7 @@ void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_s
 void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
 /* slots: of all layers (store/rows/row_permutation.h), of which layer_count from layer_first on are
  * put. */
-void sc_store_record_put_order(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
+void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
                                uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
                                uint32_t layer_count);
 /* All pieces of the namespace that stand before it are void. */
@@ -232,7 +232,7 @@ bool sc_store_record_decode_plain(uint8_t *payload, uint64_t bytes,
                                   struct sc_store_piece *ret_piece);
 
 /* Whether the sections of a layer, of tags_per_row tags a row and of rows of 2 * k_row_bytes, stand
- * in order, one behind the other and inside the stride. (Of a decoded record, so nothing
+ * in permutation, one behind the other and inside the stride. (Of a decoded record, so nothing
  * overflows.) */
 bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, uint64_t tags_per_row,
                                  uint64_t k_row_bytes);
@@ -259,15 +259,15 @@ static inline uint64_t sc_store_record_bytes_parts(uint64_t part_count) /* exten
 }
 
 /* Layers that one record of slots has. */
-static inline uint32_t sc_store_record_order_layers(uint64_t row_count)
+static inline uint32_t sc_store_record_permutation_layers(uint64_t row_count)
 {
-    return (uint32_t)(SC_STORE_ORDER_BYTES_MAX / (row_count * 2));
+    return (uint32_t)(SC_STORE_PERMUTATION_BYTES_MAX / (row_count * 2));
 }
 
 /* What an edition's records of slots take. */
-static inline uint64_t sc_store_record_bytes_order(uint64_t row_count, uint64_t layer_count)
+static inline uint64_t sc_store_record_bytes_permutation(uint64_t row_count, uint64_t layer_count)
 {
-    uint64_t each = sc_store_record_order_layers(row_count);
+    uint64_t each = sc_store_record_permutation_layers(row_count);
     return (layer_count + each - 1) / each * (SC_STORE_FRAME_BYTES + 128) +
            layer_count * row_count * 2;
 }

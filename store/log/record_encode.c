@@ -1,6 +1,6 @@
 /* Encoding of records: one msgpack map each, into the caller's buffer.
  *
- *   [v][t][id] and what the type has, in an order by which the decoder finds keys without a search
+ *   [v][t][id] and what the type has, in an permutation by which the decoder finds keys without a search
  *
  * Holds, Does not, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c */
@@ -120,7 +120,7 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
     if (annex->is_order) {
         pack_uint(&packer, "tags", annex->tag_offset);
         pack_uint(&packer, "off", annex->row_offset);
-        pack_uint(&packer, "at", annex->ordered_at_ns);
+        pack_uint(&packer, "at", annex->permuted_at_ns);
     }
     if (has_codes) {
         pack_uint(&packer, "bitsk", codes->bits_k);
@@ -185,11 +185,11 @@ void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, ui
     pack_uint(&packer, "at", at_ns);
 }
 
-void sc_store_record_put_order(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
+void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
                                uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
                                uint32_t layer_count)
 {
-    msgpack_packer packer = pack_begin(writer, 3, SC_STORE_RECORD_ORDER, extent);
+    msgpack_packer packer = pack_begin(writer, 3, SC_STORE_RECORD_PERMUTATION, extent);
     pack_uint(&packer, "copy", copy);
     pack_uint(&packer, "layer", layer_first);
     pack_key(&packer, "slots");
@@ -197,7 +197,7 @@ void sc_store_record_put_order(struct sc_store_writer *writer, uint64_t extent, 
     for (uint64_t i = 0; i < layer_count * row_count; i++) {
         uint8_t le[2];
         sc_store_le_put(le,
-                        slots[(layer_first + i / row_count) * sc_store_order_words(row_count) * 4 +
+                        slots[(layer_first + i / row_count) * sc_store_permutation_words(row_count) * 4 +
                               i % row_count],
                         2);
         msgpack_pack_bin_body(&packer, le, 2);

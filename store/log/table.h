@@ -68,11 +68,11 @@ struct sc_store_extent_entry {
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_annex *_Atomic annex;
     struct sc_store_annex *_Atomic codes; /* likewise its codes */
-    /* Likewise its second edition: all of a layer, rows in another order. What stands in `parts` is
+    /* Likewise its second edition: all of a layer, rows in another permutation. What stands in `parts` is
      * the same, until it goes. */
-    struct sc_store_annex *_Atomic order;
+    struct sc_store_annex *_Atomic permutation;
     _Atomic bool is_coding; /* inline_quant_task.c makes them, or tells build_sections.c to */
-    /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
+    /* Ids of its pieces: set by commit or replay, then constant; in row permutation, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
     uint32_t held_pages;        /* of the space map, from the trim on */
@@ -86,7 +86,7 @@ struct sc_store_extent_entry {
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;
-    struct sc_store_annex *_Atomic held_order;
+    struct sc_store_annex *_Atomic held_permutation;
     /* build_sections.c's: an edition that is found and has no record; the next such, 0: none. */
     uint32_t order_next;
     uint64_t order_moment;
@@ -107,7 +107,7 @@ struct sc_store_annex {
 static inline struct sc_store_annex *_Atomic *
 sc_store_annex_place(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
-    return annex->slots != NULL            ? &extent->order
+    return annex->slots != NULL            ? &extent->permutation
            : annex->codec_shape.bits_k != 0 ? &extent->codes
                                            : &extent->annex;
 }
@@ -116,12 +116,12 @@ sc_store_annex_place(struct sc_store_extent_entry *extent, const struct sc_store
 static inline struct sc_store_annex *_Atomic *
 sc_store_annex_held(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
-    return annex->slots != NULL            ? &extent->held_order
+    return annex->slots != NULL            ? &extent->held_permutation
            : annex->codec_shape.bits_k != 0 ? &extent->held_codes
                                            : &extent->held_annex;
 }
 
-/* Where the layers of an extent are: as it was stored, or in another order. */
+/* Where the layers of an extent are: as it was stored, or in another permutation. */
 struct sc_store_edition {
     const struct sc_store_part *parts;
     const struct sc_store_annex *annex; /* NULL: as it was stored */
@@ -131,7 +131,7 @@ struct sc_store_edition {
 static inline struct sc_store_edition
 sc_store_edition_of(const struct sc_store_extent_entry *extent)
 {
-    const struct sc_store_annex *annex = atomic_load_explicit(&extent->order, memory_order_acquire);
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->permutation, memory_order_acquire);
     if (annex != NULL)
         return (struct sc_store_edition){.parts = annex->parts,
                                          .annex = annex,

@@ -76,7 +76,7 @@ uint64_t sc_store_object_tag(const struct sc_store_object_name *name, const uint
 
 struct sc_store_objects_params {
     struct sc_store_params store; /* alloc .. rank_count; the rest is 0 */
-    /* Called during open, in the order of the log. An error ends the open. */
+    /* Called during open, in the permutation of the log. An error ends the open. */
     spec_status (*on_domain)(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
                              struct spec_error *reterr);
     /* *ret_mark: the caller's number for it, not 0. SPEC_E_BUSY: the caller has no room for it, or

@@ -5,7 +5,7 @@
  *   passes   [choice of layer 0][of 1] ..  codes, probe keys or row tags, where loads choose rows:
  *                                          they read these for certain (fetch_selectors.h)
  *            [rows of layer 0][of 1] ..    but of pieces that are read as codes alone
- *   pass p   what is there is kept; for the others slabs are begun, in their order, until there is
+ *   pass p   what is there is kept; for the others slabs are begun, in their permutation, until there is
  *            no room; then they are read, window after window, verified, published
  *   windows  [stretch of neighbouring pieces][stretch] ..   of rows: readback.h
  *            [block of pieces of one layer][block] ..       of choice: fetch_selectors.h

@@ -1,6 +1,6 @@
-/* Loading: reads planned for a inflight, its slots consumed in order, rows out, verified.
+/* Loading: reads planned for a inflight, its slots consumed in permutation, rows out, verified.
  *
- *   inflight  list: [landed front][flying][flying][landed] ...    consumed in order
+ *   inflight  list: [landed front][flying][flying][landed] ...    consumed in permutation
  *   slot    whole ranges: one operation of the plan, at most two reads
  *           picks: as many small reads as fit a frame, at most SLOT_READS, submitted together;
  *           [unit: picks of one read, or of a K and a V read][unit] ...   from a ring of units

@@ -1,5 +1,5 @@
 /* What the two files of a load share: reader.c plans what a inflight reads and consumes its slots in
- * order, reader_rows.c verifies the rows of the slot at the front and hands them out. Only these
+ * permutation, reader_rows.c verifies the rows of the slot at the front and hands them out. Only these
  * two include it.
  *
  * Holds, Threads: store/read/reader.c.

@@ -330,7 +330,7 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     op->row_at = at + (rows - start);
 }
 
-/* Of an edition in another order: tags, then slots. The cursor stays at the run's first row until
+/* Of an edition in another permutation: tags, then slots. The cursor stays at the run's first row until
  * all are planned. */
 static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
@@ -358,7 +358,7 @@ static bool plan_hosted(struct sc_store_plan *plan, struct sc_store_plan_op *op)
         plan->store->host != NULL ? range_find(plan, range, &row) : NULL;
     if (extent == NULL)
         return false;
-    if (atomic_load_explicit(&extent->order, memory_order_acquire) != NULL &&
+    if (atomic_load_explicit(&extent->permutation, memory_order_acquire) != NULL &&
         !sc_store_hosted_has(plan->store, plan->layer, range, SC_STORE_WANT_ROWS))
         return false; /* chunks are asked for then, and are those to miss */
     op->host = sc_store_hosted_get(plan->store, plan->layer, range, SC_STORE_WANT_ROWS);

@@ -5,7 +5,7 @@
  *   begin -> [block in a slot: up to three reads to one place]... -> copied out -> next block ...
  *                                                    all rows done, or one failed -> on_ready, wait
  *
- * Blocks may come in any order and none waits for another. Who completes a block's last read
+ * Blocks may come in any permutation and none waits for another. Who completes a block's last read
  * copies it out, gives its frame back and issues what follows; so a selector holds no frame that
  * waits for its caller. A block of codes needs no frame: it is read into the load's memory, where
  * its codes stay.

@@ -107,7 +107,7 @@ static inline bool sc_store_selector_bit(const uint64_t *bits, uint64_t i)
 }
 
 struct sc_store_coded {        /* of a range, in memory */
-    uint64_t piece, row_first; /* row_first: in the order of the ranges */
+    uint64_t piece, row_first; /* row_first: in the permutation of the ranges */
     uint32_t row_count;
     uint64_t k_at, v_at;                /* its blocks, behind the run's start; as long as whole
                                            ones are not there, 0 (of those in parts, or that
@@ -169,7 +169,7 @@ struct sc_store_selector_take {
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece;
     struct sc_store_coded *coded;  /* of a load of codes, in the load's memory; else NULL */
-    uint64_t row_first, row_count; /* in the order of the ranges */
+    uint64_t row_first, row_count; /* in the permutation of the ranges */
     uint64_t row;                  /* of the slab's, that it begins with */
     uint64_t wanted_bytes, probe_row_bytes;
 };

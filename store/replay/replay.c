@@ -61,7 +61,7 @@ void sc_store_replay_close(struct sc_store *store)
     sc_alloc_free(alloc, store->replay->record.marks);
     sc_alloc_free(alloc, store->replay->record.tokens);
     sc_alloc_free(alloc, store->replay->codes);
-    sc_store_replay_order_end(store);
+    sc_store_replay_permutation_end(store);
     sc_alloc_free(alloc, store->replay->left);
     sc_alloc_free(alloc, store->replay);
     store->replay = NULL;
@@ -422,7 +422,7 @@ static spec_status replay_annex(struct sc_store *store, struct spec_error *reter
 {
     spec_status status = sc_store_replay_annex(store, reterr);
     if (store->replay->record.extent.is_order && status == SPEC_OK)
-        sc_store_replay_order_end(store);
+        sc_store_replay_permutation_end(store);
     return status;
 }
 
@@ -462,8 +462,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
         sc_store_replay_drop_record(store);
     else if (record->type == SC_STORE_RECORD_EPOCH)
         replay_epoch(store, replay);
-    else if (record->type == SC_STORE_RECORD_ORDER)
-        return sc_store_replay_order(store, reterr);
+    else if (record->type == SC_STORE_RECORD_PERMUTATION)
+        return sc_store_replay_permutation(store, reterr);
     else if (record->type == SC_STORE_RECORD_ANNEX)
         return replay_annex(store, reterr);
     else if (record->type == SC_STORE_RECORD_ROWS_GONE)

@@ -20,7 +20,7 @@ struct sc_store_left {
 };
 
 /* Slots of an edition whose annex is still to come; slots NULL: of none. */
-struct sc_store_replay_order {
+struct sc_store_replay_permutation {
     uint16_t *slots;
     uint64_t extent, copy, layer_next; /* extent: in the log's numbering */
 };
@@ -42,7 +42,7 @@ struct sc_store_replay {
     uint64_t left_open, left_rows; /* 1 + index: of the extent whose pieces may follow, its rows; */
     uint64_t late_open;            /* of the one whose id it took; 0: it is none such */
     struct sc_store_provenance provenance;
-    struct sc_store_replay_order order;
+    struct sc_store_replay_permutation permutation;
     uint16_t *codes;        /* [SC_STORE_CODES_BYTES_MAX / 2] of an average record */
     bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */
     uint64_t numbering;     /* follower: of what the table holds, once is_numbered */
@@ -121,8 +121,8 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
                                    bool decodes, struct spec_error *reterr);
 /* Slots of an edition of an extent that stands before; its annex' record comes behind all of them.
  */
-spec_status sc_store_replay_order(struct sc_store *store, struct spec_error *reterr);
-void sc_store_replay_order_end(struct sc_store *store);
+spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_error *reterr);
+void sc_store_replay_permutation_end(struct sc_store *store);
 /* Sections of an extent that stands before. One of an extent that is not there, or holds nothing
  * any more, is no use, and no lie. */
 spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *reterr);

@@ -2,7 +2,7 @@
  *
  *   extent   takes its places; its pieces follow its record directly
  *   annex    takes its own, and is found from its extent
- *   order    slots of an edition to come, kept until its annex' record
+ *   permutation    slots of an edition to come, kept until its annex' record
  *   gone     an earlier version kept codes of the extent, and no rows: its pieces are void
  *
  * When another record than a piece comes, an extent without a piece gives its places back, as
@@ -120,7 +120,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
     struct sc_store_table *table = &store->table;
     uint64_t id, next = replay->extent_next;
     if (!id_take(replay, &next, &id)) {
-        sc_store_replay_lie(store, "id out of order");
+        sc_store_replay_lie(store, "id out of permutation");
         return SPEC_OK;
     }
     bool is_late = replay->late_open != 0, leaves = leaves_ids(replay, decodes);
@@ -211,28 +211,28 @@ static bool codes_fit(const struct sc_store *store, const struct sc_store_extent
            extent->space != atomic_load(&store->log.space_id) || codes->fits(codes->user, shape);
 }
 
-/* ---- Editions in another order -------------------------------------------------------------- */
+/* ---- Editions in another permutation -------------------------------------------------------------- */
 
-void sc_store_replay_order_end(struct sc_store *store)
+void sc_store_replay_permutation_end(struct sc_store *store)
 {
-    struct sc_store_replay_order *order = &store->replay->order;
-    sc_alloc_free(store->params.alloc, order->slots);
-    *order = (struct sc_store_replay_order){0};
+    struct sc_store_replay_permutation *permutation = &store->replay->permutation;
+    sc_alloc_free(store->params.alloc, permutation->slots);
+    *permutation = (struct sc_store_replay_permutation){0};
 }
 
 /* Layers of it go on where those before them ended. */
-static bool order_goes_on(const struct sc_store_replay_order *order,
+static bool order_goes_on(const struct sc_store_replay_permutation *permutation,
                           const struct sc_store_record *record)
 {
-    return record->order.layer_first == 0 ||
-           (order->slots != NULL && order->extent == record->id &&
-            order->copy == record->order.copy && order->layer_next == record->order.layer_first);
+    return record->permutation.layer_first == 0 ||
+           (permutation->slots != NULL && permutation->extent == record->id &&
+            permutation->copy == record->permutation.copy && permutation->layer_next == record->permutation.layer_first);
 }
 
-spec_status sc_store_replay_order(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_replay *replay = store->replay;
-    struct sc_store_replay_order *order = &replay->order;
+    struct sc_store_replay_permutation *permutation = &replay->permutation;
     const struct sc_store_record *record = &replay->record;
     const struct sc_store_extent_entry *extent = NULL;
     uint64_t seen[SC_STORE_ROWS_MAX / 64];
@@ -242,40 +242,40 @@ spec_status sc_store_replay_order(struct sc_store *store, struct spec_error *ret
         return SPEC_OK; /* nor is its annex' record anything */
     uint64_t layers = sc_store_space_of(&store->log.spaces, extent->space)->layer_count,
              rows = extent->row_count;
-    uint64_t count = record->order.slots_bytes / 2 / rows;
-    bool fits = record->order.slots_bytes == count * rows * 2 && order_goes_on(order, record) &&
-                count <= layers - record->order.layer_first;
-    if (record->order.layer_first == 0)
-        sc_store_replay_order_end(store);
-    if (fits && order->slots == NULL)
-        order->slots = sc_alloc_zero(store->params.alloc, sc_store_order_words(rows) * 8 * layers);
-    if (fits && order->slots == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the order of %" PRIu64 " rows", rows);
-    order->extent = record->id;
-    order->copy = record->order.copy;
-    order->layer_next = record->order.layer_first + count;
+    uint64_t count = record->permutation.slots_bytes / 2 / rows;
+    bool fits = record->permutation.slots_bytes == count * rows * 2 && order_goes_on(permutation, record) &&
+                count <= layers - record->permutation.layer_first;
+    if (record->permutation.layer_first == 0)
+        sc_store_replay_permutation_end(store);
+    if (fits && permutation->slots == NULL)
+        permutation->slots = sc_alloc_zero(store->params.alloc, sc_store_permutation_words(rows) * 8 * layers);
+    if (fits && permutation->slots == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the permutation of %" PRIu64 " rows", rows);
+    permutation->extent = record->id;
+    permutation->copy = record->permutation.copy;
+    permutation->layer_next = record->permutation.layer_first + count;
     for (uint64_t layer = 0; layer < count && fits; layer++) {
         uint16_t *slots =
-            sc_store_order_of(order->slots, rows, (uint32_t)(record->order.layer_first + layer));
+            sc_store_permutation_of(permutation->slots, rows, (uint32_t)(record->permutation.layer_first + layer));
         for (uint64_t i = 0; i < rows; i++)
-            slots[i] = (uint16_t)sc_store_le_get(record->order.slots + (layer * rows + i) * 2, 2);
-        fits = sc_store_order_is(slots, rows, seen);
+            slots[i] = (uint16_t)sc_store_le_get(record->permutation.slots + (layer * rows + i) * 2, 2);
+        fits = sc_store_permutation_is(slots, rows, seen);
     }
     if (fits)
         return SPEC_OK;
-    sc_store_replay_order_end(store);
-    sc_store_replay_lie(store, "an order that is none");
+    sc_store_replay_permutation_end(store);
+    sc_store_replay_lie(store, "an permutation that is none");
     return SPEC_OK;
 }
 
 /* All slots of the record's annex were there. */
 static bool order_is_whole(const struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
-    const struct sc_store_replay_order *order = &store->replay->order;
+    const struct sc_store_replay_permutation *permutation = &store->replay->permutation;
     const struct sc_store_record *record = &store->replay->record;
-    return order->slots != NULL && order->extent == record->id &&
-           order->copy == record->extent.copy &&
-           order->layer_next == sc_store_space_of(&store->log.spaces, extent->space)->layer_count &&
+    return permutation->slots != NULL && permutation->extent == record->id &&
+           permutation->copy == record->extent.copy &&
+           permutation->layer_next == sc_store_space_of(&store->log.spaces, extent->space)->layer_count &&
            record->extent.probe_row_bytes == extent->probe_row_bytes;
 }
 
@@ -308,7 +308,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
     const struct sc_store_annex like = {.codec_shape = record->codec_shape,
-                                        .slots = record->is_order ? replay->order.slots : NULL};
+                                        .slots = record->is_order ? replay->permutation.slots : NULL};
     struct sc_store_annex *_Atomic *place = sc_store_annex_place(extent, &like);
     const struct sc_store_annex *known = atomic_load(place);
     bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->tags_per_row,
@@ -331,7 +331,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     if (known != NULL && annex_is(known, record))
         return SPEC_OK; /* read again */
     uint64_t words =
-        record->is_order ? sc_store_order_words(extent->row_count) * shape->layer_count : 0;
+        record->is_order ? sc_store_permutation_words(extent->row_count) * shape->layer_count : 0;
     sc_store_replay_table_lock(store);
     struct sc_store_annex *annex = sc_store_table_annex(&store->table, record->part_count, words);
     sc_store_replay_table_unlock(store);
@@ -340,7 +340,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
                        record->part_count);
     annex_set(annex, record);
     if (words > 0)
-        memcpy(annex->slots, replay->order.slots, words * 8);
+        memcpy(annex->slots, replay->permutation.slots, words * 8);
     if (sc_store_replay_is_writer(store) && !sc_store_annex_hold(store, id, annex)) {
         sc_store_place_free(store, annex->parts, annex->part_count, annex->stride, 0);
         return SPEC_OK;
@@ -348,7 +348,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     atomic_store_explicit(place, annex, memory_order_release);
     if (record->is_order) {
         sc_store_count(&store->counts.orders, 1);
-        (void)sc_store_rows_quarantine(store, id, record->ordered_at_ns);
+        (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
     }
     return SPEC_OK;
 }

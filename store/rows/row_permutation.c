@@ -1,4 +1,4 @@
-/* The order of an extent's rows.
+/* The permutation of an extent's rows.
  *
  * Holds, Threads, Tests: store/rows/row_permutation.h. */
 #include "store/rows/row_permutation.h"
@@ -17,7 +17,7 @@ static void merge(const float *scores, const uint16_t *from, uint64_t middle, ui
     }
 }
 
-void sc_store_order_make(const float *scores, uint64_t row_count, uint64_t span_rows,
+void sc_store_permutation_make(const float *scores, uint64_t row_count, uint64_t span_rows,
                          uint16_t *rows, uint16_t *ret_slots)
 {
     for (uint64_t first = 0; first < row_count; first += span_rows) {
@@ -41,7 +41,7 @@ void sc_store_order_make(const float *scores, uint64_t row_count, uint64_t span_
         ret_slots[rows[i]] = (uint16_t)i;
 }
 
-bool sc_store_order_is(const uint16_t *slots, uint64_t row_count, uint64_t *seen)
+bool sc_store_permutation_is(const uint16_t *slots, uint64_t row_count, uint64_t *seen)
 {
     memset(seen, 0, (row_count + 63) / 64 * sizeof(*seen));
     for (uint64_t i = 0; i < row_count; i++) {

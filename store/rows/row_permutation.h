@@ -1,4 +1,4 @@
-/* The order of an extent's rows, layer by layer: which slot each row stands in
+/* The permutation of an extent's rows, layer by layer: which slot each row stands in
  * (docs/decisions/0045; IMPRESS section 4.4.1, there the mapping list m of a node, s'[m] = s).
  *
  *   rows     [t0][t1][t2][t3]      as they were stored; t0 and t3 are wanted most
@@ -17,22 +17,22 @@
 #include <stdint.h>
 
 /* Words of 8 bytes that a layer's slots take. */
-static inline uint64_t sc_store_order_words(uint64_t row_count)
+static inline uint64_t sc_store_permutation_words(uint64_t row_count)
 {
     return (row_count + 3) / 4;
 }
 
 /* The slots of a layer, of all layers' in a row. */
-static inline uint16_t *sc_store_order_of(uint16_t *slots, uint64_t row_count, uint32_t layer)
+static inline uint16_t *sc_store_permutation_of(uint16_t *slots, uint64_t row_count, uint32_t layer)
 {
-    return slots + layer * sc_store_order_words(row_count) * 4;
+    return slots + layer * sc_store_permutation_words(row_count) * 4;
 }
 
 /* scores [row_count], not NaN: what a row is worth; 0: nobody knows. In each span rows in
  * descending score, equal ones by position. rows: scratch, [row_count]. */
-void sc_store_order_make(const float *scores, uint64_t row_count, uint64_t span_rows,
+void sc_store_permutation_make(const float *scores, uint64_t row_count, uint64_t span_rows,
                          uint16_t *rows, uint16_t *ret_slots);
 /* Whether they are a permutation; seen: scratch, one bit a row, [(row_count + 63) / 64]. */
-bool sc_store_order_is(const uint16_t *slots, uint64_t row_count, uint64_t *seen);
+bool sc_store_permutation_is(const uint16_t *slots, uint64_t row_count, uint64_t *seen);
 
 #endif

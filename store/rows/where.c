@@ -82,7 +82,7 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
                                               .tags = where.offset + edition.tag_offset,
                                               .tag_stride = 8ull * shape->tags_per_row};
     if (edition.annex != NULL) {
-        ret_where->slots = sc_store_order_of(edition.annex->slots, extent->row_count, layer);
+        ret_where->slots = sc_store_permutation_of(edition.annex->slots, extent->row_count, layer);
         ret_where->slots_copy = edition.annex->copy;
     }
     if (shape->layout != SC_STORE_SPLIT)

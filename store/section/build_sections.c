@@ -6,8 +6,8 @@
  *             layer after layer        +--+ also after an abort
  *
  * One run goes through the table once for probe rows, then for codes; or for codes of what was
- * stored since alone. Rows in another order are made when they are asked for alone
- * (sc_store_build_order), and stand beside the extent's until nobody reads these any more
+ * stored since alone. Rows in another permutation are made when they are asked for alone
+ * (sc_store_build_permutation), and stand beside the extent's until nobody reads these any more
  * (store/section/permute_queue.h): each run looks whether that is so.
  *
  * It is slow on purpose: one window in inflight, in the lowest lane, and a pause after it so that
@@ -43,7 +43,7 @@ struct sc_store_build {
     bool runs, closing;
     bool again[SC_STORE_SIDECAR_KINDS]; /* all of it (probe rows), or what extents got since */
     uint64_t rate;                      /* bytes a second; 0: as fast as it goes */
-    uint64_t order_rate;                /* as rate, of another order */
+    uint64_t order_rate;                /* as rate, of another permutation */
     bool order_wanted; /* other orders are asked for; else what waits may be settled */
     bool rests;        /* nothing begins */
 
@@ -59,8 +59,8 @@ struct sc_store_build {
     uint32_t tries;
     struct sc_store_desk desk;
     struct sc_store_sidecar sidecar;
-    struct sc_store_range *ranges; /* [pieces_max] of another order */
-    struct sc_store_orders orders;
+    struct sc_store_range *ranges; /* [pieces_max] of another permutation */
+    struct sc_store_permute_queue orders;
     spec_status written;
 };
 
@@ -78,7 +78,7 @@ static bool extent_lacks(const struct sc_store_build *build,
         return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_coding) &&
                atomic_load(&extent->held_codes) == NULL;
     if (build->kind == SC_STORE_SIDECAR_ORDER)
-        return sc_store_orders_lack(store, extent);
+        return sc_store_permute_queue_lack(store, extent);
     return atomic_load(&extent->held_annex) == NULL &&
            sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
 }
@@ -148,7 +148,7 @@ static uint64_t live_ranges(struct sc_store_build *build)
 static spec_status order_choose(struct sc_store_build *build, struct spec_error *reterr)
 {
     struct sc_store_sidecar *sidecar = &build->sidecar;
-    return sc_store_orders_choose(&build->orders, sidecar->extent, build->ranges,
+    return sc_store_permute_queue_next(&build->orders, sidecar->extent, build->ranges,
                                   live_ranges(build), &sidecar->slots, reterr);
 }
 
@@ -164,7 +164,7 @@ static void run_free(struct sc_store_build *build)
     build->sidecar.spans = NULL;
     build->sidecar.plans = NULL;
     build->ranges = NULL;
-    sc_store_orders_leave(&build->orders);
+    sc_store_permute_queue_leave(&build->orders);
 }
 
 static bool run_alloc(struct sc_store_build *build)
@@ -312,7 +312,7 @@ static void extent_look(struct sc_store_build *build)
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t wait_ns = sc_store_wear_wait_ns(build->store);
     if (build->extent_id == 0) /* it gives pages back: whatever is made, and for no budget */
-        sc_store_orders_settle(&build->orders);
+        sc_store_permute_queue_settle(&build->orders);
     if (build->orders.first != 0 && wait_ns > WAIT_NS_MIN)
         wait_ns = WAIT_NS_MIN;
     bool is_settled = build->extent_id == 0 && build->end > 0 && build->next >= build->end;
@@ -354,8 +354,8 @@ static void write_end(struct sc_store_build *build, bool closing)
     if (build->written == SPEC_OK && !closing) {
         spec_status status = sc_store_annex_commit(build->sidecar.annex, build->extent_id, &error);
         if (status == SPEC_OK && build->kind == SC_STORE_SIDECAR_ORDER) {
-            sc_store_orders_add(&build->orders, build->extent_id);
-            sc_store_count(&store->counts.ordered_pieces, build->sidecar.piece_count);
+            sc_store_permute_queue_add(&build->orders, build->extent_id);
+            sc_store_count(&store->counts.permuted_pieces, build->sidecar.piece_count);
         }
         sc_store_count(&store->counts.built_pieces,
                        status == SPEC_OK ? build->sidecar.piece_count : 0);
@@ -456,7 +456,7 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
 static void order_start(struct sc_store *store, bool wanted, uint64_t bytes_per_s)
 {
     struct sc_store_build *build = store->build;
-    if (build == NULL || store->params.order.span_rows == 0)
+    if (build == NULL || store->params.permutation.span_rows == 0)
         return;
     pthread_mutex_lock(&store->disk.lock);
     build->order_wanted = build->order_wanted || wanted;
@@ -468,14 +468,14 @@ static void order_start(struct sc_store *store, bool wanted, uint64_t bytes_per_
     pthread_mutex_unlock(&store->disk.lock);
 }
 
-void sc_store_build_order(struct sc_store *store, uint64_t bytes_per_s)
+void sc_store_build_permutation(struct sc_store *store, uint64_t bytes_per_s)
 {
     order_start(store, true, bytes_per_s);
 }
 
 void sc_store_build_settle(struct sc_store *store)
 {
-    if (atomic_load_explicit(&store->counts.orders_waiting, memory_order_relaxed) > 0)
+    if (atomic_load_explicit(&store->counts.permutations_waiting, memory_order_relaxed) > 0)
         order_start(store, false, 0);
 }
 

@@ -1,8 +1,8 @@
-/* An extent's edition in another order: its records, and the end of the one before it.
+/* An extent's edition in another permutation: its records, and the end of the one before it.
  *
  *   written   all writes ended; synced
- *   found     extent->order: whoever plans a load from now on reads it   both stand
- *   quiet     nobody who may have planned before reads any more   (params.order.is_quiet)
+ *   found     extent->permutation: whoever plans a load from now on reads it   both stand
+ *   quiet     nobody who may have planned before reads any more   (params.permutation.is_quiet)
  *   records   slots, layer by layer, then the annex               the log has one or the other
  *   void      the extent's own pages wait for leases              ROWS_VOID -> ROWS_FREED
  *
@@ -29,11 +29,11 @@ static spec_status order_append(struct sc_store *store, const struct sc_store_an
                                                   .tag_offset = annex->tag_offset,
                                                   .row_offset = annex->row_offset,
                                                   .stride = annex->stride,
-                                                  .ordered_at_ns =
+                                                  .permuted_at_ns =
                                                       sc_exec_wall_ns(store->params.exec),
                                                   .part_count = annex->part_count,
                                                   .parts = parts};
-    uint32_t layers = store->shape.layer_count, each = sc_store_record_order_layers(row_count);
+    uint32_t layers = store->shape.layer_count, each = sc_store_record_permutation_layers(row_count);
     spec_status status = SPEC_OK;
     struct sc_store_append append;
     for (uint32_t i = 0; i < annex->part_count; i++) {
@@ -43,7 +43,7 @@ static spec_status order_append(struct sc_store *store, const struct sc_store_an
     for (uint32_t layer = 0; layer < layers && status == SPEC_OK; layer += each) {
         sc_store_append_begin(store, &append);
         sc_store_append_frame(&append);
-        sc_store_record_put_order(&append.writer, id, annex->copy, layer, annex->slots, row_count,
+        sc_store_record_encode_permutation(&append.writer, id, annex->copy, layer, annex->slots, row_count,
                                   layers - layer < each ? layers - layer : each);
         status = sc_store_append_commit(store, &append, reterr);
     }
@@ -55,12 +55,12 @@ static spec_status order_append(struct sc_store *store, const struct sc_store_an
     return sc_store_append_commit(store, &append, reterr);
 }
 
-spec_status sc_store_order_commit(struct sc_store *store, uint64_t extent_id,
+spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_id,
                                   struct spec_error *reterr)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, extent_id);
-    const struct sc_store_annex *annex = atomic_load(&extent->order);
-    uint64_t bytes = sc_store_record_bytes_order(extent->row_count, store->shape.layer_count) +
+    const struct sc_store_annex *annex = atomic_load(&extent->permutation);
+    uint64_t bytes = sc_store_record_bytes_permutation(extent->row_count, store->shape.layer_count) +
                      sc_store_record_bytes_parts(annex->part_count);
     spec_status status = sc_store_tier_sync(store, annex->parts, annex->part_count, reterr);
     if (status == SPEC_OK && !sc_store_log_reserve(store, bytes))

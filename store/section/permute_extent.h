@@ -1,4 +1,4 @@
-/* An extent's edition in another order: see permute_extent.c.
+/* An extent's edition in another permutation: see permute_extent.c.
  *
  * Threads: build_sections.c's task.
  * Tests: tests/unit/store/test_reorder.c */
@@ -10,7 +10,7 @@
 /* The records of an edition that is found and that nobody reads beside the one before it, which
  * goes then. DROPPED: the extent has gone. NO_SPACE: the log has no room now. What else fails
  * pauses the store; the edition is read, and is gone after a reopen. */
-spec_status sc_store_order_commit(struct sc_store *store, uint64_t extent_id,
+spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_id,
                                   struct spec_error *reterr);
 
 #endif

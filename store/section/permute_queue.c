@@ -1,4 +1,4 @@
-/* Which order rows get, and what waits for its records.
+/* Which permutation rows get, and what waits for its records.
  *
  * Holds, Threads, Tests: store/section/permute_queue.h. */
 #include "store/section/permute_queue.h"
@@ -9,19 +9,19 @@
 
 #include <string.h>
 
-_Static_assert(SC_STORE_ORDER_ROWS_MAX == SC_STORE_ROWS_MAX, "all rows of an extent");
+_Static_assert(SC_STORE_PERMUTATION_ROWS_MAX == SC_STORE_ROWS_MAX, "all rows of an extent");
 
-bool sc_store_orders_lack(const struct sc_store *store, const struct sc_store_extent_entry *extent)
+bool sc_store_permute_queue_lack(const struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
     bool lacks_codes = store->params.codes.shape.bits_k != 0 &&
                        (atomic_load(&extent->codes) == NULL || atomic_load(&extent->is_coding));
-    return store->params.order.span_rows != 0 && !lacks_codes &&
-           atomic_load(&extent->held_order) == NULL &&
+    return store->params.permutation.span_rows != 0 && !lacks_codes &&
+           atomic_load(&extent->held_permutation) == NULL &&
            extent->row_count > store->params.config->chunk_tokens &&
            sc_store_probes_of(extent).row_bytes >= store->params.probe_row_bytes;
 }
 
-static bool memory_take(struct sc_store_orders *orders, uint64_t words)
+static bool memory_take(struct sc_store_permute_queue *orders, uint64_t words)
 {
     struct sc_alloc *alloc = orders->alloc;
     if (orders->rows == NULL)
@@ -39,7 +39,7 @@ static bool memory_take(struct sc_store_orders *orders, uint64_t words)
            orders->slots != NULL;
 }
 
-void sc_store_orders_leave(struct sc_store_orders *orders)
+void sc_store_permute_queue_leave(struct sc_store_permute_queue *orders)
 {
     sc_alloc_free(orders->alloc, orders->rows);
     sc_alloc_free(orders->alloc, orders->told);
@@ -51,7 +51,7 @@ void sc_store_orders_leave(struct sc_store_orders *orders)
 }
 
 /* Scores of the ranges as scores of the extent's rows; those of no piece come last. */
-static void scores_place(struct sc_store_orders *orders, const struct sc_store_extent_entry *extent,
+static void scores_place(struct sc_store_permute_queue *orders, const struct sc_store_extent_entry *extent,
                          const struct sc_store_range *ranges, uint64_t range_count)
 {
     const float *told = orders->told;
@@ -64,44 +64,44 @@ static void scores_place(struct sc_store_orders *orders, const struct sc_store_e
     }
 }
 
-spec_status sc_store_orders_choose(struct sc_store_orders *orders,
+spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *orders,
                                    const struct sc_store_extent_entry *extent,
                                    const struct sc_store_range *ranges, uint64_t range_count,
                                    const uint16_t **ret_slots, struct spec_error *reterr)
 {
     const struct sc_store *store = orders->store;
-    const struct sc_store_order *order = &store->params.order;
-    uint64_t rows = extent->row_count, words = sc_store_order_words(rows);
+    const struct sc_store_permutation *permutation = &store->params.permutation;
+    uint64_t rows = extent->row_count, words = sc_store_permutation_words(rows);
     uint32_t layers = store->shape.layer_count;
-    if (range_count == 0 || rows * store->shape.row_bytes > order->bytes_max)
+    if (range_count == 0 || rows * store->shape.row_bytes > permutation->bytes_max)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no rows, or too many");
     if (!memory_take(orders, words * layers))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the order of %" PRIu64 " rows", rows);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the permutation of %" PRIu64 " rows", rows);
     for (uint32_t layer = 0; layer < layers; layer++) {
-        if (!order->scores(order->user, ranges, range_count, layer, orders->told))
+        if (!permutation->scores(permutation->user, ranges, range_count, layer, orders->told))
             return sc_fail(reterr, SPEC_E_UNSUPPORTED, "it is not known which rows");
         scores_place(orders, extent, ranges, range_count);
-        sc_store_order_make(orders->scores, rows, order->span_rows, orders->rows,
-                            sc_store_order_of(orders->slots, rows, layer));
+        sc_store_permutation_make(orders->scores, rows, permutation->span_rows, orders->rows,
+                            sc_store_permutation_of(orders->slots, rows, layer));
     }
     *ret_slots = orders->slots;
     return SPEC_OK;
 }
 
-void sc_store_orders_add(struct sc_store_orders *orders, uint64_t extent_id)
+void sc_store_permute_queue_add(struct sc_store_permute_queue *orders, uint64_t extent_id)
 {
     struct sc_store *store = orders->store;
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, extent_id);
-    extent->order_moment = store->params.order.moment(store->params.order.user);
+    extent->order_moment = store->params.permutation.moment(store->params.permutation.user);
     extent->order_next = orders->first;
     orders->first = (uint32_t)extent_id;
-    sc_store_count(&store->counts.orders_waiting, 1);
+    sc_store_count(&store->counts.permutations_waiting, 1);
 }
 
-void sc_store_orders_settle(struct sc_store_orders *orders)
+void sc_store_permute_queue_settle(struct sc_store_permute_queue *orders)
 {
     struct sc_store *store = orders->store;
-    const struct sc_store_order *order = &store->params.order;
+    const struct sc_store_permutation *permutation = &store->params.permutation;
     uint32_t id = orders->first, next;
     orders->first = 0;
     for (; id != 0; id = next) {
@@ -109,10 +109,10 @@ void sc_store_orders_settle(struct sc_store_orders *orders)
         struct spec_error error = {.struct_size = sizeof(error)};
         spec_status status = SPEC_E_BUSY;
         next = extent->order_next;
-        if (order->is_quiet(order->user, extent->order_moment))
-            status = sc_store_order_commit(store, id, &error);
+        if (permutation->is_quiet(permutation->user, extent->order_moment))
+            status = sc_store_permutation_commit(store, id, &error);
         if (status == SPEC_OK || status == SPEC_E_DROPPED) {
-            atomic_fetch_sub_explicit(&store->counts.orders_waiting, 1, memory_order_relaxed);
+            atomic_fetch_sub_explicit(&store->counts.permutations_waiting, 1, memory_order_relaxed);
             orders->has_told = false;
             continue;
         }

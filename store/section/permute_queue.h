@@ -1,4 +1,4 @@
-/* Which order an extent's rows get, and editions whose records are still to come.
+/* Which permutation an extent's rows get, and editions whose records are still to come.
  *
  *   choose    scores of each layer, asked for -> slots (store/rows/row_permutation.h)
  *   add       an edition is written and found: it waits for a moment without older loads
@@ -12,28 +12,28 @@
 
 #include "store/internal.h"
 
-struct sc_store_orders {
+struct sc_store_permute_queue {
     struct sc_store *store; /* constant */
     struct sc_alloc *alloc; /* likewise */
     uint16_t *slots;        /* [words of all layers * 4] */
     uint64_t words;         /* of memory */
     uint16_t *rows;         /* [SC_STORE_ROWS_MAX] */
-    float *told, *scores;   /* likewise: in the order of the ranges, and of the extent */
+    float *told, *scores;   /* likewise: in the permutation of the ranges, and of the extent */
     uint32_t first;         /* editions that wait, by their extents; 0: none */
     bool has_told;          /* the log knows that they do; until one has its record */
 };
 
-/* Log lock held. Whether the extent may get another order: it has what else it is to get. */
-bool sc_store_orders_lack(const struct sc_store *store, const struct sc_store_extent_entry *extent);
+/* Log lock held. Whether the extent may get another permutation: it has what else it is to get. */
+bool sc_store_permute_queue_lack(const struct sc_store *store, const struct sc_store_extent_entry *extent);
 /* The slots of the extent, of which ranges [range_count] are all live rows. UNSUPPORTED: nobody
- * knows, or a layer is more than order.bytes_max. */
-spec_status sc_store_orders_choose(struct sc_store_orders *orders,
+ * knows, or a layer is more than permutation.bytes_max. */
+spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *orders,
                                    const struct sc_store_extent_entry *extent,
                                    const struct sc_store_range *ranges, uint64_t range_count,
                                    const uint16_t **ret_slots, struct spec_error *reterr);
-void sc_store_orders_leave(struct sc_store_orders *orders); /* the memory */
+void sc_store_permute_queue_leave(struct sc_store_permute_queue *orders); /* the memory */
 /* The extent's edition is found from now on. */
-void sc_store_orders_add(struct sc_store_orders *orders, uint64_t extent_id);
-void sc_store_orders_settle(struct sc_store_orders *orders);
+void sc_store_permute_queue_add(struct sc_store_permute_queue *orders, uint64_t extent_id);
+void sc_store_permute_queue_settle(struct sc_store_permute_queue *orders);
 
 #endif

@@ -85,7 +85,7 @@ static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
 static const struct sc_store_format CODES = {
     .layer_bytes = codes_layer_bytes, .take = codes_take, .is_whole = true, .is_raw = true};
 
-/* ---- Rows in another order ------------------------------------------------------------------- */
+/* ---- Rows in another permutation ------------------------------------------------------------------- */
 
 static struct sc_store_place order_place(const struct sc_store_sidecar *sidecar)
 {
@@ -110,7 +110,7 @@ static void order_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
     uint64_t bytes = shape->row_bytes / halves, tag_bytes = 8ull * shape->tags_per_row;
     uint64_t probe_bytes = extent->probe_row_bytes, first = sidecar->row;
     const uint16_t *slots =
-        sc_store_order_of((uint16_t *)(uintptr_t)sidecar->slots, extent->row_count, sidecar->layer);
+        sc_store_permutation_of((uint16_t *)(uintptr_t)sidecar->slots, extent->row_count, sidecar->layer);
     uint8_t *layer = sidecar->desk->layer, *probes = layer + first * probe_bytes;
     memcpy(layer + place->tag_offset + first * tag_bytes, back->tags, count * tag_bytes);
     for (uint64_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
 /* A sidecar in the making: what extents get beside their rows, probe rows, codes or the rows
- * themselves in another order, an annex each (docs/decisions/0008), made from the rows.
+ * themselves in another permutation, an annex each (docs/decisions/0008), made from the rows.
  *
  *   spans    [piece 7][gap][piece 9][piece 10] ...     the extent's rows, first to last; a gap's
  *                                                      belong to no live piece
@@ -53,7 +53,7 @@ struct sc_store_sidecar {
     struct sc_store_piece_plan *plans; /* [limits.pieces_max], the maker's memory */
     struct sc_store_span *spans;       /* likewise */
     uint64_t span_count, piece_count;
-    const uint16_t *slots;       /* of another order: store/rows/row_permutation.h */
+    const uint16_t *slots;       /* of another permutation: store/rows/row_permutation.h */
     struct sc_store_place place; /* likewise, of a layer */
 
     struct sc_store_extent *annex; /* NULL: not begun */
@@ -70,7 +70,7 @@ bool sc_store_desk_take(struct sc_store_desk *desk, uint64_t rows_max);
 /* The memory goes back. The desk may be empty. */
 void sc_store_desk_leave(struct sc_store_desk *desk);
 
-/* Of an extent without spans; desk, plans and spans are set. Of another order, slots are set before
+/* Of an extent without spans; desk, plans and spans are set. Of another permutation, slots are set before
  * begin. */
 void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
                           const struct sc_store_extent_entry *extent,

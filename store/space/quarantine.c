@@ -140,10 +140,10 @@ static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_s
     return count;
 }
 
-/* Pages of the edition in another order are freed, or counted (map NULL). */
+/* Pages of the edition in another permutation are freed, or counted (map NULL). */
 static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
-    return annex_free(atomic_load(&extent->held_order), map);
+    return annex_free(atomic_load(&extent->held_permutation), map);
 }
 
 static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
@@ -282,7 +282,7 @@ bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     return extent != NULL &&
            (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL ||
-            atomic_load(&extent->held_order) != NULL);
+            atomic_load(&extent->held_permutation) != NULL);
 }
 
 /* ---- Rows alone ----------------------------------------------------------------------------- */
@@ -380,7 +380,7 @@ static void piece_free(struct sc_store *store, uint64_t id)
         atomic_fetch_sub_explicit(&store->counts.code_bytes, codes * PAGE, memory_order_relaxed);
         atomic_store(&extent->held_annex, NULL);
         atomic_store(&extent->held_codes, NULL);
-        atomic_store(&extent->held_order, NULL);
+        atomic_store(&extent->held_permutation, NULL);
         if (!has_rows(extent))
             atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */
     }

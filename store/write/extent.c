@@ -312,7 +312,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
 {
     if (sc_store_erasures_pend(store))
         return sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
-    struct sc_store_extent *extent = extent_take(store, pass->order == 0);
+    struct sc_store_extent *extent = extent_take(store, pass->permutation == 0);
     if (extent == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
                        store->writing.extent_max);
@@ -322,7 +322,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->is_background = pass->is_background;
     extent->user = pass->user;
     extent->share = pass->share;
-    extent->order = pass->order;
+    extent->permutation = pass->permutation;
     extent->is_part = pass->is_part;
     extent->is_firm = pass->is_firm;
     extent->queued = (struct sc_store_queued){0};
@@ -444,7 +444,7 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
     if (form->slots != NULL) {
         annex->order_place = form->place;
         annex->place.stride = form->place.stride;
-        annex->log_bytes += sc_store_record_bytes_order(rows, store->shape.layer_count);
+        annex->log_bytes += sc_store_record_bytes_permutation(rows, store->shape.layer_count);
     }
     annex->written = written;
     annex->is_background = true;

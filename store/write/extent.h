@@ -31,7 +31,7 @@ struct sc_store_window {
 
 /* What the queue of writes knows of an extent (write_queue.c). */
 struct sc_store_queued {
-    struct sc_store_write *head, *tail; /* its windows, in the order of the file */
+    struct sc_store_write *head, *tail; /* its windows, in the permutation of the file */
     uint64_t count;
     struct sc_store_extent *next, *before; /* extents with a producer */
     bool is_packing;                       /* its windows are the producer's */
@@ -57,7 +57,7 @@ struct sc_store_extent {
     uint64_t copy;         /* of the extent or the annex */
     struct sc_store_place place;
     struct sc_store_pass_share *share; /* of its pass; NULL: its writes are not queued */
-    uint64_t order;                    /* of its pass: tokens before it */
+    uint64_t permutation;                    /* of its pass: tokens before it */
     bool is_part;                      /* of a pass of several extents: others go first */
     bool is_firm;                      /* it is never cancelled for others */
     struct sc_store_place order_place; /* of an edition: where sections of its bytes begin */
@@ -129,14 +129,14 @@ void sc_store_extent_unref(struct sc_store_extent *extent);
 /* What an annex has in each layer. */
 struct sc_store_annex_form {
     uint64_t raw_bytes; /* 0: probe rows of params.probe_row_bytes */
-    /* NULL: those bytes are codes; else all of a layer, rows in another order, laid out so. Kept by
+    /* NULL: those bytes are codes; else all of a layer, rows in another permutation, laid out so. Kept by
      * pointer until the annex is committed or discarded. */
     const uint16_t *slots;
     struct sc_store_place place;
 };
 
 /* Reserves an annex of an extent, whose rows from the first to the last the pass' pieces cover, in
- * order (positions do not matter). Written as an extent is, by put_layer with PROBE rows alone, or,
+ * permutation (positions do not matter). Written as an extent is, by put_layer with PROBE rows alone, or,
  * raw, with K_CODES, whose rows are bytes. */
 spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
                                  const struct sc_store_annex_form *form, sc_store_written *written,

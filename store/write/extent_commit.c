@@ -373,7 +373,7 @@ static void order_set(struct sc_store_annex *annex, const struct sc_store_extent
     annex->row_offset = from->order_place.row_offset;
     annex->probe_row_bytes = extent->probe_row_bytes;
     memcpy(annex->slots, from->slots,
-           sc_store_order_words(from->row_count) * 8 * from->store->shape.layer_count);
+           sc_store_permutation_words(from->row_count) * 8 * from->store->shape.layer_count);
 }
 
 /* Log lock held. Whoever plans a load from now on reads the edition. */
@@ -383,7 +383,7 @@ static spec_status order_publish(struct sc_store *store, struct sc_store_extent_
     if (extent->live_count == 0)
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     sc_store_count(&store->counts.orders, 1);
-    atomic_store_explicit(&extent->order, annex, memory_order_release);
+    atomic_store_explicit(&extent->permutation, annex, memory_order_release);
     return SPEC_OK;
 }
 
@@ -423,7 +423,7 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t exten
     if (status == SPEC_OK) {
         pthread_mutex_lock(&store->log.lock);
         uint64_t words = extent->slots != NULL
-                             ? sc_store_order_words(extent->row_count) * store->shape.layer_count
+                             ? sc_store_permutation_words(extent->row_count) * store->shape.layer_count
                              : 0;
         annex = sc_store_table_annex(&store->table, extent->part_count, words);
         pthread_mutex_unlock(&store->log.lock);
@@ -448,7 +448,7 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t exten
     pthread_mutex_lock(&store->log.lock);
     if (annex->slots == NULL)
         status = annex_append(extent, annex, extent_id, reterr);
-    else /* a step before its record: sc_store_order_commit */
+    else /* a step before its record: sc_store_permutation_commit */
         status =
             order_publish(store, sc_store_table_extent(&store->table, extent_id), annex, reterr);
     pthread_mutex_unlock(&store->log.lock);

@@ -68,7 +68,7 @@ struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *s
     if (found != NULL) {
         found->is_used = true;
         found->is_left = found->is_lost = found->is_written = false;
-        found->order = ++live->order;
+        found->permutation = ++live->permutation;
         found->extent_id = 0;
         found->packed = 0;
         found->codes_stride = extent->codes_stride;

@@ -27,7 +27,7 @@ struct sc_store_inline_quant_job {
     /* Guarded by lock. */
     uint64_t codes_stride; /* until the annex has its places, or never will: its room is due */
     bool is_used, is_left, is_lost, is_written;
-    uint64_t order; /* of begin */
+    uint64_t permutation; /* of begin */
     uint64_t extent_id;
     uint32_t packed; /* layers */
     spec_status written;
@@ -45,7 +45,7 @@ struct sc_store_inline_quant {
     pthread_mutex_t lock; /* rank 54 */
     /* Guarded by lock. */
     struct sc_store_inline_quant_job jobs[SC_STORE_INLINE_QUANT_MAX];
-    uint64_t order;
+    uint64_t permutation;
     bool is_posted, is_closing;
 
     /* The task's. */

@@ -1,4 +1,4 @@
-/* Packing: the layers of one pass, packed into frames in file order and tagged on the way; the
+/* Packing: the layers of one pass, packed into frames in file permutation and tagged on the way; the
  * producer's side of an extent.
  *
  *   file      |--- layer 0 ---|--- layer 1 ---|--- layer 2 ...        a part: layers without gaps
@@ -13,7 +13,7 @@
  * begins in the same page.
  *
  * Holds: every byte of a part is written exactly once.
- * Does not: wait, allocate, order its writes, hold a lock.
+ * Does not: wait, allocate, permutation its writes, hold a lock.
  * Threads: one producer an extent; writes complete on the executor's (sc_store_write_done).
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/rows/tag.h"

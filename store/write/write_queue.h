@@ -3,14 +3,14 @@
  *
  *   put_layer -> windows -> queue of their extent --feed--> device (at most a few in inflight)
  *
- *   order     1. extents that have all layers, those of small passes first, then the oldest
+ *   permutation     1. extents that have all layers, those of small passes first, then the oldest
  *             2. the others by their place in their pass, so that beginnings come first
  *   no frame  the last extent of the pass that holds most frames is cancelled: its queued windows
  *             are never written, and their frames are free at once
  *
  * The layers of a pass arrive one after the other, so an extent is worth nothing before its last
- * layer. If a pass is larger than staging, writing in the order of arrival spends the device on
- * rows that will be dropped. In this order the device works on the prefix, and what staging cannot
+ * layer. If a pass is larger than staging, writing in the permutation of arrival spends the device on
+ * rows that will be dropped. In this permutation the device works on the prefix, and what staging cannot
  * hold is dropped from the end, one extent at a time.
  *
  * Holds: a window is written once, or never; an extent that has all layers is not cancelled; the

@@ -190,7 +190,7 @@ static void run(uint64_t seed, void *user)
     assert_true(stats.host_bytes_max == 0 || stats.upper_sunk > 0);
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         sum->by_tier[tier] += races->by_tier[tier];
-    sum->ordered += stats.ordered_pieces;
+    sum->ordered += stats.permuted_pieces;
     sum->chosen += races->chosen;
     sum->stale += races->stale;
     sum->stored += races->stored;

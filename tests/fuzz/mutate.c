@@ -283,10 +283,10 @@ static void make_order(struct make *make, uint32_t of)
     uint64_t bend = below(&make->random, 6);
     for (uint32_t layer = 0; layer < 2; layer++)
         for (uint64_t i = 0; i < rows; i++)
-            sc_store_order_of(slots, rows, layer)[i] =
+            sc_store_permutation_of(slots, rows, layer)[i] =
                 (uint16_t)(bend == 1 && i == rows / 2 ? 0 : rows - 1 - i);
     struct sc_store_writer writer = payload_begin();
-    sc_store_record_put_order(&writer, make->extents[of].id, copy, 0, slots, rows,
+    sc_store_record_encode_permutation(&writer, make->extents[of].id, copy, 0, slots, rows,
                               bend == 2 ? 1 : 2);
     payload_put(make, &writer);
     uint64_t probe_bytes = make->extents[of].has_probes ? 18 : 0;
@@ -298,7 +298,7 @@ static void make_order(struct make *make, uint32_t of)
                                            .tag_offset = place.tag_offset,
                                            .row_offset = place.row_offset,
                                            .stride = place.stride,
-                                           .ordered_at_ns = below(&make->random, 2) << 60,
+                                           .permuted_at_ns = below(&make->random, 2) << 60,
                                            .parts = parts};
     annex.part_count = make_parts(make, place.stride, parts);
     writer = payload_begin();

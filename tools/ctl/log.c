@@ -454,12 +454,12 @@ static struct ctl_extent *extent_find(const struct ctl_rank *rank, uint64_t id)
 /* Slots of some layers. Of an extent that is not there: ignored, as a replay does. */
 static void add_order(struct ctl_rank *rank, const struct sc_store_record *record)
 {
-    const struct sc_store_record_order *in = &record->order;
+    const struct sc_store_record_permutation *in = &record->order;
     const struct ctl_extent *extent = extent_find(rank, record->id);
     if (extent == NULL)
         return;
     uint64_t layers = rank->spaces[extent->space].layer_count, rows = extent->row_count;
-    uint64_t words = sc_store_order_words(rows), count = in->slots_bytes / 2 / rows, seen[256];
+    uint64_t words = sc_store_permutation_words(rows), count = in->slots_bytes / 2 / rows, seen[256];
     if (in->layer_first == 0) {
         free(rank->order.slots);
         rank->order.slots = calloc(words * layers, 8);
@@ -473,11 +473,11 @@ static void add_order(struct ctl_rank *rank, const struct sc_store_record *recor
                 rank->order.copy == in->copy && rank->order.layer_next == in->layer_first &&
                 in->slots_bytes == count * rows * 2 && count <= layers - in->layer_first;
     for (uint64_t layer = in->layer_first; fits && layer < in->layer_first + count; layer++) {
-        uint16_t *slots = sc_store_order_of(rank->order.slots, rows, (uint32_t)layer);
+        uint16_t *slots = sc_store_permutation_of(rank->order.slots, rows, (uint32_t)layer);
         for (uint64_t i = 0; i < rows; i++)
             slots[i] = (uint16_t)sc_store_le_get(
                 in->slots + ((layer - in->layer_first) * rows + i) * 2, 2);
-        fits = sc_store_order_is(slots, rows, seen);
+        fits = sc_store_permutation_is(slots, rows, seen);
     }
     rank->order.layer_next += count;
     rank->lie_count += !fits;
@@ -663,7 +663,7 @@ static void load_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_ROWS_GONE:
         drop_extent(rank, record);
         break;
-    case SC_STORE_RECORD_ORDER:
+    case SC_STORE_RECORD_PERMUTATION:
         add_order(rank, record);
         break;
     default:

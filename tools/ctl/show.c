@@ -430,7 +430,7 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
     if (annex->is_order) {
         add(line, "tag_offset", u64(annex->tag_offset));
         add(line, "row_offset", u64(annex->row_offset));
-        add(line, "at_ns", u64(annex->ordered_at_ns));
+        add(line, "at_ns", u64(annex->permuted_at_ns));
     }
     if (is_codes) {
         add(line, "bits_k", u64(codes->bits_k));
@@ -481,7 +481,7 @@ static void dump_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_ANNEX:
         dump_annex(line, record);
         break;
-    case SC_STORE_RECORD_ORDER:
+    case SC_STORE_RECORD_PERMUTATION:
         add(line, "copy", u64(record->order.copy));
         add(line, "layer_first", u64(record->order.layer_first));
         add(line, "slots", u64(record->order.slots_bytes / 2));

@@ -139,7 +139,7 @@ static bool ordered_good(const struct ctl_space *space, const struct ctl_extent 
 {
     uint32_t parts = space->layout == SC_STORE_SPLIT ? 2 : 1;
     uint64_t row_bytes = ctl_row_bytes(space) / parts;
-    const uint16_t *slots = sc_store_order_of(extent->slots, extent->row_count, layer);
+    const uint16_t *slots = sc_store_permutation_of(extent->slots, extent->row_count, layer);
     for (uint64_t i = piece->skip; i < piece->row_count; i++) { /* others are not there */
         uint64_t row = piece->extent_row + i;
         for (uint32_t p = 0; p < parts; p++) {

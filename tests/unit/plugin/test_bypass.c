@@ -390,7 +390,7 @@ static void averages_and_orders_wait(void **state)
                          SPEC_OK);
         rig_pass_ns(rig, 8000 * MS);
         rig_background(rig);
-        assert_int_equal(store_stats(rig).ordered_pieces, 0);
+        assert_int_equal(store_stats(rig).permuted_pieces, 0);
         assert_int_equal(store_stats(rig).log_write_bytes, before.log_write_bytes);
         assert_int_equal(store_stats(rig).write_bytes, before.write_bytes);
         for (uint32_t i = 0; i < 3; i++)
@@ -398,7 +398,7 @@ static void averages_and_orders_wait(void **state)
         bypass(rig, SPEC_BYPASS_END);
         rig_pass_ns(rig, 3000 * MS);
         rig_background(rig);
-        assert_int_equal(store_stats(rig).ordered_pieces, 5);
+        assert_int_equal(store_stats(rig).permuted_pieces, 5);
         assert_true(store_stats(rig).log_write_bytes > before.log_write_bytes);
         spec_request request = look(&world, 0);
         load_all(&world, request);

@@ -253,7 +253,7 @@ static void reopen(struct scene *scene)
     release_all(scene, 1);
     if (scene->has_reader)
         rig_leave(&scene->rigs[1]);
-    scene->ordered += rig_store_stats(&scene->rigs[0]).ordered_pieces;
+    scene->ordered += rig_store_stats(&scene->rigs[0]).permuted_pieces;
     rig_reopen(&scene->rigs[0]);
     if (scene->has_reader) {
         rig_open_beside(&scene->rigs[1], &scene->rigs[0], SPEC_ROLE_READER, 0);
@@ -366,7 +366,7 @@ static void run(uint64_t seed, uint64_t steps, struct scene *sum)
     views_follow(&scene);
     for (uint64_t i = 0; i < steps; i++)
         step(&scene);
-    scene.ordered += rig_store_stats(&scene.rigs[0]).ordered_pieces;
+    scene.ordered += rig_store_stats(&scene.rigs[0]).permuted_pieces;
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         sum->rows[tier] += scene.rows[tier];
     sum->chosen += scene.chosen;

@@ -10,7 +10,7 @@
 
 static uint64_t waiting(const struct rig *rig)
 {
-    return atomic_load(&rig->conn->store->counts.orders_waiting);
+    return atomic_load(&rig->conn->store->counts.permutations_waiting);
 }
 
 static spec_status reorder(struct rig *rig)
@@ -22,11 +22,11 @@ static spec_status reorder(struct rig *rig)
 
 static void wait_for_orders(struct rig *rig, uint64_t pieces)
 {
-    for (uint32_t i = 0; i < 1000 && rig_store_stats(rig).ordered_pieces < pieces; i++)
+    for (uint32_t i = 0; i < 1000 && rig_store_stats(rig).permuted_pieces < pieces; i++)
         rig_pass_ns(rig, 1000000);
     for (uint32_t i = 0; i < 1000 && rig_store_stats(rig).is_building; i++)
         rig_pass_ns(rig, 1000000);
-    assert_int_equal(rig_store_stats(rig).ordered_pieces, pieces);
+    assert_int_equal(rig_store_stats(rig).permuted_pieces, pieces);
 }
 
 /* All layers; exact rows are ppm of all. */
@@ -70,7 +70,7 @@ static void two_requests_make_an_order(void **state)
         load_all(&world, 50000);
         assert_int_equal(reorder(&world.rig), SPEC_OK);
         rig_pass_ns(&world.rig, 1000000000);
-        assert_int_equal(rig_store_stats(&world.rig).ordered_pieces, 0); /* one says too little */
+        assert_int_equal(rig_store_stats(&world.rig).permuted_pieces, 0); /* one says too little */
         load_all(&world, 50000);
         assert_int_equal(reorder(&world.rig), SPEC_OK);
         wait_for_orders(&world.rig, 5);
@@ -81,7 +81,7 @@ static void two_requests_make_an_order(void **state)
                 load_all(&world, ppm);
             assert_int_equal(reorder(&world.rig), SPEC_OK);
             rig_pass_ns(&world.rig, 1000000000);
-            assert_true(rig_store_stats(&world.rig).ordered_pieces <= 5); /* once */
+            assert_true(rig_store_stats(&world.rig).permuted_pieces <= 5); /* once */
             rig_reopen(&world.rig);
         }
         assert_int_equal(rig_store_stats(&world.rig).corrupt_rows, 0);
@@ -97,7 +97,7 @@ static void it_comes_by_itself_every_so_often(void **state)
     load_all(&world, 50000);
     load_all(&world, 50000);
     rig_pass_ns(&world.rig, 1000000000);
-    assert_int_equal(rig_store_stats(&world.rig).ordered_pieces, 0);
+    assert_int_equal(rig_store_stats(&world.rig).permuted_pieces, 0);
     for (uint32_t i = 0; i < 8; i++)
         rig_pass_ns(&world.rig, 1000000000);
     wait_for_orders(&world.rig, 5);
@@ -189,7 +189,7 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
         for (uint32_t layer = 0; layer < 2; layer++) /* important ones first, each by position */
             for (uint64_t row = 0; row < rows; row++) {
                 uint64_t before = row / 4 * 2 + (row % 4 == 3 ? 1 : row % 4 == 2 ? 1 : 0);
-                assert_int_equal(sc_store_order_of(annex->slots, rows, layer)[row],
+                assert_int_equal(sc_store_permutation_of(annex->slots, rows, layer)[row],
                                  is_important(row) ? before : half + before);
             }
     }

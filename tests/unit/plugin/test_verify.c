@@ -145,7 +145,7 @@ static void rows_that_are_reordered_meanwhile_are_not_accused(void **state)
     }
     assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_REORDER), SPEC_OK);
     struct sc_store_stats stats = {0};
-    for (uint32_t looks = 0; stats.ordered_pieces == 0; looks++) {
+    for (uint32_t looks = 0; stats.permuted_pieces == 0; looks++) {
         if (looks == 6000)
             fail_msg("no piece was put in order in two minutes");
         rig_pass_ns(&rig, 20000000);

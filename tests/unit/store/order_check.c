@@ -45,7 +45,7 @@ void orders_on(struct world *world, uint64_t span)
     memset(&order_host, 0, sizeof(order_host));
     world->config.maintain_bytes_per_s = 0;
     world->config.lease_ns_max = LEASE_NS;
-    world->params.order = (struct sc_store_order){.span_rows = span,
+    world->params.order = (struct sc_store_permutation){.span_rows = span,
                                                   .bytes_max = 64u << 20,
                                                   .scores = scores,
                                                   .moment = moment,
@@ -61,7 +61,7 @@ struct world *world_ordered(const struct world_setup *setup, uint64_t seed, uint
 
 void order_all(struct world *world)
 {
-    sc_store_build_order(world->store, 0);
+    sc_store_build_permutation(world->store, 0);
     build_wait(world);
     sc_store_build_settle(world->store);
     build_wait(world);
@@ -77,7 +77,7 @@ void slot_damage(struct world *world, uint64_t piece, uint32_t layer, uint64_t r
 {
     const struct sc_store_extent_entry *extent = extent_of(world, piece);
     const struct sc_store_annex *order = atomic_load(&extent->order);
-    const uint16_t *slots = sc_store_order_of(order->slots, extent->row_count, layer);
+    const uint16_t *slots = sc_store_permutation_of(order->slots, extent->row_count, layer);
     struct sc_store_where where =
         sc_store_layer_where(order->parts, order->part_count, order->stride, layer);
     uint64_t at =

@@ -132,7 +132,7 @@ static void codes_and_editions_are_erased(void **state)
                                              WORLD_SHAPE(PAIRED, 3, 512, 0), WORLD_DISK(64, 4, 64)};
     struct world *world = world_ordered(&setup, 3, 64);
     order_some(world);
-    assert_true(stats_of(world).ordered_pieces > 0);
+    assert_true(stats_of(world).permuted_pieces > 0);
     erase_all_of(world, "editions");
     world = world_make(&setup, 5);
     keep_codes(world, true);

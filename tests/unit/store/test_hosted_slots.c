@@ -132,7 +132,7 @@ static void rot_in_memory_is_found(void **state)
         load_key(world, 1, 1);
         const struct sc_store_annex *order =
             atomic_load(&extent_of(world, world->pieces[0].id)->order);
-        uint64_t slot = sc_store_order_of(order->slots, 300, 1)[200];
+        uint64_t slot = sc_store_permutation_of(order->slots, 300, 1)[200];
         const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 1, 200);
         struct sc_store_hosted hosted = sc_store_hosted_chunk_get(world->store, &chunk);
         assert_non_null(hosted.slab);
@@ -234,7 +234,7 @@ static void what_lacks_its_end_is_given_back(void **state)
     struct match match = {.count = 0};
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     order_all(world);
-    const uint16_t *slots = sc_store_order_of(
+    const uint16_t *slots = sc_store_permutation_of(
         atomic_load(&extent_of(world, world->pieces[0].id)->order)->slots, 300, 1);
     for (uint32_t i = 0; i < 5; i++) {
         const struct world_piece *twin = &world->pieces[i];

@@ -764,7 +764,7 @@ static void forge_slots(struct forge *forge, uint64_t copy, uint64_t layer, uint
                         const uint16_t *slots, uint64_t rows)
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer);
-    sc_store_record_put_order(&forge->writer, 1, copy, (uint32_t)layer, slots, rows,
+    sc_store_record_encode_permutation(&forge->writer, 1, copy, (uint32_t)layer, slots, rows,
                               (uint32_t)layers);
     forge_end(forge, begin);
 }

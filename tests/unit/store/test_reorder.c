@@ -68,7 +68,7 @@ static void rows_are_what_was_stored(void **state)
         world_store_two(world, 300, 250);
         assert_int_equal(ordered_rows(world, 1, false), 0);
         order_all(world);
-        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+        assert_int_equal(atomic_load(&world->store->counts.permutations_waiting), 0);
         assert_true(stats_of(world).quarantine_bytes > 0);
         space_check(world->store);
         for (uint32_t opened = 0; opened < 3; opened++) {
@@ -96,7 +96,7 @@ static void slots_follow_the_scores(void **state)
     order_all(world);
     const struct sc_store_extent_entry *extent = extent_of(world, world->pieces[0].id);
     for (uint32_t layer = 0; layer < setups[0].layers; layer++) {
-        const uint16_t *slots = sc_store_order_of(atomic_load(&extent->order)->slots, 300, layer);
+        const uint16_t *slots = sc_store_permutation_of(atomic_load(&extent->order)->slots, 300, layer);
         for (uint64_t i = 0; i < 300; i++)
             for (uint64_t j = i + 1; j < 300 && j / 128 == i / 128; j++)
                 assert_int_equal(slots[i] < slots[j], score_of(i, layer) >= score_of(j, layer));
@@ -208,7 +208,7 @@ static uint64_t gaps_of(struct world *world, const struct match *match, uint32_t
     static bool has_row[1024];
     const struct sc_store_extent_entry *extent = extent_of(world, match->ranges[0].piece);
     const uint16_t *slots =
-        sc_store_order_of(atomic_load(&extent->order)->slots, extent->row_count, layer);
+        sc_store_permutation_of(atomic_load(&extent->order)->slots, extent->row_count, layer);
     uint64_t sum = 0, last = UINT64_MAX;
     *ret_longest = 0;
     memset(has_row, 0, sizeof(has_row));
@@ -480,7 +480,7 @@ static void both_editions_stand_until_it_is_quiet(void **state)
     order_host.is_loud = true;
     order_all(world);
     assert_true(order_host.asked > 0);
-    assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 2);
+    assert_int_equal(atomic_load(&world->store->counts.permutations_waiting), 2);
     assert_int_equal(stats_of(world).quarantine_bytes, 0);
     space_check(world->store);
     all_is_ordered(world, 1);
@@ -495,7 +495,7 @@ static void both_editions_stand_until_it_is_quiet(void **state)
     order_host.is_loud = false;
     sc_store_build_settle(world->store);
     build_wait(world);
-    assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+    assert_int_equal(atomic_load(&world->store->counts.permutations_waiting), 0);
     assert_true(stats_of(world).quarantine_bytes > 0);
     all_is_ordered(world, 2);
     world_reopen(world);
@@ -517,7 +517,7 @@ static void no_budget_keeps_both_editions(void **state)
         world->store->wear.budget = 1;
         world->store->wear.level = -1e12;
         if (runs != 0)
-            sc_store_build_order(world->store, 0);
+            sc_store_build_permutation(world->store, 0);
         for (uint32_t s = 0; s < 8; s++) { /* seconds: it may wait for as long as it likes */
             uint64_t end_ns = sc_exec_now_ns(world->exec) + UINT64_C(1000000000);
             _Atomic uint32_t word = 0;
@@ -525,7 +525,7 @@ static void no_budget_keeps_both_editions(void **state)
             order_host.is_loud = s < 4;
             sc_store_build_settle(world->store);
         }
-        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+        assert_int_equal(atomic_load(&world->store->counts.permutations_waiting), 0);
         assert_int_not_equal(atomic_load(&extent_of(world, world->pieces[0].id)->rows_state),
                              SC_STORE_ROWS_HELD);
         assert_int_equal(ordered_rows(world, 2, false), 0);
@@ -717,7 +717,7 @@ static void ordering_beside_loads_and_drops(void **state)
             continue;
         for (uint64_t key = 1; key <= 6; key++)
             assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
-        sc_store_build_order(world->store, 0);
+        sc_store_build_permutation(world->store, 0);
         for (uint32_t round = 0; build_runs(world) || round < 3; round++) {
             if (round < 3)
                 for (uint32_t p = 0; p < 4; p++)

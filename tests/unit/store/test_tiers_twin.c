@@ -365,7 +365,7 @@ static void order_some_of(struct scene *scene)
 {
     order_host.is_loud = any_active(scene);
     if (any_active(scene)) {
-        sc_store_build_order(scene->world->store, 0);
+        sc_store_build_permutation(scene->world->store, 0);
         time_goes(scene, 1 + below(scene, 3000000));
     } else {
         order_all(scene->world);
