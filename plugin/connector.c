@@ -167,7 +167,7 @@ static uint64_t selector_bytes(const spec_connector *conn)
 static void on_average(const struct sc_store_average *average, void *user)
 {
     const spec_connector *conn = user;
-    sc_lab_averages_load(conn->lab.averages, average);
+    sc_baseline_averages_load(conn->baseline.averages, average);
 }
 
 static void on_note(const uint16_t *words, uint64_t count, void *user)
@@ -185,16 +185,16 @@ static void on_write(void *user)
     sc_plugin_coding_write(user);
 }
 
-static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
+static spec_status open_baseline(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->lab = (struct sc_lab){.config = &conn->config,
+    conn->baseline = (struct sc_baseline){.config = &conn->config,
                                 .log = &conn->log,
                                 .store = &conn->store,
                                 .on_write = on_write,
                                 .user = conn};
     if (!sc_plugin_can_select(conn))
         return SPEC_OK; /* nothing is ever scored, nor chosen by averages, nor guessed */
-    return sc_lab_open(&conn->lab, &conn->alloc, conn->dims.layer_count, reterr);
+    return sc_baseline_open(&conn->baseline, &conn->alloc, conn->dims.layer_count, reterr);
 }
 
 static spec_status open_stores(spec_connector *conn, const struct spec_open_params *params,
@@ -225,7 +225,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .selector_bytes_max = selector_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = sc_plugin_coding_codes(conn),
-        .order = {.span_rows = conn->lab.averages == NULL ? 0
+        .order = {.span_rows = conn->baseline.averages == NULL ? 0
                                : conn->config.reorder_scope == SC_REORDER_NODE
                                    ? SC_STORE_PERMUTATION_ROWS_MAX
                                    : SC_PLUGIN_SPAN_ROWS,
@@ -365,7 +365,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = sc_plugin_index_open(conn, &conn->radix, reterr);
     conn->index.is_opening = true;
     if (status == SPEC_OK)
-        status = open_lab(conn, reterr);
+        status = open_baseline(conn, reterr);
     if (status == SPEC_OK)
         status = open_stores(conn, params, model, custom, reterr);
     conn->index.is_opening = false;
@@ -459,7 +459,7 @@ static void destroy_connector(spec_connector *conn)
     sc_radix_close(conn->radix);
     sc_exec_close(conn->exec);
     sc_alloc_free(&conn->alloc, conn->compaction.job);
-    sc_lab_averages_close(conn->lab.averages);
+    sc_baseline_averages_close(conn->baseline.averages);
     sc_alloc_free(&conn->alloc, conn->requests.readers);
     sc_plugin_request_memory_close(conn);
     sc_alloc_free(&conn->alloc, conn->requests.slots);
@@ -553,7 +553,7 @@ void sc_plugin_close(spec_connector *conn)
     sc_plugin_jobs_close(conn);
     (void)sc_plugin_tidy(conn); /* what failed does not come back with the next open */
     if (conn->ranks.role == SPEC_ROLE_WRITER)
-        sc_lab_write_all(&conn->lab);
+        sc_baseline_write_all(&conn->baseline);
     sc_plugin_load_policy_write(conn, true);
     destroy_connector(conn);
 }

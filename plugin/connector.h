@@ -175,7 +175,7 @@ struct spec_connector {
     struct sc_plugin_load_policy load_policy;
     uint64_t order_due_ns; /* tick.c's: when orders are looked at next; 0: not known */
     struct sc_plugin_device device;
-    struct sc_lab lab; /* opened before the store, which tells it of averages */
+    struct sc_baseline baseline; /* opened before the store, which tells it of averages */
 
     /* Saves. commit_lock: rank 5, never taken by a call that must not block: what is decided about
      * the log and then done to the index: one commit (match, append, insert), eviction, reset. */

@@ -31,9 +31,9 @@ struct slot {
     _Atomic bool was_used;      /* since the hand came by; readers set it too */
 };
 
-struct sc_lab_averages {
+struct sc_baseline_averages {
     /* Set by open, constant after. */
-    struct sc_lab_averages_params params;
+    struct sc_baseline_averages_params params;
     uint32_t slot_count, head_mask;
     uint64_t codes_each; /* layer_count * rows_max */
 
@@ -46,7 +46,7 @@ struct sc_lab_averages {
 
     uint32_t cursor;   /* flush's */
     bool was_refused;  /* the last batch: put did not take it */
-    uint16_t *staging; /* guarded by flush_lock: [SC_LAB_AVERAGES_BATCH][codes_each] */
+    uint16_t *staging; /* guarded by flush_lock: [SC_BASELINE_AVERAGES_BATCH][codes_each] */
 
     pthread_mutex_t flush_lock; /* rank 29: held while put writes; background threads and close */
 };
@@ -124,12 +124,12 @@ static void codes_move(uint16_t *codes, const float *sums, uint64_t count, float
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
 
-static uint32_t *head_of(const struct sc_lab_averages *averages, uint64_t piece)
+static uint32_t *head_of(const struct sc_baseline_averages *averages, uint64_t piece)
 {
     return &averages->heads[(piece * UINT64_C(0x9e3779b97f4a7c15) >> 32) & averages->head_mask];
 }
 
-static struct slot *slot_find(const struct sc_lab_averages *averages, uint64_t piece)
+static struct slot *slot_find(const struct sc_baseline_averages *averages, uint64_t piece)
 {
     uint32_t i = *head_of(averages, piece);
     while (i != NONE && averages->slots[i].piece != piece)
@@ -137,7 +137,7 @@ static struct slot *slot_find(const struct sc_lab_averages *averages, uint64_t p
     return i != NONE ? &averages->slots[i] : NULL;
 }
 
-static void slot_free(struct sc_lab_averages *averages, struct slot *slot)
+static void slot_free(struct sc_baseline_averages *averages, struct slot *slot)
 {
     uint32_t *link = head_of(averages, slot->piece);
     while (&averages->slots[*link] != slot)
@@ -147,7 +147,7 @@ static void slot_free(struct sc_lab_averages *averages, struct slot *slot)
 }
 
 /* A slot for a piece that has none: the first that was not used since the hand came by. */
-static struct slot *slot_make(struct sc_lab_averages *averages, uint64_t piece, uint32_t rows)
+static struct slot *slot_make(struct sc_baseline_averages *averages, uint64_t piece, uint32_t rows)
 {
     struct slot *slot;
     for (;; slot->was_used = false) {
@@ -168,20 +168,20 @@ static struct slot *slot_make(struct sc_lab_averages *averages, uint64_t piece, 
     return slot;
 }
 
-static uint16_t *codes_of(const struct sc_lab_averages *averages, const struct slot *slot,
+static uint16_t *codes_of(const struct sc_baseline_averages *averages, const struct slot *slot,
                           uint32_t layer)
 {
     return averages->codes + (uint64_t)(slot - averages->slots) * averages->codes_each +
            (uint64_t)layer * averages->params.rows_max;
 }
 
-spec_status sc_lab_averages_open(const struct sc_lab_averages_params *params,
-                                 struct sc_lab_averages **ret_averages, struct spec_error *reterr)
+spec_status sc_baseline_averages_open(const struct sc_baseline_averages_params *params,
+                                 struct sc_baseline_averages **ret_averages, struct spec_error *reterr)
 {
     uint64_t layers = params->layer_count, each = layers * params->rows_max;
     uint64_t slot_bytes =
         sizeof(struct slot) + 2 * (layers + each) + 2 * 2 * sizeof(uint32_t); /* heads: <= 4 */
-    uint64_t staging_bytes = SC_LAB_AVERAGES_BATCH * each * 2;
+    uint64_t staging_bytes = SC_BASELINE_AVERAGES_BATCH * each * 2;
     *ret_averages = NULL;
     if (params->bytes_max < staging_bytes + slot_bytes)
         return SPEC_OK;
@@ -190,7 +190,7 @@ spec_status sc_lab_averages_open(const struct sc_lab_averages_params *params,
     while (heads < count)
         heads *= 2;
     struct sc_alloc *alloc = params->alloc;
-    struct sc_lab_averages *averages = sc_alloc_zero(alloc, sizeof(*averages));
+    struct sc_baseline_averages *averages = sc_alloc_zero(alloc, sizeof(*averages));
     if (averages == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "averages");
     averages->params = *params;
@@ -206,7 +206,7 @@ spec_status sc_lab_averages_open(const struct sc_lab_averages_params *params,
     averages->staging = sc_alloc(alloc, staging_bytes);
     if (averages->slots == NULL || averages->counts == NULL || averages->codes == NULL ||
         averages->heads == NULL || averages->staging == NULL) {
-        sc_lab_averages_close(averages);
+        sc_baseline_averages_close(averages);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "averages of %" PRIu64 " pieces", count);
     }
     memset(averages->heads, 0xff, heads * sizeof(*averages->heads));
@@ -214,7 +214,7 @@ spec_status sc_lab_averages_open(const struct sc_lab_averages_params *params,
     return SPEC_OK;
 }
 
-void sc_lab_averages_close(struct sc_lab_averages *averages)
+void sc_baseline_averages_close(struct sc_baseline_averages *averages)
 {
     if (averages == NULL)
         return;
@@ -237,7 +237,7 @@ static bool is_due(const struct slot *slot)
 }
 
 /* Moves a range's averages by 1 / min(n, MEMORY) of the difference. */
-static void slot_note(struct sc_lab_averages *averages, struct slot *slot,
+static void slot_note(struct sc_baseline_averages *averages, struct slot *slot,
                       const struct sc_store_range *range, uint32_t layer, const float *sums,
                       float by)
 {
@@ -256,7 +256,7 @@ static void slot_note(struct sc_lab_averages *averages, struct slot *slot,
 }
 
 /* The sum of all; 0: not one to take shares of. */
-static double sample_total(const struct sc_lab_sample *sample)
+static double sample_total(const struct sc_baseline_sample *sample)
 {
     double total = 0;
     uint64_t row = 0;
@@ -266,7 +266,7 @@ static double sample_total(const struct sc_lab_sample *sample)
     return total >= (double)FLT_MIN && total < INFINITY ? total : 0;
 }
 
-bool sc_lab_averages_note(struct sc_lab_averages *averages, const struct sc_lab_sample *sample)
+bool sc_baseline_averages_note(struct sc_baseline_averages *averages, const struct sc_baseline_sample *sample)
 {
     double total = averages != NULL ? sample_total(sample) : 0;
     if (total == 0 || pthread_rwlock_trywrlock(&averages->lock) != 0)
@@ -293,7 +293,7 @@ bool sc_lab_averages_note(struct sc_lab_averages *averages, const struct sc_lab_
 }
 
 /* Lock held. The slot's codes of the range as scores; returns how many are known. */
-static uint64_t range_scores(const struct sc_lab_averages *averages, const struct slot *slot,
+static uint64_t range_scores(const struct sc_baseline_averages *averages, const struct slot *slot,
                              const struct sc_store_range *range, uint32_t layer, float *ret_scores)
 {
     uint64_t known = 0;
@@ -310,7 +310,7 @@ static bool slot_has(const struct slot *slot, const struct sc_store_range *range
     return slot != NULL && (uint64_t)range->row_first + range->row_count <= slot->rows;
 }
 
-uint64_t sc_lab_averages_scores(struct sc_lab_averages *averages,
+uint64_t sc_baseline_averages_scores(struct sc_baseline_averages *averages,
                                 const struct sc_store_range *ranges, uint64_t range_count,
                                 uint32_t layer, bool waits, float *ret_scores)
 {
@@ -331,7 +331,7 @@ uint64_t sc_lab_averages_scores(struct sc_lab_averages *averages,
     return known;
 }
 
-uint64_t sc_lab_averages_seen(struct sc_lab_averages *averages, const struct sc_store_range *ranges,
+uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages, const struct sc_store_range *ranges,
                               uint64_t range_count, uint32_t layer, uint32_t requests_least,
                               float *ret_scores)
 {
@@ -349,7 +349,7 @@ uint64_t sc_lab_averages_seen(struct sc_lab_averages *averages, const struct sc_
     return known;
 }
 
-void sc_lab_averages_load(struct sc_lab_averages *averages, const struct sc_store_average *average)
+void sc_baseline_averages_load(struct sc_baseline_averages *averages, const struct sc_store_average *average)
 {
     if (averages == NULL || average->row_count == 0 ||
         average->row_count > averages->params.rows_max || average->requests == 0)
@@ -377,12 +377,12 @@ void sc_lab_averages_load(struct sc_lab_averages *averages, const struct sc_stor
 
 /* What changed enough since it was written, into staging; ret_unsaved: what each has then not been
  * written of. */
-static uint64_t batch_take(struct sc_lab_averages *averages, bool all,
+static uint64_t batch_take(struct sc_baseline_averages *averages, bool all,
                            struct sc_store_average *ret_batch, uint32_t *ret_unsaved)
 {
     uint64_t count = 0;
     for (uint32_t looked = 0; looked < LOOKS_MAX && averages->cursor < averages->slot_count &&
-                              count < SC_LAB_AVERAGES_BATCH;
+                              count < SC_BASELINE_AVERAGES_BATCH;
          looked++) {
         struct slot *slot = &averages->slots[averages->cursor++];
         if (slot->piece == 0 || !(all ? slot->unsaved > 0 : is_due(slot)))
@@ -400,7 +400,7 @@ static uint64_t batch_take(struct sc_lab_averages *averages, bool all,
 }
 
 /* The batch was refused: its pieces are as they were, and are looked at first next time. */
-static void batch_give_back(struct sc_lab_averages *averages, const struct sc_store_average *batch,
+static void batch_give_back(struct sc_baseline_averages *averages, const struct sc_store_average *batch,
                             const uint32_t *unsaved, uint64_t count, uint32_t cursor)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -411,13 +411,13 @@ static void batch_give_back(struct sc_lab_averages *averages, const struct sc_st
     averages->cursor = cursor;
 }
 
-bool sc_lab_averages_flush(struct sc_lab_averages *averages, bool all,
+bool sc_baseline_averages_flush(struct sc_baseline_averages *averages, bool all,
                            spec_status (*put)(void *user, const struct sc_store_average *average,
                                               uint64_t count),
                            void *user)
 {
-    struct sc_store_average batch[SC_LAB_AVERAGES_BATCH];
-    uint32_t unsaved[SC_LAB_AVERAGES_BATCH];
+    struct sc_store_average batch[SC_BASELINE_AVERAGES_BATCH];
+    uint32_t unsaved[SC_BASELINE_AVERAGES_BATCH];
     if (averages == NULL)
         return false;
     pthread_mutex_lock(&averages->flush_lock);
@@ -439,7 +439,7 @@ bool sc_lab_averages_flush(struct sc_lab_averages *averages, bool all,
     return more && !refused;
 }
 
-bool sc_lab_averages_refused(struct sc_lab_averages *averages)
+bool sc_baseline_averages_refused(struct sc_baseline_averages *averages)
 {
     if (averages == NULL)
         return false;

@@ -22,7 +22,7 @@
 #include "plugin/baselines/baselines.h"
 #include "store/load.h"
 
-struct sc_lab_averages_params {
+struct sc_baseline_averages_params {
     struct sc_alloc *alloc;
     uint32_t layer_count;
     uint32_t rows_max;  /* of a piece */
@@ -32,27 +32,27 @@ struct sc_lab_averages_params {
     void *user;
 };
 /* bytes_max too small for one piece: *ret_averages is NULL, which every function takes. */
-spec_status sc_lab_averages_open(const struct sc_lab_averages_params *params,
-                                 struct sc_lab_averages **ret_averages, struct spec_error *reterr);
+spec_status sc_baseline_averages_open(const struct sc_baseline_averages_params *params,
+                                 struct sc_baseline_averages **ret_averages, struct spec_error *reterr);
 
 /* The averages of one layer, 0 where nothing is known; returns how many rows are known. waits: for
  * who changes them, else none are known then. */
-uint64_t sc_lab_averages_scores(struct sc_lab_averages *averages,
+uint64_t sc_baseline_averages_scores(struct sc_baseline_averages *averages,
                                 const struct sc_store_range *ranges, uint64_t range_count,
                                 uint32_t layer, bool waits, float *ret_scores);
 
 /* The same of pieces that at least so many requests scored; of others' rows nothing is known.
  * Waits, and is no use of them. */
-uint64_t sc_lab_averages_seen(struct sc_lab_averages *averages, const struct sc_store_range *ranges,
+uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages, const struct sc_store_range *ranges,
                               uint64_t range_count, uint32_t layer, uint32_t requests_least,
                               float *ret_scores);
 
-#define SC_LAB_AVERAGES_BATCH 16u /* pieces that one call of put is given at most */
+#define SC_BASELINE_AVERAGES_BATCH 16u /* pieces that one call of put is given at most */
 /* Writes up to a batch of what changed enough since it was written (all: at all). A piece is
  * written after its requests 1 .. 7, 9, 11, 14, 18, ... : a fourth more each time. true: there is
  * more. A batch that put refuses (INVALID excepted, which would be refused again) waits for a later
  * call, which begins with it. Blocks while another thread's put runs: background threads, close. */
-bool sc_lab_averages_flush(struct sc_lab_averages *averages, bool all,
+bool sc_baseline_averages_flush(struct sc_baseline_averages *averages, bool all,
                            spec_status (*put)(void *user, const struct sc_store_average *averages,
                                               uint64_t count),
                            void *user);

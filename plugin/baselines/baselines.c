@@ -10,24 +10,24 @@
 
 #define WORD_BITS 64u
 
-static uint64_t row_count(const struct sc_lab_ask *ask)
+static uint64_t row_count(const struct sc_baseline_ask *ask)
 {
     return ask->token_count - ask->from_token;
 }
 
 /* ---- Policies ------------------------------------------------------------------------------- */
 
-static enum sc_lab_answer random_score(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+static enum sc_baseline_answer random_score(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
                                        float *ret_scores)
 {
     uint64_t seed =
         sc_hash_bytes64(ask->tokens, ask->token_count * sizeof(*ask->tokens), ask->layer);
     for (uint64_t row = 0; row < row_count(ask); row++) {
-        uint64_t granule = (ask->from_token + row) / lab->config->unit;
+        uint64_t granule = (ask->from_token + row) / baseline->config->unit;
         uint64_t word = sc_hash_bytes64(&granule, sizeof(granule), seed);
         ret_scores[row] = (float)(word >> 40); /* 24 bits are exact */
     }
-    return SC_LAB_ORDER;
+    return SC_BASELINE_ORDER;
 }
 
 /* splitmix64 */
@@ -40,10 +40,10 @@ static uint64_t bits_mixed(uint64_t x)
 }
 
 /* Floyd's sample: rows - k + i, unless the draw below it is new. */
-static enum sc_lab_answer random_prediction(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+static enum sc_baseline_answer random_prediction(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
                                        float *ret_scores)
 {
-    (void)lab, (void)ret_scores;
+    (void)baseline, (void)ret_scores;
     uint64_t rows = row_count(ask), *bits = ask->bits;
     uint64_t seed = ask->token_count + ask->layer * 977u;
     memset(bits, 0, (rows + WORD_BITS - 1) / WORD_BITS * sizeof(*bits));
@@ -54,31 +54,31 @@ static enum sc_lab_answer random_prediction(const struct sc_lab *lab, const stru
         bits[row / WORD_BITS] |= UINT64_C(1) << (row % WORD_BITS);
         ask->ret_rows[i] = (uint32_t)row;
     }
-    return SC_LAB_ORDER;
+    return SC_BASELINE_ORDER;
 }
 
-static enum sc_lab_answer sink_prediction(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+static enum sc_baseline_answer sink_prediction(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
                                      float *ret_scores)
 {
-    (void)lab, (void)ret_scores;
+    (void)baseline, (void)ret_scores;
     for (uint64_t i = 0; i < ask->k; i++)
         ask->ret_rows[i] = (uint32_t)(i % 2 == 0 ? i / 2 : row_count(ask) - 1 - i / 2);
-    return SC_LAB_ORDER;
+    return SC_BASELINE_ORDER;
 }
 
 /* Only a choice waits for who changes averages. */
-static enum sc_lab_answer averages_read(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+static enum sc_baseline_answer averages_read(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
                                         float *ret_scores)
 {
-    uint64_t known = sc_lab_averages_scores(lab->averages, ask->ranges, ask->range_count,
+    uint64_t known = sc_baseline_averages_scores(baseline->averages, ask->ranges, ask->range_count,
                                             ask->layer, ask->ret_rows == NULL, ret_scores);
-    return known > 0 ? SC_LAB_IMPORTANCE : SC_LAB_NOTHING;
+    return known > 0 ? SC_BASELINE_IMPORTANCE : SC_BASELINE_NOTHING;
 }
 
 struct policy {
-    enum sc_lab_answer (*score)(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+    enum sc_baseline_answer (*score)(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
                                 float *ret_scores);
-    enum sc_lab_answer (*guess)(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+    enum sc_baseline_answer (*guess)(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
                                 float *ret_scores);
     bool follows;
 };
@@ -91,81 +91,81 @@ static const struct policy POLICIES[] = {
     [SC_PREDICTOR_HINT] = {0},
 };
 
-bool sc_lab_can_score(const struct sc_lab *lab, uint32_t metric)
+bool sc_baseline_can_score(const struct sc_baseline *baseline, uint32_t metric)
 {
-    return sc_lab_is_blind(lab->config, metric) &&
-           (!sc_lab_weighs(metric) || lab->averages != NULL);
+    return sc_baseline_is_blind(baseline->config, metric) &&
+           (!sc_baseline_weighs(metric) || baseline->averages != NULL);
 }
 
-enum sc_lab_answer sc_lab_score(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+enum sc_baseline_answer sc_baseline_score(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
                                 uint32_t metric, float *ret_scores)
 {
-    uint32_t policy = sc_lab_weighs(metric) ? SC_PREDICTOR_STATIC : SC_PREDICTOR_RANDOM;
-    return POLICIES[policy].score(lab, ask, ret_scores);
+    uint32_t policy = sc_baseline_weighs(metric) ? SC_PREDICTOR_STATIC : SC_PREDICTOR_RANDOM;
+    return POLICIES[policy].score(baseline, ask, ret_scores);
 }
 
-enum sc_lab_answer sc_lab_predict(const struct sc_lab *lab, const struct sc_lab_ask *ask,
+enum sc_baseline_answer sc_baseline_predict(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
                                 float *ret_scores)
 {
-    const struct policy *policy = &POLICIES[lab->config->predictor];
-    return policy->guess != NULL ? policy->guess(lab, ask, ret_scores) : SC_LAB_NOTHING;
+    const struct policy *policy = &POLICIES[baseline->config->predictor];
+    return policy->guess != NULL ? policy->guess(baseline, ask, ret_scores) : SC_BASELINE_NOTHING;
 }
 
-bool sc_lab_follows(const struct sc_lab *lab)
+bool sc_baseline_follows(const struct sc_baseline *baseline)
 {
-    return POLICIES[lab->config->predictor].follows;
+    return POLICIES[baseline->config->predictor].follows;
 }
 
 /* ---- Averages ------------------------------------------------------------------------------- */
 
-uint64_t sc_lab_order_scores(const struct sc_lab *lab, const struct sc_store_range *ranges,
+uint64_t sc_baseline_order_scores(const struct sc_baseline *baseline, const struct sc_store_range *ranges,
                              uint64_t range_count, uint32_t layer, float *ret_scores)
 {
-    return sc_lab_averages_seen(lab->averages, ranges, range_count, layer, SC_LAB_ORDER_REQUESTS,
+    return sc_baseline_averages_touched(baseline->averages, ranges, range_count, layer, SC_BASELINE_ORDER_REQUESTS,
                                 ret_scores);
 }
 
 static uint32_t rows_of(void *user, uint64_t piece)
 {
-    const struct sc_lab *lab = user;
-    return sc_store_piece_rows(*lab->store, piece);
+    const struct sc_baseline *baseline = user;
+    return sc_store_piece_rows(*baseline->store, piece);
 }
 
-spec_status sc_lab_open(struct sc_lab *lab, struct sc_alloc *alloc, uint32_t layer_count,
+spec_status sc_baseline_open(struct sc_baseline *baseline, struct sc_alloc *alloc, uint32_t layer_count,
                         struct spec_error *reterr)
 {
-    struct sc_lab_averages_params params = {.alloc = alloc,
+    struct sc_baseline_averages_params params = {.alloc = alloc,
                                             .layer_count = layer_count,
-                                            .rows_max = lab->config->chunk_tokens,
-                                            .bytes_max = lab->config->average_bytes,
+                                            .rows_max = baseline->config->chunk_tokens,
+                                            .bytes_max = baseline->config->average_bytes,
                                             .rows_of = rows_of,
-                                            .user = lab};
-    return sc_lab_averages_open(&params, &lab->averages, reterr);
+                                            .user = baseline};
+    return sc_baseline_averages_open(&params, &baseline->averages, reterr);
 }
 
 static spec_status averages_put(void *user, const struct sc_store_average *averages, uint64_t count)
 {
-    struct sc_lab *lab = user;
+    struct sc_baseline *baseline = user;
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = sc_store_average_put(*lab->store, averages, count, &error);
-    if (status != SPEC_OK && status != lab->write_status) /* said once */
-        SC_LOG(lab->log, SPEC_LOG_WARN, "averages of %" PRIu64 " pieces are not written: %s", count,
+    spec_status status = sc_store_average_put(*baseline->store, averages, count, &error);
+    if (status != SPEC_OK && status != baseline->write_status) /* said once */
+        SC_LOG(baseline->log, SPEC_LOG_WARN, "averages of %" PRIu64 " pieces are not written: %s", count,
                error.text);
-    lab->write_status = status;
+    baseline->write_status = status;
     return status;
 }
 
-bool sc_lab_write(struct sc_lab *lab)
+bool sc_baseline_write(struct sc_baseline *baseline)
 {
-    if (lab->on_write != NULL)
-        lab->on_write(lab->user);
-    return sc_lab_averages_flush(lab->averages, false, averages_put, lab);
+    if (baseline->on_write != NULL)
+        baseline->on_write(baseline->user);
+    return sc_baseline_averages_flush(baseline->averages, false, averages_put, baseline);
 }
 
-void sc_lab_write_all(struct sc_lab *lab)
+void sc_baseline_write_all(struct sc_baseline *baseline)
 {
-    if (lab->on_write != NULL)
-        lab->on_write(lab->user);
-    while (sc_lab_averages_flush(lab->averages, true, averages_put, lab))
+    if (baseline->on_write != NULL)
+        baseline->on_write(baseline->user);
+    while (sc_baseline_averages_flush(baseline->averages, true, averages_put, baseline))
         ;
 }

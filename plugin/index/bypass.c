@@ -45,7 +45,7 @@ static void bypass_end(spec_connector *conn)
            sc_counted(&conn->stats.bypassed_chunks) - conn->bypass.chunks);
     if (conn->ranks.role == SPEC_ROLE_READER)
         return;
-    sc_plugin_kick(conn, SC_JOB_LAB);
+    sc_plugin_kick(conn, SC_JOB_BASELINE);
     sc_plugin_kick(conn, SC_JOB_COMPACT);
 }
 

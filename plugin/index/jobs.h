@@ -16,7 +16,7 @@ enum sc_plugin_job_kind {
     SC_JOB_EVICT,
     SC_JOB_CHECKPOINT,
     SC_JOB_SPARE,
-    SC_JOB_LAB,
+    SC_JOB_BASELINE,
     SC_JOB_COMPACT,
     SC_JOBS
 };

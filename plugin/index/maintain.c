@@ -3,7 +3,7 @@
  *   tidy        records of failed pieces; what waited for pins
  *   evict       evict.c
  *   checkpoint  a shorter log; while something is to be erased, erase.c in its place
- *   lab         averages (baselines/baselines.h) and estimates (load_or_compute/), to the log
+ *   baseline         averages (baselines/baselines.h) and estimates (load_or_compute/), to the log
  *   compact       chunks of many pieces (compact.c)
  *   spare       memory that the index needs next
  *
@@ -26,7 +26,7 @@ static bool checkpoint_run(spec_connector *conn)
     struct spec_error error = {.struct_size = sizeof(error)};
     if (sc_store_erasures(conn->store) > 0) /* the log is written anew for it, too */
         return sc_plugin_erase_some(conn);
-    sc_lab_write_all(&conn->lab); /* the newest of each piece is what a checkpoint keeps */
+    sc_baseline_write_all(&conn->baseline); /* the newest of each piece is what a checkpoint keeps */
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
     if (atomic_load(&conn->compaction.waiting) > 0) /* one may have come while the log was copied */
@@ -34,12 +34,12 @@ static bool checkpoint_run(spec_connector *conn)
     return false;
 }
 
-static bool lab_run(spec_connector *conn)
+static bool baseline_run(spec_connector *conn)
 {
     if (sc_plugin_is_bypassed(conn))
         return false; /* its end kicks, or close writes */
     sc_plugin_load_policy_write(conn, false);
-    return sc_lab_write(&conn->lab);
+    return sc_baseline_write(&conn->baseline);
 }
 
 void sc_plugin_maintain_open(spec_connector *conn)
@@ -49,7 +49,7 @@ void sc_plugin_maintain_open(spec_connector *conn)
         [SC_JOB_EVICT] = sc_plugin_evict_some,
         [SC_JOB_CHECKPOINT] = checkpoint_run,
         [SC_JOB_SPARE] = sc_plugin_index_spare,
-        [SC_JOB_LAB] = lab_run,
+        [SC_JOB_BASELINE] = baseline_run,
         [SC_JOB_COMPACT] = sc_plugin_compact_some,
     };
     sc_plugin_jobs_open(conn, RUNS);

@@ -15,12 +15,12 @@ static bool turn_take(spec_connector *conn)
     more = sc_plugin_peers_follow(conn) || more;
     sc_plugin_notify_tick(conn);
     sc_plugin_erase_tick(conn);
-    if (sc_lab_averages_refused(conn->lab.averages))
-        sc_plugin_kick(conn, SC_JOB_LAB);
+    if (sc_baseline_averages_refused(conn->baseline.averages))
+        sc_plugin_kick(conn, SC_JOB_BASELINE);
     sc_plugin_reorder_tick(conn);
     sc_plugin_load_policy_tick(conn);
     if (sc_plugin_load_policy_due(conn))
-        sc_plugin_kick(conn, SC_JOB_LAB);
+        sc_plugin_kick(conn, SC_JOB_BASELINE);
     return sc_plugin_roots_clear(conn->radix, &conn->index.lock, &conn->index.old_roots) || more;
 }
 

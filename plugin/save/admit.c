@@ -1,7 +1,7 @@
 /* Admission: the filter of sights, and what of a pass it lets through.
  *
  * A chain hash names all tokens up to its end, so a chunk that was seen was seen behind the same
- * prefix, and what is stored on the second sight is a prefix again. A pass is judged by its whole
+ * prefix, and what is stored on the second access is a prefix again. A pass is judged by its whole
  * chunks, or as far as the request's tokens are known, wherever the host cuts its passes; a chunk
  * is noted by the pass that ends it, so that no request sees its own. The known tokens may end
  * inside a chunk: that end is noted of prompts, not of each token that is decoded.
@@ -12,8 +12,8 @@
 
 #define WORD_BITS   64u
 #define BLOCK_WORDS 8u /* a cache line */
-#define SIGHT_BITS  16u
-#define WORDS       (SC_PLUGIN_SIGHTS * SIGHT_BITS / WORD_BITS) /* of a generation */
+#define ACCESS_BITS  16u
+#define WORDS       (SC_PLUGIN_SIGHTS * ACCESS_BITS / WORD_BITS) /* of a generation */
 #define BLOCKS      (WORDS / BLOCK_WORDS)
 #define STEP_PART   4u /* a pass of less than a quarter of a chunk is a step of decoding */
 #define MARKS       4u /* bits that a hash sets */

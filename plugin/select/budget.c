@@ -88,7 +88,7 @@ static uint64_t kept_rows(const struct sc_plugin_want *want)
 /* Whether queries are what rows are ranked by. */
 static bool ranks_by_queries(const spec_connector *conn, const struct sc_plugin_want *want)
 {
-    return !sc_lab_is_blind(&conn->config, want->metric);
+    return !sc_baseline_is_blind(&conn->config, want->metric);
 }
 
 /* Layered: how many rows are exact. budget_bytes 0: no limit. */
@@ -150,7 +150,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
     set_keep(request, kept ? select->keep_first : config->keep_first,
              kept ? select->keep_last : config->keep_last, &want);
     bool fewer = want.row_count < total || (want.budget == SPEC_BUDGET_MASS && total > 1);
-    if (want.budget == SPEC_BUDGET_MASS && !sc_lab_weighs(want.metric))
+    if (want.budget == SPEC_BUDGET_MASS && !sc_baseline_weighs(want.metric))
         fewer = want.row_count < total; /* rows that weigh nothing have no mass */
     want.selects = total > 0 && fewer && layer >= config->dense_layers;
     /* Where layers are not alike nothing is chosen, whoever asks: delivered dense, as if short. */

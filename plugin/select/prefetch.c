@@ -4,7 +4,7 @@
  *     with a hint       copied -> WAITS for the selector -> POSTED -> RUNS: ranked -> BEGINS -> DONE
  *   get_important(l+1)  takes the turn back: WAITS, POSTED -> IDLE; RUNS -> GONE, the task then
  *                       begins nothing; BEGINS is waited for (a plan of reads is made).
- *                       Was the guess right? scores -> ranking for l + 2 (sc_lab_follows)
+ *                       Was the guess right? scores -> ranking for l + 2 (sc_baseline_follows)
  *
  *   guess 0: of layers 0 2 4 ...   with reader 0; asked for before or after get_important of the
  *   guess 1: of layers 1 3 5 ...   with reader 1  layer below, whose own guess is the other one
@@ -229,18 +229,18 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_prefetch *guess, uin
         k > 0 ? sc_plugin_scratch_take(conn, want.row_total, NOW) : NULL;
     if (scratch == NULL)
         return false;
-    struct sc_lab_ask ask = sc_plugin_lab_ask(request, guess->layer);
+    struct sc_baseline_ask ask = sc_plugin_baseline_ask(request, guess->layer);
     ask.k = k;
     ask.ret_rows = rows;
     ask.bits = scratch->sets;
-    enum sc_lab_answer answer = sc_lab_predict(&conn->lab, &ask, scratch->sums);
-    if (answer == SC_LAB_IMPORTANCE)
+    enum sc_baseline_answer answer = sc_baseline_predict(&conn->baseline, &ask, scratch->sums);
+    if (answer == SC_BASELINE_IMPORTANCE)
         sc_plugin_rank(scratch, &want, scratch->sums, k, rows);
-    if (answer != SC_LAB_NOTHING)
+    if (answer != SC_BASELINE_NOTHING)
         deciles_order(scratch, rows, k, want.row_total);
     sc_plugin_scratch_put(scratch);
     *ret_k = k;
-    return answer != SC_LAB_NOTHING;
+    return answer != SC_BASELINE_NOTHING;
 }
 
 /* ---- The task ------------------------------------------------------------------------------- */
@@ -407,7 +407,7 @@ void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *requ
     state = atomic_load(&guess->state);
     if (state != IDLE && state != DONE)
         return; /* it has started */
-    bool is_by_layer = sc_lab_follows(&conn->lab);
+    bool is_by_layer = sc_baseline_follows(&conn->baseline);
     uint64_t k = is_by_layer && guess->layer == layer ? guess->count : 0;
     uint32_t *rows = NULL;
     if (!is_by_layer || k == 0)
@@ -492,17 +492,17 @@ static bool is_kept(void *user, uint64_t range)
     return sc_store_slab_of(sc_store_selector_keys(item->selector), range, &slab);
 }
 
-/* The lab follows what was scored: once a choice, whoever waits for it. */
-static void teach_lab(spec_connector *conn, const struct sc_plugin_item *item, const float *sums)
+/* The baseline follows what was scored: once a choice, whoever waits for it. */
+static void teach_baseline(spec_connector *conn, const struct sc_plugin_item *item, const float *sums)
 {
-    struct sc_lab_sample sample = {.ranges = item->request->ranges,
+    struct sc_baseline_sample sample = {.ranges = item->request->ranges,
                                    .range_count = item->request->range_count,
                                    .layer = item->in.layer,
                                    .sums = sums,
                                    .is_kept = conn->choice.reads_codes ? is_kept : NULL,
                                    .user = (void *)(uintptr_t)item}; /* read only */
-    if (sc_lab_averages_note(conn->lab.averages, &sample) && conn->ranks.role == SPEC_ROLE_WRITER)
-        sc_plugin_kick(conn, SC_JOB_LAB);
+    if (sc_baseline_averages_note(conn->baseline.averages, &sample) && conn->ranks.role == SPEC_ROLE_WRITER)
+        sc_plugin_kick(conn, SC_JOB_BASELINE);
 }
 
 void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
@@ -513,12 +513,12 @@ void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *sc
     uint32_t layer = item->in.layer;
     struct sc_plugin_prefetch *guess = prefetch_of(request, layer), *next = prefetch_of(request, layer + 1);
     if (sums != NULL)
-        teach_lab(conn, item, sums);
+        teach_baseline(conn, item, sums);
     request->selected_row_list = item->row_count;
     if (guess->conn == NULL)
         return;
     learn_accuracy(conn, guess, item, bits);
-    if (!sc_lab_follows(&conn->lab) || sums == NULL || item->row_count == 0 ||
+    if (!sc_baseline_follows(&conn->baseline) || sums == NULL || item->row_count == 0 ||
         layer + 1 >= conn->dims.layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
     uint32_t *rows = sc_plugin_prefetch_rows(request, layer + 1);

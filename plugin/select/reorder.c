@@ -16,7 +16,7 @@ bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, u
     for (uint64_t i = 0; i < range_count; i++)
         rows += ranges[i].row_count;
     /* Its end may be another prompt's, which nobody has asked again. */
-    return sc_lab_order_scores(&conn->lab, ranges, range_count, layer, ret_scores) * 2 >= rows;
+    return sc_baseline_order_scores(&conn->baseline, ranges, range_count, layer, ret_scores) * 2 >= rows;
 }
 
 uint64_t sc_plugin_reorder_moment(void *user)

@@ -393,14 +393,14 @@ bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_p
 {
     const spec_connector *conn = scratch->conn;
     const struct sc_plugin_want *want = &item->want;
-    struct sc_lab_ask ask = sc_plugin_lab_ask(item->request, item->in.layer);
+    struct sc_baseline_ask ask = sc_plugin_baseline_ask(item->request, item->in.layer);
     float *scores = scratch->sums;
-    enum sc_lab_answer answer = sc_lab_score(&conn->lab, &ask, want->metric, scores);
-    bool is_measured = answer == SC_LAB_IMPORTANCE && !want->is_layered;
-    if (answer == SC_LAB_NOTHING)
+    enum sc_baseline_answer answer = sc_baseline_score(&conn->baseline, &ask, want->metric, scores);
+    bool is_measured = answer == SC_BASELINE_IMPORTANCE && !want->is_layered;
+    if (answer == SC_BASELINE_NOTHING)
         return false;
     item->row_count = is_measured ? set_rows(scratch, want, scores) : want->row_count;
-    if (answer == SC_LAB_IMPORTANCE)
+    if (answer == SC_BASELINE_IMPORTANCE)
         scores = ranked_scores(scratch, want, scores);
     else
         kept_come_first(want, scores);

@@ -119,7 +119,7 @@ static struct sc_store_selector *selector_start(spec_connector *conn, struct sc_
 static bool is_by_keys(const spec_connector *conn)
 {
     return conn->config.identify == SC_IDENTIFY_KEYS &&
-           !sc_lab_is_blind(&conn->config, conn->config.metric);
+           !sc_baseline_is_blind(&conn->config, conn->config.metric);
 }
 
 /* ---- Reads of a set ------------------------------------------------------------------------- */
@@ -298,7 +298,7 @@ static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *i
     return SPEC_OK;
 }
 
-enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_LAB, BY_PLACE };
+enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_BASELINE, BY_PLACE };
 
 /* The set, in the request's, or the heads' (*ret_one_set false), of the scratch. */
 static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
@@ -310,7 +310,7 @@ static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin
     case BY_PLACE:
         sc_plugin_select_kept(scratch, item, set);
         return SPEC_OK;
-    case BY_LAB:
+    case BY_BASELINE:
         *ret_one_set = sc_plugin_select_by_baseline(scratch, item, set);
         return SPEC_OK;
     case BY_CODES:
@@ -340,13 +340,13 @@ static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item,
         sc_plugin_scratch_put(scratch);
         return status;
     }
-    if (choice == BY_LAB)
+    if (choice == BY_BASELINE)
         may_part = one_set;
     if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
         sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
     else if (choice == BY_CODES)
         sums = scratch->sums + item->want.row_total;
-    if (choice == BY_LAB && !one_set && item->want.is_layered) { /* nothing is known */
+    if (choice == BY_BASELINE && !one_set && item->want.is_layered) { /* nothing is known */
         sc_plugin_select_kept(scratch, item, set);
         one_set = true;
     }
@@ -381,8 +381,8 @@ static bool has_all_codes(const struct sc_plugin_item *item)
 /* What a set is chosen by, where the selector has codes. */
 static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_want *want)
 {
-    bool by_lab = sc_lab_can_score(&conn->lab, want->metric);
-    return want->is_scored ? BY_CODES : by_lab ? BY_LAB : BY_PLACE;
+    bool by_baseline = sc_baseline_can_score(&conn->baseline, want->metric);
+    return want->is_scored ? BY_CODES : by_baseline ? BY_BASELINE : BY_PLACE;
 }
 
 /* item_select, where codes of all heads' keys are read. */
@@ -423,17 +423,17 @@ static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item
                                struct spec_error *reterr)
 {
     uint32_t identify = conn->config.identify;
-    bool by_lab = sc_lab_can_score(&conn->lab, item->want.metric);
+    bool by_baseline = sc_baseline_can_score(&conn->baseline, item->want.metric);
     bool can_part = !item->memory.has_negative_slot && item->memory.target->score != NULL;
     bool may_part = !item->scoring.is_probes_only && can_part;
-    bool by_keys = !by_lab && identify == SC_IDENTIFY_KEYS;
-    bool by_probes = !by_lab && identify == SC_IDENTIFY_PROBES && conn->choice.probe_heads > 0;
+    bool by_keys = !by_baseline && identify == SC_IDENTIFY_KEYS;
+    bool by_probes = !by_baseline && identify == SC_IDENTIFY_PROBES && conn->choice.probe_heads > 0;
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     bool wants_selector = !by_keys || is_split || sc_plugin_probes_are_all(conn);
     item->route = SC_ROUTE_DENSE;
     if (conn->choice.reads_codes)
         return select_by_codes(conn, item, reterr);
-    if (!conn->choice.can_select || !(by_lab || by_probes || (by_keys && may_part)))
+    if (!conn->choice.can_select || !(by_baseline || by_probes || (by_keys && may_part)))
         return SPEC_OK;
     spec_status status =
         wants_selector ? selector_await(conn, item, item->deadline_ns, reterr) : SPEC_OK;
@@ -444,7 +444,7 @@ static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item
         item->route = SC_ROUTE_HEADS;
         return SPEC_OK;
     }
-    enum choice choice = by_lab ? BY_LAB : by_keys ? BY_KEYS : BY_PROBES;
+    enum choice choice = by_baseline ? BY_BASELINE : by_keys ? BY_KEYS : BY_PROBES;
     return select_set(conn, item, choice, may_part, reterr);
 }
 

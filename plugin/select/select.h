@@ -192,7 +192,7 @@ spec_status sc_plugin_select_by_codes(struct sc_plugin_scratch *scratch,
 /* Layered without scores: rows without codes, those that are always kept, then the lowest. */
 void sc_plugin_select_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                            uint32_t *ret_rows);
-/* Without keys (sc_lab_can_score); false: the lab knows nothing. */
+/* Without keys (sc_baseline_can_score); false: the baseline knows nothing. */
 bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                              uint32_t *ret_rows);
 /* Every head's set of row_count rows, where all are probes, into scratch->sets. Errors: as
@@ -359,11 +359,11 @@ static inline void sc_plugin_tell_all(struct sc_plugin_item *item)
         item->in.positions[j] = (uint32_t)(item->want.first_position + j);
 }
 
-/* A layer of the request's match, as the lab is asked for it. */
-static inline struct sc_lab_ask sc_plugin_lab_ask(const struct sc_plugin_request *request,
+/* A layer of the request's match, as the baseline is asked for it. */
+static inline struct sc_baseline_ask sc_plugin_baseline_ask(const struct sc_plugin_request *request,
                                                   uint32_t layer)
 {
-    return (struct sc_lab_ask){.tokens = request->tokens,
+    return (struct sc_baseline_ask){.tokens = request->tokens,
                                .from_token = request->from_token,
                                .token_count = request->matched_tokens,
                                .ranges = request->ranges,

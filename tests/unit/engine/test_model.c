@@ -492,31 +492,31 @@ struct foresight {
 
 static eng_status foresee(void *user, const struct eng_hint_view *view, struct eng_error *reterr)
 {
-    struct foresight *sight = user;
-    float *to = view->after ? sight->after : sight->before;
-    uint64_t width = sight->heads * sight->config->head_dim;
+    struct foresight *access = user;
+    float *to = view->after ? access->after : access->before;
+    uint64_t width = access->heads * access->config->head_dim;
     (void)reterr;
-    assert_int_equal(view->query_heads, sight->heads);
-    for (uint64_t i = 0; view->layer == 1 && i < sight->count; i++)
+    assert_int_equal(view->query_heads, access->heads);
+    for (uint64_t i = 0; view->layer == 1 && i < access->count; i++)
         memcpy(to + i * width, view->q + i * view->q_stride, width * sizeof(float));
-    sight->hints++;
+    access->hints++;
     return ENG_OK;
 }
 
 static eng_status look_back(void *user, const struct eng_attention_view *view,
                             struct eng_error *reterr)
 {
-    struct foresight *sight = user;
-    uint64_t width = sight->heads * sight->config->head_dim;
-    uint64_t stride = sight->config->heads * sight->config->head_dim;
+    struct foresight *access = user;
+    uint64_t width = access->heads * access->config->head_dim;
+    uint64_t stride = access->config->heads * access->config->head_dim;
     (void)reterr;
     if (view->layer != 1)
         return ENG_OK;
-    sight->before_right = sight->after_right = true;
-    for (uint64_t i = 0; i < sight->count; i++) {
+    access->before_right = access->after_right = true;
+    for (uint64_t i = 0; i < access->count; i++) {
         const float *q = view->q + i * stride;
-        sight->before_right &= memcmp(sight->before + i * width, q, width * sizeof(float)) == 0;
-        sight->after_right &= memcmp(sight->after + i * width, q, width * sizeof(float)) == 0;
+        access->before_right &= memcmp(access->before + i * width, q, width * sizeof(float)) == 0;
+        access->after_right &= memcmp(access->after + i * width, q, width * sizeof(float)) == 0;
     }
     return ENG_OK;
 }
@@ -546,27 +546,27 @@ static void check_foresight(const struct recipe *recipe)
     const struct eng_config *config = eng_model_config(model);
     uint64_t floats = 20 * config->heads * config->head_dim;
     for (int silent = 0; silent < 3; silent++) {
-        struct foresight sight = {.config = config,
+        struct foresight access = {.config = config,
                                   .count = 20,
                                   .heads = config->heads / config->kv_heads,
                                   .before = calloc(floats, sizeof(float)),
                                   .after = calloc(floats, sizeof(float))};
-        const struct eng_hooks hooks = {.user = &sight,
+        const struct eng_hooks hooks = {.user = &access,
                                         .hint = foresee,
-                                        .hint_heads = sight.heads,
+                                        .hint_heads = access.heads,
                                         .hint_before = true,
                                         .hint_after = true,
                                         .before_attention = look_back};
         sequence_init(&seq, model, ENG_F32, 20, 4);
         struct eng_pass pass = sequence_pass(&seq, config, 0, 20);
         must_forward(model, &pass, 1, &hooks);
-        assert_int_equal(sight.hints, 2 * (config->layers - 1));
-        assert_int_equal(sight.after_right, silent >= 1);
-        assert_int_equal(sight.before_right, silent == 2);
+        assert_int_equal(access.hints, 2 * (config->layers - 1));
+        assert_int_equal(access.after_right, silent >= 1);
+        assert_int_equal(access.before_right, silent == 2);
         silence(model, silent == 0 ? &model->layers[0].down : &model->layers[0].o);
         sequence_done(&seq);
-        free(sight.before);
-        free(sight.after);
+        free(access.before);
+        free(access.after);
     }
     eng_model_close(model);
 }
@@ -589,11 +589,11 @@ static void hints_change_nothing(void **state)
     struct recipe recipe = recipe_opt();
     struct eng_model *model = model_of(&recipe, 1);
     const struct eng_config *config = eng_model_config(model);
-    struct foresight sight = {.config = config, .count = 50, .heads = config->heads};
-    sight.before = calloc(50 * config->heads * config->head_dim, sizeof(float));
-    sight.after = calloc(50 * config->heads * config->head_dim, sizeof(float));
+    struct foresight access = {.config = config, .count = 50, .heads = config->heads};
+    access.before = calloc(50 * config->heads * config->head_dim, sizeof(float));
+    access.after = calloc(50 * config->heads * config->head_dim, sizeof(float));
     const struct eng_hooks hooks = {
-        .user = &sight, .hint = foresee, .hint_before = true, .hint_after = true};
+        .user = &access, .hint = foresee, .hint_before = true, .hint_after = true};
     sequence_init(&with, model, ENG_F16, 50, 4);
     sequence_init(&without, model, ENG_F16, 50, 4);
     struct eng_pass pass = sequence_pass(&with, config, 0, 50);
@@ -602,8 +602,8 @@ static void hints_change_nothing(void **state)
     assert_same(&with, &without, config->vocab);
     sequence_done(&with);
     sequence_done(&without);
-    free(sight.before);
-    free(sight.after);
+    free(access.before);
+    free(access.after);
     eng_model_close(model);
 }
 

@@ -144,7 +144,7 @@ static void refused_passes_end_like_others(void **state)
     rig_end(&rig, &prompt);
 }
 
-/* What the store has already needs no second sight: after a reopen nothing was seen. */
+/* What the store has already needs no second access: after a reopen nothing was seen. */
 static void what_is_stored_is_not_refused(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ struct sighting {
     uint64_t seed;
 };
 
-static void *sight_prompts(void *user)
+static void *access_prompts(void *user)
 {
     struct sighting *own = user;
     for (uint64_t i = 0; i < 30; i++) {
@@ -238,7 +238,7 @@ static void several_threads_see_and_store(void **state)
     struct sighting own[4];
     for (uint64_t i = 0; i < 4; i++)
         own[i] = (struct sighting){&rig, 10 * (i / 2)};
-    threads_run(sight_prompts, own, sizeof(own[0]), 4);
+    threads_run(access_prompts, own, sizeof(own[0]), 4);
     rig_settle(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
     struct prompt prompt = rig_prompt(0, 128, 0, 300);

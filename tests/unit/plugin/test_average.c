@@ -20,7 +20,7 @@
 
 struct fixture {
     struct sc_alloc alloc;
-    struct sc_lab_averages *averages;
+    struct sc_baseline_averages *averages;
     uint64_t dead_piece; /* rows_of says that it is not live */
     /* What put was given last, by piece. */
     uint32_t requests[64];
@@ -56,13 +56,13 @@ static void open_with_rows(struct fixture *fx, uint64_t bytes_max, uint32_t rows
 {
     memset(fx, 0, sizeof(*fx));
     sc_alloc_init(&fx->alloc);
-    struct sc_lab_averages_params params = {.alloc = &fx->alloc,
+    struct sc_baseline_averages_params params = {.alloc = &fx->alloc,
                                             .layer_count = LAYERS,
                                             .rows_max = rows_max,
                                             .bytes_max = bytes_max,
                                             .rows_of = rows_of,
                                             .user = fx};
-    assert_int_equal(sc_lab_averages_open(&params, &fx->averages, NULL), SPEC_OK);
+    assert_int_equal(sc_baseline_averages_open(&params, &fx->averages, NULL), SPEC_OK);
 }
 
 static void open_with(struct fixture *fx, uint64_t bytes_max)
@@ -70,11 +70,11 @@ static void open_with(struct fixture *fx, uint64_t bytes_max)
     open_with_rows(fx, bytes_max, ROWS);
 }
 
-static bool sample_note(struct sc_lab_averages *averages, const struct sc_store_range *ranges,
+static bool sample_note(struct sc_baseline_averages *averages, const struct sc_store_range *ranges,
                         uint64_t count, uint32_t layer, const float *sums)
 {
-    return sc_lab_averages_note(averages,
-                                &(struct sc_lab_sample){ranges, count, layer, sums, NULL, NULL});
+    return sc_baseline_averages_note(averages,
+                                &(struct sc_baseline_sample){ranges, count, layer, sums, NULL, NULL});
 }
 
 static void note(struct fixture *fx, uint64_t piece, uint32_t layer, const float *sums)
@@ -95,19 +95,19 @@ static void codes_are_within_one_step_of_the_store_s(void **state)
         const float sums[ROWS] = {(float)share, 1 - (float)share};
         float scores[ROWS];
         note(&fx, piece, 0, sums);
-        (void)sc_lab_averages_scores(fx.averages, &noted, 1, 0, true, scores);
+        (void)sc_baseline_averages_scores(fx.averages, &noted, 1, 0, true, scores);
         int fast = average_code((double)scores[0]);
         int exact = average_code((double)sums[0]);
         assert_in_range(fast - exact + 1, 0, 2);
         const uint16_t codes[LAYERS * ROWS] = {(uint16_t)exact, 0, 65535};
-        sc_lab_averages_load(fx.averages, &(struct sc_store_average){1, 1, ROWS, codes});
-        (void)sc_lab_averages_scores(fx.averages, &told, 1, 0, true, scores);
+        sc_baseline_averages_load(fx.averages, &(struct sc_store_average){1, 1, ROWS, codes});
+        (void)sc_baseline_averages_scores(fx.averages, &told, 1, 0, true, scores);
         double back = (double)scores[0];
         if (!(fabs(back - average_share((uint16_t)exact)) <= back * 1e-5))
             fail_msg("code %d: share %.9g", exact, back);
         assert_true(scores[1] == 0 && scores[2] == 1);
     }
-    sc_lab_averages_close(fx.averages);
+    sc_baseline_averages_close(fx.averages);
 }
 
 static void averages_follow_the_shares_of_requests(void **state)
@@ -119,26 +119,26 @@ static void averages_follow_the_shares_of_requests(void **state)
     float sums[11], scores[11];
     for (uint32_t j = 0; j < 11; j++)
         sums[j] = j == 3 ? 60 : 4; /* 100 in all */
-    assert_int_equal(sc_lab_averages_scores(fx.averages, ranges, 2, 1, true, scores), 0);
+    assert_int_equal(sc_baseline_averages_scores(fx.averages, ranges, 2, 1, true, scores), 0);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(scores[j] == 0);
     assert_false(sample_note(fx.averages, ranges, 2, 1, sums));
-    assert_int_equal(sc_lab_averages_scores(fx.averages, ranges, 2, 1, true, scores), 11);
+    assert_int_equal(sc_baseline_averages_scores(fx.averages, ranges, 2, 1, true, scores), 11);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(fabsf(scores[j] - sums[j] / 100) < 1e-3f * scores[j]);
-    assert_int_equal(sc_lab_averages_scores(fx.averages, ranges, 2, 0, true, scores), 0);
+    assert_int_equal(sc_baseline_averages_scores(fx.averages, ranges, 2, 0, true, scores), 0);
     for (uint32_t j = 0; j < 11; j++)
         sums[j] = 1;
     for (uint32_t n = 0; n < 60; n++)
         (void)sample_note(fx.averages, ranges, 2, 1, sums);
-    (void)sc_lab_averages_scores(fx.averages, ranges, 2, 1, true, scores);
+    (void)sc_baseline_averages_scores(fx.averages, ranges, 2, 1, true, scores);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(fabsf(scores[j] - 1.0f / 11) < 0.01f / 11);
     sums[2] = NAN; /* no share: left out */
     (void)sample_note(fx.averages, ranges, 2, 1, sums);
-    (void)sc_lab_averages_scores(fx.averages, ranges, 2, 1, true, scores);
+    (void)sc_baseline_averages_scores(fx.averages, ranges, 2, 1, true, scores);
     assert_true(fabsf(scores[2] - 1.0f / 11) < 0.01f / 11);
-    sc_lab_averages_close(fx.averages);
+    sc_baseline_averages_close(fx.averages);
 }
 
 /* More rows than move at once, and some: each as one row would; and sums that are next to none. */
@@ -155,7 +155,7 @@ static void every_row_moves_by_its_own_share(void **state)
         for (uint32_t j = 0; j < MANY_ROWS; j++)
             total += (double)(sums[n][j] = ldexpf((float)((j * 7 + n * 5) % 11), -(int)j / 3));
         (void)sample_note(fx.averages, &range, 1, 0, sums[n]);
-        assert_int_equal(sc_lab_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0, 1);
+        assert_int_equal(sc_baseline_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0, 1);
         for (uint32_t j = 0; j < MANY_ROWS; j++) {
             expected[j] += ((double)sums[n][j] / total - expected[j]) / (n + 1);
             assert_true(fabs((double)scores[j] - expected[j]) <= 2e-3 * expected[j]);
@@ -165,9 +165,9 @@ static void every_row_moves_by_its_own_share(void **state)
     for (uint32_t j = 0; j < MANY_ROWS; j++)
         sums[0][j] = 1e-42f;
     (void)sample_note(fx.averages, &range, 1, 0, sums[0]);
-    (void)sc_lab_averages_scores(fx.averages, &range, 1, 0, true, after);
+    (void)sc_baseline_averages_scores(fx.averages, &range, 1, 0, true, after);
     assert_memory_equal(scores, after, sizeof(after));
-    sc_lab_averages_close(fx.averages);
+    sc_baseline_averages_close(fx.averages);
 }
 
 static void dead_pieces_and_rows_that_a_piece_lacks_are_left_out(void **state)
@@ -180,12 +180,12 @@ static void dead_pieces_and_rows_that_a_piece_lacks_are_left_out(void **state)
     const float sums[13] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     float scores[13];
     (void)sample_note(fx.averages, ranges, 3, 0, sums);
-    assert_int_equal(sc_lab_averages_scores(fx.averages, ranges, 3, 0, true, scores), 1);
+    assert_int_equal(sc_baseline_averages_scores(fx.averages, ranges, 3, 0, true, scores), 1);
     assert_true(scores[12] > 0);
-    sc_lab_averages_close(fx.averages);
-    assert_int_equal(sc_lab_averages_scores(NULL, ranges, 3, 0, true, scores), 0);
+    sc_baseline_averages_close(fx.averages);
+    assert_int_equal(sc_baseline_averages_scores(NULL, ranges, 3, 0, true, scores), 0);
     assert_false(sample_note(NULL, ranges, 3, 0, sums));
-    assert_false(sc_lab_averages_flush(NULL, true, put, &fx));
+    assert_false(sc_baseline_averages_flush(NULL, true, put, &fx));
 }
 
 static void the_cap_drops_what_was_not_used_for_longest(void **state)
@@ -203,13 +203,13 @@ static void the_cap_drops_what_was_not_used_for_longest(void **state)
     uint64_t known = 0;
     for (uint64_t piece = 10; piece < 60; piece++) {
         struct sc_store_range range = {piece, 0, ROWS};
-        known += sc_lab_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0;
+        known += sc_baseline_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0;
     }
     assert_in_range(known, 1, 20);
     struct sc_store_range kept = {1, 0, ROWS}, last = {59, 0, ROWS};
-    assert_int_equal(sc_lab_averages_scores(fx.averages, &kept, 1, 0, true, scores), ROWS);
-    assert_int_equal(sc_lab_averages_scores(fx.averages, &last, 1, 0, true, scores), ROWS);
-    sc_lab_averages_close(fx.averages);
+    assert_int_equal(sc_baseline_averages_scores(fx.averages, &kept, 1, 0, true, scores), ROWS);
+    assert_int_equal(sc_baseline_averages_scores(fx.averages, &last, 1, 0, true, scores), ROWS);
+    sc_baseline_averages_close(fx.averages);
     open_with(&fx, 100); /* not one piece fits */
     assert_null(fx.averages);
 }
@@ -227,7 +227,7 @@ static void a_piece_is_written_a_fourth_more_requests_later_each_time(void **sta
             assert_false(sample_note(fx.averages, &range, 1, layer, sums));
         uint64_t before = fx.put_count;
         bool due = sample_note(fx.averages, &range, 1, LAYERS - 1, sums);
-        while (sc_lab_averages_flush(fx.averages, false, put, &fx))
+        while (sc_baseline_averages_flush(fx.averages, false, put, &fx))
             ;
         assert_true(due == (fx.put_count > before));
         if (due)
@@ -237,17 +237,17 @@ static void a_piece_is_written_a_fourth_more_requests_later_each_time(void **sta
     assert_int_equal(write_count, sizeof(expected) / sizeof(expected[0]));
     assert_memory_equal(writes, expected, sizeof(expected));
     (void)sample_note(fx.averages, &range, 1, 0, sums); /* not due: 1 of 31 */
-    while (sc_lab_averages_flush(fx.averages, false, put, &fx))
+    while (sc_baseline_averages_flush(fx.averages, false, put, &fx))
         ;
     assert_int_equal(fx.requests[3], 30);
-    while (sc_lab_averages_flush(fx.averages, true, put, &fx))
+    while (sc_baseline_averages_flush(fx.averages, true, put, &fx))
         ;
     assert_int_equal(fx.requests[3], 31);
     uint64_t puts = fx.put_count;
-    while (sc_lab_averages_flush(fx.averages, true, put, &fx)) /* nothing has changed */
+    while (sc_baseline_averages_flush(fx.averages, true, put, &fx)) /* nothing has changed */
         ;
     assert_int_equal(fx.put_count, puts);
-    sc_lab_averages_close(fx.averages);
+    sc_baseline_averages_close(fx.averages);
 }
 
 static void note_all(struct fixture *fx, uint64_t piece, const float *sums)
@@ -263,35 +263,35 @@ static void what_is_refused_is_written_later(void **state)
     for (int all = 0; all < 2; all++) {
         struct fixture fx;
         open_with(&fx, 1 << 20);
-        for (uint64_t piece = 10; piece < 10 + 2 * SC_LAB_AVERAGES_BATCH; piece++)
+        for (uint64_t piece = 10; piece < 10 + 2 * SC_BASELINE_AVERAGES_BATCH; piece++)
             note_all(&fx, piece, sums);
-        assert_false(sc_lab_averages_refused(fx.averages));
+        assert_false(sc_baseline_averages_refused(fx.averages));
         fx.refuses = SPEC_E_NO_SPACE;
         for (uint32_t turn = 0; turn < 3; turn++) { /* it does not go on, nor lose its place */
-            assert_false(sc_lab_averages_flush(fx.averages, all != 0, put, &fx));
-            assert_true(sc_lab_averages_refused(fx.averages));
+            assert_false(sc_baseline_averages_flush(fx.averages, all != 0, put, &fx));
+            assert_true(sc_baseline_averages_refused(fx.averages));
             note_all(&fx, 10, sums);
         }
         fx.refuses = SPEC_OK;
-        while (sc_lab_averages_flush(fx.averages, false, put, &fx))
+        while (sc_baseline_averages_flush(fx.averages, false, put, &fx))
             ;
-        assert_false(sc_lab_averages_refused(fx.averages));
-        assert_int_equal(fx.put_count, 2 * SC_LAB_AVERAGES_BATCH);
+        assert_false(sc_baseline_averages_refused(fx.averages));
+        assert_int_equal(fx.put_count, 2 * SC_BASELINE_AVERAGES_BATCH);
         assert_int_equal(fx.requests[10], 4);
-        for (uint64_t piece = 11; piece < 10 + 2 * SC_LAB_AVERAGES_BATCH; piece++)
+        for (uint64_t piece = 11; piece < 10 + 2 * SC_BASELINE_AVERAGES_BATCH; piece++)
             assert_int_equal(fx.requests[piece], 1);
         note_all(&fx, 20, sums); /* what would be refused again is not tried again */
         fx.refuses = SPEC_E_INVALID;
-        while (sc_lab_averages_flush(fx.averages, true, put, &fx))
+        while (sc_baseline_averages_flush(fx.averages, true, put, &fx))
             ;
-        assert_false(sc_lab_averages_refused(fx.averages));
+        assert_false(sc_baseline_averages_refused(fx.averages));
         fx.refuses = SPEC_OK;
-        while (sc_lab_averages_flush(fx.averages, true, put, &fx))
+        while (sc_baseline_averages_flush(fx.averages, true, put, &fx))
             ;
         assert_int_equal(fx.requests[20], 1);
-        sc_lab_averages_close(fx.averages);
+        sc_baseline_averages_close(fx.averages);
     }
-    assert_false(sc_lab_averages_refused(NULL));
+    assert_false(sc_baseline_averages_refused(NULL));
 }
 
 static void what_was_written_comes_back(void **state)
@@ -307,32 +307,32 @@ static void what_was_written_comes_back(void **state)
             struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
             (void)sample_note(fx.averages, &range, 1, layer, sums);
         }
-    while (sc_lab_averages_flush(fx.averages, true, put, &fx))
+    while (sc_baseline_averages_flush(fx.averages, true, put, &fx))
         ;
     assert_int_equal(fx.put_count, 40);
-    assert_true(fx.batch_most <= SC_LAB_AVERAGES_BATCH);
+    assert_true(fx.batch_most <= SC_BASELINE_AVERAGES_BATCH);
     open_with(&other, 1 << 20);
     for (uint64_t piece = 1; piece < 41; piece++) {
         struct sc_store_average average = {piece, fx.requests[piece], rows_of(&fx, piece),
                                            fx.codes[piece]};
-        sc_lab_averages_load(other.averages, &average);
-        sc_lab_averages_load(other.averages, &average); /* the last counts */
+        sc_baseline_averages_load(other.averages, &average);
+        sc_baseline_averages_load(other.averages, &average); /* the last counts */
     }
     for (uint64_t piece = 1; piece < 41; piece++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
-            uint64_t known = sc_lab_averages_scores(fx.averages, &range, 1, layer, true, scores);
-            assert_int_equal(sc_lab_averages_scores(other.averages, &range, 1, layer, true, again),
+            uint64_t known = sc_baseline_averages_scores(fx.averages, &range, 1, layer, true, scores);
+            assert_int_equal(sc_baseline_averages_scores(other.averages, &range, 1, layer, true, again),
                              known);
             assert_memory_equal(scores, again, range.row_count * sizeof(float));
         }
-    while (sc_lab_averages_flush(other.averages, true, put, &other))
+    while (sc_baseline_averages_flush(other.averages, true, put, &other))
         ;
     assert_int_equal(other.put_count, 0); /* it is written already */
     const struct sc_store_average wrong = {50, 1, ROWS + 1, fx.codes[1]};
-    sc_lab_averages_load(other.averages, &wrong);
-    sc_lab_averages_close(fx.averages);
-    sc_lab_averages_close(other.averages);
+    sc_baseline_averages_load(other.averages, &wrong);
+    sc_baseline_averages_close(fx.averages);
+    sc_baseline_averages_close(other.averages);
 }
 
 static void *notes_run(void *user)
@@ -343,7 +343,7 @@ static void *notes_run(void *user)
     for (uint32_t n = 0; n < 2000; n++) {
         struct sc_store_range range = {1 + n % 60, 0, 4};
         (void)sample_note(fx->averages, &range, 1, n % LAYERS, sums);
-        (void)sc_lab_averages_scores(fx->averages, &range, 1, n % LAYERS, true, scores);
+        (void)sc_baseline_averages_scores(fx->averages, &range, 1, n % LAYERS, true, scores);
     }
     return NULL;
 }
@@ -355,9 +355,9 @@ static void threads_share_the_table(void **state)
     open_with(&fx, 3000);
     const struct threads threads = threads_begin(notes_run, &fx, 0, 3);
     for (uint32_t i = 0; i < 200; i++)
-        (void)sc_lab_averages_flush(fx.averages, false, put, &fx);
+        (void)sc_baseline_averages_flush(fx.averages, false, put, &fx);
     threads_join(&threads);
-    sc_lab_averages_close(fx.averages);
+    sc_baseline_averages_close(fx.averages);
 }
 
 /* A piece that is known, asked for all the time. */
@@ -368,7 +368,7 @@ static void *asks_run(void *user)
     float scores[MANY_ROWS];
     uint64_t missed = 0;
     for (uint32_t n = 0; n < 50000; n++)
-        missed += sc_lab_averages_scores(fx->averages, &range, 1, 0, true, scores) != MANY_ROWS;
+        missed += sc_baseline_averages_scores(fx->averages, &range, 1, 0, true, scores) != MANY_ROWS;
     return (void *)(uintptr_t)missed;
 }
 
@@ -382,12 +382,12 @@ static void what_is_known_is_told_to_all_at_once(void **state)
     for (uint32_t j = 0; j < LAYERS * MANY_ROWS; j++)
         codes[j] = (uint16_t)(1000 + j);
     struct sc_store_average known = {63, 1, MANY_ROWS, codes}, other = {1, 1, ROWS, codes};
-    sc_lab_averages_load(fx.averages, &known);
+    sc_baseline_averages_load(fx.averages, &known);
     const struct threads threads = threads_begin(asks_run, &fx, 0, 3);
     for (uint32_t i = 0; i < 50000; i++)
-        sc_lab_averages_load(fx.averages, &other);
+        sc_baseline_averages_load(fx.averages, &other);
     threads_join(&threads);
-    sc_lab_averages_close(fx.averages);
+    sc_baseline_averages_close(fx.averages);
 }
 
 int main(void)

@@ -427,8 +427,8 @@ static void rows_without_codes_keep_their_averages(void **state)
     struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
     for (uint64_t row = 0; row < 200; row++)
         sums[row] = 1;
-    (void)sc_lab_averages_note(world.rig.conn->lab.averages,
-                               &(struct sc_lab_sample){.ranges = request->ranges,
+    (void)sc_baseline_averages_note(world.rig.conn->baseline.averages,
+                               &(struct sc_baseline_sample){.ranges = request->ranges,
                                                        .range_count = request->range_count,
                                                        .layer = 1,
                                                        .sums = sums});
