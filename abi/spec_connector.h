@@ -779,7 +779,7 @@ struct spec_stats {
      * what did not lie there, and the time that takes at upper_bus_bytes_per_s, which nobody waited
      * for. */
     uint64_t upper_bytes_used, upper_bytes_max;
-    uint64_t upper_hits, upper_risen, upper_sunk;
+    uint64_t upper_hits, upper_promoted, upper_demoted;
     uint64_t upper_bus_bytes, upper_bus_ns;
     /* Since 0.13. Lookups that promised nothing, and chunks that were not stored, because of a
      * bypass (maintain); level: 1 while there is one. Such chunks are not among dropped_chunks. */

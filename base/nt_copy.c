@@ -15,7 +15,7 @@
 /* Loads of whole layers with io_uring, rows of 16 KiB checked and copied out of buffers that a
  * device filled: an AMD EPYC (Zen 3) moves 5.3 to 6.4 GB/s of them through its caches and 8.2 past
  * them; an Intel Xeon takes 1.5 to 4.5 % longer past them. cpuid traps in a virtual machine. */
-bool sc_stream_is_faster(void)
+bool sc_nt_copy_is_faster(void)
 {
     static _Atomic unsigned known; /* 0: not asked, 1: no, 2: yes */
     unsigned is = atomic_load_explicit(&known, memory_order_relaxed);
@@ -37,7 +37,7 @@ static inline void line_stream(uint8_t *dst, const uint8_t *src)
         _mm_stream_si128((__m128i *)(void *)dst + i, part[i]);
 }
 
-void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
+void sc_nt_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
 {
     uint64_t before = (0 - (uint64_t)(uintptr_t)dst) % LINE_BYTES;
     if (bytes < BYTES_LEAST) {
@@ -53,22 +53,22 @@ void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
     memcpy(dst, src, bytes);
 }
 
-void sc_stream_end(void)
+void sc_nt_copy_end(void)
 {
     _mm_sfence();
 }
 #else
-bool sc_stream_is_faster(void)
+bool sc_nt_copy_is_faster(void)
 {
     return false;
 }
 
-void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
+void sc_nt_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
 {
     memcpy(dst, src, bytes);
 }
 
-void sc_stream_end(void)
+void sc_nt_copy_end(void)
 {
 }
 #endif

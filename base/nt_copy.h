@@ -4,7 +4,7 @@
  *   dst   ....|line|line| ... |line|....      lines go past; the ends before and behind do not
  *
  * Holds: dst is what memcpy makes of it. Does not: order its stores for other threads before
- * sc_stream_end. Threads: any. Tests: tests/unit/base/test_stream.c */
+ * sc_nt_copy_end. Threads: any. Tests: tests/unit/base/test_stream.c */
 #ifndef SC_BASE_NT_COPY_H
 #define SC_BASE_NT_COPY_H
 
@@ -12,11 +12,11 @@
 #include <stdint.h>
 
 /* src, dst [bytes], apart. */
-void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes);
+void sc_nt_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes);
 /* What this thread streamed is seen by whoever sees what it stores next. */
-void sc_stream_end(void);
+void sc_nt_copy_end(void);
 /* Whether this processor moves bytes that a device just wrote faster past its caches than through
  * them. A fact of the machine, the same for everybody. */
-bool sc_stream_is_faster(void);
+bool sc_nt_copy_is_faster(void);
 
 #endif

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-spec_status sc_owner_check(const struct stat *about, const char *path, struct spec_error *reterr)
+spec_status sc_path_owner_check(const struct stat *about, const char *path, struct spec_error *reterr)
 {
     if (about->st_uid == geteuid() && (about->st_mode & (S_IWGRP | S_IWOTH)) == 0)
         return SPEC_OK;
@@ -16,7 +16,7 @@ spec_status sc_owner_check(const struct stat *about, const char *path, struct sp
                          (unsigned long)geteuid());
 }
 
-spec_status sc_owner_check_directory(const char *path, struct spec_error *reterr)
+spec_status sc_path_owner_check_directory(const char *path, struct spec_error *reterr)
 {
     struct stat about;
     int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -29,5 +29,5 @@ spec_status sc_owner_check_directory(const char *path, struct spec_error *reterr
         return sc_fail_errno(reterr, SPEC_E_IO, why, "look at directory %s", path);
     }
     (void)close(fd);
-    return sc_owner_check(&about, path, reterr);
+    return sc_path_owner_check(&about, path, reterr);
 }

@@ -38,7 +38,7 @@ struct sc_use {
     uint64_t bytes;      /* that dropping it makes free */
     uint64_t cost_ns;    /* that having it again takes */
     uint32_t count;      /* of uses */
-    uint32_t importance; /* of what is used of it, a share in millionths: sc_importance_seen */
+    uint32_t importance; /* of what is used of it, a share in millionths: sc_importance_touched */
 };
 
 /* log2(2^a + 2^b) in 32.32 bits: never below the larger one, nor more than SC_HEAT_ONE above it. */
@@ -80,7 +80,7 @@ static inline uint64_t sc_rank_score(const struct sc_use *use)
 }
 
 /* The moving average that a score goes by; average 0: none was seen before. */
-static inline uint32_t sc_importance_seen(uint32_t average, uint32_t share)
+static inline uint32_t sc_importance_touched(uint32_t average, uint32_t share)
 {
     uint64_t next = average == 0 ? share : ((uint64_t)average * 7 + share + 4) / 8;
     return next > 0 ? (uint32_t)next : 1;

@@ -1,17 +1,17 @@
 /* Slots: one word of bits (slot_pool.h says what holds). */
 #include "base/slot_pool.h"
 
-void sc_slots_init(struct sc_slots *slots, uint32_t count, struct sc_exec *exec,
+void sc_slot_pool_init(struct sc_slot_pool *slots, uint32_t count, struct sc_exec *exec,
                    struct sc_poison *poison)
 {
-    SC_ASSERT(poison, count >= 1 && count <= SC_SLOTS_MAX);
+    SC_ASSERT(poison, count >= 1 && count <= SC_SLOT_POOL_MAX);
     slots->exec = exec;
     slots->poison = poison;
     slots->count = count;
-    atomic_init(&slots->free, UINT32_MAX >> (SC_SLOTS_MAX - count));
+    atomic_init(&slots->free, UINT32_MAX >> (SC_SLOT_POOL_MAX - count));
 }
 
-uint32_t sc_slots_take(struct sc_slots *slots, uint64_t deadline_ns)
+uint32_t sc_slot_pool_take(struct sc_slot_pool *slots, uint64_t deadline_ns)
 {
     for (;;) {
         uint32_t free = atomic_load_explicit(&slots->free, memory_order_relaxed);
@@ -21,11 +21,11 @@ uint32_t sc_slots_take(struct sc_slots *slots, uint64_t deadline_ns)
                 return (uint32_t)__builtin_ctz(free);
         if (!sc_exec_wait(slots->exec, &slots->free, 0, deadline_ns) &&
             deadline_ns != SC_EXEC_FOREVER)
-            return SC_SLOTS_NONE;
+            return SC_SLOT_POOL_NONE;
     }
 }
 
-void sc_slots_put(struct sc_slots *slots, uint32_t slot)
+void sc_slot_pool_put(struct sc_slot_pool *slots, uint32_t slot)
 {
     SC_ASSERT(slots->poison, slot < slots->count);
     uint32_t bit = slot < slots->count ? UINT32_C(1) << slot : 0;

@@ -13,10 +13,10 @@
 
 #include "base/exec.h"
 
-#define SC_SLOTS_MAX  32u
-#define SC_SLOTS_NONE UINT32_MAX
+#define SC_SLOT_POOL_MAX  32u
+#define SC_SLOT_POOL_NONE UINT32_MAX
 
-struct sc_slots {
+struct sc_slot_pool {
     /* Set by init, constant after. */
     struct sc_exec *exec;
     struct sc_poison *poison;
@@ -26,13 +26,13 @@ struct sc_slots {
     _Atomic uint32_t free;
 };
 
-/* All of `count` slots, 1 .. SC_SLOTS_MAX, are free. There is nothing to undo. */
-void sc_slots_init(struct sc_slots *slots, uint32_t count, struct sc_exec *exec,
+/* All of `count` slots, 1 .. SC_SLOT_POOL_MAX, are free. There is nothing to undo. */
+void sc_slot_pool_init(struct sc_slot_pool *slots, uint32_t count, struct sc_exec *exec,
                    struct sc_poison *poison);
-/* The lowest free slot. Waits for one: sc_exec_wait, whose rules for callers hold. SC_SLOTS_NONE:
+/* The lowest free slot. Waits for one: sc_exec_wait, whose rules for callers hold. SC_SLOT_POOL_NONE:
  * the deadline came first; never with SC_EXEC_FOREVER. */
-uint32_t sc_slots_take(struct sc_slots *slots, uint64_t deadline_ns);
+uint32_t sc_slot_pool_take(struct sc_slot_pool *slots, uint64_t deadline_ns);
 /* The slot was taken (asserted). */
-void sc_slots_put(struct sc_slots *slots, uint32_t slot);
+void sc_slot_pool_put(struct sc_slot_pool *slots, uint32_t slot);
 
 #endif

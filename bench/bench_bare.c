@@ -84,16 +84,16 @@ static void copy_out(const struct state *state, uint32_t i)
 {
     const uint8_t *src = state->frames + i * state->op_bytes;
     uint8_t *dst = state->dst + state->op_at[i];
-    if (!sc_stream_is_faster()) {
+    if (!sc_nt_copy_is_faster()) {
         memcpy(dst, src, state->op_bytes);
         return;
     }
     for (uint64_t at = 0; at < state->op_bytes; at += PART_BYTES) {
         for (uint64_t line = 0; line < PART_BYTES; line += 64)
             __builtin_prefetch(src + at + line + AHEAD_BYTES, 0, 3);
-        sc_stream_copy(dst + at, src + at, PART_BYTES);
+        sc_nt_copy(dst + at, src + at, PART_BYTES);
     }
-    sc_stream_end();
+    sc_nt_copy_end();
 }
 
 static uint64_t run(struct state *state, uint32_t depth)

@@ -345,8 +345,8 @@ static void policy_run(struct state *state, const char *policy)
            policy, count, counts.chunks, counts.rows_all, counts.rows[SPEC_TIER_UPPER],
            counts.rows[SPEC_TIER_HOST], counts.rows[SPEC_TIER_DISK], counts.read_bytes,
            (double)total / 1e6 / (double)count, (double)sorted[count / 2] / 1e6,
-           (double)sorted[count * 99 / 100] / 1e6, after.upper_risen - before.upper_risen,
-           after.upper_sunk - before.upper_sunk, after.upper_bus_bytes - before.upper_bus_bytes,
+           (double)sorted[count * 99 / 100] / 1e6, after.upper_promoted - before.upper_promoted,
+           after.upper_demoted - before.upper_demoted, after.upper_bus_bytes - before.upper_bus_bytes,
            (double)(after.upper_bus_ns - before.upper_bus_ns) / 1e6 / (double)count);
     (void)fflush(stdout);
     state->api->close(state->conn);

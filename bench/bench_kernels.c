@@ -414,7 +414,7 @@ static void decode_run(const struct job *job)
             sc_store_tag_make(&block, scales, g_tags);
             sc_kernels_part_decode(&how, part, slab * SLAB_ROWS, SLAB_ROWS);
         }
-    sc_stream_end();
+    sc_nt_copy_end();
     g_sink = g_other[PART_BYTES];
 }
 

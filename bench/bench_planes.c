@@ -138,7 +138,7 @@ static void planes_decode_run(const struct job *job)
                                                       .streams = true};
         job->kernels->bitplanes_decode(&what);
     }
-    sc_stream_end();
+    sc_nt_copy_end();
 }
 
 static void fours_decode_run(const struct job *job)
@@ -151,7 +151,7 @@ static void fours_decode_run(const struct job *job)
         job->kernels->codec_decode(&(struct sc_kernels_codec_decode){
             &FOURS, scales, scales + SCALES, SLAB, 0, CHANNELS, rows, SC_KERNELS_F16, true});
     }
-    sc_stream_end();
+    sc_nt_copy_end();
 }
 
 static void planes_score_run(const struct job *job)

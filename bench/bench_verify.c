@@ -95,10 +95,10 @@ static void bite_ask(const struct state *state, const uint8_t *rows, uint64_t co
                 now = half_bytes - at < ASKED_BYTES ? half_bytes - at : ASKED_BYTES;
                 for (uint64_t i = 0; i < now; i += LINE_BYTES)
                     __builtin_prefetch(rows + at + i + AHEAD_BYTES, 0, 3);
-                sc_stream_copy(dst + at, rows + at, now);
+                sc_nt_copy(dst + at, rows + at, now);
             }
         }
-    sc_stream_end();
+    sc_nt_copy_end();
 }
 
 static void bite_move(const struct state *state, const struct sc_store_tag_rows *tagged,
@@ -196,7 +196,7 @@ int main(int argc, char **argv)
                                          .head_count = state.heads,
                                          .head_size = state.head_size,
                                          .element_bytes = 2,
-                                         .streams = is_pread || sc_stream_is_faster()};
+                                         .streams = is_pread || sc_nt_copy_is_faster()};
     for (uint64_t i = 0; i < rounds * WAYS; i++)
         bench_series_add(&series[i % WAYS], sample(&state, frames, (enum way)(i % WAYS)));
     for (uint32_t way = 0; way < WAYS; way++) {

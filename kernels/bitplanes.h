@@ -118,7 +118,7 @@ struct sc_kernels_bitplanes_decode {
     const struct sc_kernels_rotary *rotary; /* NULL: not turned */
     const float *turns;                     /* [row_count][rotary->turned] */
     bool streams; /* stores may go past the caches (they do where every dst lies on a line's
-                   * border); sc_stream_end is the caller's */
+                   * border); sc_nt_copy_end is the caller's */
 };
 
 /* Scores of the keys of one head, by their values in float32, turned where they were turned back.

@@ -66,7 +66,7 @@ struct sc_kernels_codec_decode {
     uint8_t *const *dst; /* [row_count]; NULL: the row is skipped */
     uint32_t dst_dtype;
     bool streams; /* stores may go past the caches (avx512's do, where every dst lies on a line's
-                   * border); sc_stream_end is the caller's */
+                   * border); sc_nt_copy_end is the caller's */
 };
 
 /* Scores of keys that are codes, with the scales folded into the query, once a slab:

@@ -54,7 +54,7 @@ struct sc_kernels_slice {
 };
 /* Rows into a slice of a run (offset is not UINT64_MAX).
  *   src [run->count], src_stride bytes apart; of the memory's type
- *   streams  whole lines may go past the caches; sc_stream_end is the caller's */
+ *   streams  whole lines may go past the caches; sc_nt_copy_end is the caller's */
 void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct sc_kernels_run *run,
                             const uint8_t *src, uint64_t src_stride, bool streams);
 /* Tokens [token_first, + token_count), of any runs, into rows.

@@ -90,7 +90,7 @@ struct sc_kernels_rope {
     const uint8_t *src; /* [row_count], column_count elements each */
     uint64_t dst_stride, src_stride; /* bytes */
     uint64_t row_count, column_count;
-    bool streams; /* whole lines of dst may go past the caches; sc_stream_end is the caller's */
+    bool streams; /* whole lines of dst may go past the caches; sc_nt_copy_end is the caller's */
 };
 
 struct sc_kernels {

@@ -119,7 +119,7 @@ static void place(const struct sc_kernels_move *how, uint8_t *dst, const uint8_t
 {
     float wide[WIDE_COUNT];
     if (!how->widens && how->streams)
-        sc_stream_copy(dst, src, count * how->element_bytes);
+        sc_nt_copy(dst, src, count * how->element_bytes);
     else if (!how->widens)
         memcpy(dst, src, count * how->element_bytes);
     else if (!how->streams)
@@ -128,7 +128,7 @@ static void place(const struct sc_kernels_move *how, uint8_t *dst, const uint8_t
         for (uint64_t done = 0, now; done < count; done += now) {
             now = count - done < WIDE_COUNT ? count - done : WIDE_COUNT;
             how->kernels->widen(wide, src + done * how->element_bytes, now, how->dtype);
-            sc_stream_copy(dst + done * sizeof(float), (const uint8_t *)wide, now * sizeof(float));
+            sc_nt_copy(dst + done * sizeof(float), (const uint8_t *)wide, now * sizeof(float));
         }
 }
 
@@ -155,7 +155,7 @@ static void parts_unpack(const struct sc_kernels_move *how, uint32_t parts, uint
         }
     }
     if (how->streams)
-        sc_stream_end();
+        sc_nt_copy_end();
 }
 
 /* A run of tokens of one head, widened a piece at a time on the way. */
@@ -199,7 +199,7 @@ static void columns_unpack(const struct sc_kernels_move *how, uint64_t token_fir
         token += run.count;
     }
     if (how->streams)
-        sc_stream_end();
+        sc_nt_copy_end();
 }
 
 void sc_kernels_rows_unpack(const struct sc_kernels_move *how, uint64_t token_first,

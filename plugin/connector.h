@@ -93,8 +93,8 @@ struct sc_plugin_choice {                /* how rows are chosen; set by open, co
     bool can_select;                     /* buffers were made; else all rows come, always */
     struct sc_plugin_scratch *scratches; /* [scratch_slots, then scratch_longs] */
     uint8_t *scratch_memory;
-    struct sc_slots scratch_slots;
-    struct sc_slots scratch_longs; /* of matches that the others have no room for; count 0: none */
+    struct sc_slot_pool scratch_slots;
+    struct sc_slot_pool scratch_longs; /* of matches that the others have no room for; count 0: none */
     uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..: of all rows, where layout is split */
 };
 
@@ -111,7 +111,7 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
 struct sc_plugin_bus {             /* plugin/select/upper_bus.h. Any thread */
     uint64_t bytes_per_s;          /* set by open, constant after; 0: nothing is charged */
     _Atomic uint64_t free_ns;      /* when what was sent is over */
-    _Atomic uint64_t risen_halves; /* as the store counts them, that went up */
+    _Atomic uint64_t promoted_halves; /* as the store counts them, that went up */
 };
 
 struct sc_plugin_stats {

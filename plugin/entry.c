@@ -200,8 +200,8 @@ static void stats_tiers(const spec_connector *conn, const struct sc_store_stats 
     stats->upper_bytes_used = store->upper_bytes_used;
     stats->upper_bytes_max = store->upper_bytes_max;
     stats->upper_hits = store->upper_hits;
-    stats->upper_risen = store->upper_risen;
-    stats->upper_sunk = store->upper_sunk;
+    stats->upper_promoted = store->upper_promoted;
+    stats->upper_demoted = store->upper_demoted;
     stats->upper_bus_bytes = sc_counted(&conn->stats.upper_bus_bytes);
     stats->upper_bus_ns = sc_counted(&conn->stats.upper_bus_ns);
     stats->staged_bytes = sc_counted(&conn->stats.staged_bytes);

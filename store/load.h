@@ -34,7 +34,7 @@ uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t pie
                                       uint32_t *ret_risen);
 /* Halves of rows, K or V in one layer, that went up into that tier and that nobody wanted then. Any
  * thread; no lock. */
-uint64_t sc_store_upper_risen_halves(const struct sc_store *store);
+uint64_t sc_store_upper_promoted_halves(const struct sc_store *store);
 
 /* Loads rows of one layer, in permutation, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what

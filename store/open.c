@@ -488,7 +488,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
     stats.upper_bytes_max = host.upper_bytes_max;
     stats.upper_bytes_used = host.upper_bytes_used;
     stats.upper_hits = host.upper_hits;
-    stats.upper_risen = host.risen;
-    stats.upper_sunk = host.sunk;
+    stats.upper_promoted = host.risen;
+    stats.upper_demoted = host.sunk;
     *ret_stats = stats;
 }

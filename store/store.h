@@ -256,7 +256,7 @@ struct sc_store_stats {
     uint64_t host_hits, host_misses, host_evictions;
     /* Likewise of the tier above it; slabs that rose into it, and sank from it into host memory. */
     uint64_t upper_bytes_max, upper_bytes_used, upper_hits;
-    uint64_t upper_risen, upper_sunk;
+    uint64_t upper_promoted, upper_demoted;
     /* Written since open, beside rows: with write_bytes' annexes and merges. */
     uint64_t code_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes; /* of rows that passes stored, bare */

@@ -142,7 +142,7 @@ static spec_status read_file(const spec_connector *conn, const char *path,
         return SPEC_OK;
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
         if (conn->config.allow_shared == 0)
-            status = sc_owner_check(&info, path, reterr);
+            status = sc_path_owner_check(&info, path, reterr);
         ssize_t got = status == SPEC_OK ? read(fd, text, sizeof(text)) : -1;
         if (got > 0 && got <= (ssize_t)CACHE_BYTES) {
             text[got] = '\0';
@@ -292,7 +292,7 @@ spec_status sc_plugin_fingerprint(spec_connector *conn, const char *const *paths
     snprintf(cache_path, sizeof(cache_path), "%s/" CACHE_NAME, conn->config.path);
     spec_status status = SPEC_OK;
     if (conn->config.allow_shared == 0)
-        status = sc_owner_check_directory(conn->config.path, reterr);
+        status = sc_path_owner_check_directory(conn->config.path, reterr);
     if (status == SPEC_OK)
         status = find_key(paths, path_count, &key, reterr);
     if (status == SPEC_OK)

@@ -77,7 +77,7 @@ static spec_status host_fence(const struct sc_plugin_memory *memory, enum sc_plu
     (void)memory;
     (void)reterr;
     if (when == SC_FENCE_PLACED)
-        sc_stream_end();
+        sc_nt_copy_end();
     return SPEC_OK;
 }
 

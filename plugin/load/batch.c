@@ -11,7 +11,7 @@
  * Tests: tests/unit/plugin/test_stack.c */
 #include "plugin/select/select.h"
 
-#define BATCHES_MAX SC_SLOTS_MAX /* 0.2 MB each, touched when used */
+#define BATCHES_MAX SC_SLOT_POOL_MAX /* 0.2 MB each, touched when used */
 
 spec_status sc_plugin_batches_open(spec_connector *conn, struct spec_error *reterr)
 {
@@ -21,7 +21,7 @@ spec_status sc_plugin_batches_open(spec_connector *conn, struct spec_error *rete
     if (conn->batches.items == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " calls of %u items", count,
                        SC_LIMIT_BATCH);
-    sc_slots_init(&conn->batches.slots, count, conn->exec, &conn->poison);
+    sc_slot_pool_init(&conn->batches.slots, count, conn->exec, &conn->poison);
     return SPEC_OK;
 }
 
@@ -32,12 +32,12 @@ void sc_plugin_batches_close(spec_connector *conn)
 
 struct sc_plugin_item *sc_plugin_batch_take(spec_connector *conn)
 {
-    uint32_t slot = sc_slots_take(&conn->batches.slots, SC_EXEC_FOREVER);
+    uint32_t slot = sc_slot_pool_take(&conn->batches.slots, SC_EXEC_FOREVER);
     return conn->batches.items + (uint64_t)slot * SC_LIMIT_BATCH;
 }
 
 void sc_plugin_batch_put(spec_connector *conn, const struct sc_plugin_item *items)
 {
     uint64_t slot = (uint64_t)(items - conn->batches.items) / SC_LIMIT_BATCH;
-    sc_slots_put(&conn->batches.slots, (uint32_t)slot);
+    sc_slot_pool_put(&conn->batches.slots, (uint32_t)slot);
 }

@@ -12,7 +12,7 @@ struct sc_plugin_request;
 
 struct sc_plugin_batches {        /* memory for many items of one call; set by open, constant */
     struct sc_plugin_item *items; /* [slots][SC_LIMIT_BATCH] */
-    struct sc_slots slots;
+    struct sc_slot_pool slots;
 };
 
 struct sc_plugin_submits {

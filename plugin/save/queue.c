@@ -208,7 +208,7 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_save *
 {
     struct parcel_source from = {conn, parcel};
     const struct sc_store_source source = {.pack = parcel_pack,
-                                           .spans = sc_stream_is_faster() ? parcel_spans : NULL,
+                                           .spans = sc_nt_copy_is_faster() ? parcel_spans : NULL,
                                            .span_bytes = conn->dims.row_bytes / 2,
                                            .user = &from};
     spec_status status = sc_plugin_parcel_check(parcel, reterr);

@@ -579,7 +579,7 @@ static struct sc_store_source source_of(struct pack_source *source, uint32_t lay
     source->how.kernels = source->conn->kernels;
     source->how.memory = memory;
     uint64_t span_bytes = sc_kernels_spans_bytes(&source->how);
-    bool moves = sc_stream_is_faster() && span_bytes > 0 &&
+    bool moves = sc_nt_copy_is_faster() && span_bytes > 0 &&
                  source->conn->dims.row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
     return (struct sc_store_source){.pack = pack_rows,
                                     .spans = moves ? source_spans : NULL,

@@ -86,9 +86,9 @@ spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *re
         uint64_t room = i < count - longs ? rows : most;
         memory += lay_out(conn, room, memory, &conn->choice.scratches[i]);
     }
-    sc_slots_init(&conn->choice.scratch_slots, count - longs, conn->exec, &conn->poison);
+    sc_slot_pool_init(&conn->choice.scratch_slots, count - longs, conn->exec, &conn->poison);
     if (longs > 0)
-        sc_slots_init(&conn->choice.scratch_longs, longs, conn->exec, &conn->poison);
+        sc_slot_pool_init(&conn->choice.scratch_longs, longs, conn->exec, &conn->poison);
     return SPEC_OK;
 }
 
@@ -102,9 +102,9 @@ struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t 
                                                  uint64_t deadline_ns)
 {
     bool is_long = rows > SHORT_ROWS && conn->choice.scratch_longs.count > 0;
-    struct sc_slots *slots = is_long ? &conn->choice.scratch_longs : &conn->choice.scratch_slots;
-    uint32_t slot = sc_slots_take(slots, deadline_ns);
-    if (slot == SC_SLOTS_NONE)
+    struct sc_slot_pool *slots = is_long ? &conn->choice.scratch_longs : &conn->choice.scratch_slots;
+    uint32_t slot = sc_slot_pool_take(slots, deadline_ns);
+    if (slot == SC_SLOT_POOL_NONE)
         return NULL;
     return &conn->choice.scratches[slot + (is_long ? conn->choice.scratch_slots.count : 0)];
 }
@@ -122,9 +122,9 @@ void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch)
     uint32_t slot = (uint32_t)(scratch - conn->choice.scratches);
     uint32_t shorts = conn->choice.scratch_slots.count;
     if (slot < shorts)
-        sc_slots_put(&conn->choice.scratch_slots, slot);
+        sc_slot_pool_put(&conn->choice.scratch_slots, slot);
     else
-        sc_slots_put(&conn->choice.scratch_longs, slot - shorts);
+        sc_slot_pool_put(&conn->choice.scratch_longs, slot - shorts);
 }
 
 /* ---- Scores --------------------------------------------------------------------------------- */

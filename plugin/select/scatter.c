@@ -146,7 +146,7 @@ static bool item_streams(const spec_connector *conn, const struct sc_plugin_item
     uint64_t element_bytes = sc_plugin_dtype_bytes(sc_plugin_shape_of(conn, item->in.layer)->dtype);
     uint64_t wider = item->memory.widens ? sizeof(float) / element_bytes : 1;
     bool is_past = item->route == SC_ROUTE_LAYERED ||
-                   (is_whole && (sc_store_is_shallow(conn->store) || sc_stream_is_faster()));
+                   (is_whole && (sc_store_is_shallow(conn->store) || sc_nt_copy_is_faster()));
     uint64_t count = item->want.row_total;
     return is_past && count * conn->dims.row_bytes * wider >= STREAM_BYTES;
 }

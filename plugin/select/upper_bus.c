@@ -43,8 +43,8 @@ void sc_plugin_bus_end(spec_connector *conn, const struct sc_plugin_item *item)
         return;
     if (sc_exec_is_loop(conn->exec) && item->over_ns > sc_exec_now_ns(conn->exec))
         (void)sc_exec_wait(conn->exec, &never, 0, item->over_ns);
-    uint64_t risen = sc_store_upper_risen_halves(conn->store);
-    uint64_t charged = atomic_exchange(&bus->risen_halves, risen);
+    uint64_t risen = sc_store_upper_promoted_halves(conn->store);
+    uint64_t charged = atomic_exchange(&bus->promoted_halves, risen);
     if (risen > charged) /* who is overtaken by another leaves it to him */
         (void)send(conn, (risen - charged) * conn->dims.k_row_bytes);
 }

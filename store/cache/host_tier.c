@@ -88,7 +88,7 @@ struct sc_store_host {
 
     /* Changed under the lock, read by any thread. */
     _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then */
-    _Atomic uint64_t risen_halves;  /* of slabs that rose, those that went up for that */
+    _Atomic uint64_t promoted_halves;  /* of slabs that rose, those that went up for that */
 };
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
@@ -444,7 +444,7 @@ static void risen_add(struct sc_store_host *host, const struct sc_store_host_key
 {
     uint64_t more = rows > rows_used ? rows - rows_used : 0;
     bool is_half = key->kind == SC_STORE_HOST_K || key->kind == SC_STORE_HOST_V;
-    atomic_fetch_add_explicit(&host->risen_halves, is_half ? more : 2 * more, memory_order_relaxed);
+    atomic_fetch_add_explicit(&host->promoted_halves, is_half ? more : 2 * more, memory_order_relaxed);
 }
 
 /* For the entry that is free next. false: nothing went but what has sunk. */
@@ -518,7 +518,7 @@ void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *s
     SC_ASSERT(host->poison, slab->pins > 0);
     if (slab->state == PUBLISHED) {
         slab_stir(host, slab); /* who keeps it kept it for this */
-        slab->use.importance = sc_importance_seen(slab->use.importance, share_of(rows, slab->rows));
+        slab->use.importance = sc_importance_touched(slab->use.importance, share_of(rows, slab->rows));
         slab_used(host, slab);
         uint64_t rank = rank_in(host, UPPER, &slab->use);
         if (slab->tier == HOST && upper_clear(host, slab->pages, rank, slab))
@@ -585,9 +585,9 @@ uint32_t sc_store_host_windowed(const struct sc_store_host *host,
     return sc_store_residents_count(&host->residents, key->copy, group_of(key, true), ret_risen);
 }
 
-uint64_t sc_store_host_risen_halves(const struct sc_store_host *host)
+uint64_t sc_store_host_promoted_halves(const struct sc_store_host *host)
 {
-    return host != NULL ? atomic_load_explicit(&host->risen_halves, memory_order_relaxed) : 0;
+    return host != NULL ? atomic_load_explicit(&host->promoted_halves, memory_order_relaxed) : 0;
 }
 
 uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
@@ -645,7 +645,7 @@ static struct sc_use use_begin(struct sc_store_host *host, const struct sc_store
     use.heat -= begin->heat_less;
     if (begin->rows_used > 0)
         use.importance =
-            sc_importance_seen(use.importance, share_of(begin->rows_used, begin->rows));
+            sc_importance_touched(use.importance, share_of(begin->rows_used, begin->rows));
     return use;
 }
 

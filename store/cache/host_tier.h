@@ -107,7 +107,7 @@ uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_sto
                                  uint32_t first, uint32_t end);
 /* Halves of rows, K or V, that went up into the upper tier and that nobody wanted then. Any thread;
  * no lock. */
-uint64_t sc_store_host_risen_halves(const struct sc_store_host *host);
+uint64_t sc_store_host_promoted_halves(const struct sc_store_host *host);
 
 /* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
  * what it takes to have it again. NULL: it is there, or nothing worth less can go. */

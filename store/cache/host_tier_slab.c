@@ -109,7 +109,7 @@ static const struct sc_store_piece_entry *hosted_piece(const struct sc_store *st
 uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
                                     uint32_t *ret_risen)
 {
-    uint32_t risen = 0, risen_chunks = 0;
+    uint32_t risen = 0, promoted_chunks = 0;
     const struct sc_store_piece_entry *entry = hosted_piece(store, piece);
     if (ret_risen != NULL)
         *ret_risen = 0;
@@ -120,16 +120,16 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
     if (store->shape.layout == SC_STORE_SPLIT)
         layers += halves_layers(store, key, &risen);
     layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), false,
-                            &risen_chunks);
+                            &promoted_chunks);
     if (ret_risen != NULL)
-        *ret_risen = risen + risen_chunks;
+        *ret_risen = risen + promoted_chunks;
     return layers;
 }
 
 uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t piece,
                                       uint32_t *ret_risen)
 {
-    uint32_t risen_chunks = 0;
+    uint32_t promoted_chunks = 0;
     const struct sc_store_piece_entry *entry = hosted_piece(store, piece);
     *ret_risen = 0;
     if (entry == NULL)
@@ -137,14 +137,14 @@ uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t pie
     struct sc_store_host_key key = key_of(store, entry, 0);
     uint32_t layers = sc_store_host_windowed(store->host, &key, ret_risen);
     layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), true,
-                            &risen_chunks);
-    *ret_risen += risen_chunks;
+                            &promoted_chunks);
+    *ret_risen += promoted_chunks;
     return layers;
 }
 
-uint64_t sc_store_upper_risen_halves(const struct sc_store *store)
+uint64_t sc_store_upper_promoted_halves(const struct sc_store *store)
 {
-    return sc_store_host_risen_halves(store->host);
+    return sc_store_host_promoted_halves(store->host);
 }
 
 /* Of the slab that has what is wanted and nothing else. */

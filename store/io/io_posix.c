@@ -227,7 +227,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
         (void)close(fd);
         return file_fail("open as a regular file", file->path, sys_errno, reterr);
     }
-    spec_status status = io->allow_shared ? SPEC_OK : sc_owner_check(&about, file->path, reterr);
+    spec_status status = io->allow_shared ? SPEC_OK : sc_path_owner_check(&about, file->path, reterr);
     if (status != SPEC_OK) {
         (void)close(fd);
         return status;
@@ -437,7 +437,7 @@ static spec_status network_check(const struct sc_io *io, const char *path,
 
 spec_status sc_io_posix_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
-    spec_status status = io->allow_shared ? SPEC_OK : sc_owner_check_directory(path, reterr);
+    spec_status status = io->allow_shared ? SPEC_OK : sc_path_owner_check_directory(path, reterr);
     return status == SPEC_OK ? network_check(io, path, reterr) : status;
 }
 

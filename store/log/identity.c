@@ -144,7 +144,7 @@ static spec_status identity_write(struct sc_store *store, struct spec_error *ret
     if (status != SPEC_OK)
         return status;
     uint64_t frame = sc_store_frame_begin(&writer);
-    sc_store_record_put_identity(&writer, &identity);
+    sc_store_record_encode_identity(&writer, &identity);
     sc_store_frame_end(&writer, frame, 0, &chain);
     status = sc_io_file_open(store->io, path_in(store, IDENTITY_NAME, &path),
                              SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file, reterr);

@@ -78,10 +78,10 @@ static struct usual usual_records(const struct sc_store *store, uint64_t rows)
                                    .chunk_first = SC_STORE_ROWS_MAX,
                                    .tokens = &token};
     struct usual usual = {.token = sizeof(token)};
-    sc_store_record_put_extent(&writer, SC_STORE_IDS - 1, &extent);
+    sc_store_record_encode_extent(&writer, SC_STORE_IDS - 1, &extent);
     usual.extent = SC_STORE_FRAME_BYTES + writer.used;
     writer.used = 0;
-    sc_store_record_put_piece(&writer, &piece);
+    sc_store_record_encode_piece(&writer, &piece);
     usual.piece = SC_STORE_FRAME_BYTES + writer.used - usual.token;
     usual.drop = SC_STORE_DROP_BYTES;
     return usual;

@@ -186,26 +186,26 @@ void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t
 
 /* ---- Payloads ------------------------------------------------------------------------------- */
 
-void sc_store_record_put_space(struct sc_store_writer *writer, uint64_t id,
+void sc_store_record_encode_space(struct sc_store_writer *writer, uint64_t id,
                                const struct sc_store_namespace *space);
-void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
+void sc_store_record_encode_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent);
-void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
-void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
+void sc_store_record_encode_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
+void sc_store_record_encode_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
 /* slots: of all layers (store/rows/row_permutation.h), of which layer_count from layer_first on are
  * put. */
 void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
                                uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
                                uint32_t layer_count);
 /* All pieces of the namespace that stand before it are void. */
-void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
+void sc_store_record_encode_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
                                uint64_t at_ns);
-void sc_store_record_put_head(struct sc_store_writer *writer,
+void sc_store_record_encode_head(struct sc_store_writer *writer,
                               const struct sc_store_record_head *head);
-void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
+void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
                                  const uint16_t *codes, uint64_t code_count);
 /* Sections of an extent that lie elsewhere. extent: its probe members, stride and parts. */
-void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_id,
+void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t extent_id,
                                const struct sc_store_record_extent *annex);
 
 struct sc_store_identity {
@@ -214,7 +214,7 @@ struct sc_store_identity {
     uint8_t secret[SC_STORE_SECRET_BYTES]; /* keys chains; nobody is shown it */
     uint64_t created_ns;
 };
-void sc_store_record_put_identity(struct sc_store_writer *writer,
+void sc_store_record_encode_identity(struct sc_store_writer *writer,
                                   const struct sc_store_identity *identity);
 /* false: not an identity. A newer one has its version and nothing else that is believed, an older
  * one no secret. */

@@ -38,7 +38,7 @@ static msgpack_packer pack_begin(struct sc_store_writer *writer, uint64_t keys, 
     return packer;
 }
 
-void sc_store_record_put_space(struct sc_store_writer *writer, uint64_t id,
+void sc_store_record_encode_space(struct sc_store_writer *writer, uint64_t id,
                                const struct sc_store_namespace *space)
 {
     msgpack_packer packer = pack_begin(writer, 6, SC_STORE_RECORD_NAMESPACE, id);
@@ -75,7 +75,7 @@ static void pack_parts(msgpack_packer *packer, const struct sc_store_part *parts
     }
 }
 
-void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
+void sc_store_record_encode_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent)
 {
     bool has_probes = extent->probe_row_bytes > 0;
@@ -102,7 +102,7 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
     pack_parts(&packer, extent->parts, extent->part_count);
 }
 
-void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_id,
+void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t extent_id,
                                const struct sc_store_record_extent *annex)
 {
     const struct sc_store_codec_shape *codes = &annex->codec_shape;
@@ -161,7 +161,7 @@ static void pack_marks(msgpack_packer *packer, const struct sc_store_mark *marks
     }
 }
 
-void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece)
+void sc_store_record_encode_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece)
 {
     uint64_t keys = piece->mark_count > 0 ? 11 : 10;
     msgpack_packer packer = pack_begin(writer, keys, SC_STORE_RECORD_PIECE, piece->id);
@@ -179,7 +179,7 @@ void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_s
         pack_marks(&packer, piece->marks, piece->mark_count);
 }
 
-void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns)
+void sc_store_record_encode_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns)
 {
     msgpack_packer packer = pack_begin(writer, 1, SC_STORE_RECORD_DROP, piece);
     pack_uint(&packer, "at", at_ns);
@@ -204,7 +204,7 @@ void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t
     }
 }
 
-void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
+void sc_store_record_encode_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
                                uint64_t at_ns)
 {
     msgpack_packer packer = pack_begin(writer, 2, SC_STORE_RECORD_EPOCH, space);
@@ -212,7 +212,7 @@ void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, u
     pack_uint(&packer, "at", at_ns);
 }
 
-void sc_store_record_put_head(struct sc_store_writer *writer,
+void sc_store_record_encode_head(struct sc_store_writer *writer,
                               const struct sc_store_record_head *head)
 {
     uint32_t more = head->space_next > 0 ? 1 : 0;
@@ -225,7 +225,7 @@ void sc_store_record_put_head(struct sc_store_writer *writer,
         pack_uint(&packer, "space", head->space_next);
 }
 
-void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
+void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
                                  const uint16_t *codes, uint64_t code_count)
 {
     msgpack_packer packer = pack_begin(writer, 2, SC_STORE_RECORD_AVERAGE, piece);
@@ -239,7 +239,7 @@ void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece,
     }
 }
 
-void sc_store_record_put_identity(struct sc_store_writer *writer,
+void sc_store_record_encode_identity(struct sc_store_writer *writer,
                                   const struct sc_store_identity *identity)
 {
     msgpack_packer packer;

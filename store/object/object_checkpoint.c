@@ -85,7 +85,7 @@ spec_status sc_store_objects_copy_begin(struct sc_store *store,
     copy->chain = journal->chain;
     pthread_mutex_unlock(&store->log.lock);
     uint64_t frame = sc_store_frame_begin(&copy->writer);
-    sc_store_record_put_head(&copy->writer, &copy->next.head);
+    sc_store_record_encode_head(&copy->writer, &copy->next.head);
     frame_end(copy, frame);
     return SPEC_OK;
 }
@@ -98,7 +98,7 @@ spec_status sc_store_objects_copy_domain(struct sc_store_object_copy *copy, uint
     if (status != SPEC_OK)
         return status;
     uint64_t frame = sc_store_frame_begin(&copy->writer);
-    sc_store_record_put_domain(&copy->writer, id, identity, bytes);
+    sc_store_record_encode_domain(&copy->writer, id, identity, bytes);
     frame_end(copy, frame);
     return SPEC_OK;
 }
@@ -112,7 +112,7 @@ spec_status sc_store_objects_copy_objects(struct sc_store_object_copy *copy,
         return status;
     sc_store_object_parts_number(copy->store, objects, count);
     uint64_t frame = sc_store_frame_begin(&copy->writer);
-    sc_store_record_put_objects(&copy->writer, objects, count);
+    sc_store_record_encode_objects(&copy->writer, objects, count);
     frame_end(copy, frame);
     return SPEC_OK;
 }

@@ -211,7 +211,7 @@ static spec_status log_begin(struct sc_store *store, struct spec_error *reterr)
         .numbering = sc_exec_wall_ns(store->params.exec), .piece_next = 1, .extent_next = 1};
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_head(&append.writer, &store->log.journal.head);
+    sc_store_record_encode_head(&append.writer, &store->log.journal.head);
     return sc_store_append_commit(store, &append, reterr);
 }
 
@@ -355,7 +355,7 @@ spec_status sc_store_object_domain_put(struct sc_store *store, uint32_t id, cons
     pthread_mutex_lock(&store->log.lock);
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_domain(&append.writer, id, identity, bytes);
+    sc_store_record_encode_domain(&append.writer, id, identity, bytes);
     status = sc_store_append_commit(store, &append, reterr);
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, log_bytes);
@@ -384,7 +384,7 @@ spec_status sc_store_objects_put(struct sc_store *store, struct sc_store_object 
         for (end = i + 1; end < count && objects[end].domain == objects[i].domain; end++)
             ;
         sc_store_append_frame(&append);
-        sc_store_record_put_objects(&append.writer, &objects[i], end - i);
+        sc_store_record_encode_objects(&append.writer, &objects[i], end - i);
     }
     spec_status status = sc_store_append_commit(store, &append, reterr);
     pthread_mutex_unlock(&store->log.lock);
@@ -406,7 +406,7 @@ spec_status sc_store_objects_remove(struct sc_store *store, const uint64_t *copi
         pthread_mutex_lock(&store->log.lock);
         sc_store_append_begin(store, &append);
         sc_store_append_frame(&append);
-        sc_store_record_put_removal(&append.writer, copies + first, (uint32_t)some);
+        sc_store_record_encode_removal(&append.writer, copies + first, (uint32_t)some);
         status = sc_store_append_commit(store, &append, reterr);
         pthread_mutex_unlock(&store->log.lock);
         sc_store_log_unreserve(store, log_bytes);
@@ -425,7 +425,7 @@ spec_status sc_store_objects_clear(struct sc_store *store, uint32_t domain,
     pthread_mutex_lock(&store->log.lock);
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_clear(&append.writer, domain);
+    sc_store_record_encode_clear(&append.writer, domain);
     status = sc_store_append_commit(store, &append, reterr);
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, log_bytes);

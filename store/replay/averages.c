@@ -144,7 +144,7 @@ static spec_status note_append(struct sc_store *store, uint16_t *words, uint64_t
     words[1] = (uint16_t)(space >> 16);
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_average(&append.writer, 0, serial, words, SC_STORE_NOTE_HEAD + count);
+    sc_store_record_encode_average(&append.writer, 0, serial, words, SC_STORE_NOTE_HEAD + count);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
         sc_store_note_add(&store->log.averages,
@@ -253,7 +253,7 @@ static spec_status put_some(struct sc_store *store, const struct sc_store_averag
         if (append.writer.capacity - append.writer.used < sc_store_record_bytes_average(codes))
             break;
         sc_store_append_frame(&append);
-        sc_store_record_put_average(&append.writer, averages[i].piece, averages[i].requests,
+        sc_store_record_encode_average(&append.writer, averages[i].piece, averages[i].requests,
                                     averages[i].codes, codes);
     }
     *ret_count = i;

@@ -648,7 +648,7 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     if (status != SPEC_OK)
         return status;
     uint64_t frame = sc_store_frame_begin(&copy->writer);
-    sc_store_record_put_head(&copy->writer, ret_head);
+    sc_store_record_encode_head(&copy->writer, ret_head);
     sc_store_frame_end(&copy->writer, frame, ++copy->new_sequence, &copy->new_chain);
     return SPEC_OK;
 }

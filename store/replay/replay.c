@@ -494,7 +494,7 @@ static spec_status replay_begin_log(struct sc_store *store, struct spec_error *r
         .numbering = sc_exec_wall_ns(store->params.exec), .piece_next = 1, .extent_next = 1};
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_head(&append.writer, head);
+    sc_store_record_encode_head(&append.writer, head);
     return sc_store_append_commit(store, &append, reterr);
 }
 
@@ -530,7 +530,7 @@ static spec_status replay_drop_refused(struct sc_store *store, struct spec_error
         sc_store_append_begin(store, &append);
         while (count < DROPS_PER_WRITE && refused_next(store, &id, replay->refused_last) != NULL) {
             sc_store_append_frame(&append);
-            sc_store_record_put_drop(&append.writer, id - 1, at_ns);
+            sc_store_record_encode_drop(&append.writer, id - 1, at_ns);
             count++;
         }
         if (count > 0)

@@ -83,9 +83,9 @@ static uint64_t rung_move(const struct sc_store_tag_rows *what, const uint8_t *r
         if (TAG_HASH(rows, what->row_bytes, seed) != expected)
             break;
         for (uint64_t j = 0; j < what->row_bytes / to->bytes && spans[j] != NULL; j++)
-            sc_stream_copy(spans[j], rows + j * to->bytes, to->bytes);
+            sc_nt_copy(spans[j], rows + j * to->bytes, to->bytes);
     }
-    sc_stream_end();
+    sc_nt_copy_end();
     return i;
 }
 
@@ -111,7 +111,7 @@ static void rung_gather(const struct sc_store_tag_rows *what, const struct sc_st
             memcpy(ret_rows + j * from->bytes, spans[j], from->bytes);
         ret_tags[i * what->tag_step] = TAG_HASH(ret_rows, what->row_bytes, seed);
     }
-    sc_stream_end();
+    sc_nt_copy_end();
 }
 
 static uint64_t rung_hash(const void *bytes, uint64_t count, uint64_t seed)

@@ -51,7 +51,7 @@ static spec_status order_append(struct sc_store *store, const struct sc_store_an
         return status;
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_annex(&append.writer, id, &record);
+    sc_store_record_encode_annex(&append.writer, id, &record);
     return sc_store_append_commit(store, &append, reterr);
 }
 

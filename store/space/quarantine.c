@@ -586,7 +586,7 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
         if (!writes)
             continue;
         sc_store_append_frame(&append);
-        sc_store_record_put_drop(&append.writer, pieces[i], at_ns);
+        sc_store_record_encode_drop(&append.writer, pieces[i], at_ns);
     }
     if (writes && dropped_count > 0)
         status = sc_store_append_commit(store, &append, NULL);
@@ -620,7 +620,7 @@ static uint64_t drop_again(struct sc_store *store)
     for (; id != 0 && count + void_count < AT_ONCE; id = piece->next) {
         piece = sc_store_table_piece(&store->table, id);
         sc_store_append_frame(&append);
-        sc_store_record_put_drop(&append.writer, id, at_ns);
+        sc_store_record_encode_drop(&append.writer, id, at_ns);
         if (piece->extent != 0)
             again[count++] = id;
         else

@@ -133,10 +133,10 @@ static spec_status commit_append(struct sc_store_extent *extent,
     sc_store_append_begin(store, &append);
     if (space_id == 0) {
         sc_store_append_frame(&append);
-        sc_store_record_put_space(&append.writer, record.space, &store->params.space);
+        sc_store_record_encode_space(&append.writer, record.space, &store->params.space);
     }
     sc_store_append_frame(&append);
-    sc_store_record_put_extent(&append.writer, ids->extent, &record);
+    sc_store_record_encode_extent(&append.writer, ids->extent, &record);
     uint64_t extent_row = 0;
     for (uint32_t i = 0; i < extent->piece_count; i++) {
         struct sc_store_piece piece = piece_of(extent, commit, i, extent_row);
@@ -146,7 +146,7 @@ static spec_status commit_append(struct sc_store_extent *extent,
         piece.id = ids->piece + (i - commit->piece_first);
         piece.extent = ids->extent;
         sc_store_append_frame(&append);
-        sc_store_record_put_piece(&append.writer, &piece);
+        sc_store_record_encode_piece(&append.writer, &piece);
     }
     return sc_store_append_commit(store, &append, reterr);
 }
@@ -406,7 +406,7 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_annex(&append.writer, extent_id, &record);
+    sc_store_record_encode_annex(&append.writer, extent_id, &record);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
         atomic_store_explicit(place, annex, memory_order_release);

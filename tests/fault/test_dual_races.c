@@ -186,8 +186,8 @@ static void run(uint64_t seed, void *user)
     threads_run(work, workers, sizeof(workers[0]), WORKERS);
     assert_int_equal(atomic_load(&races->rig.conn->poison.broken), 0);
     struct sc_store_stats stats = rig_store_stats(&races->rig);
-    assert_true(stats.host_evictions > 0 && stats.upper_risen > 0);
-    assert_true(stats.host_bytes_max == 0 || stats.upper_sunk > 0);
+    assert_true(stats.host_evictions > 0 && stats.upper_promoted > 0);
+    assert_true(stats.host_bytes_max == 0 || stats.upper_demoted > 0);
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         sum->by_tier[tier] += races->by_tier[tier];
     sum->ordered += stats.permuted_pieces;

@@ -100,7 +100,7 @@ static void make_objects(struct sc_store_writer *writer, uint64_t *random, uint6
                                               .part_count = part_count,
                                               .parts = parts[i]};
     }
-    sc_store_record_put_objects(writer, objects, count);
+    sc_store_record_encode_objects(writer, objects, count);
 }
 
 /* Domains, objects, removals and clears, as a writer leaves them, and now and then as none does. */
@@ -119,15 +119,15 @@ static size_t make(uint64_t seed, uint8_t *bytes, size_t room)
         for (uint32_t i = 0; i < 3; i++)
             copies[i] = next(&random, copy + 1);
         if (what == 20)
-            sc_store_record_put_head(&writer, &head);
+            sc_store_record_encode_head(&writer, &head);
         else if (what == 0)
-            sc_store_record_put_domain(&writer, domain, (const uint8_t *)"domain" + domain % 5, 1);
+            sc_store_record_encode_domain(&writer, domain, (const uint8_t *)"domain" + domain % 5, 1);
         else if (what < 8)
             make_objects(&writer, &random, &copy, &page);
         else if (what < 11)
-            sc_store_record_put_removal(&writer, copies, 1 + (uint32_t)next(&random, 3));
+            sc_store_record_encode_removal(&writer, copies, 1 + (uint32_t)next(&random, 3));
         else
-            sc_store_record_put_clear(&writer, 1 + (uint32_t)next(&random, 3));
+            sc_store_record_encode_clear(&writer, 1 + (uint32_t)next(&random, 3));
         if (writer.overflow || used + 2 + writer.used > room)
             break;
         bytes[used] = (uint8_t)writer.used;

@@ -88,16 +88,16 @@ static void make_head(struct make *make)
     struct sc_store_writer writer = payload_begin();
     const struct sc_store_record_head head = {
         .numbering = 5, .piece_next = make->piece_id, .extent_next = make->extent_id};
-    sc_store_record_put_head(&writer, &head);
+    sc_store_record_encode_head(&writer, &head);
     payload_put(make, &writer);
     writer = payload_begin();
-    sc_store_record_put_space(&writer, 1, make->form->space);
+    sc_store_record_encode_space(&writer, 1, make->form->space);
     payload_put(make, &writer);
     struct sc_store_namespace other = *make->form->space;
     other.digest[1] ^= 1;
     other.layout = SC_STORE_SPLIT;
     writer = payload_begin();
-    sc_store_record_put_space(&writer, 2, &other);
+    sc_store_record_encode_space(&writer, 2, &other);
     payload_put(make, &writer);
 }
 
@@ -118,7 +118,7 @@ static uint32_t make_parts(struct make *make, uint64_t stride, struct sc_store_p
 static void make_piece(struct make *make, const struct sc_store_piece *piece)
 {
     struct sc_store_writer writer = payload_begin();
-    sc_store_record_put_piece(&writer, piece);
+    sc_store_record_encode_piece(&writer, piece);
     payload_put(make, &writer);
     if (make->piece_count == PIECES_MAX)
         return;
@@ -178,7 +178,7 @@ static void make_extent_record(struct make *make, uint64_t id, uint64_t rows, bo
                                                       make_parts(make, place.stride, parts),
                                                   .parts = parts};
     struct sc_store_writer writer = payload_begin();
-    sc_store_record_put_extent(&writer, id, &extent);
+    sc_store_record_encode_extent(&writer, id, &extent);
     payload_put(make, &writer);
 }
 
@@ -225,7 +225,7 @@ static void make_late(struct make *make)
     memset(piece.hash, (int)piece.id, sizeof(piece.hash));
     if (below(&make->random, 8) == 0) {
         struct sc_store_writer writer = payload_begin();
-        sc_store_record_put_drop(&writer, piece.id, next(&make->random) >> 40);
+        sc_store_record_encode_drop(&writer, piece.id, next(&make->random) >> 40);
         payload_put(make, &writer);
     }
     make_extent_record(make, piece.extent, rows, has_probes, below(&make->random, 4) == 0);
@@ -302,7 +302,7 @@ static void make_order(struct make *make, uint32_t of)
                                            .parts = parts};
     annex.part_count = make_parts(make, place.stride, parts);
     writer = payload_begin();
-    sc_store_record_put_annex(&writer, make->extents[of].id, &annex);
+    sc_store_record_encode_annex(&writer, make->extents[of].id, &annex);
     payload_put(make, &writer);
 }
 
@@ -324,7 +324,7 @@ static void make_annex(struct make *make, uint32_t of, bool is_codes)
             .bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8};
     annex.part_count = make_parts(make, annex.stride, parts);
     struct sc_store_writer writer = payload_begin();
-    sc_store_record_put_annex(&writer, make->extents[of].id, &annex);
+    sc_store_record_encode_annex(&writer, make->extents[of].id, &annex);
     payload_put(make, &writer);
     make->extents[of].has_codes = make->extents[of].has_codes || is_codes;
 }
@@ -353,16 +353,16 @@ static void make_later(struct make *make, uint32_t what)
     uint32_t extent = (uint32_t)below(&make->random, make->extent_count);
     static uint16_t codes[2 * CHUNK];
     if (what == 0)
-        sc_store_record_put_drop(&writer, make->pieces[piece].id, next(&make->random) >> 40);
+        sc_store_record_encode_drop(&writer, make->pieces[piece].id, next(&make->random) >> 40);
     else if (what == 1 && below(&make->random, 3) == 0) { /* of guesses */
         codes[0] = (uint16_t)below(&make->random, 3);
-        sc_store_record_put_average(&writer, 0, 1 + below(&make->random, 9), codes,
+        sc_store_record_encode_average(&writer, 0, 1 + below(&make->random, 9), codes,
                                     1 + below(&make->random, 40));
     } else if (what == 1)
-        sc_store_record_put_average(&writer, make->pieces[piece].id, 3, codes,
+        sc_store_record_encode_average(&writer, make->pieces[piece].id, 3, codes,
                                     2 * make->pieces[piece].rows);
     else if (what == 2)
-        sc_store_record_put_epoch(&writer, 1 + below(&make->random, 2), ++make->epoch, 9);
+        sc_store_record_encode_epoch(&writer, 1 + below(&make->random, 2), ++make->epoch, 9);
     else
         put_rows_gone(&writer, make->extents[extent].id, below(&make->random, 2) << 60);
     payload_put(make, &writer);

@@ -22,7 +22,7 @@ static void only_ours_and_only_we_write(void **state)
             struct stat about = {.st_mode = S_IFREG | mode, .st_uid = geteuid() + other};
             bool is_ours = other == 0 && (mode & 0022) == 0;
             error = (struct spec_error){.struct_size = sizeof(error)};
-            assert_int_equal(sc_owner_check(&about, "/a/path", &error),
+            assert_int_equal(sc_path_owner_check(&about, "/a/path", &error),
                              is_ours ? SPEC_OK : SPEC_E_IO);
             char owner[64];
             (void)snprintf(owner, sizeof(owner), "user %lu with mode %04o",
@@ -42,18 +42,18 @@ static void directories_are_looked_at_where_they_are(void **state)
     assert_non_null(mkdtemp(dir));
     (void)snprintf(path, sizeof(path), "%s/store", dir);
     (void)snprintf(link, sizeof(link), "%s/link", dir);
-    assert_int_equal(sc_owner_check_directory(path, NULL), SPEC_OK); /* nothing there */
+    assert_int_equal(sc_path_owner_check_directory(path, NULL), SPEC_OK); /* nothing there */
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(symlink(path, link), 0);
-    assert_int_equal(sc_owner_check_directory(path, NULL), SPEC_OK);
+    assert_int_equal(sc_path_owner_check_directory(path, NULL), SPEC_OK);
     assert_int_equal(chmod(path, 0770), 0);
-    assert_int_equal(sc_owner_check_directory(path, NULL), SPEC_E_IO);
-    assert_int_equal(sc_owner_check_directory(link, NULL), SPEC_E_IO); /* what it leads to */
+    assert_int_equal(sc_path_owner_check_directory(path, NULL), SPEC_E_IO);
+    assert_int_equal(sc_path_owner_check_directory(link, NULL), SPEC_E_IO); /* what it leads to */
     assert_int_equal(chmod(path, 0755), 0);
-    assert_int_equal(sc_owner_check_directory(link, NULL), SPEC_OK);
+    assert_int_equal(sc_path_owner_check_directory(link, NULL), SPEC_OK);
     assert_int_equal(rmdir(path), 0);
     struct spec_error error = {.struct_size = sizeof(error)};
-    assert_int_equal(sc_owner_check_directory("/dev/null", &error), SPEC_E_IO);
+    assert_int_equal(sc_path_owner_check_directory("/dev/null", &error), SPEC_E_IO);
     assert_int_equal(error.sys_errno, ENOTDIR);
     assert_int_equal(unlink(link), 0);
     assert_int_equal(rmdir(dir), 0);

@@ -23,7 +23,7 @@ struct bench {
     struct sc_alloc alloc;
     struct sc_poison poison;
     struct sc_exec *exec;
-    struct sc_slots slots;
+    struct sc_slot_pool slots;
 };
 
 static void bench_open(struct bench *bench, uint32_t thread_count, uint32_t slot_count)
@@ -36,7 +36,7 @@ static void bench_open(struct bench *bench, uint32_t thread_count, uint32_t slot
                                     .name = "slots",
                                     .poison = &bench->poison};
     assert_int_equal(sc_exec_open(&params, &bench->exec, NULL), SPEC_OK);
-    sc_slots_init(&bench->slots, slot_count, bench->exec, &bench->poison);
+    sc_slot_pool_init(&bench->slots, slot_count, bench->exec, &bench->poison);
     sc_alloc_seal(&bench->alloc);
 }
 
@@ -51,34 +51,34 @@ static void bench_close(struct bench *bench)
 static void every_slot_has_one_taker_and_is_given_again(void **state)
 {
     (void)state;
-    for (uint32_t count = 1; count <= SC_SLOTS_MAX; count++) {
+    for (uint32_t count = 1; count <= SC_SLOT_POOL_MAX; count++) {
         struct bench bench;
         bench_open(&bench, 0, count);
         for (uint32_t i = 0; i < count; i++)
-            assert_int_equal(sc_slots_take(&bench.slots, NOW), i);
-        assert_int_equal(sc_slots_take(&bench.slots, NOW), SC_SLOTS_NONE);
+            assert_int_equal(sc_slot_pool_take(&bench.slots, NOW), i);
+        assert_int_equal(sc_slot_pool_take(&bench.slots, NOW), SC_SLOT_POOL_NONE);
         for (uint32_t i = count; i-- > 0;) {
-            sc_slots_put(&bench.slots, i);
-            assert_int_equal(sc_slots_take(&bench.slots, NOW), i);
-            assert_int_equal(sc_slots_take(&bench.slots, NOW), SC_SLOTS_NONE);
+            sc_slot_pool_put(&bench.slots, i);
+            assert_int_equal(sc_slot_pool_take(&bench.slots, NOW), i);
+            assert_int_equal(sc_slot_pool_take(&bench.slots, NOW), SC_SLOT_POOL_NONE);
         }
         for (uint32_t i = count; i-- > 0;)
-            sc_slots_put(&bench.slots, i);
-        assert_int_equal(sc_slots_take(&bench.slots, NOW), 0); /* the lowest */
+            sc_slot_pool_put(&bench.slots, i);
+        assert_int_equal(sc_slot_pool_take(&bench.slots, NOW), 0); /* the lowest */
         bench_close(&bench);
     }
 }
 
 struct putter {
     struct sc_task task; /* first: step casts */
-    struct sc_slots *slots;
+    struct sc_slot_pool *slots;
     uint32_t slot;
 };
 
 static void put_step(struct sc_task *task)
 {
     struct putter *putter = (struct putter *)(void *)task;
-    sc_slots_put(putter->slots, putter->slot);
+    sc_slot_pool_put(putter->slots, putter->slot);
 }
 
 /* One is put 5 us from now: who waits for 5 us at most goes without, who waits longer has it. */
@@ -88,18 +88,18 @@ static void a_take_waits_for_a_put_until_its_deadline(void **state)
     struct bench bench;
     bench_open(&bench, 0, 3);
     for (uint32_t i = 0; i < 3; i++)
-        (void)sc_slots_take(&bench.slots, NOW);
+        (void)sc_slot_pool_take(&bench.slots, NOW);
     uint64_t begin_ns = sc_exec_now_ns(bench.exec);
     struct putter putter = {.task.step = put_step, .slots = &bench.slots, .slot = 1};
     sc_exec_post_at(bench.exec, &putter.task, SC_LANE_DEMAND, begin_ns + 5000);
-    assert_int_equal(sc_slots_take(&bench.slots, begin_ns + 3000), SC_SLOTS_NONE);
+    assert_int_equal(sc_slot_pool_take(&bench.slots, begin_ns + 3000), SC_SLOT_POOL_NONE);
     assert_int_equal(sc_exec_now_ns(bench.exec), begin_ns + 3000);
-    assert_int_equal(sc_slots_take(&bench.slots, begin_ns + 5000), SC_SLOTS_NONE);
-    assert_int_equal(sc_slots_take(&bench.slots, begin_ns + 9000), 1);
+    assert_int_equal(sc_slot_pool_take(&bench.slots, begin_ns + 5000), SC_SLOT_POOL_NONE);
+    assert_int_equal(sc_slot_pool_take(&bench.slots, begin_ns + 9000), 1);
     assert_int_equal(sc_exec_now_ns(bench.exec), begin_ns + 5000);
     putter.slot = 2;
     sc_exec_post_at(bench.exec, &putter.task, SC_LANE_DEMAND, begin_ns + 8000);
-    assert_int_equal(sc_slots_take(&bench.slots, SC_EXEC_FOREVER), 2);
+    assert_int_equal(sc_slot_pool_take(&bench.slots, SC_EXEC_FOREVER), 2);
     assert_int_equal(sc_exec_now_ns(bench.exec), begin_ns + 8000);
     bench_close(&bench);
 }
@@ -117,7 +117,7 @@ static void *take_and_put(void *user)
 {
     struct taker *taker = user;
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        uint32_t slot = sc_slots_take(&taker->bench->slots, SC_EXEC_FOREVER);
+        uint32_t slot = sc_slot_pool_take(&taker->bench->slots, SC_EXEC_FOREVER);
         if (slot >= taker->bench->slots.count) {
             taker->wrong++;
             continue;
@@ -127,7 +127,7 @@ static void *take_and_put(void *user)
         if (round % 8 == 0)
             sched_yield(); /* others find all taken */
         atomic_fetch_sub(&taker->inside[slot], 1);
-        sc_slots_put(&taker->bench->slots, slot);
+        sc_slot_pool_put(&taker->bench->slots, slot);
     }
     return NULL;
 }
@@ -151,7 +151,7 @@ static void threads_have_a_slot_each_and_end_all(void **state)
             assert_int_equal(takers[i].wrong, 0);
         }
         for (uint32_t i = 0; i < count; i++) {
-            assert_int_equal(sc_slots_take(&bench.slots, NOW), i); /* all are free again */
+            assert_int_equal(sc_slot_pool_take(&bench.slots, NOW), i); /* all are free again */
             sum += uses[i];
         }
         assert_int_equal(sum, THREADS * ROUNDS);
@@ -163,18 +163,18 @@ static void threads_have_a_slot_each_and_end_all(void **state)
 static void a_put_of_what_nobody_took_is_found(void **state)
 {
     (void)state;
-    static const uint32_t WRONG[] = {1, 2, 32, SC_SLOTS_NONE};
+    static const uint32_t WRONG[] = {1, 2, 32, SC_SLOT_POOL_NONE};
     for (uint32_t i = 0; i < sizeof(WRONG) / sizeof(WRONG[0]); i++) {
         struct bench bench;
         bench_open(&bench, 0, 2);
-        assert_int_equal(sc_slots_take(&bench.slots, NOW), 0);
+        assert_int_equal(sc_slot_pool_take(&bench.slots, NOW), 0);
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) { /* aborts, or marks */
             (void)signal(SIGABRT, SIG_DFL);
             (void)close(STDERR_FILENO); /* its line would look like a failure of this test */
-            sc_slots_put(&bench.slots, WRONG[i]);
-            uint32_t next = sc_slots_take(&bench.slots, NOW);
+            sc_slot_pool_put(&bench.slots, WRONG[i]);
+            uint32_t next = sc_slot_pool_take(&bench.slots, NOW);
             _exit(atomic_load(&bench.poison.broken) == 1 && next == 1 ? 3 : 0);
         }
         int how = 0;

@@ -27,8 +27,8 @@ static void stream_is_memcpy_at_every_alignment(void **state)
         for (uint64_t to = 0; to < 65; to++) {
             uint64_t from = to * 7 % 65, bytes = SIZES[size];
             memset(dst, POISON, AROUND + bytes + AROUND);
-            sc_stream_copy(dst + to, src + from, bytes);
-            sc_stream_end();
+            sc_nt_copy(dst + to, src + from, bytes);
+            sc_nt_copy_end();
             for (uint64_t i = 0; i < to; i++)
                 assert_int_equal(dst[i], POISON);
             assert_memory_equal(dst + to, src + from, bytes);

@@ -221,7 +221,7 @@ static void decode_compare(const struct slab *slab, const struct sc_kernels_code
         code, slab->scales, slab->codes, rows, range.first, range.count, to, dst_dtype, streams});
     sc_kernels_get(level)->codec_decode(&(struct sc_kernels_codec_decode){
         code, slab->scales, slab->codes, rows, range.first, range.count, at, dst_dtype, streams});
-    sc_stream_end();
+    sc_nt_copy_end();
     assert_memory_equal(expected, found, sizeof(expected));
 }
 

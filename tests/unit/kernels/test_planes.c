@@ -176,7 +176,7 @@ static void decode_compare(const struct slab *slab, const struct made *made,
                                                                .rotary = slab->encode.rotary,
                                                                .turns = slab->turns,
                                                                .streams = how->streams});
-        sc_stream_end();
+        sc_nt_copy_end();
     }
     for (uint64_t i = 0; i < slab->rows; i++)
         if (memcmp(bytes[0][i], bytes[1][i], STRIDE) != 0)

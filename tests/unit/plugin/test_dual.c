@@ -155,7 +155,7 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
         waiting = next.request;
     }
     rig_release(&rig, waiting);
-    assert_true(rig_store_stats(&rig).upper_sunk > 0 && rig_store_stats(&rig).host_evictions > 0);
+    assert_true(rig_store_stats(&rig).upper_demoted > 0 && rig_store_stats(&rig).host_evictions > 0);
     rig_prompts_free_all(prompts, 4);
     rig_done(&rig);
 }
@@ -223,7 +223,7 @@ static void what_rises_goes_behind_the_load(void **state)
     struct told told = load(&rig, &a, 0, 16);
     assert_int_equal(told.rows[SPEC_TIER_HOST], 16);
     assert_int_equal(told.took_ns, 16 * ROW_NS); /* a rises, b sinks */
-    assert_int_equal(rig_store_stats(&rig).upper_sunk, 2);
+    assert_int_equal(rig_store_stats(&rig).upper_demoted, 2);
     told = load(&rig, &b, 0, 0);
     assert_int_equal(told.rows[SPEC_TIER_HOST], CHUNK);
     assert_int_equal(told.took_ns, (CHUNK - 16 + CHUNK) * ROW_NS);

@@ -500,7 +500,7 @@ static void record_append(struct world *world, uint64_t serial, uint32_t kind)
     pthread_mutex_lock(&store->log.lock);
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_average(&append.writer, 0, serial, words, SC_STORE_NOTE_HEAD + 8);
+    sc_store_record_encode_average(&append.writer, 0, serial, words, SC_STORE_NOTE_HEAD + 8);
     assert_int_equal(sc_store_append_commit(store, &append, &world->error), SPEC_OK);
     pthread_mutex_unlock(&store->log.lock);
 }

@@ -162,13 +162,13 @@ static void rows_that_are_wanted_rise_alone(void **state)
     assert_int_equal(where(fx.host, 1), SPEC_TIER_UPPER);
     sc_store_host_stats(fx.host, &stats);
     assert_true(stats.bytes_kept == 0 && stats.upper_bytes_used == PAGE);
-    assert_int_equal(sc_store_host_risen_halves(fx.host), 2 * (ROWS - 1));
+    assert_int_equal(sc_store_host_promoted_halves(fx.host), 2 * (ROWS - 1));
     key = (struct sc_store_host_key){.copy = 3, .kind = SC_STORE_HOST_V};
     sc_store_host_publish(fx.host,
                           sc_store_host_begin_used(fx.host, &key, ROWS, PAGE, 1, ROWS / 2));
     sc_store_host_stats(fx.host, &stats);
     assert_int_equal(stats.upper_bytes_used, 2 * PAGE);
-    assert_int_equal(sc_store_host_risen_halves(fx.host), 2 * (ROWS - 1) + ROWS / 2);
+    assert_int_equal(sc_store_host_promoted_halves(fx.host), 2 * (ROWS - 1) + ROWS / 2);
     fixture_done(&fx);
 }
 
@@ -256,7 +256,7 @@ static uint32_t twin_load(struct twin *twin, uint32_t chunk, uint64_t rows)
     use->heat = sc_heat_used(use->heat, twin->now);
     use->stamp = ++twin->stamp;
     use->count++;
-    use->importance = sc_importance_seen(use->importance, (uint32_t)(rows * 1000000 / ROWS));
+    use->importance = sc_importance_touched(use->importance, (uint32_t)(rows * 1000000 / ROWS));
     if (was == SPEC_TIER_UPPER)
         return was;
     twin->chunks[chunk].tier = NOWHERE;

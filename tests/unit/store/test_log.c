@@ -341,14 +341,14 @@ static void forge_end(struct forge *forge, uint64_t begin)
 static void forge_extent(struct forge *forge, uint64_t id)
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer);
-    sc_store_record_put_extent(&forge->writer, id, &forge->extent);
+    sc_store_record_encode_extent(&forge->writer, id, &forge->extent);
     forge_end(forge, begin);
 }
 
 static void forge_piece(struct forge *forge)
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer);
-    sc_store_record_put_piece(&forge->writer, &forge->piece);
+    sc_store_record_encode_piece(&forge->writer, &forge->piece);
     forge_end(forge, begin);
 }
 
@@ -424,7 +424,7 @@ static void log_goes_on_behind_the_ids_of_its_head(void **state)
     image->frame_count = 0;
     image->chain = image->seed;
     uint64_t frame = sc_store_frame_begin(&forge->writer);
-    sc_store_record_put_head(&forge->writer, &head);
+    sc_store_record_encode_head(&forge->writer, &head);
     forge_end(forge, frame);
     for (uint64_t at = 0, next; at < count; at = next) { /* the old records behind it */
         uint64_t bytes = first_log[at + 4] | (uint64_t)first_log[at + 5] << 8;
@@ -614,7 +614,7 @@ static void forge_annex_older(struct forge *forge, uint64_t id, const char *from
                               const uint64_t older[2])
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer), payload = forge->writer.used;
-    sc_store_record_put_annex(&forge->writer, id, &forge->extent);
+    sc_store_record_encode_annex(&forge->writer, id, &forge->extent);
     if (older[0] > 0)
         older_put(&forge->writer, payload, "kfine", older[0]);
     if (older[1] > 0)
@@ -1089,7 +1089,7 @@ static void late_put(struct forge *forge, uint64_t extent, uint64_t piece, uint6
 static void late_drop(struct forge *forge, uint64_t piece)
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer);
-    sc_store_record_put_drop(&forge->writer, piece, 1000);
+    sc_store_record_encode_drop(&forge->writer, piece, 1000);
     forge_end(forge, begin);
 }
 
@@ -1235,7 +1235,7 @@ static void log_epochs_end_pieces_that_a_later_record_drops(void **state)
     struct forge *forge = forge_make();
     late_put(forge, 2, 2, 64, false, 64);
     uint64_t begin = sc_store_frame_begin(&forge->writer);
-    sc_store_record_put_epoch(&forge->writer, 1, 1, 1000);
+    sc_store_record_encode_epoch(&forge->writer, 1, 1, 1000);
     forge_end(forge, begin);
     late_put(forge, 3, 3, 64, false, 64);
     late_drop(forge, 2);
@@ -1420,7 +1420,7 @@ static void log_drops_of_nothing_are_harmless(void **state)
     const uint64_t ids[] = {0, 2, 2, 3, UINT64_MAX, 1u << 30};
     for (uint32_t i = 0; i < 6; i++) {
         uint64_t begin = sc_store_frame_begin(&forge->writer);
-        sc_store_record_put_drop(&forge->writer, ids[i], 1000 + i);
+        sc_store_record_encode_drop(&forge->writer, ids[i], 1000 + i);
         forge_end(forge, begin);
     }
     forge_check(forge, 1, 0); /* piece 2 is gone, piece 1 is not */
@@ -1450,13 +1450,13 @@ static void log_records_of_ids_that_were_left_out_are_harmless(void **state)
     forge_piece(forge);
     for (uint64_t id = 2; id < 40; id++) {
         uint64_t begin = sc_store_frame_begin(&forge->writer);
-        sc_store_record_put_drop(&forge->writer, id, 1000);
+        sc_store_record_encode_drop(&forge->writer, id, 1000);
         forge_end(forge, begin);
     }
     static const uint64_t SPACES[] = {0, 2, SC_STORE_SPACES_MAX + 1, UINT64_MAX};
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t begin = sc_store_frame_begin(&forge->writer);
-        sc_store_record_put_epoch(&forge->writer, SPACES[i], 7, 1000);
+        sc_store_record_encode_epoch(&forge->writer, SPACES[i], 7, 1000);
         forge_end(forge, begin);
     }
     image_write(forge->world, &forge->image);
@@ -1667,11 +1667,11 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
                                             .part_count = SC_LIMIT_LAYERS,
                                             .parts = parts};
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_extent(&writer, UINT64_MAX, &extent);
+    sc_store_record_encode_extent(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
+    sc_store_record_encode_annex(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     extent.codec_shape = (struct sc_store_codec_shape){.bits_k = big,
                                                      .bits_v = big,
@@ -1680,7 +1680,7 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
                                                      .v_row_bytes = UINT64_MAX};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
+    sc_store_record_encode_annex(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     assert_false(writer.overflow);
 }
@@ -1705,32 +1705,32 @@ static void log_records_fit_their_bounds(void **state)
                                    .marks = marks};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_piece(&writer, &piece);
+    sc_store_record_encode_piece(&writer, &piece);
     assert_true(writer.used <= sc_store_record_bytes_piece(SC_STORE_ROWS_MAX, SC_STORE_MARKS_MAX));
     assert_true(writer.used <= SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX);
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_drop(&writer, UINT64_MAX, UINT64_MAX);
+    sc_store_record_encode_drop(&writer, UINT64_MAX, UINT64_MAX);
     assert_true(writer.used <= SC_STORE_DROP_BYTES);
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_epoch(&writer, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+    sc_store_record_encode_epoch(&writer, UINT64_MAX, UINT64_MAX, UINT64_MAX);
     assert_true(writer.used <= SC_STORE_EPOCH_BYTES);
     struct sc_store_record_head head = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_head(&writer, &head);
+    sc_store_record_encode_head(&writer, &head);
     assert_true(writer.used <= SC_STORE_HEAD_BYTES);
     struct sc_store_namespace space = {
         .layer_count = big, .layout = big, .k_row_bytes = UINT64_MAX, .descriptor = "12345678"};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_space(&writer, UINT64_MAX, &space);
+    sc_store_record_encode_space(&writer, UINT64_MAX, &space);
     assert_true(writer.used <= sc_store_record_bytes_space(8));
     assert_false(writer.overflow);
     writer.capacity = 40;
     writer.used = 0;
-    sc_store_record_put_space(&writer, 1, &space);
+    sc_store_record_encode_space(&writer, 1, &space);
     assert_true(writer.overflow);
     assert_true(writer.used <= 40);
 }

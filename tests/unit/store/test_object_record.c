@@ -66,7 +66,7 @@ static void object_make(struct made *made, uint32_t i, uint32_t key_bytes, uint3
 static void objects_put(struct made *made)
 {
     struct sc_store_writer writer = writer_of(made);
-    sc_store_record_put_objects(&writer, made->objects, made->count);
+    sc_store_record_encode_objects(&writer, made->objects, made->count);
     assert_false(writer.overflow);
     made->bytes = writer.used;
 }
@@ -164,7 +164,7 @@ static void domains_removals_and_clears_are_read_back(void **state)
         copies[i] = mix();
     for (uint32_t size = 1; size <= SC_STORE_DOMAIN_BYTES; size = size * 2 - size % 2) {
         struct sc_store_writer writer = writer_of(made);
-        sc_store_record_put_domain(&writer, size, identity, size);
+        sc_store_record_encode_domain(&writer, size, identity, size);
         made->bytes = writer.used;
         assert_true(writer.used <= 64u + size); /* what is reserved for it */
         type_is(made, SC_STORE_RECORD_DOMAIN, size);
@@ -175,7 +175,7 @@ static void domains_removals_and_clears_are_read_back(void **state)
     }
     for (uint32_t n = 1; n <= SC_STORE_REMOVAL_BATCH; n += n < 4 ? 1 : 60) {
         struct sc_store_writer writer = writer_of(made);
-        sc_store_record_put_removal(&writer, copies, n);
+        sc_store_record_encode_removal(&writer, copies, n);
         made->bytes = writer.used;
         assert_true(writer.used <= 64u + 8 * n);
         type_is(made, SC_STORE_RECORD_REMOVAL, 0);
@@ -184,7 +184,7 @@ static void domains_removals_and_clears_are_read_back(void **state)
         assert_memory_equal(bytes, copies, 8ull * n); /* this machine is little-endian */
     }
     struct sc_store_writer writer = writer_of(made);
-    sc_store_record_put_clear(&writer, 77);
+    sc_store_record_encode_clear(&writer, 77);
     made->bytes = writer.used;
     assert_true(writer.used <= 64);
     type_is(made, SC_STORE_RECORD_CLEAR, 77);
@@ -270,11 +270,11 @@ static void bent_and_cut_records_are_refused_or_in_range(void **state)
     objects_put(made);
     bend(made);
     struct sc_store_writer writer = writer_of(made);
-    sc_store_record_put_domain(&writer, 1000, (const uint8_t *)"model and layout", 16);
+    sc_store_record_encode_domain(&writer, 1000, (const uint8_t *)"model and layout", 16);
     made->bytes = writer.used;
     bend(made);
     writer = writer_of(made);
-    sc_store_record_put_removal(&writer, copies, 3);
+    sc_store_record_encode_removal(&writer, copies, 3);
     made->bytes = writer.used;
     bend(made);
     free(made);

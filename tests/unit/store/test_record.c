@@ -55,7 +55,7 @@ static void piece_make(struct made *made)
     hash_make(made->piece.hash);
     made->payload = made->memory + mix() % 8;
     struct sc_store_writer writer = {.bytes = made->payload, .capacity = PAYLOAD_BYTES};
-    sc_store_record_put_piece(&writer, &made->piece);
+    sc_store_record_encode_piece(&writer, &made->piece);
     assert_false(writer.overflow);
     made->bytes = writer.used;
 }
@@ -165,11 +165,11 @@ static void plain_leaves_other_records_alone(void **state)
                                    .mark_count = 1,
                                    .marks = &mark};
     struct sc_store_writer writer = {.bytes = payload, .capacity = sizeof(payload)};
-    sc_store_record_put_piece(&writer, &piece);
+    sc_store_record_encode_piece(&writer, &piece);
     assert_false(plain_agrees(payload, writer.used));
     piece.mark_count = 0;
     writer.used = 0;
-    sc_store_record_put_piece(&writer, &piece);
+    sc_store_record_encode_piece(&writer, &piece);
     assert_true(plain_agrees(payload, writer.used));
     payload[3]++; /* "v" */
     assert_false(plain_agrees(payload, writer.used));
@@ -179,7 +179,7 @@ static void plain_leaves_other_records_alone(void **state)
     payload[6]--;
     piece.skip = 64; /* more than its rows */
     writer.used = 0;
-    sc_store_record_put_piece(&writer, &piece);
+    sc_store_record_encode_piece(&writer, &piece);
     assert_false(plain_agrees(payload, writer.used));
 }
 
@@ -198,7 +198,7 @@ static void an_extent_of_another_kind_is_not_believed(void **state)
                                                   .parts = parts};
     struct sc_store_writer writer = {.bytes = payload, .capacity = sizeof(payload)};
     struct sc_store_record record = {.extent.parts = parts};
-    sc_store_record_put_extent(&writer, 1, &extent);
+    sc_store_record_encode_extent(&writer, 1, &extent);
     assert_true(sc_store_record_peek(payload, writer.used, &record));
     assert_true(sc_store_record_decode(payload, writer.used, &record));
     uint8_t *at = memmem(payload, writer.used, KEY, sizeof(KEY));

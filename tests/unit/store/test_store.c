@@ -1112,7 +1112,7 @@ static void identity_poke(struct world *world, uint64_t version, bool has_secret
     struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
     struct sc_store_identity identity = {.version = version};
     uint64_t chain = 0, frame = sc_store_frame_begin(&writer);
-    sc_store_record_put_identity(&writer, &identity);
+    sc_store_record_encode_identity(&writer, &identity);
     assert_int_equal(bytes[SC_STORE_FRAME_BYTES], 0x85);
     if (!has_secret) {
         writer.used -= SECRET_FIELD_BYTES;
