@@ -53,7 +53,7 @@
  *          spec_important.refined_rows and refined_bits, spec_provenance.refined_ppm (in the place
  *          of a reserved word), spec_stats.plane_rows. Rows of get_important and store, queries,
  *          new keys and hints may be CUDA memory.
- *          0.11 next_chunk and SPEC_ITEM_TAIL act: a prompt is computed from its beginning while it
+ *          0.11 next_chunk and SPEC_ITEM_BIDIRECTIONAL act: a prompt is computed from its beginning while it
  *          is loaded from its end; fill "ends"; stats from given_tokens on.
  *          0.12 maintain REORDER acts; spec_stats.reordered_chunks. A tier above host
  *          memory (upper_bytes): tier_rows and tier_bytes say UPPER of what lies there.
@@ -357,7 +357,7 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  *
  * store takes rows of every token, of a WINDOW layer, too. Of such a layer an item's R, positions
  * and destination are those of the rows that the match needs, from from_token on, in every other
- * word of this contract, and lookup's tier_bytes and stage go by them; but with SPEC_ITEM_TAIL all
+ * word of this contract, and lookup's tier_bytes and stage go by them; but with SPEC_ITEM_BIDIRECTIONAL all
  * layers have the same rows. [ABI-211]
  *
  * Of a model with STATE layers a match ends only where the states of all of them are stored: where
@@ -369,11 +369,11 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  * lease keeps rows as ever, and states until they are evicted: then attach is STALE. Such a host
  * ends passes where it wants matches to end; a promise that fill cut shortens ends at an earlier
  * one, and what is promised now and then, where nothing is worth loading, is all of it. States that
- * half of stage_bytes has no room for at once are INVALID at open. [ABI-212]
+ * half of staging_bytes has no room for at once are INVALID at open. [ABI-212]
  * get_important of such a layer gives one row, R 1 (0 without a match), of position
  * matched_tokens - 1: state_bytes at k_base, bit by bit, where k_bytes says that there is room; of
  * that memory v_base and slots are NULL, and strides and dtype are not looked at, nor are queries,
- * select and budgets. SPEC_ITEM_* and refine_of are INVALID, and so is SPEC_ITEM_TAIL for such a
+ * select and budgets. SPEC_ITEM_* and refine_of are INVALID, and so is SPEC_ITEM_BIDIRECTIONAL for such a
  * model. A state that cannot be had voids the match from from_token on. [ABI-213] */
 #define SPEC_GROUP_FULL   0u
 #define SPEC_GROUP_WINDOW 1u
@@ -559,7 +559,7 @@ struct spec_select {
 /* Of get_important_submit, since 0.11, of all items of the call: the layers 0, 1 .. of one request,
  * all of them. Rows of the match are loaded from its end on, all layers of some tokens before those
  * in front of them, until they meet what next_chunk gave out to be computed. */
-#define SPEC_ITEM_TAIL 4u
+#define SPEC_ITEM_BIDIRECTIONAL 4u
 
 /* One request at one layer. In and out in one structure, since an array of them is submitted
  * before the first is waited for. Row j of the destination is the j-th returned position. The
@@ -654,7 +654,7 @@ struct spec_computed {
 
 /* ---- staging, compute-or-load, maintenance, statistics -------------------------------------- */
 
-struct spec_stage_params {
+struct spec_prefetch_to_host_params {
     uint32_t struct_size;
     uint32_t reserved;
     spec_request request;
@@ -707,7 +707,7 @@ struct spec_stats {
     uint64_t requests_open, tickets_open;                              /* levels */
     uint64_t chunks, index_bytes;                                      /* levels */
     uint64_t disk_bytes_used, disk_bytes_max, extent_bytes, log_bytes; /* levels, bytes */
-    uint64_t stage_bytes_used;                                         /* level */
+    uint64_t staging_bytes_used;                                         /* level */
     uint64_t verify_ns, exposed_ns;
     uint64_t prefetched_rows, demanded_rows;
     uint64_t log_lines_dropped;
@@ -761,7 +761,7 @@ struct spec_stats {
     uint64_t stored_row_bytes;
     /* Since 0.9. Bytes that stage brought to host memory; level: matches that are being staged, or
      * wait for it. */
-    uint64_t staged_bytes, stages_open;
+    uint64_t host_prefetched_bytes, host_prefetches_open;
     /* Since 0.9. Compute or load: lookups that promised less than was stored, because computing the
      * rest meanwhile takes less time, and tokens that they left out. Levels, in picoseconds, 0: not
      * known: of computing a token, and how much more one takes with each position; of loading a
@@ -885,7 +885,7 @@ struct spec_api {
      * what loads left there goes first. Errors: INVALID, STALE, UNSUPPORTED (host_bytes 0),
      * BUSY (16 matches are being staged, or this one is; tickets).  Threads: any.  Blocks: never.
      * Since: 0.9 */
-    spec_status (*stage)(spec_connector *conn, const struct spec_stage_params *params,
+    spec_status (*stage)(spec_connector *conn, const struct spec_prefetch_to_host_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
     /* Opens a lease's promise in another process (or this one) as a request, without tokens: it
@@ -905,7 +905,7 @@ struct spec_api {
     /* Compute or load from both ends (Cake): the next tokens of the match, from from_token on, that
      * the engine computes instead of having them loaded: up to budget_tokens, ending on the chunk
      * grid where that is not nothing, or where the other end stands. It may be called before a
-     * submission with SPEC_ITEM_TAIL, while one runs, and after it was reported. Such a submission
+     * submission with SPEC_ITEM_BIDIRECTIONAL, while one runs, and after it was reported. Such a submission
      * loads from matched_tokens down: a token is given out, or loaded, never both; what is being
      * read when the engine comes there is given out, but for what is being placed. MET: all tokens
      * have been given out or taken to be loaded; those above first_token are there when
@@ -1050,7 +1050,7 @@ struct spec_api {
      * not waited for); wait: INVALID (the ticket), TIMEOUT (nothing was written), BUSY (ABI-220),
      * and those of the items as get_important.  Threads: any; of a request's calls, wait is one.
      * Blocks: submit never, wait until ready or timeout_ns from now (UINT64_MAX: for ever).
-     * With SPEC_ITEM_TAIL the destinations have room for all R rows, row j being token from_token +
+     * With SPEC_ITEM_BIDIRECTIONAL the destinations have room for all R rows, row j being token from_token +
      * j, and those that next_chunk gives out are the host's own to write, meanwhile. wait reports
      * when the loading side has met the other or has ended: of each item row_count rows were
      * delivered, the last ones of the match, next_position - row_count is the first of them, each

@@ -68,7 +68,7 @@ struct sc_config {
     uint32_t chunk_tokens;          /* "chunk_tokens": 64; a power of two, 16 .. 256 */
     uint64_t disk_bytes;            /* "disk_bytes": 0 = min(20 GiB, half of what is free) */
     uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
-    uint64_t stage_bytes;           /* "stage_bytes": 256 MiB; >= 16 MiB */
+    uint64_t staging_bytes;           /* "staging_bytes": 256 MiB; >= 16 MiB */
     uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO, or 0: there is no host tier */
     uint32_t host_write_through;          /* "host_write_through": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
@@ -92,7 +92,7 @@ struct sc_config {
     uint64_t mass_ppm;              /* "select.mass_ppm" */
     uint32_t identify;              /* "select.identify": enum sc_config_identify */
     uint64_t gpu_device;            /* "gpu.device": SC_CONFIG_AUTO, or an ordinal */
-    uint64_t gpu_stage_bytes;       /* "gpu.stage_bytes" */
+    uint64_t gpu_staging_bytes;       /* "gpu.staging_bytes" */
     uint64_t gpu_query_bytes;       /* "gpu.query_bytes" */
     uint64_t gpu_score_bytes;       /* "gpu.score_bytes" */
     uint64_t gpu_store_bytes;       /* "gpu.store_bytes" */

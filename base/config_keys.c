@@ -48,9 +48,9 @@ static const struct sc_config_row rows[] = {
       "Size of one file of rows; space grows by it."},
      SIZE(segment_bytes, MIB, GIB),
      .multiple_of = MIB},
-    {{"stage_bytes", "size", "256MiB", "16MiB .. 1TiB",
+    {{"staging_bytes", "size", "256MiB", "16MiB .. 1TiB",
       "Memory between the host and the disk, for reads and writes together."},
-     SIZE(stage_bytes, 16 * MIB, TIB)},
+     SIZE(staging_bytes, 16 * MIB, TIB)},
     {{"host_bytes", "size", "auto", "\"auto\", or 0 .. 1024TiB",
       "Memory of the host tier: rows of whole loads, codes and probe keys stay there for the next, "
       "verified like those of the disk. Asked for at open, used as it fills. auto: an eighth of "
@@ -95,7 +95,7 @@ static const struct sc_config_row rows[] = {
       "half, upkeep a quarter."},
      SIZE(io_in_flight_bytes, MIB, GIB)},
     {{"io.op_bytes", "size", "1MiB", "64KiB .. 8MiB, a multiple of 4KiB",
-      "The largest single read or write, and a frame of staging. Where stage_bytes has no room for "
+      "The largest single read or write, and a frame of staging. Where staging_bytes has no room for "
       "256 of these, an operation is smaller: a power of two of which there is room for 256, at "
       "least 64KiB and at least a row."},
      SIZE(io_op_bytes, 64 * KIB, 8 * MIB),
@@ -283,10 +283,10 @@ static const struct sc_config_row rows[] = {
       "be."},
      INTEGER(gpu_device, 0, 63),
      .has_auto = true},
-    {{"gpu.stage_bytes", "size", "64MiB", "1MiB .. 1TiB",
+    {{"gpu.staging_bytes", "size", "64MiB", "1MiB .. 1TiB",
       "Pinned host memory, and as much of the device's, through which loads to a device go; taken "
       "when it is attached, at least four of the pieces that rows and codes travel in."},
-     SIZE(gpu_stage_bytes, 1048576, TIB)},
+     SIZE(gpu_staging_bytes, 1048576, TIB)},
     {{"gpu.query_bytes", "size", "16MiB", "4KiB .. 1TiB",
       "Host memory that queries and new keys on a device come to, of one item; taken when it is "
       "attached, as often as items are scored side by side (at most eight). An item with more is "
@@ -428,7 +428,7 @@ uint32_t sc_config_row_count(void)
 static const struct sc_config_removed_key removed_keys[] = {
     {"prefetch.rule", "leave it out: guesses are read by what others wait for, or all of them with "
                       "prefetch.min_precision_ppm 0"},
-    {"gpu.mirror", "leave it out: codes go to a device through gpu.stage_bytes"},
+    {"gpu.mirror", "leave it out: codes go to a device through gpu.staging_bytes"},
     {"layered.hot_ppm", "leave it out: what is delivered did not depend on it"},
     {"store.coarse_only", "leave it out; for want of space whole prefixes are evicted"},
     {"layered.planes", "give layered.bits_k and bits_v more bits where codes are too coarse"},

@@ -524,7 +524,7 @@ static struct eng_driver *open_driver(struct state *state, const char *suffix, c
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"%s%s\", \"fill\": \"load\", \"host_bytes\": 0, "
                    "\"disk_bytes\": \"%s\", "
-                   "\"stage_bytes\": \"512MiB\", %s}",
+                   "\"staging_bytes\": \"512MiB\", %s}",
                    state->store, suffix,
                    bench_option(state->argc, state->argv, "--disk-bytes", "8GiB"), json);
     const struct eng_driver_params params = {

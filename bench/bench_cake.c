@@ -135,7 +135,7 @@ static void open_connector(struct state *state, const char *fill, uint64_t bytes
     char config[1024];
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"/sim\", \"host_bytes\": 0, \"disk_bytes\": \"4GiB\", "
-                   "\"stage_bytes\": %" PRIu64 ", \"chunk_tokens\": %" PRIu64 ", "
+                   "\"staging_bytes\": %" PRIu64 ", \"chunk_tokens\": %" PRIu64 ", "
                    "\"io\": {\"op_bytes\": %" PRIu64 "}, \"max_requests\": 4, "
                    "\"max_request_tokens\": %" PRIu64 ", \"fill\": \"%s\", "
                    "\"sim\": {\"bytes_per_s\": %" PRIu64
@@ -289,7 +289,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
     spec_ticket ticket;
     for (uint32_t i = 0; i < A100_LAYERS; i++)
         items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
-                                           .flags = SPEC_ITEM_TAIL,
+                                           .flags = SPEC_ITEM_BIDIRECTIONAL,
                                            .request = engine.request,
                                            .layer = i,
                                            .destination = &memory};

@@ -65,7 +65,7 @@ static void open_connector(struct state *state, const char *fill)
     char config[1024];
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"/sim\", \"host_bytes\": 0, \"disk_bytes\": \"8GiB\", "
-                   "\"stage_bytes\": \"512MiB\", "
+                   "\"staging_bytes\": \"512MiB\", "
                    "\"max_requests\": 8, \"max_request_tokens\": %" PRIu64 ", \"fill\": \"%s\", "
                    "\"sim\": {\"bytes_per_s\": %.0f, \"op_ns\": 80000, \"ops_per_s\": 700000}}",
                    state->tokens + state->query, fill, state->bytes_per_s);

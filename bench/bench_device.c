@@ -44,7 +44,7 @@ struct state {
     uint32_t layers, heads, head_size;
     uint64_t tokens, half_bytes;                    /* of a row: its K, its V */
     const char *dir, *backend, *extra, *fio, *bare; /* fio, bare: commands, or NULL */
-    uint64_t rounds, stage_bytes, op_bytes;
+    uint64_t rounds, staging_bytes, op_bytes;
     uint8_t *area;
     uint64_t area_bytes;
     struct prompt whole, columns, parts[SHORTS]; /* columns: whole, in another memory */
@@ -172,9 +172,9 @@ static void open_connector(struct state *state)
         config, sizeof(config),
         "{\"path\": \"%s\", \"fill\": \"load\", %s"
         "\"disk_bytes\": \"40GiB\", "
-        "\"stage_bytes\": %" PRIu64 ", \"io\": {\"backend\": \"%s\", \"op_bytes\": %" PRIu64 "}%s}",
+        "\"staging_bytes\": %" PRIu64 ", \"io\": {\"backend\": \"%s\", \"op_bytes\": %" PRIu64 "}%s}",
         state->dir, strstr(state->extra, "\"host_bytes\"") != NULL ? "" : "\"host_bytes\": 0, ",
-        state->stage_bytes, state->backend, state->op_bytes, state->extra);
+        state->staging_bytes, state->backend, state->op_bytes, state->extra);
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = state->layers,
                                .kv_head_count = state->heads,
@@ -234,10 +234,10 @@ static spec_ticket store_layer(const struct state *state, const struct prompt *p
  * faster than the disk. Returns when a layer fits beside what is on its way. */
 static void await_room(const struct state *state, uint64_t layer_bytes)
 {
-    uint64_t most = state->stage_bytes / 8 * 5;
+    uint64_t most = state->staging_bytes / 8 * 5;
     if (layer_bytes > most)
         bench_die("a layer of %" PRIu64 " bytes does not fit the staging memory", layer_bytes);
-    while (stats_of(state).stage_bytes_used > most - layer_bytes)
+    while (stats_of(state).staging_bytes_used > most - layer_bytes)
         (void)usleep(200);
 }
 
@@ -511,7 +511,7 @@ static uint64_t stalled_calls(struct state *state, struct gate *gate)
         ticket = store_layer(state, &state->whole, request, layer);
         took_ns += bench_now_ns() - start_ns;
     }
-    if (stats_of(state).stage_bytes_used < state->area_bytes)
+    if (stats_of(state).staging_bytes_used < state->area_bytes)
         bench_die("the device was not stalled");
     gate_turn(gate, false);
     bench_must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &status, &error), &error,
@@ -542,8 +542,8 @@ static void mode_call(struct state *state)
         bench_series_add(&call, stalled_calls(state, &gate));
     }
     copy.work = call.work = (double)state->area_bytes;
-    printf("{\"facts\": {\"bytes\": %" PRIu64 ", \"stage_bytes\": %" PRIu64 "}}\n",
-           state->area_bytes, state->stage_bytes);
+    printf("{\"facts\": {\"bytes\": %" PRIu64 ", \"staging_bytes\": %" PRIu64 "}}\n",
+           state->area_bytes, state->staging_bytes);
     bench_series_print(&copy);
     bench_series_print(&call);
     free(copied);
@@ -563,7 +563,7 @@ int main(int argc, char **argv)
     state.head_size = (uint32_t)bench_option_u64(argc, argv, "--head-size", 128);
     state.tokens = bench_option_u64(argc, argv, "--tokens", 2048) / (SHORTS * 64) * (SHORTS * 64);
     state.rounds = bench_option_u64(argc, argv, "--rounds", 5);
-    state.stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 256ull << 20);
+    state.staging_bytes = bench_option_u64(argc, argv, "--stage-bytes", 256ull << 20);
     state.op_bytes = bench_option_u64(argc, argv, "--op-bytes", 1ull << 20);
     state.half_bytes = (uint64_t)state.heads * state.head_size * 2;
     state.area_bytes = state.tokens * state.layers * 2 * state.half_bytes;

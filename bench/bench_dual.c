@@ -153,7 +153,7 @@ static void open_connector(struct state *state, const char *policy, uint64_t rat
         "\"alpha_milli\": 50000}, \"host_policy\": \"%s\", \"upper_policy\": \"%.*s\", "
         "\"host_bytes\": %" PRIu64 ", \"upper_bytes\": %" PRIu64
         ", \"upper_bus_bytes_per_s\": %.0f, "
-        "\"disk_bytes\": \"8GiB\", \"stage_bytes\": \"64MiB\", \"io\": {\"op_bytes\": \"64KiB\"}, "
+        "\"disk_bytes\": \"8GiB\", \"staging_bytes\": \"64MiB\", \"io\": {\"op_bytes\": \"64KiB\"}, "
         "\"max_requests\": 4, \"max_request_tokens\": %" PRIu64
         ", \"sim\": {\"bytes_per_s\": %.0f, \"op_ns\": 80000, \"ops_per_s\": 700000}}",
         state->preset, host_policy, above, policy,

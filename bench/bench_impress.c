@@ -85,7 +85,7 @@ struct state {
     uint64_t entry, questions, taught; /* taught 0: all requests ask all questions */
     uint32_t layers, kv_heads, query_heads, probe_heads, head_size; /* head_size: as stored */
     uint64_t lengths[PREFIXES_MAX], prefixes, longest;
-    uint64_t requests, warm, new_tokens, stage_bytes;
+    uint64_t requests, warm, new_tokens, staging_bytes;
     double bus_bytes_per_s;
     struct bench_gpu gpu; /* of true sizes */
     uint64_t half_bytes;  /* of a row as stored: its K, its V */
@@ -244,11 +244,11 @@ static struct spec_stats stats_of(const struct state *state)
 
 static void await_room(const struct state *state, uint64_t layer_bytes)
 {
-    if (layer_bytes > state->stage_bytes / 2)
+    if (layer_bytes > state->staging_bytes / 2)
         bench_die("a layer of %" PRIu64 " bytes does not fit half of --stage-bytes", layer_bytes);
     do {
         wait_until(state, now_ns(state) + 500000);
-    } while (stats_of(state).stage_bytes_used > state->stage_bytes / 2 - layer_bytes);
+    } while (stats_of(state).staging_bytes_used > state->staging_bytes / 2 - layer_bytes);
 }
 
 static void store_prefix(struct state *state, uint64_t prefix)
@@ -639,7 +639,7 @@ static void read_options(struct state *state, int argc, char **argv)
     state->requests = bench_option_u64(argc, argv, "--requests", 100);
     state->warm = bench_option_u64(argc, argv, "--warm", 10);
     state->new_tokens = bench_option_u64(argc, argv, "--new-tokens", 64);
-    state->stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 256ull << 20);
+    state->staging_bytes = bench_option_u64(argc, argv, "--stage-bytes", 256ull << 20);
     state->bus_bytes_per_s = option_real(argc, argv, "--bus", "25e9");
     state->entry = bench_option_u64(argc, argv, "--entry", 0);
     state->is_again = bench_option_u64(argc, argv, "--again", 1) != 0;

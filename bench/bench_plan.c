@@ -178,7 +178,7 @@ static void store_pass(struct state *state, uint64_t first, uint64_t rows)
         do {
             (void)usleep(200);
             sc_store_stats(state->store, &stats);
-        } while (stats.stage_bytes_used > 16u << 20);
+        } while (stats.staging_bytes_used > 16u << 20);
         const struct sc_store_source source = {.pack = pack, .user = state};
         bench_must(sc_store_extent_put_layer(extent, (uint32_t)state->layer, &source, &error),
                    &error, "a layer");

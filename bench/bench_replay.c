@@ -62,7 +62,7 @@ struct state {
     struct sc_alloc alloc;       /* of the simulated disk */
     struct sc_io_sim_disk *disk; /* NULL: a real one, and real time */
     uint32_t layers, kv_heads, query_heads, head_size, probe_heads;
-    uint64_t tokens, prefixes, first, warm, requests, new_tokens, stage_bytes;
+    uint64_t tokens, prefixes, first, warm, requests, new_tokens, staging_bytes;
     double retain, similarity, recall, fallback, hint;
     struct bench_gpu gpu;
     enum { HINTS_NONE, HINTS_BEFORE, HINTS_AFTER } hints;
@@ -293,12 +293,12 @@ static void await_room(const struct state *state)
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_stats stats = {.struct_size = sizeof(stats)};
     uint64_t layer_bytes = 2 * state->tokens * state->half_bytes;
-    if (layer_bytes > state->stage_bytes / 2)
+    if (layer_bytes > state->staging_bytes / 2)
         bench_die("a layer of %" PRIu64 " bytes does not fit half of --stage-bytes", layer_bytes);
     do {
         wait_until(state, now_ns(state) + 500000);
         bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
-    } while (stats.stage_bytes_used > state->stage_bytes / 2 - layer_bytes);
+    } while (stats.staging_bytes_used > state->staging_bytes / 2 - layer_bytes);
 }
 
 static void store_prefix(struct state *state, uint64_t prefix)
@@ -695,7 +695,7 @@ static void read_options(struct state *state, int argc, char **argv)
     state->warm = bench_option_u64(argc, argv, "--warm", 1);
     state->requests = bench_option_u64(argc, argv, "--requests", 30);
     state->new_tokens = bench_option_u64(argc, argv, "--new-tokens", 64);
-    state->stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 512ull << 20);
+    state->staging_bytes = bench_option_u64(argc, argv, "--stage-bytes", 512ull << 20);
     state->hints = hints_of(bench_option(argc, argv, "--hints", "none"));
     state->is_ahead = bench_option_u64(argc, argv, "--ahead", 0) != 0;
     state->has_beside = bench_option_u64(argc, argv, "--beside", 0) != 0;

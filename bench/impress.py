@@ -148,7 +148,7 @@ class Cell:
         layers, kv, _, size, _ = SHAPES[self.shape]
         return sum(self.tokens) * layers * kv * size * 4 // self.scale
 
-    def stage_bytes(self):
+    def staging_bytes(self):
         """As little beside a layer as 512 MiB are, and enough to store one."""
         layer = self.store_bytes() * max(self.tokens) // sum(self.tokens) // SHAPES[self.shape][0]
         return max(16 << 20, (512 << 20) // self.scale, 2 * layer + (2 << 20))
@@ -161,7 +161,7 @@ class Cell:
                   "upper_bytes": int(cached * GPU_OF_CACHE), "disk_bytes": "256GiB",
                   "upper_bus_bytes_per_s": int(BUS / self.scale),
                   "maintain": {"bytes_per_s": 0}, "reorder": {"interval_s": 0},
-                  "stage_bytes": self.stage_bytes(), "max_requests": 4,
+                  "staging_bytes": self.staging_bytes(), "max_requests": 4,
                   "max_request_tokens": max(self.tokens) + 1, "chunk_tokens": self.chunk,
                   "select": {"retain_ppm": round(self.rho * 1e6)},
                   "io": {"op_bytes": max(64 << 10, (1 << 20) // self.scale),
@@ -188,7 +188,7 @@ class Cell:
                             ("scale", self.scale), ("lengths", ",".join(map(str, self.tokens))),
                             ("requests", self.requests), ("warm", self.warm), ("own", self.own),
                             ("again", self.again), ("taught", taught),
-                            ("new-tokens", self.new), ("stage-bytes", self.stage_bytes()),
+                            ("new-tokens", self.new), ("stage-bytes", self.staging_bytes()),
                             ("gpu-flop", GPU_FLOP), ("gpu-bytes", GPU_BYTES), ("bus", BUS)):
             words += [f"--{word}", str(value)]
         return words

@@ -56,7 +56,7 @@ def family_of(preset):
 
 def config(store, preset):
     out = {"path": store, "preset": name_of(preset), "fill": "load", "host_bytes": 0,
-           "disk_bytes": "20GB", "stage_bytes": "512MiB"}
+           "disk_bytes": "20GB", "staging_bytes": "512MiB"}
     if ", hints" in preset:
         out["prefetch"] = {"predictor": "hint"}
     return json.dumps(out)

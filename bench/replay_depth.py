@@ -22,7 +22,7 @@ FLOOR = 1.10
 
 def config(stage_mib):
     return json.dumps({"path": "/sim/store", "preset": "as-like", "host_bytes": 0,
-                       "disk_bytes": "20GB", "stage_bytes": f"{stage_mib}MiB", "sim": SIM})
+                       "disk_bytes": "20GB", "staging_bytes": f"{stage_mib}MiB", "sim": SIM})
 
 
 def counts_of(shape, tokens, layers, stage_mib, window_ns, build, read_series):

@@ -41,7 +41,7 @@ class Cell:
         if preset == BY_RULE:
             preset, more = "spec-itf+range", {"prefetch": {"min_precision_ppm": 750000}}
         return json.dumps({"path": "/sim/store", "preset": preset, "host_bytes": 0,
-                           "disk_bytes": "20GB", "stage_bytes": "512MiB", "sim": SIM, **more})
+                           "disk_bytes": "20GB", "staging_bytes": "512MiB", "sim": SIM, **more})
 
     def process(self, preset, beside):
         """{"no window", "window": what was counted}."""

@@ -41,7 +41,7 @@ const struct conf_set CONF_OF_ROWS = {
     .groups = GROUPS,
     .clauses = CONF_ROW_CLAUSES,
     .extra = "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", "
-             "\"stage_bytes\": \"32MiB\", \"max_requests\": 16, \"max_request_tokens\": 8192",
+             "\"staging_bytes\": \"32MiB\", \"max_requests\": 16, \"max_request_tokens\": 8192",
     .setup = fixture_setup,
     .setup_bare = fixture_setup_bare,
     .teardown = fixture_teardown,

@@ -177,7 +177,7 @@ static void abi_209_passes_that_begin_meanwhile_are_dropped(void **state)
 
 static spec_status stage(struct fixture *fx, spec_request request, spec_ticket *ret_ticket)
 {
-    const struct spec_stage_params params = {.struct_size = sizeof(params), .request = request};
+    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params), .request = request};
     return fx->api->stage(fx->conn, &params, ret_ticket, &fx->error);
 }
 
@@ -197,7 +197,7 @@ static void abi_209_stage_brings_nothing(void **state)
     spec_status status = fixture_wait(fx, ticket);
     assert_true(status == SPEC_E_DROPPED || status == SPEC_OK); /* OK: it was there before */
     expect_misses(fx, &prompt);                                 /* and not PENDING */
-    uint64_t staged_bytes = fixture_stats(fx).staged_bytes;
+    uint64_t host_prefetched_bytes = fixture_stats(fx).host_prefetched_bytes;
     spec_status staged = SPEC_E_BUSY; /* the store may not have let go of the first yet */
     for (uint32_t tries = 0; staged == SPEC_E_BUSY;) {
         staged = stage(fx, found.request, &ticket);
@@ -205,9 +205,9 @@ static void abi_209_stage_brings_nothing(void **state)
     }
     assert_status(fixture_wait(fx, ticket), SPEC_E_DROPPED);
     assert_ok(fx, stage(fx, found.request, NULL));
-    assert_int_equal(fixture_stats(fx).stages_open, 0);
+    assert_int_equal(fixture_stats(fx).host_prefetches_open, 0);
     if (status == SPEC_OK)
-        assert_int_equal(fixture_stats(fx).staged_bytes, staged_bytes);
+        assert_int_equal(fixture_stats(fx).host_prefetched_bytes, host_prefetched_bytes);
     fixture_check_layer(fx, &found, &prompt, 0, 0);
     bypass(fx, SPEC_BYPASS_END);
     assert_ok(fx, stage(fx, found.request, &ticket));

@@ -118,7 +118,7 @@ int main(int argc, char **argv)
     }
     conf_options = (struct conf_options){.so = argv[1],
                                          .extra = "\"disk_bytes\": \"256MiB\", "
-                                                  "\"stage_bytes\": \"32MiB\", "
+                                                  "\"staging_bytes\": \"32MiB\", "
                                                   "\"max_requests\": 8, "
                                                   "\"max_request_tokens\": 4096",
                                          .dir = full,

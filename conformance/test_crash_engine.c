@@ -156,7 +156,7 @@ int main(int argc, char **argv)
     conf_options = (struct conf_options){.so = argv[1],
                                          .extra = "\"disk_bytes\": \"128MiB\", "
                                                   "\"segment_bytes\": \"1MiB\", "
-                                                  "\"stage_bytes\": \"16MiB\", "
+                                                  "\"staging_bytes\": \"16MiB\", "
                                                   "\"max_requests\": 4, "
                                                   "\"max_request_tokens\": 1024",
                                          .dir = full,

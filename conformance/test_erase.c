@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define SMALL "\"disk_bytes\": \"16MiB\", \"segment_bytes\": \"1MiB\", \"stage_bytes\": \"16MiB\""
+#define SMALL "\"disk_bytes\": \"16MiB\", \"segment_bytes\": \"1MiB\", \"staging_bytes\": \"16MiB\""
 #define COUNT 260u
 #define EVERY 13u /* of the positions, those that are looked for */
 #define SALTS 3u

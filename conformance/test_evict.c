@@ -146,7 +146,7 @@ static void abi_174_short_passes_find_room_for_good(void **state)
     struct fixture *fx = *state;
     fixture_shape(fx, (struct shape){2, 1, 16, SPEC_DTYPE_F16});
     fixture_reconfigure(fx, "\"disk_bytes\": \"3MiB\", \"segment_bytes\": \"1MiB\", "
-                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
+                            "\"staging_bytes\": \"16MiB\", \"max_requests\": 16, "
                             "\"lease_ns_max\": 20000000");
     for (uint64_t i = 0; i < 100; i++) {
         struct prompt prompt = prompt_make(2900 + i, 64);
@@ -170,7 +170,7 @@ static void abi_174_a_prompt_as_large_as_the_disk_finds_room(void **state)
     struct fixture *fx = *state;
     fixture_shape(fx, (struct shape){2, 1, 16, SPEC_DTYPE_F16});
     fixture_reconfigure(fx, "\"disk_bytes\": \"2MiB\", \"segment_bytes\": \"1MiB\", "
-                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
+                            "\"staging_bytes\": \"16MiB\", \"max_requests\": 16, "
                             "\"lease_ns_max\": 20000000");
     for (uint64_t i = 0; i < 6; i++) {
         struct prompt prompt = prompt_make(3100 + i, 6000);

@@ -399,7 +399,7 @@ static void abi_210_the_tail_of_every_layer_comes_whole(void **state)
         for (uint32_t l = 0; l < layers->count; l++) {
             boxes[l] = box_make(&layers->kinds[l], (enum box_layout)(l % BOX_LAYOUTS), rows);
             items[l] = important(found.request, l, &boxes[l].memory);
-            items[l].flags = SPEC_ITEM_TAIL;
+            items[l].flags = SPEC_ITEM_BIDIRECTIONAL;
         }
         assert_ok(
             fx, fx->api->get_important_submit(fx->conn, items, layers->count, &ticket, &fx->error));
@@ -708,7 +708,7 @@ static void abi_211_what_a_window_leaves_out_is_not_staged_or_counted(void **sta
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         told += found.tier_bytes[tier];
     assert_true(found.matched_tokens == 0 || (told >= 4 * 63 * ROW && told < whole / 8));
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
+    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
                                              .request = found.request};
     spec_ticket ticket;
     assert_ok(fx, fx->api->stage(fx->conn, &params, &ticket, &fx->error));

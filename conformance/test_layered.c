@@ -488,7 +488,7 @@ static void abi_195_what_rows_are_chosen_by_is_staged_too(void **state)
     coded_store(&coded);
     fixture_reopen(fx);
     struct spec_lookup_result found = scene_find(&coded.scene, 0);
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
+    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
                                              .request = found.request};
     spec_ticket ticket = 0;
     spec_status status = fx->api->stage(fx->conn, &params, &ticket, &fx->error), ended = status;

@@ -234,7 +234,7 @@ static void abi_177_a_peek_answers_as_a_lookup_and_makes_no_request(void **state
 static void abi_177_peeks_of_a_scheduler_are_attached_by_the_worker(void **state)
 {
     struct fixture *fx = *state;
-    fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"stage_bytes\": \"32MiB\", "
+    fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"staging_bytes\": \"32MiB\", "
                             "\"max_requests\": 4, \"max_request_tokens\": 4096");
     struct prompt whole = prompt_make(1231, 300);
     struct fixture scheduler = fixture_beside(fx, SPEC_ROLE_READER);
@@ -270,7 +270,7 @@ static void abi_177_peeks_of_a_scheduler_are_attached_by_the_worker(void **state
 static void abi_136_an_expired_lease_is_stale(void **state)
 {
     struct fixture *fx = *state;
-    fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"stage_bytes\": \"32MiB\", "
+    fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"staging_bytes\": \"32MiB\", "
                             "\"max_requests\": 16, \"max_request_tokens\": 8192, "
                             "\"lease_ns_max\": 50000000");
     struct prompt prompt = prompt_make(1210, 200);
@@ -418,7 +418,7 @@ static void abi_029_a_lease_outlives_eviction_until_it_ends(void **state)
     struct fixture *fx = *state;
     fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});
     fixture_reconfigure(fx, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", "
-                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
+                            "\"staging_bytes\": \"16MiB\", \"max_requests\": 16, "
                             "\"max_request_tokens\": 4096, \"lease_ns_max\": 2000000000");
     struct fixture reader = fixture_beside(fx, SPEC_ROLE_READER);
     fixture_open(&reader);

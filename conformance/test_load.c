@@ -378,7 +378,7 @@ static void abi_059_a_stalled_device_leaves_memory_alone_when_it_wakes(void **st
 {
     struct fixture *fx = *state;
     fx->extra = "\"sim\": {\"op_ns\": 10000000000}, "
-                "\"disk_bytes\": \"256MiB\", \"stage_bytes\": \"32MiB\", \"max_requests\": 16, "
+                "\"disk_bytes\": \"256MiB\", \"staging_bytes\": \"32MiB\", \"max_requests\": 16, "
                 "\"max_request_tokens\": 8192";
     if (fixture_try_open(fx) != SPEC_OK) {
         fx->conn = NULL;

@@ -286,7 +286,7 @@ static void abi_026_promised_rows_stay_readable_until_release(void **state)
     struct fixture *fx = *state;
     fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16}); /* 2 KiB a token */
     fixture_reconfigure(fx, "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", "
-                            "\"stage_bytes\": \"32MiB\", \"max_requests\": 8, "
+                            "\"staging_bytes\": \"32MiB\", \"max_requests\": 8, "
                             "\"max_request_tokens\": 4096");
     struct prompt prompt = prompt_make(56, 500);
     bool stored = fixture_store(fx, &prompt);

@@ -224,7 +224,7 @@ static void abi_085_a_full_disk_gives_the_range_up_and_the_host_goes_on(void **s
     struct fixture *fx = *state;
     fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});
     fixture_reconfigure(fx, "\"disk_bytes\": \"2MiB\", \"segment_bytes\": \"1MiB\", "
-                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 4, "
+                            "\"staging_bytes\": \"16MiB\", \"max_requests\": 4, "
                             "\"max_request_tokens\": 4096");
     struct prompt prompts[8];
     bool stored[8];
@@ -581,7 +581,7 @@ static void abi_169_ids_outside_the_range_are_invalid(void **state)
 static bool opens_small_staging(struct fixture *fx)
 {
     fixture_shape(fx, (struct shape){STAGED_LAYERS, 8, 64, SPEC_DTYPE_F16});
-    fixture_reconfigure(fx, "\"disk_bytes\": \"512MiB\", \"stage_bytes\": \"16MiB\", "
+    fixture_reconfigure(fx, "\"disk_bytes\": \"512MiB\", \"staging_bytes\": \"16MiB\", "
                             "\"max_requests\": 8, \"max_request_tokens\": 8192, "
                             "\"fill\": \"load\"");
     if (SPEC_HAS(fx->api, wait_kept))

@@ -152,7 +152,7 @@ static void abi_208_a_row_lies_in_one_tier(void **state)
 static spec_status try_stage(struct fixture *fx, spec_request request, uint64_t deadline_ns,
                              spec_ticket *ret_ticket)
 {
-    const struct spec_stage_params params = {
+    const struct spec_prefetch_to_host_params params = {
         .struct_size = sizeof(params), .request = request, .deadline_ns = deadline_ns};
     return fx->api->stage(fx->conn, &params, ret_ticket, &fx->error);
 }
@@ -200,7 +200,7 @@ static void abi_130_staged_rows_come_from_host_memory(void **state)
     assert_int_equal(again.tier_bytes[SPEC_TIER_HOST], bytes_of(&again));
     assert_int_equal(load_all(fx, &prompt, &again), again.matched_tokens * fx->shape.layers);
     assert_int_equal(load_all(fx, &prompt, &found), found.matched_tokens * fx->shape.layers);
-    assert_true(fixture_stats(fx).staged_bytes >= bytes_of(&again));
+    assert_true(fixture_stats(fx).host_prefetched_bytes >= bytes_of(&again));
     fixture_release(fx, again.request);
     fixture_release(fx, found.request);
     prompt_free(&prompt);
@@ -397,7 +397,7 @@ static void abi_193_stage_says_what_is_wrong_and_changes_nothing(void **state)
     struct fixture *fx = *state;
     struct prompt prompt = prompt_make(197, LONG);
     struct spec_lookup_result found = match_make(fx, &prompt);
-    struct spec_stage_params params = {
+    struct spec_prefetch_to_host_params params = {
         .struct_size = sizeof(params), .reserved = 1, .request = found.request};
     spec_ticket ticket = 77, other;
     assert_status(fx->api->stage(fx->conn, NULL, &ticket, &fx->error), SPEC_E_INVALID);

@@ -521,7 +521,7 @@ static void abi_213_what_is_no_place_for_a_state_is_invalid(void **state)
     expect_invalid(fx, found.request, &box, 0, 0);
     box.memory = good;
     expect_invalid(fx, found.request, &box, SPEC_ITEM_AHEAD, 0);
-    expect_invalid(fx, found.request, &box, SPEC_ITEM_TAIL, 0);
+    expect_invalid(fx, found.request, &box, SPEC_ITEM_BIDIRECTIONAL, 0);
     struct spec_store_params params = {.struct_size = sizeof(params),
                                        .request = found.request,
                                        .memory = &box.memory,

@@ -126,7 +126,7 @@ static void open_with_leases(struct fixture *fx, const char *lease)
     char config[256];
     (void)snprintf(config, sizeof(config),
                    "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", "
-                   "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
+                   "\"staging_bytes\": \"16MiB\", \"max_requests\": 16, "
                    "\"max_request_tokens\": 4096, \"lease_ns_max\": %s",
                    lease);
     fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});

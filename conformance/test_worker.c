@@ -301,7 +301,7 @@ static void abi_029_a_reader_process_reads_on_its_lease_what_was_evicted(void **
 {
     struct fixture *fx = *state;
     fx->extra =
-        "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"stage_bytes\": \"16MiB\", "
+        "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"staging_bytes\": \"16MiB\", "
         "\"max_requests\": 16, \"max_request_tokens\": 4096, \"lease_ns_max\": 3000000000";
     struct worker writer = worker_open(fx, SPEC_ROLE_WRITER, 0, 1);
     struct worker reader = worker_open(fx, SPEC_ROLE_READER, 0, 1);

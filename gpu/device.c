@@ -242,15 +242,15 @@ static spec_status slots_open(struct sc_gpu_device *device, const struct sc_gpu_
 static spec_status stage_open(struct sc_gpu_device *device, const struct sc_gpu_params *params,
                               struct spec_error *reterr)
 {
-    if (params->stage_bytes > 0) {
-        sc_cu_result code = device->cu->cuMemAlloc(&device->stage_base, params->stage_bytes);
+    if (params->staging_bytes > 0) {
+        sc_cu_result code = device->cu->cuMemAlloc(&device->stage_base, params->staging_bytes);
         if (code != SC_CU_OK) {
             device->stage_base = 0;
             return refused(device, code, "cuMemAlloc", reterr);
         }
     }
     if (!sc_gpu_stage_open(&device->stage, device->alloc, device->poison, device->stage_base,
-                           params->stage_bytes, params->stage_ranges))
+                           params->staging_bytes, params->stage_ranges))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "ranges of CUDA staging");
     return SPEC_OK;
 }

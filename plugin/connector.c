@@ -265,7 +265,7 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
         .poison = &conn->poison,
         .shape = &conn->shape,
         .request_count = conn->config.max_requests,
-        .stage_bytes = conn->config.gpu_stage_bytes,
+        .staging_bytes = conn->config.gpu_staging_bytes,
         .store_bytes = conn->config.gpu_store_bytes,
         .query_group = conn->dims.query_group,
         .room_bytes = conn->config.gpu_query_bytes,
@@ -425,7 +425,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     sc_plugin_maintain_open(conn);
     sc_plugin_bypass_open(conn);
     sc_plugin_erase_init(conn);
-    sc_plugin_stages_open(conn);
+    sc_plugin_host_prefetches_open(conn);
     pthread_mutex_init(&conn->ranks.follow_lock, NULL);
     pthread_mutex_init(&conn->notify_queue.post_lock, NULL);
     pthread_mutex_init(&conn->notify_queue.lock, NULL);
@@ -436,7 +436,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
 static void destroy_connector(spec_connector *conn)
 {
     if (conn->exec != NULL) {
-        sc_plugin_stages_close(conn);
+        sc_plugin_host_prefetches_close(conn);
         sc_plugin_jobs_close(conn);
     }
     sc_plugin_submit_close(conn);

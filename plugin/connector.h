@@ -49,7 +49,7 @@
 #include "plugin/load_or_compute/load_or_compute.h"
 #include "plugin/peers/peers.h"
 #include "plugin/request/requests.h"
-#include "plugin/request/stages.h"
+#include "plugin/request/host_prefetch.h"
 #include "plugin/save/admit.h"
 #include "plugin/save/saves.h"
 #include "plugin/save/tickets.h"
@@ -132,7 +132,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t upper_bus_bytes, upper_bus_ns;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
     _Atomic uint64_t bypassed_lookups, bypassed_chunks;
-    _Atomic uint64_t staged_bytes;
+    _Atomic uint64_t host_prefetched_bytes;
 };
 
 struct spec_connector {
@@ -168,7 +168,7 @@ struct spec_connector {
     struct sc_plugin_requests requests;
     struct sc_plugin_batches batches;
     struct sc_plugin_submits submits;
-    struct sc_plugin_stages stages;
+    struct sc_plugin_host_prefetches stages;
     struct sc_plugin_tickets tickets;
     struct sc_plugin_ahead ahead;
     struct sc_plugin_bus bus;

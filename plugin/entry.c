@@ -66,11 +66,11 @@ static spec_status entry_lookup(spec_connector *conn, const struct spec_lookup_p
     return call_leave(conn, sc_plugin_lookup(conn, params, ret_result, reterr));
 }
 
-static spec_status entry_stage(spec_connector *conn, const struct spec_stage_params *params,
+static spec_status entry_stage(spec_connector *conn, const struct spec_prefetch_to_host_params *params,
                                spec_ticket *ret_ticket, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return call_leave(conn, sc_plugin_stage(conn, params, ret_ticket, reterr));
+    return call_leave(conn, sc_plugin_host_prefetch(conn, params, ret_ticket, reterr));
 }
 
 static spec_status entry_begin_layer(spec_connector *conn, const spec_request *requests,
@@ -204,8 +204,8 @@ static void stats_tiers(const spec_connector *conn, const struct sc_store_stats 
     stats->upper_demoted = store->upper_demoted;
     stats->upper_bus_bytes = sc_counted(&conn->stats.upper_bus_bytes);
     stats->upper_bus_ns = sc_counted(&conn->stats.upper_bus_ns);
-    stats->staged_bytes = sc_counted(&conn->stats.staged_bytes);
-    stats->stages_open = atomic_load(&conn->stages.open);
+    stats->host_prefetched_bytes = sc_counted(&conn->stats.host_prefetched_bytes);
+    stats->host_prefetches_open = atomic_load(&conn->stages.open);
     stats->reordered_chunks = store->permuted_pieces;
 }
 
@@ -255,7 +255,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                STORE(write_ops),       STORE(io_errors),
                                STORE(no_space),        STORE(disk_bytes_used),
                                STORE(disk_bytes_max),  STORE(extent_bytes),
-                               STORE(log_bytes),       STORE(stage_bytes_used),
+                               STORE(log_bytes),       STORE(staging_bytes_used),
                                STORE(verify_ns),       STORE(quarantine_bytes),
                                STORE(checkpoints),     STORE(selectors_refused),
                                STORE(bad_blocks),      STORE(code_bytes),

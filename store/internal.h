@@ -117,7 +117,7 @@ struct sc_store {
     /* Memory of loads: any thread. */
     struct sc_store_spare spare;
     struct sc_store_host *host;     /* NULL: host_bytes is 0 */
-    struct sc_store_stager *stager; /* with host */
+    struct sc_store_match_fetcher *fetcher; /* with host */
     struct sc_store_pool pool; /* of params.selector_bytes_max: memory of selectors that are begun */
 
     /* Work in the background. NULL: this store is not a writer. */

@@ -157,7 +157,7 @@ bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
 /* ---- Ahead of a load, into host memory --------------------------------------------------------
  */
 
-struct sc_store_staged {
+struct sc_store_match_fetched {
     spec_status status; /* OK: all of it is there, but codes and keys that are damaged where loads
                          * go without; NO_SPACE: so much of it as found room, in the permutation of
                          * the stage; CORRUPT (also: a piece is void), IO: as a load says;
@@ -175,7 +175,7 @@ static inline uint64_t sc_store_window_first(uint64_t window, uint64_t end)
 }
 
 /* What loads of the ranges read. */
-struct sc_store_stage_wants {
+struct sc_store_match_fetch_wants {
     uint64_t probe_row_bytes; /* as a selector is wanted: struct sc_store_selector_want */
     bool is_codes, k_alone;
     uint32_t choice_from; /* layers that have a selector; layer_count: none has */
@@ -186,29 +186,29 @@ struct sc_store_stage_wants {
     uint64_t end;
 };
 
-struct sc_store_stage {
+struct sc_store_match_fetch {
     const struct sc_store_range *ranges; /* [range_count] the caller's until done */
     uint64_t range_count;
-    struct sc_store_stage_wants wants;
+    struct sc_store_match_fetch_wants wants;
     uint64_t keeper; /* not 0: what is there is kept for it (store/cache/host_tier.h) */
-    void (*done)(const struct sc_store_staged *staged, void *user); /* executor thread, once */
+    void (*done)(const struct sc_store_match_fetched *staged, void *user); /* executor thread, once */
     void *user;
 };
 /* Whether there is a host tier. Constant after open. */
-bool sc_store_can_stage(const struct sc_store *store);
+bool sc_store_can_fetch_match(const struct sc_store *store);
 /* Brings what is wanted of the ranges' pieces in the background: what rows are chosen by, of all
  * layers, then rows, layer by layer. Never blocks. Errors: UNSUPPORTED (there is no host tier),
  * BUSY (one match is staged at a time), NO_MEMORY. */
-spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
+spec_status sc_store_match_fetch_begin(struct sc_store *store, const struct sc_store_match_fetch *what,
                                  struct spec_error *reterr);
 /* Whether host memory has all that is wanted of the piece, in every layer. Any thread; no lock,
  * but where some layers alone are wanted. */
-bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
+bool sc_store_match_fetch_has(const struct sc_store *store, const struct sc_store_match_fetch_wants *wants,
                         uint64_t piece);
 /* What runs ends soon, and says DROPPED, or how it ended before. Any thread. */
-void sc_store_stage_cancel(struct sc_store *store);
+void sc_store_match_fetch_cancel(struct sc_store *store);
 /* What is kept for it goes as any other does from then on (executor's clock); 0: now. */
-void sc_store_stage_let_go(struct sc_store *store, uint64_t keeper, uint64_t until_ns);
+void sc_store_match_fetch_let_go(struct sc_store *store, uint64_t keeper, uint64_t until_ns);
 
 /* ---- Sketches ------------------------------------------------------------------------------- */
 

@@ -215,7 +215,7 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
     struct sc_frames_params frames = {.alloc = store->params.alloc,
                                       .exec = store->params.exec,
                                       .poison = store->params.poison,
-                                      .stage_bytes = config->stage_bytes - frame_bytes,
+                                      .staging_bytes = config->staging_bytes - frame_bytes,
                                       .op_bytes = store->limits.op_bytes};
     spec_status status = sc_frames_open(&frames, &store->frames, reterr);
     if (status != SPEC_OK)
@@ -231,7 +231,7 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes for selectors",
                        store->params.selector_bytes_max);
     status = host_open(store, reterr);
-    return status == SPEC_OK ? sc_store_stager_open(store, reterr) : status;
+    return status == SPEC_OK ? sc_store_match_fetcher_open(store, reterr) : status;
 }
 
 static spec_status tables_open(struct sc_store *store, struct spec_error *reterr)
@@ -297,13 +297,13 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     return status;
 }
 
-/* The largest operation, and so a frame of staging: io.op_bytes, unless stage_bytes would then be
+/* The largest operation, and so a frame of staging: io.op_bytes, unless staging_bytes would then be
  * too few frames. Each extent that is being written holds one that is filled in part. */
 static uint64_t op_bytes_decide(const struct sc_store_params *params)
 {
     const struct sc_config *config = params->config;
     uint64_t bytes = OP_BYTES_LEAST;
-    while (bytes < row_op_bytes(&params->space) || bytes * 2 <= config->stage_bytes / FRAMES_WANTED)
+    while (bytes < row_op_bytes(&params->space) || bytes * 2 <= config->staging_bytes / FRAMES_WANTED)
         bytes *= 2;
     return bytes < config->io_op_bytes ? bytes : config->io_op_bytes;
 }
@@ -361,7 +361,7 @@ static void store_free(struct sc_store *store)
     sc_store_table_done(&store->table);
     sc_store_spaces_done(&store->log.spaces);
     sc_store_pool_close(&store->pool);
-    sc_store_stager_close(store);
+    sc_store_match_fetcher_close(store);
     sc_store_host_close(store->host);
     sc_alloc_free(alloc, store->spare.frame);
     if (store->io != NULL)
@@ -412,7 +412,7 @@ void sc_store_close(struct sc_store *store)
     sc_store_inline_quant_stop(store);
     sc_store_build_stop(store);
     sc_store_compactor_stop(store);
-    sc_store_stager_stop(store);
+    sc_store_match_fetcher_stop(store);
     sc_store_base_wait(store);
     pthread_mutex_lock(&store->disk.lock); /* whoever ended last is out of it */
     bool idle = sc_store_extents_idle(store) && atomic_load(&store->busy) == 0;
@@ -475,7 +475,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
     stats.extent_bytes = store->disk.extent_bytes;
     pthread_mutex_unlock(&store->disk.lock);
     if (store->frames != NULL)
-        stats.stage_bytes_used =
+        stats.staging_bytes_used =
             sc_frames_used(store->frames) * sc_frames_frame_bytes(store->frames);
     struct sc_store_host_stats host;
     sc_store_host_stats(store->host, &host);

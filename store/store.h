@@ -242,7 +242,7 @@ struct sc_store_stats {
     uint64_t verify_ns; /* spent on tags while loading, caller's thread; with rows that are moved,
                          * the copy too */
     uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
-    uint64_t stage_bytes_used;
+    uint64_t staging_bytes_used;
     uint64_t quarantine_bytes; /* dropped, not yet reusable; counted in disk_bytes_used */
     uint64_t checkpoints, evicted_pieces;
     uint64_t selectors_refused;          /* not begun, because no memory was free */
@@ -318,7 +318,7 @@ uint64_t sc_store_write_bytes(const struct sc_store *store);
  * them). Errors: SPEC_E_NO_SPACE (disk_bytes), SPEC_E_BUSY (no extent object, too many pieces). */
 spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_pass *pass,
                                   struct sc_store_extent **ret_extent, struct spec_error *reterr);
-/* The largest read or write: io.op_bytes, or less where stage_bytes is small. Constant. */
+/* The largest read or write: io.op_bytes, or less where staging_bytes is small. Constant. */
 uint64_t sc_store_op_bytes(const struct sc_store *store);
 /* The longest pass that one extent can hold; the plugin cuts longer ones on the chunk grid. */
 uint64_t sc_store_extent_rows_max(const struct sc_store *store);

@@ -421,7 +421,7 @@ def replay():
     shutil.rmtree(STORE, ignore_errors=True)
     runs = [("fill", REPLAY_PRESETS[1])] + [("run", preset) for preset in REPLAY_PRESETS]
     for mode, (preset, selects) in runs:
-        config = {**DISK, "preset": preset, "stage_bytes": "512MiB"}
+        config = {**DISK, "preset": preset, "staging_bytes": "512MiB"}
         done = subprocess.run(
             [REPLAY, "--mode", mode, "--connector", CONNECTOR, "--config", json.dumps(config),
              "--selects", selects, *REPLAY_OPTIONS], capture_output=True, text=True, check=False)

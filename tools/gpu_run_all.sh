@@ -150,9 +150,9 @@ run_bench() {
 }
 
 # What the suite asks of a store, and little staging, so that loads wait for boxes.
-config='{"disk_bytes": "256MiB", "segment_bytes": "8MiB", "stage_bytes": "32MiB",
+config='{"disk_bytes": "256MiB", "segment_bytes": "8MiB", "staging_bytes": "32MiB",
 "max_requests": 16, "max_request_tokens": 8192,
-"gpu": {"stage_bytes": "8MiB", "store_bytes": "8MiB"}}'
+"gpu": {"staging_bytes": "8MiB", "store_bytes": "8MiB"}}'
 
 run_conformance() {
     SC_THROUGH_CONNECTOR=$here/lib/libspec_connector.so

@@ -37,7 +37,7 @@ def replays(build):
         words = [part for word in words for part in word.split("=")]
         for preset in PRESETS:
             config = json.dumps({"path": "/sim/store", "preset": preset, "host_bytes": "16MiB",
-                                 "disk_bytes": "2GB", "stage_bytes": "128MiB", "sim": SIM})
+                                 "disk_bytes": "2GB", "staging_bytes": "128MiB", "sim": SIM})
             out[f"replay {shape} {preset}"] = [
                 os.path.join(build, "bin", "bench-replay"), *words, "--mode", "sim", "--warm", "2",
                 "--requests", "4", "--window-ns", "2000000", "--config", config,

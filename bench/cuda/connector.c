@@ -129,8 +129,8 @@ static void connector_open(struct rig *rig, struct loads *it, const char *store,
                                .weights_id = {"bench-cuda", 10}};
     (void)snprintf(it->config, sizeof(it->config), "{\"path\": \"%s/%s\", %s%s}", rig->dir, store,
                    is_small(it) ? "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", "
-                                  "\"stage_bytes\": \"32MiB\", \"max_requests\": 8, "
-                                : "\"disk_bytes\": \"8GiB\", \"stage_bytes\": \"256MiB\", ",
+                                  "\"staging_bytes\": \"32MiB\", \"max_requests\": 8, "
+                                : "\"disk_bytes\": \"8GiB\", \"staging_bytes\": \"256MiB\", ",
                    extra);
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .role = SPEC_ROLE_WRITER,
@@ -176,7 +176,7 @@ static void store_all(const struct loads *it)
                                            .layer = (uint32_t)layer,
                                            .token_count = it->shape->rows,
                                            .memory = &memory};
-        while (stats_of(it).stage_bytes_used > 96ull << 20) /* a layer fits beside that */
+        while (stats_of(it).staging_bytes_used > 96ull << 20) /* a layer fits beside that */
             (void)usleep(200);
         bench_must(it->api->store(it->conn, &params, 1, &ticket, &error), &error, "store");
     }

@@ -137,7 +137,7 @@ static spec_status stats_ok(spec_connector *conn, struct spec_stats *ret_stats,
     return SPEC_OK;
 }
 
-static spec_status stage_ok(spec_connector *conn, const struct spec_stage_params *params,
+static spec_status stage_ok(spec_connector *conn, const struct spec_prefetch_to_host_params *params,
                             spec_ticket *ret_ticket, struct spec_error *reterr)
 {
     (void)conn, (void)params, (void)ret_ticket, (void)reterr;

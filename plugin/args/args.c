@@ -55,7 +55,7 @@ static const uint16_t IMPORTANT[] = {
 static const uint16_t STORE[] = {END(spec_store_params, memory)};
 static const uint16_t COMPUTED[] = {END(spec_computed, ns)};
 static const uint16_t ATTACH[] = {END(spec_attach_params, lease)};
-static const uint16_t STAGE[] = {END(spec_stage_params, request)};
+static const uint16_t STAGE[] = {END(spec_prefetch_to_host_params, request)};
 static const uint16_t NEXT_CHUNK[] = {END(spec_next_chunk, token_count)};
 static const uint16_t MAINTAIN[] = {END(spec_maintain_params, flags),
                                     END(spec_maintain_params, deadline_ns),
@@ -78,7 +78,7 @@ FORM(computed, spec_computed, COMPUTED, ns);
 FORM(attach, spec_attach_params, ATTACH, lease);
 FORM(next_chunk, spec_next_chunk, NEXT_CHUNK, token_count);
 FORM(maintain, spec_maintain_params, MAINTAIN, salt);
-FORM(stage, spec_stage_params, STAGE, request);
+FORM(stage, spec_prefetch_to_host_params, STAGE, request);
 FORM(stats, spec_stats, STATS, matched_tokens);
 
 /* ---- Reading and writing --------------------------------------------------------------------- */

@@ -144,7 +144,7 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
         sc_alloc_aligned(alloc, SC_PLUGIN_DEVICE_TABLES * device->table_bytes, ALIGN_BYTES);
     if (device->host == NULL || device->boxes == NULL || device->tables_memory == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY,
-                       "gpu.stage_bytes, gpu.store_bytes: %" PRIu64 " bytes", bytes);
+                       "gpu.staging_bytes, gpu.store_bytes: %" PRIu64 " bytes", bytes);
     if (hint_count > 0)
         device->hints = sc_alloc_array(alloc, hint_count, sizeof(*device->hints));
     if (hint_count > 0 && device->hints == NULL)
@@ -176,7 +176,7 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                           struct spec_error *reterr)
 {
     struct sc_gpu_image images[SC_PLUGIN_IMAGES];
-    device->box_count = device->params.stage_bytes / device->box_bytes;
+    device->box_count = device->params.staging_bytes / device->box_bytes;
     device->box_count = device->box_count > BOXES_MIN ? device->box_count : BOXES_MIN;
     const struct sc_gpu_params params = {
         .alloc = device->params.alloc,
@@ -190,7 +190,7 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
         .urgent_count = SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES,
         .flight_count = FLIGHTS,
         .hold_max = 1,
-        .stage_bytes = pinned_bytes(device) + ALIGN_BYTES + device->params.score_bytes,
+        .staging_bytes = pinned_bytes(device) + ALIGN_BYTES + device->params.score_bytes,
         .stage_ranges = 2};
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)

@@ -55,7 +55,7 @@ struct sc_plugin_device_params {
     struct sc_poison *poison;
     const struct sc_plugin_shape *shape;
     uint64_t request_count;
-    uint64_t stage_bytes; /* of host memory, and of the device's */
+    uint64_t staging_bytes; /* of host memory, and of the device's */
     uint64_t store_bytes; /* beside them, likewise */
     uint64_t query_group; /* query heads of a KV head */
     uint64_t room_bytes;  /* of host memory, that queries and new keys of one scoring come to */

@@ -43,7 +43,7 @@ static void heard_since(spec_connector *conn, uint64_t before)
     if (atomic_load(&conn->erase.heard) == before)
         return;
     mark(conn);
-    sc_plugin_stages_drop(conn);
+    sc_plugin_host_prefetches_drop(conn);
     sc_plugin_admit_forget(&conn->admit);
 }
 

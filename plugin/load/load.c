@@ -174,11 +174,11 @@ static spec_status check_tail_kind(const struct sc_plugin_item *item, uint64_t i
                                    struct spec_error *reterr)
 {
     const struct spec_important *in = &item->in;
-    if (in->flags != SPEC_ITEM_TAIL || !item->is_submitted || in->queries != NULL ||
+    if (in->flags != SPEC_ITEM_BIDIRECTIONAL || !item->is_submitted || in->queries != NULL ||
         in->new_keys != NULL || in->select != NULL || in->positions != NULL ||
         in->exact_bits != NULL || in->budget_bytes != 0 || in->refine_of != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: items[%" PRIu64 "]: SPEC_ITEM_TAIL is for "
+                       "get_important: items[%" PRIu64 "]: SPEC_ITEM_BIDIRECTIONAL is for "
                        "get_important_submit, and for a destination and a deadline alone",
                        i);
     return SPEC_OK;
@@ -190,7 +190,7 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
 {
     const struct spec_important *in = &item->in;
     bool is_ahead = sc_plugin_is_ahead(in);
-    if ((in->flags & ~(SPEC_ITEM_AHEAD | SPEC_ITEM_RESCORE | SPEC_ITEM_TAIL)) != 0 ||
+    if ((in->flags & ~(SPEC_ITEM_AHEAD | SPEC_ITEM_RESCORE | SPEC_ITEM_BIDIRECTIONAL)) != 0 ||
         in->reserved != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64 "]: flags is %#" PRIx32
@@ -199,7 +199,7 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
     if (sc_plugin_is_tail(in) && conn->states.count > 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64
-                       "]: SPEC_ITEM_TAIL: states of the model stand for all tokens of the match",
+                       "]: SPEC_ITEM_BIDIRECTIONAL: states of the model stand for all tokens of the match",
                        i);
     if (sc_plugin_is_tail(in))
         return check_tail_kind(item, i, reterr);

@@ -34,7 +34,7 @@ static void moved(spec_connector *conn)
 }
 
 /* Nothing of it runs. */
-static void slot_free(spec_connector *conn, struct sc_plugin_stage *stage)
+static void slot_free(spec_connector *conn, struct sc_plugin_host_prefetch *stage)
 {
     struct sc_plugin_request *request = stage->request;
     stage->request = NULL;
@@ -43,7 +43,7 @@ static void slot_free(spec_connector *conn, struct sc_plugin_stage *stage)
 }
 
 /* It is over for its host; for the store, when it has let go. */
-static void stage_over(spec_connector *conn, struct sc_plugin_stage *stage, spec_status status)
+static void stage_over(spec_connector *conn, struct sc_plugin_host_prefetch *stage, spec_status status)
 {
     if (stage->is_over)
         return;
@@ -55,7 +55,7 @@ static void stage_over(spec_connector *conn, struct sc_plugin_stage *stage, spec
         sc_plugin_ticket_resolve(conn, stage->ticket, status);
     stage->ticket = 0;
     if (stage->runs)
-        sc_store_stage_cancel(conn->store);
+        sc_store_match_fetch_cancel(conn->store);
     else
         slot_free(conn, stage);
 }
@@ -63,9 +63,9 @@ static void stage_over(spec_connector *conn, struct sc_plugin_stage *stage, spec
 /* Deadlines are looked at when the first of them passes. */
 static void timer_set(spec_connector *conn)
 {
-    struct sc_plugin_stages *stages = &conn->stages;
+    struct sc_plugin_host_prefetches *stages = &conn->stages;
     uint64_t first_ns = SC_EXEC_FOREVER;
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++)
+    for (uint32_t i = 0; i < SC_PLUGIN_HOST_PREFETCHES; i++)
         if (stages->slots[i].request != NULL && !stages->slots[i].is_over &&
             stages->slots[i].deadline_ns < first_ns)
             first_ns = stages->slots[i].deadline_ns;
@@ -80,15 +80,15 @@ static void timer_set(spec_connector *conn)
     sc_exec_post_at(conn->exec, &stages->timer, SC_LANE_WRITER, first_ns);
 }
 
-static void on_done(const struct sc_store_staged *staged, void *user);
+static void on_done(const struct sc_store_match_fetched *staged, void *user);
 
 /* The earliest deadline of those that wait; of equals, the first that came. NULL: none waits, or
  * one runs. */
-static struct sc_plugin_stage *stage_next(struct sc_plugin_stages *stages)
+static struct sc_plugin_host_prefetch *stage_next(struct sc_plugin_host_prefetches *stages)
 {
-    struct sc_plugin_stage *next = NULL;
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++) {
-        struct sc_plugin_stage *stage = &stages->slots[i];
+    struct sc_plugin_host_prefetch *next = NULL;
+    for (uint32_t i = 0; i < SC_PLUGIN_HOST_PREFETCHES; i++) {
+        struct sc_plugin_host_prefetch *stage = &stages->slots[i];
         if (stage->request == NULL)
             continue;
         if (stage->runs)
@@ -102,15 +102,15 @@ static struct sc_plugin_stage *stage_next(struct sc_plugin_stages *stages)
 
 static void next_begin(spec_connector *conn)
 {
-    struct sc_plugin_stage *stage;
+    struct sc_plugin_host_prefetch *stage;
     while ((stage = stage_next(&conn->stages)) != NULL) {
-        const struct sc_store_stage what = {.ranges = stage->request->ranges,
+        const struct sc_store_match_fetch what = {.ranges = stage->request->ranges,
                                             .range_count = stage->request->range_count,
                                             .wants = stage->wants,
                                             .keeper = stage->number,
                                             .done = on_done,
                                             .user = stage};
-        spec_status status = sc_store_stage_begin(conn->store, &what, NULL);
+        spec_status status = sc_store_match_fetch_begin(conn->store, &what, NULL);
         stage->runs = status == SPEC_OK;
         if (status == SPEC_OK)
             break;
@@ -122,13 +122,13 @@ static void next_begin(spec_connector *conn)
 /* ---- What ends one --------------------------------------------------------------------------- */
 
 /* The store has let go. A piece that failed ends as a load ends it: no lock is held for that. */
-static void on_done(const struct sc_store_staged *staged, void *user)
+static void on_done(const struct sc_store_match_fetched *staged, void *user)
 {
-    struct sc_plugin_stage *stage = user;
+    struct sc_plugin_host_prefetch *stage = user;
     spec_connector *conn = stage->conn;
     bool fails = staged->status == SPEC_E_CORRUPT || staged->status == SPEC_E_IO;
     spec_status status = staged->status;
-    sc_count(&conn->stats.staged_bytes, staged->bytes);
+    sc_count(&conn->stats.host_prefetched_bytes, staged->bytes);
     pthread_mutex_lock(&conn->stages.lock);
     if (fails && !sc_plugin_epoch_is_current(conn, stage->request))
         status = SPEC_E_DROPPED; /* nothing is wrong with it: a reset made it void */
@@ -145,7 +145,7 @@ static void on_done(const struct sc_store_staged *staged, void *user)
     else
         stage_over(conn, stage, status);
     bool is_kept = stage->status != SPEC_E_DROPPED;
-    sc_store_stage_let_go(conn->store, number, is_kept ? sc_exec_now_ns(conn->exec) + KEPT_NS : 0);
+    sc_store_match_fetch_let_go(conn->store, number, is_kept ? sc_exec_now_ns(conn->exec) + KEPT_NS : 0);
     next_begin(conn);
     moved(conn);
     pthread_mutex_unlock(&conn->stages.lock);
@@ -154,11 +154,11 @@ static void on_done(const struct sc_store_staged *staged, void *user)
 static void on_timer(struct sc_task *task)
 {
     spec_connector *conn = SC_TASK_OWNER(task, spec_connector, stages.timer);
-    struct sc_plugin_stages *stages = &conn->stages;
+    struct sc_plugin_host_prefetches *stages = &conn->stages;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     pthread_mutex_lock(&stages->lock);
     stages->timer_ns = 0;
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++)
+    for (uint32_t i = 0; i < SC_PLUGIN_HOST_PREFETCHES; i++)
         if (stages->slots[i].request != NULL && stages->slots[i].deadline_ns <= now_ns)
             stage_over(conn, &stages->slots[i], SPEC_E_TIMEOUT);
     next_begin(conn);
@@ -166,13 +166,13 @@ static void on_timer(struct sc_task *task)
     pthread_mutex_unlock(&stages->lock);
 }
 
-void sc_plugin_stage_leave(spec_connector *conn, const struct sc_plugin_request *request)
+void sc_plugin_host_prefetch_leave(spec_connector *conn, const struct sc_plugin_request *request)
 {
     uint32_t slot = atomic_load(&request->staged);
     if (slot == 0)
         return;
     pthread_mutex_lock(&conn->stages.lock);
-    struct sc_plugin_stage *stage = &conn->stages.slots[slot - 1];
+    struct sc_plugin_host_prefetch *stage = &conn->stages.slots[slot - 1];
     if (stage->request == request)
         stage_over(conn, stage, SPEC_E_DROPPED);
     next_begin(conn);
@@ -183,21 +183,21 @@ void sc_plugin_stage_leave(spec_connector *conn, const struct sc_plugin_request 
 static void stages_end_others(spec_connector *conn, uint64_t epoch)
 {
     pthread_mutex_lock(&conn->stages.lock);
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++)
+    for (uint32_t i = 0; i < SC_PLUGIN_HOST_PREFETCHES; i++)
         if (conn->stages.slots[i].request != NULL && conn->stages.slots[i].request->epoch != epoch)
             stage_over(conn, &conn->stages.slots[i], SPEC_E_DROPPED);
     next_begin(conn);
     pthread_mutex_unlock(&conn->stages.lock);
 }
 
-void sc_plugin_stages_reset(spec_connector *conn)
+void sc_plugin_host_prefetches_reset(spec_connector *conn)
 {
     if (atomic_load(&conn->stages.open) > 0) /* one that begins now looks at its request again */
         stages_end_others(conn, atomic_load(&conn->epoch));
 }
 
 /* With the lock also where none is open: who has it may have seen no bypass yet. */
-void sc_plugin_stages_drop(spec_connector *conn)
+void sc_plugin_host_prefetches_drop(spec_connector *conn)
 {
     stages_end_others(conn, UINT64_MAX);
 }
@@ -244,34 +244,34 @@ static bool covers(const struct sc_plugin_request *staged, const struct sc_plugi
 /* Whether host memory lacks something that is brought of the match, whose last segment is `last`.
  */
 static bool is_missing(const spec_connector *conn, const struct sc_plugin_request *request,
-                       uint64_t last, const struct sc_store_stage_wants *wants)
+                       uint64_t last, const struct sc_store_match_fetch_wants *wants)
 {
-    struct sc_store_stage_wants own = *wants; /* a match that ends elsewhere has other windows: */
+    struct sc_store_match_fetch_wants own = *wants; /* a match that ends elsewhere has other windows: */
     own.end = request->matched_tokens;        /* what is not brought for it is not waited for */
     for (uint64_t i = 0; i <= last; i++) {
         uint64_t piece = request->segments[i].value.piece;
         if (request->segments[i].first + request->segments[i].count > request->from_token &&
-            !sc_store_stage_has(conn->store, wants, piece) &&
-            !sc_store_stage_has(conn->store, &own, piece))
+            !sc_store_match_fetch_has(conn->store, wants, piece) &&
+            !sc_store_match_fetch_has(conn->store, &own, piece))
             return true;
     }
     return false;
 }
 
-bool sc_plugin_stage_covers(spec_connector *conn, const struct sc_plugin_request *request)
+bool sc_plugin_host_prefetch_covers(spec_connector *conn, const struct sc_plugin_request *request)
 {
-    struct sc_plugin_stages *stages = &conn->stages;
+    struct sc_plugin_host_prefetches *stages = &conn->stages;
     if (atomic_load(&stages->open) == 0 || request->matched_tokens <= request->from_token)
         return false;
     uint64_t now_ns = sc_exec_now_ns(conn->exec), last = segment_last(request);
     bool waits = false;
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES && !waits; i++) {
-        const struct sc_plugin_stage *stage = &stages->slots[i];
+    for (uint32_t i = 0; i < SC_PLUGIN_HOST_PREFETCHES && !waits; i++) {
+        const struct sc_plugin_host_prefetch *stage = &stages->slots[i];
         pthread_mutex_lock(&stages->lock);
         bool is_covered = stage->request != NULL && !stage->is_over &&
                           stage->deadline_ns > now_ns && stage->request->epoch == request->epoch &&
                           covers(stage->request, request, last);
-        struct sc_store_stage_wants wants = stage->wants;
+        struct sc_store_match_fetch_wants wants = stage->wants;
         pthread_mutex_unlock(&stages->lock);
         waits = is_covered && is_missing(conn, request, last, &wants);
     }
@@ -281,9 +281,9 @@ bool sc_plugin_stage_covers(spec_connector *conn, const struct sc_plugin_request
 /* ---- The call -------------------------------------------------------------------------------- */
 
 /* Lock held. NULL: there is none. */
-static struct sc_plugin_stage *slot_find(struct sc_plugin_stages *stages)
+static struct sc_plugin_host_prefetch *slot_find(struct sc_plugin_host_prefetches *stages)
 {
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++)
+    for (uint32_t i = 0; i < SC_PLUGIN_HOST_PREFETCHES; i++)
         if (stages->slots[i].request == NULL)
             return &stages->slots[i];
     return NULL;
@@ -296,24 +296,24 @@ static spec_status stage_add(spec_connector *conn, spec_request handle,
                              struct sc_plugin_request *request, uint64_t deadline_ns,
                              spec_ticket ticket, struct spec_error *reterr)
 {
-    struct sc_plugin_stages *stages = &conn->stages;
+    struct sc_plugin_host_prefetches *stages = &conn->stages;
     spec_status status = SPEC_OK;
     pthread_mutex_lock(&stages->lock);
-    struct sc_plugin_stage *stage = slot_find(stages);
+    struct sc_plugin_host_prefetch *stage = slot_find(stages);
     if (stage == NULL || atomic_load(&request->staged) != 0) {
         status = stage != NULL
                      ? sc_fail(reterr, SPEC_E_BUSY, "stage: the request's match is being staged")
                      : sc_fail(reterr, SPEC_E_BUSY, "stage: %u matches are being staged",
-                               SC_PLUGIN_STAGES);
+                               SC_PLUGIN_HOST_PREFETCHES);
     } else if (sc_plugin_is_bypassed(conn)) {
         status = SPEC_E_DROPPED;
     } else {
-        *stage = (struct sc_plugin_stage){.conn = conn,
+        *stage = (struct sc_plugin_host_prefetch){.conn = conn,
                                           .request = request,
                                           .ticket = ticket,
                                           .number = ++stages->number,
                                           .deadline_ns = deadline_ns,
-                                          .wants = sc_plugin_stage_wants(conn, request)};
+                                          .wants = sc_plugin_host_prefetch_wants(conn, request)};
         atomic_store(&request->staged, (uint32_t)(stage - stages->slots) + 1);
         atomic_fetch_add(&stages->open, 1);
         if (sc_plugin_request_find(conn, handle) == request) {
@@ -329,7 +329,7 @@ static spec_status stage_add(spec_connector *conn, spec_request handle,
     return status;
 }
 
-static spec_status request_stage(spec_connector *conn, const struct spec_stage_params *params,
+static spec_status request_stage(spec_connector *conn, const struct spec_prefetch_to_host_params *params,
                                  struct sc_plugin_request *request, spec_ticket ticket,
                                  struct spec_error *reterr)
 {
@@ -350,17 +350,17 @@ static spec_status request_stage(spec_connector *conn, const struct spec_stage_p
     return status == SPEC_E_DROPPED ? SPEC_OK : status;
 }
 
-spec_status sc_plugin_stage(spec_connector *conn, const struct spec_stage_params *host_params,
+spec_status sc_plugin_host_prefetch(spec_connector *conn, const struct spec_prefetch_to_host_params *host_params,
                             spec_ticket *ret_ticket, struct spec_error *reterr)
 {
-    struct spec_stage_params params;
+    struct spec_prefetch_to_host_params params;
     spec_status status =
-        sc_plugin_args_read(&params, &sc_plugin_form_stage, host_params, "stage: params", reterr);
+        sc_plugin_args_read(&params, &sc_plugin_form_prefetch_to_host, host_params, "stage: params", reterr);
     if (status != SPEC_OK)
         return status;
     if (params.reserved != 0)
         return sc_fail(reterr, SPEC_E_INVALID, "stage: reserved must be 0");
-    if (!sc_store_can_stage(conn->store))
+    if (!sc_store_can_fetch_match(conn->store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "stage: there is no host memory to stage into (host_bytes is 0, less than a "
                        "page, or was not to be had)");
@@ -384,7 +384,7 @@ spec_status sc_plugin_stage(spec_connector *conn, const struct spec_stage_params
 
 /* ---- Open and close -------------------------------------------------------------------------- */
 
-void sc_plugin_stages_open(spec_connector *conn)
+void sc_plugin_host_prefetches_open(spec_connector *conn)
 {
     pthread_mutex_init(&conn->stages.lock, NULL);
     conn->stages.timer.step = on_timer;
@@ -393,10 +393,10 @@ void sc_plugin_stages_open(spec_connector *conn)
 /* true: nothing of them runs, or will. */
 static bool stages_end(spec_connector *conn)
 {
-    struct sc_plugin_stages *stages = &conn->stages;
+    struct sc_plugin_host_prefetches *stages = &conn->stages;
     bool is_idle = true;
     pthread_mutex_lock(&stages->lock);
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++) {
+    for (uint32_t i = 0; i < SC_PLUGIN_HOST_PREFETCHES; i++) {
         if (stages->slots[i].request != NULL)
             stage_over(conn, &stages->slots[i], SPEC_E_DROPPED);
         is_idle = is_idle && stages->slots[i].request == NULL;
@@ -407,7 +407,7 @@ static bool stages_end(spec_connector *conn)
     return is_idle;
 }
 
-void sc_plugin_stages_close(spec_connector *conn)
+void sc_plugin_host_prefetches_close(spec_connector *conn)
 {
     for (;;) {
         uint32_t seen = atomic_load(&conn->stages.word);

@@ -436,7 +436,7 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     find_root(conn, &params, request);
     bool is_erased = sc_store_erases(conn->store, &request->salt);
     match_request(conn, &params, is_bypassed || is_erased, request, &promise);
-    if (sc_plugin_stage_covers(conn, request)) {
+    if (sc_plugin_host_prefetch_covers(conn, request)) {
         write_pending(conn, request, ret_result);
         return SPEC_OK;
     }

@@ -24,7 +24,7 @@
 /* The handle is STALE, and no call has the request. */
 static void request_released(spec_connector *conn, struct sc_plugin_request *request)
 {
-    sc_plugin_stage_leave(conn, request);
+    sc_plugin_host_prefetch_leave(conn, request);
     if (!sc_plugin_submit_leaves(request))
         sc_plugin_request_end(conn, request);
 }

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Passes that store states at one time: another one stores its rows alone. As many as fit into a
- * quarter of stage_bytes, and whose extents are no more than there are for states; but for one. */
+ * quarter of staging_bytes, and whose extents are no more than there are for states; but for one. */
 #define PASSES_MAX   16u
 #define PASSES_SHARE 4u
 
@@ -73,18 +73,18 @@ spec_status sc_plugin_recurrent_saves_open(spec_connector *conn, struct spec_err
     if (conn->states.count == 0 || conn->ranks.role == SPEC_ROLE_READER)
         return SPEC_OK;
     uint64_t each = sc_plugin_recurrent_rows(conn) * conn->dims.row_bytes;
-    uint64_t passes = config->stage_bytes / PASSES_SHARE / each;
+    uint64_t passes = config->staging_bytes / PASSES_SHARE / each;
     passes = passes < PASSES_MAX ? passes : PASSES_MAX;
     passes = passes < config->max_requests ? passes : config->max_requests;
     /* The other half is for the layer before, which is still being written. */
-    uint64_t frames = config->stage_bytes / sc_store_op_bytes(conn->store);
+    uint64_t frames = config->staging_bytes / sc_store_op_bytes(conn->store);
     uint64_t least = extents_least(conn), most = saves_in(conn, frames / 2, each);
     if (least > most)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "model: its states are %" PRIu64 " rows of %" PRIu64 " bytes, %" PRIu64
-                       " extents; there is room for %" PRIu64 " in a half of stage_bytes %" PRIu64,
+                       " extents; there is room for %" PRIu64 " in a half of staging_bytes %" PRIu64,
                        sc_plugin_recurrent_rows(conn), conn->dims.row_bytes, least, most,
-                       config->stage_bytes);
+                       config->staging_bytes);
     passes = passes < SC_PLUGIN_RECURRENT_EXTENTS / least ? passes : SC_PLUGIN_RECURRENT_EXTENTS / least;
     passes = passes > 0 ? passes : 1;
     most = saves_in(conn, frames / PASSES_SHARE, each); /* beside those of the pass's rows */

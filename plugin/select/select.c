@@ -219,7 +219,7 @@ static bool has_selector(const spec_connector *conn)
            conn->config.layout == SC_STORE_SPLIT;
 }
 
-struct sc_store_stage_wants sc_plugin_stage_wants(const spec_connector *conn,
+struct sc_store_match_fetch_wants sc_plugin_host_prefetch_wants(const spec_connector *conn,
                                                   const struct sc_plugin_request *request)
 {
     const struct sc_store_selector_want want = want_of(conn);
@@ -228,7 +228,7 @@ struct sc_store_stage_wants sc_plugin_stage_wants(const spec_connector *conn,
         first++;
     while (end > first && sc_plugin_want_usual(conn, request, end - 1).row_count == 0)
         end--;
-    return (struct sc_store_stage_wants){.probe_row_bytes = want.probe_row_bytes,
+    return (struct sc_store_match_fetch_wants){.probe_row_bytes = want.probe_row_bytes,
                                          .is_codes = want.is_codes,
                                          .k_alone = want.k_alone,
                                          .choice_from = first,

@@ -120,7 +120,7 @@ static inline bool sc_plugin_rescores(const struct spec_important *in)
 /* One of all layers of a request, loaded from the match's end on (load/bidirectional.h). */
 static inline bool sc_plugin_is_tail(const struct spec_important *in)
 {
-    return (in->flags & SPEC_ITEM_TAIL) != 0;
+    return (in->flags & SPEC_ITEM_BIDIRECTIONAL) != 0;
 }
 
 /* budget.c: SPEC_E_INVALID where the host's structures are wrong. */
@@ -276,7 +276,7 @@ void sc_plugin_select_close(spec_connector *conn);
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows);
 /* What loads of the request's match read, as the configuration has it. */
-struct sc_store_stage_wants sc_plugin_stage_wants(const spec_connector *conn,
+struct sc_store_match_fetch_wants sc_plugin_host_prefetch_wants(const spec_connector *conn,
                                                   const struct sc_plugin_request *request);
 /* Decides item->route and starts its reads; row sets are computed here. An error is SPEC_E_TIMEOUT:
  * nothing was begun. */

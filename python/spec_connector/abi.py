@@ -176,7 +176,7 @@ class MaintainParams(Structure):
 STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_bytes read_ops
     stored_tokens stored_chunks dropped_chunks duplicate_chunks aborted_stores write_bytes write_ops
     corrupt_ranges io_errors no_space requests_open tickets_open chunks index_bytes disk_bytes_used
-    disk_bytes_max extent_bytes log_bytes stage_bytes_used verify_ns exposed_ns prefetched_rows
+    disk_bytes_max extent_bytes log_bytes staging_bytes_used verify_ns exposed_ns prefetched_rows
     demanded_rows log_lines_dropped evicted_chunks quarantine_bytes checkpoints epoch lock_waits
     lookup_retries leases_attached leases_refused follow_lag_ns role selected_layers fallback_layers
     dense_layers selected_rows selected_from_rows selector_read_bytes identify_ns speculated_bytes
@@ -185,7 +185,7 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     refined_layers refined_rows collisions
     compacted_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes compaction_write_bytes
-    log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
+    log_write_bytes checkpoint_write_bytes stored_row_bytes host_prefetched_bytes host_prefetches_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
     given_tokens tail_tokens reordered_chunks upper_bytes_used
     upper_bytes_max upper_hits upper_promoted upper_demoted upper_bus_bytes upper_bus_ns

@@ -61,12 +61,12 @@ spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_fram
                        "io.op_bytes %" PRIu64 " is not a positive multiple of %u", params->op_bytes,
                        SC_IO_PAGE_BYTES);
     const uint64_t frame_bytes = params->op_bytes + SC_FRAMES_SLACK_BYTES;
-    const uint64_t count = params->stage_bytes / frame_bytes;
+    const uint64_t count = params->staging_bytes / frame_bytes;
     if (count < SC_FRAMES_COUNT_MIN || count > UINT32_MAX)
         return sc_fail(reterr, SPEC_E_CONFIG,
-                       "stage_bytes %" PRIu64 " holds %" PRIu64 " frames of io.op_bytes %" PRIu64
+                       "staging_bytes %" PRIu64 " holds %" PRIu64 " frames of io.op_bytes %" PRIu64
                        " + %u; at least %u are needed",
-                       params->stage_bytes, count, params->op_bytes, SC_FRAMES_SLACK_BYTES,
+                       params->staging_bytes, count, params->op_bytes, SC_FRAMES_SLACK_BYTES,
                        SC_FRAMES_COUNT_MIN);
 
     struct sc_frames *frames = sc_alloc_zero(params->alloc, sizeof(*frames));

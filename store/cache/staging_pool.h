@@ -1,7 +1,7 @@
 /* The staging pool: page-aligned frames that every byte between disk and host passes through, made
- * by one allocation at open from stage_bytes.
+ * by one allocation at open from staging_bytes.
  *
- *   memory  [frame 0 | frame 1 | ... | frame n-1]     n = stage_bytes / frame_bytes
+ *   memory  [frame 0 | frame 1 | ... | frame n-1]     n = staging_bytes / frame_bytes
  *   frame   [op_bytes | 2 pages]    an operation on row borders, rounded out to pages, fits
  *
  * Who may take how much, so that loads always progress:
@@ -40,7 +40,7 @@ struct sc_frames_params {
     struct sc_alloc *alloc;
     struct sc_exec *exec;
     struct sc_poison *poison; /* NULL: only asserts */
-    uint64_t stage_bytes;     /* all frames and nothing else: <= stage_bytes */
+    uint64_t staging_bytes;     /* all frames and nothing else: <= staging_bytes */
     uint64_t op_bytes;        /* multiple of SC_IO_PAGE_BYTES */
 };
 

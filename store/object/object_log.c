@@ -254,13 +254,13 @@ static spec_status staging_open(struct sc_store *store, struct spec_error *reter
     const struct sc_config *config = store->params.config;
     uint64_t bytes = config->io_op_bytes;
     while (bytes > OP_BYTES_LEAST &&
-           (bytes + SC_FRAMES_SLACK_BYTES) * FRAMES_LEAST > config->stage_bytes)
+           (bytes + SC_FRAMES_SLACK_BYTES) * FRAMES_LEAST > config->staging_bytes)
         bytes /= 2;
     store->limits.op_bytes = sc_store_down(bytes, PAGE);
     struct sc_frames_params frames = {.alloc = store->params.alloc,
                                       .exec = store->params.exec,
                                       .poison = store->params.poison,
-                                      .stage_bytes = config->stage_bytes,
+                                      .staging_bytes = config->staging_bytes,
                                       .op_bytes = store->limits.op_bytes};
     spec_status status = sc_frames_open(&frames, &store->frames, reterr);
     if (status == SPEC_OK)

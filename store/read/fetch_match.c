@@ -13,7 +13,7 @@
 
 #define WINDOWS      2u /* one is verified while the other is read */
 #define WINDOW_BYTES (4ull << 20)
-#define PIECES       SC_STORE_BRING_PIECES /* of a window */
+#define PIECES       SC_STORE_SELECTOR_FETCH_PIECES /* of a window */
 #define LOOKS        1024u                 /* at pieces, in one step: who cancels waits for it */
 
 struct piece { /* of a window: its slab is begun */
@@ -24,28 +24,28 @@ struct piece { /* of a window: its slab is begun */
 };
 
 struct window {
-    struct sc_store_stager *stager;
+    struct sc_store_match_fetcher *fetcher;
     struct sc_task task;
     struct sc_store_readback back;
-    struct sc_store_bring bring; /* in the memory of `back` */
+    struct sc_store_selector_fetch bring; /* in the memory of `back` */
     bool is_choice;              /* what rows are chosen by; else rows */
     uint32_t piece_count;
     struct piece pieces[PIECES];
 };
 
-struct sc_store_stager {
+struct sc_store_match_fetcher {
     struct sc_store *store; /* set by open, constant after */
     struct window windows[WINDOWS];
 
     pthread_mutex_t lock; /* rank 28 */
     /* Guarded by lock. */
-    struct sc_store_stage what;
+    struct sc_store_match_fetch what;
     uint32_t running; /* windows that are not through; 0: nothing is staged */
     bool is_cancelled, closing;
     bool is_loose; /* something was found that may not be kept: nothing may go any more */
     uint32_t pass; /* where the next window begins: [choice of layer 0, 1 ..][rows of 0, 1 ..] */
     uint64_t range;
-    struct sc_store_staged staged;
+    struct sc_store_match_fetched staged;
 };
 
 /* ---- What comes next: lock held -------------------------------------------------------------- */
@@ -68,42 +68,42 @@ static bool whole_of(const struct sc_store *store, const struct sc_store_range *
     return true;
 }
 
-static uint32_t pass_end(const struct sc_store_stager *stager)
+static uint32_t pass_end(const struct sc_store_match_fetcher *fetcher)
 {
-    return 2 * stager->store->shape.layer_count;
+    return 2 * fetcher->store->shape.layer_count;
 }
 
-static uint32_t layer_of(const struct sc_store_stager *stager)
+static uint32_t layer_of(const struct sc_store_match_fetcher *fetcher)
 {
-    return stager->pass % stager->store->shape.layer_count;
+    return fetcher->pass % fetcher->store->shape.layer_count;
 }
 
-static bool is_choice(const struct sc_store_stager *stager)
+static bool is_choice(const struct sc_store_match_fetcher *fetcher)
 {
-    return stager->pass < stager->store->shape.layer_count;
+    return fetcher->pass < fetcher->store->shape.layer_count;
 }
 
-static void stage_ends(struct sc_store_stager *stager, spec_status status, uint64_t range)
+static void stage_ends(struct sc_store_match_fetcher *fetcher, spec_status status, uint64_t range)
 {
-    if (stager->staged.status == SPEC_OK) {
-        stager->staged.status = status;
-        stager->staged.failed_range = range;
+    if (fetcher->staged.status == SPEC_OK) {
+        fetcher->staged.status = status;
+        fetcher->staged.failed_range = range;
     }
-    stager->pass = pass_end(stager);
+    fetcher->pass = pass_end(fetcher);
 }
 
 /* The next range that has rows; false: there is none, as the pass' ranges, and then the passes, are
  * through. */
-static bool range_seek(struct sc_store_stager *stager)
+static bool range_seek(struct sc_store_match_fetcher *fetcher)
 {
-    const struct sc_store_stage *what = &stager->what;
-    while (stager->pass < pass_end(stager)) {
-        while (stager->range < what->range_count && what->ranges[stager->range].row_count == 0)
-            stager->range++;
-        if (stager->range < what->range_count)
+    const struct sc_store_match_fetch *what = &fetcher->what;
+    while (fetcher->pass < pass_end(fetcher)) {
+        while (fetcher->range < what->range_count && what->ranges[fetcher->range].row_count == 0)
+            fetcher->range++;
+        if (fetcher->range < what->range_count)
             return true;
-        stager->range = 0;
-        stager->pass++;
+        fetcher->range = 0;
+        fetcher->pass++;
     }
     return false;
 }
@@ -122,26 +122,26 @@ static bool piece_joins(const struct sc_store *store, const struct sc_store_stre
 
 /* A piece's slab: it is there and kept, it is begun, or there is no room. As much as may be is kept
  * where one that is there cannot be: what was begun then might evict it. */
-static enum sc_store_host_begun slab_begin(struct sc_store_stager *stager,
+static enum sc_store_host_begun slab_begin(struct sc_store_match_fetcher *fetcher,
                                            const struct sc_store_hosted_wish *wish,
                                            struct sc_store_hosted_fill *fill)
 {
-    const struct sc_store *store = stager->store;
-    uint64_t keeper = stager->what.keeper;
+    const struct sc_store *store = fetcher->store;
+    uint64_t keeper = fetcher->what.keeper;
     if (sc_store_hosted_keep(store, wish, keeper))
         return SC_STORE_HOST_THERE;
     bool is_there = sc_store_host_has(store->host, &wish->key);
     if (is_there && sc_store_hosted_keep(store, wish, keeper)) /* it has come now */
         return SC_STORE_HOST_THERE;
-    stager->is_loose = stager->is_loose || is_there;
-    if (stager->is_loose)
+    fetcher->is_loose = fetcher->is_loose || is_there;
+    if (fetcher->is_loose)
         return is_there ? SC_STORE_HOST_THERE : SC_STORE_HOST_FULL;
     return sc_store_hosted_begin_kept(store, fill, wish, keeper);
 }
 
 /* Loads of the piece, whose range may be begun, read no rows in the layer: they have codes. */
 static bool reads_codes_alone(const struct sc_store *store,
-                              const struct sc_store_stage_wants *wants, uint32_t layer,
+                              const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                               const struct sc_store_range *whole)
 {
     struct sc_store_blocks blocks;
@@ -151,7 +151,7 @@ static bool reads_codes_alone(const struct sc_store *store,
 
 /* Loads in the layer read none of the piece's rows: what comes after the match does not see them.
  */
-static bool is_unseen(const struct sc_store_stage_wants *wants, uint32_t layer,
+static bool is_unseen(const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                       const struct sc_store_piece_entry *entry)
 {
     uint64_t window = wants->windows != NULL ? wants->windows[layer] : 0;
@@ -160,25 +160,25 @@ static bool is_unseen(const struct sc_store_stage_wants *wants, uint32_t layer,
 
 /* Plans a window of rows: its slabs are begun, its stretches in ret_rows. Returns how many these
  * are. */
-static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
+static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window *window,
                           struct sc_store_stretch_rows *ret_rows)
 {
-    struct sc_store *store = stager->store;
+    struct sc_store *store = fetcher->store;
     uint64_t used = 0;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < LOOKS && window->piece_count < PIECES && range_seek(stager);
-         i++, stager->range++) {
+    for (uint32_t i = 0; i < LOOKS && window->piece_count < PIECES && range_seek(fetcher);
+         i++, fetcher->range++) {
         struct piece *piece = &window->pieces[window->piece_count];
         const struct sc_store_extent_entry *extent;
         struct sc_store_hosted_wish wish;
         struct sc_store_range whole;
-        uint32_t layer = layer_of(stager);
-        if (!whole_of(store, &stager->what.ranges[stager->range], &whole, &piece->entry, &extent)) {
-            stage_ends(stager, SPEC_E_CORRUPT, stager->range); /* as a load says of it */
+        uint32_t layer = layer_of(fetcher);
+        if (!whole_of(store, &fetcher->what.ranges[fetcher->range], &whole, &piece->entry, &extent)) {
+            stage_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
             break;
         }
-        if (reads_codes_alone(store, &stager->what.wants, layer, &whole) ||
-            is_unseen(&stager->what.wants, layer, piece->entry) ||
+        if (reads_codes_alone(store, &fetcher->what.wants, layer, &whole) ||
+            is_unseen(&fetcher->what.wants, layer, piece->entry) ||
             !sc_store_hosted_wish(store, layer, &whole, &wish))
             continue;
         uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
@@ -188,9 +188,9 @@ static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
         if ((!joins && count == SC_STORE_STRETCHES) ||
             (count > 0 && used + bytes > window->back.memory_bytes))
             break;
-        enum sc_store_host_begun begun = slab_begin(stager, &wish, &piece->fill);
+        enum sc_store_host_begun begun = slab_begin(fetcher, &wish, &piece->fill);
         if (begun == SC_STORE_HOST_FULL) {
-            stage_ends(stager, SPEC_E_NO_SPACE, stager->range);
+            stage_ends(fetcher, SPEC_E_NO_SPACE, fetcher->range);
             break;
         }
         if (begun != SC_STORE_HOST_BEGUN)
@@ -202,7 +202,7 @@ static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
         ret_rows[count - 1].end = first + whole.row_count;
         piece->stretch = count - 1;
         piece->layer = layer;
-        piece->range = stager->range;
+        piece->range = fetcher->range;
         piece->bytes = wish.bytes;
         window->piece_count++;
         used += bytes;
@@ -211,57 +211,57 @@ static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
 }
 
 /* The same of what rows are chosen by, in one layer. Returns how many pieces. */
-static uint32_t choice_plan(struct sc_store_stager *stager, struct window *window)
+static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct window *window)
 {
-    const struct sc_store *store = stager->store;
-    struct sc_store_bring *bring = &window->bring;
-    uint32_t pass = stager->pass;
-    sc_store_bring_begin(bring, &stager->what.wants, layer_of(stager), window->back.memory,
+    const struct sc_store *store = fetcher->store;
+    struct sc_store_selector_fetch *bring = &window->bring;
+    uint32_t pass = fetcher->pass;
+    sc_store_selector_fetch_begin(bring, &fetcher->what.wants, layer_of(fetcher), window->back.memory,
                          window->back.memory_bytes);
     for (uint32_t i = 0;
-         i < LOOKS && bring->count < PIECES && range_seek(stager) && stager->pass == pass;
-         i++, stager->range++) {
-        const struct sc_store_range *range = &stager->what.ranges[stager->range];
+         i < LOOKS && bring->count < PIECES && range_seek(fetcher) && fetcher->pass == pass;
+         i++, fetcher->range++) {
+        const struct sc_store_range *range = &fetcher->what.ranges[fetcher->range];
         struct piece *piece = &window->pieces[bring->count];
         const struct sc_store_extent_entry *extent;
         struct sc_store_hosted_wish wish;
         struct sc_store_range whole;
         if (!whole_of(store, range, &whole, &piece->entry, &extent)) {
-            stage_ends(stager, SPEC_E_CORRUPT, stager->range); /* as a load says of it */
+            stage_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
             break;
         }
-        if (!sc_store_bring_wish(bring, &whole, &wish))
+        if (!sc_store_selector_fetch_wish(bring, &whole, &wish))
             continue;
-        if (!sc_store_bring_fits(bring, &wish))
+        if (!sc_store_selector_fetch_fits(bring, &wish))
             break;
-        enum sc_store_host_begun begun = slab_begin(stager, &wish, &bring->fills[bring->count]);
+        enum sc_store_host_begun begun = slab_begin(fetcher, &wish, &bring->fills[bring->count]);
         if (begun == SC_STORE_HOST_FULL) {
-            stage_ends(stager, SPEC_E_NO_SPACE, stager->range);
+            stage_ends(fetcher, SPEC_E_NO_SPACE, fetcher->range);
             break;
         }
         if (begun != SC_STORE_HOST_BEGUN)
             continue;
-        piece->range = stager->range;
+        piece->range = fetcher->range;
         piece->bytes = wish.bytes;
-        sc_store_bring_add(bring, &wish);
+        sc_store_selector_fetch_add(bring, &wish);
     }
     return window->piece_count = bring->count;
 }
 
 /* Plans a window. Returns of how many stretches, or pieces; 0: nothing is to be brought, of what
  * was looked at: see is_through. */
-static uint32_t window_plan(struct sc_store_stager *stager, struct window *window,
+static uint32_t window_plan(struct sc_store_match_fetcher *fetcher, struct window *window,
                             struct sc_store_stretch_rows *ret_rows)
 {
     window->piece_count = 0;
-    window->is_choice = range_seek(stager) && is_choice(stager);
-    return window->is_choice ? choice_plan(stager, window) : rows_plan(stager, window, ret_rows);
+    window->is_choice = range_seek(fetcher) && is_choice(fetcher);
+    return window->is_choice ? choice_plan(fetcher, window) : rows_plan(fetcher, window, ret_rows);
 }
 
 /* Lock held. Nothing is left to be looked at. */
-static bool is_through(const struct sc_store_stager *stager)
+static bool is_through(const struct sc_store_match_fetcher *fetcher)
 {
-    return stager->is_cancelled || stager->pass == pass_end(stager);
+    return fetcher->is_cancelled || fetcher->pass == pass_end(fetcher);
 }
 
 /* ---- Windows --------------------------------------------------------------------------------- */
@@ -269,7 +269,7 @@ static bool is_through(const struct sc_store_stager *stager)
 /* Verifies a piece's rows, and publishes them. */
 static spec_status piece_take(struct window *window, struct piece *piece)
 {
-    const struct sc_store *store = window->stager->store;
+    const struct sc_store *store = window->fetcher->store;
     uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
     struct sc_store_back back;
     bool good = sc_store_readback_rows(&window->back, piece->stretch, piece->entry, first,
@@ -282,13 +282,13 @@ static spec_status piece_take(struct window *window, struct piece *piece)
 }
 
 /* What the window brought of rows. */
-static void rows_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
+static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *window, bool is_cancelled)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < window->piece_count; i++) {
         struct piece *piece = &window->pieces[i];
         if (is_cancelled) {
-            sc_store_hosted_end(stager->store, &piece->fill, false);
+            sc_store_hosted_end(fetcher->store, &piece->fill, false);
             continue;
         }
         spec_status status = piece_take(window, piece);
@@ -296,49 +296,49 @@ static void rows_take(struct sc_store_stager *stager, struct window *window, boo
             bytes += piece->bytes;
             continue;
         }
-        pthread_mutex_lock(&stager->lock);
-        stage_ends(stager, status, piece->range);
-        pthread_mutex_unlock(&stager->lock);
+        pthread_mutex_lock(&fetcher->lock);
+        stage_ends(fetcher, status, piece->range);
+        pthread_mutex_unlock(&fetcher->lock);
     }
     window->piece_count = 0;
     (void)sc_store_readback_clear(&window->back);
-    pthread_mutex_lock(&stager->lock);
-    stager->staged.bytes += bytes;
-    pthread_mutex_unlock(&stager->lock);
+    pthread_mutex_lock(&fetcher->lock);
+    fetcher->staged.bytes += bytes;
+    pthread_mutex_unlock(&fetcher->lock);
 }
 
 /* The same of what rows are chosen by: it is published already, or nobody has it. */
-static void choice_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
+static void choice_take(struct sc_store_match_fetcher *fetcher, struct window *window, bool is_cancelled)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < window->piece_count; i++) {
         bool is_there = window->bring.fills[i].slab == NULL;
-        spec_status status = sc_store_bring_end(&window->bring, i);
+        spec_status status = sc_store_selector_fetch_end(&window->bring, i);
         bytes += is_there ? window->pieces[i].bytes : 0;
         if (status == SPEC_OK || is_cancelled)
             continue;
-        pthread_mutex_lock(&stager->lock);
-        stage_ends(stager, status, window->pieces[i].range);
-        pthread_mutex_unlock(&stager->lock);
+        pthread_mutex_lock(&fetcher->lock);
+        stage_ends(fetcher, status, window->pieces[i].range);
+        pthread_mutex_unlock(&fetcher->lock);
     }
     window->piece_count = 0;
-    pthread_mutex_lock(&stager->lock);
-    stager->staged.bytes += bytes;
-    pthread_mutex_unlock(&stager->lock);
+    pthread_mutex_lock(&fetcher->lock);
+    fetcher->staged.bytes += bytes;
+    pthread_mutex_unlock(&fetcher->lock);
 }
 
 /* The window has nothing more to do. The last one tells; nothing is touched afterwards. */
-static void window_end(struct sc_store_stager *stager, struct window *window)
+static void window_end(struct sc_store_match_fetcher *fetcher, struct window *window)
 {
-    struct sc_store *store = stager->store;
+    struct sc_store *store = fetcher->store;
     sc_store_readback_leave(&window->back);
-    pthread_mutex_lock(&stager->lock);
-    const struct sc_store_stage what = stager->what;
-    struct sc_store_staged staged = stager->staged;
-    if (stager->is_cancelled)
+    pthread_mutex_lock(&fetcher->lock);
+    const struct sc_store_match_fetch what = fetcher->what;
+    struct sc_store_match_fetched staged = fetcher->staged;
+    if (fetcher->is_cancelled)
         staged.status = SPEC_E_DROPPED;
-    bool is_last = --stager->running == 0;
-    pthread_mutex_unlock(&stager->lock);
+    bool is_last = --fetcher->running == 0;
+    pthread_mutex_unlock(&fetcher->lock);
     if (is_last)
         what.done(&staged, what.user);
     sc_store_busy_end(store);
@@ -349,7 +349,7 @@ static bool window_read(struct window *window, const struct sc_store_stretch_row
                         uint32_t count)
 {
     if (window->is_choice)
-        return count > 0 && sc_store_bring_next(&window->bring);
+        return count > 0 && sc_store_selector_fetch_next(&window->bring);
     for (uint32_t i = 0; i < count; i++)
         sc_store_readback_add(&window->back, &rows[i]);
     return sc_store_readback_submit(&window->back);
@@ -358,36 +358,36 @@ static bool window_read(struct window *window, const struct sc_store_stretch_row
 static void window_step(struct sc_task *task)
 {
     struct window *window = SC_TASK_OWNER(task, struct window, task);
-    struct sc_store_stager *stager = window->stager;
+    struct sc_store_match_fetcher *fetcher = window->fetcher;
     struct sc_store_stretch_rows rows[SC_STORE_STRETCHES];
-    pthread_mutex_lock(&stager->lock);
-    bool is_cancelled = stager->is_cancelled;
-    pthread_mutex_unlock(&stager->lock);
+    pthread_mutex_lock(&fetcher->lock);
+    bool is_cancelled = fetcher->is_cancelled;
+    pthread_mutex_unlock(&fetcher->lock);
     if (window->piece_count > 0 && window->is_choice && !is_cancelled &&
-        sc_store_bring_next(&window->bring))
+        sc_store_selector_fetch_next(&window->bring))
         return; /* there is more of it */
     if (window->piece_count > 0 && window->is_choice)
-        choice_take(stager, window, is_cancelled);
+        choice_take(fetcher, window, is_cancelled);
     else if (window->piece_count > 0)
-        rows_take(stager, window, is_cancelled);
-    pthread_mutex_lock(&stager->lock);
-    uint32_t count = stager->is_cancelled ? 0 : window_plan(stager, window, rows);
-    bool ends = count == 0 && is_through(stager);
-    pthread_mutex_unlock(&stager->lock);
+        rows_take(fetcher, window, is_cancelled);
+    pthread_mutex_lock(&fetcher->lock);
+    uint32_t count = fetcher->is_cancelled ? 0 : window_plan(fetcher, window, rows);
+    bool ends = count == 0 && is_through(fetcher);
+    pthread_mutex_unlock(&fetcher->lock);
     if (ends) {
-        window_end(stager, window);
+        window_end(fetcher, window);
         return;
     }
     if (!window_read(window, rows, count)) /* it is there */
-        sc_exec_post(stager->store->params.exec, &window->task, SC_LANE_BACKGROUND);
+        sc_exec_post(fetcher->store->params.exec, &window->task, SC_LANE_BACKGROUND);
 }
 
 /* ---- Begin, cancel --------------------------------------------------------------------------- */
 
 /* false: no memory. */
-static bool memory_take(struct sc_store_stager *stager, const struct sc_store_stage *what)
+static bool memory_take(struct sc_store_match_fetcher *fetcher, const struct sc_store_match_fetch *what)
 {
-    const struct sc_store *store = stager->store;
+    const struct sc_store *store = fetcher->store;
     uint64_t most = WINDOW_BYTES;
     bool good = true;
     for (uint64_t i = 0; i < what->range_count; i++) {
@@ -399,49 +399,49 @@ static bool memory_take(struct sc_store_stager *stager, const struct sc_store_st
         const struct sc_store_extent_entry *extent;
         if (what->wants.choice_from < store->shape.layer_count &&
             whole_of(store, &what->ranges[i], &whole, &entry, &extent))
-            bytes = sc_store_bring_bytes(store, &what->wants, &whole);
+            bytes = sc_store_selector_fetch_bytes(store, &what->wants, &whole);
         most = bytes > most ? bytes : most;
     }
     for (uint32_t i = 0; i < WINDOWS && good; i++)
-        good = sc_store_readback_take(&stager->windows[i].back, most);
+        good = sc_store_readback_take(&fetcher->windows[i].back, most);
     for (uint32_t i = 0; i < WINDOWS && !good; i++)
-        sc_store_readback_leave(&stager->windows[i].back);
+        sc_store_readback_leave(&fetcher->windows[i].back);
     return good;
 }
 
-bool sc_store_can_stage(const struct sc_store *store)
+bool sc_store_can_fetch_match(const struct sc_store *store)
 {
-    return store->stager != NULL;
+    return store->fetcher != NULL;
 }
 
-spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
+spec_status sc_store_match_fetch_begin(struct sc_store *store, const struct sc_store_match_fetch *what,
                                  struct spec_error *reterr)
 {
-    struct sc_store_stager *stager = store->stager;
-    if (stager == NULL)
+    struct sc_store_match_fetcher *fetcher = store->fetcher;
+    if (fetcher == NULL)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "host_bytes is 0: there is no host tier");
-    pthread_mutex_lock(&stager->lock);
-    bool is_free = stager->running == 0 && !stager->closing;
+    pthread_mutex_lock(&fetcher->lock);
+    bool is_free = fetcher->running == 0 && !fetcher->closing;
     if (is_free)
-        stager->running = WINDOWS;
-    pthread_mutex_unlock(&stager->lock);
+        fetcher->running = WINDOWS;
+    pthread_mutex_unlock(&fetcher->lock);
     if (!is_free)
         return sc_fail(reterr, SPEC_E_BUSY, "another match is staged, or the store closes");
-    bool good = memory_take(stager, what);
-    pthread_mutex_lock(&stager->lock);
-    stager->what = *what;
-    stager->running = good ? WINDOWS : 0;
-    stager->is_cancelled = stager->closing;
-    stager->pass = what->wants.choice_from;
-    stager->range = 0;
-    stager->is_loose = false;
-    stager->staged = (struct sc_store_staged){.status = SPEC_OK};
-    pthread_mutex_unlock(&stager->lock);
+    bool good = memory_take(fetcher, what);
+    pthread_mutex_lock(&fetcher->lock);
+    fetcher->what = *what;
+    fetcher->running = good ? WINDOWS : 0;
+    fetcher->is_cancelled = fetcher->closing;
+    fetcher->pass = what->wants.choice_from;
+    fetcher->range = 0;
+    fetcher->is_loose = false;
+    fetcher->staged = (struct sc_store_match_fetched){.status = SPEC_OK};
+    pthread_mutex_unlock(&fetcher->lock);
     if (!good)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "windows to stage a match through");
     atomic_fetch_add(&store->busy, WINDOWS);
     for (uint32_t i = 0; i < WINDOWS; i++)
-        sc_exec_post(store->params.exec, &stager->windows[i].task, SC_LANE_BACKGROUND);
+        sc_exec_post(store->params.exec, &fetcher->windows[i].task, SC_LANE_BACKGROUND);
     return SPEC_OK;
 }
 
@@ -457,7 +457,7 @@ static bool has_layers(const struct sc_store *store, const struct sc_store_host_
 }
 
 /* Whether the layers that read the piece's rows have them there. */
-static bool has_seen_layers(const struct sc_store *store, const struct sc_store_stage_wants *wants,
+static bool has_seen_layers(const struct sc_store *store, const struct sc_store_match_fetch_wants *wants,
                             const struct sc_store_piece_entry *entry,
                             const struct sc_store_range *whole)
 {
@@ -469,7 +469,7 @@ static bool has_seen_layers(const struct sc_store *store, const struct sc_store_
     return true;
 }
 
-bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
+bool sc_store_match_fetch_has(const struct sc_store *store, const struct sc_store_match_fetch_wants *wants,
                         uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_leased(&store->table, piece);
@@ -480,7 +480,7 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
     const struct sc_store_range whole = {.piece = piece,
                                          .row_first = entry->skip,
                                          .row_count = (uint32_t)(entry->row_count - entry->skip)};
-    struct sc_store_selector_plan plan = sc_store_bring_plan(store, wants, 0);
+    struct sc_store_selector_plan plan = sc_store_selector_fetch_plan(store, wants, 0);
     plan.ranges = &whole;
     if (wants->choice_from < layers && sc_store_selector_wish(&plan, 0, &wish) &&
         !has_layers(store, &wish.key, wants->choice_from, layers))
@@ -493,58 +493,58 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
            has_layers(store, &wish.key, 0, rows_end);
 }
 
-void sc_store_stage_cancel(struct sc_store *store)
+void sc_store_match_fetch_cancel(struct sc_store *store)
 {
-    if (store->stager == NULL)
+    if (store->fetcher == NULL)
         return;
-    pthread_mutex_lock(&store->stager->lock);
-    store->stager->is_cancelled = true;
-    pthread_mutex_unlock(&store->stager->lock);
+    pthread_mutex_lock(&store->fetcher->lock);
+    store->fetcher->is_cancelled = true;
+    pthread_mutex_unlock(&store->fetcher->lock);
 }
 
-void sc_store_stage_let_go(struct sc_store *store, uint64_t keeper, uint64_t until_ns)
+void sc_store_match_fetch_let_go(struct sc_store *store, uint64_t keeper, uint64_t until_ns)
 {
     sc_store_host_let_go(store->host, keeper, until_ns);
 }
 
 /* ---- Open and close -------------------------------------------------------------------------- */
 
-spec_status sc_store_stager_open(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_match_fetcher_open(struct sc_store *store, struct spec_error *reterr)
 {
     if (store->host == NULL)
         return SPEC_OK;
-    struct sc_store_stager *stager = sc_alloc_zero(store->params.alloc, sizeof(*stager));
-    if (stager == NULL)
+    struct sc_store_match_fetcher *fetcher = sc_alloc_zero(store->params.alloc, sizeof(*fetcher));
+    if (fetcher == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what stages matches");
-    stager->store = store;
-    pthread_mutex_init(&stager->lock, NULL);
+    fetcher->store = store;
+    pthread_mutex_init(&fetcher->lock, NULL);
     for (uint32_t i = 0; i < WINDOWS; i++) {
-        struct window *window = &stager->windows[i];
-        window->stager = stager;
+        struct window *window = &fetcher->windows[i];
+        window->fetcher = fetcher;
         window->task.step = window_step;
         window->back.store = store;
         window->back.task = &window->task;
         window->bring.store = store;
         window->bring.task = &window->task;
     }
-    store->stager = stager;
+    store->fetcher = fetcher;
     return SPEC_OK;
 }
 
-void sc_store_stager_stop(struct sc_store *store)
+void sc_store_match_fetcher_stop(struct sc_store *store)
 {
-    if (store->stager == NULL)
+    if (store->fetcher == NULL)
         return;
-    pthread_mutex_lock(&store->stager->lock);
-    store->stager->closing = store->stager->is_cancelled = true;
-    pthread_mutex_unlock(&store->stager->lock);
+    pthread_mutex_lock(&store->fetcher->lock);
+    store->fetcher->closing = store->fetcher->is_cancelled = true;
+    pthread_mutex_unlock(&store->fetcher->lock);
 }
 
-void sc_store_stager_close(struct sc_store *store)
+void sc_store_match_fetcher_close(struct sc_store *store)
 {
-    if (store->stager == NULL)
+    if (store->fetcher == NULL)
         return;
-    pthread_mutex_destroy(&store->stager->lock);
-    sc_alloc_free(store->params.alloc, store->stager);
-    store->stager = NULL;
+    pthread_mutex_destroy(&store->fetcher->lock);
+    sc_alloc_free(store->params.alloc, store->fetcher);
+    store->fetcher = NULL;
 }

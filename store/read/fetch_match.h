@@ -30,9 +30,9 @@
 #include "store/internal.h"
 #include "store/load.h"
 
-spec_status sc_store_stager_open(struct sc_store *store, struct spec_error *reterr);
+spec_status sc_store_match_fetcher_open(struct sc_store *store, struct spec_error *reterr);
 /* What runs ends soon, and nothing begins any more. */
-void sc_store_stager_stop(struct sc_store *store);
-void sc_store_stager_close(struct sc_store *store);
+void sc_store_match_fetcher_stop(struct sc_store *store);
+void sc_store_match_fetcher_close(struct sc_store *store);
 
 #endif

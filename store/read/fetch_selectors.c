@@ -11,8 +11,8 @@
 
 /* ---- How much ------------------------------------------------------------------------------- */
 
-struct sc_store_selector_plan sc_store_bring_plan(const struct sc_store *store,
-                                                const struct sc_store_stage_wants *wants,
+struct sc_store_selector_plan sc_store_selector_fetch_plan(const struct sc_store *store,
+                                                const struct sc_store_match_fetch_wants *wants,
                                                 uint32_t layer)
 {
     return (struct sc_store_selector_plan){
@@ -40,11 +40,11 @@ static uint64_t bytes_beside(const struct sc_store_selector_plan *plan)
     return 2 * PAGE + (plan->is_codes ? 0 : plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES);
 }
 
-uint64_t sc_store_bring_bytes(const struct sc_store *store,
-                              const struct sc_store_stage_wants *wants,
+uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
+                              const struct sc_store_match_fetch_wants *wants,
                               const struct sc_store_range *whole)
 {
-    struct sc_store_selector_plan plan = sc_store_bring_plan(store, wants, 0);
+    struct sc_store_selector_plan plan = sc_store_selector_fetch_plan(store, wants, 0);
     struct sc_store_hosted_wish wish;
     plan.ranges = whole;
     return sc_store_selector_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish) : 0;
@@ -52,39 +52,39 @@ uint64_t sc_store_bring_bytes(const struct sc_store *store,
 
 /* ---- Pieces --------------------------------------------------------------------------------- */
 
-void sc_store_bring_begin(struct sc_store_bring *bring, const struct sc_store_stage_wants *wants,
+void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring, const struct sc_store_match_fetch_wants *wants,
                           uint32_t layer, uint8_t *bytes, uint64_t bytes_max)
 {
     bring->bytes = bytes;
     bring->bytes_max = bytes_max;
-    bring->plan = sc_store_bring_plan(bring->store, wants, layer);
+    bring->plan = sc_store_selector_fetch_plan(bring->store, wants, layer);
     bring->plan.ranges = bring->ranges;
     bring->bytes_wished = bytes_beside(&bring->plan);
     bring->count = bring->block_count = 0;
     bring->is_laid = bring->is_planned = bring->has_block = false;
 }
 
-bool sc_store_bring_wish(struct sc_store_bring *bring, const struct sc_store_range *whole,
+bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring, const struct sc_store_range *whole,
                          struct sc_store_hosted_wish *ret_wish)
 {
     bring->ranges[bring->count] = *whole;
     return sc_store_selector_wish(&bring->plan, bring->count, ret_wish);
 }
 
-bool sc_store_bring_fits(const struct sc_store_bring *bring,
+bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *bring,
                          const struct sc_store_hosted_wish *wish)
 {
     return bring->count == 0 ||
            bring->bytes_wished + bytes_of(&bring->plan, wish) <= bring->bytes_max;
 }
 
-void sc_store_bring_add(struct sc_store_bring *bring, const struct sc_store_hosted_wish *wish)
+void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const struct sc_store_hosted_wish *wish)
 {
     bring->bytes_wished += bytes_of(&bring->plan, wish);
     bring->count++;
 }
 
-spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i)
+spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *bring, uint32_t i)
 {
     bool is_there = bring->fills[i].slab == NULL;
     sc_store_hosted_end(bring->store, &bring->fills[i], false);
@@ -96,13 +96,13 @@ spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i)
 
 static void on_read(struct sc_io_op *op)
 {
-    struct sc_store_bring *bring = op->user;
+    struct sc_store_selector_fetch *bring = op->user;
     if (atomic_fetch_sub(&bring->flying, 1) == 1)
         sc_exec_post(bring->store->params.exec, bring->task, SC_LANE_BACKGROUND);
 }
 
 /* false: it does not fit, as codes came since it was begun. */
-static bool memory_lay(struct sc_store_bring *bring)
+static bool memory_lay(struct sc_store_selector_fetch *bring)
 {
     uint64_t rows = 0;
     for (uint32_t i = 0; i < bring->count; i++)
@@ -122,10 +122,10 @@ static bool memory_lay(struct sc_store_bring *bring)
     return true;
 }
 
-static void blocks_take(struct sc_store_bring *bring)
+static void blocks_take(struct sc_store_selector_fetch *bring)
 {
     for (uint32_t b = 0; b < bring->block_count; b++) {
-        const struct sc_store_bring_block *at = &bring->blocks[b];
+        const struct sc_store_selector_fetch_block *at = &bring->blocks[b];
         const struct sc_store_selector_block *block = &at->block;
         const struct sc_io_op *worst = &at->reads[0];
         for (uint32_t i = 1; i < block->part_count && worst->status == SPEC_OK; i++)
@@ -137,10 +137,10 @@ static void blocks_take(struct sc_store_bring *bring)
 }
 
 /* The planned block gets a place in the memory from *at on. false: there is none as yet. */
-static bool block_place(struct sc_store_bring *bring, uint64_t *at, struct sc_io_op **ret_reads,
+static bool block_place(struct sc_store_selector_fetch *bring, uint64_t *at, struct sc_io_op **ret_reads,
                         uint32_t *count)
 {
-    struct sc_store_bring_block *to = &bring->blocks[bring->block_count];
+    struct sc_store_selector_fetch_block *to = &bring->blocks[bring->block_count];
     const struct sc_store_selector_block *block = &bring->plan.block;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < block->part_count; i++)
@@ -163,9 +163,9 @@ static bool block_place(struct sc_store_bring *bring, uint64_t *at, struct sc_io
     return true;
 }
 
-bool sc_store_bring_next(struct sc_store_bring *bring)
+bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *bring)
 {
-    struct sc_io_op *reads[SC_STORE_BRING_BLOCKS * SC_STORE_SELECTOR_SECTIONS];
+    struct sc_io_op *reads[SC_STORE_SELECTOR_FETCH_BLOCKS * SC_STORE_SELECTOR_SECTIONS];
     struct sc_store *store = bring->store;
     uint64_t skipped;
     uint32_t count = 0;
@@ -175,7 +175,7 @@ bool sc_store_bring_next(struct sc_store_bring *bring)
         bring->is_planned = !bring->is_laid;
     }
     uint64_t at = bring->frames_at;
-    while (!bring->is_planned && bring->block_count < SC_STORE_BRING_BLOCKS) {
+    while (!bring->is_planned && bring->block_count < SC_STORE_SELECTOR_FETCH_BLOCKS) {
         if (!bring->has_block)
             bring->has_block = sc_store_selector_plan_next(&bring->plan, &skipped) == SPEC_PENDING;
         bring->is_planned = !bring->has_block;

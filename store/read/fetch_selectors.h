@@ -17,18 +17,18 @@
 
 #include "store/read/selector.h"
 
-#define SC_STORE_BRING_PIECES 64u
-#define SC_STORE_BRING_BLOCKS 16u /* in inflight together */
+#define SC_STORE_SELECTOR_FETCH_PIECES 64u
+#define SC_STORE_SELECTOR_FETCH_BLOCKS 16u /* in inflight together */
 
-struct sc_store_bring {
+struct sc_store_selector_fetch {
     struct sc_store *store; /* constant */
     struct sc_task *task;   /* posted when what next reads has come; constant */
 
     uint8_t *bytes; /* the caller's */
     uint64_t bytes_max, bytes_wished;
     uint32_t count;
-    struct sc_store_range ranges[SC_STORE_BRING_PIECES];
-    struct sc_store_hosted_fill fills[SC_STORE_BRING_PIECES];
+    struct sc_store_range ranges[SC_STORE_SELECTOR_FETCH_PIECES];
+    struct sc_store_hosted_fill fills[SC_STORE_SELECTOR_FETCH_PIECES];
 
     struct sc_store_selector_plan plan;
     struct sc_store_selector_memory memory;
@@ -36,39 +36,39 @@ struct sc_store_bring {
     bool has_block;     /* plan.block is not in inflight yet */
     uint64_t frames_at; /* behind the memory's start */
     uint32_t block_count;
-    struct sc_store_bring_block {
+    struct sc_store_selector_fetch_block {
         struct sc_store_selector_block block;
         uint8_t *frame;
         struct sc_io_op reads[SC_STORE_SELECTOR_SECTIONS];
-    } blocks[SC_STORE_BRING_BLOCKS];
+    } blocks[SC_STORE_SELECTOR_FETCH_BLOCKS];
     _Atomic uint32_t flying;
 };
 
 /* What a plan of so much is; ranges are the caller's to set. */
-struct sc_store_selector_plan sc_store_bring_plan(const struct sc_store *store,
-                                                const struct sc_store_stage_wants *wants,
+struct sc_store_selector_plan sc_store_selector_fetch_plan(const struct sc_store *store,
+                                                const struct sc_store_match_fetch_wants *wants,
                                                 uint32_t layer);
 /* How much memory a piece takes, alone. */
-uint64_t sc_store_bring_bytes(const struct sc_store *store,
-                              const struct sc_store_stage_wants *wants,
+uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
+                              const struct sc_store_match_fetch_wants *wants,
                               const struct sc_store_range *whole);
 
 /* bytes [bytes_max], whole pages, are lent until end of the last piece. */
-void sc_store_bring_begin(struct sc_store_bring *bring, const struct sc_store_stage_wants *wants,
+void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring, const struct sc_store_match_fetch_wants *wants,
                           uint32_t layer, uint8_t *bytes, uint64_t bytes_max);
 /* The slab of the piece, all of whose rows that may be read the range is. false: there is nothing
  * to be had that rows are chosen by. */
-bool sc_store_bring_wish(struct sc_store_bring *bring, const struct sc_store_range *whole,
+bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring, const struct sc_store_range *whole,
                          struct sc_store_hosted_wish *ret_wish);
 /* Whether the piece that was wished for last fits in with those before it. */
-bool sc_store_bring_fits(const struct sc_store_bring *bring,
+bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *bring,
                          const struct sc_store_hosted_wish *wish);
 /* Its slab was begun in fills[count]. */
-void sc_store_bring_add(struct sc_store_bring *bring, const struct sc_store_hosted_wish *wish);
+void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const struct sc_store_hosted_wish *wish);
 /* Verifies what came, and reads on. true: the task is posted when that has come. */
-bool sc_store_bring_next(struct sc_store_bring *bring);
+bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *bring);
 /* Of piece i, once next was false or the stage was cancelled: its slab is published, or abandoned.
  * OK: it is there, or loads go without it; CORRUPT: as a load of the match says. */
-spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i);
+spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *bring, uint32_t i);
 
 #endif

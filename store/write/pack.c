@@ -404,10 +404,10 @@ static bool pack_layer(const struct layer_job *job)
 static spec_status put_failed(struct sc_store_extent *extent, struct spec_error *reterr)
 {
     spec_status status = atomic_load(&extent->status);
-    uint64_t stage_bytes = extent->store->params.config->stage_bytes;
+    uint64_t staging_bytes = extent->store->params.config->staging_bytes;
     producer_end(extent); /* the handle may be another's from here on */
     if (status == SPEC_E_BUSY)
-        return sc_fail(reterr, status, "staging is full (stage_bytes %" PRIu64 ")", stage_bytes);
+        return sc_fail(reterr, status, "staging is full (staging_bytes %" PRIu64 ")", staging_bytes);
     return sc_fail(reterr, status, "an earlier write of this extent failed");
 }
 

@@ -23,8 +23,8 @@ add_dependencies(spec-conformance through_device fake_cuda_kernels)
 
 # A small stage makes loads wait for boxes, and an attach cheap.
 set(device_config "{\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \
-\"stage_bytes\": \"32MiB\", \"max_requests\": 16, \"max_request_tokens\": 8192, \
-\"gpu\": {\"stage_bytes\": \"8MiB\", \"store_bytes\": \"40MiB\", \"score_bytes\": \"8MiB\"}}")
+\"staging_bytes\": \"32MiB\", \"max_requests\": 16, \"max_request_tokens\": 8192, \
+\"gpu\": {\"staging_bytes\": \"8MiB\", \"store_bytes\": \"40MiB\", \"score_bytes\": \"8MiB\"}}")
 set(load_clauses 008 040 050 052 053 054 055 056 057 058 059 061 062 063 064 065 066 067 068 069
     070 072 132 133 150 151 152 153 154 155 156 157 160 161 162 163 164 165 166 168 175 179 180 184
     185 196 198 199 200 201 202 203 204 205 206)

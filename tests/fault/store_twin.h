@@ -28,7 +28,7 @@ static inline void twin_make(struct twin *twin, uint64_t seed)
 {
     *twin = (struct twin){.random = seed * 77, .key_next = 1};
     twin->world = world_make(&twin_setups[seed % TWIN_SETUPS], seed);
-    twin->world->config.stage_bytes = 2u << 20;
+    twin->world->config.staging_bytes = 2u << 20;
     twin->world->config.lease_ns_max = seed % 4 == 0 ? 0 : TWIN_LEASE_NS;
     keep_codes(twin->world, seed % 5 < 2);
     twin->world->params.codes.with_rows = seed % 2 == 0;

@@ -285,7 +285,7 @@ static void races_open(struct races *races, uint64_t seed, const char *way, char
     races->seed = seed;
     (void)snprintf(extra, capacity,
                    "\"disk_bytes\": \"%s\", \"segment_bytes\": \"1MiB\", \"max_requests\": 20, "
-                   "\"lease_ns_max\": 0, \"gpu\": {\"stage_bytes\": \"1MiB\", "
+                   "\"lease_ns_max\": 0, \"gpu\": {\"staging_bytes\": \"1MiB\", "
                    "\"store_bytes\": \"1MiB\", \"score_bytes\": \"1MiB\"}, %s",
                    size->disk, way);
     races->world = (struct world){.matched = size->matched, .group = 2, .agree = 3};

@@ -38,7 +38,7 @@ static const struct question QUESTION = {.keys = CODES,
 
 static const char *gpu_of(char text[128], uint64_t score_bytes)
 {
-    (void)snprintf(text, 128, "\"stage_bytes\": \"1MiB\", \"score_bytes\": %lu", score_bytes);
+    (void)snprintf(text, 128, "\"staging_bytes\": \"1MiB\", \"score_bytes\": %lu", score_bytes);
     return text;
 }
 

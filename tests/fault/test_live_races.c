@@ -23,14 +23,14 @@
 
 static const struct world_setup setups[] = {
     {"pread, paired, 2 threads, 9 frames", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 64),
-     WORLD_DISK(24, 2, 64), .stage_bytes = 10 * FRAME_BYTES},
+     WORLD_DISK(24, 2, 64), .staging_bytes = 10 * FRAME_BYTES},
     {"pread, split, 3 threads, 12 frames, a slab is more than an operation", WORLD_ON(PREAD, 3),
-     WORLD_SHAPE(SPLIT, 2, 1504, 0), WORLD_DISK(24, 2, 64), .stage_bytes = 13 * FRAME_BYTES},
+     WORLD_SHAPE(SPLIT, 2, 1504, 0), WORLD_DISK(24, 2, 64), .staging_bytes = 13 * FRAME_BYTES},
     /* Its disk has room for all that is stored, and its codes, if nothing is dropped. */
     {"io_uring, paired, 2 threads, 16 frames", WORLD_ON(URING, 2), WORLD_SHAPE(PAIRED, 20, 64, 0),
-     WORLD_DISK(40, 2, 64), .stage_bytes = 17 * FRAME_BYTES},
+     WORLD_DISK(40, 2, 64), .staging_bytes = 17 * FRAME_BYTES},
     {"pread, split, 2 threads, 4 frames", WORLD_ON(PREAD, 2), WORLD_SHAPE(SPLIT, 2, 256, 0),
-     WORLD_DISK(24, 2, 64), .stage_bytes = 5 * FRAME_BYTES},
+     WORLD_DISK(24, 2, 64), .staging_bytes = 5 * FRAME_BYTES},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -249,7 +249,7 @@ static void codes_are_right_beside_everything(const struct world_setup *setup, b
         sc_store_build_start(world->store, 0);
         settle(world);
         sc_store_stats(world->store, &stats);
-        assert_int_equal(stats.stage_bytes_used, 0);
+        assert_int_equal(stats.staging_bytes_used, 0);
         assert_int_equal(stats.bad_blocks, atomic_load(&shared.bad_blocks));
         pieces_check(&shared, true);
         space_check(world->store);

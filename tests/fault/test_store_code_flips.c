@@ -70,7 +70,7 @@ static struct world *world_coded(void)
 {
     struct world *world = world_make(&small, 6);
     keep_codes(world, true);
-    world->config.stage_bytes = 1u << 20;
+    world->config.staging_bytes = 1u << 20;
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 60, 6), SPEC_OK);
     assert_int_equal(world_store(world, 2, 61, 6), SPEC_OK);

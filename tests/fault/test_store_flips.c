@@ -134,7 +134,7 @@ static void store_every_flipped_byte_gives_right_rows_or_a_miss(void **state)
     struct world *world = world_make(&small, 3);
     struct files files = {.count = 0};
     struct counts counts = {0};
-    world->config.stage_bytes = 1u << 20;
+    world->config.staging_bytes = 1u << 20;
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
     assert_int_equal(world_store(world, 2, 30, 120), SPEC_OK);

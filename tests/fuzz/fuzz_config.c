@@ -25,7 +25,7 @@ static void check_accepted(const struct sc_config *config)
     FUZZ_CHECK(config->disk_bytes == 0 || config->disk_bytes >= config->segment_bytes);
     FUZZ_CHECK(config->segment_bytes >= 1u << 20 && config->segment_bytes <= 1u << 30);
     FUZZ_CHECK(config->segment_bytes % (1u << 20) == 0);
-    FUZZ_CHECK(config->stage_bytes >= 16u << 20);
+    FUZZ_CHECK(config->staging_bytes >= 16u << 20);
     FUZZ_CHECK(config->evict_policy <= SC_POLICY_LFU && config->host_policy <= SC_POLICY_SCORE);
     FUZZ_CHECK(config->upper_policy <= SC_POLICY_SCORE + 1);
     FUZZ_CHECK(config->upper_bytes == SC_CONFIG_AUTO || config->upper_bytes <= 1024ull << 40);

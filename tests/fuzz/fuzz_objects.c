@@ -40,7 +40,7 @@ static spec_status objects_open(spec_objects **ret_objects)
 {
     static const char config[] =
         "{\"path\": \"/sim/store\", \"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", "
-        "\"stage_bytes\": \"16MiB\", \"io\": {\"backend\": \"pread\", \"op_bytes\": \"64KiB\"}}";
+        "\"staging_bytes\": \"16MiB\", \"io\": {\"backend\": \"pread\", \"op_bytes\": \"64KiB\"}}";
     const struct spec_objects_params params = {
         .struct_size = sizeof(params), .config = config, .rank_count = 1};
     return sc_objects_open_on(&params, world.params.custom, ret_objects, NULL);

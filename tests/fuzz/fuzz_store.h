@@ -100,7 +100,7 @@ static inline void fuzz_world_make(struct fuzz_world *world)
                                        .chunk_tokens = 64,
                                        .disk_bytes = 4u << 20,
                                        .segment_bytes = 1u << 20,
-                                       .stage_bytes = 1u << 20,
+                                       .staging_bytes = 1u << 20,
                                        .io_op_bytes = 64u << 10,
                                        .max_requests = 1};
     params->alloc = &world->alloc;

@@ -78,7 +78,7 @@ static bool eraser_open(struct eraser *eraser, const struct ctl_store *store)
     sc_fault_init(&eraser->fault);
     json_object_object_add(json, "path", json_object_new_string(store->path));
     json_object_object_add(json, "disk_bytes", json_object_new_uint64(bytes));
-    json_object_object_add(json, "stage_bytes", json_object_new_string("16MiB"));
+    json_object_object_add(json, "staging_bytes", json_object_new_string("16MiB"));
     json_object_object_add(json, "host_bytes", json_object_new_int(0));
     spec_status status =
         sc_config_parse(&eraser->alloc, json_object_to_json_string(json), &eraser->config, &error);

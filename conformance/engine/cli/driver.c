@@ -558,7 +558,7 @@ static eng_status fail_ends(struct eng_error *reterr, spec_status status, const 
         return fail(reterr, call, error);
     return eng_fail(reterr, ENG_E_SYSTEM,
                     "connector: %s: %s; both ends take a plugin that has next_chunk and "
-                    "SPEC_ITEM_TAIL",
+                    "SPEC_ITEM_BIDIRECTIONAL",
                     call, error->text);
 }
 
@@ -572,7 +572,7 @@ static eng_status submit_tail(struct eng_driver *driver, const struct eng_kv *kv
             describe(driver, eng_kv_k(kv, layer, 0), eng_kv_v(kv, layer, 0), driver->matched);
         driver->tail_items[layer] =
             (struct spec_important){.struct_size = sizeof(*driver->tail_items),
-                                    .flags = SPEC_ITEM_TAIL,
+                                    .flags = SPEC_ITEM_BIDIRECTIONAL,
                                     .request = driver->handle,
                                     .layer = (uint32_t)layer,
                                     .destination = &driver->tail_memory[layer],

@@ -57,8 +57,8 @@ static const struct expected expected[] = {
      {"1048576", "\"1MiB\"", "\"1GiB\""},
      {MIB, MIB, GIB},
      {"0", "1048577", "\"512KiB\"", "\"1025MiB\"", "\"64MB\"", "\"2GiB\""}},
-    {"stage_bytes",
-     MEMBER(stage_bytes),
+    {"staging_bytes",
+     MEMBER(staging_bytes),
      256 * MIB,
      {"\"16MiB\"", "\"1TiB\"", "16777217"},
      {16 * MIB, TIB, 16777217},
@@ -303,8 +303,8 @@ static const struct expected expected[] = {
      {"0", "63", "\"auto\""},
      {0, 63, SC_CONFIG_AUTO},
      {"64", "\"0\"", "\"cuda\""}},
-    {"gpu.stage_bytes",
-     MEMBER(gpu_stage_bytes),
+    {"gpu.staging_bytes",
+     MEMBER(gpu_staging_bytes),
      64 * MIB,
      {"\"1MiB\"", "2097152"},
      {MIB, 2 * MIB},
@@ -596,7 +596,7 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
     struct fixture *fx = *state;
     static const char *const cases[][3] = {
         {"io.threads", "\"two\"", "config: io.threads: found \"two\", expected an integer 1 .. 64"},
-        {"stage_bytes", "1", "config: stage_bytes: found 1, expected a size 16MiB .. 1TiB"},
+        {"staging_bytes", "1", "config: staging_bytes: found 1, expected a size 16MiB .. 1TiB"},
         {"io.backend", "[\"auto\"]",
          "config: io.backend: found an array, expected \"auto\", \"io_uring\" or \"pread\""},
         {"io.backend", "\"sim\"", /* as it was until 0.3.0, for tests */

@@ -44,7 +44,7 @@ static inline void attached_init(struct attached *it)
                                         .slot_count = 2,
                                         .flight_count = 8,
                                         .hold_max = 4,
-                                        .stage_bytes = 64u << 10,
+                                        .staging_bytes = 64u << 10,
                                         .stage_ranges = 16};
 }
 

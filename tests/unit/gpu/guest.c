@@ -21,7 +21,7 @@ int gpu_guest(struct sc_alloc *alloc, const char *library_path)
                                          .slot_count = 1,
                                          .flight_count = 2,
                                          .hold_max = 1,
-                                         .stage_bytes = 4096,
+                                         .staging_bytes = 4096,
                                          .stage_ranges = 2};
     struct sc_gpu_device *device;
     struct sc_gpu_entry entry;

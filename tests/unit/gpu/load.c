@@ -247,7 +247,7 @@ spec_status load_whole(struct load_host *host, bool reads_first)
     struct attached it;
     struct load_frames frames;
     attached_init(&it);
-    it.params.stage_bytes = 3 * LOAD_FRAME_BYTES;
+    it.params.staging_bytes = 3 * LOAD_FRAME_BYTES;
     spec_status status = sc_gpu_device_attach(&it.params, &it.device, NULL);
     if (status == SPEC_OK) {
         struct sc_gpu_slot *slot = &it.device->slots[0];

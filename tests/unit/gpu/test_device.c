@@ -212,7 +212,7 @@ static void streams_and_memory_of_others_are_invalid(void **state)
     assert_int_equal(fake_enqueued(), enqueued);
 
     sc_cu_ptr here = it.device->stage_base, there = other.device->stage_base;
-    uint64_t bytes = it.params.stage_bytes;
+    uint64_t bytes = it.params.staging_bytes;
     int host = 0;
     assert_int_equal(sc_gpu_memory_check(it.device, here, bytes, NULL), SPEC_OK);
     assert_int_equal(sc_gpu_memory_check(it.device, here, bytes + 1, NULL), SPEC_E_INVALID);

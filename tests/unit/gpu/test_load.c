@@ -94,7 +94,7 @@ static void loads_at_once_do_not_meet(void **state)
         pthread_t threads[3];
         fake_policy(FAKE_EAGER, 1);
         attached_init(&pair.it);
-        pair.it.params.stage_bytes = 5 * LOAD_FRAME_BYTES;
+        pair.it.params.staging_bytes = 5 * LOAD_FRAME_BYTES;
         assert_int_equal(sc_gpu_device_attach(&pair.it.params, &pair.it.device, NULL), SPEC_OK);
         for (uint32_t i = 0; i < 2; i++) {
             load_host_open(&pair.hosts[i], seed + i);

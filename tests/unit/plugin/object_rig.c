@@ -80,7 +80,7 @@ spec_status rig_try_open(struct rig *rig)
                                          .log_level_max = SPEC_LOG_DEBUG};
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"/sim/store\", \"disk_bytes\": \"3MiB\", \"segment_bytes\": "
-                   "\"1MiB\", \"stage_bytes\": \"16MiB\", \"io\": {\"backend\": \"pread\", "
+                   "\"1MiB\", \"staging_bytes\": \"16MiB\", \"io\": {\"backend\": \"pread\", "
                    "\"op_bytes\": \"64KiB\"}%s}",
                    rig->extra);
     rig->error = (struct spec_error){.struct_size = sizeof(rig->error)};

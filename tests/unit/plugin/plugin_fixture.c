@@ -197,7 +197,7 @@ static const char *rig_members(const char *extra, char *text, uint64_t capacity)
 static const char *rig_gpu(const char *extra, char *text, uint64_t capacity)
 {
     static const char GROUP[] = "\"gpu\": {";
-    static const char *const KEYS[] = {"stage_bytes", "store_bytes", "score_bytes", "query_bytes"};
+    static const char *const KEYS[] = {"staging_bytes", "store_bytes", "score_bytes", "query_bytes"};
     static const char *const BYTES[] = {"4MiB", "4MiB", "1MiB", "1MiB"};
     const char *group = strstr(extra, GROUP), *inside = "}", *next = "";
     char added[160] = "";
@@ -234,7 +234,7 @@ spec_status rig_try_open_model(struct rig *rig, const struct spec_model *model)
     char gpu[768], members[1024], requests[96];
     const char *extra = rig_gpu(rig->extra, gpu, sizeof(gpu));
     (void)snprintf(rig->config, sizeof(rig->config),
-                   "{\"path\": \"%s\", \"stage_bytes\": \"%s\", \"io\": {\"backend\": "
+                   "{\"path\": \"%s\", \"staging_bytes\": \"%s\", \"io\": {\"backend\": "
                    "\"%s\", \"op_bytes\": \"%s\"}%s%s%s, %s}",
                    rig->path, rig->stage != NULL ? rig->stage : "16MiB",
                    rig->backend != NULL ? rig->backend : "pread",
@@ -439,9 +439,9 @@ spec_status rig_maintain(struct rig *rig, uint32_t flags)
 spec_status rig_try_stage(struct rig *rig, spec_request request, uint64_t deadline_ns,
                           spec_ticket *ret_ticket)
 {
-    const struct spec_stage_params params = {
+    const struct spec_prefetch_to_host_params params = {
         .struct_size = sizeof(params), .request = request, .deadline_ns = deadline_ns};
-    return sc_plugin_stage(rig->conn, &params, ret_ticket, &rig->error);
+    return sc_plugin_host_prefetch(rig->conn, &params, ret_ticket, &rig->error);
 }
 
 spec_ticket rig_stage(struct rig *rig, spec_request request, uint64_t deadline_ns)

@@ -49,7 +49,7 @@ struct rig {
     struct rig_rope rope;            /* of the model; 0: none */
     const char *extra;               /* members of the configuration beside path and back end */
     const char *backend;             /* not sim: NULL is pread */
-    const char *stage;               /* stage_bytes; NULL: 16MiB */
+    const char *stage;               /* staging_bytes; NULL: 16MiB */
     const char *op;                  /* io.op_bytes; NULL: 1MiB */
     uint32_t role, rank, rank_count; /* of open; 0: the default */
     struct rig_memory memory;

@@ -46,13 +46,13 @@ struct sc_store_stats actor_caps(const struct stage_actor *actor)
 bool actor_stage(struct stage_actor *actor, spec_request request,
                  const uint64_t deadlines[ACTOR_DEADLINES], spec_ticket *ret_ticket)
 {
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
+    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
                                              .request = request,
                                              .deadline_ns =
                                                  deadlines[actor_draw(actor, ACTOR_DEADLINES)]};
     if (ret_ticket != NULL)
         *ret_ticket = 0;
-    spec_status status = sc_plugin_stage(actor->rig->conn, &params, ret_ticket, NULL);
+    spec_status status = sc_plugin_host_prefetch(actor->rig->conn, &params, ret_ticket, NULL);
     if (status != SPEC_OK && status != SPEC_E_BUSY && status != SPEC_E_STALE)
         actor_wrong(actor, "stage", status);
     return status == SPEC_OK;

@@ -16,7 +16,7 @@ void tail_desk_look(struct tail_desk *desk, struct rig *rig, const struct prompt
         desk->bases[i][0] = desk->areas[i].memory.k_base;
         desk->bases[i][1] = desk->areas[i].memory.v_base;
         desk->items[i] = (struct spec_important){.struct_size = sizeof(desk->items[i]),
-                                                 .flags = SPEC_ITEM_TAIL,
+                                                 .flags = SPEC_ITEM_BIDIRECTIONAL,
                                                  .request = found.request,
                                                  .layer = i,
                                                  .destination = &desk->areas[i].memory};

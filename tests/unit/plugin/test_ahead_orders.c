@@ -535,11 +535,11 @@ static void world_end(struct host *host, uint64_t *ret_met)
     rig_landed(&world->rig);
     for (uint32_t i = 0; i < 1000; i++) { /* what still flies lands */
         sc_store_stats(world->rig.conn->store, &stats);
-        if (stats.stage_bytes_used == 0)
+        if (stats.staging_bytes_used == 0)
             break;
         rig_pass_ns(&world->rig, 10000000);
     }
-    if (stats.stage_bytes_used != 0)
+    if (stats.staging_bytes_used != 0)
         fail_msg("seed %lu: frames are left behind", host->seed);
     if (!host->is_broken && atomic_load(&met->corrupt_ranges) != 0)
         fail_msg("seed %lu: something is taken for bad", host->seed);

@@ -2,7 +2,7 @@
  * next pass goes on behind what is kept.
  *
  *   pass     layers come at a pace, on a simulated device of a steady rate
- *   limit    min(all tokens, what 0.7 x stage_bytes and the device take while the pass lasts, what
+ *   limit    min(all tokens, what 0.7 x staging_bytes and the device take while the pass lasts, what
  *            one layer may hold of staging)
  *
  * Threads: one. */
@@ -102,7 +102,7 @@ static void check_pace(uint32_t layers, uint32_t heads, uint64_t tokens, uint64_
     assert_true(kept == tokens ? status == SPEC_OK : status == SPEC_E_BUSY);
     assert_true(kept * 100 >= limit * least_percent);
     assert_true(bytes * 100 <= wanted * 115);
-    assert_int_equal(rig_store_stats(&rig).stage_bytes_used, 0);
+    assert_int_equal(rig_store_stats(&rig).staging_bytes_used, 0);
     rig_end(&rig, &pass.prompt);
 }
 
@@ -349,10 +349,10 @@ static void abi_090_an_aborted_pass_leaves_nothing_in_staging(void **state)
     struct pass pass = pass_begin(&rig, 1, 4096);
     for (uint32_t layer = 0; layer < 9; layer++)
         pass_layer(&rig, &pass, layer);
-    assert_true(rig_store_stats(&rig).stage_bytes_used > 4u << 20);
+    assert_true(rig_store_stats(&rig).staging_bytes_used > 4u << 20);
     assert_int_equal(sc_plugin_store_abort(rig.conn, pass.request, 0, NULL), SPEC_OK);
     rig_pass_ns(&rig, 20000000); /* a tenth of what was queued: the device had that already */
-    assert_int_equal(rig_store_stats(&rig).stage_bytes_used, 0);
+    assert_int_equal(rig_store_stats(&rig).staging_bytes_used, 0);
     rig_release(&rig, pass.request);
     assert_int_equal(rig_read(&rig, &pass.prompt, NULL), 0);
     rig_end(&rig, &pass.prompt);

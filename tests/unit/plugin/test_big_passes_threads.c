@@ -289,9 +289,9 @@ static void run(const struct form *form, uint32_t hosts, uint64_t seed)
     pthread_join(disturber, NULL);
     rig_settle(rig);
     rig_background(rig);
-    for (uint32_t i = 0; i < 2000 && rig_store_stats(rig).stage_bytes_used > 0; i++)
+    for (uint32_t i = 0; i < 2000 && rig_store_stats(rig).staging_bytes_used > 0; i++)
         usleep(1000);
-    assert_int_equal(rig_store_stats(rig).stage_bytes_used, 0);
+    assert_int_equal(rig_store_stats(rig).staging_bytes_used, 0);
     rig_check_index(rig);
     print_message("%s: %llu passes, %llu whole, %llu cut, %llu aborted, %llu loads, %llu decoded, "
                   "%llu of them lost; evicted %llu\n",

@@ -425,7 +425,7 @@ static void what_is_not_known_is_said_once(void **state)
         struct spec_model model = rig_model(&rig);
         (void)snprintf(
             config, sizeof(config),
-            "{\"path\": \"%s\", \"preset\": \"layered-even\", \"stage_bytes\": \"16MiB\", "
+            "{\"path\": \"%s\", \"preset\": \"layered-even\", \"staging_bytes\": \"16MiB\", "
             "\"host_bytes\": 0, \"layered\": {\"widths\": \"%s\"}}",
             rig.path, CASES[i].widths);
         const struct spec_open_params params = {.struct_size = sizeof(params),

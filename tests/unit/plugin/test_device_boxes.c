@@ -85,7 +85,7 @@ static void load_free(struct pile *pile, struct load *load)
     rig_area_free(&load->area);
 }
 
-static const char *const FEW = "\"preset\": \"as-like\", \"gpu\": {\"stage_bytes\": \"1MiB\"}";
+static const char *const FEW = "\"preset\": \"as-like\", \"gpu\": {\"staging_bytes\": \"1MiB\"}";
 
 /* Rows of 4 KiB of K and as much of V: 23 MiB a layer through 8 MiB. */
 static void more_rows_than_boxes_hold(void **state)

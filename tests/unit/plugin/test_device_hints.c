@@ -175,7 +175,7 @@ static void air_run(const char *way, enum fake_policy policy, uint64_t seed)
     device_host_open(&host, 0);
     device_host_open(&other, 0);
     open_world(&world, true, way,
-               ", \"max_requests\": 20, \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\"}");
+               ", \"max_requests\": 20, \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\"}");
     for (uint32_t i = 0; i < REQUESTS; i++)
         requests[i] = look(&world, 0);
     for (uint32_t layer = 0; layer < LAYERS; layer++)

@@ -42,8 +42,8 @@ static const struct way WAYS[] = {
 
 static const char *const MEMORY[] = {"128KiB", "192KiB", "448KiB", "1MiB", "3MiB"};
 
-static const char *const ROOMS[] = {"\"stage_bytes\": \"1MiB\"", "\"score_bytes\": \"96KiB\"",
-                                    "\"score_bytes\": 0", "\"stage_bytes\": \"64MiB\""};
+static const char *const ROOMS[] = {"\"staging_bytes\": \"1MiB\"", "\"score_bytes\": \"96KiB\"",
+                                    "\"score_bytes\": 0", "\"staging_bytes\": \"64MiB\""};
 
 /* What items alone deliver. */
 struct truth {

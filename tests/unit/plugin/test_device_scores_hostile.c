@@ -51,7 +51,7 @@ static void a_hint_finds_the_boxes_of_those_before_it(void **state)
     struct stand stand;
     assert_non_null(found);
     fake_policy(FAKE_EAGER, 1);
-    stand_open(&stand, true, "\"stage_bytes\": \"1MiB\"");
+    stand_open(&stand, true, "\"staging_bytes\": \"1MiB\"");
     for (uint32_t i = 0; i < 50; i++) {
         spec_status status = stand_hint(&stand, scene, found);
         if (status != SPEC_OK)
@@ -78,7 +78,7 @@ static void a_hint_without_a_box_gives_up(void **state)
     how.rows = 12000; /* 2.3 MB: the first box goes off, and there is no other */
     struct scene *scene = scene_make(&how);
     fake_policy(FAKE_LAZY, 1);
-    stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
+    stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
     struct sc_plugin_device *device = &stand.rig.conn->device;
     assert_true(stand_takes(&stand, scene));
     for (uint64_t i = 1; i < device->box_count; i++) {
@@ -142,7 +142,7 @@ static void shapes_at_the_borders(void **state)
         struct scene *scenes[COUNT(BORDERS)];
         struct stand stand;
         fake_policy((enum fake_policy)(FAKE_LAZY + c), c + 1);
-        stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"2MiB\"");
+        stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"2MiB\"");
         stand.rig.conn->device.gpu->capability = CAPABILITIES[c]; /* images begin at 8.0 */
         for (uint32_t q = 0; q < COUNT(BORDERS); q++) {
             struct scene *scene = scenes[q] = scene_make(&BORDERS[q]);
@@ -181,7 +181,7 @@ static void no_keys_at_all(void **state)
     for (uint64_t seed = 0; seed < 8; seed++) {
         struct stand stand;
         fake_policy(seed == 0 ? FAKE_LAZY : FAKE_RANDOM, seed);
-        stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"1MiB\"");
+        stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"1MiB\"");
         struct sc_gpu_slot *slots = stand.rig.conn->device.gpu->slots;
         stand_score(&stand, empty, (uint32_t)seed % 4, found);
         if (seed == 0)
@@ -259,7 +259,7 @@ static void numbers_of_all_kinds(void **state)
     for (uint32_t capability = 75; capability <= 80; capability += 5) {
         struct stand stand;
         fake_policy(FAKE_LAZY, 1);
-        stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"1MiB\"");
+        stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"1MiB\"");
         stand.rig.conn->device.gpu->capability = capability;
         for (uint32_t q = 0; q < COUNT(ASKED); q++)
             for (uint32_t n = 0; n < COUNT(STRANGE); n++)
@@ -326,7 +326,7 @@ static void a_hint_waits_for_nothing(void **state)
     struct stand stand;
     assert_non_null(found);
     fake_policy(FAKE_LAZY, 1);
-    stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"8MiB\"");
+    stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"8MiB\"");
     spec_connector *conn = stand.rig.conn;
     for (uint64_t left = 0; left <= conn->device.box_count; left++) {
         bool is_room = left == conn->device.box_count; /* then boxes are free, and it needs three */
@@ -354,7 +354,7 @@ static bool fault_once(const struct scene *scene, const float *right, const char
     struct stand stand;
     assert_non_null(found);
     fake_policy((enum fake_policy)(n % 4), (uint64_t)n);
-    stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"8MiB\"");
+    stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"8MiB\"");
     struct sc_gpu_device *gpu = stand.rig.conn->device.gpu;
     if (name == NULL)
         fake_crash(n, 719);
@@ -402,7 +402,7 @@ static void each_call_of_the_driver_may_fail(void **state)
 
 #define MATCHED  130u
 #define LAYERS   2u
-#define SMALLEST ", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", \"score_bytes\": \"64KiB\"}"
+#define SMALLEST ", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", \"score_bytes\": \"64KiB\"}"
 
 static const char *const WAYS[] = {
     "\"preset\": \"layered-even\"",
@@ -671,7 +671,7 @@ static void nobody_waits_for_the_destination(void **state)
 {
     (void)state;
     static const char NO_ROOM[] =
-        ", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", \"score_bytes\": 0}";
+        ", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", \"score_bytes\": 0}";
     for (uint32_t how = 0; how < 8 * COUNT(WAYS); how++) { /* bits: submitted, there, no room */
         bool is_there = (how & 2) != 0;
         struct show show;
@@ -808,7 +808,7 @@ static void the_smallest_rooms(void **state)
         struct show show;
         char more[160];
         (void)snprintf(more, sizeof(more),
-                       ", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", "
+                       ", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", "
                        "\"score_bytes\": %s}",
                        ROOMS[r]);
         fake_policy((enum fake_policy)(r % 4), r + 1);
@@ -836,7 +836,7 @@ static void as_few_boxes_as_there_may_be(void **state)
     float *right = ref_sums(scene);
     struct stand stand;
     fake_policy(FAKE_LAZY, 1);
-    stand_open(&stand, false, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
+    stand_open(&stand, false, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
     assert_int_equal(stand.rig.conn->device.box_count, 4);
     stand_score_beside(&stand, scene, right, 3, 1, 1);
     stand_close(&stand);

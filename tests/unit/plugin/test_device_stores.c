@@ -11,7 +11,7 @@
 #include "tests/unit/plugin/store_desk.h"
 
 #define LAYERS DESK_LAYERS
-#define SMALL  ", \"gpu\": {\"stage_bytes\": \"1MiB\", \"store_bytes\": \"4MiB\"}"
+#define SMALL  ", \"gpu\": {\"staging_bytes\": \"1MiB\", \"store_bytes\": \"4MiB\"}"
 
 /* ---- Bytes ---------------------------------------------------------------------------------- */
 
@@ -377,7 +377,7 @@ static void what_finds_no_room_is_given_up(void **state)
         uint32_t stored = 0;
         fake_policy((enum fake_policy)policy, 1);
         desk_shape(&desk,
-                   "\"preset\": \"as-like\", \"gpu\": {\"stage_bytes\": \"1MiB\", "
+                   "\"preset\": \"as-like\", \"gpu\": {\"staging_bytes\": \"1MiB\", "
                    "\"store_bytes\": \"1MiB\"}",
                    ROWS);
         desk_begin(&desk);
@@ -420,7 +420,7 @@ static void another_one_brings_what_finds_no_room(void **state)
         struct desk desk;
         fake_policy(FAKE_EAGER, 1);
         desk_shape(&desk,
-                   "\"preset\": \"as-like\", \"gpu\": {\"stage_bytes\": \"1MiB\", "
+                   "\"preset\": \"as-like\", \"gpu\": {\"staging_bytes\": \"1MiB\", "
                    "\"store_bytes\": \"1MiB\"}",
                    1000);
         rig_shape(&desk.rig, DESK_LAYERS, 12, 32, SPEC_DTYPE_F16);
@@ -551,7 +551,7 @@ static const char *const CALLS[] = {
 };
 
 #define ON_0                                                                                       \
-    "\"preset\": \"as-like\", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", "                \
+    "\"preset\": \"as-like\", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", "                \
     "\"store_bytes\": \"4MiB\"}"
 
 /* Told to be there: so it is. Else it is a miss, or right all the same, and host memory stores it.

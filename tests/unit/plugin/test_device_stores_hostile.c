@@ -14,10 +14,10 @@
 #include <sys/wait.h>
 
 #define LAYERS DESK_LAYERS
-#define SMALL  ", \"gpu\": {\"stage_bytes\": \"1MiB\", \"store_bytes\": \"4MiB\"}"
+#define SMALL  ", \"gpu\": {\"staging_bytes\": \"1MiB\", \"store_bytes\": \"4MiB\"}"
 #define PLAIN  "\"preset\": \"as-like\"" SMALL
 #define TIGHT                                                                                      \
-    "\"preset\": \"as-like\", \"gpu\": {\"stage_bytes\": \"1MiB\", \"store_bytes\": \"1MiB\"}"
+    "\"preset\": \"as-like\", \"gpu\": {\"staging_bytes\": \"1MiB\", \"store_bytes\": \"1MiB\"}"
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- A stream that stands still ------------------------------------------------------------- */
@@ -539,7 +539,7 @@ static void limits_that_are_no_multiple_of_anything(void **state)
         struct desk desk;
         char extra[200];
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"as-like\", \"gpu\": {\"stage_bytes\": \"1MiB\", "
+                       "\"preset\": \"as-like\", \"gpu\": {\"staging_bytes\": \"1MiB\", "
                        "\"store_bytes\": %s}",
                        limits[l]);
         uint32_t stored = 0, busy = 0;

@@ -144,7 +144,7 @@ static void a_pass_that_ends_early_leaves_nothing(void **state)
             assert_int_equal(counter(&rig.conn->stats.tickets_open), 0);
             assert_int_equal(counter(&rig.conn->stats.requests_open), 0);
             struct sc_store_stats store = rig_store_stats(&rig);
-            assert_int_equal(store.stage_bytes_used, 0);
+            assert_int_equal(store.staging_bytes_used, 0);
             rig_prompt_free(&prompt);
         }
     rig_done(&rig);

@@ -335,10 +335,10 @@ static void the_call_says_what_is_wrong(void **state)
     rig_release(&rig, found.request);
     rig.extra = EXTRA[0];
     rig_reopen(&rig);
-    struct spec_stage_params params = {
+    struct spec_prefetch_to_host_params params = {
         .struct_size = sizeof(params), .reserved = 1, .request = found.request};
-    assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_E_INVALID);
-    assert_int_equal(sc_plugin_stage(rig.conn, NULL, &ticket, NULL), SPEC_E_INVALID);
+    assert_int_equal(sc_plugin_host_prefetch(rig.conn, &params, &ticket, NULL), SPEC_E_INVALID);
+    assert_int_equal(sc_plugin_host_prefetch(rig.conn, NULL, &ticket, NULL), SPEC_E_INVALID);
     found = rig_lookup(&rig, &prompt);
     assert_int_equal(rig_try_stage(&rig, found.request + (1ull << 32), 0, &ticket), SPEC_E_STALE);
     assert_int_equal(ticket, 77);

@@ -136,25 +136,25 @@ static void lookups_wait_for_it_too(void **state)
         open_with(&world, extra, i);
         spec_request request = look_and_land(&world);
         struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
-        const struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
-        struct sc_store_stage_wants rows = wants;
+        const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
+        struct sc_store_match_fetch_wants rows = wants;
         rows.choice_from = rows.rows_end = LAYERS; /* what stage brought without choosing */
         rows.is_codes = false;
         assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         for (uint64_t r = 0; r < found->range_count; r++) {
             uint64_t piece = found->ranges[r].piece;
-            assert_true(sc_store_stage_has(world.rig.conn->store, &wants, piece));
-            assert_int_equal(sc_store_stage_has(world.rig.conn->store, &rows, piece),
+            assert_true(sc_store_match_fetch_has(world.rig.conn->store, &wants, piece));
+            assert_int_equal(sc_store_match_fetch_has(world.rig.conn->store, &rows, piece),
                              i != 1); /* int8 reads no rows */
         }
         /* One slab of it is gone. */
         const struct sc_store_range range = {.piece = found->ranges[1].piece, .row_count = 1};
-        struct sc_store_stage_wants last = wants;
+        struct sc_store_match_fetch_wants last = wants;
         last.choice_from = 2;
         sc_store_hosted_forget_tags(world.rig.conn->store, 3, &range);
-        assert_false(sc_store_stage_has(world.rig.conn->store, &last, range.piece));
-        assert_false(sc_store_stage_has(world.rig.conn->store, &wants, range.piece));
-        assert_int_equal(sc_store_stage_has(world.rig.conn->store, &rows, range.piece), i != 1);
+        assert_false(sc_store_match_fetch_has(world.rig.conn->store, &last, range.piece));
+        assert_false(sc_store_match_fetch_has(world.rig.conn->store, &wants, range.piece));
+        assert_int_equal(sc_store_match_fetch_has(world.rig.conn->store, &rows, range.piece), i != 1);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT); /* nobody brings it */
         spec_ticket ticket = rig_stage(&world.rig, request, 0);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_PENDING);
@@ -188,14 +188,14 @@ static void lookups_wait_for_the_right_layers(void **state)
         for (uint32_t layer = 0; layer < 2; layer++)
             sc_store_hosted_forget(store, layer, &found->ranges[r]);
     assert_int_equal(rows_hosted(&world, request), found->range_count * 2);
-    const struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
+    const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
     assert_int_equal(wants.rows_end, 2);
     spec_ticket ticket = rig_stage(&world.rig, request, 0);
     assert_int_equal(peek(&world).state, SPEC_LOOKUP_PENDING);
     assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
     assert_int_equal(rows_hosted(&world, request), found->range_count * 4);
     for (uint64_t r = 0; r < found->range_count; r++)
-        assert_true(sc_store_stage_has(store, &wants, found->ranges[r].piece));
+        assert_true(sc_store_match_fetch_has(store, &wants, found->ranges[r].piece));
     world_leave(&world, request);
 }
 
@@ -217,12 +217,12 @@ static void without_room_the_front_is_there(void **state)
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT);
         assert_in_range(rig_store_stats(&world.rig).host_bytes_kept, 0,
                         SIZES[i / 3] / 4 * 3 + 4096);
-        struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
+        struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
         wants.rows_end = 0; /* codes alone */
         bool has_codes = true;
         for (uint64_t r = 0; r < found->range_count; r++)
             has_codes = has_codes &&
-                        sc_store_stage_has(world.rig.conn->store, &wants, found->ranges[r].piece);
+                        sc_store_match_fetch_has(world.rig.conn->store, &wants, found->ranges[r].piece);
         assert_true(has_codes || rows_hosted(&world, request) == 0);
         assert_true(has_codes || status == SPEC_E_NO_SPACE);
         assert_true(i / 3 != 1 || !has_codes); /* it ended in the midst of codes, */
@@ -303,9 +303,9 @@ static void long_keys_come_in_parts(void **state)
         forget_all(&world);
         assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
-        const struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
+        const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
         for (uint64_t r = 0; r < found->range_count; r++)
-            assert_true(sc_store_stage_has(world.rig.conn->store, &wants, found->ranges[r].piece));
+            assert_true(sc_store_match_fetch_has(world.rig.conn->store, &wants, found->ranges[r].piece));
         spec_request second = look(&world, 0);
         uint64_t before = rig_store_stats(&world.rig).read_bytes, chosen = choosing_read(&world);
         assert_true(load_all(&world, second, false));
@@ -399,11 +399,11 @@ static void *stages_and_leaves(void *user)
             (void)sched_yield();
             continue;
         }
-        const struct spec_stage_params params = {.struct_size = sizeof(params),
+        const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
                                                  .request = found.request,
                                                  .deadline_ns = i % 3 == 0 ? MS / 10 : 0};
         spec_ticket ticket = 0;
-        status = sc_plugin_stage(world->rig.conn, &params, &ticket, NULL);
+        status = sc_plugin_host_prefetch(world->rig.conn, &params, &ticket, NULL);
         if (status == SPEC_OK && i % 2 == 0)
             (void)sc_plugin_wait(world->rig.conn, &ticket, 1, 60000 * MS, &ended, NULL);
         if (i % 4 == 1)

@@ -187,9 +187,9 @@ static void memory_rots(struct walk *w, const struct open_request *open)
         sc_plugin_request_find(w->world.rig.conn, open->request);
     struct sc_store *store = w->world.rig.conn->store;
     for (uint64_t r = 0; request != NULL && r < request->range_count; r++) {
-        const struct sc_store_stage_wants wants = sc_plugin_stage_wants(w->world.rig.conn, request);
+        const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(w->world.rig.conn, request);
         struct sc_store_selector_plan plan =
-            sc_store_bring_plan(store, &wants, (uint32_t)draw(w, LAYERS));
+            sc_store_selector_fetch_plan(store, &wants, (uint32_t)draw(w, LAYERS));
         plan.ranges = request->ranges;
         plan.range_count = request->range_count;
         struct sc_store_hosted_wish wish;

@@ -104,9 +104,9 @@ static void without_a_tier_nothing_is_staged(void **state)
         if (was_without) {
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
             struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-            const struct spec_stage_params params = {.struct_size = sizeof(params),
+            const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
                                                      .request = found.request};
-            status = sc_plugin_stage(rig.conn, &params, &ticket, &rig.error);
+            status = sc_plugin_host_prefetch(rig.conn, &params, &ticket, &rig.error);
             assert_int_equal(status, SPEC_E_UNSUPPORTED);
             assert_int_equal(ticket, 77);
             assert_int_equal(rig_read(&rig, &prompt, &status), 70);

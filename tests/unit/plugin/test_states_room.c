@@ -117,7 +117,7 @@ static void states_that_staging_cannot_take_are_refused_at_open(void **state)
     model.rig.stage = "16MiB";
     model.state_bytes[2] = 4 * MIB;
     assert_int_equal(hybrid_try_open(&model), SPEC_E_INVALID);
-    assert_non_null(strstr(model.rig.error.text, "stage_bytes 16777216"));
+    assert_non_null(strstr(model.rig.error.text, "staging_bytes 16777216"));
     model.rig.stage = "256MiB";
     hybrid_open(&model);
     struct prompt prompt = rig_prompt(1, 0, 0, 100);

@@ -323,14 +323,14 @@ static void a_failed_range_voids_the_pass_at_the_wait(void **state)
 /* Nobody works at what was submitted: it is read ahead, and leaves others their part. */
 static void expect_half_free(struct rig *rig)
 {
-    struct sc_store_stats stats = {.stage_bytes_used = 0};
+    struct sc_store_stats stats = {.staging_bytes_used = 0};
     _Atomic uint32_t never = 0;
-    for (uint32_t looks = 0; stats.stage_bytes_used == 0 && looks < 1200; looks++) { /* a minute */
+    for (uint32_t looks = 0; stats.staging_bytes_used == 0 && looks < 1200; looks++) { /* a minute */
         (void)sc_exec_wait(rig->conn->exec, &never, 0, sc_exec_now_ns(rig->conn->exec) + 50000000);
         sc_store_stats(rig->conn->store, &stats);
     }
-    assert_true(stats.stage_bytes_used > 0);
-    assert_true(stats.stage_bytes_used * 2 <= rig->conn->config.stage_bytes);
+    assert_true(stats.staging_bytes_used > 0);
+    assert_true(stats.staging_bytes_used * 2 <= rig->conn->config.staging_bytes);
 }
 
 /* More is submitted than there are frames for, and who waits first comes last: one thread, or none,

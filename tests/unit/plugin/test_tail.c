@@ -451,12 +451,12 @@ static void what_is_no_tail_is_invalid(void **state)
         item->exact_bits = wrong == 4 ? bits : NULL;
         item->budget_bytes = wrong == 5;
         item->refine_of = wrong == 6;
-        item->flags = wrong == 7   ? SPEC_ITEM_TAIL | SPEC_ITEM_AHEAD
+        item->flags = wrong == 7   ? SPEC_ITEM_BIDIRECTIONAL | SPEC_ITEM_AHEAD
                       : wrong == 8 ? 0
                       : wrong == 9 ? 8
-                                   : SPEC_ITEM_TAIL;
+                                   : SPEC_ITEM_BIDIRECTIONAL;
         item->layer = wrong == 10 ? 2 : 1;
-        desk.items[0].flags = wrong == 11 ? 0 : SPEC_ITEM_TAIL;
+        desk.items[0].flags = wrong == 11 ? 0 : SPEC_ITEM_BIDIRECTIONAL;
         count = wrong == 12 ? LAYERS - 1 : count;
         assert_int_equal(sc_plugin_submit(scene.rig.conn, desk.items, count, &desk.ticket, NULL),
                          SPEC_E_INVALID);

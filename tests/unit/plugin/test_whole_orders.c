@@ -204,11 +204,11 @@ static void all_is_back(struct rig *rig, uint64_t *ret_met)
     struct sc_store_stats stats;
     for (uint32_t i = 0; i < 1000; i++) { /* what still flies lands */
         sc_store_stats(rig->conn->store, &stats);
-        if (stats.stage_bytes_used == 0)
+        if (stats.staging_bytes_used == 0)
             break;
         rig_pass_ns(rig, 10000000);
     }
-    assert_int_equal(stats.stage_bytes_used, 0);
+    assert_int_equal(stats.staging_bytes_used, 0);
     pthread_mutex_lock(&commons->lock); /* who gave back the last frame has given its slot, too */
     assert_true(atomic_load(&commons->left) == commons->slots_max);
     ret_met[3] += commons->used;

@@ -160,7 +160,7 @@ struct world *world_make(const struct world_setup *setup, uint64_t seed)
         (struct sc_config){.chunk_tokens = 64,
                            .disk_bytes = setup->disk_bytes,
                            .segment_bytes = setup->segment_bytes,
-                           .stage_bytes = setup->stage_bytes > 0 ? setup->stage_bytes : 16u << 20,
+                           .staging_bytes = setup->staging_bytes > 0 ? setup->staging_bytes : 16u << 20,
                            .io_backend = setup->backend,
                            .io_op_bytes = setup->op_bytes,
                            .max_requests = 8};

@@ -29,7 +29,7 @@ struct world_setup {
     uint64_t probe_row_bytes; /* 0: none */
     uint64_t disk_bytes, segment_bytes, op_bytes;
     uint32_t journal;
-    uint64_t stage_bytes; /* 0: 16 MiB */
+    uint64_t staging_bytes; /* 0: 16 MiB */
 };
 
 /* Members of a world_setup, for tables whose rows are

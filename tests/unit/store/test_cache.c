@@ -36,7 +36,7 @@ static void fixture_init(struct fixture *fx, uint64_t seed)
     assert_int_equal(sc_exec_open(&exec, &fx->exec, &error), SPEC_OK);
     const struct sc_frames_params params = {.alloc = &fx->alloc,
                                             .exec = fx->exec,
-                                            .stage_bytes =
+                                            .staging_bytes =
                                                 FRAMES * (OP_BYTES + SC_FRAMES_SLACK_BYTES),
                                             .op_bytes = OP_BYTES};
     assert_int_equal(sc_frames_open(&params, &fx->frames, &error), SPEC_OK);

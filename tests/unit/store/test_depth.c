@@ -20,7 +20,7 @@
 static const struct world_setup setup = {
     "sim, 16 KiB rows", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 8192, 0),
     WORLD_DISK(256, 64, OP_BYTES / 1024),
-    .stage_bytes = FRAMES * (OP_BYTES + SC_FRAMES_SLACK_BYTES)};
+    .staging_bytes = FRAMES * (OP_BYTES + SC_FRAMES_SLACK_BYTES)};
 
 struct scene {
     struct world *world;

@@ -27,17 +27,17 @@
 
 static const struct world_setup setups[] = {
     {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 512, PROBE), WORLD_DISK(64, 4, 20),
-     .stage_bytes = 5 * (28u << 10)},
+     .staging_bytes = 5 * (28u << 10)},
     {"sim, split", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 2, 1504, PROBE), WORLD_DISK(64, 4, 24),
-     .stage_bytes = 6 * (32u << 10)},
+     .staging_bytes = 6 * (32u << 10)},
     {"sim, paired, two operations fly", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 512, PROBE),
-     WORLD_DISK(64, 16, 8192), .stage_bytes = 5 * ((8u << 20) + (8u << 10))},
+     WORLD_DISK(64, 16, 8192), .staging_bytes = 5 * ((8u << 20) + (8u << 10))},
     {"pread, paired, 3 threads", WORLD_ON(PREAD, 3), WORLD_SHAPE(PAIRED, 2, 512, PROBE),
-     WORLD_DISK(64, 4, 20), .stage_bytes = 5 * (28u << 10)},
+     WORLD_DISK(64, 4, 20), .staging_bytes = 5 * (28u << 10)},
     {"sim, split, 2 threads", WORLD_ON(SIM, 2), WORLD_SHAPE(SPLIT, 2, 512, PROBE),
-     WORLD_DISK(64, 4, 20), .stage_bytes = 5 * (28u << 10)},
+     WORLD_DISK(64, 4, 20), .staging_bytes = 5 * (28u << 10)},
     {"io_uring, split, 2 threads", WORLD_ON(URING, 2), WORLD_SHAPE(SPLIT, 2, 512, PROBE),
-     WORLD_DISK(64, 4, 20), .stage_bytes = 5 * (28u << 10)},
+     WORLD_DISK(64, 4, 20), .staging_bytes = 5 * (28u << 10)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -448,7 +448,7 @@ static struct world *world_filled(const struct world_setup *setup, uint64_t seed
 {
     struct world *world = world_make(setup, seed);
     world->params.selector_bytes_max = 1u << 20;
-    world->config.stage_bytes = 64u << 20; /* to write what is read over few frames */
+    world->config.staging_bytes = 64u << 20; /* to write what is read over few frames */
     keep_codes(world, true);
     if (!world_opens(world)) {
         world_free(world);
@@ -459,7 +459,7 @@ static struct world *world_filled(const struct world_setup *setup, uint64_t seed
         assert_int_equal(world_store(world, key, 300, (uint32_t)(30 * key)), SPEC_OK);
     }
     build_all(world, 0);
-    world->config.stage_bytes = setup->stage_bytes;
+    world->config.staging_bytes = setup->staging_bytes;
     world_reopen(world);
     if (world->disk != NULL) {
         sc_io_sim_fault_ppm(world->disk, SC_SIM_READ_EIO, 10000);
@@ -476,7 +476,7 @@ static void nothing_is_held(struct world *world)
     struct sc_store *store = world->store;
     struct sc_store_stats stats;
     sc_store_stats(store, &stats);
-    assert_int_equal(stats.stage_bytes_used, 0);
+    assert_int_equal(stats.staging_bytes_used, 0);
     assert_int_equal(sc_store_selector_bytes_used(store), 0);
     assert_int_equal(atomic_load(&store->counts.loads), 0);
     assert_int_equal(atomic_load(&store->io->held_bytes), 0);

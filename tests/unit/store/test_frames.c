@@ -22,7 +22,7 @@ static void fixture_init(struct fixture *fx, uint64_t count, uint32_t thread_cou
     assert_int_equal(sc_exec_open(&exec, &fx->exec, &error), SPEC_OK);
     const struct sc_frames_params params = {.alloc = &fx->alloc,
                                             .exec = fx->exec,
-                                            .stage_bytes =
+                                            .staging_bytes =
                                                 count * (OP_BYTES + SC_FRAMES_SLACK_BYTES) + 1,
                                             .op_bytes = OP_BYTES};
     if (sc_frames_open(&params, &fx->frames, &error) != SPEC_OK)
@@ -221,14 +221,14 @@ static void refuses_a_pool_that_is_too_small(void **state)
     struct sc_alloc alloc;
     sc_alloc_init(&alloc);
     static const struct {
-        uint64_t stage_bytes, op_bytes;
+        uint64_t staging_bytes, op_bytes;
     } cases[] = {{4u << 20, 1u << 20}, {16u << 20, 8u << 20}, {0, 65536},
                  {1u << 20, 0},        {1u << 20, 5000},      {UINT64_MAX, UINT64_MAX & ~4095ull}};
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct spec_error error = {.struct_size = sizeof(error)};
         struct sc_frames *frames = NULL;
         const struct sc_frames_params params = {
-            .alloc = &alloc, .stage_bytes = cases[i].stage_bytes, .op_bytes = cases[i].op_bytes};
+            .alloc = &alloc, .staging_bytes = cases[i].staging_bytes, .op_bytes = cases[i].op_bytes};
         assert_int_equal(sc_frames_open(&params, &frames, &error), SPEC_E_CONFIG);
         assert_non_null(strstr(error.text, "op_bytes"));
         assert_null(frames);
@@ -246,7 +246,7 @@ static void opens_or_says_no_memory(void **state)
     sc_fault_init(&fault);
     alloc.fault = &fault;
     const struct sc_frames_params params = {
-        .alloc = &alloc, .stage_bytes = 1u << 20, .op_bytes = OP_BYTES};
+        .alloc = &alloc, .staging_bytes = 1u << 20, .op_bytes = OP_BYTES};
     uint64_t n = 0;
     for (;; n++) {
         struct sc_frames *frames = NULL;

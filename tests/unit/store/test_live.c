@@ -115,7 +115,7 @@ static void rows_are_coded_without_a_read(void **state)
         assert_int_equal(stats.read_bytes, 0);
         assert_int_equal(stats.built_pieces, 0);
         assert_true(stats.code_bytes > 0);
-        assert_int_equal(stats.stage_bytes_used, 0);
+        assert_int_equal(stats.staging_bytes_used, 0);
         nothing_is_kept(world);
         all_have_codes(world, 2);
         world_reopen(world);
@@ -162,7 +162,7 @@ static void a_small_pool_is_left_to_rows(void **state)
 {
     (void)state;
     struct world_setup setup = setups[0];
-    setup.stage_bytes = 8 * (setup.op_bytes + SC_FRAMES_SLACK_BYTES); /* one is the spare */
+    setup.staging_bytes = 8 * (setup.op_bytes + SC_FRAMES_SLACK_BYTES); /* one is the spare */
     struct world *world = world_live(&setup, 4);
     assert_int_equal(sc_frames_count(world->store->frames), 7);
     assert_int_equal(world_store(world, 1, 0, 10), SPEC_OK);
@@ -357,7 +357,7 @@ static void a_read_back_ends_with_its_pass(void **state)
         assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
         settle(world);
         assert_int_equal(stats_of(world).built_pieces, 0);
-        assert_int_equal(stats_of(world).stage_bytes_used, 0);
+        assert_int_equal(stats_of(world).staging_bytes_used, 0);
         assert_true(key_check(world, 2, true) > 0);
         space_check(world->store);
         world_free(world);
@@ -380,7 +380,7 @@ static void a_read_back_that_fails_costs_no_row(void **state)
         nothing_is_kept(world);
         fires = atomic_load(&world->fault.fired[SC_FAULT_READ]) > 0;
         sc_fault_arm(&world->fault, SC_FAULT_READ, INT64_MAX);
-        assert_int_equal(stats_of(world).stage_bytes_used, 0);
+        assert_int_equal(stats_of(world).staging_bytes_used, 0);
         all_have_codes(world, 1);
         world_free(world);
     }
@@ -503,7 +503,7 @@ static void a_pass_whose_segment_cannot_be_made_is_given_up(void **state)
         pass_free(pass);
         settle(world);
         sc_fault_arm(&world->fault, SC_FAULT_RESERVE, INT64_MAX);
-        assert_int_equal(stats_of(world).stage_bytes_used, 0);
+        assert_int_equal(stats_of(world).staging_bytes_used, 0);
         space_check(world->store);
         world_free(world);
     }

@@ -14,7 +14,7 @@
 
 static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
                                          WORLD_DISK(4, 1, 64),
-                                         .stage_bytes = 2u << 20}; /* it opens 2,700 times */
+                                         .staging_bytes = 2u << 20}; /* it opens 2,700 times */
 
 /* The log as bytes, and where its frames end. */
 struct log_image {

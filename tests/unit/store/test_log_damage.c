@@ -13,7 +13,7 @@
 
 static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 48, 0),
                                          WORLD_DISK(4, 1, 64),
-                                         .stage_bytes = 2u << 20}; /* it opens often */
+                                         .staging_bytes = 2u << 20}; /* it opens often */
 
 /* The log as it was written, and where its frames begin. */
 struct image {

@@ -20,7 +20,7 @@
 
 static const struct world_setup small = {
     "small",      WORLD_ON(SIM, 0),       WORLD_SHAPE(PAIRED, 2, 48, 0), WORLD_DISK(4, 1, 64),
-    .journal = 1, .stage_bytes = 2u << 20};
+    .journal = 1, .staging_bytes = 2u << 20};
 
 struct twin {
     struct sc_store_object object; /* parts with indices of segments */

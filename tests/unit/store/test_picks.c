@@ -151,10 +151,10 @@ static void scene_begin(struct scene *scene, enum sc_exec_lane lane)
 }
 
 static void scene_open_with(struct scene *scene, const struct world_setup *setup, uint64_t seed,
-                            uint64_t stage_bytes, uint64_t host_bytes)
+                            uint64_t staging_bytes, uint64_t host_bytes)
 {
     *scene = (struct scene){.world = world_make(setup, seed)};
-    scene->world->config.stage_bytes = stage_bytes;
+    scene->world->config.staging_bytes = staging_bytes;
     scene->world->config.host_bytes = host_bytes;
     world_open_ok(scene->world);
     scene->reader = world_reader(scene->world);
@@ -196,7 +196,7 @@ static void scene_close(struct scene *scene)
     sc_store_readers_close(scene->reader, 1);
     struct sc_store_stats stats;
     sc_store_stats(scene->world->store, &stats);
-    assert_int_equal(stats.stage_bytes_used, 0);
+    assert_int_equal(stats.staging_bytes_used, 0);
     struct sc_store_host_stats host;
     sc_store_host_stats(scene->world->store->host, &host);
     assert_true(host.bytes_max == 0 || host.hits > 0);
@@ -561,7 +561,7 @@ static void a_guess_of_which_nothing_is_wanted_reads_nothing_more(void **state)
     }
     sc_store_stats(scene.world->store, &after);
     assert_int_equal(after.read_ops, before.read_ops);
-    assert_int_equal(after.stage_bytes_used, 0);
+    assert_int_equal(after.staging_bytes_used, 0);
 
     scene_begin(&scene, SC_LANE_SPECULATIVE); /* one row: one operation */
     wanted[scene.picks[3] / 64] |= 1ull << (scene.picks[3] % 64);

@@ -238,7 +238,7 @@ static void long_gaps_between_slots_are_not_read(void **state)
     enum { ROWS = 16, ROW = 8192, PAGE = 4096 };
     uint32_t rows[ROWS];
     struct world_setup setup = setups[2];
-    setup.stage_bytes = 256u << 20; /* reads of 1 MiB, which could span such a gap */
+    setup.staging_bytes = 256u << 20; /* reads of 1 MiB, which could span such a gap */
     struct world *world = world_ordered(&setup, 4, 16384);
     struct sc_store_reader *reader = world_reader(world);
     struct sc_store_read_cost cost;
@@ -630,9 +630,9 @@ static void a_damaged_slot_fails_its_row(void **state)
     world_free(world);
 }
 
-static void on_staged(const struct sc_store_staged *staged, void *user)
+static void on_staged(const struct sc_store_match_fetched *staged, void *user)
 {
-    *(struct sc_store_staged *)user = *staged;
+    *(struct sc_store_match_fetched *)user = *staged;
 }
 
 /* The n-th allocation or read fails while ordered rows are staged: it is told as what it is, for a
@@ -647,15 +647,15 @@ static bool stage_try(enum sc_fault_kind kind, uint64_t n)
     assert_int_equal(world_store(world, 1, 0, 150), SPEC_OK);
     order_all(world);
     struct match match = match_of(world, 1);
-    struct sc_store_staged staged = {.status = SPEC_PENDING};
-    const struct sc_store_stage what = {
+    struct sc_store_match_fetched staged = {.status = SPEC_PENDING};
+    const struct sc_store_match_fetch what = {
         .ranges = match.ranges,
         .range_count = match.count,
         .wants = {.choice_from = setups[1].layers, .rows_end = setups[1].layers},
         .done = on_staged,
         .user = &staged};
     sc_fault_arm(&world->fault, kind, n);
-    spec_status status = sc_store_stage_begin(world->store, &what, NULL);
+    spec_status status = sc_store_match_fetch_begin(world->store, &what, NULL);
     while (status == SPEC_OK && staged.status == SPEC_PENDING)
         (void)sc_exec_step_one(world->exec);
     sc_fault_arm(&world->fault, kind, INT64_MAX);

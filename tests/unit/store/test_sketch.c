@@ -436,7 +436,7 @@ static void selector_that_is_waited_for_progresses_while_readers_hold_every_fram
         setup.op_bytes = 64u << 10; /* several blocks */
         struct world *world = roomy_make(&setup, 3);
         struct sc_store_reader *readers[8];
-        world->config.stage_bytes = 1u << 20; /* 14 frames */
+        world->config.staging_bytes = 1u << 20; /* 14 frames */
         if (world_opens(world)) {
             for (uint64_t at = 0; at < 960; at += 16)
                 assert_int_equal(world_store(world, 1, at, 16), SPEC_OK);
@@ -466,7 +466,7 @@ static void selector_that_is_raised_gets_frames_that_a_guess_may_not_have(void *
     (void)state;
     struct world *world = roomy_make(&setups[0], 3);
     struct sc_store_reader *readers[8];
-    world->config.stage_bytes = 1u << 20;
+    world->config.staging_bytes = 1u << 20;
     world_open_ok(world);
     for (uint64_t at = 0; at < 1920; at += 64)
         assert_int_equal(world_store(world, 1, at, 64), SPEC_OK);

@@ -322,7 +322,7 @@ static void store_rows_come_and_go_as_many_at_once_as_is_asked(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = world_make(&setups[i], 3);
-        world->config.stage_bytes = 256 * setups[i].op_bytes; /* so that operations are as long */
+        world->config.staging_bytes = 256 * setups[i].op_bytes; /* so that operations are as long */
         world_open_ok(world);
         store_together(world, TOGETHER);
         uint64_t bite = SC_STORE_BITE_BYTES / (2 * world->setup->k_row_bytes);
@@ -356,7 +356,7 @@ static void store_waste_is_under_a_tenth_for_short_passes(void **state)
         setup.segment_bytes = 64u << 20;
         setup.op_bytes = 1u << 20;
         struct world *world = world_make(&setup, 3);
-        world->config.stage_bytes = 128u << 20;
+        world->config.staging_bytes = 128u << 20;
         world_open_ok(world);
         uint64_t rows = 0;
         for (uint32_t turn = 0; turn < 10; turn++, rows += 23) {
@@ -583,7 +583,7 @@ static void store_full_staging_fails_the_extent_and_nothing_else(void **state)
     assert_int_equal(pass->status, SPEC_E_BUSY);
     pass_free(pass);
     struct sc_store_stats stats = stats_of(world);
-    assert_int_equal(stats.stage_bytes_used, 0);
+    assert_int_equal(stats.staging_bytes_used, 0);
     assert_int_equal(stats.extent_bytes, 0);
     assert_true(stats.stage_full > 0);
     assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
@@ -719,7 +719,7 @@ static void store_operations_go_out_in_batches_of_one_size(void **state)
                                              WORLD_DISK(128, 64, 1024)};
     enum { ROWS = 320, FLIGHT = 16 };
     struct world *world = world_make(&setup, 3);
-    world->config.stage_bytes = 256u << 20;
+    world->config.staging_bytes = 256u << 20;
     struct sc_store_range ranges[ROWS / 64];
     struct sc_store_stats stats;
     struct sc_store_rows got;
@@ -766,7 +766,7 @@ static void store_a_mebibyte_of_rows_and_its_tags_are_two_halves(void **state)
                                              WORLD_DISK(64, 16, 1024)};
     struct world *world = world_make(&setup, 3);
     struct sc_store_read_cost cost;
-    world->config.stage_bytes = 256u << 20;
+    world->config.staging_bytes = 256u << 20;
     world_open_ok(world);
     struct sc_store_reader *reader = world_reader(world);
     for (uint32_t mebibytes = 1; mebibytes <= 3; mebibytes++) {
@@ -845,7 +845,7 @@ static void store_cancelled_loads_leave_nothing_behind(void **state)
         }
         sc_store_readers_close(reader, 1);
         sc_store_stats(world->store, &stats);
-        assert_int_equal(stats.stage_bytes_used, 0);
+        assert_int_equal(stats.staging_bytes_used, 0);
         world_free(world);
     }
 }

@@ -35,7 +35,7 @@ struct scene {
     bool is_mild; /* nothing rots, and nothing that is read is flipped */
     uint64_t key, failures, hosted;
     struct match stage;
-    struct sc_store_staged told;
+    struct sc_store_match_fetched told;
     bool is_staging;
 };
 
@@ -242,7 +242,7 @@ static void time_goes(struct scene *scene, uint64_t ns)
     (void)sc_exec_wait(scene->world->exec, &word, 0, sc_exec_now_ns(scene->world->exec) + ns);
 }
 
-static void on_staged(const struct sc_store_staged *staged, void *user)
+static void on_staged(const struct sc_store_match_fetched *staged, void *user)
 {
     struct scene *scene = user;
     scene->told = *staged;
@@ -252,14 +252,14 @@ static void on_staged(const struct sc_store_staged *staged, void *user)
 static void stage_any(struct scene *scene)
 {
     struct world *world = scene->world;
-    if (scene->is_staging || !sc_store_can_stage(world->store))
+    if (scene->is_staging || !sc_store_can_fetch_match(world->store))
         return;
     scene->stage = match_any(scene);
     for (uint64_t i = 0; i < scene->stage.count; i++) { /* whole pieces */
         scene->stage.ranges[i].row_first = 0;
         scene->stage.ranges[i].row_count = scene->stage.twins[i]->row_count;
     }
-    const struct sc_store_stage what = {
+    const struct sc_store_match_fetch what = {
         .ranges = scene->stage.ranges,
         .range_count = scene->stage.count,
         .wants = {.choice_from = world->setup->layers, .rows_end = world->setup->layers},
@@ -268,7 +268,7 @@ static void stage_any(struct scene *scene)
         .user = scene};
     if (scene->stage.count == 0)
         return;
-    scene->is_staging = sc_store_stage_begin(world->store, &what, NULL) == SPEC_OK;
+    scene->is_staging = sc_store_match_fetch_begin(world->store, &what, NULL) == SPEC_OK;
 }
 
 static void stage_wait(struct scene *scene)
