@@ -26,7 +26,7 @@
  *          and maintain's BUILD act; spec_important from union_rows on, stats from
  *          selected_layers on. Stores of earlier versions are refused.
  *          0.4 layered KV: spec_select.exact_ppm, exact_bits and budget_bytes of an item act; stats
- *          from coarse_layers on.
+ *          from quantised_layers on.
  *          0.5 coarse only: for want of space, rows may be evicted while their codes stay
  *          (SPEC_HELD_COARSE_ONLY acts; store.coarse_only, off by default); stats from
  *          coarsened_chunks on.
@@ -734,10 +734,10 @@ struct spec_stats {
     uint64_t built_chunks, built_bytes;      /* by maintain's BUILD; what was written for them */
     /* Since 0.4. Layers that were delivered layered, rows of those and how many of them exactly;
      * of the others, rows whose codes were missing, raw or damaged, and so were read exactly. */
-    uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
+    uint64_t quantised_layers, quantised_rows, layered_exact_rows, layered_forced_rows;
     uint64_t partial_layers; /* ended by a deadline or by budget_bytes */
     uint64_t bad_blocks;     /* of codes, that failed verification */
-    uint64_t code_bytes;     /* level: codes on disk; counted in disk_bytes_used */
+    uint64_t quantised_bytes;     /* level: codes on disk; counted in disk_bytes_used */
     uint64_t building;       /* level: 1 while codes, or what else is missing, are being made */
     /* Since 0.6. Items with refine_of, and rows that they made exact. */
     uint64_t refined_layers, refined_rows;
@@ -757,7 +757,7 @@ struct spec_stats {
     /* Since 0.9. Of write_bytes, those of codes and other annexes, and of pieces that became one;
      * beside write_bytes, those of the log and of its checkpoints; and bytes of rows that were
      * stored, without all that. */
-    uint64_t code_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
+    uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes;
     /* Since 0.9. Bytes that stage brought to host memory; level: matches that are being staged, or
      * wait for it. */

@@ -464,7 +464,7 @@ static void preset_apply(const struct parse *parse)
         .text = text, .bytes = strlen(text), .kept = parse->seen, .config = config};
     spec_status status = scan_all(&preset);
     SC_ASSERT(NULL, status == SPEC_OK);
-    bool is_coarse = config->identify == SC_IDENTIFY_COARSE || config->base == SC_BASE_COARSE;
+    bool is_coarse = config->identify == SC_IDENTIFY_QUANTISED || config->base == SC_BASE_QUANTISED;
     bool probes = config->identify == SC_IDENTIFY_PROBES || config->predictor == SC_PREDICTOR_HINT;
     if (!sc_config_selects(config) || !probes || is_coarse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
@@ -495,10 +495,10 @@ bool sc_config_selects(const struct sc_config *config)
     return config->budget != SPEC_BUDGET_RATIO || config->retain_ppm < 1000000;
 }
 
-bool sc_config_keeps_codes(const struct sc_config *config)
+bool sc_config_stores_quantised(const struct sc_config *config)
 {
-    bool reads = config->base == SC_BASE_COARSE || config->identify == SC_IDENTIFY_COARSE;
-    return config->codes == SC_CODES_YES || (config->codes == SC_CODES_AUTO && reads);
+    bool reads = config->base == SC_BASE_QUANTISED || config->identify == SC_IDENTIFY_QUANTISED;
+    return config->codes == SC_QUANTISE_YES || (config->codes == SC_QUANTISE_AUTO && reads);
 }
 
 static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config *ret_config,

@@ -39,11 +39,11 @@ enum sc_config_identify {
     SC_IDENTIFY_PROBES,
     SC_IDENTIFY_KEYS,
     SC_IDENTIFY_STATIC,
-    SC_IDENTIFY_COARSE
+    SC_IDENTIFY_QUANTISED
 };
-enum sc_config_base { SC_BASE_NONE, SC_BASE_COARSE };
+enum sc_config_base { SC_BASE_NONE, SC_BASE_QUANTISED };
 enum sc_config_bit_allocation { SC_BITS_UNIFORM, SC_BITS_PER_CHANNEL };
-enum sc_config_codes { SC_CODES_AUTO, SC_CODES_NO, SC_CODES_YES };
+enum sc_config_quantise { SC_QUANTISE_AUTO, SC_QUANTISE_NO, SC_QUANTISE_YES };
 enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };
 enum sc_config_predictor {
     SC_PREDICTOR_NONE,
@@ -98,7 +98,7 @@ struct sc_config {
     uint64_t gpu_store_bytes;       /* "gpu.store_bytes" */
     uint64_t upper_bus_bytes_per_s; /* "upper_bus_bytes_per_s": 25 GB; 0: nothing is charged */
     uint32_t base;                  /* "select.base": enum sc_config_base */
-    uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
+    uint32_t codes;                 /* "layered.codes": enum sc_config_quantise */
     uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
     uint32_t widths;                 /* "layered.widths": enum sc_config_bit_allocation */
     uint64_t exact_ppm;              /* "layered.exact_ppm" */
@@ -156,6 +156,6 @@ uint32_t sc_config_upper_policy(const struct sc_config *config);
 /* Whether fewer rows than all may be delivered when an item of a host does not say so itself. */
 bool sc_config_selects(const struct sc_config *config);
 /* Whether codes are made of what is stored. */
-bool sc_config_keeps_codes(const struct sc_config *config);
+bool sc_config_stores_quantised(const struct sc_config *config);
 
 #endif

@@ -404,9 +404,9 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
                "the texts above name these limits");
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
                    SC_PRESET_LAYERED_UNIFORM == 10 && SC_PRESET_INT8 == 11 && SC_PRESET_CAKE == 12 &&
-                   SC_PRESET_ATTENTION_STORE == 15 && SC_PRESETS == 17 && SC_BASE_COARSE == 1 &&
-                   SC_CODES_YES == 2 && SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 &&
-                   SC_IDENTIFY_COARSE == 3 && SC_SIMILARITY_MASS == 1 &&
+                   SC_PRESET_ATTENTION_STORE == 15 && SC_PRESETS == 17 && SC_BASE_QUANTISED == 1 &&
+                   SC_QUANTISE_YES == 2 && SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 &&
+                   SC_IDENTIFY_QUANTISED == 3 && SC_SIMILARITY_MASS == 1 &&
                    SC_PREDICTOR_HINT == 5 && SC_PLANNER_RANGE == 1 && SC_LOAD_POLICY_SPLIT == 1 &&
                    SC_LOAD_POLICY_BIDIRECTIONAL == 2 && SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 &&
                    SC_POLICY_SCORE == 3 && SC_ADMIT_SECOND == 1,

@@ -432,7 +432,7 @@ static void mode_load(struct state *state)
 }
 
 /* Codes of what was stored are in the log, or there are none to be made. */
-static void await_codes(const struct state *state)
+static void await_quant(const struct state *state)
 {
     while (stats_of(state).building != 0)
         (void)usleep(100);
@@ -445,30 +445,30 @@ static void mode_write(struct state *state)
     static struct bench_series coded = {.name = "coded", .unit = "byte"};
     prompt_set(state, &state->whole, 1, state->tokens, state->area);
     prompt_fill(state, &state->whole);
-    uint64_t write_bytes = 0, read_bytes = 0, code_bytes = 0;
+    uint64_t write_bytes = 0, read_bytes = 0, quantised_bytes = 0;
     store_prompt(state, &state->whole); /* the frames' pages are there from now on */
-    await_codes(state);
+    await_quant(state);
     for (uint64_t i = 0; i < state->rounds; i++) {
         prompt_set(state, &state->whole, 2 + i, state->tokens, state->area);
         struct spec_stats before = stats_of(state);
         uint64_t start_ns = bench_now_ns();
         store_prompt(state, &state->whole);
         bench_series_add(&store, bench_now_ns() - start_ns);
-        await_codes(state);
+        await_quant(state);
         bench_series_add(&coded, bench_now_ns() - start_ns);
         struct spec_stats after = stats_of(state);
         write_bytes = after.write_bytes - before.write_bytes;
         read_bytes += after.read_bytes - before.read_bytes;
-        code_bytes = after.code_bytes - before.code_bytes;
-        run_beside(state, &fio, state->fio, " --write", write_bytes - code_bytes, "fio_ns");
+        quantised_bytes = after.quantised_bytes - before.quantised_bytes;
+        run_beside(state, &fio, state->fio, " --write", write_bytes - quantised_bytes, "fio_ns");
     }
     store.work = coded.work = (double)state->area_bytes;
-    fio.work = (double)(write_bytes - code_bytes);
-    printf("{\"facts\": {\"write_bytes\": %" PRIu64 ", \"code_bytes\": %" PRIu64
+    fio.work = (double)(write_bytes - quantised_bytes);
+    printf("{\"facts\": {\"write_bytes\": %" PRIu64 ", \"quantised_bytes\": %" PRIu64
            ", \"read_bytes\": %" PRIu64 "}}\n",
-           write_bytes, code_bytes, read_bytes);
+           write_bytes, quantised_bytes, read_bytes);
     bench_series_print(&store);
-    if (code_bytes > 0)
+    if (quantised_bytes > 0)
         bench_series_print(&coded);
     bench_series_print(&fio);
 }

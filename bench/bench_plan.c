@@ -201,10 +201,10 @@ static bool encode(void *user, const struct sc_store_encode *what)
     return true;
 }
 
-static void await_codes(const struct state *state)
+static void await_quant(const struct state *state)
 {
     struct sc_store_stats stats;
-    sc_store_build_codes(state->store);
+    sc_store_build_quant(state->store);
     do {
         (void)usleep(1000);
         sc_store_stats(state->store, &stats);
@@ -252,7 +252,7 @@ static void open_store(struct state *state, const char *backend)
     }
     if (state->range_count * CHUNK != state->row_count)
         bench_die("%s holds something else", state->dir);
-    await_codes(state);
+    await_quant(state);
     for (uint32_t i = 0; i < AHEAD; i++)
         bench_must(
             sc_store_selector_open(state->store, ROWS_MAX, ROWS_MAX, &state->selectors[i], &error),
@@ -472,7 +472,7 @@ static void codes_begin(const struct state *state, uint32_t layer, enum sc_exec_
                                                               .lane = lane,
                                                               .ranges = state->ranges,
                                                               .range_count = state->range_count,
-                                                              .is_codes = true}))
+                                                              .is_quant = true}))
         bench_die("no memory for codes");
 }
 
@@ -496,15 +496,15 @@ static void codes_await(const struct state *state, uint32_t layer, bool checks,
 }
 
 static uint64_t load_layered(const struct state *state, const struct sc_store_picks *picks,
-                             bool checks, struct sc_store_read_cost *ret_codes)
+                             bool checks, struct sc_store_read_cost *ret_quant)
 {
     uint64_t start_ns = bench_now_ns();
-    *ret_codes = (struct sc_store_read_cost){0};
+    *ret_quant = (struct sc_store_read_cost){0};
     for (uint32_t layer = 0; layer < AHEAD; layer++)
         codes_begin(state, layer, layer == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct sc_store_selector *selector = state->selectors[layer % AHEAD];
-        codes_await(state, layer, checks, ret_codes);
+        codes_await(state, layer, checks, ret_quant);
         sc_store_reader_begin_picks(state->readers[layer % 2], layer, state->ranges,
                                     state->range_count, picks, SC_LANE_DEMAND);
         sc_store_reader_tags(state->readers[layer % 2], sc_store_selector_tags(selector));

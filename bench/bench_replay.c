@@ -328,7 +328,7 @@ static void store_prefix(struct state *state, uint64_t prefix)
 }
 
 /* Until the connector has made codes of what it stores, where it makes any. */
-static void await_codes(const struct state *state)
+static void await_quant(const struct state *state)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_stats stats = {.struct_size = sizeof(stats)};
@@ -351,7 +351,7 @@ static void mode_load_policy(struct state *state)
         (void)fprintf(stderr, "\rstored %" PRIu64 "/%" PRIu64, prefix + 1, state->prefixes);
     }
     (void)fprintf(stderr, "\n");
-    await_codes(state);
+    await_quant(state);
 }
 
 /* ---- The GPU, as a wait --------------------------------------------------------------------- */

@@ -165,7 +165,7 @@ void coded_settle(struct fixture *fx)
 {
     uint32_t tries = 0;
     struct spec_stats stats = fixture_stats(fx);
-    while (stats.building || (conf_options.require_hits && stats.code_bytes == 0)) {
+    while (stats.building || (conf_options.require_hits && stats.quantised_bytes == 0)) {
         if (!conf_wait(&tries)) {
             if (conf_options.require_hits)
                 fail_msg("codes of what was stored are not there (hits are required)");

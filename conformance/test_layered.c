@@ -258,7 +258,7 @@ static void abi_153_all_rows_exact_is_the_whole_load(void **state)
             struct spec_stats after = fixture_stats(fx);
             assert_int_equal(shot.answer.item.exact_rows, shot.missed ? 0 : STORED);
             assert_int_equal(shot.answer.item.provenance.kind, SPEC_PROVENANCE_EXACT);
-            assert_int_equal(after.coarse_layers, before.coarse_layers);
+            assert_int_equal(after.quantised_layers, before.quantised_layers);
             shot_free(&shot);
             fixture_release(fx, found.request);
         }

@@ -38,9 +38,9 @@ static spec_status check_scored(const spec_connector *conn, struct spec_error *r
     const struct sc_config *config = &conn->config;
     if (sc_plugin_dtype_is_scored(conn->shape.dtype) && conn->layers == NULL)
         return SPEC_OK;
-    const char *key = config->base == SC_BASE_COARSE           ? "select.base"
-                      : config->identify == SC_IDENTIFY_COARSE ? "select.identify"
-                      : sc_config_keeps_codes(config)          ? "layered.codes"
+    const char *key = config->base == SC_BASE_QUANTISED           ? "select.base"
+                      : config->identify == SC_IDENTIFY_QUANTISED ? "select.identify"
+                      : sc_config_stores_quantised(config)          ? "layered.codes"
                       : config->budget != SPEC_BUDGET_RATIO    ? "select.budget"
                       : sc_config_selects(config)              ? "select.retain_ppm"
                       : conn->choice.probe_heads > 0           ? "select.probe_heads"
@@ -154,7 +154,7 @@ static uint64_t selector_bytes(const spec_connector *conn)
     uint64_t each = sc_store_selector_bytes(conn->config.max_request_tokens,
                                           conn->choice.probe_row_bytes, conn->config.layout);
     if (conn->choice
-            .reads_codes) /* codes of 8 bits are half of rows, and lie there twice in parts */
+            .reads_quant) /* codes of 8 bits are half of rows, and lie there twice in parts */
         each += conn->config.max_request_tokens * conn->dims.row_bytes +
                 (conn->config.max_request_tokens / conn->config.chunk_tokens + 1) *
                     SC_STORE_SELECTOR_SLACK_BYTES;
@@ -182,7 +182,7 @@ static void on_note(const uint16_t *words, uint64_t count, void *user)
 
 static void on_write(void *user)
 {
-    sc_plugin_coding_write(user);
+    sc_plugin_quant_write(user);
 }
 
 static spec_status open_baseline(spec_connector *conn, struct spec_error *reterr)
@@ -224,7 +224,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .extents_more = conn->states.count > 0 ? SC_PLUGIN_RECURRENT_EXTENTS : 0,
         .selector_bytes_max = selector_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
-        .codes = sc_plugin_coding_codes(conn),
+        .codes = sc_plugin_quant_params(conn),
         .order = {.span_rows = conn->baseline.averages == NULL ? 0
                                : conn->config.reorder_scope == SC_REORDER_NODE
                                    ? SC_STORE_PERMUTATION_ROWS_MAX
@@ -341,14 +341,14 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
                                    : model->kv_head_count;
     conn->choice.probe_row_bytes = (uint64_t)conn->choice.probe_heads * model->head_size *
                                    sc_plugin_dtype_bytes(model->kv_dtype);
-    conn->choice.reads_codes =
-        conn->config.base == SC_BASE_COARSE || conn->config.identify == SC_IDENTIFY_COARSE;
+    conn->choice.reads_quant =
+        conn->config.base == SC_BASE_QUANTISED || conn->config.identify == SC_IDENTIFY_QUANTISED;
     conn->choice.hint_heads =
-        conn->choice.reads_codes ? model->kv_head_count : conn->choice.probe_heads;
+        conn->choice.reads_quant ? model->kv_head_count : conn->choice.probe_heads;
     conn->kernels = sc_kernels_get(sc_kernels_level_best());
     status = check_scored(conn, reterr);
     if (status == SPEC_OK)
-        status = sc_plugin_coding_open(conn, model, reterr);
+        status = sc_plugin_quant_open(conn, model, reterr);
     if (status == SPEC_OK)
         conn->fork_guard = sc_fork_guard_open();
     if (status == SPEC_OK && conn->fork_guard == NULL)
@@ -385,7 +385,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         sc_plugin_notify_tick(conn);
         sc_plugin_tick_start(conn);
         if (conn->ranks.role == SPEC_ROLE_WRITER) /* what an earlier process left */
-            sc_store_build_codes(conn->store);
+            sc_store_build_quant(conn->store);
     }
     return status;
 }
@@ -473,7 +473,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->admit.words);
     sc_alloc_free(&conn->alloc, conn->layers);
     sc_alloc_free(&conn->alloc, conn->windows);
-    sc_plugin_coding_close(conn);
+    sc_plugin_quant_close(conn);
     sc_fork_guard_close(conn->fork_guard);
     pthread_mutex_destroy(&conn->commit_lock);
     pthread_mutex_destroy(&conn->index.lock);

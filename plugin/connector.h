@@ -66,7 +66,7 @@ enum {
     SC_PLUGIN_NOTE_CALIBRATION = 3 /* quant/calibration_record.c */
 };
 
-struct sc_plugin_coding; /* quant/quant.h */
+struct sc_plugin_quant; /* quant/quant.h */
 
 struct sc_plugin_dims {              /* set by open, constant after */
     uint32_t layer_count;            /* with rows: the store's; of the model, recurrent.h */
@@ -89,7 +89,7 @@ struct sc_plugin_choice {                /* how rows are chosen; set by open, co
     uint64_t probe_row_bytes;            /* keys of the probe heads; 0: none */
     uint32_t probe_heads;                /* KV heads whose keys are stored a second time */
     uint32_t hint_heads;                 /* KV heads that hints are scored by */
-    bool reads_codes;                    /* rows are chosen by codes, or delivered as such */
+    bool reads_quant;                    /* rows are chosen by codes, or delivered as such */
     bool can_select;                     /* buffers were made; else all rows come, always */
     struct sc_plugin_scratch *scratches; /* [scratch_slots, then scratch_longs] */
     uint8_t *scratch_memory;
@@ -125,7 +125,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t selected_layers, fallback_layers, dense_layers;
     _Atomic uint64_t selected_rows, selected_from_rows, selector_read_bytes, identify_ns;
     _Atomic uint64_t speculated_bytes, unused_bytes;
-    _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
+    _Atomic uint64_t quantised_layers, quantised_rows, layered_exact_rows, layered_forced_rows;
     _Atomic uint64_t partial_layers, refined_layers, refined_rows;
     _Atomic uint64_t compacted_chunks;
     _Atomic uint64_t given_tokens, tail_tokens;
@@ -144,7 +144,7 @@ struct spec_connector {
     struct sc_store *store;
     struct sc_radix *radix;
     const struct sc_kernels *kernels;
-    struct sc_plugin_coding *coding;
+    struct sc_plugin_quant *coding;
     struct sc_plugin_shape shape;        /* of every layer; where `layers` is set, of none, and its
                                           * row_bytes is not 0 */
     struct sc_plugin_layer_form *layers; /* [dims.layer_count]; NULL: all are alike */

@@ -182,7 +182,7 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
 static void stats_writes(const struct sc_store_stats *store, struct spec_stats *stats)
 {
     stats->budget_left = store->budget_left;
-    stats->code_write_bytes = store->code_write_bytes;
+    stats->quantised_write_bytes = store->quantised_write_bytes;
     stats->compaction_write_bytes = store->compaction_write_bytes;
     stats->log_write_bytes = store->log_write_bytes;
     stats->checkpoint_write_bytes = store->checkpoint_write_bytes;
@@ -246,8 +246,8 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                OWN(selected_rows),     OWN(selected_from_rows),
                                OWN(identify_ns),       OWN(speculated_bytes),
                                OWN(unused_bytes),      OWN(selector_read_bytes),
-                               OWN(coarse_layers),     OWN(coarse_rows),
-                               OWN(coarse_exact_rows), OWN(coarse_forced_rows),
+                               OWN(quantised_layers),     OWN(quantised_rows),
+                               OWN(layered_exact_rows), OWN(layered_forced_rows),
                                OWN(partial_layers),    OWN(refined_layers),
                                OWN(refined_rows),      OWN(compacted_chunks),
                                OWN(bypassed_lookups),  STORE(read_bytes),
@@ -258,7 +258,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                STORE(log_bytes),       STORE(staging_bytes_used),
                                STORE(verify_ns),       STORE(quarantine_bytes),
                                STORE(checkpoints),     STORE(selectors_refused),
-                               STORE(bad_blocks),      STORE(code_bytes),
+                               STORE(bad_blocks),      STORE(quantised_bytes),
                                STORE(built_bytes),     OWN(given_tokens),
                                OWN(tail_tokens)};
     stats.poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed);

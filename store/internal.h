@@ -76,7 +76,7 @@ struct sc_store_counts {
     _Atomic uint64_t awaited_ns;       /* by who waits for loads on demand */
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
-    _Atomic uint64_t bad_blocks, code_bytes;
+    _Atomic uint64_t bad_blocks, quantised_bytes;
     _Atomic uint64_t orders;         /* editions in another permutation that were ever found or made */
     _Atomic uint64_t permutations_waiting; /* made, and without a record yet */
     _Atomic uint64_t permuted_pieces; /* made since open */
@@ -127,7 +127,7 @@ struct sc_store {
     struct sc_store_cache *cache; /* with live: nothing else asks it for bytes */
 
     /* Set by open: what a commit tells others, no lock held. */
-    void (*codes_missed)(struct sc_store *store, uint64_t extent_id); /* build_sections.c */
+    void (*quant_missed)(struct sc_store *store, uint64_t extent_id); /* build_sections.c */
     /* Set by open: a piece is void from now on, the log lock held (cache/host_tier_slab.c). NULL:
      * nobody asks. */
     void (*piece_gone)(const struct sc_store *store, const struct sc_store_piece_entry *piece);

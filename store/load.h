@@ -177,7 +177,7 @@ static inline uint64_t sc_store_window_first(uint64_t window, uint64_t end)
 /* What loads of the ranges read. */
 struct sc_store_match_fetch_wants {
     uint64_t probe_row_bytes; /* as a selector is wanted: struct sc_store_selector_want */
-    bool is_codes, k_alone;
+    bool is_quant, k_alone;
     uint32_t choice_from; /* layers that have a selector; layer_count: none has */
     uint32_t rows_end;    /* layers of which rows are read; of pieces without codes, of all */
     /* Not NULL: [layer_count], each layer's window, and where the match ends: loads read rows from
@@ -228,7 +228,7 @@ struct sc_store_selector_want {
     const struct sc_store_range *ranges; /* [range_count] kept by pointer until end */
     uint64_t range_count;
     uint64_t probe_row_bytes; /* of each probe row, <= params.probe_row_bytes; 0: row tags alone */
-    bool is_codes, k_alone;   /* codes in the place of probe rows; K's alone, or K's and V's */
+    bool is_quant, k_alone;   /* codes in the place of probe rows; K's alone, or K's and V's */
     /* NULL, or called once, on an executor thread, when it is there or failed; a call that end
      * comes too late for may still run when end returns, none begins after it, and close waits for
      * it. */
@@ -259,7 +259,7 @@ struct sc_store_slab {
     uint32_t tier;           /* SPEC_TIER_*: where they came from */
     const struct sc_store_codec_shape *shape;
     const uint8_t *k_table, *v_table; /* of what the shape says */
-    const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
+    const uint8_t *k_scales, *k_quant, *v_scales, *v_quant;
 };
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab);
 /* The keys, for a thread beside the selector's owner: they stay as they are until leave, also when

@@ -446,7 +446,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .write_ops = sc_store_counted(&store->counts.write_ops),
         .stored_row_bytes = sc_store_counted(&store->counts.stored_row_bytes),
         .budget_left = sc_store_wear_left(store),
-        .code_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_CODES]),
+        .quantised_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_QUANT]),
         .compaction_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_COMPACTION]),
         .log_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_LOG]),
         .checkpoint_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_CHECKPOINTS]),
@@ -461,13 +461,13 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .built_pieces = sc_store_counted(&store->counts.built_pieces),
         .built_bytes = sc_store_counted(&store->counts.built_bytes),
         .bad_blocks = sc_store_counted(&store->counts.bad_blocks),
-        .code_bytes = sc_store_counted(&store->counts.code_bytes),
+        .quantised_bytes = sc_store_counted(&store->counts.quantised_bytes),
         .permuted_pieces = sc_store_counted(&store->counts.permuted_pieces),
         .selectors_refused = sc_store_counted(&store->pool.refused)};
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    bool is_coding = sc_store_inline_quant_runs(store);
+    bool is_quantising = sc_store_inline_quant_runs(store);
     pthread_mutex_lock(&store->disk.lock);
-    stats.is_building = is_coding || (store->build != NULL && sc_store_build_runs(store));
+    stats.is_building = is_quantising || (store->build != NULL && sc_store_build_runs(store));
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);
     stats.quarantine_bytes = store->quarantine.bytes;
     stats.disk_bytes_used =

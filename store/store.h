@@ -121,7 +121,7 @@ struct sc_store_codec_shape {
     uint32_t reserved;                 /* 0: shapes are compared as bytes */
 };
 /* Of a block's table: half a byte for what has 4 bytes of scales. */
-static inline uint64_t sc_store_code_table_bytes(const struct sc_store_codec_shape *shape, bool is_k)
+static inline uint64_t sc_store_quant_table_bytes(const struct sc_store_codec_shape *shape, bool is_k)
 {
     uint32_t is_free = is_k ? SC_STORE_FORM_K_PER_CHANNEL : SC_STORE_FORM_V_PER_CHANNEL;
     return (shape->form & is_free) != 0 ? shape->scale_bytes / 8 : 0;
@@ -135,7 +135,7 @@ struct sc_store_encode {
     uint64_t row_count;
     uint8_t *table, *scales, *codes; /* written whole; table: as many bytes as the shape says */
 };
-struct sc_store_codes {
+struct sc_store_quant {
     struct sc_store_codec_shape shape;
     bool with_rows; /* made while rows are stored, from memory, where that goes; else afterwards */
     /* false: the slab has no codes. Executor thread. */
@@ -190,7 +190,7 @@ struct sc_store_params {
                                 * open, in blocks of 64 KiB; a peer takes none */
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
-    struct sc_store_codes codes; /* that extents get, in the background */
+    struct sc_store_quant codes; /* that extents get, in the background */
     struct sc_store_permutation permutation; /* likewise, when it is asked for */
     /* The store was found: its secret, before a piece of it is told of. A follower is told again
      * where another store has come to the same path. An error ends open or sc_store_follow. May be
@@ -248,7 +248,7 @@ struct sc_store_stats {
     uint64_t selectors_refused;          /* not begun, because no memory was free */
     uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
     uint64_t bad_blocks;                /* of codes, that failed verification */
-    uint64_t code_bytes;                /* taken by codes, alignment included */
+    uint64_t quantised_bytes;                /* taken by codes, alignment included */
     uint64_t permuted_pieces;            /* written anew in another permutation since open */
     bool is_building;                   /* what extents lack is being made */
     /* Of the host tier: levels, whole pages; counts of slabs that loads asked for. */
@@ -258,7 +258,7 @@ struct sc_store_stats {
     uint64_t upper_bytes_max, upper_bytes_used, upper_hits;
     uint64_t upper_promoted, upper_demoted;
     /* Written since open, beside rows: with write_bytes' annexes and merges. */
-    uint64_t code_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
+    uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes; /* of rows that passes stored, bare */
     uint64_t budget_left;      /* bytes that may be written now; 0 too where there is no budget */
 };
@@ -473,7 +473,7 @@ uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes);
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 /* The same for codes alone, of what was stored since the last run, when extents get codes at all;
  * as fast as it goes. What a run passed over waits for the next start, or open. */
-void sc_store_build_codes(struct sc_store *store);
+void sc_store_build_quant(struct sc_store *store);
 /* Begins to write anew, with rows in descending score (params.permutation), what extents of this
  * namespace it is known of, each once, in the background, reading no more than bytes_per_s; behind
  * what runs already. An extent whose rows are written anew, and nobody loads as they were any more,

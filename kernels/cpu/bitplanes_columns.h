@@ -73,14 +73,14 @@ INLINE words column_bit(words column, uint32_t k, uint32_t p)
 /* Adds a plane of a group, or begins its channels' codes with it; p is a constant. */
 INLINE void plane_add(const struct sc_kernels_bitplanes_group *group,
                       const uint8_t (*columns)[PLANES_TILE], uint32_t p, bool begins,
-                      uint8_t (*ret_codes)[PLANES_TILE])
+                      uint8_t (*ret_quant)[PLANES_TILE])
 {
     for (uint32_t j = 0; j < group->bytes[p]; j++) {
         words column = _mm256_load_si256((const void *)columns[group->at[p] + j]);
         const uint8_t *channels = group->channels[p] + 8 * (uint64_t)j;
         SC_UNROLL
         for (uint32_t k = 0; k < 8; k++) {
-            words *codes = (void *)ret_codes[channels[k]], bit = column_bit(column, k, p);
+            words *codes = (void *)ret_quant[channels[k]], bit = column_bit(column, k, p);
             _mm256_store_si256(codes,
                                begins ? bit : _mm256_or_si256(bit, _mm256_load_si256(codes)));
         }
@@ -90,15 +90,15 @@ INLINE void plane_add(const struct sc_kernels_bitplanes_group *group,
 /* Of a group the codes of all rows; columns: of the group. Plane 0 begins codes of the channels
  * that it has. */
 INLINE void group_add(const struct sc_kernels_bitplanes_group *group,
-                      const uint8_t (*columns)[PLANES_TILE], uint8_t (*ret_codes)[PLANES_TILE])
+                      const uint8_t (*columns)[PLANES_TILE], uint8_t (*ret_quant)[PLANES_TILE])
 {
     for (uint64_t rest = ~group->masks[0]; rest != 0; rest &= rest - 1)
-        _mm256_store_si256((void *)ret_codes[__builtin_ctzll(rest)], _mm256_setzero_si256());
-    plane_add(group, columns, 0, true, ret_codes);
+        _mm256_store_si256((void *)ret_quant[__builtin_ctzll(rest)], _mm256_setzero_si256());
+    plane_add(group, columns, 0, true, ret_quant);
     SC_UNROLL
     for (uint32_t p = 1; p < SC_KERNELS_BITPLANES; p++)
         if (p < group->end)
-            plane_add(group, columns, p, false, ret_codes);
+            plane_add(group, columns, p, false, ret_quant);
 }
 
 /* Makes the codes of a tile of the table's planes of a head. */
@@ -116,7 +116,7 @@ static void columns_spread(const struct sc_kernels_bitplanes *planes, const uint
 }
 
 /* 16 channels' codes of 8 rows below 16 and of those 16 behind them, back to rows. */
-INLINE void codes_back(const uint8_t (*codes)[PLANES_TILE], bool is_high, uint8_t *ret_codes)
+INLINE void codes_back(const uint8_t (*codes)[PLANES_TILE], bool is_high, uint8_t *ret_quant)
 {
     words v[8], w[8];
     SC_UNROLL
@@ -138,18 +138,18 @@ INLINE void codes_back(const uint8_t (*codes)[PLANES_TILE], bool is_high, uint8_
     }
     SC_UNROLL
     for (uint32_t i = 0; i < 8; i++) {
-        uint8_t *to = ret_codes + i * (uint64_t)HEAD_MOST;
+        uint8_t *to = ret_quant + i * (uint64_t)HEAD_MOST;
         _mm_store_si128((void *)to, _mm256_castsi256_si128(v[i]));
         _mm_store_si128((void *)(to + 16 * HEAD_MOST), _mm256_extracti128_si256(v[i], 1));
     }
 }
 
 static void rows_back(const struct planes_columns *columns, uint64_t size,
-                      uint8_t (*ret_codes)[HEAD_MOST])
+                      uint8_t (*ret_quant)[HEAD_MOST])
 {
     for (uint64_t c = 0; c < size; c += 16) {
-        codes_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, false, ret_codes[0] + c);
-        codes_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, true, ret_codes[8] + c);
+        codes_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, false, ret_quant[0] + c);
+        codes_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, true, ret_quant[8] + c);
     }
 }
 

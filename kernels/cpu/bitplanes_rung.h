@@ -398,10 +398,10 @@ INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what, struct 
 INLINE bool range_encode(const struct sc_kernels_bitplanes_encode *what, struct planes_coded *coded,
                          uint64_t first, uint64_t end, uint32_t turns, uint32_t dtype)
 {
-    bool has_codes = true;
-    for (uint64_t c = first; c < end && has_codes; c += LANES)
-        has_codes = lanes_encode(what, coded, vector_at(c, end, LANES), turns, dtype);
-    return has_codes;
+    bool has_quant = true;
+    for (uint64_t c = first; c < end && has_quant; c += LANES)
+        has_quant = lanes_encode(what, coded, vector_at(c, end, LANES), turns, dtype);
+    return has_quant;
 }
 
 INLINE bool head_encode(const struct sc_kernels_bitplanes_encode *what, struct planes_coded *coded,
@@ -409,11 +409,11 @@ INLINE bool head_encode(const struct sc_kernels_bitplanes_encode *what, struct p
 {
     uint32_t turns = turns_of(what->rotary);
     uint64_t turned = turns == TURNS_NONE ? 0 : what->rotary->turned;
-    bool has_codes = range_encode(what, coded, turned, what->planes->head_size, TURNS_NONE, dtype);
+    bool has_quant = range_encode(what, coded, turned, what->planes->head_size, TURNS_NONE, dtype);
     if (turns == TURNS_HALF)
-        return has_codes && range_encode(what, coded, 0, turned / 2, TURNS_HALF, dtype) &&
+        return has_quant && range_encode(what, coded, 0, turned / 2, TURNS_HALF, dtype) &&
                range_encode(what, coded, turned / 2, turned, TURNS_HALF, dtype);
-    return has_codes && range_encode(what, coded, 0, turned, TURNS_INTERLEAVED, dtype);
+    return has_quant && range_encode(what, coded, 0, turned, TURNS_INTERLEAVED, dtype);
 }
 
 /* A group of all rows, row by row: a row's planes share a line. What a store of 8 bytes has behind
@@ -462,19 +462,19 @@ static bool rung_bitplanes_encode(const struct sc_kernels_bitplanes_encode *what
     if (!is_own(what->dtype) || !has_vectors(what->rotary, planes->head_size))
         return sc_kernels_ref_bitplanes_encode(what);
     struct planes_coded coded;
-    bool has_codes = true;
+    bool has_quant = true;
     coded.stride = planes->head_groups * SC_KERNELS_BITPLANES_GROUP;
-    for (coded.head = 0; coded.head < planes->head_count && has_codes; coded.head++) {
+    for (coded.head = 0; coded.head < planes->head_count && has_quant; coded.head++) {
         codes_ahead(planes, coded.head, what->row_count, what->codes);
-        has_codes = BY_DTYPE(what->dtype, head_encode, what, &coded);
-        if (has_codes)
+        has_quant = BY_DTYPE(what->dtype, head_encode, what, &coded);
+        if (has_quant)
             planes_put(planes, &coded, what->row_count, what->codes);
     }
-    if (!has_codes) {
+    if (!has_quant) {
         memset(what->scales, 0, sc_kernels_bitplanes_scale_bytes(planes));
         memset(what->codes, 0, what->row_count * planes->row_bytes);
     }
-    return has_codes;
+    return has_quant;
 }
 
 #endif

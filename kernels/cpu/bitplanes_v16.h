@@ -13,9 +13,9 @@
 #define SPREAD_ROWS 8u
 #define STREAM_ROWS PLANES_TILE
 
-/* A group's codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
+/* A group's codes of SPREAD_ROWS rows. ret_quant: of the first, a head apart */
 INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const uint8_t *const *rows,
-                         uint8_t *ret_codes)
+                         uint8_t *ret_quant)
 {
     words codes[SPREAD_ROWS];
     SC_UNROLL
@@ -34,7 +34,7 @@ INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const u
     }
     SC_UNROLL
     for (uint32_t r = 0; r < SPREAD_ROWS; r++)
-        _mm512_storeu_si512(ret_codes + r * SC_KERNELS_BITPLANES_HEAD, codes[r]);
+        _mm512_storeu_si512(ret_quant + r * SC_KERNELS_BITPLANES_HEAD, codes[r]);
 }
 
 /* LANES bytes, a number each. */

@@ -30,9 +30,9 @@ INLINE void places_load(const uint8_t *places, words *ret_bytes, words *ret_bits
     *ret_bits = _mm256_shuffle_epi8(powers, _mm256_and_si256(place, _mm256_set1_epi8(7)));
 }
 
-/* A group's codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
+/* A group's codes of SPREAD_ROWS rows. ret_quant: of the first, a head apart */
 INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const uint8_t *const *rows,
-                         uint8_t *ret_codes)
+                         uint8_t *ret_quant)
 {
     words codes[SPREAD_ROWS][2];
     SC_UNROLL
@@ -62,7 +62,7 @@ INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const u
     for (uint32_t r = 0; r < SPREAD_ROWS; r++)
         SC_UNROLL
     for (uint32_t v = 0; v < 2; v++)
-        _mm256_storeu_si256((void *)(ret_codes + r * SC_KERNELS_BITPLANES_HEAD + v * 32), codes[r][v]);
+        _mm256_storeu_si256((void *)(ret_quant + r * SC_KERNELS_BITPLANES_HEAD + v * 32), codes[r][v]);
 }
 
 /* LANES bytes, a number each. */

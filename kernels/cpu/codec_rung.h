@@ -229,12 +229,12 @@ static bool rung_codec_encode(const struct sc_kernels_codec *code, const uint8_t
 {
     if (!is_own(code->dtype))
         return sc_kernels_ref_codec_encode(code, rows, row_count, scales, codes);
-    bool has_codes = BY_BITS(code->bits, bits_encode, code, rows, row_count, scales, codes);
-    if (!has_codes) {
+    bool has_quant = BY_BITS(code->bits, bits_encode, code, rows, row_count, scales, codes);
+    if (!has_quant) {
         memset(scales, 0, sc_kernels_codec_scale_bytes(code->channels));
         memset(codes, 0, row_count * sc_kernels_codec_row_bytes(code->channels, code->bits));
     }
-    return has_codes;
+    return has_quant;
 }
 
 /* ---- Scores --------------------------------------------------------------------------------- */

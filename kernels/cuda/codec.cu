@@ -108,7 +108,7 @@ SC_KERNEL_BESIDE(sc_cuda_codec_decode, sc_cuda_codec, SC_CUDA_DECODE_THREADS, CO
             uint32_t code[RUN_ROWS][2] = {};
             bool is_there = first < count && !share.is_none;
             if (is_there)
-                run_codes(slab.codes + (begin + first) * row_bytes, row_bytes, share.step,
+                run_quant(slab.codes + (begin + first) * row_bytes, row_bytes, share.step,
                           (count - 1 - first) / share.step, padded, slab.bits, share.unit, code);
             if (!is_ready)
                 __syncthreads();

@@ -148,7 +148,7 @@ SC_DEVICE void run_plane_add(const uint8_t *from, uint64_t row_bytes, uint32_t s
 }
 
 /* The codes of a run of rows at `from`, every so manieth; of those behind `last` the last one's. */
-SC_DEVICE void run_codes(const uint8_t *from, uint64_t row_bytes, uint32_t step, uint32_t last,
+SC_DEVICE void run_quant(const uint8_t *from, uint64_t row_bytes, uint32_t step, uint32_t last,
                          uint64_t padded, uint32_t bits, uint32_t run, uint32_t code[RUN_ROWS][2])
 {
     uint32_t shift = 0;

@@ -374,10 +374,10 @@ SC_DEVICE void piece_scores(const sc_cuda_score &what, const TensorLay &lay, con
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             score[n][i] = 0;
-    if (is_coded(what, piece) && is_by_eight(what))
+    if (is_quantised(what, piece) && is_by_eight(what))
         codes_score<true>(what, lay, pair, keys, piece.count, factor, middle,
                           whole_of(what.slabs[slab].bits), score);
-    else if (is_coded(what, piece))
+    else if (is_quantised(what, piece))
         codes_score<false>(what, lay, pair, keys, piece.count, factor, middle,
                            whole_of(what.slabs[slab].bits), score);
     else if (what.queries.dtype == SC_CUDA_F16)
@@ -455,7 +455,7 @@ SC_KERNEL_BESIDE(sc_cuda_score_best_tensor, sc_cuda_score, SC_CUDA_SCORE_THREADS
         KeyTile tile = tile_of(what, tiles_as, t);
         if (tile.is_fresh && seen_of(what, end - 1) <= tile.first)
             break; /* nobody sees it, nor what is behind it */
-        uint32_t slab = is_coded(what, tile) ? slab_find(what, tile.first) : 0;
+        uint32_t slab = is_quantised(what, tile) ? slab_find(what, tile.first) : 0;
         KeyTile piece = {};
 #pragma unroll 1
         for (uint32_t at = tile.first; at < tile.first + tile.count; at += piece.count, slab++) {
@@ -535,7 +535,7 @@ SC_KERNEL_BESIDE(sc_cuda_score_columns_tensor, sc_cuda_score, SC_CUDA_SCORE_THRE
     uint32_t splits = splits_of(what, tiles_as), warp = threadIdx.x / SC_CUDA_WARP;
     const float *stats = stats_of(what, blockIdx.x, splits, splits);
     float *sums = what.sums + (uint64_t)blockIdx.x * what.prefix.count;
-    uint32_t slab = is_coded(what, tile) ? slab_find(what, tile.first) : 0;
+    uint32_t slab = is_quantised(what, tile) ? slab_find(what, tile.first) : 0;
     KeyTile piece = {};
 #pragma unroll 1
     for (uint32_t at = tile.first; at < tile.first + tile.count; at += piece.count, slab++) {

@@ -228,8 +228,8 @@ static bool is_tensor_rows(const struct sc_cuda_score *what, const struct sc_cud
 bool sc_cuda_score_has_tensor(const struct sc_cuda_score *what, bool has_tables,
                               uint32_t capability)
 {
-    bool is_coded = what->slab_count > 0;
+    bool is_quantised = what->slab_count > 0;
     return is_score(what) && capability >= TENSOR_CAPABILITY && !has_tables &&
-           (is_coded || what->prefix.count == 0 || is_tensor_rows(what, &what->prefix)) &&
+           (is_quantised || what->prefix.count == 0 || is_tensor_rows(what, &what->prefix)) &&
            (what->fresh.count == 0 || is_tensor_rows(what, &what->fresh));
 }

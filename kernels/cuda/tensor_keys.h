@@ -43,7 +43,7 @@ SC_DEVICE TensorLay tensor_lay_of(const sc_cuda_score &what)
     return lay;
 }
 
-SC_DEVICE bool is_coded(const sc_cuda_score &what, const KeyTile &tile)
+SC_DEVICE bool is_quantised(const sc_cuda_score &what, const KeyTile &tile)
 {
     return !tile.is_fresh && what.slab_count != 0;
 }
@@ -54,7 +54,7 @@ SC_DEVICE KeyTile piece_of(const sc_cuda_score &what, const KeyTile &tile, uint3
 {
     KeyTile piece = tile;
     uint32_t end = tile.first + tile.count;
-    if (is_coded(what, tile) && slab + 1 < what.slab_count)
+    if (is_quantised(what, tile) && slab + 1 < what.slab_count)
         end = lesser(end, what.slabs[slab + 1].key_first);
     piece.first = first;
     piece.count = end - first;
@@ -154,7 +154,7 @@ SC_DEVICE void run_put(const sc_cuda_score &what, uint32_t channel, uint4 word, 
     }
 }
 
-SC_DEVICE void piece_codes(const sc_cuda_score &what, const TensorLay &lay, uint32_t head,
+SC_DEVICE void piece_quant(const sc_cuda_score &what, const TensorLay &lay, uint32_t head,
                            const KeyTile &piece, uint32_t number, uint16_t *keys, float *factor,
                            float *middle)
 {
@@ -192,8 +192,8 @@ SC_DEVICE void piece_load(const sc_cuda_score &what, const TensorLay &lay, uint3
                           const KeyTile &piece, uint32_t number, uint16_t *keys, float *factor,
                           float *middle)
 {
-    if (is_coded(what, piece))
-        piece_codes(what, lay, head, piece, number, keys, factor, middle);
+    if (is_quantised(what, piece))
+        piece_quant(what, lay, head, piece, number, keys, factor, middle);
     else
         piece_rows(what, lay, head, piece, keys);
 }

@@ -90,22 +90,22 @@ bool sc_kernels_ref_bitplanes_encode(const struct sc_kernels_bitplanes_encode *w
 {
     const struct sc_kernels_bitplanes *planes = what->planes;
     uint64_t channels = planes->head_count * planes->head_size;
-    bool has_codes = true;
+    bool has_quant = true;
     all_clear(what);
-    for (uint64_t c = 0; c < channels && has_codes; c++) {
-        has_codes = channel_scale(what, c);
+    for (uint64_t c = 0; c < channels && has_quant; c++) {
+        has_quant = channel_scale(what, c);
         float min = value_at(what->scales, c, SC_KERNELS_F16);
         float step = value_at(what->scales, channels + c, SC_KERNELS_F16) * 0x1p-8f;
-        for (uint64_t i = 0; i < what->row_count && has_codes && step > 0; i++) {
+        for (uint64_t i = 0; i < what->row_count && has_quant && step > 0; i++) {
             float at = (back_at(what, i, c) - min) / step;
             at = at > 0 ? at : 0;
             at = at < 255 ? at : 255;
             bits_put(planes, what->codes + i * planes->row_bytes, c, (uint32_t)at);
         }
     }
-    if (!has_codes)
+    if (!has_quant)
         all_clear(what);
-    return has_codes;
+    return has_quant;
 }
 
 /* ---- Decoding ------------------------------------------------------------------------------- */

@@ -57,25 +57,25 @@ bool sc_kernels_ref_codec_encode(const struct sc_kernels_codec *code, const uint
     uint64_t padded = sc_kernels_codec_padded(code->channels);
     uint64_t row_bytes = sc_kernels_codec_row_bytes(code->channels, code->bits);
     float top = (float)((1u << code->bits) - 1);
-    bool has_codes = true;
+    bool has_quant = true;
     memset(scales, 0, sc_kernels_codec_scale_bytes(code->channels));
     memset(codes, 0, row_count * row_bytes);
-    for (uint64_t c = 0; c < code->channels && has_codes; c++) {
-        has_codes = channel_scale(code, rows, row_count, c, scales);
+    for (uint64_t c = 0; c < code->channels && has_quant; c++) {
+        has_quant = channel_scale(code, rows, row_count, c, scales);
         float min = value_at(scales, c, SC_KERNELS_F16);
         float step = value_at(scales, padded + c, SC_KERNELS_F16);
-        for (uint64_t i = 0; i < row_count && has_codes && step > 0; i++) {
+        for (uint64_t i = 0; i < row_count && has_quant && step > 0; i++) {
             float at = (value_at(rows[i], c, code->dtype) - min) / step;
             at = at > 0 ? at : 0;
             at = at < top ? at : top;
             code_put(codes + i * row_bytes, padded, code->bits, c, (uint32_t)at);
         }
     }
-    if (!has_codes) {
+    if (!has_quant) {
         memset(scales, 0, sc_kernels_codec_scale_bytes(code->channels));
         memset(codes, 0, row_count * row_bytes);
     }
-    return has_codes;
+    return has_quant;
 }
 
 void sc_kernels_ref_codec_decode(const struct sc_kernels_codec_decode *what)

@@ -3,12 +3,12 @@
  *
  *   reader   verified rows --------------> place_rows ---.
  *            rows, verified on their way   sink: spans --+--> destination --> score --> sums
- *   selector   verified codes -------------> place_codes --'         '--<-- compact        a head
+ *   selector   verified codes -------------> place_quant --'         '--<-- compact        a head
  *
  * Holds: what is placed was verified, in host memory. No two calls of an item place a token's rows
  * at the same time. A call is for a run of rows: what it costs is paid a run.
  * Does not: choose, read or verify; look at positions, slots and bits, which the host's memory has.
- * Threads: who loads for the item; place_codes and fence a second one beside him; BEGIN and END the
+ * Threads: who loads for the item; place_quant and fence a second one beside him; BEGIN and END the
  * host's own, inside its call; SETTLED whoever serves the item, once.
  * Tests: tests/unit/plugin/test_target.c */
 #ifndef SC_PLUGIN_TARGET_H
@@ -44,9 +44,9 @@ struct sc_plugin_target {
                        uint64_t from, uint64_t count, uint32_t wanted, uint64_t at);
     /* What K's (parts[0]) and V's rows are as codes, to tokens `at` and on, but those in `skipped`
      * (bits). */
-    void (*place_codes)(const struct sc_plugin_placing *to, const struct sc_kernels_quantised parts[2],
+    void (*place_quant)(const struct sc_plugin_placing *to, const struct sc_kernels_quantised parts[2],
                         uint64_t count, uint64_t at, const uint64_t *skipped);
-    /* place_codes only says what is to be decoded, elsewhere: no second thread is woken for it. */
+    /* place_quant only says what is to be decoded, elsewhere: no second thread is woken for it. */
     bool decodes_elsewhere;
     /* Not OK: what was placed since BEGIN may not be there, which the item fails with: SETTLED and
      * END say so, with a text. What BEGIN says the caller keeps in the memory's `begun`, and

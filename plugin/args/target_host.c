@@ -53,7 +53,7 @@ static void host_place_rows(const struct sc_plugin_placing *to, const struct sc_
         sc_kernels_part_unpack(&to->how, 1, at, count, rows->v + from * rows->stride, rows->stride);
 }
 
-static void host_place_codes(const struct sc_plugin_placing *to,
+static void host_place_quant(const struct sc_plugin_placing *to,
                              const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
                              const uint64_t *skipped)
 {
@@ -99,7 +99,7 @@ static void host_compact(const struct sc_plugin_placing *to, uint64_t head, cons
 const struct sc_plugin_target sc_plugin_target_host = {.expect = host_expect,
                                                        .sink = host_sink,
                                                        .place_rows = host_place_rows,
-                                                       .place_codes = host_place_codes,
+                                                       .place_quant = host_place_quant,
                                                        .fence = host_fence,
                                                        .score = host_score,
                                                        .compact = host_compact};

@@ -35,7 +35,7 @@ struct sc_baseline_averages {
     /* Set by open, constant after. */
     struct sc_baseline_averages_params params;
     uint32_t slot_count, head_mask;
-    uint64_t codes_each; /* layer_count * rows_max */
+    uint64_t quant_each; /* layer_count * rows_max */
 
     pthread_rwlock_t lock; /* rank 30: short, nothing is taken inside it */
     struct slot *slots;    /* [slot_count] */
@@ -46,7 +46,7 @@ struct sc_baseline_averages {
 
     uint32_t cursor;   /* flush's */
     bool was_refused;  /* the last batch: put did not take it */
-    uint16_t *staging; /* guarded by flush_lock: [SC_BASELINE_AVERAGES_BATCH][codes_each] */
+    uint16_t *staging; /* guarded by flush_lock: [SC_BASELINE_AVERAGES_BATCH][quant_each] */
 
     pthread_mutex_t flush_lock; /* rank 29: held while put writes; background threads and close */
 };
@@ -107,19 +107,19 @@ static void block_move(uint16_t codes[TOGETHER], const float sums[TOGETHER], flo
     memcpy(codes, moved, sizeof(moved));
 }
 
-static void codes_move(uint16_t *codes, const float *sums, uint64_t count, float by, float weight)
+static void quant_move(uint16_t *codes, const float *sums, uint64_t count, float by, float weight)
 {
     uint64_t whole = count / TOGETHER * TOGETHER;
-    uint16_t last_codes[TOGETHER] = {0};
+    uint16_t last_quant[TOGETHER] = {0};
     float last_sums[TOGETHER] = {0};
     for (uint64_t i = 0; i < whole; i += TOGETHER)
         block_move(codes + i, sums + i, by, weight);
     if (whole == count)
         return;
-    memcpy(last_codes, codes + whole, (count - whole) * sizeof(*codes));
+    memcpy(last_quant, codes + whole, (count - whole) * sizeof(*codes));
     memcpy(last_sums, sums + whole, (count - whole) * sizeof(*sums));
-    block_move(last_codes, last_sums, by, weight);
-    memcpy(codes + whole, last_codes, (count - whole) * sizeof(*codes));
+    block_move(last_quant, last_sums, by, weight);
+    memcpy(codes + whole, last_quant, (count - whole) * sizeof(*codes));
 }
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
@@ -163,15 +163,15 @@ static struct slot *slot_make(struct sc_baseline_averages *averages, uint64_t pi
     *slot = (struct slot){.piece = piece, .next = *head, .rows = rows};
     *head = (uint32_t)at;
     memset(averages->counts + at * layers, 0, layers * sizeof(*averages->counts));
-    memset(averages->codes + at * averages->codes_each, 0,
-           averages->codes_each * sizeof(*averages->codes));
+    memset(averages->codes + at * averages->quant_each, 0,
+           averages->quant_each * sizeof(*averages->codes));
     return slot;
 }
 
-static uint16_t *codes_of(const struct sc_baseline_averages *averages, const struct slot *slot,
+static uint16_t *quant_of(const struct sc_baseline_averages *averages, const struct slot *slot,
                           uint32_t layer)
 {
-    return averages->codes + (uint64_t)(slot - averages->slots) * averages->codes_each +
+    return averages->codes + (uint64_t)(slot - averages->slots) * averages->quant_each +
            (uint64_t)layer * averages->params.rows_max;
 }
 
@@ -196,7 +196,7 @@ spec_status sc_baseline_averages_open(const struct sc_baseline_averages_params *
     averages->params = *params;
     averages->slot_count = (uint32_t)count;
     averages->head_mask = (uint32_t)heads - 1;
-    averages->codes_each = each;
+    averages->quant_each = each;
     (void)pthread_rwlock_init(&averages->lock, NULL);
     (void)pthread_mutex_init(&averages->flush_lock, NULL);
     averages->slots = sc_alloc_zero(alloc, count * sizeof(*averages->slots));
@@ -243,11 +243,11 @@ static void slot_note(struct sc_baseline_averages *averages, struct slot *slot,
 {
     uint64_t at = (uint64_t)(slot - averages->slots);
     uint16_t *count = &averages->counts[at * averages->params.layer_count + layer];
-    uint16_t *codes = codes_of(averages, slot, layer) + range->row_first;
+    uint16_t *codes = quant_of(averages, slot, layer) + range->row_first;
     if (*count < UINT16_MAX)
         ++*count;
     float weight = 1.0f / (float)(*count < MEMORY ? *count : MEMORY);
-    codes_move(codes, sums, range->row_count, by, weight);
+    quant_move(codes, sums, range->row_count, by, weight);
     if (*count > slot->requests) {
         slot->requests = *count;
         slot->unsaved++;
@@ -297,7 +297,7 @@ static uint64_t range_scores(const struct sc_baseline_averages *averages, const 
                              const struct sc_store_range *range, uint32_t layer, float *ret_scores)
 {
     uint64_t known = 0;
-    const uint16_t *codes = codes_of(averages, slot, layer) + range->row_first;
+    const uint16_t *codes = quant_of(averages, slot, layer) + range->row_first;
     for (uint32_t j = 0; j < range->row_count; j++) {
         ret_scores[j] = share_of(codes[j]);
         known += codes[j] > 0;
@@ -368,7 +368,7 @@ void sc_baseline_averages_load(struct sc_baseline_averages *averages, const stru
     for (uint32_t layer = 0; layer < layers; layer++) {
         uint32_t count = average->requests < UINT16_MAX ? average->requests : UINT16_MAX;
         averages->counts[at * layers + layer] = (uint16_t)count;
-        memcpy(codes_of(averages, slot, layer),
+        memcpy(quant_of(averages, slot, layer),
                average->codes + (uint64_t)layer * average->row_count,
                average->row_count * sizeof(uint16_t));
     }
@@ -387,9 +387,9 @@ static uint64_t batch_take(struct sc_baseline_averages *averages, bool all,
         struct slot *slot = &averages->slots[averages->cursor++];
         if (slot->piece == 0 || !(all ? slot->unsaved > 0 : is_due(slot)))
             continue;
-        uint16_t *codes = averages->staging + count * averages->codes_each;
+        uint16_t *codes = averages->staging + count * averages->quant_each;
         for (uint32_t layer = 0; layer < averages->params.layer_count; layer++)
-            memcpy(codes + (uint64_t)layer * slot->rows, codes_of(averages, slot, layer),
+            memcpy(codes + (uint64_t)layer * slot->rows, quant_of(averages, slot, layer),
                    slot->rows * sizeof(*codes));
         ret_unsaved[count] = slot->unsaved;
         ret_batch[count++] =

@@ -24,7 +24,7 @@ static uint64_t place(uint64_t *end, uint64_t bytes)
 struct slab_places {
     uint64_t table, scales, codes, turns;
     uint64_t table_bytes; /* 0: an earlier slab brought it */
-    uint64_t scale_bytes, code_bytes, turn_bytes;
+    uint64_t scale_bytes, quantised_bytes, turn_bytes;
 };
 
 /* Goes over the slabs, the same way each time. */
@@ -71,15 +71,15 @@ static bool walk_slab(struct slab_walk *walk, const struct sc_kernels_keys *keys
     if (coded->planes != NULL) {
         is_known = walk_table(walk, coded, places);
         places->scale_bytes = sc_kernels_bitplanes_scale_bytes(coded->planes);
-        places->code_bytes = rows * coded->planes->row_bytes;
+        places->quantised_bytes = rows * coded->planes->row_bytes;
         if (coded->rotary != NULL)
             places->turn_bytes = rows * coded->rotary->turned * sizeof(float);
     } else {
         places->scale_bytes = sc_kernels_codec_scale_bytes(keys->channels);
-        places->code_bytes = rows * sc_kernels_codec_row_bytes(keys->channels, coded->bits);
+        places->quantised_bytes = rows * sc_kernels_codec_row_bytes(keys->channels, coded->bits);
     }
     places->scales = place(&walk->at, places->scale_bytes);
-    places->codes = place(&walk->at, places->code_bytes);
+    places->codes = place(&walk->at, places->quantised_bytes);
     places->turns = place(&walk->at, places->turn_bytes);
     return is_known;
 }
@@ -381,7 +381,7 @@ static void slabs_put(struct cargo *cargo, const struct plan *plan)
             (void)sc_plugin_device_table(plan->score->device, coded->planes, coded->rotary, to);
         }
         cargo_put(cargo, places.scales, coded->scales, places.scale_bytes);
-        cargo_put(cargo, places.codes, coded->codes, places.code_bytes);
+        cargo_put(cargo, places.codes, coded->codes, places.quantised_bytes);
         cargo_put(cargo, places.turns, coded->turns, places.turn_bytes);
     }
 }

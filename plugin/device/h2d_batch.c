@@ -453,7 +453,7 @@ static const uint8_t *scales_at(struct sc_plugin_course *course, const struct co
 }
 
 /* Lock held. Where the device has the codes of the rows. */
-static const uint8_t *codes_put(struct sc_plugin_course *course, const struct coded_rows *rows)
+static const uint8_t *quant_put(struct sc_plugin_course *course, const struct coded_rows *rows)
 {
     uint64_t at = box_put(course, rows->coded->codes + rows->first * rows->row_bytes,
                           rows->count * rows->row_bytes);
@@ -498,7 +498,7 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
     struct sc_cuda_bitplanes_slab slab = {
         .table = (const void *)(uintptr_t)table_at(course, coded->planes, coded->rotary),
         .scales = scales_at(course, rows),
-        .codes = codes_put(course, rows),
+        .codes = quant_put(course, rows),
         .token_first = token,
         .row_count = (uint32_t)rows->count,
         .part = rows->part};
@@ -521,7 +521,7 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
 static void even_put(struct sc_plugin_course *course, const struct coded_rows *rows, uint64_t token)
 {
     struct sc_cuda_codec_slab slab = {.scales = scales_at(course, rows),
-                                     .codes = codes_put(course, rows),
+                                     .codes = quant_put(course, rows),
                                      .token_first = token,
                                      .row_count = (uint32_t)rows->count,
                                      .part = (uint16_t)rows->part,
@@ -565,7 +565,7 @@ static void part_place(struct sc_plugin_course *course, struct coded_rows rows, 
     }
 }
 
-static void cuda_place_codes(const struct sc_plugin_placing *to,
+static void cuda_place_quant(const struct sc_plugin_placing *to,
                              const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
                              const uint64_t *skipped)
 {
@@ -677,6 +677,6 @@ static spec_status cuda_fence(const struct sc_plugin_memory *memory, enum sc_plu
 const struct sc_plugin_target sc_plugin_target_cuda = {.expect = cuda_expect,
                                                        .sink = cuda_sink,
                                                        .place_rows = cuda_place_rows,
-                                                       .place_codes = cuda_place_codes,
+                                                       .place_quant = cuda_place_quant,
                                                        .decodes_elsewhere = true,
                                                        .fence = cuda_fence};

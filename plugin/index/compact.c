@@ -307,7 +307,7 @@ static spec_status compact_commit(spec_connector *conn, struct sc_plugin_compact
         return sc_fail(reterr, SPEC_E_DROPPED, "they are not there any more");
     }
     wait_begin(conn, compact);
-    sc_store_build_codes(conn->store);
+    sc_store_build_quant(conn->store);
     sc_count(&conn->stats.compacted_chunks, 1);
     return SPEC_OK;
 }

@@ -87,7 +87,7 @@ static spec_status prefetch_next(spec_connector *conn, struct sc_plugin_visit *v
         status = sc_plugin_queries_read(hint, "prefetch_next: hint", &queries, reterr);
     if (status == SPEC_OK && hint != NULL && conn->layers == NULL) /* else nobody looks at it */
         status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
-    if (status == SPEC_OK && hint != NULL && conn->choice.reads_codes &&
+    if (status == SPEC_OK && hint != NULL && conn->choice.reads_quant &&
         queries.heads == SPEC_QUERIES_PROBE)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "prefetch_next: hint: all heads expected, since codes of all are scored");
@@ -213,7 +213,7 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
                        "get_important: items[%" PRIu64
                        "]: SPEC_ITEM_RESCORE is for an item with refine_of and queries",
                        i);
-    if ((is_ahead || in->refine_of != 0) && conn->config.base != SC_BASE_COARSE)
+    if ((is_ahead || in->refine_of != 0) && conn->config.base != SC_BASE_QUANTISED)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "get_important: items[%" PRIu64
                        "]: refine_of and SPEC_ITEM_AHEAD: only where select.base is coarse",
@@ -394,7 +394,7 @@ static void prefetch_leave(spec_connector *conn, struct sc_plugin_item *item, ui
 /* Codes of the two layers behind one that is told ahead. The layer below it has been delivered, so
  * the memory of its codes is free for the second of them, and the device has work while the host
  * computes. */
-static void codes_follow(spec_connector *conn, const struct sc_plugin_item *item)
+static void quant_follow(spec_connector *conn, const struct sc_plugin_item *item)
 {
     for (uint32_t ahead = 1; ahead < SC_PLUGIN_SELECTORS; ahead++)
         if (item->in.layer + ahead < conn->dims.layer_count)
@@ -452,7 +452,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         else if (has_loads(item->request))
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (sc_plugin_is_ahead(&item->in) && count == 1 && has_loads(item->request))
-            codes_follow(conn, item); /* of other items, some may need that memory */
+            quant_follow(conn, item); /* of other items, some may need that memory */
     }
 }
 
@@ -518,10 +518,10 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
 static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
 {
     bool is_ahead = sc_plugin_is_ahead(&item->in);
-    bool is_coarse = is_ahead && item->delivered.kind != SPEC_PROVENANCE_EXACT;
+    bool is_layered = is_ahead && item->delivered.kind != SPEC_PROVENANCE_EXACT;
     if (item->in.status == SPEC_OK)
         sc_plugin_provenance_ahead(item->request, item->in.layer,
-                                   is_coarse ? &item->delivered : NULL);
+                                   is_layered ? &item->delivered : NULL);
     if (!is_ahead) /* nothing is computed on that */
         sc_plugin_provenance_add(&item->request->delivered, &item->delivered);
     if (item->request->failed_position != UINT64_MAX)

@@ -125,7 +125,7 @@ static double bytes_of(const spec_connector *conn, uint32_t kind)
     double row = (double)(conn->dims.row_bytes + sizeof(uint64_t)), layers = conn->dims.layer_count;
     if (kind == SC_LOAD_ALL_ROWS)
         return row * layers;
-    if (config->base == SC_BASE_COARSE) {
+    if (config->base == SC_BASE_QUANTISED) {
         double values = (double)conn->shape.kv_head_count * conn->shape.head_size;
         double codes = /* half a bit of scales each */
             values * (config->quarters_k + config->quarters_v + 4) / 32;
@@ -352,7 +352,7 @@ void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took
 
 static uint32_t kind_of(const spec_connector *conn, const struct sc_plugin_request *request)
 {
-    bool is_layered = conn->config.base == SC_BASE_COARSE;
+    bool is_layered = conn->config.base == SC_BASE_QUANTISED;
     bool chooses = is_layered || (sc_config_selects(&conn->config) && !request->is_short);
     return conn->choice.can_select && chooses ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
 }
@@ -396,8 +396,8 @@ void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request
 static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     const struct sc_config *config = &conn->config;
-    if (config->base == SC_BASE_COARSE || !conn->choice.can_select || !sc_config_selects(config))
-        return config->base == SC_BASE_COARSE && conn->choice.can_select ? 1 : 0;
+    if (config->base == SC_BASE_QUANTISED || !conn->choice.can_select || !sc_config_selects(config))
+        return config->base == SC_BASE_QUANTISED && conn->choice.can_select ? 1 : 0;
     uint64_t ahead = sc_plugin_tokens_from(request, request->from_token); /* rows, and new ones */
     uint64_t share = (ahead * config->min_share_ppm + 999999) / 1000000;
     uint64_t rows = share > config->select_min_tokens ? share : config->select_min_tokens;
@@ -622,7 +622,7 @@ void sc_plugin_load_policy_stats(const spec_connector *conn, struct spec_stats *
 {
     struct sc_plugin_estimate estimate;
     (void)sc_plugin_load_policy_estimate(conn, &estimate);
-    bool is_layered = conn->choice.can_select && conn->config.base == SC_BASE_COARSE;
+    bool is_layered = conn->choice.can_select && conn->config.base == SC_BASE_QUANTISED;
     bool chooses = is_layered || (conn->choice.can_select && sc_config_selects(&conn->config));
     uint32_t kind = chooses ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
     stats->lookups_cut = sc_counted(&conn->load_policy.lookups_cut);

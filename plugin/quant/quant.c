@@ -36,7 +36,7 @@ static bool part_fits(const spec_connector *conn, bool is_free, uint32_t bits, u
     return sc_kernels_codec_has(bits) && row_bytes == sc_kernels_codec_row_bytes(channels, bits);
 }
 
-static bool codes_fit(void *user, const struct sc_store_codec_shape *shape)
+static bool quant_fit(void *user, const struct sc_store_codec_shape *shape)
 {
     const spec_connector *conn = user;
     bool is_turned = (shape->form & SC_STORE_FORM_K_TURNED) != 0;
@@ -53,7 +53,7 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_codec_s
                         const uint8_t *table, uint64_t position, uint64_t row_count)
 {
     const spec_connector *conn = user;
-    struct sc_plugin_coding *coding = conn->coding;
+    struct sc_plugin_quant *coding = conn->coding;
     bool is_k = part == SC_STORE_PART_K;
     if (is_k && (shape->form & SC_STORE_FORM_K_TURNED) != 0 &&
         !sc_plugin_rope_has(&coding->turns, position, row_count))
@@ -93,16 +93,16 @@ static struct sc_store_codec_shape shape_of(const spec_connector *conn)
     return shape;
 }
 
-spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model *model,
+spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *model,
                                   struct spec_error *reterr)
 {
     const struct sc_config *config = &conn->config;
     bool is_known;
-    struct sc_plugin_coding *coding = sc_alloc_zero(&conn->alloc, sizeof(*coding));
+    struct sc_plugin_quant *coding = sc_alloc_zero(&conn->alloc, sizeof(*coding));
     conn->coding = coding;
     if (coding == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "coding");
-    bool is_used = conn->choice.reads_codes || sc_config_keeps_codes(config);
+    bool is_used = conn->choice.reads_quant || sc_config_stores_quantised(config);
     uint64_t parts = is_used && may_be_free(conn) ? 2 * (uint64_t)conn->dims.layer_count : 0;
     uint64_t others = OTHERS_BYTES /
                       sc_plugin_tables_slot_bytes(conn->shape.kv_head_count, conn->shape.head_size);
@@ -122,7 +122,7 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
                    "back, which takes more bits",
                    model->rope_scaling_kind != NULL ? model->rope_scaling_kind : "(none)");
     }
-    if (sc_config_keeps_codes(config) && config->chunk_tokens <= SC_KERNELS_CODEC_ROWS_MAX)
+    if (sc_config_stores_quantised(config) && config->chunk_tokens <= SC_KERNELS_CODEC_ROWS_MAX)
         coding->made = shape_of(conn);
     bool is_per_channel_k = (coding->made.form & SC_STORE_FORM_K_PER_CHANNEL) != 0;
     bool is_per_channel_v = (coding->made.form & SC_STORE_FORM_V_PER_CHANNEL) != 0;
@@ -147,9 +147,9 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
     return status != SPEC_OK ? status : learning;
 }
 
-void sc_plugin_coding_write(spec_connector *conn)
+void sc_plugin_quant_write(spec_connector *conn)
 {
-    struct sc_plugin_coding *coding = conn->coding;
+    struct sc_plugin_quant *coding = conn->coding;
     struct spec_error error = {.struct_size = sizeof(error)};
     if (coding->words == NULL || conn->ranks.role != SPEC_ROLE_WRITER ||
         !sc_store_takes_notes(conn->store))
@@ -163,7 +163,7 @@ void sc_plugin_coding_write(spec_connector *conn)
     pthread_mutex_unlock(&coding->write_lock);
 }
 
-void sc_plugin_coding_close(spec_connector *conn)
+void sc_plugin_quant_close(spec_connector *conn)
 {
     if (conn->coding == NULL)
         return;
@@ -182,7 +182,7 @@ static const struct sc_plugin_table *first_table(const spec_connector *conn,
                                                  const struct sc_store_encode *what, uint32_t part,
                                                  struct sc_kernels_bitplanes_encode *encode)
 {
-    struct sc_plugin_coding *coding = conn->coding;
+    struct sc_plugin_quant *coding = conn->coding;
     uint64_t skip = what->position < SINKS ? SINKS - what->position : 0;
     skip = skip < what->row_count ? skip : what->row_count - 1;
     encode->planes = &coding->tables.none->planes;
@@ -199,7 +199,7 @@ static const struct sc_plugin_table *first_table(const spec_connector *conn,
 /* Of a part with a table. */
 static bool free_encode(const spec_connector *conn, const struct sc_store_encode *what)
 {
-    struct sc_plugin_coding *coding = conn->coding;
+    struct sc_plugin_quant *coding = conn->coding;
     uint32_t part = what->part == SC_STORE_PART_K ? 0 : 1;
     sc_plugin_calibrate_due(&coding->learning, what->layer, part);
     const struct sc_plugin_table *table =
@@ -238,7 +238,7 @@ static bool slab_encode(void *user, const struct sc_store_encode *what)
     const struct sc_store_codec_shape *shape = &conn->coding->made;
     bool is_k = what->part == SC_STORE_PART_K;
     uint64_t row_bytes = is_k ? shape->k_row_bytes : shape->v_row_bytes;
-    uint64_t table_bytes = sc_store_code_table_bytes(shape, is_k);
+    uint64_t table_bytes = sc_store_quant_table_bytes(shape, is_k);
     struct sc_kernels_codec code = {.channels = channels_of(conn),
                                    .bits = is_k ? shape->bits_k : shape->bits_v,
                                    .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
@@ -253,26 +253,26 @@ static bool slab_encode(void *user, const struct sc_store_encode *what)
     return false;
 }
 
-struct sc_store_codes sc_plugin_coding_codes(spec_connector *conn)
+struct sc_store_quant sc_plugin_quant_params(spec_connector *conn)
 {
     bool makes = conn->coding->made.bits_k != 0;
-    return (struct sc_store_codes){.shape = conn->coding->made,
+    return (struct sc_store_quant){.shape = conn->coding->made,
                                    .with_rows = makes,
                                    .encode = makes ? slab_encode : NULL,
-                                   .fits = codes_fit,
+                                   .fits = quant_fit,
                                    .reads = table_reads,
                                    .user = conn};
 }
 
 /* ---- Decoding ------------------------------------------------------------------------------- */
 
-struct sc_kernels_quantised sc_plugin_coded_k(const spec_connector *conn,
+struct sc_kernels_quantised sc_plugin_quant_k(const spec_connector *conn,
                                           const struct sc_store_slab *slab, uint64_t position,
                                           uint64_t row_count)
 {
-    struct sc_plugin_coding *coding = conn->coding;
+    struct sc_plugin_quant *coding = conn->coding;
     struct sc_kernels_quantised coded = {
-        .scales = slab->k_scales, .codes = slab->k_codes, .bits = slab->bits_k};
+        .scales = slab->k_scales, .codes = slab->k_quant, .bits = slab->bits_k};
     if ((slab->shape->form & SC_STORE_FORM_K_PER_CHANNEL) == 0)
         return coded;
     coded.planes = &sc_plugin_tables_find(&coding->tables, slab->k_table)->planes;
@@ -284,11 +284,11 @@ struct sc_kernels_quantised sc_plugin_coded_k(const spec_connector *conn,
     return coded;
 }
 
-struct sc_kernels_quantised sc_plugin_coded_v(const spec_connector *conn,
+struct sc_kernels_quantised sc_plugin_quant_v(const spec_connector *conn,
                                           const struct sc_store_slab *slab)
 {
     struct sc_kernels_quantised coded = {
-        .scales = slab->v_scales, .codes = slab->v_codes, .bits = slab->bits_v};
+        .scales = slab->v_scales, .codes = slab->v_quant, .bits = slab->bits_v};
     if (slab->bits_v != 0 && (slab->shape->form & SC_STORE_FORM_V_PER_CHANNEL) != 0)
         coded.planes = &sc_plugin_tables_find(&conn->coding->tables, slab->v_table)->planes;
     return coded;

@@ -6,7 +6,7 @@
  * A block says all that is needed to decode it beside the model's rotary parameters, which are the
  * namespace's; so nothing that is lost, late or another process's makes codes lie.
  *
- * Holds: what sc_store_codes.reads said yes to can be decoded until close.
+ * Holds: what sc_store_quant.reads said yes to can be decoded until close.
  * Threads: any.
  * Tests: tests/unit/plugin/test_coding.c, conformance (abi_150_* .. abi_156_*, abi_196_*) */
 #ifndef SC_PLUGIN_QUANT_H
@@ -18,7 +18,7 @@
 #include "plugin/quant/rope.h"
 #include "store/load.h"
 
-struct sc_plugin_coding {
+struct sc_plugin_quant {
     struct sc_store_codec_shape made; /* of what is stored from now on; bits_k 0: nothing is coded */
     struct sc_plugin_rope turns;
     struct sc_plugin_tables tables;
@@ -28,18 +28,18 @@ struct sc_plugin_coding {
     uint64_t written;           /* what was known when it was written last */
 };
 
-spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model *model,
+spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *model,
                                   struct spec_error *reterr);
-void sc_plugin_coding_close(spec_connector *conn);
+void sc_plugin_quant_close(spec_connector *conn);
 /* What was learnt, to the log, where something is new. Background threads and close. */
-void sc_plugin_coding_write(spec_connector *conn);
+void sc_plugin_quant_write(spec_connector *conn);
 /* What the store asks of it. */
-struct sc_store_codes sc_plugin_coding_codes(spec_connector *conn);
+struct sc_store_quant sc_plugin_quant_params(spec_connector *conn);
 /* A slab's K or V as kernels take them; position: of its first row, of row_count. */
-struct sc_kernels_quantised sc_plugin_coded_k(const spec_connector *conn,
+struct sc_kernels_quantised sc_plugin_quant_k(const spec_connector *conn,
                                           const struct sc_store_slab *slab, uint64_t position,
                                           uint64_t row_count);
-struct sc_kernels_quantised sc_plugin_coded_v(const spec_connector *conn,
+struct sc_kernels_quantised sc_plugin_quant_v(const spec_connector *conn,
                                           const struct sc_store_slab *slab);
 
 #endif

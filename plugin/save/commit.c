@@ -128,7 +128,7 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     pthread_mutex_unlock(&conn->index.lock);
     if (atomic_load(&conn->index.drop_count) > 0) /* what it replaced */
         sc_plugin_kick(conn, SC_JOB_TIDY);
-    sc_store_build_codes(conn->store);
+    sc_store_build_quant(conn->store);
     if (save->states == NULL)
         rows_committed(conn, save, present, indexed_end, first_id);
     else

@@ -127,7 +127,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
                          uint64_t budget_bytes, struct sc_plugin_want *ret_want)
 {
     const struct sc_config *config = &conn->config;
-    if (config->base == SC_BASE_COARSE) {
+    if (config->base == SC_BASE_QUANTISED) {
         resolve_layered(conn, select, request, layer, budget_bytes, ret_want);
         return;
     }
@@ -158,7 +158,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
     want.selects = want.selects && !want.is_short;
     want.is_scored = want.selects && ranks_by_queries(conn, &want);
     /* of one head too: its rows move as well */
-    want.has_head_sets = want.is_scored && config->identify != SC_IDENTIFY_COARSE;
+    want.has_head_sets = want.is_scored && config->identify != SC_IDENTIFY_QUANTISED;
     *ret_want = want;
 }
 
@@ -414,7 +414,7 @@ spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item 
                        " new keys, at most %" PRIu64 " (max_request_tokens) of each",
                        queries.row_count, keys, most);
     scoring->is_probes_only = queries.heads == SPEC_QUERIES_PROBE;
-    if (scoring->is_probes_only && conn->choice.reads_codes)
+    if (scoring->is_probes_only && conn->choice.reads_quant)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: queries: all heads expected, since codes of all are scored");
     scoring->scale = sc_plugin_queries_scale(conn, &queries);

@@ -76,7 +76,7 @@ spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *r
 {
     uint64_t count = conn->config.max_requests;
     uint64_t each = conn->config.refine_bytes / count / GRAIN * GRAIN;
-    if (conn->config.base != SC_BASE_COARSE || each == 0)
+    if (conn->config.base != SC_BASE_QUANTISED || each == 0)
         return SPEC_OK;
     uint8_t *memory = sc_alloc(&conn->alloc, count * each);
     if (memory == NULL)

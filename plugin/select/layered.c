@@ -53,9 +53,9 @@ static void slab_decode(const spec_connector *conn, const struct sc_plugin_placi
     if (!sc_store_slab_of(sc_store_selector_keys(item->selector), range, &slab))
         return;
     const struct sc_kernels_quantised parts[2] = {
-        sc_plugin_coded_k(conn, &slab, item->want.first_position + row, count),
-        sc_plugin_coded_v(conn, &slab)};
-    item->memory.target->place_codes(to, parts, count, row, skipped);
+        sc_plugin_quant_k(conn, &slab, item->want.first_position + row, count),
+        sc_plugin_quant_v(conn, &slab)};
+    item->memory.target->place_quant(to, parts, count, row, skipped);
 }
 
 /* reader: NULL, or until all that it reads is there. */
@@ -173,12 +173,12 @@ static void coded_tell(spec_connector *conn, struct sc_plugin_item *item)
     const uint8_t *codes = sc_store_selector_keys(item->selector);
     struct sc_store_slab slab;
     for (uint64_t i = 0, row = 0; i < request->range_count; i++) {
-        bool has_codes = sc_store_slab_of(codes, i, &slab);
+        bool has_quant = sc_store_slab_of(codes, i, &slab);
         uint64_t count = 0;
         for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
-            if (has_codes && !sc_plugin_bit_get(item->placed, row))
+            if (has_quant && !sc_plugin_bit_get(item->placed, row))
                 count++;
-        if (has_codes) /* they are decoded in host memory */
+        if (has_quant) /* they are decoded in host memory */
             sc_plugin_bus_took(conn, item, slab.tier, count, conn->dims.row_bytes);
     }
 }
@@ -189,10 +189,10 @@ static void delivery_count(spec_connector *conn, const struct sc_plugin_item *it
     uint64_t exact = item->in.exact_rows, total = item->want.row_total;
     uint64_t covered = item->covered_rows < exact ? item->covered_rows : exact;
     bool is_partial = (item->in.result_flags & SPEC_IMPORTANT_PARTIAL) != 0;
-    sc_count(&stats->coarse_layers, 1);
-    sc_count(&stats->coarse_rows, total);
-    sc_count(&stats->coarse_exact_rows, exact);
-    sc_count(&stats->coarse_forced_rows, item->forced_rows);
+    sc_count(&stats->quantised_layers, 1);
+    sc_count(&stats->quantised_rows, total);
+    sc_count(&stats->layered_exact_rows, exact);
+    sc_count(&stats->layered_forced_rows, item->forced_rows);
     sc_count(&stats->partial_layers, is_partial);
     sc_count(&stats->prefetched_rows, covered);
     sc_count(&stats->demanded_rows, exact - covered);

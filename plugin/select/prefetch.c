@@ -202,8 +202,8 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_prefetch *guess, co
     const struct sc_plugin_asker asker = {.hint = &there};
     const float *sums;
     spec_status status =
-        conn->choice.reads_codes
-            ? sc_plugin_code_sums(scratch, &asker, &what, request, keys, &sums, NULL)
+        conn->choice.reads_quant
+            ? sc_plugin_quant_scores(scratch, &asker, &what, request, keys, &sums, NULL)
             : sc_plugin_probe_sums(scratch, &asker, &what, keys, want.row_total, &sums, NULL);
     if (status != SPEC_OK) {
         sc_plugin_scratch_put(scratch);
@@ -499,7 +499,7 @@ static void teach_baseline(spec_connector *conn, const struct sc_plugin_item *it
                                    .range_count = item->request->range_count,
                                    .layer = item->in.layer,
                                    .sums = sums,
-                                   .is_kept = conn->choice.reads_codes ? is_kept : NULL,
+                                   .is_kept = conn->choice.reads_quant ? is_kept : NULL,
                                    .user = (void *)(uintptr_t)item}; /* read only */
     if (sc_baseline_averages_note(conn->baseline.averages, &sample) && conn->ranks.role == SPEC_ROLE_WRITER)
         sc_plugin_kick(conn, SC_JOB_BASELINE);

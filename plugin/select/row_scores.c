@@ -117,7 +117,7 @@ static uint64_t slabs_gather(const struct sc_plugin_scratch *scratch,
         if (!sc_store_slab_of(codes, i, &slab))
             continue;
         scratch->slabs[count++] = (struct sc_kernels_slab){
-            sc_plugin_coded_k(scratch->conn, &slab, request->from_token + row, rows), keys};
+            sc_plugin_quant_k(scratch->conn, &slab, request->from_token + row, rows), keys};
         keys += rows;
     }
     *ret_slab_count = count;
@@ -184,7 +184,7 @@ static const float *halves_sum(struct sc_plugin_scratch *scratch, struct sc_plug
 }
 
 /* By this processor, to scratch->scores. */
-static void codes_score(struct sc_plugin_scratch *scratch, const struct sc_kernels_importance *what,
+static void quant_score(struct sc_plugin_scratch *scratch, const struct sc_kernels_importance *what,
                         bool may_share)
 {
     spec_connector *conn = scratch->conn;
@@ -199,7 +199,7 @@ static void codes_score(struct sc_plugin_scratch *scratch, const struct sc_kerne
         sc_plugin_scratch_put(helper);
 }
 
-spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_quant_scores(struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_asker *asker,
                                 struct sc_kernels_importance *what,
                                 const struct sc_plugin_request *request, const uint8_t *codes,
@@ -221,7 +221,7 @@ spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch,
     if (status != SPEC_OK)
         return status;
     if (!is_done)
-        codes_score(scratch, what, asker->item != NULL);
+        quant_score(scratch, what, asker->item != NULL);
     scores_spread(request, codes, scratch->scores, scratch->sums + rows);
     return SPEC_OK;
 }

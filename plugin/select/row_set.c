@@ -34,7 +34,7 @@ static uint64_t lay_out(spec_connector *conn, uint64_t rows, uint8_t *memory,
     uint64_t probes = conn->choice.probe_heads;
     uint64_t at = 0, heads = probes > HEADS_TOGETHER ? probes : HEADS_TOGETHER;
     uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
-    uint64_t slabs = conn->choice.reads_codes ? sc_plugin_segments_of(conn, rows) : 0;
+    uint64_t slabs = conn->choice.reads_quant ? sc_plugin_segments_of(conn, rows) : 0;
     uint8_t *places[7];
     const uint64_t bytes[7] = {importance,
                                (heads + 1) * rows * sizeof(float),
@@ -357,7 +357,7 @@ static spec_status queries_teach(struct sc_plugin_scratch *scratch, struct sc_pl
     return status;
 }
 
-spec_status sc_plugin_select_by_codes(struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_select_by_quant(struct sc_plugin_scratch *scratch,
                                       struct sc_plugin_item *item, uint32_t *ret_rows,
                                       struct spec_error *reterr)
 {
@@ -367,7 +367,7 @@ spec_status sc_plugin_select_by_codes(struct sc_plugin_scratch *scratch,
     spec_status status = queries_teach(scratch, item, reterr);
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
     if (status == SPEC_OK)
-        status = sc_plugin_code_sums(scratch, &asker, &what, item->request,
+        status = sc_plugin_quant_scores(scratch, &asker, &what, item->request,
                                      sc_store_selector_keys(item->selector), &sums, reterr);
     if (status != SPEC_OK)
         return status;

@@ -21,7 +21,7 @@
 bool sc_plugin_can_select(const spec_connector *conn)
 {
     return sc_config_selects(&conn->config) || conn->choice.probe_heads > 0 ||
-           conn->choice.reads_codes;
+           conn->choice.reads_quant;
 }
 
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
@@ -81,11 +81,11 @@ void sc_plugin_selectors_end(spec_connector *conn, struct sc_plugin_request *req
 /* How what rows are chosen by is read. */
 static struct sc_store_selector_want want_of(const spec_connector *conn)
 {
-    bool is_codes = conn->choice.reads_codes;
+    bool is_quant = conn->choice.reads_quant;
     return (struct sc_store_selector_want){.probe_row_bytes =
-                                             is_codes ? 0 : conn->choice.probe_row_bytes,
-                                         .is_codes = is_codes,
-                                         .k_alone = is_codes && conn->config.base == SC_BASE_NONE};
+                                             is_quant ? 0 : conn->choice.probe_row_bytes,
+                                         .is_quant = is_quant,
+                                         .k_alone = is_quant && conn->config.base == SC_BASE_NONE};
 }
 
 /* The layer's selector, begun; NULL: it cannot be had. */
@@ -229,7 +229,7 @@ struct sc_store_match_fetch_wants sc_plugin_host_prefetch_wants(const spec_conne
     while (end > first && sc_plugin_want_usual(conn, request, end - 1).row_count == 0)
         end--;
     return (struct sc_store_match_fetch_wants){.probe_row_bytes = want.probe_row_bytes,
-                                         .is_codes = want.is_codes,
+                                         .is_quant = want.is_quant,
                                          .k_alone = want.k_alone,
                                          .choice_from = first,
                                          .rows_end = end,
@@ -298,7 +298,7 @@ static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *i
     return SPEC_OK;
 }
 
-enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_BASELINE, BY_PLACE };
+enum choice { BY_PROBES, BY_KEYS, BY_QUANT, BY_BASELINE, BY_PLACE };
 
 /* The set, in the request's, or the heads' (*ret_one_set false), of the scratch. */
 static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
@@ -313,8 +313,8 @@ static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin
     case BY_BASELINE:
         *ret_one_set = sc_plugin_select_by_baseline(scratch, item, set);
         return SPEC_OK;
-    case BY_CODES:
-        return sc_plugin_select_by_codes(scratch, item, set, reterr);
+    case BY_QUANT:
+        return sc_plugin_select_by_quant(scratch, item, set, reterr);
     case BY_KEYS:
         return sc_plugin_select_by_all(scratch, item, sc_store_selector_keys(item->selector), reterr);
     case BY_PROBES:
@@ -344,7 +344,7 @@ static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item,
         may_part = one_set;
     if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
         sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
-    else if (choice == BY_CODES)
+    else if (choice == BY_QUANT)
         sums = scratch->sums + item->want.row_total;
     if (choice == BY_BASELINE && !one_set && item->want.is_layered) { /* nothing is known */
         sc_plugin_select_kept(scratch, item, set);
@@ -368,7 +368,7 @@ static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item,
     return SPEC_OK;
 }
 
-static bool has_all_codes(const struct sc_plugin_item *item)
+static bool has_all_quant(const struct sc_plugin_item *item)
 {
     struct sc_store_slab slab;
     for (uint64_t i = 0; i < item->request->range_count; i++)
@@ -382,16 +382,16 @@ static bool has_all_codes(const struct sc_plugin_item *item)
 static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_want *want)
 {
     bool by_baseline = sc_baseline_can_score(&conn->baseline, want->metric);
-    return want->is_scored ? BY_CODES : by_baseline ? BY_BASELINE : BY_PLACE;
+    return want->is_scored ? BY_QUANT : by_baseline ? BY_BASELINE : BY_PLACE;
 }
 
 /* item_select, where codes of all heads' keys are read. */
-static spec_status select_by_codes(spec_connector *conn, struct sc_plugin_item *item,
+static spec_status select_by_quant(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
     spec_status status = selector_await(conn, item, sc_plugin_item_over_ns(item), reterr);
-    if (status != SPEC_OK || item->selector == NULL || (!want->is_layered && !has_all_codes(item)))
+    if (status != SPEC_OK || item->selector == NULL || (!want->is_layered && !has_all_quant(item)))
         return status;
     return select_set(conn, item, choice_of(conn, want), false, reterr);
 }
@@ -431,8 +431,8 @@ static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     bool wants_selector = !by_keys || is_split || sc_plugin_probes_are_all(conn);
     item->route = SC_ROUTE_DENSE;
-    if (conn->choice.reads_codes)
-        return select_by_codes(conn, item, reterr);
+    if (conn->choice.reads_quant)
+        return select_by_quant(conn, item, reterr);
     if (!conn->choice.can_select || !(by_baseline || by_probes || (by_keys && may_part)))
         return SPEC_OK;
     spec_status status =

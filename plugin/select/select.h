@@ -186,7 +186,7 @@ spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
                                        struct spec_error *reterr);
 /* By codes of all heads' keys: one set. Rows without codes are in it, item->forced_rows of them.
  * Errors: as scoring_bring. */
-spec_status sc_plugin_select_by_codes(struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_select_by_quant(struct sc_plugin_scratch *scratch,
                                       struct sc_plugin_item *item, uint32_t *ret_rows,
                                       struct spec_error *reterr);
 /* Layered without scores: rows without codes, those that are always kept, then the lowest. */
@@ -224,7 +224,7 @@ struct sc_plugin_asker {
 /* Sums of importance over all heads; of rows without codes 0. In the scratch's sums. `what` is
  * without its prefix. Errors: as scoring_bring, of an item; of a hint, IO.
  *   codes  of the request's ranges (sc_store_selector_keys) */
-spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_quant_scores(struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_asker *asker,
                                 struct sc_kernels_importance *what,
                                 const struct sc_plugin_request *request, const uint8_t *codes,

@@ -1,7 +1,7 @@
 /* What others ask of submissions: whose turn, whether they are over. Contract: submission.h. */
 #include "plugin/select/submission.h"
 
-#define CODES_GRACE_NS 1000000000ull /* codes are waited for so much longer than the deadline */
+#define QUANT_GRACE_NS 1000000000ull /* codes are waited for so much longer than the deadline */
 
 bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *item)
 {
@@ -29,6 +29,6 @@ bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket)
 /* Without codes nothing layered can be delivered: they are waited for longer. */
 uint64_t sc_plugin_item_over_ns(const struct sc_plugin_item *item)
 {
-    bool has_grace = item->want.is_layered && item->deadline_ns < SC_EXEC_FOREVER - CODES_GRACE_NS;
-    return has_grace ? item->deadline_ns + CODES_GRACE_NS : item->deadline_ns;
+    bool has_grace = item->want.is_layered && item->deadline_ns < SC_EXEC_FOREVER - QUANT_GRACE_NS;
+    return has_grace ? item->deadline_ns + QUANT_GRACE_NS : item->deadline_ns;
 }

@@ -180,11 +180,11 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     demanded_rows log_lines_dropped evicted_chunks quarantine_bytes checkpoints epoch lock_waits
     lookup_retries leases_attached leases_refused follow_lag_ns role selected_layers fallback_layers
     dense_layers selected_rows selected_from_rows selector_read_bytes identify_ns speculated_bytes
-    unused_bytes selector_bytes_used selectors_refused built_chunks built_bytes coarse_layers
-    coarse_rows coarse_exact_rows coarse_forced_rows partial_layers bad_blocks code_bytes building
+    unused_bytes selector_bytes_used selectors_refused built_chunks built_bytes quantised_layers
+    quantised_rows layered_exact_rows layered_forced_rows partial_layers bad_blocks quantised_bytes building
     refined_layers refined_rows collisions
     compacted_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
-    unadmitted_chunks over_budget_chunks budget_left code_write_bytes compaction_write_bytes
+    unadmitted_chunks over_budget_chunks budget_left quantised_write_bytes compaction_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes host_prefetched_bytes host_prefetches_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
     given_tokens tail_tokens reordered_chunks upper_bytes_used

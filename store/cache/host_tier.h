@@ -44,7 +44,7 @@
 
 enum sc_store_host_kind { /* what a slab has of a piece */
                           SC_STORE_HOST_ROWS,
-                          SC_STORE_HOST_CODES,  /* and the tags of its rows */
+                          SC_STORE_HOST_QUANT,  /* and the tags of its rows */
                           SC_STORE_HOST_PROBES, /* likewise */
                           SC_STORE_HOST_TAGS,
                           SC_STORE_HOST_K,    /* of a split layout, where K is read alone */

@@ -39,7 +39,7 @@ static struct sc_store_host_key key_of_kind(const struct sc_store *store,
     key.kind = kind;
     if (kind == SC_STORE_HOST_PROBES)
         key.copy = sc_store_probes_of(extent).copy;
-    if (kind == SC_STORE_HOST_CODES)
+    if (kind == SC_STORE_HOST_QUANT)
         key.copy = codes != NULL ? codes->copy : 0;
     return key;
 }
@@ -274,7 +274,7 @@ void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
     struct sc_store_host_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return;
-    for (uint32_t kind = SC_STORE_HOST_CODES; kind <= SC_STORE_HOST_TAGS; kind++) {
+    for (uint32_t kind = SC_STORE_HOST_QUANT; kind <= SC_STORE_HOST_TAGS; kind++) {
         key = key_of_kind(store, piece, layer, kind);
         sc_store_host_forget(store->host, &key);
     }

@@ -220,15 +220,15 @@ static bool annex_has(const struct sc_store_field *own)
         if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_ANNEX_PROBES))
             return false;
     for (uint32_t i = 7; i < 13; i++)
-        if (own[i].seen != (kind == SC_STORE_ANNEX_CODES))
+        if (own[i].seen != (kind == SC_STORE_ANNEX_QUANT))
             return false;
     for (uint32_t i = 15; i < 18; i++)
         if (own[i].seen != is_order)
             return false;
-    if (kind != SC_STORE_ANNEX_PROBES && kind != SC_STORE_ANNEX_CODES &&
+    if (kind != SC_STORE_ANNEX_PROBES && kind != SC_STORE_ANNEX_QUANT &&
         kind != SC_STORE_ANNEX_RETIRED && !is_order)
         return false;
-    return own[13].seen == own[14].seen && (!own[13].seen || kind == SC_STORE_ANNEX_CODES);
+    return own[13].seen == own[14].seen && (!own[13].seen || kind == SC_STORE_ANNEX_QUANT);
 }
 
 static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
@@ -270,7 +270,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
     annex->row_offset = own[16].value;
     annex->permuted_at_ns = own[17].value;
     annex->codec_shape = (struct sc_store_codec_shape){0};
-    if (kind == SC_STORE_ANNEX_CODES)
+    if (kind == SC_STORE_ANNEX_QUANT)
         annex->codec_shape = (struct sc_store_codec_shape){.bits_k = (uint32_t)own[7].value,
                                                          .bits_v = (uint32_t)own[8].value,
                                                          .scale_bytes = own[10].value,
@@ -299,8 +299,8 @@ bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint
     if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
         return annex->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
                                     2 * (16 + codes->scale_bytes) +
-                                    sc_store_code_table_bytes(codes, true) +
-                                    sc_store_code_table_bytes(codes, false);
+                                    sc_store_quant_table_bytes(codes, true) +
+                                    sc_store_quant_table_bytes(codes, false);
     return annex->probe_row_bytes <= k_row_bytes &&
            annex->probe_tag_offset >= annex->probe_offset + row_count * annex->probe_row_bytes &&
            annex->stride >= annex->probe_tag_offset + row_count * 8;
@@ -350,14 +350,14 @@ static bool decode_average(const uint8_t *payload, uint64_t bytes, struct sc_sto
 {
     struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
                                       SC_STORE_FIELD_UINT("n", 1, UINT32_MAX),
-                                      SC_STORE_FIELD_BIN("codes", 2, SC_STORE_CODES_BYTES_MAX)};
+                                      SC_STORE_FIELD_BIN("codes", 2, SC_STORE_QUANT_BYTES_MAX)};
     if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 2) ||
         fields[SC_STORE_COMMON + 1].value % 2 != 0)
         return false;
     record->average =
         (struct sc_store_record_average){.requests = fields[SC_STORE_COMMON + 0].value,
                                          .codes = fields[SC_STORE_COMMON + 1].bytes,
-                                         .codes_bytes = fields[SC_STORE_COMMON + 1].value};
+                                         .quant_bytes = fields[SC_STORE_COMMON + 1].value};
     return true;
 }
 

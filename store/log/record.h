@@ -37,7 +37,7 @@
 #define SC_STORE_SEGMENT_NUMBERS   (1u << 24) /* numbers of segment files are below */
 #define SC_STORE_RECORD_VERSION    1u
 #define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* of extents and pieces: ids are below */
-#define SC_STORE_CODES_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u)  /* of an average record */
+#define SC_STORE_QUANT_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u)  /* of an average record */
 #define SC_STORE_PERMUTATION_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 128u) /* of `slots` */
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 
@@ -57,7 +57,7 @@ enum sc_store_record_type {
 
 enum sc_store_annex_kind {
     SC_STORE_ANNEX_PROBES = 1,
-    SC_STORE_ANNEX_CODES = 3,
+    SC_STORE_ANNEX_QUANT = 3,
     SC_STORE_ANNEX_RETIRED = 5, /* versions before 0.3 wrote it; nothing is read of it */
     SC_STORE_ANNEX_ORDER = 6    /* all of a layer, rows in another permutation (row_permutation.h) */
 };
@@ -115,7 +115,7 @@ struct sc_store_record_epoch { /* id: of a namespace */
 struct sc_store_record_average { /* id: of the piece */
     uint64_t requests;
     const uint8_t *codes; /* u16 each, little-endian; in the payload */
-    uint64_t codes_bytes;
+    uint64_t quant_bytes;
 };
 
 struct sc_store_record {

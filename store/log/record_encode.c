@@ -106,15 +106,15 @@ void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t exten
                                const struct sc_store_record_extent *annex)
 {
     const struct sc_store_codec_shape *codes = &annex->codec_shape;
-    bool has_codes = codes->bits_k != 0, has_probes = annex->probe_row_bytes > 0;
+    bool has_quant = codes->bits_k != 0, has_probes = annex->probe_row_bytes > 0;
     msgpack_packer packer = pack_begin(writer,
                                        annex->is_order ? (has_probes ? 10 : 7)
-                                       : has_codes     ? 10
+                                       : has_quant     ? 10
                                                        : 7,
                                        SC_STORE_RECORD_ANNEX, extent_id);
     pack_uint(&packer, "kind",
               annex->is_order ? SC_STORE_ANNEX_ORDER
-              : has_codes     ? SC_STORE_ANNEX_CODES
+              : has_quant     ? SC_STORE_ANNEX_QUANT
                               : SC_STORE_ANNEX_PROBES);
     pack_uint(&packer, "copy", annex->copy);
     if (annex->is_order) {
@@ -122,7 +122,7 @@ void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t exten
         pack_uint(&packer, "off", annex->row_offset);
         pack_uint(&packer, "at", annex->permuted_at_ns);
     }
-    if (has_codes) {
+    if (has_quant) {
         pack_uint(&packer, "bitsk", codes->bits_k);
         pack_uint(&packer, "bitsv", codes->bits_v);
         pack_uint(&packer, "group", codes->form);

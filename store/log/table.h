@@ -71,7 +71,7 @@ struct sc_store_extent_entry {
     /* Likewise its second edition: all of a layer, rows in another permutation. What stands in `parts` is
      * the same, until it goes. */
     struct sc_store_annex *_Atomic permutation;
-    _Atomic bool is_coding; /* inline_quant_task.c makes them, or tells build_sections.c to */
+    _Atomic bool is_quantising; /* inline_quant_task.c makes them, or tells build_sections.c to */
     /* Ids of its pieces: set by commit or replay, then constant; in row permutation, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
@@ -85,7 +85,7 @@ struct sc_store_extent_entry {
     uint64_t copied;            /* of the last checkpoint that copied its record */
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
-    struct sc_store_annex *_Atomic held_codes;
+    struct sc_store_annex *_Atomic held_quant;
     struct sc_store_annex *_Atomic held_permutation;
     /* build_sections.c's: an edition that is found and has no record; the next such, 0: none. */
     uint32_t order_next;
@@ -117,7 +117,7 @@ static inline struct sc_store_annex *_Atomic *
 sc_store_annex_held(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
     return annex->slots != NULL            ? &extent->held_permutation
-           : annex->codec_shape.bits_k != 0 ? &extent->held_codes
+           : annex->codec_shape.bits_k != 0 ? &extent->held_quant
                                            : &extent->held_annex;
 }
 

@@ -140,13 +140,13 @@ static enum sc_store_host_begun slab_begin(struct sc_store_match_fetcher *fetche
 }
 
 /* Loads of the piece, whose range may be begun, read no rows in the layer: they have codes. */
-static bool reads_codes_alone(const struct sc_store *store,
+static bool reads_quant_alone(const struct sc_store *store,
                               const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                               const struct sc_store_range *whole)
 {
     struct sc_store_blocks blocks;
-    return wants->is_codes && layer >= wants->rows_end &&
-           sc_store_selector_codes_of(store, whole, &blocks) != NULL;
+    return wants->is_quant && layer >= wants->rows_end &&
+           sc_store_selector_quant_of(store, whole, &blocks) != NULL;
 }
 
 /* Loads in the layer read none of the piece's rows: what comes after the match does not see them.
@@ -177,7 +177,7 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
             stage_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
             break;
         }
-        if (reads_codes_alone(store, &fetcher->what.wants, layer, &whole) ||
+        if (reads_quant_alone(store, &fetcher->what.wants, layer, &whole) ||
             is_unseen(&fetcher->what.wants, layer, piece->entry) ||
             !sc_store_hosted_wish(store, layer, &whole, &wish))
             continue;
@@ -486,7 +486,7 @@ bool sc_store_match_fetch_has(const struct sc_store *store, const struct sc_stor
         !has_layers(store, &wish.key, wants->choice_from, layers))
         return false;
     uint32_t rows_end = wants->rows_end;
-    rows_end = reads_codes_alone(store, wants, rows_end, &whole) ? rows_end : layers;
+    rows_end = reads_quant_alone(store, wants, rows_end, &whole) ? rows_end : layers;
     if (wants->windows != NULL)
         return has_seen_layers(store, wants, entry, &whole);
     return sc_store_hosted_wish(store, 0, &whole, &wish) &&

@@ -17,9 +17,9 @@ struct sc_store_selector_plan sc_store_selector_fetch_plan(const struct sc_store
 {
     return (struct sc_store_selector_plan){
         .store = store,
-        .wanted_bytes = wants->is_codes ? 0 : wants->probe_row_bytes,
+        .wanted_bytes = wants->is_quant ? 0 : wants->probe_row_bytes,
         .layer = layer,
-        .is_codes = wants->is_codes,
+        .is_quant = wants->is_quant,
         .k_alone = wants->k_alone,
     };
 }
@@ -29,15 +29,15 @@ struct sc_store_selector_plan sc_store_selector_fetch_plan(const struct sc_store
 static uint64_t bytes_of(const struct sc_store_selector_plan *plan,
                          const struct sc_store_hosted_wish *wish)
 {
-    uint64_t bite = sc_store_codes_frame_bytes(plan->store);
-    uint64_t reads = plan->is_codes ? wish->bytes / bite + 1 : 0;
+    uint64_t bite = sc_store_quant_frame_bytes(plan->store);
+    uint64_t reads = plan->is_quant ? wish->bytes / bite + 1 : 0;
     return 2 * wish->bytes + PIECE_MORE + reads * SC_STORE_SELECTOR_SECTIONS * 2 * PAGE;
 }
 
 /* Beside the pieces: where areas begin, and a frame. */
 static uint64_t bytes_beside(const struct sc_store_selector_plan *plan)
 {
-    return 2 * PAGE + (plan->is_codes ? 0 : plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES);
+    return 2 * PAGE + (plan->is_quant ? 0 : plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES);
 }
 
 uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
@@ -145,11 +145,11 @@ static bool block_place(struct sc_store_selector_fetch *bring, uint64_t *at, str
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < block->part_count; i++)
         bytes += block->parts[i].bytes;
-    if (!bring->plan.is_codes && *at + bytes > bring->bytes_max)
+    if (!bring->plan.is_quant && *at + bytes > bring->bytes_max)
         return false;
     to->block = *block;
-    to->frame = bring->bytes + (bring->plan.is_codes ? block->area : *at);
-    *at += bring->plan.is_codes ? 0 : bytes;
+    to->frame = bring->bytes + (bring->plan.is_quant ? block->area : *at);
+    *at += bring->plan.is_quant ? 0 : bytes;
     for (uint32_t i = 0; i < block->part_count; i++) {
         to->reads[i] = (struct sc_io_op){.buffer = to->frame + block->parts[i].at,
                                          .lane = SC_LANE_BACKGROUND,

@@ -89,7 +89,7 @@ static void plan_again(struct sc_store_selector *selector)
     if (!selector->is_planned || plan->is_again || selector->is_taking || selector->missed_count == 0)
         return;
     plan->is_again = true;
-    plan->range = plan->range_row = plan->row_next = plan->codes_at = plan->left = 0;
+    plan->range = plan->range_row = plan->row_next = plan->quant_at = plan->left = 0;
     selector->is_planned = false;
 }
 
@@ -110,7 +110,7 @@ static enum sc_inflight_need selector_next(struct sc_inflight *inflight)
     }
     if (!is_pending(selector) || !selector->has_block)
         return SC_INFLIGHT_NOTHING;
-    bool has_area = selector->plan.is_codes && !selector->plan.is_again;
+    bool has_area = selector->plan.is_quant && !selector->plan.is_again;
     return has_area ? SC_INFLIGHT_NO_FRAME : SC_INFLIGHT_FRAME;
 }
 
@@ -129,7 +129,7 @@ static void selector_fill(struct sc_inflight_slot *slot, struct sc_inflight_batc
     for (uint32_t i = 0; i < block->part_count; i++) {
         struct sc_inflight_read *read = sc_inflight_read_add(
             slot, block->parts[i].where, block->parts[i].bytes, block->parts[i].at, batch);
-        read->op.is_long = selector->plan.is_codes;
+        read->op.is_long = selector->plan.is_quant;
     }
 }
 
@@ -240,7 +240,7 @@ static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_s
     struct sc_store_blocks blocks;
     if (codes == NULL)
         return bytes + take->row_count * (take->wanted_bytes + (take->wanted_bytes > 0 ? 8 : 0));
-    sc_store_codes_blocks(store, take->extent, codes->copy, &codes->codec_shape, take->piece,
+    sc_store_quant_blocks(store, take->extent, codes->copy, &codes->codec_shape, take->piece,
                           &blocks);
     return bytes + blocks.k_bytes + (take->coded->has_v ? blocks.v_bytes : 0);
 }
@@ -420,9 +420,9 @@ static struct sc_store_selector_plan plan_of(const struct sc_store *store,
     return (struct sc_store_selector_plan){.store = store,
                                          .ranges = want->ranges,
                                          .range_count = want->range_count,
-                                         .wanted_bytes = want->is_codes ? 0 : want->probe_row_bytes,
+                                         .wanted_bytes = want->is_quant ? 0 : want->probe_row_bytes,
                                          .layer = want->layer,
-                                         .is_codes = want->is_codes,
+                                         .is_quant = want->is_quant,
                                          .k_alone = want->k_alone};
 }
 
@@ -460,8 +460,8 @@ static bool memory_take(struct sc_store_selector *selector, const struct sc_stor
                         uint64_t rows)
 {
     struct sc_store *store = selector->inflight.store;
-    if (plan->is_codes)
-        return sc_store_selector_memory_take_codes(store, plan, rows, &selector->memory);
+    if (plan->is_quant)
+        return sc_store_selector_memory_take_quant(store, plan, rows, &selector->memory);
     return sc_store_selector_memory_take(store, rows, plan->wanted_bytes, &selector->memory);
 }
 
@@ -475,9 +475,9 @@ bool sc_store_selector_begin(struct sc_store_selector *selector, const struct sc
     load_end(selector);
     bool begins = rows <= selector->rows_max;
     begins =
-        begins && (want->is_codes ? rows > 0 : plan.wanted_bytes <= store->params.probe_row_bytes);
+        begins && (want->is_quant ? rows > 0 : plan.wanted_bytes <= store->params.probe_row_bytes);
     bool takes = begins && store->host != NULL && hosted_find(selector, &plan);
-    if (takes && plan.is_codes && !memory_take(selector, &plan, rows)) {
+    if (takes && plan.is_quant && !memory_take(selector, &plan, rows)) {
         takes = false; /* blocks that lie between take more pages than one */
         memset(selector->hosted, 0, (plan.range_count + 63) / 64 * sizeof(*selector->hosted));
     }

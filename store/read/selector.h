@@ -10,11 +10,11 @@
  *            frame, or an area of the load's memory. The first two may lie in the extent's annex
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
  *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for one load alone
- *            of a load of codes: [a struct sc_store_coded a range][area of each block][K, V block
+ *            of a load of codes: [a struct sc_store_quant_range a range][area of each block][K, V block
  *            of the ranges that come in parts][row tags]
  *
  * A load of codes has blocks of codes (store/rows/quant_blocks.h) in the place of probe rows, and
- * those of V in that of their tags; those of as many ranges as one read takes (codes_frame_bytes),
+ * those of V in that of their tags; those of as many ranges as one read takes (quant_frame_bytes),
  * or, where the blocks of one range are more than that, a part of them after another. Rows' tags
  * are blocks of their own, before those: of a run's rows together, as they lie. Each is read into
  * an area of whole pages of its own and stays there: only what comes in parts, and row tags, is
@@ -51,7 +51,7 @@ struct sc_store_selector_block {
     uint64_t tag_count;                     /* rows whose tags it has, from row_first on */
     uint64_t probe_row_bytes, wanted_bytes; /* of each probe row: as it lies there; of it */
     uint32_t layer, part_count;
-    bool is_codes;
+    bool is_quant;
     uint64_t range_first, range_count; /* of codes, or of tags beside; 0, 0: it has none, or is of
                                           probe rows */
     uint64_t k_at, v_at;               /* where the sections begin, in a layer of codes */
@@ -72,7 +72,7 @@ struct sc_store_selector_plan {
     const uint8_t *run;      /* the load's memory: of codes, which ranges have them; NULL: as now */
     uint64_t area, area_end; /* of codes: the next block's area; where areas end */
     uint32_t layer;
-    bool is_codes, k_alone;
+    bool is_quant, k_alone;
 
     /* Bits of ranges; both NULL: host memory is not asked. */
     const uint64_t *hosted; /* it has them: they are passed over */
@@ -80,7 +80,7 @@ struct sc_store_selector_plan {
     bool is_again;
 
     uint64_t range, range_row, row_next; /* the next row */
-    uint64_t codes_at; /* bytes of the range's codes that earlier blocks have; its rows come last */
+    uint64_t quant_at; /* bytes of the range's codes that earlier blocks have; its rows come last */
     const struct sc_store_extent_entry *extent;
     struct sc_store_probes probes;
     struct sc_store_edition edition; /* where the tags are */
@@ -106,7 +106,7 @@ static inline bool sc_store_selector_bit(const uint64_t *bits, uint64_t i)
     return (bits[i / 64] >> (i % 64) & 1) != 0;
 }
 
-struct sc_store_coded {        /* of a range, in memory */
+struct sc_store_quant_range {        /* of a range, in memory */
     uint64_t piece, row_first; /* row_first: in the permutation of the ranges */
     uint32_t row_count;
     uint64_t k_at, v_at;                /* its blocks, behind the run's start; as long as whole
@@ -133,11 +133,11 @@ struct sc_store_selector_memory { /* of a load */
 bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
                                  struct sc_store_selector_memory *ret_memory);
 /* The same, of a load of codes that is planned so; the plan has no run yet. */
-bool sc_store_selector_memory_take_codes(struct sc_store *store,
+bool sc_store_selector_memory_take_quant(struct sc_store *store,
                                        const struct sc_store_selector_plan *plan, uint64_t rows,
                                        struct sc_store_selector_memory *ret_memory);
 /* What codes the range has, that fit what may be read at once; NULL: none. */
-const struct sc_store_annex *sc_store_selector_codes_of(const struct sc_store *store,
+const struct sc_store_annex *sc_store_selector_quant_of(const struct sc_store *store,
                                                       const struct sc_store_range *range,
                                                       struct sc_store_blocks *ret_blocks);
 /* The same of memory that is the caller's, not the pool's: where what lies, of codes as they are
@@ -156,8 +156,8 @@ spec_status sc_store_selector_memory_came(struct sc_store *store,
                                         const uint8_t *frame, spec_status status, int32_t sys_errno,
                                         const struct sc_store_selector_memory *memory);
 /* K's block in memory, and V's where there is one: the worst of their states. */
-enum sc_store_block_state sc_store_selector_coded_state(const struct sc_store *store,
-                                                      const struct sc_store_coded *coded,
+enum sc_store_block_state sc_store_selector_quant_state(const struct sc_store *store,
+                                                      const struct sc_store_quant_range *coded,
                                                       const struct sc_store_blocks *blocks,
                                                       uint32_t layer, const uint8_t *run);
 
@@ -168,7 +168,7 @@ struct sc_store_selector_take {
     struct sc_store_host_key key;
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece;
-    struct sc_store_coded *coded;  /* of a load of codes, in the load's memory; else NULL */
+    struct sc_store_quant_range *coded;  /* of a load of codes, in the load's memory; else NULL */
     uint64_t row_first, row_count; /* in the permutation of the ranges */
     uint64_t row;                  /* of the slab's, that it begins with */
     uint64_t wanted_bytes, probe_row_bytes;
@@ -192,7 +192,7 @@ bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_
 void sc_store_selector_give_block(const struct sc_store *store,
                                 const struct sc_store_selector_block *block, const uint8_t *frame,
                                 const struct sc_store_selector_memory *memory);
-void sc_store_selector_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
+void sc_store_selector_give_quant(const struct sc_store *store, const struct sc_store_quant_range *coded,
                                 const struct sc_store_blocks *blocks, uint32_t layer,
                                 const struct sc_store_selector_memory *memory);
 
@@ -212,18 +212,18 @@ static inline uint64_t sc_store_selector_tags_bytes(const struct sc_store *store
 static inline uint64_t sc_store_selector_reads(const struct sc_store *store,
                                              const struct sc_store_blocks *blocks, bool k_alone)
 {
-    uint64_t bite = sc_store_codes_frame_bytes(store);
+    uint64_t bite = sc_store_quant_frame_bytes(store);
     return (blocks->k_bytes + (k_alone ? 0 : blocks->v_bytes) + bite - 1) / bite;
 }
 
-static inline const struct sc_store_coded *sc_store_coded_of(const uint8_t *run, uint64_t range)
+static inline const struct sc_store_quant_range *sc_store_quant_range_of(const uint8_t *run, uint64_t range)
 {
-    return &((const struct sc_store_coded *)(const void *)run)[range];
+    return &((const struct sc_store_quant_range *)(const void *)run)[range];
 }
 
 /* Of a piece whose state is such that its extent and rows are constant. */
 static inline const struct sc_store_piece_entry *
-sc_store_coded_piece(const struct sc_store *store, uint64_t id,
+sc_store_quant_piece(const struct sc_store *store, uint64_t id,
                      const struct sc_store_extent_entry **ret_extent)
 {
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);

@@ -71,20 +71,20 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
     const struct sc_store_range *wanted = &plan->ranges[range];
     struct sc_store_selector_take take = {
         .row_first = row_first, .row_count = wanted->row_count, .wanted_bytes = plan->wanted_bytes};
-    take.piece = sc_store_coded_piece(store, wanted->piece, &take.extent);
+    take.piece = sc_store_quant_piece(store, wanted->piece, &take.extent);
     const struct sc_store_probes probes = sc_store_probes_of(take.extent);
     const struct sc_store_annex *codes = NULL;
     struct sc_store_blocks blocks;
     enum sc_store_host_kind kind = SC_STORE_HOST_TAGS;
     uint64_t copy = take.extent->copy;
-    if (plan->is_codes && plan->run != NULL) {
-        take.coded = &((struct sc_store_coded *)(uintptr_t)plan->run)[range];
+    if (plan->is_quant && plan->run != NULL) {
+        take.coded = &((struct sc_store_quant_range *)(uintptr_t)plan->run)[range];
         codes = take.coded->codes;
-    } else if (plan->is_codes) {
-        codes = sc_store_selector_codes_of(store, wanted, &blocks);
+    } else if (plan->is_quant) {
+        codes = sc_store_selector_quant_of(store, wanted, &blocks);
     }
-    if (plan->is_codes) {
-        kind = SC_STORE_HOST_CODES;
+    if (plan->is_quant) {
+        kind = SC_STORE_HOST_QUANT;
         copy = codes != NULL ? codes->copy : 0;
     } else if (plan->wanted_bytes > 0) {
         kind = SC_STORE_HOST_PROBES;
@@ -95,7 +95,7 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
     take.key = key_of(take.piece, copy, plan->layer, kind);
     *ret_take = take;
     return wanted->row_count > 0 && wanted->row_first >= take.piece->skip &&
-           (kind != SC_STORE_HOST_CODES || codes != NULL) &&
+           (kind != SC_STORE_HOST_QUANT || codes != NULL) &&
            take.probe_row_bytes >= plan->wanted_bytes;
 }
 
@@ -114,18 +114,18 @@ bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t 
     if (!sc_store_selector_take_set(plan, range, 0, &take))
         return false;
     const struct sc_store_annex *codes = NULL;
-    if (plan->is_codes)
-        codes = sc_store_selector_codes_of(store, &plan->ranges[range], &blocks);
-    if (plan->is_codes && (codes == NULL || codes->copy != take.key.copy))
+    if (plan->is_quant)
+        codes = sc_store_selector_quant_of(store, &plan->ranges[range], &blocks);
+    if (plan->is_quant && (codes == NULL || codes->copy != take.key.copy))
         return false;
     uint64_t rows = rows_of(take.piece);
-    uint64_t a = plan->is_codes ? blocks.k_bytes : take.probe_row_bytes > 0 ? rows * 8 : 0;
+    uint64_t a = plan->is_quant ? blocks.k_bytes : take.probe_row_bytes > 0 ? rows * 8 : 0;
     uint64_t b = rows * take.probe_row_bytes + (plan->k_alone ? 0 : blocks.v_bytes);
     *ret_wish = (struct sc_store_hosted_wish){.key = take.key,
                                               .piece = plan->ranges[range].piece,
                                               .row_count = (uint32_t)rows,
                                               .bytes = lay_of(store, rows, a, b).bytes,
-                                              .ops = 1u + (plan->is_codes && b > 0 ? 1 : 0) +
+                                              .ops = 1u + (plan->is_quant && b > 0 ? 1 : 0) +
                                                      (a > 0 ? 1 : 0)}; /* tags of rows beside it */
     return true;
 }
@@ -146,14 +146,14 @@ static bool tags_take(const struct sc_store *store, const struct sc_store_select
 }
 
 /* Blocks are verified where they will be used. */
-static bool codes_take(const struct sc_store *store, const struct sc_store_selector_take *take,
+static bool quant_take(const struct sc_store *store, const struct sc_store_selector_take *take,
                        const uint8_t *slab, const struct sc_store_selector_memory *memory)
 {
-    struct sc_store_coded *coded = take->coded;
+    struct sc_store_quant_range *coded = take->coded;
     struct sc_store_blocks blocks;
     struct head head;
     memcpy(&head, slab, sizeof(head));
-    sc_store_codes_blocks(store, take->extent, coded->codes->copy, &coded->codes->codec_shape,
+    sc_store_quant_blocks(store, take->extent, coded->codes->copy, &coded->codes->codec_shape,
                           take->piece, &blocks);
     const struct lay lay = lay_of(store, rows_of(take->piece), blocks.k_bytes, blocks.v_bytes);
     if ((coded->has_v && head.has_b == 0) || !tags_take(store, take, &lay, slab, memory))
@@ -162,8 +162,8 @@ static bool codes_take(const struct sc_store *store, const struct sc_store_selec
     if (coded->has_v)
         memcpy(memory->run + coded->v_at, slab + lay.b_at, lay.b_bytes);
     enum sc_store_block_state state =
-        sc_store_selector_coded_state(store, coded, &blocks, take->key.layer, memory->run);
-    coded->is_good = state == SC_STORE_BLOCK_CODED;
+        sc_store_selector_quant_state(store, coded, &blocks, take->key.layer, memory->run);
+    coded->is_good = state == SC_STORE_BLOCK_QUANTISED;
     coded->is_hosted = state != SC_STORE_BLOCK_BAD;
     return coded->is_hosted;
 }
@@ -201,8 +201,8 @@ bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_
         return false;
     const uint8_t *bytes = sc_store_host_bytes(store->host, slab);
     bool is_right;
-    if (take->key.kind == SC_STORE_HOST_CODES) {
-        is_right = codes_take(store, take, bytes, memory);
+    if (take->key.kind == SC_STORE_HOST_QUANT) {
+        is_right = quant_take(store, take, bytes, memory);
     } else if (take->key.kind == SC_STORE_HOST_PROBES) {
         is_right = probes_take(store, take, bytes, memory);
     } else {
@@ -274,16 +274,16 @@ static void slab_make(const struct sc_store *store, const struct sc_store_select
     sc_store_hosted_end(store, fill, true);
 }
 
-void sc_store_selector_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
+void sc_store_selector_give_quant(const struct sc_store *store, const struct sc_store_quant_range *coded,
                                 const struct sc_store_blocks *blocks, uint32_t layer,
                                 const struct sc_store_selector_memory *memory)
 {
     const struct sc_store_extent_entry *extent;
-    const struct sc_store_piece_entry *piece = sc_store_coded_piece(store, coded->piece, &extent);
+    const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, coded->piece, &extent);
     if (store->host == NULL || coded->row != 0 || coded->row_count != rows_of(piece))
         return;
     const struct sc_store_host_key key =
-        key_of(piece, coded->codes->copy, layer, SC_STORE_HOST_CODES);
+        key_of(piece, coded->codes->copy, layer, SC_STORE_HOST_QUANT);
     uint64_t v_bytes = coded->has_v ? blocks->v_bytes : 0;
     const struct lay lay = lay_of(store, rows_of(piece), blocks->k_bytes, v_bytes);
     const uint8_t *tags =
@@ -327,7 +327,7 @@ void sc_store_selector_give_block(const struct sc_store *store,
                                 const struct sc_store_selector_memory *memory)
 {
     uint64_t id = block->piece;
-    if (store->host == NULL || block->is_codes)
+    if (store->host == NULL || block->is_quant)
         return;
     for (uint64_t at = 0, rows; at < block->row_count; at += rows) {
         uint64_t row = block->extent_row + at, left = block->row_count - at;

@@ -1,7 +1,7 @@
 /* A load's memory: how it is laid out, and how a block comes into it.
  *
  *   probe rows   [row 0][row 1]...[zeros to 64][row tags]
- *   codes        [struct sc_store_coded of range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
+ *   codes        [struct sc_store_quant_range of range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
  *   area         [K 0][K 1].. [V 0][V 1]..    of one block, the pages as they were read; codes
  *                stay where they are
  *                [tags]                       of a block of tags; they go to the rows' others
@@ -48,22 +48,22 @@ bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64
 /* What is known of each range's codes before they are read, into `ret_coded`; NULL: it is counted
  * only. Returns bytes, from `at` on, of the blocks that come in parts, or from host memory. */
 static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_selector_plan *plan,
-                          uint64_t at, struct sc_store_coded *ret_coded)
+                          uint64_t at, struct sc_store_quant_range *ret_coded)
 {
     uint64_t start = at, rows = 0;
     for (uint64_t i = 0; i < plan->range_count; i++) {
         const struct sc_store_range *range = &plan->ranges[i];
         struct sc_store_blocks blocks;
-        struct sc_store_coded coded = {.piece = range->piece,
+        struct sc_store_quant_range coded = {.piece = range->piece,
                                        .row_first = rows,
                                        .row_count = range->row_count,
-                                       .codes = sc_store_selector_codes_of(store, range, &blocks)};
+                                       .codes = sc_store_selector_quant_of(store, range, &blocks)};
         bool is_hosted = plan->hosted != NULL && sc_store_selector_bit(plan->hosted, i);
         rows += range->row_count;
         if (coded.codes != NULL) {
             const struct sc_store_extent_entry *extent;
             uint64_t reads = sc_store_selector_reads(store, &blocks, plan->k_alone);
-            coded.row = range->row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
+            coded.row = range->row_first - sc_store_quant_piece(store, coded.piece, &extent)->skip;
             coded.has_v = !plan->k_alone;
             atomic_init(&coded.left, (uint32_t)reads + 1); /* its tags */
             if (reads > 1 || is_hosted) {
@@ -83,9 +83,9 @@ uint64_t sc_store_selector_memory_lay(const struct sc_store *store,
                                     struct sc_store_selector_memory *ret_memory)
 {
     struct sc_store_selector_memory memory = {.tags_at = tags_at(rows, plan->wanted_bytes)};
-    if (plan->is_codes) {
+    if (plan->is_quant) {
         memory.area =
-            sc_store_up(plan->range_count * sizeof(struct sc_store_coded), SC_IO_PAGE_BYTES);
+            sc_store_up(plan->range_count * sizeof(struct sc_store_quant_range), SC_IO_PAGE_BYTES);
         memory.area_end = sc_store_selector_plan_areas(plan, NULL, memory.area);
         memory.tags_at =
             sc_store_up(memory.area_end + coded_lay(store, plan, memory.area_end, NULL), LINE);
@@ -98,15 +98,15 @@ bool sc_store_selector_memory_begin(const struct sc_store *store,
                                   const struct sc_store_selector_plan *plan,
                                   const struct sc_store_selector_memory *memory)
 {
-    if (!plan->is_codes)
+    if (!plan->is_quant)
         return true;
     uint64_t parts =
-        coded_lay(store, plan, memory->area_end, (struct sc_store_coded *)(void *)memory->run);
+        coded_lay(store, plan, memory->area_end, (struct sc_store_quant_range *)(void *)memory->run);
     return sc_store_selector_plan_areas(plan, memory->run, memory->area) <= memory->area_end &&
            memory->area_end + parts <= memory->tags_at;
 }
 
-bool sc_store_selector_memory_take_codes(struct sc_store *store,
+bool sc_store_selector_memory_take_quant(struct sc_store *store,
                                        const struct sc_store_selector_plan *plan, uint64_t rows,
                                        struct sc_store_selector_memory *ret_memory)
 {
@@ -129,7 +129,7 @@ bool sc_store_selector_memory_take_codes(struct sc_store *store,
 
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab)
 {
-    const struct sc_store_coded *coded = sc_store_coded_of(keys, range);
+    const struct sc_store_quant_range *coded = sc_store_quant_range_of(keys, range);
     if (!coded->is_good)
         return false;
     const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
@@ -137,14 +137,14 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
                                        .tier = coded->is_hosted ? SPEC_TIER_HOST : SC_STORE_TIER,
                                        .shape = shape};
     ret_slab->k_table = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
-    ret_slab->k_scales = ret_slab->k_table + sc_store_code_table_bytes(shape, true);
-    ret_slab->k_codes = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
+    ret_slab->k_scales = ret_slab->k_table + sc_store_quant_table_bytes(shape, true);
+    ret_slab->k_quant = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
     if (!coded->has_v)
         return true;
     ret_slab->bits_v = shape->bits_v;
     ret_slab->v_table = keys + coded->v_at + SC_STORE_BLOCK_HEAD_BYTES;
-    ret_slab->v_scales = ret_slab->v_table + sc_store_code_table_bytes(shape, false);
-    ret_slab->v_codes = ret_slab->v_scales + shape->scale_bytes + coded->row * shape->v_row_bytes;
+    ret_slab->v_scales = ret_slab->v_table + sc_store_quant_table_bytes(shape, false);
+    ret_slab->v_quant = ret_slab->v_scales + shape->scale_bytes + coded->row * shape->v_row_bytes;
     return true;
 }
 
@@ -204,13 +204,13 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sele
     return true;
 }
 
-enum sc_store_block_state sc_store_selector_coded_state(const struct sc_store *store,
-                                                      const struct sc_store_coded *coded,
+enum sc_store_block_state sc_store_selector_quant_state(const struct sc_store *store,
+                                                      const struct sc_store_quant_range *coded,
                                                       const struct sc_store_blocks *blocks,
                                                       uint32_t layer, const uint8_t *run)
 {
     const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
-    enum sc_store_block_state k, v = SC_STORE_BLOCK_CODED;
+    enum sc_store_block_state k, v = SC_STORE_BLOCK_QUANTISED;
     k = sc_store_block_check(store, blocks, shape, layer, SC_STORE_PART_K, run + coded->k_at);
     if (coded->has_v)
         v = sc_store_block_check(store, blocks, shape, layer, SC_STORE_PART_V, run + coded->v_at);
@@ -228,15 +228,15 @@ static void section_copy(const struct sc_store_selector_section *section, uint64
 }
 
 /* All of a range's codes, and tags, are there. */
-static void coded_end(struct sc_store *store, struct sc_store_coded *coded,
+static void coded_end(struct sc_store *store, struct sc_store_quant_range *coded,
                       const struct sc_store_blocks *blocks, uint32_t layer,
                       const struct sc_store_selector_memory *memory)
 {
     enum sc_store_block_state state =
-        sc_store_selector_coded_state(store, coded, blocks, layer, memory->run);
-    coded->is_good = state == SC_STORE_BLOCK_CODED;
+        sc_store_selector_quant_state(store, coded, blocks, layer, memory->run);
+    coded->is_good = state == SC_STORE_BLOCK_QUANTISED;
     if (state != SC_STORE_BLOCK_BAD) {
-        sc_store_selector_give_codes(store, coded, blocks, layer, memory);
+        sc_store_selector_give_quant(store, coded, blocks, layer, memory);
         return;
     }
     sc_store_count(&store->counts.bad_blocks, 1);
@@ -247,19 +247,19 @@ static void coded_end(struct sc_store *store, struct sc_store_coded *coded,
 
 /* Codes of the block's ranges, or their tags, which are copied. The memory is held. Who brings the
  * last of a range's verifies it. */
-static void codes_take(struct sc_store *store, const struct sc_store_selector_block *block,
+static void quant_take(struct sc_store *store, const struct sc_store_selector_block *block,
                        const uint8_t *area, const struct sc_store_selector_memory *memory)
 {
     uint8_t *run = memory->run;
     for (uint64_t i = block->range_first; i < block->range_first + block->range_count; i++) {
-        struct sc_store_coded *coded = &((struct sc_store_coded *)(void *)run)[i];
+        struct sc_store_quant_range *coded = &((struct sc_store_quant_range *)(void *)run)[i];
         const struct sc_store_extent_entry *extent;
         const struct sc_store_piece_entry *piece =
-            sc_store_coded_piece(store, coded->piece, &extent);
+            sc_store_quant_piece(store, coded->piece, &extent);
         struct sc_store_blocks blocks;
         if (coded->codes == NULL)
             continue; /* of no rows */
-        sc_store_codes_blocks(store, extent, coded->codes->copy, &coded->codes->codec_shape, piece,
+        sc_store_quant_blocks(store, extent, coded->codes->copy, &coded->codes->codec_shape, piece,
                               &blocks);
         const struct sc_store_selector_section *k = &block->probes, *v = &block->probe_tags;
         if (block->tag_count > 0) {
@@ -283,7 +283,7 @@ static spec_status memory_fill(struct sc_store *store, const struct sc_store_sel
     if (block->tag_count > 0)
         memcpy(memory->run + memory->tags_at + sc_store_selector_tags_bytes(store, block->row_first),
                frame + block->tags.at, sc_store_selector_tags_bytes(store, block->tag_count));
-    codes_take(store, block, frame, memory);
+    quant_take(store, block, frame, memory);
     if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run)) {
         sc_store_selector_give_block(store, block, frame, memory);
         return SPEC_OK;

@@ -140,7 +140,7 @@ static struct sc_store_selector_section section_of(struct sc_store_where layer, 
 }
 
 /* Sections of codes: so many bytes of K's and of V's blocks, from block->k_at and v_at on. */
-static void codes_sections(struct sc_store_selector_plan *plan, const struct sc_store_annex *annex,
+static void quant_sections(struct sc_store_selector_plan *plan, const struct sc_store_annex *annex,
                            uint64_t k_bytes, uint64_t v_bytes)
 {
     struct sc_store_selector_block *block = &plan->block;
@@ -150,18 +150,18 @@ static void codes_sections(struct sc_store_selector_plan *plan, const struct sc_
     block->probe_tags = section_of(layer, 0, 1, block->v_at, v_bytes);
 }
 
-const struct sc_store_annex *sc_store_selector_codes_of(const struct sc_store *store,
+const struct sc_store_annex *sc_store_selector_quant_of(const struct sc_store *store,
                                                       const struct sc_store_range *range,
                                                       struct sc_store_blocks *ret_blocks)
 {
     const struct sc_store_extent_entry *extent;
-    const struct sc_store_piece_entry *piece = sc_store_coded_piece(store, range->piece, &extent);
+    const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, range->piece, &extent);
     const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
     *ret_blocks = (struct sc_store_blocks){0};
     if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
         return NULL;
-    sc_store_codes_blocks(store, extent, annex->copy, &annex->codec_shape, piece, ret_blocks);
-    return sc_store_codes_fit(annex, ret_blocks) ? annex : NULL;
+    sc_store_quant_blocks(store, extent, annex->copy, &annex->codec_shape, piece, ret_blocks);
+    return sc_store_quant_fit(annex, ret_blocks) ? annex : NULL;
 }
 
 /* What codes the range is read with. */
@@ -170,48 +170,48 @@ static const struct sc_store_annex *annex_of(const struct sc_store_selector_plan
 {
     struct sc_store_blocks blocks;
     if (plan->run != NULL)
-        return sc_store_coded_of(plan->run, range)->codes;
-    return sc_store_selector_codes_of(plan->store, &plan->ranges[range], &blocks);
+        return sc_store_quant_range_of(plan->run, range)->codes;
+    return sc_store_selector_quant_of(plan->store, &plan->ranges[range], &blocks);
 }
 
 /* The block at the cursor is a part of the codes of one range, if they are more than a read takes:
  * the next bytes of K's block and then of V's; the last has the range's rows. */
-static bool codes_plan_part(struct sc_store_selector_plan *plan, const struct sc_store_annex *annex)
+static bool quant_plan_part(struct sc_store_selector_plan *plan, const struct sc_store_annex *annex)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
     struct sc_store_selector_block *block = &plan->block;
     const struct sc_store_extent_entry *same;
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(plan->store, plan->extent, annex->copy, &annex->codec_shape,
-                          sc_store_coded_piece(plan->store, range->piece, &same), &blocks);
+    sc_store_quant_blocks(plan->store, plan->extent, annex->copy, &annex->codec_shape,
+                          sc_store_quant_piece(plan->store, range->piece, &same), &blocks);
     if (sc_store_selector_reads(plan->store, &blocks, plan->k_alone) == 1)
         return false;
     uint64_t k = blocks.k_bytes, all = k + (plan->k_alone ? 0 : blocks.v_bytes);
-    uint64_t from = plan->codes_at, to = from + sc_store_codes_frame_bytes(plan->store);
+    uint64_t from = plan->quant_at, to = from + sc_store_quant_frame_bytes(plan->store);
     to = to < all ? to : all;
     block->k_at = blocks.k_at + (from < k ? from : k);
     block->v_at = blocks.v_at + (from > k ? from - k : 0);
-    codes_sections(plan, annex, from < k ? (to < k ? to : k) - from : 0,
+    quant_sections(plan, annex, from < k ? (to < k ? to : k) - from : 0,
                    to > k ? to - (from > k ? from : k) : 0);
     block->range_first = plan->range;
     block->range_count = 1;
     block->row_count = to == all ? range->row_count : 0;
-    plan->codes_at = to == all ? 0 : to;
+    plan->quant_at = to == all ? 0 : to;
     return true;
 }
 
 /* The block at the cursor, of codes: ranges as long as they follow each other in one
  * extent, have codes all or have none all, and fit. */
-static void codes_plan(struct sc_store_selector_plan *plan)
+static void quant_plan(struct sc_store_selector_plan *plan)
 {
     const struct sc_store *store = plan->store;
     const struct sc_store_range *ranges = plan->ranges;
     struct sc_store_selector_block *block = &plan->block;
     uint64_t first = plan->range, i = first, k_end = 0, v_end = 0, rows = 0;
-    uint64_t most = sc_store_codes_frame_bytes(store);
+    uint64_t most = sc_store_quant_frame_bytes(store);
     const struct sc_store_extent_entry *extent = plan->extent;
     const struct sc_store_annex *annex = annex_of(plan, first);
-    if (annex != NULL && codes_plan_part(plan, annex))
+    if (annex != NULL && quant_plan_part(plan, annex))
         return;
     for (; i < plan->range_count && rows < plan->tagged; i++) {
         struct sc_store_blocks blocks = {0};
@@ -219,8 +219,8 @@ static void codes_plan(struct sc_store_selector_plan *plan)
             break; /* none, or those of a follower that has read its log anew */
         if (annex != NULL && ranges[i].row_count > 0) {
             const struct sc_store_extent_entry *same;
-            sc_store_codes_blocks(store, extent, annex->copy, &annex->codec_shape,
-                                  sc_store_coded_piece(store, ranges[i].piece, &same), &blocks);
+            sc_store_quant_blocks(store, extent, annex->copy, &annex->codec_shape,
+                                  sc_store_quant_piece(store, ranges[i].piece, &same), &blocks);
         }
         uint64_t k_at = i == first ? blocks.k_at : block->k_at;
         uint64_t v_at = i == first ? blocks.v_at : block->v_at;
@@ -238,7 +238,7 @@ static void codes_plan(struct sc_store_selector_plan *plan)
     block->range_first = first;
     block->range_count = annex != NULL ? i - first : 0;
     if (annex != NULL)
-        codes_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
+        quant_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
 }
 
 /* The block at the cursor, of the tags of a run's rows: of as many ranges as one read takes,
@@ -247,7 +247,7 @@ static void codes_plan(struct sc_store_selector_plan *plan)
 static void tags_plan(struct sc_store_selector_plan *plan)
 {
     struct sc_store_selector_block *block = &plan->block;
-    uint64_t most = sc_store_codes_frame_bytes(plan->store);
+    uint64_t most = sc_store_quant_frame_bytes(plan->store);
     uint64_t i = plan->range, rows = plan->ranges[i].row_count;
     while (++i < plan->range_count && rows < plan->left &&
            sc_store_selector_tags_bytes(plan->store, rows + plan->ranges[i].row_count) <= most)
@@ -308,7 +308,7 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
     const struct sc_store_probes *probes = &plan->probes;
     uint64_t row = plan->row, count = plan->left, piece;
     count = count < plan->step ? count : plan->step;
-    if (plan->hosted != NULL && !plan->is_codes)
+    if (plan->hosted != NULL && !plan->is_quant)
         count = rows_to_border(plan, count);
     piece = plan->ranges[plan->range].piece;
     *block = (struct sc_store_selector_block){
@@ -322,12 +322,12 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
         .probe_row_bytes = probes->row_bytes,
         .wanted_bytes = plan->wanted_bytes,
         .layer = plan->layer,
-        .is_codes = plan->is_codes};
-    if (plan->is_codes && plan->tagged == 0) {
+        .is_quant = plan->is_quant};
+    if (plan->is_quant && plan->tagged == 0) {
         tags_plan(plan);
-    } else if (plan->is_codes) {
+    } else if (plan->is_quant) {
         block->tag_count = 0;
-        codes_plan(plan);
+        quant_plan(plan);
     }
     count = block->row_count;
     if (plan->wanted_bytes > 0) {
@@ -340,9 +340,9 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
                              row, block->tag_count);
     /* A gap in codes would stay in the load's memory. */
     block_parts(block, plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES,
-                plan->is_codes ? 0 : GAP_BYTES);
+                plan->is_quant ? 0 : GAP_BYTES);
     cursor_advance(plan, count);
-    bool has_area = plan->is_codes && !plan->is_again;
+    bool has_area = plan->is_quant && !plan->is_again;
     return !has_area || area_take(plan) ? SPEC_PENDING : SPEC_E_CORRUPT;
 }
 

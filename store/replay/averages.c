@@ -15,8 +15,8 @@
 
 #define PLACES_MIN 64u
 
-_Static_assert(SC_STORE_AVERAGE_BYTES_MAX == SC_STORE_CODES_BYTES_MAX, "as the record takes them");
-_Static_assert(2 * (SC_STORE_NOTE_HEAD + SC_STORE_NOTE_WORDS_MAX) <= SC_STORE_CODES_BYTES_MAX,
+_Static_assert(SC_STORE_AVERAGE_BYTES_MAX == SC_STORE_QUANT_BYTES_MAX, "as the record takes them");
+_Static_assert(2 * (SC_STORE_NOTE_HEAD + SC_STORE_NOTE_WORDS_MAX) <= SC_STORE_QUANT_BYTES_MAX,
                "a note stands in one record");
 
 /* ---- Places --------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ void sc_store_averages_done(struct sc_store_averages *averages, struct sc_alloc 
 
 uint64_t sc_store_note_space(const struct sc_store_record_average *record)
 {
-    if (record->codes_bytes <= SC_STORE_NOTE_HEAD * 2)
+    if (record->quant_bytes <= SC_STORE_NOTE_HEAD * 2)
         return 0;
     return record->codes[0] | (uint64_t)record->codes[1] << 8 | (uint64_t)record->codes[2] << 16 |
            (uint64_t)record->codes[3] << 24;

@@ -42,7 +42,7 @@ spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *rete
         record->tokens = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*record->tokens));
         record->marks = sc_alloc_array(alloc, SC_STORE_MARKS_MAX, sizeof(*record->marks));
         record->extent.parts = sc_alloc_array(alloc, SC_LIMIT_LAYERS, sizeof(struct sc_store_part));
-        replay->codes = sc_alloc(alloc, SC_STORE_CODES_BYTES_MAX);
+        replay->codes = sc_alloc(alloc, SC_STORE_QUANT_BYTES_MAX);
         if (record->tokens != NULL && record->marks != NULL && record->extent.parts != NULL &&
             replay->codes != NULL) {
             sc_store_replay_restart(store);
@@ -330,12 +330,12 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
 /* ---- Average importance --------------------------------------------------------------------- */
 
 /* The codes of the record as numbers. */
-static uint64_t codes_read(struct sc_store_replay *replay)
+static uint64_t quant_read(struct sc_store_replay *replay)
 {
     const struct sc_store_record_average *record = &replay->record.average;
-    for (uint64_t i = 0; i < record->codes_bytes / 2; i++)
+    for (uint64_t i = 0; i < record->quant_bytes / 2; i++)
         replay->codes[i] = (uint16_t)(record->codes[2 * i] | record->codes[2 * i + 1] << 8);
-    return record->codes_bytes / 2;
+    return record->quant_bytes / 2;
 }
 
 /* Of a piece that was told of. */
@@ -347,7 +347,7 @@ static void average_tell(struct sc_store *store, uint64_t id, uint32_t row_count
                                        .requests = (uint32_t)record->requests,
                                        .row_count = row_count,
                                        .codes = replay->codes};
-    (void)codes_read(replay);
+    (void)quant_read(replay);
     store->params.on_average(&average, store->params.user);
 }
 
@@ -366,7 +366,7 @@ static void replay_note(struct sc_store *store, uint64_t frame_bytes)
     if (noted != NULL && record->requests <= noted->serial)
         return; /* read again */
     sc_store_note_add(&store->log.averages, noted, record->requests, frame_bytes);
-    uint64_t count = codes_read(replay);
+    uint64_t count = quant_read(replay);
     if (noted != NULL && sc_store_replay_space_is_told(store, space) &&
         store->params.on_note != NULL)
         store->params.on_note(replay->codes + SC_STORE_NOTE_HEAD, count - SC_STORE_NOTE_HEAD,
@@ -388,7 +388,7 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
         return SPEC_OK;
     uint32_t space = sc_store_table_extent(&store->table, entry->extent)->space;
     const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, space);
-    if (replay->record.average.codes_bytes != 2ull * shape->layer_count * entry->row_count) {
+    if (replay->record.average.quant_bytes != 2ull * shape->layer_count * entry->row_count) {
         sc_store_replay_lie(store, "averages of other rows or layers");
         return SPEC_OK;
     }

@@ -43,7 +43,7 @@ struct sc_store_replay {
     uint64_t late_open;            /* of the one whose id it took; 0: it is none such */
     struct sc_store_provenance provenance;
     struct sc_store_replay_permutation permutation;
-    uint16_t *codes;        /* [SC_STORE_CODES_BYTES_MAX / 2] of an average record */
+    uint16_t *codes;        /* [SC_STORE_QUANT_BYTES_MAX / 2] of an average record */
     bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */
     uint64_t numbering;     /* follower: of what the table holds, once is_numbered */
     bool is_numbered;

@@ -203,10 +203,10 @@ static bool annex_is(const struct sc_store_annex *annex,
 }
 
 /* Codes of other namespaces are nobody's to judge here, and never read. */
-static bool codes_fit(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+static bool quant_fit(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                       const struct sc_store_codec_shape *shape)
 {
-    const struct sc_store_codes *codes = &store->params.codes;
+    const struct sc_store_quant *codes = &store->params.codes;
     return shape->bits_k == 0 || codes->fits == NULL ||
            extent->space != atomic_load(&store->log.space_id) || codes->fits(codes->user, shape);
 }
@@ -314,7 +314,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->tags_per_row,
                                            shape->k_row_bytes) &&
                 (!record->is_order || order_is_whole(store, extent)) &&
-                codes_fit(store, extent, &record->codec_shape) &&
+                quant_fit(store, extent, &record->codec_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
         sc_store_replay_lie(store, fits ? "a second annex" : "an annex' geometry");

@@ -22,10 +22,10 @@ static uint64_t piece_slots(const struct sc_store *store, uint64_t position, uin
 /* Of a block, beside its rows' codes. */
 static uint64_t fixed_bytes(const struct sc_store_codec_shape *shape, bool is_k)
 {
-    return SC_STORE_BLOCK_BYTES + sc_store_code_table_bytes(shape, is_k) + shape->scale_bytes;
+    return SC_STORE_BLOCK_BYTES + sc_store_quant_table_bytes(shape, is_k) + shape->scale_bytes;
 }
 
-uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
+uint64_t sc_store_quant_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_codec_shape *shape, uint64_t position,
                                     uint64_t row_count)
 {
@@ -35,16 +35,16 @@ uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
                        64);
 }
 
-uint64_t sc_store_codes_layer_new(const struct sc_store *store, uint64_t position,
+uint64_t sc_store_quant_layer_new(const struct sc_store *store, uint64_t position,
                                   uint64_t row_count)
 {
     const struct sc_store_codec_shape *shape = &store->params.codes.shape;
     if (shape->bits_k == 0 || row_count == 0)
         return 0;
-    return sc_store_codes_layer_bytes(store, shape, position, row_count);
+    return sc_store_quant_layer_bytes(store, shape, position, row_count);
 }
 
-void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+void sc_store_quant_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                            uint64_t copy, const struct sc_store_codec_shape *shape,
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks)
@@ -67,7 +67,7 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
                                  .piece_hash = piece->hash};
 }
 
-uint64_t sc_store_codes_frame_bytes(const struct sc_store *store)
+uint64_t sc_store_quant_frame_bytes(const struct sc_store *store)
 {
     return store->limits.op_bytes + SC_FRAMES_SLACK_BYTES - SC_STORE_SELECTOR_SLACK_BYTES;
 }
@@ -79,7 +79,7 @@ static uint64_t checksum(const struct sc_store *store, const struct sc_store_blo
     uint64_t bytes = (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, sum;
     const struct sc_store_tag_rows one = {
         .base = sc_store_tag_base(store->shape.digest, blocks->piece_hash, blocks->copy, layer,
-                                  is_k ? SC_STORE_PART_K_CODES : SC_STORE_PART_V_CODES),
+                                  is_k ? SC_STORE_PART_K_QUANT : SC_STORE_PART_V_QUANT),
         .position_first = blocks->position,
         .row_bytes = bytes,
         .count = 1};
@@ -108,11 +108,11 @@ static void head_make(const struct sc_store_codec_shape *shape, uint32_t part, u
 void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,
                          uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block)
 {
-    const struct sc_store_codes *codes = &store->params.codes;
+    const struct sc_store_quant *codes = &store->params.codes;
     const struct sc_store_codec_shape *shape = &codes->shape;
     bool is_k = part == SC_STORE_PART_K;
     uint8_t *table = block + SC_STORE_BLOCK_HEAD_BYTES;
-    uint8_t *scales = table + sc_store_code_table_bytes(shape, is_k);
+    uint8_t *scales = table + sc_store_quant_table_bytes(shape, is_k);
     const struct sc_store_encode what = {.layer = layer,
                                          .part = part,
                                          .position = blocks->position,
@@ -131,7 +131,7 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                                const struct sc_store_codec_shape *shape,
                                                uint32_t layer, uint32_t part, const uint8_t *block)
 {
-    const struct sc_store_codes *codes = &store->params.codes;
+    const struct sc_store_quant *codes = &store->params.codes;
     bool is_k = part == SC_STORE_PART_K;
     uint8_t head[SC_STORE_BLOCK_HEAD_BYTES];
     uint64_t sum;
@@ -141,8 +141,8 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
     head_make(shape, part, blocks->row_count, false, head);
     if (memcmp(head, block, sizeof(head)) != 0)
         return SC_STORE_BLOCK_OTHER;
-    bool is_read = codes->reads == NULL || sc_store_code_table_bytes(shape, is_k) == 0 ||
+    bool is_read = codes->reads == NULL || sc_store_quant_table_bytes(shape, is_k) == 0 ||
                    codes->reads(codes->user, part, shape, block + SC_STORE_BLOCK_HEAD_BYTES,
                                 blocks->position, blocks->row_count);
-    return is_read ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_OTHER;
+    return is_read ? SC_STORE_BLOCK_QUANTISED : SC_STORE_BLOCK_OTHER;
 }

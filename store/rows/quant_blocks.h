@@ -25,12 +25,12 @@
 
 /* Bytes of a layer: its blocks of all pieces, those that are gone too; rounded up to 64. position,
  * row_count: of the extent. */
-uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
+uint64_t sc_store_quant_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_codec_shape *shape, uint64_t position,
                                     uint64_t row_count);
 
 /* The same of an extent that is stored now; 0: it gets no codes. */
-uint64_t sc_store_codes_layer_new(const struct sc_store *store, uint64_t position,
+uint64_t sc_store_quant_layer_new(const struct sc_store *store, uint64_t position,
                                   uint64_t row_count);
 
 struct sc_store_blocks { /* of a piece */
@@ -40,13 +40,13 @@ struct sc_store_blocks { /* of a piece */
     uint64_t copy;                /* of the annex: of the checksums */
     const uint8_t *piece_hash;    /* the piece's own */
 };
-void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+void sc_store_quant_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                            uint64_t copy, const struct sc_store_codec_shape *shape,
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks);
 
 /* Whether they stand inside the layer. */
-static inline bool sc_store_codes_fit(const struct sc_store_annex *annex,
+static inline bool sc_store_quant_fit(const struct sc_store_annex *annex,
                                       const struct sc_store_blocks *blocks)
 {
     return blocks->v_at + blocks->v_bytes <= annex->stride;
@@ -55,14 +55,14 @@ static inline bool sc_store_codes_fit(const struct sc_store_annex *annex,
 /* Bytes of blocks, or of row tags, that one read takes, each section of them rounded out to pages:
  * what a frame has room for. They are more than a piece's K and V blocks where these were made, but
  * io.op_bytes may be less today; and more than the tags of any piece. */
-uint64_t sc_store_codes_frame_bytes(const struct sc_store *store);
+uint64_t sc_store_quant_frame_bytes(const struct sc_store *store);
 
 /* Makes K's or V's block (part) of the rows. */
 void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,
                          uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block);
 
 enum sc_store_block_state {
-    SC_STORE_BLOCK_CODED,
+    SC_STORE_BLOCK_QUANTISED,
     SC_STORE_BLOCK_OTHER, /* raw, of other bits or rows, or none that this process can read */
     SC_STORE_BLOCK_BAD    /* it fails its checksum */
 };

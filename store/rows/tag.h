@@ -25,8 +25,8 @@ enum sc_store_tag_part {
     SC_STORE_PART_K = 1,
     SC_STORE_PART_V = 2,
     SC_STORE_PART_PROBE = 3,
-    SC_STORE_PART_K_CODES = 4,
-    SC_STORE_PART_V_CODES = 5
+    SC_STORE_PART_K_QUANT = 4,
+    SC_STORE_PART_V_QUANT = 5
 };
 
 /* The part of a seed that all rows of a piece in one layer share. */

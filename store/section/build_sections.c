@@ -52,7 +52,7 @@ struct sc_store_build {
     enum sc_store_sidecar_kind kind;
     uint64_t next, end;  /* ids of extents; end 0: the run has not looked yet */
     uint64_t missed;     /* the oldest that lacks codes, though a run may have passed it; 0: none */
-    uint64_t codes_from; /* older ones have codes, or were passed over since the last start */
+    uint64_t quant_from; /* older ones have codes, or were passed over since the last start */
     uint64_t stopped;    /* at this one, for want of space or memory; 0: not */
     uint64_t said;       /* it was logged that a run stopped at this one */
     uint64_t extent_id;
@@ -74,9 +74,9 @@ static bool extent_lacks(const struct sc_store_build *build,
     if (extent == NULL || extent->live_count == 0 ||
         extent->space != atomic_load(&store->log.space_id))
         return false;
-    if (build->kind == SC_STORE_SIDECAR_CODES)
-        return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_coding) &&
-               atomic_load(&extent->held_codes) == NULL;
+    if (build->kind == SC_STORE_SIDECAR_QUANT)
+        return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_quantising) &&
+               atomic_load(&extent->held_quant) == NULL;
     if (build->kind == SC_STORE_SIDECAR_ORDER)
         return sc_store_permute_queue_lack(store, extent);
     return atomic_load(&extent->held_annex) == NULL &&
@@ -228,8 +228,8 @@ static void run_begin(struct sc_store_build *build, enum sc_store_sidecar_kind k
     build->next = 1;
     build->end = build->stopped = 0;
     build->again[kind] = false;
-    if (kind == SC_STORE_SIDECAR_CODES) {
-        build->next = build->codes_from;
+    if (kind == SC_STORE_SIDECAR_QUANT) {
+        build->next = build->quant_from;
         if (build->missed != 0 && build->missed < build->next)
             build->next = build->missed;
         build->missed = 0;
@@ -237,7 +237,7 @@ static void run_begin(struct sc_store_build *build, enum sc_store_sidecar_kind k
         build->end = build->order_wanted ? 0 : 1; /* nothing is looked for */
         build->order_wanted = false;
     } else {
-        build->codes_from = 1; /* what was passed over is tried again */
+        build->quant_from = 1; /* what was passed over is tried again */
     }
 }
 
@@ -248,7 +248,7 @@ static enum sc_store_sidecar_kind kind_next(const struct sc_store_build *build)
     if (build->closing)
         return SC_STORE_SIDECAR_KINDS;
     if (build->kind == SC_STORE_SIDECAR_PROBES && build->store->params.codes.shape.bits_k != 0)
-        return SC_STORE_SIDECAR_CODES;
+        return SC_STORE_SIDECAR_QUANT;
     while (next < SC_STORE_SIDECAR_KINDS && !build->again[next])
         next = (enum sc_store_sidecar_kind)(next + 1);
     return next;
@@ -260,8 +260,8 @@ static void run_end(struct sc_store_build *build)
     struct sc_store *store = build->store;
     run_free(build);
     pthread_mutex_lock(&store->disk.lock);
-    if (build->kind == SC_STORE_SIDECAR_CODES && build->end > 0)
-        build->codes_from = build->stopped > 0 ? build->stopped : build->end;
+    if (build->kind == SC_STORE_SIDECAR_QUANT && build->end > 0)
+        build->quant_from = build->stopped > 0 ? build->stopped : build->end;
     enum sc_store_sidecar_kind next = kind_next(build);
     build->runs = next < SC_STORE_SIDECAR_KINDS;
     bool again = build->runs;
@@ -415,8 +415,8 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
     store->build->sidecar.desk = &store->build->desk;
     store->build->orders.store = store;
     store->build->orders.alloc = store->params.alloc;
-    store->build->next = store->build->codes_from = 1;
-    store->codes_missed = sc_store_build_missed;
+    store->build->next = store->build->quant_from = 1;
+    store->quant_missed = sc_store_build_missed;
     return SPEC_OK;
 }
 
@@ -430,7 +430,7 @@ static void run_start(struct sc_store_build *build, enum sc_store_sidecar_kind k
     sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
 }
 
-void sc_store_build_codes(struct sc_store *store)
+void sc_store_build_quant(struct sc_store *store)
 {
     sc_store_build_missed(store, 0);
 }
@@ -444,10 +444,10 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
     if (extent_id != 0 && (build->missed == 0 || extent_id < build->missed))
         build->missed = extent_id;
     if (build->runs) {
-        build->again[SC_STORE_SIDECAR_CODES] = true;
+        build->again[SC_STORE_SIDECAR_QUANT] = true;
     } else if (!build->closing) {
         build->rate = 0;
-        run_start(build, SC_STORE_SIDECAR_CODES);
+        run_start(build, SC_STORE_SIDECAR_QUANT);
     }
     pthread_mutex_unlock(&store->disk.lock);
 }

@@ -30,20 +30,20 @@ static void on_written(struct sc_store_extent *annex, spec_status status, void *
 }
 
 /* Nothing codes the extent any more; if it has no codes, build_sections.c makes them later. */
-static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_codes)
+static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_quant)
 {
     pthread_mutex_lock(&store->log.lock);
-    atomic_store(&sc_store_table_extent(&store->table, extent_id)->is_coding, false);
+    atomic_store(&sc_store_table_extent(&store->table, extent_id)->is_quantising, false);
     pthread_mutex_unlock(&store->log.lock);
-    if (!has_codes)
+    if (!has_quant)
         sc_store_build_missed(store, extent_id);
 }
 
 /* The job is over and its extent was committed or discarded: the slot is free. */
-static void job_ended(struct sc_store_inline_quant_job *job, bool has_codes)
+static void job_ended(struct sc_store_inline_quant_job *job, bool has_quant)
 {
     if (job->extent_id != 0)
-        hand_over(job->live->store, job->extent_id, has_codes);
+        hand_over(job->live->store, job->extent_id, has_quant);
     pthread_mutex_lock(&job->live->lock);
     job->is_used = false;
     pthread_mutex_unlock(&job->live->lock);
@@ -60,7 +60,7 @@ static void job_done(struct sc_store_inline_quant_job *job)
 }
 
 /* The job has no annex any more. */
-static void job_over(struct sc_store_inline_quant_job *job, bool has_codes)
+static void job_over(struct sc_store_inline_quant_job *job, bool has_quant)
 {
     struct sc_store_inline_quant *live = job->live;
     job->state = SC_STORE_INLINE_QUANT_OVER;
@@ -72,7 +72,7 @@ static void job_over(struct sc_store_inline_quant_job *job, bool has_codes)
     job_done(job);
     job->sidecar->layer = 0; /* of the next job */
     if (is_left)             /* else sc_store_inline_quant_end wakes the task */
-        job_ended(job, has_codes);
+        job_ended(job, has_quant);
 }
 
 /* All writes of its annex ended; unless the codes are lost, the extent's id is known too. */
@@ -109,7 +109,7 @@ static bool annex_begin(struct sc_store_inline_quant_job *job)
     struct sc_store_sidecar *sidecar = job->sidecar;
     const struct sc_store *store = job->live->store;
     uint64_t row = 0;
-    sc_store_sidecar_set(sidecar, &job->entry, SC_STORE_SIDECAR_CODES);
+    sc_store_sidecar_set(sidecar, &job->entry, SC_STORE_SIDECAR_QUANT);
     for (uint64_t i = 0; row < job->entry.row_count; row += job->pieces[i++].row_count)
         sc_store_sidecar_span(sidecar, row, row + job->pieces[i].row_count, &job->pieces[i]);
     bool good = sc_store_sidecar_frames(sidecar) <= sc_store_sidecar_frames_most(store) &&
@@ -322,7 +322,7 @@ void sc_store_inline_quant_close(struct sc_store *store)
 {
     struct sc_store_inline_quant *live = store->live;
     struct sc_alloc *alloc = store->params.alloc;
-    SC_ASSERT(store->params.poison, store->disk.codes_due == 0); /* else rows are refused */
+    SC_ASSERT(store->params.poison, store->disk.quant_due == 0); /* else rows are refused */
     sc_store_cache_close(store->cache);
     store->cache = NULL;
     if (live == NULL)

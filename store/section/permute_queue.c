@@ -13,9 +13,9 @@ _Static_assert(SC_STORE_PERMUTATION_ROWS_MAX == SC_STORE_ROWS_MAX, "all rows of 
 
 bool sc_store_permute_queue_lack(const struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
-    bool lacks_codes = store->params.codes.shape.bits_k != 0 &&
-                       (atomic_load(&extent->codes) == NULL || atomic_load(&extent->is_coding));
-    return store->params.permutation.span_rows != 0 && !lacks_codes &&
+    bool lacks_quant = store->params.codes.shape.bits_k != 0 &&
+                       (atomic_load(&extent->codes) == NULL || atomic_load(&extent->is_quantising));
+    return store->params.permutation.span_rows != 0 && !lacks_quant &&
            atomic_load(&extent->held_permutation) == NULL &&
            extent->row_count > store->params.config->chunk_tokens &&
            sc_store_probes_of(extent).row_bytes >= store->params.probe_row_bytes;

@@ -49,18 +49,18 @@ static const struct sc_store_format PROBES = {.layer_bytes = probes_layer_bytes,
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
 
-static uint64_t codes_layer_bytes(const struct sc_store_sidecar *sidecar)
+static uint64_t quant_layer_bytes(const struct sc_store_sidecar *sidecar)
 {
     const struct sc_store *store = store_of(sidecar);
     const struct sc_store_piece_entry *piece = NULL;
     for (uint64_t i = 0; piece == NULL; i++) /* there is one */
         piece = sidecar->spans[i].piece;
-    return sc_store_codes_layer_bytes(store, &store->params.codes.shape,
+    return sc_store_quant_layer_bytes(store, &store->params.codes.shape,
                                       piece->first_position - piece->extent_row,
                                       sidecar->extent->row_count);
 }
 
-static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+static void quant_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
                        uint64_t count, const struct sc_store_back *back)
 {
     const struct sc_store *store = store_of(sidecar);
@@ -69,7 +69,7 @@ static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
     const uint8_t *v = store->shape.layout == SC_STORE_SPLIT
                            ? back->halves[1]
                            : back->halves[0] + store->shape.k_row_bytes;
-    sc_store_codes_blocks(store, sidecar->extent, sidecar->annex->copy, &store->params.codes.shape,
+    sc_store_quant_blocks(store, sidecar->extent, sidecar->annex->copy, &store->params.codes.shape,
                           span->piece, &blocks);
     SC_ASSERT(store->params.poison, blocks.row_count == count);
     uint8_t *layer = sidecar->desk->layer;
@@ -83,7 +83,7 @@ static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
 }
 
 static const struct sc_store_format CODES = {
-    .layer_bytes = codes_layer_bytes, .take = codes_take, .is_whole = true, .is_raw = true};
+    .layer_bytes = quant_layer_bytes, .take = quant_take, .is_whole = true, .is_raw = true};
 
 /* ---- Rows in another permutation ------------------------------------------------------------------- */
 
@@ -159,7 +159,7 @@ void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
 {
     static const struct sc_store_format *const FORMATS[SC_STORE_SIDECAR_KINDS] = {
         [SC_STORE_SIDECAR_PROBES] = &PROBES,
-        [SC_STORE_SIDECAR_CODES] = &CODES,
+        [SC_STORE_SIDECAR_QUANT] = &CODES,
         [SC_STORE_SIDECAR_ORDER] = &ORDER};
     *sidecar = (struct sc_store_sidecar){.desk = sidecar->desk,
                                          .format = FORMATS[kind],

@@ -39,7 +39,7 @@ struct sc_store_desk {
 
 enum sc_store_sidecar_kind {
     SC_STORE_SIDECAR_PROBES,
-    SC_STORE_SIDECAR_CODES,
+    SC_STORE_SIDECAR_QUANT,
     SC_STORE_SIDECAR_ORDER,
     SC_STORE_SIDECAR_KINDS
 };

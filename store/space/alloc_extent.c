@@ -21,43 +21,43 @@ uint64_t sc_store_parts_bytes(const struct sc_store_part *parts, uint32_t part_c
 /* Space lock held. Rows that take the last room have codes no more, and without codes they cannot
  * be chosen from. What codes of other rows wait for counts in layers of
  * these. */
-static bool parts_take(struct sc_store *store, uint64_t stride, uint64_t codes_stride,
+static bool parts_take(struct sc_store *store, uint64_t stride, uint64_t quant_stride,
                        struct sc_store_part *parts, uint32_t *ret_part_count)
 {
-    uint64_t due = store->disk.codes_due + codes_stride;
+    uint64_t due = store->disk.quant_due + quant_stride;
     if (!sc_store_parts_take(store, stride, parts, ret_part_count))
         return false;
-    if (codes_stride > 0 &&
-        !sc_store_layers_fit(store, codes_stride,
-                             (due * store->shape.layer_count + codes_stride - 1) / codes_stride)) {
+    if (quant_stride > 0 &&
+        !sc_store_layers_fit(store, quant_stride,
+                             (due * store->shape.layer_count + quant_stride - 1) / quant_stride)) {
         sc_store_parts_free(store, parts, *ret_part_count, stride);
         return false;
     }
-    store->disk.codes_due = due;
+    store->disk.quant_due = due;
     return true;
 }
 
-void sc_store_codes_due_give(struct sc_store *store, uint64_t codes_stride)
+void sc_store_quant_due_give(struct sc_store *store, uint64_t quant_stride)
 {
-    if (codes_stride == 0)
+    if (quant_stride == 0)
         return;
     pthread_mutex_lock(&store->disk.lock);
-    SC_ASSERT(store->params.poison, store->disk.codes_due >= codes_stride);
-    store->disk.codes_due -= codes_stride;
+    SC_ASSERT(store->params.poison, store->disk.quant_due >= quant_stride);
+    store->disk.quant_due -= quant_stride;
     pthread_mutex_unlock(&store->disk.lock);
 }
 
 spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
-                                uint64_t codes_stride, struct sc_store_part *parts,
+                                uint64_t quant_stride, struct sc_store_part *parts,
                                 uint32_t *ret_part_count, struct spec_error *reterr)
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     pthread_mutex_lock(&store->disk.lock);
     bool waits = now_ns < store->disk.retry_ns;
     bool fits = !waits && sc_store_log_take(store, log_bytes), has_log = fits;
-    if (fits && !parts_take(store, stride, codes_stride, parts, ret_part_count))
+    if (fits && !parts_take(store, stride, quant_stride, parts, ret_part_count))
         fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
-               parts_take(store, stride, codes_stride, parts, ret_part_count);
+               parts_take(store, stride, quant_stride, parts, ret_part_count);
     if (fits)
         sc_store_demand_add(store, sc_store_parts_bytes(parts, *ret_part_count, stride));
     else if (has_log)

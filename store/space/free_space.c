@@ -32,7 +32,7 @@ uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows)
 
 uint64_t sc_store_room_bytes(const struct sc_store *store, uint64_t rows)
 {
-    uint64_t codes = sc_store_codes_layer_new(store, 0, rows) * store->shape.layer_count;
+    uint64_t codes = sc_store_quant_layer_new(store, 0, rows) * store->shape.layer_count;
     return sc_store_rows_bytes(store, rows) + sc_store_up(codes, PAGE);
 }
 
@@ -128,7 +128,7 @@ bool sc_store_layers_fit(struct sc_store *store, uint64_t bytes, uint64_t layers
 static bool rows_fit(struct sc_store *store, uint64_t rows, uint64_t extents)
 {
     uint64_t bytes = layer_bytes(store, rows), layers = extents * store->shape.layer_count;
-    uint64_t codes = layers * sc_store_codes_layer_new(store, 0, rows);
+    uint64_t codes = layers * sc_store_quant_layer_new(store, 0, rows);
     bytes = extents > 1 ? sc_store_up(bytes, PAGE) : bytes;
     return sc_store_layers_fit(store, bytes, layers + (codes + bytes - 1) / bytes);
 }

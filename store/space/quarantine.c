@@ -149,7 +149,7 @@ static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc
 static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
     return annex_free(atomic_load(&extent->held_annex), map) +
-           annex_free(atomic_load(&extent->held_codes), map) + order_free(extent, map);
+           annex_free(atomic_load(&extent->held_quant), map) + order_free(extent, map);
 }
 
 /* Pages that the last piece, whose span this is, still holds: tags, padding and an annex too. */
@@ -271,7 +271,7 @@ bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_an
         atomic_store(held, annex);
         extent->held_pages += (uint32_t)pages;
         if (annex->codec_shape.bits_k != 0)
-            sc_store_count(&store->counts.code_bytes, pages * PAGE);
+            sc_store_count(&store->counts.quantised_bytes, pages * PAGE);
     }
     pthread_mutex_unlock(&store->disk.lock);
     return holds;
@@ -281,7 +281,7 @@ bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     return extent != NULL &&
-           (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL ||
+           (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_quant) != NULL ||
             atomic_load(&extent->held_permutation) != NULL);
 }
 
@@ -376,10 +376,10 @@ static void piece_free(struct sc_store *store, uint64_t id)
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
     if (span.alone) {
-        uint64_t codes = annex_free(atomic_load(&extent->held_codes), NULL);
-        atomic_fetch_sub_explicit(&store->counts.code_bytes, codes * PAGE, memory_order_relaxed);
+        uint64_t codes = annex_free(atomic_load(&extent->held_quant), NULL);
+        atomic_fetch_sub_explicit(&store->counts.quantised_bytes, codes * PAGE, memory_order_relaxed);
         atomic_store(&extent->held_annex, NULL);
-        atomic_store(&extent->held_codes, NULL);
+        atomic_store(&extent->held_quant, NULL);
         atomic_store(&extent->held_permutation, NULL);
         if (!has_rows(extent))
             atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */

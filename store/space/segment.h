@@ -49,7 +49,7 @@ struct sc_store_disk {
     /* A segment found no space: so much there is in all, until then; none is made before. */
     uint64_t device_bytes, device_until_ns, device_retry_ns;
     uint64_t extent_bytes; /* taken pages, written or being written */
-    uint64_t codes_due;    /* of a layer: the room for codes of rows that have places */
+    uint64_t quant_due;    /* of a layer: the room for codes of rows that have places */
     uint64_t retry_ns;     /* no new extents before */
     uint32_t number_next;  /* of a new segment */
     bool maker_posted;
@@ -93,12 +93,12 @@ void sc_store_pause(struct sc_store *store, spec_status status, const char *what
 uint64_t sc_store_parts_bytes(const struct sc_store_part *parts, uint32_t part_count,
                               uint64_t stride);
 /* Takes places for all layers, ret_part_count parts, or none. The three take the space lock.
- *   codes_stride  of rows: bytes of a layer of their codes, which have to find room beside them;
+ *   quant_stride  of rows: bytes of a layer of their codes, which have to find room beside them;
  *                 it is kept from other rows until it is given back. 0: no codes follow */
 spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
-                                uint64_t codes_stride, struct sc_store_part *parts,
+                                uint64_t quant_stride, struct sc_store_part *parts,
                                 uint32_t *ret_part_count, struct spec_error *reterr);
-void sc_store_codes_due_give(struct sc_store *store, uint64_t codes_stride);
+void sc_store_quant_due_give(struct sc_store *store, uint64_t quant_stride);
 void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
                          uint32_t part_count, uint64_t stride, uint64_t log_bytes);
 /* A write into the segment failed: the next places are looked for behind it first, so that a bad

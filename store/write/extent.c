@@ -327,7 +327,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->is_firm = pass->is_firm;
     extent->queued = (struct sc_store_queued){0};
     extent->is_annex = extent->is_raw = false;
-    extent->codes_stride = 0;
+    extent->quant_stride = 0;
     extent->codec_shape = (struct sc_store_codec_shape){0};
     extent->slots = NULL;
     extent->written = NULL;
@@ -357,12 +357,12 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
                                 struct spec_error *reterr)
 {
     spec_status status =
-        sc_store_place_take(store, extent->place.stride, extent->log_bytes, extent->codes_stride,
+        sc_store_place_take(store, extent->place.stride, extent->log_bytes, extent->quant_stride,
                             extent->parts, &extent->part_count, reterr);
     if (status == SPEC_OK && !extent_is_begun(store, extent)) {
         sc_store_place_free(store, extent->parts, extent->part_count, extent->place.stride,
                             extent->log_bytes);
-        sc_store_codes_due_give(store, extent->codes_stride);
+        sc_store_quant_due_give(store, extent->quant_stride);
         status = sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
     }
     if (status != SPEC_OK) {
@@ -400,7 +400,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     extent->log_bytes = log_bytes +
                         sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
                         sc_store_record_bytes_parts(store->shape.layer_count);
-    extent->codes_stride = sc_store_codes_layer_new(store, pass->pieces[0].first_position, rows);
+    extent->quant_stride = sc_store_quant_layer_new(store, pass->pieces[0].first_position, rows);
     status = extent_start(store, extent, reterr);
     if (status != SPEC_OK)
         return status;

@@ -53,7 +53,7 @@ struct sc_store_extent {
     /* Set by begin, constant until it is free again. */
     uint32_t piece_count, part_count;
     uint64_t row_count, probe_row_bytes, log_bytes;
-    uint64_t codes_stride; /* of rows: room that their codes' job gives back (inline_quant.h) */
+    uint64_t quant_stride; /* of rows: room that their codes' job gives back (inline_quant.h) */
     uint64_t copy;         /* of the extent or the annex */
     struct sc_store_place place;
     struct sc_store_pass_share *share; /* of its pass; NULL: its writes are not queued */

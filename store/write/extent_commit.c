@@ -209,7 +209,7 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
         .part_count = extent->part_count,
         .row_count = (uint32_t)extent->row_count,
         .space = atomic_load(&store->log.space_id),
-        .is_coding = extent->live != NULL && commit->skip == 0,
+        .is_quantising = extent->live != NULL && commit->skip == 0,
         .provenance = *provenance_of(extent, commit),
         .salt = extent->salt,
         .live_count = extent->piece_count - commit->piece_first,
@@ -325,7 +325,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         /* Rows that are skipped are not coded: the first slab is another. */
         sc_store_inline_quant_end(extent->live, commit->skip == 0 ? ids.extent : 0);
         if (commit->behind != 0) /* a run may have passed it */
-            store->codes_missed(store, ids.extent);
+            store->quant_missed(store, ids.extent);
     }
     if (failed != SPEC_OK)
         sc_store_pause(store, failed, "writing the log");

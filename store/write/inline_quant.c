@@ -22,10 +22,10 @@ void sc_store_inline_quant_due_give(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_inline_quant *live = job->live;
     pthread_mutex_lock(&live->lock);
-    uint64_t codes_stride = job->codes_stride;
-    job->codes_stride = 0;
+    uint64_t quant_stride = job->quant_stride;
+    job->quant_stride = 0;
     pthread_mutex_unlock(&live->lock);
-    sc_store_codes_due_give(live->store, codes_stride);
+    sc_store_quant_due_give(live->store, quant_stride);
 }
 
 /* ---- Extents --------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *s
     struct sc_store_inline_quant *live = store->live;
     struct sc_store_inline_quant_job *found = NULL;
     if (live == NULL) {
-        sc_store_codes_due_give(store, extent->codes_stride);
+        sc_store_quant_due_give(store, extent->quant_stride);
         return NULL;
     }
     pthread_mutex_lock(&live->lock);
@@ -71,14 +71,14 @@ struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *s
         found->permutation = ++live->permutation;
         found->extent_id = 0;
         found->packed = 0;
-        found->codes_stride = extent->codes_stride;
+        found->quant_stride = extent->quant_stride;
         found->state = SC_STORE_INLINE_QUANT_MAKING;
     }
     pthread_mutex_unlock(&live->lock);
     if (found != NULL)
         entry_set(found, extent); /* it is not looked at before a layer is packed */
     else
-        sc_store_codes_due_give(store, extent->codes_stride);
+        sc_store_quant_due_give(store, extent->quant_stride);
     return found;
 }
 

@@ -25,7 +25,7 @@ struct sc_store_inline_quant_job {
     struct sc_store_part *parts;         /* [layer_count] */
 
     /* Guarded by lock. */
-    uint64_t codes_stride; /* until the annex has its places, or never will: its room is due */
+    uint64_t quant_stride; /* until the annex has its places, or never will: its room is due */
     bool is_used, is_left, is_lost, is_written;
     uint64_t permutation; /* of begin */
     uint64_t extent_id;

@@ -70,7 +70,7 @@ struct layer_job {
 static enum sc_store_wear_kind kind_of(const struct sc_store_extent *extent)
 {
     if (extent->is_annex)
-        return SC_STORE_WEAR_CODES;
+        return SC_STORE_WEAR_QUANT;
     return extent->written != NULL ? SC_STORE_WEAR_COMPACTION : SC_STORE_WEAR_ROWS;
 }
 
@@ -368,7 +368,7 @@ static bool pack_raw(const struct layer_job *job)
             return false;
         now = window->end - (job->start + done);
         now = now < bytes - done ? now : bytes - done;
-        job->source->pack(job->source->user, SC_STORE_PART_K_CODES, done, now,
+        job->source->pack(job->source->user, SC_STORE_PART_K_QUANT, done, now,
                           window_byte(window, job->start + done));
     }
     return true;

@@ -30,7 +30,7 @@ static inline void twin_make(struct twin *twin, uint64_t seed)
     twin->world = world_make(&twin_setups[seed % TWIN_SETUPS], seed);
     twin->world->config.staging_bytes = 2u << 20;
     twin->world->config.lease_ns_max = seed % 4 == 0 ? 0 : TWIN_LEASE_NS;
-    keep_codes(twin->world, seed % 5 < 2);
+    keep_quant(twin->world, seed % 5 < 2);
     twin->world->params.codes.with_rows = seed % 2 == 0;
 }
 
@@ -112,7 +112,7 @@ static inline void twin_codes(struct twin *twin, uint32_t layer, const struct ma
                                                                      .lane = SC_LANE_SPECULATIVE,
                                                                      .ranges = match->ranges,
                                                                      .range_count = match->count,
-                                                                     .is_codes = true,
+                                                                     .is_quant = true,
                                                                      .k_alone = k_alone}) &&
         sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
         twin->coded += codes_check(twin->world, match, 0, layer, k_alone, selector);
@@ -128,7 +128,7 @@ static inline void twin_build(struct twin *twin)
     if (random_below(&twin->random, 2) == 0)
         sc_store_build_start(store, 0);
     else
-        sc_store_build_codes(store);
+        sc_store_build_quant(store);
     uint64_t wait_ns = random_below(&twin->random, 400000000);
     (void)sc_exec_wait(exec, &never, 0, sc_exec_now_ns(exec) + wait_ns);
 }

@@ -266,7 +266,7 @@ static void afterwards(struct worker *worker)
     found = rig_lookup(&world->rig, &prompt);
     store(worker, found.request, found.matched_tokens);
     rig_release(&world->rig, found.request);
-    wait_for_codes(world);
+    wait_for_quant(world);
     forget_all(races);
     found = rig_lookup(&world->rig, &prompt);
     for (uint32_t layer = 0; layer < LAYERS; layer++)

@@ -142,7 +142,7 @@ static void shot_begin(struct worker *worker, struct shot *shot, spec_request re
 {
     worker->world.matched = matched;
     shot_make(shot, &worker->world, request, layer, 0, (uint32_t)(rig_mix(seed) % 300000));
-    if (worker->world.rig.conn->config.base != SC_BASE_COARSE)
+    if (worker->world.rig.conn->config.base != SC_BASE_QUANTISED)
         shot->select.given = 0;
     if (seed % 3 == 0)
         shot->item.select = NULL;
@@ -322,7 +322,7 @@ static void run_sized(uint64_t seed, const struct size *size, const char *way, s
     rig_open(&races->world.rig);
     plain.rig.conn = races->world.rig.conn;
     world_store(&races->world);
-    wait_for_codes(&races->world);
+    wait_for_quant(&races->world);
     fake_policy((enum fake_policy)(seed % 4), seed);
     for (uint64_t w = 0; w < size->worker_count; w++)
         workers[w] = (struct worker){

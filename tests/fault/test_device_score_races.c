@@ -155,7 +155,7 @@ static void world_begin(struct world *world, bool is_sim, uint64_t score_bytes, 
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
     world_make(world, is_sim, extra, LAYERS, 2, 16, MATCHED);
     world_open_stored(world);
-    wait_for_codes(world);
+    wait_for_quant(world);
 }
 
 static spec_status shot_fire(struct host *host, struct shot *shot, bool is_late)

@@ -123,7 +123,7 @@ static void *loads_main(void *argument)
                                                                          .lane = SC_LANE_DEMAND,
                                                                          .ranges = match.ranges,
                                                                          .range_count = 1,
-                                                                         .is_codes = true}) &&
+                                                                         .is_quant = true}) &&
             sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
             (void)atomic_fetch_add(&shared->codes_right,
                                    (uint32_t)codes_check(mine, &match, 0, layer, false, selector));
@@ -230,7 +230,7 @@ static void codes_are_right_beside_everything(const struct world_setup *setup, b
     for (uint64_t seed = 1; seed <= 2; seed++) {
         struct world *world = world_make(setup, seed);
         struct sc_store_stats stats;
-        keep_codes(world, true);
+        keep_quant(world, true);
         world->params.codes.with_rows = true;
         world->params.custom = is_late ? &late_io : NULL;
         world = world_opened(world);
@@ -245,7 +245,7 @@ static void codes_are_right_beside_everything(const struct world_setup *setup, b
             atomic_store(&shared.bad_blocks, 0);
             pieces_check(&shared, false);
         }
-        sc_store_build_codes(world->store);
+        sc_store_build_quant(world->store);
         sc_store_build_start(world->store, 0);
         settle(world);
         sc_store_stats(world->store, &stats);

@@ -69,7 +69,7 @@ static struct sc_store_extent_entry *extent_of(struct world *world, uint64_t key
 static struct world *world_coded(void)
 {
     struct world *world = world_make(&small, 6);
-    keep_codes(world, true);
+    keep_quant(world, true);
     world->config.staging_bytes = 1u << 20;
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 60, 6), SPEC_OK);

@@ -146,7 +146,7 @@ static void twin_load(struct twin *twin)
                                                                          .lane = SC_LANE_DEMAND,
                                                                          .ranges = &range,
                                                                          .range_count = 1,
-                                                                         .is_codes = true,
+                                                                         .is_quant = true,
                                                                          .k_alone = i % 3 == 0}) &&
             sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab));

@@ -106,7 +106,7 @@ static void codes_look(struct sc_store_selector *selector)
                                                                          .lane = SC_LANE_DEMAND,
                                                                          .ranges = &told[i],
                                                                          .range_count = 1,
-                                                                         .is_codes = true,
+                                                                         .is_quant = true,
                                                                          .k_alone = i % 3 == 0}) &&
             sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab));
@@ -301,7 +301,7 @@ static void churn_empty(struct sc_store *store)
     (void)sc_store_quarantine_release(store, UINT64_MAX);
     sc_store_stats(store, &stats);
     FUZZ_CHECK(stats.piece_count == 0 && stats.extent_count == 0);
-    FUZZ_CHECK(stats.extent_bytes == 0 && stats.quarantine_bytes == 0 && stats.code_bytes == 0);
+    FUZZ_CHECK(stats.extent_bytes == 0 && stats.quarantine_bytes == 0 && stats.quantised_bytes == 0);
     for (uint64_t i = 0; i < store->disk.segment_count; i++)
         FUZZ_CHECK(store->disk.space.segments[i].free_pages ==
                    store->disk.space.segments[i].page_count);

@@ -115,7 +115,7 @@ static inline void fuzz_world_make(struct fuzz_world *world)
     params->space.k_row_bytes = 48;
     params->space.descriptor = "{}";
     params->selector_bytes_max = 1u << 20;
-    params->codes = (struct sc_store_codes){
+    params->codes = (struct sc_store_quant){
         .shape = {.bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8},
         .with_rows = true,
         .encode = fuzz_encode};

@@ -43,7 +43,7 @@ struct make {
     uint64_t extent_id, piece_id, page, epoch;
     struct {
         uint64_t id, rows, position;
-        bool has_codes, has_probes;
+        bool has_quant, has_probes;
     } extents[EXTENTS_MAX];
     struct {
         uint64_t id, rows;
@@ -306,27 +306,27 @@ static void make_order(struct make *make, uint32_t of)
     payload_put(make, &writer);
 }
 
-static void make_annex(struct make *make, uint32_t of, bool is_codes)
+static void make_annex(struct make *make, uint32_t of, bool is_quant)
 {
     struct sc_store_part parts[2];
     uint64_t rows = make->extents[of].rows, position = make->extents[of].position;
     uint64_t slots = (position + rows - 1) / CHUNK - position / CHUNK + 1;
     uint64_t probe_tags = sc_store_up(rows * 18, 8);
-    uint64_t stride = is_codes ? 2 * slots * 32 + rows * 16 : probe_tags + rows * 8;
+    uint64_t stride = is_quant ? 2 * slots * 32 + rows * 16 : probe_tags + rows * 8;
     stride = sc_store_up(stride, 64);
     struct sc_store_record_extent annex = {.copy = next(&make->random),
-                                           .probe_row_bytes = is_codes ? 0 : 18,
-                                           .probe_tag_offset = is_codes ? 0 : probe_tags,
+                                           .probe_row_bytes = is_quant ? 0 : 18,
+                                           .probe_tag_offset = is_quant ? 0 : probe_tags,
                                            .stride = stride,
                                            .parts = parts};
-    if (is_codes)
+    if (is_quant)
         annex.codec_shape = (struct sc_store_codec_shape){
             .bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8};
     annex.part_count = make_parts(make, annex.stride, parts);
     struct sc_store_writer writer = payload_begin();
     sc_store_record_encode_annex(&writer, make->extents[of].id, &annex);
     payload_put(make, &writer);
-    make->extents[of].has_codes = make->extents[of].has_codes || is_codes;
+    make->extents[of].has_quant = make->extents[of].has_quant || is_quant;
 }
 
 /* Earlier versions wrote it of an extent of which codes stayed. */

@@ -707,6 +707,6 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)
         if (rank->extents[i].live_rows > 0 && rank->extents[i].codes != NULL)
-            rank->spaces[rank->extents[i].space].code_bytes += pages_bytes(rank->extents[i].codes);
+            rank->spaces[rank->extents[i].space].quantised_bytes += pages_bytes(rank->extents[i].codes);
     return true;
 }

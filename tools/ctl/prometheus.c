@@ -85,7 +85,7 @@ static struct samples samples_of(const struct ctl_rank *rank)
                    [STORED_PIECES] = sum.live_pieces,
                    [STORED_EXTENTS] = sum.live_extents,
                    [QUANTISED_TOKENS] = sum.code_rows,
-                   [QUANTISED_BYTES] = sum.code_bytes,
+                   [QUANTISED_BYTES] = sum.quantised_bytes,
                    [SELECTOR_BYTES] = sum.probe_bytes,
                    [EVICTED_PIECES] = sum.dropped_pieces,
                    [OUTDATED_PIECES] = sum.void_pieces,

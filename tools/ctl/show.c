@@ -143,7 +143,7 @@ struct ctl_sum ctl_sum_of(const struct ctl_rank *rank)
         sum.probe_bytes += rank->spaces[i].probe_bytes;
         sum.code_pieces += rank->spaces[i].code_pieces;
         sum.code_rows += rank->spaces[i].code_rows;
-        sum.code_bytes += rank->spaces[i].code_bytes;
+        sum.quantised_bytes += rank->spaces[i].quantised_bytes;
         sum.ordered_rows += rank->spaces[i].ordered_rows;
         sum.live_bytes += space_bytes(&rank->spaces[i]);
     }
@@ -190,7 +190,7 @@ static void bits_line(const struct ctl_rank *rank, const struct ctl_sum *sum)
     char bytes[32];
     struct bits bits = bits_of(rank);
     printf("  codes     %s of %" PRIu64 " tokens, %" PRIu64 " pieces",
-           ctl_bytes_text(sum->code_bytes, bytes), sum->code_rows, sum->code_pieces);
+           ctl_bytes_text(sum->quantised_bytes, bytes), sum->code_rows, sum->code_pieces);
     for (uint32_t k = 0; k <= 8; k++)
         for (uint32_t v = 0; v <= 8; v++)
             if (bits.pieces[k][v] > 0)
@@ -225,7 +225,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "probe_key_bytes", u64(sum->probe_bytes));
     add(object, "pieces_with_codes", u64(sum->code_pieces));
     add(object, "tokens_with_codes", u64(sum->code_rows));
-    add(object, "code_bytes", u64(sum->code_bytes));
+    add(object, "quantised_bytes", u64(sum->quantised_bytes));
     add(object, "code_bits", bits_json(rank));
     add(object, "reordered_tokens", u64(sum->ordered_rows));
     add(object, "average_records", u64(rank->average_count));
@@ -420,11 +420,11 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
 {
     const struct sc_store_record_extent *annex = &record->extent;
     const struct sc_store_codec_shape *codes = &annex->codec_shape;
-    bool is_codes = codes->bits_k != 0;
+    bool is_quant = codes->bits_k != 0;
     add(line, "kind",
         u64(annex->is_order     ? SC_STORE_ANNEX_ORDER
             : annex->is_retired ? SC_STORE_ANNEX_RETIRED
-            : is_codes          ? SC_STORE_ANNEX_CODES
+            : is_quant          ? SC_STORE_ANNEX_QUANT
                                 : SC_STORE_ANNEX_PROBES));
     add(line, "copy", u64(annex->copy));
     if (annex->is_order) {
@@ -432,7 +432,7 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
         add(line, "row_offset", u64(annex->row_offset));
         add(line, "at_ns", u64(annex->permuted_at_ns));
     }
-    if (is_codes) {
+    if (is_quant) {
         add(line, "bits_k", u64(codes->bits_k));
         add(line, "bits_v", u64(codes->bits_v));
         add(line, "form", u64(codes->form));

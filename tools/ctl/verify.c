@@ -193,7 +193,7 @@ static bool block_good(const struct ctl_space *space, const struct ctl_piece *pi
                        const uint8_t *block, uint64_t bytes)
 {
     uint64_t rows = piece->row_count - piece->skip, said, sum;
-    bool is_k = part == SC_STORE_PART_K_CODES;
+    bool is_k = part == SC_STORE_PART_K_QUANT;
     const uint8_t head[8] = {is_k ? 3 : 4,
                              (uint8_t)(is_k ? shape->bits_k : shape->bits_v),
                              (uint8_t)(is_k ? shape->form & 3u : shape->form >> 2),
@@ -224,17 +224,17 @@ static bool codes_good(const struct ctl_space *space, const struct ctl_extent *c
     uint64_t number = piece->first_position / chunk - first / chunk;
     uint64_t slots = (first + codes->row_count - 1) / chunk - first / chunk + 1;
     uint64_t row = (uint64_t)piece->extent_row + piece->skip;
-    uint64_t fixed_k = 16 + shape->scale_bytes + sc_store_code_table_bytes(shape, true);
-    uint64_t fixed_v = 16 + shape->scale_bytes + sc_store_code_table_bytes(shape, false);
+    uint64_t fixed_k = 16 + shape->scale_bytes + sc_store_quant_table_bytes(shape, true);
+    uint64_t fixed_v = 16 + shape->scale_bytes + sc_store_quant_table_bytes(shape, false);
     uint64_t k_at = number * fixed_k + row * shape->k_row_bytes;
     uint64_t v_at = slots * fixed_k + codes->row_count * shape->k_row_bytes + number * fixed_v +
                     row * shape->v_row_bytes;
     uint64_t k_bytes = fixed_k + rows * shape->k_row_bytes;
     uint64_t v_bytes = fixed_v + rows * shape->v_row_bytes;
     return number < slots && v_at + v_bytes <= codes->stride &&
-           block_good(space, piece, codes->copy, layer, SC_STORE_PART_K_CODES, shape, bytes + k_at,
+           block_good(space, piece, codes->copy, layer, SC_STORE_PART_K_QUANT, shape, bytes + k_at,
                       k_bytes) &&
-           block_good(space, piece, codes->copy, layer, SC_STORE_PART_V_CODES, shape, bytes + v_at,
+           block_good(space, piece, codes->copy, layer, SC_STORE_PART_V_QUANT, shape, bytes + v_at,
                       v_bytes);
 }
 

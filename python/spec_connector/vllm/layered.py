@@ -192,7 +192,7 @@ class Layered:
             item.destination, item.deadline_ns = ctypes.pointer(memory), LOAD_NS
         return items
 
-    def await_codes(self):
+    def await_quant(self):
         if self.ticket == 0:
             return
         begin = time.perf_counter_ns()
@@ -252,7 +252,7 @@ class Layered:
         """Without queries, and where a load has no rows in the batch, it comes exactly."""
         is_next = layer == self.layer
         if is_next:
-            self.await_codes()
+            self.await_quant()
         ready = [one for one in self.pending
                  if (is_next if one.is_fresh
                      else query is not None and self.can_select_rows(one, layer))]

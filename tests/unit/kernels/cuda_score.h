@@ -110,12 +110,12 @@ static inline void even_encode(struct slabs *slabs, const struct score_case *how
     uint32_t s = slabs->count, bits = how->bits != 0 ? how->bits : WIDTHS[s % COUNT(WIDTHS)];
     struct sc_kernels_codec code = {how->heads * how->size, bits, how->key_dtype};
     uint64_t scale_bytes = sc_kernels_codec_scale_bytes(code.channels);
-    uint64_t code_bytes = row_count * sc_kernels_codec_row_bytes(code.channels, bits);
-    uint8_t *scales = malloc(scale_bytes), *codes = malloc(code_bytes);
+    uint64_t quantised_bytes = row_count * sc_kernels_codec_row_bytes(code.channels, bits);
+    uint8_t *scales = malloc(scale_bytes), *codes = malloc(quantised_bytes);
     assert_true(scales != NULL && codes != NULL);
     assert_true(sc_kernels_get(SC_KERNELS_REF)->codec_encode(&code, rows, row_count, scales, codes));
     slabs->of[s].scales = exact_copy(scales, scale_bytes, how->offset);
-    slabs->of[s].codes = exact_copy(codes, code_bytes, how->offset);
+    slabs->of[s].codes = exact_copy(codes, quantised_bytes, how->offset);
     slabs->cpu[s].coded.bits = slabs->device[s].bits = bits;
     free(scales);
     free(codes);
@@ -152,8 +152,8 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
     turns_make(of, how, slabs->cpu[s].key_first, row_count);
     const struct sc_kernels_rotary *rotary = how->turned > 0 ? &of->rotary : NULL;
     uint64_t scale_bytes = sc_kernels_bitplanes_scale_bytes(&of->planes);
-    uint64_t code_bytes = row_count * of->planes.row_bytes;
-    uint8_t *scales = malloc(scale_bytes), *codes = malloc(code_bytes + 1);
+    uint64_t quantised_bytes = row_count * of->planes.row_bytes;
+    uint8_t *scales = malloc(scale_bytes), *codes = malloc(quantised_bytes + 1);
     assert_true(scales != NULL && codes != NULL);
     struct sc_kernels_bitplanes_encode what = {.planes = &of->planes,
                                             .rows = rows,
@@ -165,7 +165,7 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
                                             .codes = codes};
     assert_true(sc_kernels_get(SC_KERNELS_REF)->bitplanes_encode(&what));
     of->scales = exact_copy(scales, scale_bytes, how->offset);
-    of->codes = exact_copy(codes, code_bytes, how->offset);
+    of->codes = exact_copy(codes, quantised_bytes, how->offset);
     void *table = NULL;
     uint64_t table_bytes = sc_cuda_bitplanes_table_bytes(&of->planes, rotary);
     assert_true(table_bytes > 0);

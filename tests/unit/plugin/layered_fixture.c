@@ -47,16 +47,16 @@ spec_status fire(struct world *world, struct shot *shot)
     return status;
 }
 
-void wait_for_codes(struct world *world)
+void wait_for_quant(struct world *world)
 {
-    rig_wait_for_codes(&world->rig);
+    rig_wait_for_quant(&world->rig);
 }
 
 void world_open_coded(struct world *world, const char *extra, uint32_t heads, uint32_t group,
                       uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree)
 {
     world_open(world, extra, heads, group, head_size, dtype, matched, agree);
-    wait_for_codes(world);
+    wait_for_quant(world);
 }
 
 spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request request, uint32_t layer,

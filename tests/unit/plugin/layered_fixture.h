@@ -27,9 +27,9 @@ void shot_end(struct shot *shot, struct world *world, spec_request request);
 spec_status fire(struct world *world, struct shot *shot);
 
 /* Until what was stored has its codes. */
-void wait_for_codes(struct world *world);
+void wait_for_quant(struct world *world);
 
-/* world_open and wait_for_codes. */
+/* world_open and wait_for_quant. */
 void world_open_coded(struct world *world, const char *extra, uint32_t heads, uint32_t group,
                       uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree);
 

@@ -661,7 +661,7 @@ void rig_store_all(struct rig *rig, const struct prompt *prompt, uint64_t count)
     rig_release(rig, result.request);
 }
 
-void rig_wait_for_codes(struct rig *rig)
+void rig_wait_for_quant(struct rig *rig)
 {
     do
         rig_pass_ns(rig, 1000000);

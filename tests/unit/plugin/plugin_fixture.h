@@ -245,7 +245,7 @@ void rig_background(struct rig *rig);
 void rig_store_all(struct rig *rig, const struct prompt *prompt, uint64_t count);
 
 /* Until nothing is coded any more, and all of it is in the log. */
-void rig_wait_for_codes(struct rig *rig);
+void rig_wait_for_quant(struct rig *rig);
 
 /* Asks for some space, as a pass does that found none. */
 void rig_press(struct rig *rig);

@@ -55,26 +55,26 @@ static void slab_encode(struct scene *scene, uint64_t number, const uint8_t *con
     struct sc_kernels_quantised *coded = &scene->slabs[number].coded;
     struct sc_kernels_codec code = {channels, WIDTHS[number % COUNT(WIDTHS)], how->dtype};
     uint64_t scale_bytes = sc_kernels_codec_scale_bytes(channels);
-    uint64_t code_bytes = row_count * sc_kernels_codec_row_bytes(channels, code.bits);
-    bool is_free = how->keys == FREE, is_coded;
+    uint64_t quantised_bytes = row_count * sc_kernels_codec_row_bytes(channels, code.bits);
+    bool is_free = how->keys == FREE, is_quantised;
     if (is_free) {
         coded->planes = planes_of(scene, number % SCENE_TABLES);
         scale_bytes = sc_kernels_bitplanes_scale_bytes(coded->planes);
-        code_bytes = row_count * coded->planes->row_bytes;
+        quantised_bytes = row_count * coded->planes->row_bytes;
     } else {
         coded->bits = code.bits;
     }
     uint8_t *scales = scene->coded[2 * number] = bytes_new(scale_bytes);
-    uint8_t *codes = scene->coded[2 * number + 1] = bytes_new(code_bytes);
+    uint8_t *codes = scene->coded[2 * number + 1] = bytes_new(quantised_bytes);
     const struct sc_kernels_bitplanes_encode free_ones = {.planes = coded->planes,
                                                        .rows = rows,
                                                        .row_count = row_count,
                                                        .dtype = how->dtype,
                                                        .scales = scales,
                                                        .codes = codes};
-    is_coded = is_free ? kernels->bitplanes_encode(&free_ones)
+    is_quantised = is_free ? kernels->bitplanes_encode(&free_ones)
                        : kernels->codec_encode(&code, rows, row_count, scales, codes);
-    assert_true(is_coded);
+    assert_true(is_quantised);
     coded->scales = scales;
     coded->codes = codes;
 }

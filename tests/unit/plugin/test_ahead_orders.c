@@ -514,7 +514,7 @@ static void world_begin(struct host *host)
     world->prompt = rig_prompt(ROWS, 0, 0, ROWS + FRESH_ROWS);
     rig_open(&world->rig);
     world_store(world);
-    wait_for_codes(world);
+    wait_for_quant(world);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t kind = 0; kind < KINDS; kind++) {
             struct pass *pass = &host->passes[layer][kind];

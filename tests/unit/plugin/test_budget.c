@@ -99,11 +99,11 @@ static void codes_that_are_made_later_wait_for_the_budget(void **state)
         rig_reopen(&rig);
         rig_pass_ns(&rig, HOUR / 60);
         assert_int_equal(store_stats(&rig).is_building, 1);
-        assert_int_equal(store_stats(&rig).code_bytes, 0);
+        assert_int_equal(store_stats(&rig).quantised_bytes, 0);
     }
     rig_pass_ns(&rig, 4 * HOUR);
     assert_int_equal(store_stats(&rig).is_building, 0);
-    assert_true(store_stats(&rig).code_bytes > 0);
+    assert_true(store_stats(&rig).quantised_bytes > 0);
     rig_end(&rig, &prompt);
 }
 

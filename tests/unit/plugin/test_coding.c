@@ -936,9 +936,9 @@ static struct {
 
 static bool encode_counted(const struct sc_kernels_bitplanes_encode *encode)
 {
-    bool is_coded = encode->planes->row_bytes > 0; /* else by the table of no bits */
-    g_encoded.coded += is_coded;
-    g_encoded.measured += !is_coded;
+    bool is_quantised = encode->planes->row_bytes > 0; /* else by the table of no bits */
+    g_encoded.coded += is_quantised;
+    g_encoded.measured += !is_quantised;
     return g_encoded.kernels->bitplanes_encode(encode);
 }
 
@@ -991,7 +991,7 @@ static void who_learns_nothing_writes_nothing(void **state)
         assert_non_null(sc_plugin_learnt_table(&rig.conn->coding->learning, 2, 0));
         assert_true(rig.conn->coding->learning.learnt[0].rows > 0);
         sc_store_stats(rig.conn->store, &before);
-        sc_plugin_coding_write(rig.conn);
+        sc_plugin_quant_write(rig.conn);
         sc_store_stats(rig.conn->store, &after);
         assert_int_equal(before.log_bytes, after.log_bytes);
     }

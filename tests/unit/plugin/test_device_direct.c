@@ -59,7 +59,7 @@ static void way_open(struct world *world, const struct way *way, bool is_sim, co
     world_make(world, is_sim, extra, LAYERS, way->heads, way->head_size, MATCHED + 3);
     world_open_stored(world);
     if (way->exact_ppm < 1000000)
-        wait_for_codes(world);
+        wait_for_quant(world);
 }
 
 static void shot_of(struct shot *shot, const struct world *world, const struct way *way,

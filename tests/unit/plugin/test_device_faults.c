@@ -32,14 +32,14 @@ static void scene_open(struct world *world, const char *extra)
     world_make(world, true, extra, LAYERS, 3, 16, MATCHED + 3);
     world->rig.rope = HALF;
     world_open_stored(world);
-    wait_for_codes(world);
+    wait_for_quant(world);
 }
 
 static void shot_on(struct shot *shot, const struct world *world, spec_request request,
                     uint32_t layer)
 {
     shot_make(shot, world, request, layer, 0, 100000);
-    if (world->rig.conn->config.base != SC_BASE_COARSE)
+    if (world->rig.conn->config.base != SC_BASE_QUANTISED)
         shot->select.given = 0;
 }
 

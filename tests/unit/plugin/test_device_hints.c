@@ -63,13 +63,13 @@ static void open_world(struct world *world, bool is_sim, const char *way, const 
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
     world_make(world, is_sim, extra, LAYERS, 3, 16, MATCHED + 3);
     world_open_stored(world);
-    wait_for_codes(world);
+    wait_for_quant(world);
 }
 
 static void shot_of(struct shot *shot, const struct world *world, spec_request request,
                     uint32_t layer)
 {
-    bool is_layered = world->rig.conn->config.base == SC_BASE_COARSE;
+    bool is_layered = world->rig.conn->config.base == SC_BASE_QUANTISED;
     shot_make(shot, world, request, layer, 0, 100000);
     shot->select.given = is_layered ? SPEC_SELECT_EXACT : SPEC_SELECT_BUDGET;
     shot->select.retain_ppm = 200000;

@@ -458,7 +458,7 @@ static void scene_open(struct scene *scene)
     if (draw(scene, 2) == 0)
         scene->world.rig.rope = HALF;
     world_open_stored(&scene->world);
-    wait_for_codes(&scene->world);
+    wait_for_quant(&scene->world);
     truth_make(scene);
     rig_close(&scene->world.rig);
     (void)snprintf(extra, sizeof(extra),

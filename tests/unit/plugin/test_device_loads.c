@@ -60,7 +60,7 @@ static void way_open(struct world *world, const struct way *way)
     world_make(world, true, way->extra, LAYERS, 3, 16, MATCHED + 3);
     world->rig.rope = HALF;
     world_open_stored(world);
-    wait_for_codes(world);
+    wait_for_quant(world);
 }
 
 /* How tokens lie: as they come; the other way round in blocks, some of them nowhere. */

@@ -243,8 +243,8 @@ static void codes_place(struct scene *scene, struct course *course, uint64_t cou
         parts[part] = is_even ? even_part(scene, course, scales, part)
                               : planes_part(scene, course, &scene->tables[table], scales, part);
     const uint64_t *skips = draw(scene, 3) > 0 ? skipped : NULL;
-    course->memory.target->place_codes(&course->to, parts, count, at, skips);
-    course->twin_memory.target->place_codes(&course->twin_to, parts, count, at, skips);
+    course->memory.target->place_quant(&course->to, parts, count, at, skips);
+    course->twin_memory.target->place_quant(&course->twin_to, parts, count, at, skips);
 }
 
 static void step(struct scene *scene, struct course *course)

@@ -47,7 +47,7 @@ static void way_open(struct world *world, const struct way *way, const char *mor
     world_make(world, true, extra, LAYERS, 3, 16, MATCHED + 3);
     world->rig.rope = HALF;
     world_open_stored(world);
-    wait_for_codes(world);
+    wait_for_quant(world);
 }
 
 /* New keys the other way round, in blocks. */

@@ -422,7 +422,7 @@ struct show {
 static void shot_of(struct shot *shot, const struct world *world, spec_request request,
                     uint32_t exact_ppm)
 {
-    bool is_layered = world->rig.conn->config.base == SC_BASE_COARSE;
+    bool is_layered = world->rig.conn->config.base == SC_BASE_QUANTISED;
     shot_make(shot, world, request, 1, 0, exact_ppm);
     shot->select.given = is_layered ? SPEC_SELECT_EXACT : SPEC_SELECT_BUDGET;
     shot->select.retain_ppm = exact_ppm > 0 ? exact_ppm : 1;
@@ -446,7 +446,7 @@ static void show_open(struct show *show, bool is_sim, const char *way, const cha
 {
     show_open_early(show, is_sim, way, more, matched);
     rig_release(&show->world.rig, show->request);
-    wait_for_codes(&show->world);
+    wait_for_quant(&show->world);
     show->request = look(&show->world, 0);
 }
 
@@ -790,7 +790,7 @@ static void a_layer_that_has_no_codes_yet(void **state)
             shot_free(&show.shot);
             if (n != 4)
                 continue;
-            wait_for_codes(&show.world);
+            wait_for_quant(&show.world);
             rig_release(&show.world.rig, show.request); /* which has a selector without them */
             show.request = look(&show.world, 0);
         }

@@ -95,7 +95,7 @@ static void world_begin(struct world *world, struct device_host *host, const cha
     rig_open(&world->rig);
     if (host == NULL) {
         world_store(world);
-        wait_for_codes(world);
+        wait_for_quant(world);
         return;
     }
     struct there theres[LAYERS];
@@ -114,7 +114,7 @@ static void world_begin(struct world *world, struct device_host *host, const cha
     }
     assert_int_equal(rig_wait(&world->rig, ticket), SPEC_OK);
     rig_release(&world->rig, request);
-    wait_for_codes(world);
+    wait_for_quant(world);
     device_ok(host->cu->cuStreamSynchronize(host->stream));
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         there_free(&theres[layer]);

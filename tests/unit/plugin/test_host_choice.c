@@ -38,7 +38,7 @@ static void pair_open(struct pair *pair, const char *preset, const char *more, u
                        w == 0 ? "0KiB" : "64MiB", more);
         world_open(&pair->worlds[w], pair->extra[w], 2 + (uint32_t)(seed % 2),
                    1 + (uint32_t)(seed % 3), 16, DTYPES[seed % 3], MATCHED, 3);
-        wait_for_codes(&pair->worlds[w]);
+        wait_for_quant(&pair->worlds[w]);
     }
 }
 
@@ -222,7 +222,7 @@ static void tags_go_wrong(struct world *world, uint64_t piece, uint32_t layer)
     const struct sc_store_host_key key = {.copy = atomic_load(&extent->codes)->copy,
                                           .first = entry->extent_row,
                                           .layer = layer,
-                                          .kind = SC_STORE_HOST_CODES};
+                                          .kind = SC_STORE_HOST_QUANT};
     uint64_t tag_bytes = 8ull * store->shape.tags_per_row;
     uint64_t seed = key.copy * UINT64_C(0x9e3779b97f4a7c15) + key.first;
     struct sc_store_host_slab *slab = sc_store_host_get(store->host, &key);

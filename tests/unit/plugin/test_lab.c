@@ -107,7 +107,7 @@ static void the_table_says_who_answers(void **state)
         assert_int_equal(guess(&baseline, ask, 8, rows), knows ? SC_BASELINE_ORDER : SC_BASELINE_NOTHING);
         assert_int_equal(sc_baseline_follows(&baseline), predictor == SC_PREDICTOR_LAYER);
     }
-    for (uint32_t identify = SC_IDENTIFY_PROBES; identify <= SC_IDENTIFY_COARSE; identify++)
+    for (uint32_t identify = SC_IDENTIFY_PROBES; identify <= SC_IDENTIFY_QUANTISED; identify++)
         for (uint32_t metric = SPEC_METRIC_H2O; metric <= SPEC_METRIC_RANDOM; metric++) {
             struct sc_config config = {.identify = identify};
             struct sc_baseline baseline = {.config = &config};

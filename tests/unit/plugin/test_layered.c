@@ -54,7 +54,7 @@ static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
             }
             rig_release(&world.rig, request);
         }
-        assert_int_equal(atomic_load(&world.rig.conn->stats.coarse_layers), 8);
+        assert_int_equal(atomic_load(&world.rig.conn->stats.quantised_layers), 8);
         world_done(&world);
     }
     print_message("%lu sets compared, %lu too close to tell\n", told, untold);
@@ -154,7 +154,7 @@ static void reopen_as(struct world *world, const char *extra)
 
 static uint64_t forced_rows(struct world *world)
 {
-    return atomic_load(&world->rig.conn->stats.coarse_forced_rows);
+    return atomic_load(&world->rig.conn->stats.layered_forced_rows);
 }
 
 /* One layer; every row is there. Returns how many rows were exact. */
@@ -181,11 +181,11 @@ static void what_was_stored_before_gets_codes(void **state)
     struct world world;
     world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     reopen_as(&world, "\"preset\": \"layered-even\"");
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
     reopen_as(&world, "\"preset\": \"layered-even\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
     struct sc_store_stats stats = rig_store_stats(&world.rig);
@@ -201,12 +201,12 @@ static void what_was_passed_over_gets_codes_from_maintain(void **state)
     world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     reopen_as(&world, "\"preset\": \"layered-even\"");
     sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0); /* the run has not read yet */
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_READ]), 1);
     assert_int_equal(deliver(&world, 4, 2), 200);
     assert_int_equal(forced_rows(&world), 200);
     assert_int_equal(rig_maintain(&world.rig, SPEC_MAINTAIN_BUILD), SPEC_OK);
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 200);
     world_done(&world);
@@ -254,7 +254,7 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
     }
     assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
     rig_release(&world.rig, result.request);
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     expect_lossy(&world, 101562);
     world_done(&world);
 }
@@ -420,7 +420,7 @@ static void rows_without_codes_keep_their_averages(void **state)
     world_make(&world, true, "\"preset\": \"layered-even\"", 4, 2, 16, 9);
     world.matched = 128;
     world_open_stored(&world);
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     reopen_as(&world, "\"preset\": \"layered-even\", \"layered\": {\"codes\": \"no\"}");
     store_more(&world, 200);
     spec_request handle = look(&world, 0);

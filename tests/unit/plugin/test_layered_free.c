@@ -57,7 +57,7 @@ static uint64_t tables_read(struct world *world, spec_request handle, uint32_t l
                                                .lane = SC_LANE_DEMAND,
                                                .ranges = request->ranges,
                                                .range_count = request->range_count,
-                                               .is_codes = true}));
+                                               .is_quant = true}));
     assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
     for (uint64_t r = 0; r < request->range_count; r++) {
         ret_told[r] = (struct told){0};
@@ -66,8 +66,8 @@ static uint64_t tables_read(struct world *world, spec_request handle, uint32_t l
         ret_told[r].form = slab.shape->form;
         ret_told[r].bits_k = slab.bits_k;
         ret_told[r].bits_v = slab.bits_v;
-        memcpy(ret_told[r].tables[0], slab.k_table, sc_store_code_table_bytes(slab.shape, true));
-        memcpy(ret_told[r].tables[1], slab.v_table, sc_store_code_table_bytes(slab.shape, false));
+        memcpy(ret_told[r].tables[0], slab.k_table, sc_store_quant_table_bytes(slab.shape, true));
+        memcpy(ret_told[r].tables[1], slab.v_table, sc_store_quant_table_bytes(slab.shape, false));
         count++;
     }
     sc_store_selector_close(selector);
@@ -188,7 +188,7 @@ static const uint32_t FREE[2] = {SC_STORE_FORM_K_PER_CHANNEL, SC_STORE_FORM_V_PE
  * same chunks are compared many times. */
 struct memo_key {
     struct rig_rope rope;
-    uint64_t first, row_count, row_bytes, code_bytes;
+    uint64_t first, row_count, row_bytes, quantised_bytes;
     uint32_t heads, head_size, dtype, form, bits, part;
     uint8_t table[CHANNELS_MAX / 2];
 };
@@ -224,7 +224,7 @@ static void memo_key_make(const struct world *world, const struct shape *shape,
     ret_key->first = chunk->first;
     ret_key->row_count = chunk->row_count;
     ret_key->row_bytes = rig_part_bytes(&world->rig);
-    ret_key->code_bytes = (uint64_t)shape->heads * shape->head_size *
+    ret_key->quantised_bytes = (uint64_t)shape->heads * shape->head_size *
                           (part == 0 ? shape->quarters_k : shape->quarters_v) / 32;
     ret_key->heads = world->rig.heads;
     ret_key->head_size = world->rig.head_size;
@@ -303,7 +303,7 @@ static void chunk_make(const struct world *world, const struct shape *shape,
     if ((told->form & FREE[part]) == 0)
         even_decode(world, chunk, key.bits, rows);
     else
-        free_decode(world, chunk, told->tables[part], key.code_bytes,
+        free_decode(world, chunk, told->tables[part], key.quantised_bytes,
                     part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, rows);
     memo_add(&key, chunk);
 }
@@ -377,7 +377,7 @@ static void world_begin(struct world *world, const struct shape *shape, const ch
     world_init(world, shape, text);
     rig_open(&world->rig);
     world_store(world);
-    wait_for_codes(world);
+    wait_for_quant(world);
 }
 
 static void world_begin_text(struct world *world, const struct shape *shape, const char *widths,
@@ -392,7 +392,7 @@ static void reopen_as(struct world *world, const char *text)
     rig_close(&world->rig);
     world->rig.extra = text;
     rig_open(&world->rig);
-    wait_for_codes(world);
+    wait_for_quant(world);
 }
 
 struct seen {
@@ -447,7 +447,7 @@ static struct seen all_check(struct world *world, const struct shape *shape)
     for (uint64_t from = 0; from < 12; from += 11)
         for (uint32_t layer = 0; layer < LAYERS; layer++)
             layer_check(world, shape, layer, from, PPM[layer], &seen);
-    assert_int_equal(atomic_load(&world->rig.conn->stats.coarse_forced_rows), 0);
+    assert_int_equal(atomic_load(&world->rig.conn->stats.layered_forced_rows), 0);
     return seen;
 }
 
@@ -748,7 +748,7 @@ static void a_raw_slab_is_exact(void **state)
         }
         assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
         rig_release(&world.rig, request);
-        wait_for_codes(&world);
+        wait_for_quant(&world);
         for (uint32_t ppm = 0; ppm <= 400000; ppm += 200000) {
             static struct told told[SLABS_MAX];
             struct shot shot;
@@ -802,7 +802,7 @@ static void orders_begin(struct orders *orders, char text[512])
         ticket = store_fresh(world, request, layer);
     assert_int_equal(rig_wait(&world->rig, ticket), SPEC_OK);
     rig_release(&world->rig, request);
-    wait_for_codes(world);
+    wait_for_quant(world);
     world->matched += FRESH_ROWS;
 }
 
@@ -938,7 +938,7 @@ static void a_chunk_of_two_passes_has_two_blocks(void **state)
         ticket = store_fresh(&world, request, layer);
     assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
     rig_release(&world.rig, request);
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     struct spec_lookup_result result = rig_lookup(&world.rig, &world.prompt);
     assert_int_equal(result.matched_tokens, 100 + FRESH_ROWS);
     world.matched += FRESH_ROWS;

@@ -549,7 +549,7 @@ static void what_came_ahead_is_not_computed_on(void **state)
     }
     assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
     rig_release(&world.rig, request);
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     expect_lossy(&world, 101562);
     world_done(&world);
 }
@@ -613,7 +613,7 @@ static void four_threads_refine_at_once(void **state)
     struct refiner refiners[4];
     world_make(&world, false, "\"preset\": \"layered-even\"", 4, 2, 16, 7);
     world_open_stored(&world);
-    wait_for_codes(&world);
+    wait_for_quant(&world);
     for (uint32_t i = 0; i < 4; i++)
         refiners[i].world = &world;
     threads_run(refine_all, refiners, sizeof(refiners[0]), 4);

@@ -26,7 +26,7 @@ static const uint32_t PPM[SHARES] = {0, 30000, 120000, 300000, 700000, 1000000};
 struct truth {
     struct world world;
     uint64_t keep_first, keep_last;          /* rows */
-    bool has_codes, is_scored, is_tight;     /* tight: memory may lack for codes, or for refining */
+    bool has_quant, is_scored, is_tight;     /* tight: memory may lack for codes, or for refining */
     struct pass passes[LAYERS][2];           /* queries: right, and wrong */
     uint8_t rows[2][LAYERS][2][ROWS][ROW];   /* exact; of codes */
     uint64_t sets[LAYERS][2][SHARES][WORDS]; /* of one plain call, by right queries and by wrong */
@@ -163,7 +163,7 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
     bool is_tight = way / 128 % 2 == 1;
     *truth = (struct truth){.keep_first = way / 32 % 2 * 20,
                             .keep_last = way / 32 % 2 * 3,
-                            .has_codes = way % 8 != 3,
+                            .has_quant = way % 8 != 3,
                             .is_scored = !is_static && !is_random && way % 8 != 3,
                             .is_tight = is_tight};
     (void)snprintf(extra, sizeof(extra),
@@ -177,17 +177,17 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
                    : way % 8 == 4 ? "layer"
                                   : "hint",
                    is_static ? "static" : "coarse", is_random ? "random" : "h2o", way / 64 % 2,
-                   is_tight ? "256KiB" : "16MiB", truth->has_codes ? "yes" : "no",
+                   is_tight ? "256KiB" : "16MiB", truth->has_quant ? "yes" : "no",
                    truth->keep_first, truth->keep_last, is_tight ? "124KiB" : "4MiB",
                    way % 2 == 0 ? "paired" : "split");
     *world = (struct world){.matched = ROWS, .group = 2, .agree = 3};
     world_make(world, is_sim, extra, LAYERS, 2, 16, 7);
     rig_open(&world->rig);
     store_part(world, 0, FRONT);
-    wait_for_codes(world);
+    wait_for_quant(world);
     rig_background(&world->rig);
     store_part(world, FRONT, ROWS - FRONT);
-    wait_for_codes(world);
+    wait_for_quant(world);
     rig_background(&world->rig);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t wrong = 0; wrong < 2; wrong++) {

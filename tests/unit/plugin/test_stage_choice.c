@@ -139,7 +139,7 @@ static void lookups_wait_for_it_too(void **state)
         const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
         struct sc_store_match_fetch_wants rows = wants;
         rows.choice_from = rows.rows_end = LAYERS; /* what stage brought without choosing */
-        rows.is_codes = false;
+        rows.is_quant = false;
         assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         for (uint64_t r = 0; r < found->range_count; r++) {
             uint64_t piece = found->ranges[r].piece;
@@ -219,19 +219,19 @@ static void without_room_the_front_is_there(void **state)
                         SIZES[i / 3] / 4 * 3 + 4096);
         struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
         wants.rows_end = 0; /* codes alone */
-        bool has_codes = true;
+        bool has_quant = true;
         for (uint64_t r = 0; r < found->range_count; r++)
-            has_codes = has_codes &&
+            has_quant = has_quant &&
                         sc_store_match_fetch_has(world.rig.conn->store, &wants, found->ranges[r].piece);
-        assert_true(has_codes || rows_hosted(&world, request) == 0);
-        assert_true(has_codes || status == SPEC_E_NO_SPACE);
-        assert_true(i / 3 != 1 || !has_codes); /* it ended in the midst of codes, */
-        assert_true(i / 3 < 5 || has_codes);   /* or behind them */
+        assert_true(has_quant || rows_hosted(&world, request) == 0);
+        assert_true(has_quant || status == SPEC_E_NO_SPACE);
+        assert_true(i / 3 != 1 || !has_quant); /* it ended in the midst of codes, */
+        assert_true(i / 3 < 5 || has_quant);   /* or behind them */
         assert_true(i / 3 != 1 || rig_store_stats(&world.rig).host_bytes_kept > 0);
         spec_request second = look(&world, 0);
         uint64_t chosen = choosing_read(&world);
         assert_true(load_all(&world, second, true));
-        assert_true(!has_codes || choosing_read(&world) == chosen);
+        assert_true(!has_quant || choosing_read(&world) == chosen);
         rig_release(&world.rig, second);
         world_leave(&world, request);
     }
@@ -255,7 +255,7 @@ static void long_codes_come_in_parts(void **state)
         world.prompt = rig_prompt(7, 0, 0, 200);
         rig_open(&world.rig);
         assert_int_equal(rig_fill(&world.rig, &world.prompt), SPEC_OK);
-        wait_for_codes(&world);
+        wait_for_quant(&world);
         rig_background(&world.rig);
         rig_reopen(&world.rig);
         spec_request request = look_and_land(&world);
@@ -426,7 +426,7 @@ static void others_load_meanwhile(void **state)
                        n % 2 == 0 ? "64MiB" : "160KiB", SHAPES[n % 3]);
         world_make(&world, false, extra, LAYERS, 2, 16, MATCHED + 2);
         world_open_stored(&world);
-        wait_for_codes(&world);
+        wait_for_quant(&world);
         const struct threads threads = threads_begin(stages_and_leaves, &world, 0, 3);
         for (uint32_t i = 0; i < 30; i++) {
             struct spec_lookup_result found;

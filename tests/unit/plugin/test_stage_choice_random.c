@@ -341,7 +341,7 @@ static void run(uint64_t seed, void *user)
                MATCHED);
     w->world.rig.op = seed % 2 == 0 ? "64KiB" : NULL;
     world_open_stored(&w->world);
-    wait_for_codes(&w->world);
+    wait_for_quant(&w->world);
     rig_background(&w->world.rig);
     if (seed % 2 == 0)
         rig_reopen(&w->world.rig);

@@ -156,7 +156,7 @@ static void desk_live(struct rig *rig, const struct prompt *prompt, struct dice 
         if (!may_fail)
             assert_int_equal(status, SPEC_OK);
         uint64_t loaded = tail_desk_check(&desk);
-        if (status == SPEC_OK && !may_partly && rig->conn->config.base != SC_BASE_COARSE)
+        if (status == SPEC_OK && !may_partly && rig->conn->config.base != SC_BASE_QUANTISED)
             assert_false(tail_desk_next(&desk, 1, NULL));
         assert_idle(&desk);
         if (turn == 1) {
@@ -214,7 +214,7 @@ static void beside_each_other(void **state)
         struct prompt prompt;
         struct host hosts[HOSTS];
         scene_open(&rig, &prompt, &SHAPES[seed % SHAPE_COUNT], false);
-        bool is_sealed = !rig.conn->choice.reads_codes; /* of what is stored, they are made later */
+        bool is_sealed = !rig.conn->choice.reads_quant; /* of what is stored, they are made later */
         if (is_sealed)
             sc_alloc_seal(&rig.conn->alloc);
         for (uint32_t i = 0; i < HOSTS; i++)

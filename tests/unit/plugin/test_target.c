@@ -49,12 +49,12 @@ static void door_place_rows(const struct sc_plugin_placing *to, const struct sc_
     door.rows++;
 }
 
-static void door_place_codes(const struct sc_plugin_placing *to,
+static void door_place_quant(const struct sc_plugin_placing *to,
                              const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
                              const uint64_t *skipped)
 {
     turn(to->memory, OPEN);
-    __real_sc_plugin_target_host.place_codes(to, parts, count, at, skipped);
+    __real_sc_plugin_target_host.place_quant(to, parts, count, at, skipped);
     turn(to->memory, CLOSE);
     door.codes++;
 }
@@ -93,7 +93,7 @@ static void door_compact(const struct sc_plugin_placing *to, uint64_t head, cons
 struct sc_plugin_target __wrap_sc_plugin_target_host = {.expect = door_expect,
                                                         .sink = door_sink,
                                                         .place_rows = door_place_rows,
-                                                        .place_codes = door_place_codes,
+                                                        .place_quant = door_place_quant,
                                                         .fence = door_fence,
                                                         .score = door_score,
                                                         .compact = door_compact};

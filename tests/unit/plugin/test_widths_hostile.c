@@ -190,7 +190,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
             struct prompt prompt = rig_prompt(s + 1, 0, 0, 150);
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-            rig_wait_for_codes(&rig);
+            rig_wait_for_quant(&rig);
             struct got first = read_rows(&rig, &prompt, 0, 50000);
             assert_int_not_equal(assert_near(&rig, &first), 0);
             assert_int_equal((rig.conn->coding->made.form & SC_STORE_FORM_K_PER_CHANNEL) != 0,
@@ -352,7 +352,7 @@ static bool place_find(const struct rig *rig, uint64_t id, uint32_t layer, uint3
     if (annex == NULL)
         return false;
     struct place place = {.annex = annex, .layer = layer, .part = part};
-    sc_store_codes_blocks(store, extent, annex->copy, &annex->codec_shape, piece, &place.blocks);
+    sc_store_quant_blocks(store, extent, annex->copy, &annex->codec_shape, piece, &place.blocks);
     struct sc_store_where where =
         sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
     bool is_k = part == SC_STORE_PART_K;
@@ -375,7 +375,7 @@ static void place_put(const struct rig *rig, const struct place *place)
     const struct sc_store_tag_rows one = {
         .base = sc_store_tag_base(
             store->shape.digest, place->blocks.piece_hash, place->blocks.copy, place->layer,
-            place->part == SC_STORE_PART_K ? SC_STORE_PART_K_CODES : SC_STORE_PART_V_CODES),
+            place->part == SC_STORE_PART_K ? SC_STORE_PART_K_QUANT : SC_STORE_PART_V_QUANT),
         .position_first = place->blocks.position,
         .row_bytes = place->bytes - 8,
         .count = 1};
@@ -388,7 +388,7 @@ static void place_put(const struct rig *rig, const struct place *place)
 static void damage(const struct place *place, uint64_t *random)
 {
     bool is_k = place->part == SC_STORE_PART_K;
-    uint64_t table = sc_store_code_table_bytes(&place->annex->codec_shape, is_k), left;
+    uint64_t table = sc_store_quant_table_bytes(&place->annex->codec_shape, is_k), left;
     uint64_t scales = place->annex->codec_shape.scale_bytes;
     switch (next(random) % 6) {
     case 0: /* any widths */
@@ -453,7 +453,7 @@ static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
         assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
         struct prompt prompt = rig_prompt(round + 1, 0, 0, 300);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-        rig_wait_for_codes(&rig);
+        rig_wait_for_quant(&rig);
         for (uint32_t i = 0; i < 16; i++) {
             struct place place;
             for (uint64_t id = 1; id < 20; id++)
@@ -508,7 +508,7 @@ static void open_coded(struct rig *rig, const struct prompt *prompt)
 {
     rig_begin_shape(rig, true, FREE, 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
-    rig_wait_for_codes(rig);
+    rig_wait_for_quant(rig);
 }
 
 /* Coded by other widths from now on, so that the log's note of tables is of no use to it: those
@@ -536,7 +536,7 @@ static void without_room_for_tables_rows_are_exact(void **state)
     struct got none = read_rows(&rig, &prompt, 0, 50000);
     assert_int_equal(none.exact, 3 * none.rows);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
-    rig_wait_for_codes(&rig);
+    rig_wait_for_quant(&rig);
     struct got others = read_rows(&rig, &other, 0, 50000);
     assert_int_equal(others.exact, 3 * others.rows);
     free(coded.bytes);
@@ -558,7 +558,7 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     struct got none = read_rows(&rig, &prompt, 0, 50000);
     assert_int_equal(none.exact, 3 * none.rows);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
-    rig_wait_for_codes(&rig);
+    rig_wait_for_quant(&rig);
     struct got own = read_rows(&rig, &other, 0, 50000);
     assert_true(own.exact < own.rows);
     assert_int_equal(assert_near(&rig, &own), 3 * own.rows - own.exact);
@@ -585,7 +585,7 @@ static void a_reader_follows_tables_as_they_come(void **state)
         struct prompt prompt = rig_prompt(i + 1, 0, 0, 100 + 13 * i);
         g_queries = i / 4;
         assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-        rig_wait_for_codes(&writer);
+        rig_wait_for_quant(&writer);
         rig_pass_ns(&reader, 60000000);
         struct got theirs = read_rows(&writer, &prompt, 0, 50000);
         struct got ours = read_rows(&reader, &prompt, 0, 50000);
@@ -617,7 +617,7 @@ static void turned_codes_where_there_are_no_turns_are_not_read(void **state)
     model.rope_kind = SPEC_ROPE_HALF;
     model.rope_theta = 10000;
     assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
-    const struct sc_store_codes codes = sc_plugin_coding_codes(rig.conn);
+    const struct sc_store_quant codes = sc_plugin_quant_params(rig.conn);
     uint64_t capacity = rig.conn->coding->turns.capacity;
     uint8_t table[32];
     memset(table, 0x44, sizeof(table));
@@ -718,7 +718,7 @@ static void codes_are_what_they_were(void **state)
             }
             prompts[t] = rig_prompt(t + 1, 0, 0, 150 + next(&random) % 200);
             assert_int_equal(rig_fill(&rig, &prompts[t]), SPEC_OK);
-            rig_wait_for_codes(&rig);
+            rig_wait_for_quant(&rig);
             firsts[t] = read_rows(&rig, &prompts[t], 0, 50000);
             assert_true(assert_near(&rig, &firsts[t]) > firsts[t].rows);
             for (uint32_t i = 0; i <= t; i++) {

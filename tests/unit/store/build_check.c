@@ -26,6 +26,6 @@ void build_all(struct world *world, uint64_t bytes_per_s)
 
 void build_quantised(struct world *world)
 {
-    sc_store_build_codes(world->store);
+    sc_store_build_quant(world->store);
     build_wait(world);
 }

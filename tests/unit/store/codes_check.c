@@ -18,11 +18,11 @@ bool encode(void *user, const struct sc_store_encode *what)
     return what->part != SC_STORE_PART_K || rows[0][0] % 16 != 3;
 }
 
-void keep_codes(struct world *world, bool keeps)
+void keep_quant(struct world *world, bool keeps)
 {
-    world->params.codes = (struct sc_store_codes){0};
+    world->params.codes = (struct sc_store_quant){0};
     if (keeps)
-        world->params.codes = (struct sc_store_codes){.shape = {.bits_k = 4,
+        world->params.codes = (struct sc_store_quant){.shape = {.bits_k = 4,
                                                                 .bits_v = 2,
                                                                 .scale_bytes = SCALE_BYTES,
                                                                 .k_row_bytes = K_CODE_BYTES,
@@ -67,13 +67,13 @@ uint64_t codes_check(struct world *world, const struct match *match, uint32_t sk
         assert_true(expected(world, match->twins[r], r == 0 ? skip : 0, layer, SC_STORE_PART_K,
                              scales, codes));
         bytes_equal(slab.k_scales, scales, SCALE_BYTES);
-        bytes_equal(slab.k_codes, codes + row * K_CODE_BYTES, rows * K_CODE_BYTES);
+        bytes_equal(slab.k_quant, codes + row * K_CODE_BYTES, rows * K_CODE_BYTES);
         if (k_alone)
             continue;
         assert_true(expected(world, match->twins[r], r == 0 ? skip : 0, layer, SC_STORE_PART_V,
                              scales, codes));
         bytes_equal(slab.v_scales, scales, SCALE_BYTES);
-        bytes_equal(slab.v_codes, codes + row * V_CODE_BYTES, rows * V_CODE_BYTES);
+        bytes_equal(slab.v_quant, codes + row * V_CODE_BYTES, rows * V_CODE_BYTES);
     }
     return count;
 }
@@ -86,7 +86,7 @@ void codes_load(const struct match *match, struct sc_store_selector *selector, u
                                                                      .lane = SC_LANE_DEMAND,
                                                                      .ranges = match->ranges,
                                                                      .range_count = match->count,
-                                                                     .is_codes = true,
+                                                                     .is_quant = true,
                                                                      .k_alone = k_alone}));
     assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
 }

@@ -15,7 +15,7 @@
  * user: the world. */
 bool encode(void *user, const struct sc_store_encode *what);
 
-void keep_codes(struct world *world, bool keeps);
+void keep_quant(struct world *world, bool keeps);
 
 /* What the encoder says of the rows of a twin that its piece can be asked for. */
 bool expected(struct world *world, const struct world_piece *twin, uint32_t skip, uint32_t layer,

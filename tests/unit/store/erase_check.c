@@ -35,7 +35,7 @@ void fragments_plant(struct sc_sim_fragments *fragments, const struct world *wor
             continue;
         plant_parts(fragments, world, extent->parts, extent->part_count, extent->stride);
         plant_annex(fragments, world, extent->held_annex);
-        plant_annex(fragments, world, extent->held_codes);
+        plant_annex(fragments, world, extent->held_quant);
         plant_annex(fragments, world, extent->held_permutation);
     }
 }

@@ -90,7 +90,7 @@ bool quantised_begin(struct sc_store_selector *selector, const struct match *mat
                                                                         .lane = lane,
                                                                         .ranges = match->ranges,
                                                                         .range_count = match->count,
-                                                                        .is_codes = true});
+                                                                        .is_quant = true});
 }
 
 spec_status match_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,

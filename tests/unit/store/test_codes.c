@@ -30,7 +30,7 @@ static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
 
 static void open_coding(struct world *world)
 {
-    keep_codes(world, true);
+    keep_quant(world, true);
     world_open_ok(world);
 }
 
@@ -95,7 +95,7 @@ static void codes_are_made_of_what_was_stored(void **state)
             }
             struct sc_store_stats stats = stats_of(world);
             assert_int_equal(stats.bad_blocks, 0);
-            assert_true(stats.code_bytes > 0);
+            assert_true(stats.quantised_bytes > 0);
             if (opened == 1)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
             world->config.io_op_bytes = SHORT_OP_BYTES;
@@ -168,7 +168,7 @@ static void damage_every_byte(uint64_t op_bytes)
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
+    sc_store_quant_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     uint64_t start = annex->parts[0].offset + annex->stride; /* layer 1 */
     struct sc_store_selector *selector = selector_make(world);
@@ -333,7 +333,7 @@ static struct sc_store_read_cost code_cost(struct world *world, const struct mat
                                         .layer = 1,
                                         .ranges = match->ranges,
                                         .range_count = match->count,
-                                        .is_codes = true,
+                                        .is_quant = true,
                                         .k_alone = k_alone,
                                         .area_end = UINT64_MAX};
     struct sc_store_read_cost cost = {0};
@@ -434,7 +434,7 @@ static void codes_give_their_pages_back_with_the_extent(void **state)
     release_all(world);
     struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.extent_bytes, 0);
-    assert_int_equal(stats.code_bytes, 0);
+    assert_int_equal(stats.quantised_bytes, 0);
     world_free(world);
 }
 
@@ -556,7 +556,7 @@ static void codes_that_do_not_fit_are_not_believed(void **state)
     world_open_ok(world);
     struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.corrupt_records, 1);
-    assert_int_equal(stats.code_bytes, 0);
+    assert_int_equal(stats.quantised_bytes, 0);
     space_check(world->store);
     rows_ok(world, 1);
     assert_int_equal(key_check(world, 1, false), 0);
@@ -632,7 +632,7 @@ static void reopen_free(struct world *world)
 {
     world_close(world);
     world->params.codes =
-        (struct sc_store_codes){.shape = {.bits_k = 4,
+        (struct sc_store_quant){.shape = {.bits_k = 4,
                                           .bits_v = 2,
                                           .scale_bytes = FREE_SCALES,
                                           .k_row_bytes = K_CODE_BYTES,
@@ -662,7 +662,7 @@ static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
         for (uint32_t part = 0; part < (k_alone ? 1 : 2); part++) {
             const uint8_t *table = part == 0 ? slab.k_table : slab.v_table;
             const uint8_t *scales = part == 0 ? slab.k_scales : slab.v_scales;
-            const uint8_t *codes = part == 0 ? slab.k_codes : slab.v_codes;
+            const uint8_t *codes = part == 0 ? slab.k_quant : slab.v_quant;
             uint64_t bytes = part == 0 ? K_CODE_BYTES : V_CODE_BYTES;
             for (uint32_t i = 0; i < FREE_TABLE; i++)
                 assert_int_equal(table[i],
@@ -742,7 +742,7 @@ static void a_damaged_table_is_never_read(void **state)
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
+    sc_store_quant_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     uint64_t start = annex->parts[0].offset + annex->stride + SC_STORE_BLOCK_HEAD_BYTES, tried = 0;
     for (uint32_t part = 0; part < 2; part++)

@@ -138,7 +138,7 @@ static void annexes_that_were_lost_are_missed(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct world *world = world_make(&setups[i], 5);
         struct copy earlier, later;
-        keep_codes(world, true);
+        keep_quant(world, true);
         built_of(world, 300, SC_SIM_FAULTS, &earlier);
         assert_int_equal(probes_load(world, &earlier), 9);
         uint32_t coded = codes_load_of(world, &earlier);

@@ -135,11 +135,11 @@ static void codes_and_editions_are_erased(void **state)
     assert_true(stats_of(world).permuted_pieces > 0);
     erase_all_of(world, "editions");
     world = world_make(&setup, 5);
-    keep_codes(world, true);
+    keep_quant(world, true);
     world_open_ok(world);
     world_store_two(world, 256, 192);
     build_quantised(world);
-    assert_true(stats_of(world).code_bytes > 0);
+    assert_true(stats_of(world).quantised_bytes > 0);
     erase_all_of(world, "codes");
 }
 

@@ -77,7 +77,7 @@ struct load { /* of a reader or a selector */
     uint64_t covered[WORDS];
     uint64_t next, came, due; /* pick that comes next; of those that were narrowed to */
     /* A selector's. */
-    bool is_codes, k_alone, is_told;
+    bool is_quant, k_alone, is_told;
     uint32_t told_before;
     struct sc_exec *exec;
     _Atomic uint32_t told; /* word of on_ready */
@@ -108,7 +108,7 @@ static bool bit(const uint64_t *bits, uint64_t i)
 /* ---- What is loaded ------------------------------------------------------------------------- */
 
 /* Some pieces of one key, in order; ends may lie inside a piece. */
-static void match_draw(struct player *player, struct load *load, bool is_codes)
+static void match_draw(struct player *player, struct load *load, bool is_quant)
 {
     load->turn ^= 1;
     load->rows = load->turns[load->turn].rows;
@@ -119,7 +119,7 @@ static void match_draw(struct player *player, struct load *load, bool is_codes)
     *match = (struct match){.count = 0};
     for (uint64_t i = first; i < first + count; i++) {
         uint32_t rows = all.twins[i]->row_count, from = 0;
-        if (!is_codes && draw(player, 4) == 0) {
+        if (!is_quant && draw(player, 4) == 0) {
             from = (uint32_t)draw(player, rows);
             rows = (uint32_t)draw(player, rows - from + 1);
         }
@@ -286,10 +286,10 @@ static void on_ready(struct sc_store_selector *selector, void *user)
 
 static void selector_begin(struct player *player, struct load *load)
 {
-    load->is_codes = draw(player, 2) == 0;
+    load->is_quant = draw(player, 2) == 0;
     load->k_alone = draw(player, 2) == 0;
     load->is_told = draw(player, 2) == 0;
-    match_draw(player, load, load->is_codes);
+    match_draw(player, load, load->is_quant);
     load->layer = (uint32_t)draw(player, player->world->setup->layers);
     load->told_before = atomic_load(&load->told);
     uint64_t begun = atomic_fetch_add(&load->begun, 1) + 1;
@@ -300,8 +300,8 @@ static void selector_begin(struct player *player, struct load *load)
         .lane = draw(player, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE,
         .ranges = load->match->ranges,
         .range_count = load->match->count,
-        .probe_row_bytes = load->is_codes ? 0 : draw(player, 3) * (PROBE / 2),
-        .is_codes = load->is_codes,
+        .probe_row_bytes = load->is_quant ? 0 : draw(player, 3) * (PROBE / 2),
+        .is_quant = load->is_quant,
         .k_alone = load->k_alone,
         .on_ready = load->is_told ? on_ready : NULL,
         .user = call};
@@ -325,7 +325,7 @@ static void selector_wait(struct player *player, struct load *load, uint64_t dea
         return;
     }
     HOLDS(status == SPEC_OK || status == SPEC_E_IO);
-    if (status == SPEC_OK && load->is_codes) {
+    if (status == SPEC_OK && load->is_quant) {
         (void)pthread_mutex_lock(&codes_lock);
         (void)codes_check(player->world, load->match, 0, load->layer, load->k_alone, load->selector);
         (void)pthread_mutex_unlock(&codes_lock);
@@ -449,7 +449,7 @@ static struct world *world_filled(const struct world_setup *setup, uint64_t seed
     struct world *world = world_make(setup, seed);
     world->params.selector_bytes_max = 1u << 20;
     world->config.staging_bytes = 64u << 20; /* to write what is read over few frames */
-    keep_codes(world, true);
+    keep_quant(world, true);
     if (!world_opens(world)) {
         world_free(world);
         return NULL;

@@ -146,7 +146,7 @@ static void rows_that_are_wanted_rise_alone(void **state)
     (void)state;
     struct fixture fx;
     struct sc_store_host_slab *slab;
-    struct sc_store_host_key key = {.copy = 1, .kind = SC_STORE_HOST_CODES};
+    struct sc_store_host_key key = {.copy = 1, .kind = SC_STORE_HOST_QUANT};
     fixture_init(&fx, SC_POLICY_SCORE, 4, 4);
     sc_store_host_publish(fx.host, sc_store_host_begin(fx.host, &key, ROWS, PAGE, 1));
     key.kind = SC_STORE_HOST_ROWS;

@@ -33,7 +33,7 @@ static const struct world_setup setups[] = {
 static struct world *world_live(const struct world_setup *setup, uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
-    keep_codes(world, true);
+    keep_quant(world, true);
     world->params.codes.with_rows = true;
     return world_opened(world);
 }
@@ -73,7 +73,7 @@ static void settle(struct world *world)
     assert_int_equal(world->store->disk.codes_due, 0);
 }
 
-static void all_have_codes(struct world *world, uint64_t key_last)
+static void all_have_quant(struct world *world, uint64_t key_last)
 {
     for (uint64_t key = 1; key <= key_last; key++) {
         assert_true(key_check(world, key, true) > 0);
@@ -109,20 +109,20 @@ static void rows_are_coded_without_a_read(void **state)
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
         assert_int_equal(world_store(world, 2, 10, 250), SPEC_OK);
-        sc_store_build_codes(world->store); /* it passes over what is being coded */
+        sc_store_build_quant(world->store); /* it passes over what is being coded */
         build_wait(world);
         struct sc_store_stats stats = stats_of(world);
         assert_int_equal(stats.read_bytes, 0);
         assert_int_equal(stats.built_pieces, 0);
-        assert_true(stats.code_bytes > 0);
+        assert_true(stats.quantised_bytes > 0);
         assert_int_equal(stats.staging_bytes_used, 0);
         nothing_is_kept(world);
-        all_have_codes(world, 2);
+        all_have_quant(world, 2);
         world_reopen(world);
-        all_have_codes(world, 2);
+        all_have_quant(world, 2);
         assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
         world_reopen(world);
-        all_have_codes(world, 2);
+        all_have_quant(world, 2);
         world_free(world);
     }
 }
@@ -151,7 +151,7 @@ static void a_layer_is_coded_before_the_next_is_there(void **state)
         }
         pass_end(pass);
         build_wait(world);
-        all_have_codes(world, 1);
+        all_have_quant(world, 1);
         world_free(world);
     }
 }
@@ -168,7 +168,7 @@ static void a_small_pool_is_left_to_rows(void **state)
     assert_int_equal(world_store(world, 1, 0, 10), SPEC_OK);
     settle(world);
     assert_int_equal(stats_of(world).built_pieces, 1);
-    all_have_codes(world, 1);
+    all_have_quant(world, 1);
     world_free(world);
 }
 
@@ -203,7 +203,7 @@ static void extents_side_by_side_are_coded(void **state)
         assert_int_equal(stats_of(world).built_pieces, 0);
         build_all(world, 0); /* probe rows are there; the other extents' codes */
         assert_int_equal(stats_of(world).built_pieces, 6);
-        all_have_codes(world, PASSES);
+        all_have_quant(world, PASSES);
         world_free(world);
     }
 }
@@ -244,7 +244,7 @@ static void rows_leave_room_for_their_codes(void **state)
         assert_int_equal(status, SPEC_E_NO_SPACE);
         assert_true(key > 2);
         assert_int_equal(stats_of(world).built_pieces, 0);
-        all_have_codes(world, key - 1);
+        all_have_quant(world, key - 1);
         world_free(world);
     }
 }
@@ -281,7 +281,7 @@ static void frames_that_others_take_are_read_back(void **state)
             lost += stats_of(world).read_bytes > 0;
             kept += stats_of(world).read_bytes == 0;
             later += stats_of(world).built_pieces > 0;
-            all_have_codes(world, 1);
+            all_have_quant(world, 1);
             world_free(world);
         }
     print_message("%u passes were coded from frames alone, %u were read back, %u of them later\n",
@@ -336,7 +336,7 @@ static void a_window_that_is_not_written_is_not_read(void **state)
             build_wait(world);
             assert_int_equal(stats_of(world).built_pieces, 0);
             read += stats_of(world).read_bytes > 0;
-            all_have_codes(world, 1);
+            all_have_quant(world, 1);
             world_free(world);
         }
     assert_true(read > 40);
@@ -381,7 +381,7 @@ static void a_read_back_that_fails_costs_no_row(void **state)
         fires = atomic_load(&world->fault.fired[SC_FAULT_READ]) > 0;
         sc_fault_arm(&world->fault, SC_FAULT_READ, INT64_MAX);
         assert_int_equal(stats_of(world).staging_bytes_used, 0);
-        all_have_codes(world, 1);
+        all_have_quant(world, 1);
         world_free(world);
     }
     assert_true(n > 4);
@@ -400,7 +400,7 @@ static void a_pool_that_stays_full_ends_the_wait(void **state)
         while (count < most)
             frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
         assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
-        sc_store_build_codes(world->store);
+        sc_store_build_quant(world->store);
         world_wait_ns(world, 8000000000);
         if (is_long)
             settle(world);
@@ -410,7 +410,7 @@ static void a_pool_that_stays_full_ends_the_wait(void **state)
         if (is_long)
             build_all(world, 0);
         settle(world);
-        all_have_codes(world, 1);
+        all_have_quant(world, 1);
         world_free(world);
     }
 }
@@ -430,7 +430,7 @@ static void what_is_present_elsewhere_is_not_coded(void **state)
                 assert_int_equal(pass_put(pass), SPEC_OK);
             pass_end(pass);
             build_wait(world);
-            sc_store_build_codes(world->store); /* as the commit's caller does */
+            sc_store_build_quant(world->store); /* as the commit's caller does */
             build_wait(world);
             assert_int_equal(stats_of(world).built_pieces, skip > 0 ? 4 : 0);
             space_check(world->store);
@@ -576,14 +576,14 @@ static void a_close_ends_it_anywhere(void **state)
         assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
         step_some(world, steps);
         world_close(world);
-        keep_codes(world, true);
+        keep_quant(world, true);
         world_open_ok(world);
         space_check(world->store);
         uint64_t had = key_check(world, 1, false);
         none += had == 0;
         some += had > 0;
         build_all(world, 0);
-        all_have_codes(world, 1);
+        all_have_quant(world, 1);
         world_free(world);
     }
     print_message("%u were closed without codes, %u with\n", none, some);
@@ -619,7 +619,7 @@ static void coding_survives_every_fault(void **state)
             build_all(world, 0);
             world_reopen(world); /* pages of codes without a record are held until then */
             build_all(world, 0);
-            all_have_codes(world, 1);
+            all_have_quant(world, 1);
             world_free(world);
             if (!fires) {
                 assert_true(n > 0);
@@ -646,7 +646,7 @@ static void a_cut_at_any_write_leaves_rows_or_both(void **state)
     for (uint64_t events = from; events <= to; events++)
         for (uint64_t seed = 0; seed < 4; seed++) {
             struct world *world = world_cut(origin, events, seed, seed * 1000 + events);
-            keep_codes(world, true);
+            keep_quant(world, true);
             world_open_ok(world);
             space_check(world->store);
             uint32_t seen = 0;
@@ -727,7 +727,7 @@ static void codes_are_right_while_others_take_frames(void **state)
         build_quantised(world);
         print_message("%s: %u of %u pieces were coded later\n", setups[i].name,
                       (unsigned)stats_of(world).built_pieces, world->piece_count);
-        all_have_codes(world, keys);
+        all_have_quant(world, keys);
         world_free(world);
     }
 }

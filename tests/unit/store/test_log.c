@@ -580,16 +580,16 @@ static void log_sections_that_do_not_fit_are_not_believed(void **state)
  *
  * Of extent 1, at page 128: codes of 64 rows in 3 layers, or probe rows of 18 bytes. */
 
-static void annex_honest(struct forge *forge, bool is_codes)
+static void annex_honest(struct forge *forge, bool is_quant)
 {
     forge->parts[0] = (struct sc_store_part){.offset = 128 * 4096, .layer_count = 3};
     forge->extent = (struct sc_store_record_extent){
-        .stride = is_codes ? 4224 : 1664, .part_count = 1, .parts = forge->parts};
-    if (is_codes)
+        .stride = is_quant ? 4224 : 1664, .part_count = 1, .parts = forge->parts};
+    if (is_quant)
         forge->extent.codec_shape = (struct sc_store_codec_shape){
             .bits_k = 4, .bits_v = 2, .scale_bytes = 24, .k_row_bytes = 48, .v_row_bytes = 16};
-    forge->extent.probe_row_bytes = is_codes ? 0 : 18;
-    forge->extent.probe_tag_offset = is_codes ? 0 : 1152;
+    forge->extent.probe_row_bytes = is_quant ? 0 : 18;
+    forge->extent.probe_tag_offset = is_quant ? 0 : 1152;
 }
 
 /* A field of versions before 0.3 behind the others of a payload. */
@@ -662,7 +662,7 @@ static void annex_check(struct forge *forge, uint64_t lies)
 }
 
 struct bend { /* of an honest annex */
-    bool is_codes, is_believed;
+    bool is_quant, is_believed;
     uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
     uint32_t bits_k, layers, segment, form;
     uint64_t older[2]; /* kfine, vfine */
@@ -672,7 +672,7 @@ struct bend { /* of an honest annex */
 static void annex_bend(struct forge *forge, const struct bend *bend)
 {
     struct sc_store_record_extent *annex = &forge->extent;
-    annex_honest(forge, bend->is_codes);
+    annex_honest(forge, bend->is_quant);
     forge->parts[0].segment = bend->segment;
     if (bend->offset > 0)
         forge->parts[0].offset = bend->offset;
@@ -692,54 +692,54 @@ static void annex_bend(struct forge *forge, const struct bend *bend)
 }
 
 static const struct bend LIES[] = {
-    {.is_codes = true, .is_believed = true},
+    {.is_quant = true, .is_believed = true},
     {.is_believed = true},
-    {.is_codes = true, .offset = 4096}, /* over the extent's own rows */
+    {.is_quant = true, .offset = 4096}, /* over the extent's own rows */
     {.offset = 4096},
-    {.is_codes = true, .offset = (1u << 20) - 4096}, /* behind the segment's end */
-    {.is_codes = true, .offset = 128 * 4096 + 512},
-    {.is_codes = true, .segment = 3},
-    {.is_codes = true, .layers = 2},
-    {.is_codes = true, .layers = 4},
-    {.is_codes = true, .stride = 64 * 64 + 2 * 40 - 8}, /* less than the blocks are */
-    {.is_codes = true, .stride = 4228},
-    {.is_codes = true, .stride = UINT64_MAX - 7},
-    {.is_codes = true, .scale = UINT64_C(1) << 32},
-    {.is_codes = true, .scale = UINT64_MAX},
-    {.is_codes = true, .bits_k = 9},
-    {.is_codes = true, .bits_k = 10},
-    {.is_codes = true, .from = "bitsk", .to = "bitsx"}, /* a key is missing */
-    {.is_codes = true, .from = "vcode", .to = "xcode"},
-    {.is_codes = true, .from = "kcode0", .to = "kcode\xff"},
-    {.is_codes = true, .from = "kind\x03", .to = "kind\x02"}, /* of no kind, another one's */
-    {.is_codes = true, .from = "kind\x03", .to = "kind\x01"},
-    {.is_codes = true, .from = "kind\x03", .to = "kind\x7f"},
+    {.is_quant = true, .offset = (1u << 20) - 4096}, /* behind the segment's end */
+    {.is_quant = true, .offset = 128 * 4096 + 512},
+    {.is_quant = true, .segment = 3},
+    {.is_quant = true, .layers = 2},
+    {.is_quant = true, .layers = 4},
+    {.is_quant = true, .stride = 64 * 64 + 2 * 40 - 8}, /* less than the blocks are */
+    {.is_quant = true, .stride = 4228},
+    {.is_quant = true, .stride = UINT64_MAX - 7},
+    {.is_quant = true, .scale = UINT64_C(1) << 32},
+    {.is_quant = true, .scale = UINT64_MAX},
+    {.is_quant = true, .bits_k = 9},
+    {.is_quant = true, .bits_k = 10},
+    {.is_quant = true, .from = "bitsk", .to = "bitsx"}, /* a key is missing */
+    {.is_quant = true, .from = "vcode", .to = "xcode"},
+    {.is_quant = true, .from = "kcode0", .to = "kcode\xff"},
+    {.is_quant = true, .from = "kind\x03", .to = "kind\x02"}, /* of no kind, another one's */
+    {.is_quant = true, .from = "kind\x03", .to = "kind\x01"},
+    {.is_quant = true, .from = "kind\x03", .to = "kind\x7f"},
     /* Tables of K, of K turned back, of V; each is an eighth of the scales. */
-    {.is_codes = true, .is_believed = true, .form = 1, .scale = 64, .stride = 4288},
-    {.is_codes = true, .is_believed = true, .form = 3, .scale = 64, .stride = 4288},
-    {.is_codes = true, .is_believed = true, .form = 4, .scale = 64, .stride = 4288},
-    {.is_codes = true, .is_believed = true, .form = 7, .scale = 64, .stride = 4288},
-    {.is_codes = true, .form = 2, .scale = 64, .stride = 4288}, /* turned without a table */
-    {.is_codes = true, .form = 6, .scale = 64, .stride = 4288},
-    {.is_codes = true, .form = 8, .scale = 64, .stride = 4288}, /* of no meaning */
-    {.is_codes = true, .form = 9, .scale = 64, .stride = 4288},
-    {.is_codes = true, .form = UINT32_MAX, .scale = 64, .stride = 4288},
-    {.is_codes = true, .form = 1}, /* a table of no whole words */
-    {.is_codes = true, .form = 4, .scale = 96, .stride = 8192},
-    {.is_codes = true, .form = 7, .scale = 64, .stride = 64 * 64 + 2 * 88 - 8}, /* no room */
-    {.is_codes = true, .form = 1, .scale = 64, .stride = 4288, .from = "group", .to = "groux"},
+    {.is_quant = true, .is_believed = true, .form = 1, .scale = 64, .stride = 4288},
+    {.is_quant = true, .is_believed = true, .form = 3, .scale = 64, .stride = 4288},
+    {.is_quant = true, .is_believed = true, .form = 4, .scale = 64, .stride = 4288},
+    {.is_quant = true, .is_believed = true, .form = 7, .scale = 64, .stride = 4288},
+    {.is_quant = true, .form = 2, .scale = 64, .stride = 4288}, /* turned without a table */
+    {.is_quant = true, .form = 6, .scale = 64, .stride = 4288},
+    {.is_quant = true, .form = 8, .scale = 64, .stride = 4288}, /* of no meaning */
+    {.is_quant = true, .form = 9, .scale = 64, .stride = 4288},
+    {.is_quant = true, .form = UINT32_MAX, .scale = 64, .stride = 4288},
+    {.is_quant = true, .form = 1}, /* a table of no whole words */
+    {.is_quant = true, .form = 4, .scale = 96, .stride = 8192},
+    {.is_quant = true, .form = 7, .scale = 64, .stride = 64 * 64 + 2 * 88 - 8}, /* no room */
+    {.is_quant = true, .form = 1, .scale = 64, .stride = 4288, .from = "group", .to = "groux"},
     /* Rows behind the blocks, of an older version: told of K and V or of neither; not looked at. */
-    {.is_codes = true, .is_believed = true, .older = {8, 8}, .stride = 5760},
-    {.is_codes = true, .is_believed = true, .older = {9, 7}, .stride = 5760},
-    {.is_codes = true, .is_believed = true, .older = {8, 8}},
-    {.is_codes = true, .older = {8, 8}, .stride = 64 * 64 + 2 * 40 - 8}, /* nor the blocks fit */
-    {.is_codes = true, .older = {8, 0}, .stride = 5760},
-    {.is_codes = true, .older = {0, 8}, .stride = 5760},
+    {.is_quant = true, .is_believed = true, .older = {8, 8}, .stride = 5760},
+    {.is_quant = true, .is_believed = true, .older = {9, 7}, .stride = 5760},
+    {.is_quant = true, .is_believed = true, .older = {8, 8}},
+    {.is_quant = true, .older = {8, 8}, .stride = 64 * 64 + 2 * 40 - 8}, /* nor the blocks fit */
+    {.is_quant = true, .older = {8, 0}, .stride = 5760},
+    {.is_quant = true, .older = {0, 8}, .stride = 5760},
     {.older = {8, 8}, .stride = 5760}, /* of probe rows */
-    {.is_codes = true, .older = {UINT64_MAX, 1}, .stride = 5760},
-    {.is_codes = true, .older = {UINT32_MAX, UINT32_MAX}, .stride = 5760},
-    {.is_codes = true, .older = {8, 8}, .stride = 5760, .from = "kfine", .to = "xfine"},
-    {.is_codes = true, .older = {8, 8}, .stride = 5760, .from = "vfine", .to = "xfine"},
+    {.is_quant = true, .older = {UINT64_MAX, 1}, .stride = 5760},
+    {.is_quant = true, .older = {UINT32_MAX, UINT32_MAX}, .stride = 5760},
+    {.is_quant = true, .older = {8, 8}, .stride = 5760, .from = "kfine", .to = "xfine"},
+    {.is_quant = true, .older = {8, 8}, .stride = 5760, .from = "vfine", .to = "xfine"},
     {.from = "kind\x01", .to = "kind\x03"},
     {.from = "ptags", .to = "ptagx"},
     {.probe_row = 50},
@@ -1051,7 +1051,7 @@ static void log_pieces_that_no_pass_leaves_are_not_believed(void **state)
     for (uint32_t i = 0; i < sizeof(SECOND) / sizeof(SECOND[0]); i++) {
         struct forge *forge = forge_make();
         uint32_t told = 1 + !SECOND[i].is_alone + SECOND[i].is_believed;
-        keep_codes(forge->world, true);
+        keep_quant(forge->world, true);
         forge->extent.row_count = 1000;
         forge->extent.row_offset = 8192;
         forge->extent.stride = 8192 + 1000 * 96;
@@ -1063,7 +1063,7 @@ static void log_pieces_that_no_pass_leaves_are_not_believed(void **state)
         world_open_ok(forge->world);
         build_all(forge->world, 0);
         world_close(forge->world);
-        keep_codes(forge->world, false);
+        keep_quant(forge->world, false);
         forge_check(forge, told, !SECOND[i].is_believed);
     }
 }
@@ -1488,11 +1488,11 @@ static void log_gaps_of_any_length_are_passed_over(void **state)
     assert_int_equal(sc_store_piece_from(world->store, SC_STORE_IDS - 1), SC_STORE_IDS - 1);
     assert_int_equal(sc_store_piece_from(world->store, SC_STORE_IDS), UINT64_MAX);
     assert_int_equal(sc_store_epoch_set(world->store, 1, &world->error), SPEC_OK);
-    keep_codes(world, true);
+    keep_quant(world, true);
     world_reopen(world);
     build_all(world, 0); /* looks at every extent that there may be */
     world_close(world);
-    keep_codes(world, false);
+    keep_quant(world, false);
     world_free(world);
     free(forge);
 }

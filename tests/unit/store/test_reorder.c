@@ -570,10 +570,10 @@ static void codes_are_made_of_ordered_rows(void **state)
         world_open_ok(world);
         world_store_two(world, 300, 300);
         order_all(world);
-        assert_true(stats_of(world).code_write_bytes >
+        assert_true(stats_of(world).quantised_write_bytes >
                     600 * 2 * world->setup->k_row_bytes * world->setup->layers);
         world_close(world);
-        keep_codes(world, true);
+        keep_quant(world, true);
         world->params.probe_row_bytes = setups[i].probe_row_bytes;
         world_open_ok(world);
         build_all(world, 0);

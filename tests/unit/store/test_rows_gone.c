@@ -21,7 +21,7 @@ static const struct world_setup setups[] = {
 static struct world *world_coded(const struct world_setup *setup)
 {
     struct world *world = world_make(setup, 7);
-    keep_codes(world, true);
+    keep_quant(world, true);
     world->config.lease_ns_max = LEASE_NS;
     world_open_ok(world);
     return world;
@@ -141,7 +141,7 @@ static void pages_are_others_over_reopens(void **state)
             sc_store_piece_drop(world->store, world->pieces[p].id);
         release_all(world);
         assert_int_equal(stats_of(world).extent_bytes, 0);
-        assert_int_equal(stats_of(world).code_bytes, 0);
+        assert_int_equal(stats_of(world).quantised_bytes, 0);
         world_free(world);
     }
 }

@@ -28,7 +28,7 @@ static struct world *world_hosted(const struct world_setup *setup, uint64_t host
     struct world *world = world_make(setup, seed);
     world->params.selector_bytes_max = 16u << 20;
     world->config.host_bytes = host_bytes;
-    keep_codes(world, true);
+    keep_quant(world, true);
     return world_opened(world);
 }
 
@@ -51,7 +51,7 @@ static struct sc_store_selector_want want_of(const struct match *match, enum wan
                                          .probe_row_bytes = want == WANT_PROBES  ? 96
                                                             : want == WANT_SHORT ? 30
                                                                                  : 0,
-                                         .is_codes = want >= WANT_CODES,
+                                         .is_quant = want >= WANT_CODES,
                                          .k_alone = want == WANT_K_CODES};
 }
 
@@ -131,7 +131,7 @@ static void a_slab_of_codes_waits_for_its_tags(void **state)
             world->params.selector_bytes_max = 16u << 20;
             world->config.host_bytes = 8u << 20;
             world->config.io_op_bytes = 40u << 10; /* a run's codes are several reads */
-            keep_codes(world, true);
+            keep_quant(world, true);
             world_open_ok(world);
             store_all(world);
             struct match match = match_of(world, 1);
@@ -228,7 +228,7 @@ static struct sc_store_host_slab *slab_of(const struct world *world, uint64_t pi
         ret_key->kind = SC_STORE_HOST_PROBES;
         ret_key->copy = sc_store_probes_of(extent).copy;
     } else if (want >= WANT_CODES) {
-        ret_key->kind = SC_STORE_HOST_CODES;
+        ret_key->kind = SC_STORE_HOST_QUANT;
         ret_key->copy = atomic_load(&extent->codes)->copy;
     }
     return sc_store_host_get(store->host, ret_key);
@@ -619,7 +619,7 @@ static void lookers_beside_each_other_get_what_is_right(void **state)
         world->params.selector_bytes_max = 16u << 20;
         world->config.host_bytes = 150u << 10;
         world->config.host_policy = SC_POLICY_LRU; /* which refuses nobody */
-        keep_codes(world, true);
+        keep_quant(world, true);
         world_open_ok(world);
         store_all(world);
         for (uint32_t l = 0; l < LOOKERS; l++) {

@@ -530,7 +530,7 @@ static void twin_run(const struct world_setup *setup, uint64_t seed, uint64_t st
                                         SC_POLICY_SCORE};
     world->config.host_policy = policies[below(&scene, 4)];
     world->config.upper_policy = policies[below(&scene, 4)];
-    keep_codes(world, below(&scene, 3) == 0);
+    keep_quant(world, below(&scene, 3) == 0);
     world_open_ok(world);
     if (below(&scene, 2) == 0)
         sc_io_sim_disk_device(world->disk, &(const struct sc_io_sim_device){

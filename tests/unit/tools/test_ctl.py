@@ -269,7 +269,7 @@ class Ctl(unittest.TestCase):
         rank = self.json("stat")["ranks"][0]
         pages = (2 * codes["stride"] + 4095) // 4096 * 4096
         self.assertEqual([rank[key] for key in ("pieces_with_codes", "tokens_with_codes",
-                                                "code_bytes", "code_bits", "tokens_with_built_keys",
+                                                "quantised_bytes", "code_bits", "tokens_with_built_keys",
                                                 "records_not_believed")],
                          [3, 150, pages, [{"bits_k": 5, "bits_v": 2, "pieces": 3}], 0, 0])
         self.assertIn("3 of 5 bits K, 2 V", run("stat", self.path)[1])
