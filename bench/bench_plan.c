@@ -60,7 +60,7 @@ struct state {
     uint64_t *tags; /* [LAYERS][row_count] */
     uint8_t *destination;
     uint32_t *picks; /* [ROWS_MAX] */
-    uint64_t pick_count;
+    uint64_t gather_count;
 
     /* Of the pass that is stored. */
     uint64_t pass_first, pass_rows, layer;
@@ -262,13 +262,13 @@ static void open_store(struct state *state, const char *backend)
 /* ---- Plans ---------------------------------------------------------------------------------- */
 
 /* A share of rows in 10,000, ascending, alone or in clusters. */
-static void picks_make(struct state *state, uint64_t share, bool is_clustered, uint64_t seed)
+static void gather_make(struct state *state, uint64_t share, bool is_clustered, uint64_t seed)
 {
     uint64_t each = is_clustered ? CLUSTER : 1;
-    state->pick_count = 0;
+    state->gather_count = 0;
     for (uint64_t i = 0; i < state->row_count; i += each)
         for (uint64_t j = 0; j < each && bench_mix(seed * ROWS_MAX + i) % 10000 < share; j++)
-            state->picks[state->pick_count++] = (uint32_t)(i + j);
+            state->picks[state->gather_count++] = (uint32_t)(i + j);
 }
 
 struct plan {
@@ -276,16 +276,16 @@ struct plan {
     uint64_t of_size[SIZES_MAX + 1]; /* operations by pages */
 };
 
-static struct plan plan_of(const struct state *state, const struct sc_store_picks *picks,
+static struct plan plan_of(const struct state *state, const struct sc_store_gather_rows *picks,
                            uint32_t layer)
 {
-    static struct sc_store_pick_plan planner;
+    static struct sc_store_gather_plan planner;
     static struct sc_store_slot_memory memory;
-    struct sc_store_pick_op op;
+    struct sc_store_gather_op op;
     struct plan plan = {0};
-    sc_store_pick_plan_begin(&planner, state->store, layer, state->ranges, state->range_count,
+    sc_store_gather_plan_begin(&planner, state->store, layer, state->ranges, state->range_count,
                              picks, &memory);
-    while (sc_store_pick_plan_next(&planner, &op)) {
+    while (sc_store_gather_plan_next(&planner, &op)) {
         bench_must(op.status, &(struct spec_error){.text = "no such row"}, "plan");
         for (uint32_t i = 0; i < op.part_count; i++) {
             uint64_t pages = op.parts[i].bytes / SC_IO_PAGE_BYTES;
@@ -307,7 +307,7 @@ static double model_ns(const struct sc_store_device *device, const struct plan *
 static void plan_print(const struct state *state, const struct sc_store_device *device,
                        uint64_t share, bool is_clustered, bool is_chunk, uint64_t gap)
 {
-    struct sc_store_picks picks = {.rows = state->picks, .count = state->pick_count};
+    struct sc_store_gather_rows picks = {.rows = state->picks, .count = state->gather_count};
     double best_ns = -1;
     for (uint64_t pages = 0; pages <= 256; pages = pages == 0 ? 1 : 2 * pages) {
         picks.gap_bytes = pages * SC_IO_PAGE_BYTES;
@@ -324,16 +324,16 @@ static void plan_print(const struct state *state, const struct sc_store_device *
            ", \"model_ns\": %.0f, \"best_ns\": %.0f}}\n",
            share, is_clustered ? "clustered" : "random", is_chunk ? "chunk" : "range", share,
            is_clustered ? "clustered" : "random", is_chunk ? "chunk" : "range", gap,
-           state->pick_count * state->row_bytes, plan.bytes, plan.ops, model_ns(device, &plan),
+           state->gather_count * state->row_bytes, plan.bytes, plan.ops, model_ns(device, &plan),
            best_ns);
 }
 
 /* ---- Time ----------------------------------------------------------------------------------- */
 
 static void reader_begin(const struct state *state, uint32_t layer,
-                         const struct sc_store_picks *picks, enum sc_exec_lane lane)
+                         const struct sc_store_gather_rows *picks, enum sc_exec_lane lane)
 {
-    sc_store_reader_begin_picks(state->readers[layer % 2], layer, state->ranges, state->range_count,
+    sc_store_reader_begin_gather(state->readers[layer % 2], layer, state->ranges, state->range_count,
                                 picks, lane);
     sc_store_reader_tags(state->readers[layer % 2], state->tags + layer * state->row_count);
 }
@@ -358,12 +358,12 @@ static void reader_drain(const struct state *state, uint32_t layer, bool checks)
         dst += rows.row_count * state->row_bytes;
         count += rows.row_count;
     } while (rows.row_count > 0);
-    if (count != state->pick_count)
-        bench_die("%" PRIu64 " rows came of %" PRIu64, count, state->pick_count);
+    if (count != state->gather_count)
+        bench_die("%" PRIu64 " rows came of %" PRIu64, count, state->gather_count);
     free(expected);
 }
 
-static uint64_t load_layers(const struct state *state, const struct sc_store_picks *picks,
+static uint64_t load_layers(const struct state *state, const struct sc_store_gather_rows *picks,
                             bool is_ahead, bool checks)
 {
     uint64_t start_ns = bench_now_ns();
@@ -407,8 +407,8 @@ static void fio_sizes(const struct plan *plan, char *text, size_t text_bytes)
 static void time_print(const struct state *state, const char *what, bool is_chunk, uint64_t gap,
                        uint64_t rounds)
 {
-    struct sc_store_picks picks = {.rows = state->picks,
-                                   .count = state->pick_count,
+    struct sc_store_gather_rows picks = {.rows = state->picks,
+                                   .count = state->gather_count,
                                    .whole_slabs = is_chunk,
                                    .gap_bytes = gap};
     static struct bench_series load, ahead, fio;
@@ -422,7 +422,7 @@ static void time_print(const struct state *state, const char *what, bool is_chun
                    " --bytes %" PRIu64 " --op-bytes 4096 %s/rank-0000-of-0001",
                    state->fio, THREADS, depth > 0 ? depth : 1, sizes, plan.ops * LAYERS,
                    plan.bytes * LAYERS, state->dir);
-    double work = (double)(state->pick_count * state->row_bytes * LAYERS);
+    double work = (double)(state->gather_count * state->row_bytes * LAYERS);
     load = series_of(what, "load", work);
     ahead = series_of(what, "ahead", work);
     fio = series_of(what, "fio", (double)(plan.bytes * LAYERS));
@@ -443,11 +443,11 @@ static void teach_model(struct state *state)
     struct spec_error error = {.struct_size = sizeof(error)};
     struct sc_store_device device = {0};
     struct sc_store_rows rows;
-    picks_make(state, 2500, false, 2);
+    gather_make(state, 2500, false, 2);
     for (uint32_t i = 0; i < TEACHES; i++) {
         sc_store_device(state->store, &device);
-        struct sc_store_picks picks = {.rows = state->picks,
-                                       .count = state->pick_count,
+        struct sc_store_gather_rows picks = {.rows = state->picks,
+                                       .count = state->gather_count,
                                        .gap_bytes = sc_store_device_gap(&device)};
         sc_store_reader_begin(state->readers[0], i % LAYERS, state->ranges, state->range_count,
                               SC_LANE_DEMAND);
@@ -495,7 +495,7 @@ static void codes_await(const struct state *state, uint32_t layer, bool checks,
     sum->op_count += cost.op_count;
 }
 
-static uint64_t load_layered(const struct state *state, const struct sc_store_picks *picks,
+static uint64_t load_layered(const struct state *state, const struct sc_store_gather_rows *picks,
                              bool checks, struct sc_store_read_cost *ret_quant)
 {
     uint64_t start_ns = bench_now_ns();
@@ -505,7 +505,7 @@ static uint64_t load_layered(const struct state *state, const struct sc_store_pi
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct sc_store_selector *selector = state->selectors[layer % AHEAD];
         codes_await(state, layer, checks, ret_quant);
-        sc_store_reader_begin_picks(state->readers[layer % 2], layer, state->ranges,
+        sc_store_reader_begin_gather(state->readers[layer % 2], layer, state->ranges,
                                     state->range_count, picks, SC_LANE_DEMAND);
         sc_store_reader_tags(state->readers[layer % 2], sc_store_selector_tags(selector));
         reader_drain(state, layer, checks);
@@ -517,7 +517,7 @@ static uint64_t load_layered(const struct state *state, const struct sc_store_pi
 
 /* The codes' plan is the same whatever the gap; the rows' may be any. */
 static double layered_best_ns(const struct state *state, const struct sc_store_device *device,
-                              struct sc_store_picks picks, const struct sc_store_read_cost *codes)
+                              struct sc_store_gather_rows picks, const struct sc_store_read_cost *codes)
 {
     double best_ns = -1;
     for (uint64_t pages = 0; pages <= 256; pages = pages == 0 ? 1 : 2 * pages) {
@@ -531,7 +531,7 @@ static double layered_best_ns(const struct state *state, const struct sc_store_d
     return best_ns;
 }
 
-static void layered_time(const struct state *state, const struct sc_store_picks *picks,
+static void layered_time(const struct state *state, const struct sc_store_gather_rows *picks,
                          const struct plan *rows, double work)
 {
     static struct bench_series load, fio;
@@ -558,20 +558,20 @@ static void layered_time(const struct state *state, const struct sc_store_picks 
 static void layered_print(const struct state *state, const struct sc_store_device *device,
                           uint64_t gap)
 {
-    struct sc_store_picks picks = {
-        .rows = state->picks, .count = state->pick_count, .gap_bytes = gap};
+    struct sc_store_gather_rows picks = {
+        .rows = state->picks, .count = state->gather_count, .gap_bytes = gap};
     struct sc_store_read_cost codes;
     (void)load_layered(state, &picks, true, &codes);
     struct plan rows = plan_of(state, &picks, 0), all = rows;
     all.bytes += codes.read_bytes / LAYERS;
     all.ops += codes.op_count / LAYERS;
-    uint64_t wanted = state->pick_count * state->row_bytes + codes.wanted_bytes / LAYERS;
+    uint64_t wanted = state->gather_count * state->row_bytes + codes.wanted_bytes / LAYERS;
     printf("{\"counts\": {\"name\": \"layered\", \"share\": %u, \"wanted\": %" PRIu64
            ", \"read\": %" PRIu64 ", \"ops\": %" PRIu64 ", \"codes_read\": %" PRIu64
            ", \"codes_ops\": %" PRIu64 ", \"rows\": %" PRIu64
            ", \"model_ns\": %.0f, \"best_ns\": %.0f}}\n",
            EXACT, wanted, all.bytes, all.ops, codes.read_bytes / LAYERS, codes.op_count / LAYERS,
-           state->pick_count, model_ns(device, &all),
+           state->gather_count, model_ns(device, &all),
            layered_best_ns(state, device, picks, &codes));
     if (state->fio != NULL)
         layered_time(state, &picks, &rows, (double)(wanted * LAYERS));
@@ -587,7 +587,7 @@ static void measure(struct state *state, uint64_t gap)
     gap = gap != UINT64_MAX ? gap : sc_store_device_gap(&device);
     for (uint32_t i = 0; i < 2 * sizeof(shares) / sizeof(shares[0]); i++)
         for (uint32_t j = 0; j < 2; j++) {
-            picks_make(state, shares[i / 2], i % 2 == 1, 1);
+            gather_make(state, shares[i / 2], i % 2 == 1, 1);
             plan_print(state, &device, shares[i / 2], i % 2 == 1, j == 0, gap);
         }
     printf("{\"facts\": {\"row_bytes\": %" PRIu64 ", \"rows\": %" PRIu64
@@ -595,18 +595,18 @@ static void measure(struct state *state, uint64_t gap)
            ", \"bytes_per_s\": %" PRIu64 ", \"is_measured\": %s}}\n",
            state->row_bytes, state->row_count, LAYERS, gap, device.op_ns, device.bytes_per_s,
            device.is_measured ? "true" : "false");
-    picks_make(state, EXACT, false, 1);
+    gather_make(state, EXACT, false, 1);
     layered_print(state, &device, gap);
     if (state->fio == NULL)
         return;
     const uint64_t rounds = state->rounds, fewer = rounds < 4 ? 1 : rounds / 4; /* no floor */
-    picks_make(state, 2500, false, 1);
+    gather_make(state, 2500, false, 1);
     time_print(state, "random .25", false, gap, rounds);
     time_print(state, "random .25, gap 0", false, 0, fewer);
     time_print(state, "random .25, slabs", true, 0, fewer);
-    picks_make(state, 500, false, 1);
+    gather_make(state, 500, false, 1);
     time_print(state, "random .05", false, gap, fewer);
-    picks_make(state, 2500, true, 1);
+    gather_make(state, 2500, true, 1);
     time_print(state, "clustered .25", false, gap, fewer);
 }
 

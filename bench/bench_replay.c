@@ -99,7 +99,7 @@ static double next_unit(uint64_t *seed)
     return (double)(next_word(seed) >> 11) * 0x1p-53;
 }
 
-static uint64_t picks_of(const struct state *state)
+static uint64_t gather_of(const struct state *state)
 {
     return (uint64_t)ceil((double)state->tokens * state->retain);
 }
@@ -110,7 +110,7 @@ static uint64_t picks_of(const struct state *state)
 static void set_draw(struct state *state, uint64_t *seed, const uint32_t *from, double kept,
                      uint32_t *ret_set)
 {
-    uint64_t k = picks_of(state), count = 0;
+    uint64_t k = gather_of(state), count = 0;
     uint64_t keep = from != NULL ? (uint64_t)llround(kept * (double)k) : 0;
     memset(state->is_in, 0, state->tokens);
     for (uint64_t i = 0; from != NULL && i < k; i++)
@@ -164,7 +164,7 @@ static uint16_t half_of(double v)
 static void plant(struct state *state, uint64_t order, uint32_t head, uint32_t dimension,
                   const uint32_t *set)
 {
-    uint64_t k = picks_of(state);
+    uint64_t k = gather_of(state);
     memset(state->is_in, 0, state->tokens);
     for (uint64_t i = 0; i < k; i++)
         state->is_in[set[i]] = 1;
@@ -372,7 +372,7 @@ static double score_ns(const struct state *state, uint64_t query_heads,
 /* How many of the planted sets are among the last request's positions. */
 static void compare(struct state *state, uint64_t prefix, uint32_t variant, struct outcome *outcome)
 {
-    uint64_t k = picks_of(state);
+    uint64_t k = gather_of(state);
     for (uint32_t layer = 0; layer < state->layers; layer++) {
         const uint32_t *positions = state->positions + layer * state->tokens * state->kv_heads;
         if (state->voted[layer] == 0)
@@ -603,7 +603,7 @@ static void print_facts(const struct state *state, const char *name, const struc
            sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->cpu_ns, sum->rows,
            sum->read_rows, sum->prefetched_rows, sum->union_rows, sum->fallbacks, sum->denses,
            sum->planted_rows, sum->planted_found,
-           bench_gpu_layer_ns(&state->gpu, state->new_tokens, picks_of(state)),
+           bench_gpu_layer_ns(&state->gpu, state->new_tokens, gather_of(state)),
            bench_gpu_layer_ns(&state->gpu, state->tokens + state->new_tokens, 0) * state->layers,
            state->beside_ns, state->window_ns, device.bytes_per_s, device.op_ns);
 }
@@ -733,7 +733,7 @@ int main(int argc, char **argv)
     static struct state state;
     const char *mode = bench_option(argc, argv, "--mode", "run");
     read_options(&state, argc, argv);
-    uint64_t k = picks_of(&state), area_bytes = 2 * state.tokens * state.half_bytes;
+    uint64_t k = gather_of(&state), area_bytes = 2 * state.tokens * state.half_bytes;
     for (uint32_t i = 0; i < 2; i++)
         state.areas[i] = bench_huge_memory(area_bytes, 0);
     state.ids = memory_get(state.tokens + 1, sizeof(*state.ids));

@@ -100,7 +100,7 @@ struct sc_plugin_choice {                /* how rows are chosen; set by open, co
 
 struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     _Atomic uint64_t load_bytes_per_s; /* of demand loads from the disk, smoothed; 0: none yet */
-    _Atomic uint64_t pick_bytes_per_s; /* of chosen rows, likewise */
+    _Atomic uint64_t gather_bytes_per_s; /* of chosen rows, likewise */
     _Atomic uint64_t host_bytes_per_s; /* of whole layers from host memory, likewise */
     _Atomic uint64_t spared;           /* piece that failed by tags of host memory last; 0: none */
     struct sc_plugin_accuracy *trusts;    /* [layer_count + 1] of guesses; the last: of all layers */

@@ -67,7 +67,7 @@ enum sc_store_part_wanted {
     SC_STORE_WANT_K,    /* split layout only */
     SC_STORE_WANT_V
 };
-struct sc_store_picks {
+struct sc_store_gather_rows {
     const uint32_t *rows; /* [count] indexes in the permutation of the ranges, each once. They go out in
                            * this permutation; ascending neighbours share operations. Kept by pointer.
                            * NULL: 0, 1 .. count - 1 (so all K of a split layout are read) */
@@ -85,9 +85,9 @@ struct sc_store_picks {
  * another permutation, in any), in runs of rows that follow each
  * other, row_first being the index in picks->rows, rows of k_row_bytes when K or V alone is wanted.
  * Small reads share frames and batches: up to 64 go out together, and 320 at once. */
-void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
+void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
                                  const struct sc_store_range *ranges, uint64_t range_count,
-                                 const struct sc_store_picks *picks, enum sc_exec_lane lane);
+                                 const struct sc_store_gather_rows *picks, enum sc_exec_lane lane);
 /* Tags of the layer's rows, in the permutation of the ranges: [rows * tags a row], verified or not (a
  * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
 void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);

@@ -32,7 +32,7 @@ struct rows {
     uint8_t *picked;                 /* pinned, [picks] rows */
     sc_cu_ptr stage, list;
     uint32_t *picks;
-    uint64_t pick_count;
+    uint64_t gather_count;
     uint32_t blocks;
 };
 
@@ -256,53 +256,53 @@ static void whole_layers(struct rig *rig, struct rows *it)
 
 /* ---- Picks ---------------------------------------------------------------------------------- */
 
-static void picks_launch(struct rig *rig, struct rows *it, uint32_t blocks)
+static void gather_launch(struct rig *rig, struct rows *it, uint32_t blocks)
 {
     struct sc_cuda_rows params = it->params;
     params.memory = scene_memory(&it->scene, 0);
     params.at = (uint8_t *const *)(uintptr_t)it->list;
-    params.row_count = (uint32_t)it->pick_count;
+    params.row_count = (uint32_t)it->gather_count;
     it->blocks = blocks;
     rows_launch(rig, it, rig->stream, RIG_sc_cuda_rows_place, &params);
     it->blocks = 0;
     rig_wait(rig, rig->stream);
 }
 
-static void picks_few_run(struct rig *rig, void *job, uint64_t turn)
+static void gather_few_run(struct rig *rig, void *job, uint64_t turn)
 {
     (void)turn;
-    picks_launch(rig, job, BLOCKS_BUS);
+    gather_launch(rig, job, BLOCKS_BUS);
 }
 
-static void picks_all_run(struct rig *rig, void *job, uint64_t turn)
+static void gather_all_run(struct rig *rig, void *job, uint64_t turn)
 {
     (void)turn;
-    picks_launch(rig, job, 0);
+    gather_launch(rig, job, 0);
 }
 
-static void picks_box_run(struct rig *rig, void *job, uint64_t turn)
+static void gather_box_run(struct rig *rig, void *job, uint64_t turn)
 {
     struct rows *it = job;
     struct sc_cuda_rows params = it->params;
-    uint64_t bytes = it->pick_count * it->scene.row_bytes;
+    uint64_t bytes = it->gather_count * it->scene.row_bytes;
     (void)turn;
-    for (uint64_t i = 0; i < it->pick_count; i++)
+    for (uint64_t i = 0; i < it->gather_count; i++)
         memcpy(it->picked + i * it->scene.row_bytes, it->host + it->picks[i] * it->scene.row_bytes,
                it->scene.row_bytes);
     rig_check(rig, rig->cu->cuMemcpyHtoDAsync(it->stage, it->picked, bytes, rig->stream),
               "cuMemcpyHtoDAsync");
     params.memory = scene_memory(&it->scene, 0);
     params.rows = (uint8_t *)(uintptr_t)it->stage;
-    params.row_count = (uint32_t)it->pick_count;
+    params.row_count = (uint32_t)it->gather_count;
     rows_launch(rig, it, rig->stream, RIG_sc_cuda_rows_place, &params);
     rig_wait(rig, rig->stream);
 }
 
-static void picks_copy_run(struct rig *rig, void *job, uint64_t turn)
+static void gather_copy_run(struct rig *rig, void *job, uint64_t turn)
 {
     struct rows *it = job;
     (void)turn;
-    rig_put(rig, it->stage, it->host, it->pick_count * it->scene.row_bytes);
+    rig_put(rig, it->stage, it->host, it->gather_count * it->scene.row_bytes);
 }
 
 /* CUmemcpyAttributes: sources are read in stream order; hints are for managed memory. */
@@ -314,7 +314,7 @@ struct batch_attributes {
     unsigned flags;
 };
 
-static void picks_batch_run(struct rig *rig, void *job, uint64_t turn)
+static void gather_batch_run(struct rig *rig, void *job, uint64_t turn)
 {
     struct rows *it = job;
     enum { PICKS_MAX = 4096 };
@@ -323,7 +323,7 @@ static void picks_batch_run(struct rig *rig, void *job, uint64_t turn)
     struct batch_attributes attributes = {.order = 1};
     size_t first_of = 0, failed = 0;
     (void)turn;
-    for (uint64_t i = 0; i < it->pick_count && i < PICKS_MAX; i++) {
+    for (uint64_t i = 0; i < it->gather_count && i < PICKS_MAX; i++) {
         uint8_t *row = it->host + it->picks[i] * it->scene.row_bytes;
         to[i] = it->other[0] + i * it->scene.row_bytes;
         from[i] = (uintptr_t)row;
@@ -333,45 +333,45 @@ static void picks_batch_run(struct rig *rig, void *job, uint64_t turn)
                       "cuMemcpyHtoDAsync");
     }
     if (rig->calls.batch != NULL &&
-        rig->calls.batch(to, from, bytes, it->pick_count, &attributes, &first_of, 1, &failed,
+        rig->calls.batch(to, from, bytes, it->gather_count, &attributes, &first_of, 1, &failed,
                          rig->stream) != SC_CU_OK) {
         rig->calls.batch = NULL; /* the figure will say that it is not beside this call */
-        picks_batch_run(rig, job, turn);
+        gather_batch_run(rig, job, turn);
     }
     rig_wait(rig, rig->stream);
 }
 
-static void picks_draw(struct rig *rig, struct rows *it)
+static void gather_draw(struct rig *rig, struct rows *it)
 {
     uint64_t rows = it->scene.shape->rows, turn = 3, n = 0;
     uint32_t *order = malloc(rows * sizeof(*order));
     uint8_t *is_in = calloc(rows, 1);
-    it->pick_count = rig->sizes.picks;
-    it->picks = malloc(it->pick_count * sizeof(*it->picks));
-    uint64_t *list = malloc(it->pick_count * sizeof(*list));
+    it->gather_count = rig->sizes.picks;
+    it->picks = malloc(it->gather_count * sizeof(*it->picks));
+    uint64_t *list = malloc(it->gather_count * sizeof(*list));
     if (order == NULL || is_in == NULL || it->picks == NULL || list == NULL)
         bench_die("no memory for picks");
     bench_shuffle(order, (uint32_t)rows, &turn);
-    for (uint64_t i = 0; i < it->pick_count; i++)
+    for (uint64_t i = 0; i < it->gather_count; i++)
         is_in[order[i]] = 1;
     for (uint64_t j = 0; j < rows; j++) /* ascending, as sets are */
         if (is_in[j]) {
             it->picks[n] = (uint32_t)j;
             list[n++] = rig_seen(rig, it->host + j * it->scene.row_bytes);
         }
-    it->list = rig_device_memory(rig, it->pick_count * sizeof(*list));
-    rig_put_any(rig, it->list, list, it->pick_count * sizeof(*list));
-    it->picked = rig_host_memory(rig, it->pick_count * it->scene.row_bytes);
+    it->list = rig_device_memory(rig, it->gather_count * sizeof(*list));
+    rig_put_any(rig, it->list, list, it->gather_count * sizeof(*list));
+    it->picked = rig_host_memory(rig, it->gather_count * it->scene.row_bytes);
     free(order);
     free(is_in);
     free(list);
 }
 
-static void picks_check(struct rig *rig, struct rows *it, const char *what)
+static void gather_check(struct rig *rig, struct rows *it, const char *what)
 {
     struct sc_kernels_memory memory = scene_expected(&it->scene);
     struct sc_kernels_move move = scene_move(&it->scene, &memory);
-    for (uint64_t i = 0; i < it->pick_count; i++)
+    for (uint64_t i = 0; i < it->gather_count; i++)
         sc_kernels_rows_unpack(&move, i, 1, it->frames + it->picks[i] * it->scene.row_bytes);
     scene_check(rig, &it->scene, 0, what);
     scene_poison(rig, &it->scene);
@@ -379,11 +379,11 @@ static void picks_check(struct rig *rig, struct rows *it, const char *what)
 
 static void batch_check(struct rig *rig, struct rows *it)
 {
-    uint64_t bytes = it->pick_count * it->scene.row_bytes;
+    uint64_t bytes = it->gather_count * it->scene.row_bytes;
     rig_poison(rig, it->other[0], bytes);
-    picks_batch_run(rig, it, 0);
+    gather_batch_run(rig, it, 0);
     rig_get(rig, it->scene.found, it->other[0], bytes);
-    for (uint64_t i = 0; i < it->pick_count; i++)
+    for (uint64_t i = 0; i < it->gather_count; i++)
         if (memcmp(it->scene.found + i * it->scene.row_bytes,
                    it->frames + it->picks[i] * it->scene.row_bytes, it->scene.row_bytes) != 0)
             bench_die("pick %" PRIu64 " of a batch is another row", i);
@@ -392,24 +392,24 @@ static void batch_check(struct rig *rig, struct rows *it)
 static void picks(struct rig *rig, struct rows *it)
 {
     struct rig_samples times[5], ratio;
-    const struct rig_way ways[] = {{"copy", picks_copy_run, it, 0},
-                                   {"few", picks_few_run, it, 0},
-                                   {"all", picks_all_run, it, 0},
-                                   {"box", picks_box_run, it, 0},
-                                   {"batch", picks_batch_run, it, 0}};
-    picks_draw(rig, it);
+    const struct rig_way ways[] = {{"copy", gather_copy_run, it, 0},
+                                   {"few", gather_few_run, it, 0},
+                                   {"all", gather_all_run, it, 0},
+                                   {"box", gather_box_run, it, 0},
+                                   {"batch", gather_batch_run, it, 0}};
+    gather_draw(rig, it);
     scene_poison(rig, &it->scene);
-    picks_few_run(rig, it, 0);
-    picks_check(rig, it, "picks by few blocks");
-    picks_all_run(rig, it, 0);
-    picks_check(rig, it, "picks by all blocks");
-    picks_box_run(rig, it, 0);
-    picks_check(rig, it, "picks by a box");
+    gather_few_run(rig, it, 0);
+    gather_check(rig, it, "picks by few blocks");
+    gather_all_run(rig, it, 0);
+    gather_check(rig, it, "picks by all blocks");
+    gather_box_run(rig, it, 0);
+    gather_check(rig, it, "picks by a box");
     batch_check(rig, it);
     rig_race(rig, ways, 5, rig->sizes.rounds, times);
-    picks_box_run(rig, it, 0);
-    picks_few_run(rig, it, 0);
-    picks_check(rig, it, "picks after the race");
+    gather_box_run(rig, it, 0);
+    gather_few_run(rig, it, 0);
+    gather_check(rig, it, "picks after the race");
     ratio = rig_ratio(&times[0], &times[1]);
     rig_judge(rig, "picks by a kernel over the bus / one copy", "ratio", .50, .75, &ratio,
               "24 blocks, latency included");

@@ -438,7 +438,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (item->in.refine_of != 0)
             continue;
-        item->route = item->want.selects    ? SC_ROUTE_PICKS
+        item->route = item->want.selects    ? SC_ROUTE_GATHER
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;
         if (sc_plugin_is_tail(&item->in)) /* it begins what it reads */

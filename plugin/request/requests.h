@@ -49,7 +49,7 @@ enum sc_plugin_refusal {
 
 enum sc_plugin_load {
     SC_LOAD_WHOLE,
-    SC_LOAD_PICKS, /* some rows: guessed ones, or those of a set */
+    SC_LOAD_GATHER, /* some rows: guessed ones, or those of a set */
     SC_LOAD_KEYS   /* K of all rows, of a split layout */
 };
 
@@ -59,7 +59,7 @@ struct sc_plugin_reader {
     uint32_t load;  /* enum sc_plugin_load */
     uint64_t begin_ns;
     uint32_t *rows; /* [list_rows] of picks; NULL where none are guessed or chosen */
-    struct sc_store_picks picks;
+    struct sc_store_gather_rows picks;
     struct sc_store_range *window; /* of a window's layer, the ranges that have its rows: as many as
                                     * the longest has tokens, or the match has; NULL: none has a
                                     * window */

@@ -61,31 +61,31 @@ void sc_plugin_part_begin(const struct sc_plugin_request *request, struct sc_plu
                           SC_LANE_SPECULATIVE);
 }
 
-struct sc_store_picks sc_plugin_picks_of(const spec_connector *conn, const uint32_t *rows,
+struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, const uint32_t *rows,
                                          uint64_t count)
 {
     struct sc_store_device device;
     sc_store_device(conn->store, &device);
     uint64_t gap_bytes =
         conn->config.gap_bytes > 0 ? conn->config.gap_bytes : sc_store_device_gap(&device);
-    return (struct sc_store_picks){.rows = rows,
+    return (struct sc_store_gather_rows){.rows = rows,
                                    .count = count,
                                    .wanted = SC_STORE_WANT_ROWS,
                                    .whole_slabs = conn->config.planner == SC_PLANNER_CHUNK,
                                    .gap_bytes = gap_bytes};
 }
 
-void sc_plugin_picks_begin(spec_connector *conn, struct sc_plugin_request *request,
+void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *request,
                            struct sc_plugin_reader *reader, uint32_t layer,
-                           const struct sc_store_picks *picks, enum sc_exec_lane lane)
+                           const struct sc_store_gather_rows *picks, enum sc_exec_lane lane)
 {
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
-    reader->load = SC_LOAD_PICKS;
+    reader->load = SC_LOAD_GATHER;
     reader->range_first = 0;
     reader->begin_ns = sc_exec_now_ns(conn->exec);
     reader->picks = *picks;
-    sc_store_reader_begin_picks(reader->reader, layer, request->ranges, request->range_count,
+    sc_store_reader_begin_gather(reader->reader, layer, request->ranges, request->range_count,
                                 &reader->picks, lane);
 }
 
@@ -100,10 +100,10 @@ bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *reque
             sc_store_reader_demand(reader->reader);
         return true;
     }
-    struct sc_store_picks picks =
-        sc_plugin_picks_of(conn, conn->choice.row_numbers, sc_plugin_row_total(request));
+    struct sc_store_gather_rows picks =
+        sc_plugin_gather_of(conn, conn->choice.row_numbers, sc_plugin_row_total(request));
     picks.wanted = SC_STORE_WANT_K;
-    sc_plugin_picks_begin(conn, request, reader, layer, &picks, lane);
+    sc_plugin_gather_begin(conn, request, reader, layer, &picks, lane);
     reader->load = SC_LOAD_KEYS;
     return false;
 }
@@ -112,15 +112,15 @@ void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *reques
                           uint64_t count, const uint64_t *tags, enum sc_exec_lane lane)
 {
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
-    sc_plugin_picks_begin(conn, request, rest, layer, &picks, lane);
+    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
+    sc_plugin_gather_begin(conn, request, rest, layer, &picks, lane);
     sc_store_reader_tags(rest->reader, tags);
 }
 
 struct sc_plugin_reader *sc_plugin_prefetch_reader(struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    return reader->layer == layer && reader->load == SC_LOAD_PICKS ? reader : NULL;
+    return reader->layer == layer && reader->load == SC_LOAD_GATHER ? reader : NULL;
 }
 
 uint32_t *sc_plugin_prefetch_rows(struct sc_plugin_request *request, uint32_t layer)
@@ -154,7 +154,7 @@ void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *re
                            uint64_t ranked, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, reader->rows, count);
+    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, reader->rows, count);
     uint64_t all_bytes = sc_plugin_row_total(request) * conn->dims.row_bytes;
     uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
     if (apart_bytes <= 2 * picks.gap_bytes) {
@@ -163,7 +163,7 @@ void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *re
         deciles_merge(reader->rows, ranked, count, merged);
         picks.rows = merged;
     }
-    sc_plugin_picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+    sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
 }
 
 uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint64_t *bits,
@@ -206,9 +206,9 @@ void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_reque
                 rows[taken++] = (uint32_t)(first + row);
         }
     }
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, taken);
+    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rows, taken);
     if (taken > 0)
-        sc_plugin_picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+        sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
 }
 
 /* Up to the end of a slab, where slabs are what is read later. */
@@ -229,10 +229,10 @@ void sc_plugin_prefetch_begin_run(spec_connector *conn, struct sc_plugin_request
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     count = slab_down(conn, request, count);
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, NULL, count);
+    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, NULL, count);
     picks.whole_slabs = false;
     if (is_split && count == sc_plugin_row_total(request))
         (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
     else if (!is_split && count > 0)
-        sc_plugin_picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+        sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
 }

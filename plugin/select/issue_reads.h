@@ -32,12 +32,12 @@ bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *reque
                            enum sc_exec_lane lane);
 
 /* Ascending rows, K and V, as the configuration plans their reads. */
-struct sc_store_picks sc_plugin_picks_of(const spec_connector *conn, const uint32_t *rows,
+struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, const uint32_t *rows,
                                          uint64_t count);
 /* picks->rows stay as they are until the reader is consumed or begun anew. */
-void sc_plugin_picks_begin(spec_connector *conn, struct sc_plugin_request *request,
+void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *request,
                            struct sc_plugin_reader *reader, uint32_t layer,
-                           const struct sc_store_picks *picks, enum sc_exec_lane lane);
+                           const struct sc_store_gather_rows *picks, enum sc_exec_lane lane);
 /* The first `count` rows of the rest's reader, ascending; tags: of all the layer's rows. */
 void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                           uint64_t count, const uint64_t *tags, enum sc_exec_lane lane);

@@ -117,7 +117,7 @@ static uint64_t bytes_that_fit(spec_connector *conn, bool is_run)
 {
     struct sc_store_device device; /* until loads were measured: what the device can do */
     uint64_t rate =
-        atomic_load_explicit(is_run ? &conn->ahead.load_bytes_per_s : &conn->ahead.pick_bytes_per_s,
+        atomic_load_explicit(is_run ? &conn->ahead.load_bytes_per_s : &conn->ahead.gather_bytes_per_s,
                              memory_order_relaxed);
     sc_store_device(conn->store, &device);
     return sc_plugin_window_bytes(&conn->ahead.window, rate > 0 ? rate : device.bytes_per_s);

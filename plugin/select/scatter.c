@@ -19,7 +19,7 @@
 #define STREAM_BYTES (2ull << 20)
 /* Of a whole layer, of picks: fewer say nothing about the device. */
 #define WHOLE_BYTES_MIN (1u << 20)
-#define PICKS_BYTES_MIN (256u << 10)
+#define GATHER_BYTES_MIN (256u << 10)
 
 /* The first segment of the range's piece. */
 static uint64_t segment_of(const struct sc_plugin_request *request, uint64_t range)
@@ -103,7 +103,7 @@ static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
 
 /* Rows of a load of picks: each goes to its rank in the set (without one: to its own place),
  * neighbours together. K or V alone is unpacked alone. */
-static void place_picks(const struct sc_plugin_item *item, const struct sc_plugin_placing *to,
+static void place_gather(const struct sc_plugin_item *item, const struct sc_plugin_placing *to,
                         const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
                         const uint32_t *set, uint64_t set_count)
 {
@@ -227,7 +227,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
             break;
         sc_plugin_bus_took(conn, item, rows.tier, rows.row_count, bytes_of(conn, reader, is_whole));
         if (!is_whole)
-            place_picks(item, &to, reader, &rows, set, set_count);
+            place_gather(item, &to, reader, &rows, set, set_count);
         else if (!moves)
             target->place_rows(&to, &rows, 0, rows.row_count, SC_STORE_WANT_ROWS, rows.row_first);
     }
@@ -278,8 +278,8 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     spec_status status = sc_plugin_reader_take(conn, item, rest, set, item->set_count, reterr);
     struct sc_store_read_cost cost;
     sc_store_reader_cost(rest->reader, &cost);
-    if (status == SPEC_OK && cost.read_bytes >= PICKS_BYTES_MIN)
-        note_rate(&conn->ahead.pick_bytes_per_s, cost.read_bytes,
+    if (status == SPEC_OK && cost.read_bytes >= GATHER_BYTES_MIN)
+        note_rate(&conn->ahead.gather_bytes_per_s, cost.read_bytes,
                   sc_exec_now_ns(conn->exec) - begin_ns);
     return status;
 }

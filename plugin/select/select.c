@@ -142,7 +142,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
     item->covered_rows = item->used_rows = 0;
-    prefetch_drop(conn, item, SC_LOAD_PICKS);
+    prefetch_drop(conn, item, SC_LOAD_GATHER);
     if (guess != NULL) {
         uint64_t *wanted = request->bits, *covered = wanted + words;
         memset(wanted, 0, 2 * words * sizeof(*wanted));
@@ -162,8 +162,8 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         sc_plugin_reader_drop(rest);
         return;
     }
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, count);
-    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rows, count);
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, lane);
     sc_store_reader_tags(rest->reader, tags);
 }
 
@@ -171,7 +171,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
  * reading the layer in one run. */
 static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uint64_t row_total)
 {
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, NULL, 0);
+    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, NULL, 0);
     uint64_t gap_bytes = picks.gap_bytes > SC_IO_PAGE_BYTES ? picks.gap_bytes : SC_IO_PAGE_BYTES;
     uint64_t bytes = 0;
     for (uint64_t row = 0; row < row_total; row++)
@@ -205,9 +205,9 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     for (uint64_t row = 0; row < total; row++)
         if (!sc_plugin_bit_get(covered, row))
             rest->rows[count++] = (uint32_t)row;
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
+    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
     picks.whole_slabs = false;
-    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, lane);
     sc_store_reader_tags(guess->reader, sc_store_selector_tags(item->selector));
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
 }
@@ -354,7 +354,7 @@ static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item,
         memset(bits, 0, sc_plugin_words_of(item) * sizeof(*bits));
         for (uint64_t i = 0; i < item->row_count; i++)
             sc_plugin_bit_set(bits, set[i]);
-        item->route = item->want.is_layered ? SC_ROUTE_LAYERED : SC_ROUTE_PICKS;
+        item->route = item->want.is_layered ? SC_ROUTE_LAYERED : SC_ROUTE_GATHER;
         item->set_count = item->row_count;
     } else if (may_part && sc_plugin_probes_are_all(conn)) {
         sc_plugin_per_head_of(conn, scratch->sets, item);
@@ -456,7 +456,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
     count_identify(conn, item, begin_ns);
     if (status != SPEC_OK)
         return status;
-    if (item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_PER_HEAD ||
+    if (item->route == SC_ROUTE_GATHER || item->route == SC_ROUTE_PER_HEAD ||
         item->route == SC_ROUTE_LAYERED) {
         set_begin(conn, item, lane);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
@@ -470,7 +470,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
 
 /* ---- Finishing ------------------------------------------------------------------------------ */
 
-static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *item,
+static spec_status finish_gather(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
@@ -549,9 +549,9 @@ static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t count = sc_plugin_rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
+    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
     picks.wanted = SC_STORE_WANT_V;
-    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
     return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
 }
@@ -615,7 +615,7 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
     if (item->route == SC_ROUTE_LAYERED)
         return sc_plugin_layered_finish(conn, item, reterr);
     spec_status status = item->route == SC_ROUTE_HEADS ? finish_heads(conn, item, reterr)
-                                                       : finish_picks(conn, item, reterr);
+                                                       : finish_gather(conn, item, reterr);
     if (status != SPEC_OK)
         return status;
     item->in.row_count = item->in.exact_rows = item->row_count;

@@ -25,7 +25,7 @@
 enum sc_plugin_route {
     SC_ROUTE_WHOLE,   /* every row, as asked */
     SC_ROUTE_DENSE,   /* every row, though fewer were asked for */
-    SC_ROUTE_PICKS,   /* one set for all heads */
+    SC_ROUTE_GATHER,   /* one set for all heads */
     SC_ROUTE_PER_HEAD,   /* a set a head, known beforehand */
     SC_ROUTE_HEADS,   /* a set a head, of all keys in the destination */
     SC_ROUTE_LAYERED, /* every row, those of the set exactly */

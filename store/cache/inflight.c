@@ -142,7 +142,7 @@ static void slot_put(struct sc_inflight_slot *slot)
     if (slot->is_spare)
         sc_store_spare_put(inflight->store);
     else if (slot->has_right) /* its reads may have failed before they had a frame */
-        sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_pick(frames));
+        sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_candidate(frames));
     if (slot->run != NULL)
         sc_store_pool_leave(&inflight->store->pool, slot->run);
     if (slot->host != NULL)
@@ -177,7 +177,7 @@ static bool on_read_start(struct sc_io_op *op)
     pthread_mutex_lock(&inflight->lock);
     bool starts = sc_inflight_is_wanted(slot) && !read->is_dropped;
     if (starts && slot->frame == NULL && slot->has_right)
-        slot->frame = sc_frames_pick(inflight->store->frames);
+        slot->frame = sc_frames_candidate(inflight->store->frames);
     else if (starts && slot->frame == NULL)
         inflight->client->place(slot);
     if (starts) {

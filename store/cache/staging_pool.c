@@ -345,7 +345,7 @@ void sc_frames_lay(struct sc_frames *frames, uint8_t *frame)
     (void)pthread_mutex_unlock(&frames->lock);
 }
 
-uint8_t *sc_frames_pick(struct sc_frames *frames)
+uint8_t *sc_frames_candidate(struct sc_frames *frames)
 {
     (void)pthread_mutex_lock(&frames->lock);
     uint8_t *frame = pop_locked(frames);

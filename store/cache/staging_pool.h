@@ -82,7 +82,7 @@ void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *wai
  * one; pick gives one, never NULL, the one that was used last. So a few frames that are in the
  * processor's caches serve in turn, however many operations wait. */
 void sc_frames_lay(struct sc_frames *frames, uint8_t *frame);
-uint8_t *sc_frames_pick(struct sc_frames *frames);
+uint8_t *sc_frames_candidate(struct sc_frames *frames);
 
 /* Gives a frame back as put does, but it is given to somebody only when no other is free, the one
  * kept last first. Returns a ticket, never 0. */

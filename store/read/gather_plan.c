@@ -22,11 +22,11 @@ uint64_t sc_store_device_gap(const struct sc_store_device *device)
     return bytes < (double)GAP_BYTES_MAX ? (uint64_t)bytes : GAP_BYTES_MAX;
 }
 
-static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory);
+static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory);
 
-void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_store *store,
+void sc_store_gather_plan_begin(struct sc_store_gather_plan *plan, const struct sc_store *store,
                               uint32_t layer, const struct sc_store_range *ranges,
-                              uint64_t range_count, const struct sc_store_picks *picks,
+                              uint64_t range_count, const struct sc_store_gather_rows *picks,
                               struct sc_store_slot_memory *memory)
 {
     plan->store = store;
@@ -47,10 +47,10 @@ void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_s
 /* ---- The cursor ----------------------------------------------------------------------------- */
 
 /* Once a load, at its first descent. */
-static void marks_make(struct sc_store_pick_plan *plan)
+static void marks_make(struct sc_store_gather_plan *plan)
 {
     uint64_t row = 0;
-    plan->mark_stride = plan->range_count / SC_STORE_PICK_MARKS + 1;
+    plan->mark_stride = plan->range_count / SC_STORE_GATHER_MARKS + 1;
     for (uint64_t i = 0; i < plan->range_count; i++) {
         if (i % plan->mark_stride == 0)
             plan->marks[i / plan->mark_stride] = row;
@@ -59,7 +59,7 @@ static void marks_make(struct sc_store_pick_plan *plan)
 }
 
 /* Puts the cursor at or before the range of a row that lies before it. */
-static void cursor_back(struct sc_store_pick_plan *plan, uint64_t row)
+static void cursor_back(struct sc_store_gather_plan *plan, uint64_t row)
 {
     if (plan->mark_stride == 0)
         marks_make(plan);
@@ -77,7 +77,7 @@ static void cursor_back(struct sc_store_pick_plan *plan, uint64_t row)
 }
 
 /* Moves the cursor to the range of a logical row; false: there is none. */
-static bool cursor_seek(struct sc_store_pick_plan *plan, uint64_t row)
+static bool cursor_seek(struct sc_store_gather_plan *plan, uint64_t row)
 {
     if (row < plan->range_first)
         cursor_back(plan, row);
@@ -90,7 +90,7 @@ static bool cursor_seek(struct sc_store_pick_plan *plan, uint64_t row)
 }
 
 /* Finds out where the rows of the cursor's range lie; false: nowhere. */
-static bool place_open(struct sc_store_pick_plan *plan)
+static bool place_open(struct sc_store_gather_plan *plan)
 {
     if (plan->is_open)
         return true;
@@ -102,8 +102,8 @@ static bool place_open(struct sc_store_pick_plan *plan)
     if (extent == NULL)
         return false;
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    struct sc_store_pick_place *place = &plan->place;
-    *place = (struct sc_store_pick_place){
+    struct sc_store_gather_place *place = &plan->place;
+    *place = (struct sc_store_gather_place){
         .extent = extent,
         .shift = row - plan->range_first,
         .slab_first = piece->extent_row,
@@ -121,20 +121,20 @@ static bool place_open(struct sc_store_pick_plan *plan)
 }
 
 /* Whether rows of b lie where a says, too. */
-static bool places_join(const struct sc_store_pick_plan *plan, const struct sc_store_pick_place *a,
-                        const struct sc_store_pick_place *b)
+static bool places_join(const struct sc_store_gather_plan *plan, const struct sc_store_gather_place *a,
+                        const struct sc_store_gather_place *b)
 {
     return a->extent == b->extent && a->shift == b->shift && a->where.slots == b->where.slots &&
            (plan->store->shape.layout == SC_STORE_PAIRED || a->slab_first == b->slab_first);
 }
 
-static uint64_t file_at(const struct sc_store_pick_place *place, uint32_t half, uint64_t slot)
+static uint64_t file_at(const struct sc_store_gather_place *place, uint32_t half, uint64_t slot)
 {
     return place->where.base[half] + slot * place->where.stride;
 }
 
 /* Where the place has a logical row. */
-static uint64_t slot_of(const struct sc_store_pick_place *place, uint64_t row)
+static uint64_t slot_of(const struct sc_store_gather_place *place, uint64_t row)
 {
     return sc_store_slot_of(&place->where, row + place->shift);
 }
@@ -143,15 +143,15 @@ static uint64_t slot_of(const struct sc_store_pick_place *place, uint64_t row)
 
 /* Picks [first, end), which ascend in one extent whose edition has another permutation: by their slots,
  * and behind them, as they are, those that the host tier has. */
-static void turns_sort(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory,
+static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory,
                        uint64_t first, uint64_t end)
 {
     uint64_t rows = plan->place.extent->row_count, at = first, hosted_range = UINT64_MAX;
-    const struct sc_store_pick_place place = plan->place;
+    const struct sc_store_gather_place place = plan->place;
     bool is_hosted = false;
     memset(memory->at, 0, rows * sizeof(*memory->at));
     for (uint64_t i = first; i < end; i++) {
-        uint64_t row = sc_store_pick_row(&plan->picks, i);
+        uint64_t row = sc_store_gather_row(&plan->picks, i);
         (void)cursor_seek(plan, row);
         if (hosted_range != plan->range)
             is_hosted = sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
@@ -173,29 +173,29 @@ static void turns_sort(struct sc_store_pick_plan *plan, struct sc_store_slot_mem
 }
 
 /* The permutation in which picks are read, as far as the scratch goes; turn_count 0: as they are. */
-static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory)
+static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory)
 {
     uint64_t most = SC_STORE_ROWS_MAX, first = 0;
     if (atomic_load_explicit(&plan->store->counts.orders, memory_order_relaxed) == 0)
         return;
     most = plan->picks.count < most ? plan->picks.count : most;
     while (first < most) {
-        uint64_t row = sc_store_pick_row(&plan->picks, first), end = first, last = row;
+        uint64_t row = sc_store_gather_row(&plan->picks, first), end = first, last = row;
         if (!cursor_seek(plan, row) || !place_open(plan)) {
             memory->turn[first] = (uint32_t)first;
             first++; /* the plan says so when it comes there */
             continue;
         }
-        const struct sc_store_pick_place place = plan->place;
+        const struct sc_store_gather_place place = plan->place;
         do {
             memory->turn[end] = (uint32_t)end;
             last = row;
-            row = ++end < most ? sc_store_pick_row(&plan->picks, end) : 0;
+            row = ++end < most ? sc_store_gather_row(&plan->picks, end) : 0;
         } while (end < most && row > last && cursor_seek(plan, row) && place_open(plan) &&
                  plan->place.extent == place.extent && plan->place.shift == place.shift);
         if (place.where.slots != NULL) {
             plan->is_open = false;
-            (void)cursor_seek(plan, sc_store_pick_row(&plan->picks, first));
+            (void)cursor_seek(plan, sc_store_gather_row(&plan->picks, first));
             if (place_open(plan) && plan->place.where.slots == place.where.slots)
                 turns_sort(plan, memory, first, end);
         }
@@ -209,7 +209,7 @@ static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_mem
 /* ---- Operations ----------------------------------------------------------------------------- */
 
 /* Pages of slots [first, end), all halves. */
-static uint64_t pages_of(const struct sc_store_pick_place *place, uint64_t first, uint64_t end)
+static uint64_t pages_of(const struct sc_store_gather_place *place, uint64_t first, uint64_t end)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < place->where.half_count; i++)
@@ -218,7 +218,7 @@ static uint64_t pages_of(const struct sc_store_pick_place *place, uint64_t first
 }
 
 /* Pages between the last slot of a read and a later one, that would be read for nothing. */
-static uint64_t gap_of(const struct sc_store_pick_place *place, uint64_t last, uint64_t slot)
+static uint64_t gap_of(const struct sc_store_gather_place *place, uint64_t last, uint64_t slot)
 {
     uint64_t end = sc_store_up(file_at(place, 0, last + 1), PAGE);
     uint64_t start = sc_store_down(file_at(place, 0, slot), PAGE);
@@ -226,7 +226,7 @@ static uint64_t gap_of(const struct sc_store_pick_place *place, uint64_t last, u
 }
 
 /* Whether the slot belongs to the read of [first, last]. */
-static bool slot_joins(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
+static bool slot_joins(struct sc_store_gather_plan *plan, const struct sc_store_gather_place *place,
                        uint64_t first, uint64_t last, uint64_t slot)
 {
     uint64_t gap = gap_of(place, last, slot);
@@ -240,14 +240,14 @@ static bool slot_joins(struct sc_store_pick_plan *plan, const struct sc_store_pi
 
 /* Takes picks that go on ascending, below slot `end`, as one read with slots [first, *last]; not
  * into a range that the host tier has. is_whole: all slots are there, whatever lies between. */
-static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
+static void gather_take(struct sc_store_gather_plan *plan, const struct sc_store_gather_place *place,
                        uint64_t first, uint64_t end, bool is_whole, uint64_t *last)
 {
     uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
     uint64_t range = plan->range;
     for (plan->row_bytes += row_bytes; plan->pick < plan->picks.count;
          plan->row_bytes += row_bytes) {
-        uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
+        uint64_t row = sc_store_gather_row(&plan->picks, plan->pick);
         if ((place->where.slots == NULL && row <= *last - place->shift) ||
             !cursor_seek(plan, row) || !place_open(plan) || !places_join(plan, place, &plan->place))
             return;
@@ -265,8 +265,8 @@ static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pi
 }
 
 /* The reads of slots [first, end), of which `slot` is the one at op->at. */
-static void op_parts(const struct sc_store_pick_place *place, uint64_t first, uint64_t end,
-                     uint64_t slot, struct sc_store_pick_op *op)
+static void op_parts(const struct sc_store_gather_place *place, uint64_t first, uint64_t end,
+                     uint64_t slot, struct sc_store_gather_op *op)
 {
     uint64_t before = 0;
     op->slots = place->where.slots;
@@ -284,18 +284,18 @@ static void op_parts(const struct sc_store_pick_place *place, uint64_t first, ui
 }
 
 /* Of slots, where the next pick's is. */
-static struct sc_store_hosted_chunk chunk_of(const struct sc_store_pick_plan *plan,
-                                             const struct sc_store_pick_place *place)
+static struct sc_store_hosted_chunk chunk_of(const struct sc_store_gather_plan *plan,
+                                             const struct sc_store_gather_place *place)
 {
-    uint64_t slot = slot_of(place, sc_store_pick_row(&plan->picks, plan->pick));
+    uint64_t slot = slot_of(place, sc_store_gather_row(&plan->picks, plan->pick));
     return sc_store_hosted_chunk_of(plan->store, plan->layer, &place->where,
                                     place->extent->row_count, slot);
 }
 
 /* A slab is read in operations of about one size that fit a frame however they are rounded out. */
-static void slab_open(struct sc_store_pick_plan *plan)
+static void slab_open(struct sc_store_gather_plan *plan)
 {
-    const struct sc_store_pick_place *place = &plan->place;
+    const struct sc_store_gather_place *place = &plan->place;
     uint64_t frame_bytes = plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES;
     uint64_t most = (frame_bytes / place->where.half_count - 2 * PAGE) / place->where.stride;
     most = most > 0 ? most : 1;
@@ -315,31 +315,31 @@ static void slab_open(struct sc_store_pick_plan *plan)
 }
 
 /* The slab's next operation, with the picks that lie in it. */
-static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+static void slab_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
 {
-    const struct sc_store_pick_place slab = plan->slab;
+    const struct sc_store_gather_place slab = plan->slab;
     uint64_t first = plan->slab_next, end = first + plan->slab_rows, slot = first;
     end = end < plan->slab_end ? end : plan->slab_end;
     plan->slab_next = end;
     op->range = plan->range;
     op->range_first = plan->range_first;
     if (plan->pick < plan->picks.count &&
-        cursor_seek(plan, sc_store_pick_row(&plan->picks, plan->pick)) && place_open(plan) &&
+        cursor_seek(plan, sc_store_gather_row(&plan->picks, plan->pick)) && place_open(plan) &&
         places_join(plan, &slab, &plan->place)) {
-        slot = slot_of(&slab, sc_store_pick_row(&plan->picks, plan->pick));
+        slot = slot_of(&slab, sc_store_gather_row(&plan->picks, plan->pick));
         if (slot >= first && slot < end) {
             uint64_t last = slot;
             op->range = plan->range;
             op->range_first = plan->range_first;
             plan->pick++;
-            picks_take(plan, &slab, first, end, true, &last);
+            gather_take(plan, &slab, first, end, true, &last);
         } else {
             slot = first;
         }
     }
-    op->pick_count = plan->pick - op->pick_first;
+    op->gather_count = plan->pick - op->gather_first;
     op_parts(&slab, first, end, slot, op);
-    op->slab = (struct sc_store_pick_slab){.range = (uint32_t)plan->slab_range,
+    op->slab = (struct sc_store_gather_slab){.range = (uint32_t)plan->slab_range,
                                            .range_first = (uint32_t)plan->slab_range_first,
                                            .first = (uint32_t)first,
                                            .count = (uint32_t)(end - first)};
@@ -348,12 +348,12 @@ static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *
 }
 
 /* Picks of the cursor's range from the next one on, from the host tier. */
-static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+static bool hosted_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_shape *shape = &plan->store->shape;
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
-    uint64_t first = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first, last = first;
+    uint64_t first = sc_store_gather_row(&plan->picks, plan->pick) - plan->range_first, last = first;
     if (plan->place.where.slots != NULL && /* its chunk is asked for next, and is the one to miss */
         !sc_store_hosted_has(plan->store, plan->layer, range, plan->picks.wanted))
         return false;
@@ -365,26 +365,26 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
     if (plan->picks.wanted == SC_STORE_WANT_V)
         op->at[0] = op->at[1];
     for (plan->pick++; plan->pick < plan->picks.count; plan->pick++) {
-        uint64_t row = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first;
+        uint64_t row = sc_store_gather_row(&plan->picks, plan->pick) - plan->range_first;
         if (row <= last || row >= range->row_count) /* modulo 2^64: before the range, too */
             break;
         last = row;
     }
-    op->pick_count = plan->pick - op->pick_first;
+    op->gather_count = plan->pick - op->gather_first;
     return true;
 }
 
 /* Picks from the next one on whose slots lie in its chunk, from the host tier. */
-static bool hosted_chunk_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+static bool hosted_chunk_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
 {
-    const struct sc_store_pick_place place = plan->place;
+    const struct sc_store_gather_place place = plan->place;
     if (place.where.slots == NULL || plan->store->host == NULL)
         return false;
     const struct sc_store_hosted_chunk chunk = chunk_of(plan, &place);
     op->host = sc_store_hosted_chunk_get(plan->store, &chunk);
     if (op->host.slab == NULL)
         return false;
-    uint64_t slot = slot_of(&place, sc_store_pick_row(&plan->picks, plan->pick)), last = slot;
+    uint64_t slot = slot_of(&place, sc_store_gather_row(&plan->picks, plan->pick)), last = slot;
     uint64_t away = (slot - chunk.first) * place.where.stride, row_bytes = plan->row_bytes;
     op->slots = place.where.slots;
     op->shift = place.shift;
@@ -393,18 +393,18 @@ static bool hosted_chunk_next(struct sc_store_pick_plan *plan, struct sc_store_p
     if (plan->picks.wanted == SC_STORE_WANT_V)
         op->at[0] = op->at[1];
     plan->pick++;
-    picks_take(plan, &place, slot, chunk.end, true, &last);
+    gather_take(plan, &place, slot, chunk.end, true, &last);
     plan->row_bytes = row_bytes; /* none of it is read */
-    op->pick_count = plan->pick - op->pick_first;
+    op->gather_count = plan->pick - op->gather_first;
     return true;
 }
 
-uint64_t sc_store_pick_plan_end(struct sc_store_pick_plan *plan)
+uint64_t sc_store_gather_plan_end(struct sc_store_gather_plan *plan)
 {
     uint64_t end = plan->pick;
     for (bool is_in = plan->slab_next < plan->slab_end; is_in && end < plan->picks.count;
          end += is_in) {
-        uint64_t row = sc_store_pick_row(&plan->picks, end);
+        uint64_t row = sc_store_gather_row(&plan->picks, end);
         is_in = cursor_seek(plan, row) && place_open(plan) &&
                 places_join(plan, &plan->slab, &plan->place) &&
                 slot_of(&plan->slab, row) >= plan->slab_next &&
@@ -416,22 +416,22 @@ uint64_t sc_store_pick_plan_end(struct sc_store_pick_plan *plan)
 
 /* ---- The next operation --------------------------------------------------------------------- */
 
-bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *ret_op)
+bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *ret_op)
 {
-    *ret_op = (struct sc_store_pick_op){.pick_first = plan->pick};
+    *ret_op = (struct sc_store_gather_op){.gather_first = plan->pick};
     if (plan->slab_next < plan->slab_end) {
         slab_next(plan, ret_op);
         return true;
     }
     if (plan->pick == plan->picks.count)
         return false;
-    uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
+    uint64_t row = sc_store_gather_row(&plan->picks, plan->pick);
     bool is_found = cursor_seek(plan, row) && place_open(plan);
     ret_op->range = plan->range < plan->range_count ? plan->range : plan->range_count - 1;
     ret_op->range_first = plan->range_first;
     if (!is_found) {
         ret_op->status = SPEC_E_CORRUPT;
-        ret_op->pick_count = 1;
+        ret_op->gather_count = 1;
         plan->pick++; /* the load ends there, if the pick is still wanted; else others go on */
         return true;
     }
@@ -442,11 +442,11 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
         slab_next(plan, ret_op);
         return true;
     }
-    const struct sc_store_pick_place place = plan->place;
+    const struct sc_store_gather_place place = plan->place;
     uint64_t first = slot_of(&place, row), last = first;
     plan->pick++;
-    picks_take(plan, &place, first, UINT64_MAX, false, &last);
-    ret_op->pick_count = plan->pick - ret_op->pick_first;
+    gather_take(plan, &place, first, UINT64_MAX, false, &last);
+    ret_op->gather_count = plan->pick - ret_op->gather_first;
     op_parts(&place, first, last + 1, first, ret_op);
     return true;
 }

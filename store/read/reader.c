@@ -42,7 +42,7 @@ static struct sc_reader_slot *front_of(const struct sc_store_reader *reader)
     return sc_reader_slot_of(reader->inflight.first);
 }
 
-static uint64_t op_bytes(const struct sc_store_pick_op *op)
+static uint64_t op_bytes(const struct sc_store_gather_op *op)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < op->part_count; i++)
@@ -54,7 +54,7 @@ static uint64_t op_bytes(const struct sc_store_pick_op *op)
 static void op_drop(struct sc_store_reader *reader)
 {
     struct sc_store_host_slab *slab =
-        reader->is_picks ? reader->pick_op.host.slab : reader->op.host.slab;
+        reader->is_gather ? reader->gather_op.host.slab : reader->op.host.slab;
     if (reader->has_op)
         sc_store_host_unpin(reader->inflight.store->host, slab);
     reader->has_op = false;
@@ -64,14 +64,14 @@ static void op_drop(struct sc_store_reader *reader)
  * is none. */
 static bool op_plan(struct sc_store_reader *reader)
 {
-    const struct sc_store_pick_op *picks = &reader->pick_op;
+    const struct sc_store_gather_op *picks = &reader->gather_op;
     while (!reader->has_op && !reader->is_planned) {
-        reader->has_op = reader->is_picks
-                             ? sc_store_pick_plan_next(&reader->pick_plan, &reader->pick_op)
+        reader->has_op = reader->is_gather
+                             ? sc_store_gather_plan_next(&reader->gather_plan, &reader->gather_op)
                              : sc_store_plan_next(&reader->plan, &reader->op);
         reader->is_planned = !reader->has_op;
-        if (reader->has_op && reader->is_picks && reader->wanted_bits != NULL &&
-            sc_reader_picks_wanted(reader, picks->pick_first, picks->pick_count, NULL) == 0)
+        if (reader->has_op && reader->is_gather && reader->wanted_bits != NULL &&
+            sc_reader_gather_wanted(reader, picks->gather_first, picks->gather_count, NULL) == 0)
             op_drop(reader);
     }
     return reader->has_op;
@@ -106,10 +106,10 @@ static enum sc_inflight_need reader_next(struct sc_inflight *inflight)
 {
     struct sc_store_reader *reader = reader_of(inflight);
     if (!reader->is_active ||
-        (reader->is_picks && units_used(reader) >= SC_READER_UNITS - SLOT_READS) ||
+        (reader->is_gather && units_used(reader) >= SC_READER_UNITS - SLOT_READS) ||
         !op_plan(reader))
         return SC_INFLIGHT_NOTHING;
-    uint32_t parts = reader->is_picks ? reader->pick_op.part_count : reader->op.part_count;
+    uint32_t parts = reader->is_gather ? reader->gather_op.part_count : reader->op.part_count;
     if (parts == 0)
         return SC_INFLIGHT_NO_FRAME;
     return frames_left(inflight) > 0 ? SC_INFLIGHT_FRAME : SC_INFLIGHT_NOTHING;
@@ -143,7 +143,7 @@ static void slot_fill(struct sc_reader_slot *slot, struct sc_inflight_batch *bat
 static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_inflight_batch *batch)
 {
     struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
-    const struct sc_store_pick_op *plan = &reader->pick_op;
+    const struct sc_store_gather_op *plan = &reader->gather_op;
     uint64_t at = used;
     for (uint32_t i = 0; i < plan->part_count; i++) {
         struct sc_inflight_read *read = sc_inflight_read_add(
@@ -152,12 +152,12 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_infli
         read->unit = reader->unit_next;
         at += plan->parts[i].bytes;
     }
-    struct sc_store_pick_slab slab = plan->slab;
+    struct sc_store_gather_slab slab = plan->slab;
     for (uint32_t i = 0; i < 2; i++)
         slab.at[i] += (uint32_t)used;
     reader->units[reader->unit_next] = (struct sc_reader_unit){
-        .pick_first = (uint32_t)plan->pick_first,
-        .pick_count = (uint32_t)plan->pick_count,
+        .gather_first = (uint32_t)plan->gather_first,
+        .gather_count = (uint32_t)plan->gather_count,
         .range = (uint32_t)plan->range,
         .range_first = (uint32_t)plan->range_first,
         .at = {(uint32_t)(used + plan->at[0]), (uint32_t)(used + plan->at[1])},
@@ -167,14 +167,14 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_infli
         .shift = plan->shift};
     reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
     slot->unit_count++;
-    uint64_t wanted = sc_reader_picks_wanted(reader, plan->pick_first, plan->pick_count, NULL);
-    reader->inflight.cost.wanted_bytes += wanted * sc_reader_pick_bytes(reader);
-    reader->inflight.cost.row_count += plan->pick_count;
+    uint64_t wanted = sc_reader_gather_wanted(reader, plan->gather_first, plan->gather_count, NULL);
+    reader->inflight.cost.wanted_bytes += wanted * sc_reader_gather_bytes(reader);
+    reader->inflight.cost.row_count += plan->gather_count;
     reader->has_op = false;
 }
 
 /* Lock held. The planned picks and as many of those that follow as have room in a frame. */
-static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_inflight_batch *batch)
+static void slot_fill_gather(struct sc_reader_slot *slot, struct sc_inflight_batch *batch)
 {
     struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
     uint64_t frame_bytes = sc_frames_frame_bytes(reader->inflight.store->frames), used = 0;
@@ -182,7 +182,7 @@ static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_inflight_batc
     slot->unit_first = reader->unit_next;
     slot->unit_count = 0;
     while (op_plan(reader)) {
-        const struct sc_store_pick_op *plan = &reader->pick_op;
+        const struct sc_store_gather_op *plan = &reader->gather_op;
         uint64_t bytes = op_bytes(plan);
         bool is_hosted = plan->host.slab != NULL;
         if (slot->unit_count > 0 && (is_hosted || slot->inflight.host != NULL ||
@@ -203,8 +203,8 @@ static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_inflight_batc
 
 static void reader_fill(struct sc_inflight_slot *slot, struct sc_inflight_batch *batch)
 {
-    if (reader_of(slot->inflight)->is_picks)
-        slot_fill_picks(sc_reader_slot_of(slot), batch);
+    if (reader_of(slot->inflight)->is_gather)
+        slot_fill_gather(sc_reader_slot_of(slot), batch);
     else
         slot_fill(sc_reader_slot_of(slot), batch);
 }
@@ -214,7 +214,7 @@ static void reader_read_failed(const struct sc_inflight_read *read)
 {
     struct sc_store_reader *reader = reader_of(read->slot->inflight);
     spec_status *status = &reader->units[read->unit].status;
-    if (reader->is_picks && *status == SPEC_OK)
+    if (reader->is_gather && *status == SPEC_OK)
         *status = read->op.status;
 }
 
@@ -233,7 +233,7 @@ static bool reader_refills(const struct sc_inflight *inflight)
     uint32_t half = inflight->flying_max / 2;
     if (inflight->flying > half || (inflight->flying > 0 && frames_left(inflight) < half))
         return false;
-    return !reader->is_picks ||
+    return !reader->is_gather ||
            (inflight->read_count <= READS / 2 && units_used(reader) <= SC_READER_UNITS / 2);
 }
 
@@ -378,16 +378,16 @@ void sc_store_reader_cancel(struct sc_store_reader *reader)
 }
 
 /* Lock held, and given up: the plan is begun. */
-static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, bool is_picks)
+static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, bool is_gather)
 {
     struct sc_inflight_batch batch;
     batch.count = 0;
     set_active(reader, true);
-    reader->is_picks = is_picks;
+    reader->is_gather = is_gather;
     reader->is_planned = false;
     reader->frames_raised = 0;
     reader->range = reader->range_row = 0;
-    sc_inflight_begin(&reader->inflight, lane, is_picks ? SLOT_READS : WHOLE_READS);
+    sc_inflight_begin(&reader->inflight, lane, is_gather ? SLOT_READS : WHOLE_READS);
     sc_inflight_pump(&reader->inflight, &batch);
     pthread_mutex_unlock(&reader->inflight.lock);
     sc_inflight_submit(&reader->inflight, &batch);
@@ -406,26 +406,26 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
     load_begin(reader, lane, false);
 }
 
-void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
+void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
                                  const struct sc_store_range *ranges, uint64_t range_count,
-                                 const struct sc_store_picks *picks, enum sc_exec_lane lane)
+                                 const struct sc_store_gather_rows *picks, enum sc_exec_lane lane)
 {
     struct sc_store *store = reader->inflight.store;
     pthread_mutex_lock(&reader->inflight.lock);
     load_end(reader);
     sc_store_plan_begin(&reader->plan, store, layer, ranges, range_count, NULL);
-    sc_store_pick_plan_begin(&reader->pick_plan, store, layer, ranges, range_count, picks,
+    sc_store_gather_plan_begin(&reader->gather_plan, store, layer, ranges, range_count, picks,
                              reader->slot_memory);
-    reader->pick_tags = NULL;
+    reader->gather_tags = NULL;
     reader->wanted_bits = NULL;
     reader->bases.range = UINT64_MAX;
-    reader->rows_due = reader->pick_plan.picks.count;
+    reader->rows_due = reader->gather_plan.picks.count;
     load_begin(reader, lane, true);
 }
 
 void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags)
 {
-    reader->pick_tags = tags;
+    reader->gather_tags = tags;
 }
 
 void sc_store_reader_demand(struct sc_store_reader *reader)
@@ -478,10 +478,10 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
         uint64_t from = 0;
         struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, i);
         if (slot == reader->front && i <= reader->slot_unit)
-            from = i < reader->slot_unit ? unit->pick_count : reader->slot_row;
-        uint64_t left = unit->pick_count > from ? unit->pick_count - from : 0;
+            from = i < reader->slot_unit ? unit->gather_count : reader->slot_row;
+        uint64_t left = unit->gather_count > from ? unit->gather_count - from : 0;
         uint64_t count =
-            sc_reader_picks_wanted(reader, unit->pick_first + from, left, covered_bits);
+            sc_reader_gather_wanted(reader, unit->gather_first + from, left, covered_bits);
         total += count;
         bool is_dropped = false;
         for (struct sc_inflight_read *read = slot->inflight.reads; read != NULL && count == 0;
@@ -490,11 +490,11 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
                 read->unit == (slot->unit_first + i) % SC_READER_UNITS)
                 is_dropped = read->is_dropped = true;
         if (is_dropped) {
-            reader->inflight.cost.row_count -= unit->pick_count;
+            reader->inflight.cost.row_count -= unit->gather_count;
             unit->slab.count = 0; /* it is not there to be kept */
         }
         if (is_first)
-            reader->inflight.cost.wanted_bytes -= (left - count) * sc_reader_pick_bytes(reader);
+            reader->inflight.cost.wanted_bytes -= (left - count) * sc_reader_gather_bytes(reader);
     }
     return total;
 }
@@ -503,11 +503,11 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
  * reads what is missing would read all of it again. Returns its wanted rows. */
 static uint64_t plan_narrow(struct sc_store_reader *reader, uint64_t *covered_bits)
 {
-    struct sc_store_pick_plan *plan = &reader->pick_plan;
-    uint64_t from = reader->has_op ? reader->pick_op.pick_first : plan->pick;
+    struct sc_store_gather_plan *plan = &reader->gather_plan;
+    uint64_t from = reader->has_op ? reader->gather_op.gather_first : plan->pick;
     if (plan->picks.whole_slabs && !reader->is_planned) {
-        uint64_t end = sc_store_pick_plan_end(plan);
-        uint64_t count = sc_reader_picks_wanted(reader, from, end - from, covered_bits);
+        uint64_t end = sc_store_gather_plan_end(plan);
+        uint64_t count = sc_reader_gather_wanted(reader, from, end - from, covered_bits);
         if (count > 0)
             return count;
     }
@@ -525,8 +525,8 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
     uint64_t total = 0;
     batch.count = 0;
     pthread_mutex_lock(&inflight->lock);
-    SC_ASSERT(inflight->store->params.poison, !reader->is_active || reader->is_picks);
-    bool narrows = reader->is_active && reader->is_picks;
+    SC_ASSERT(inflight->store->params.poison, !reader->is_active || reader->is_gather);
+    bool narrows = reader->is_active && reader->is_gather;
     bool is_first = narrows && reader->wanted_bits == NULL;
     if (narrows) {
         reader->wanted_bits = wanted_bits;
@@ -573,7 +573,7 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
         sc_store_host_forget_pinned(store->host, reader->front->inflight.host);
     sc_store_reader_cancel(reader);
     sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
-    if (reader->is_picks) /* by tags that a selector had, maybe of host memory */
+    if (reader->is_gather) /* by tags that a selector had, maybe of host memory */
         sc_store_hosted_forget_tags(store, reader->plan.layer, &ranges[range]);
     if (status == SPEC_E_CORRUPT) {
         sc_store_count(&store->counts.corrupt_rows, 1);
@@ -594,10 +594,10 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
 /* Rows of a slab in memory are handed out from now on. */
 static void front_seen(const struct sc_store_reader *reader, const struct sc_reader_slot *slot)
 {
-    uint64_t rows = reader->is_picks ? 0 : slot->plan.row_count;
-    for (uint32_t i = 0; reader->is_picks && i < slot->unit_count; i++) {
+    uint64_t rows = reader->is_gather ? 0 : slot->plan.row_count;
+    for (uint32_t i = 0; reader->is_gather && i < slot->unit_count; i++) {
         const struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, i);
-        rows += sc_reader_picks_wanted(reader, unit->pick_first, unit->pick_count, NULL);
+        rows += sc_reader_gather_wanted(reader, unit->gather_first, unit->gather_count, NULL);
     }
     if (rows > 0)
         sc_store_host_seen(reader->inflight.store->host, slot->inflight.host, rows);
@@ -614,7 +614,7 @@ static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_s
     reader->slot_unit = 0;
     if (slot->inflight.host != NULL)
         front_seen(reader, slot);
-    if (reader->is_picks)
+    if (reader->is_gather)
         return SPEC_OK;
     bool is_ahead = slot->inflight.host != NULL && plan->slots == NULL && reader->rows_least > 0;
     if (is_ahead)
@@ -650,7 +650,7 @@ struct word { /* what ends a wait by not being what was seen; at NULL: nothing d
 static const uint8_t *first_row_of(const struct sc_store_reader *reader, struct sc_inflight_slot *at)
 {
     struct sc_reader_slot *slot = at != NULL ? sc_reader_slot_of(at) : NULL;
-    if (slot == NULL || !reader->is_picks || !at->is_completed || at->host == NULL ||
+    if (slot == NULL || !reader->is_gather || !at->is_completed || at->host == NULL ||
         slot->unit_count == 0)
         return NULL;
     return at->frame + sc_reader_unit_of(reader, slot, 0)->at[0];
@@ -739,9 +739,9 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
             return status;
     }
     int32_t sys_errno = reader->front->inflight.sys_errno;
-    SC_ASSERT(reader->inflight.store->params.poison, sink == NULL || !reader->is_picks);
-    spec_status status = reader->is_picks
-                             ? sc_reader_picks_take(reader, reader->front, ret_rows)
+    SC_ASSERT(reader->inflight.store->params.poison, sink == NULL || !reader->is_gather);
+    spec_status status = reader->is_gather
+                             ? sc_reader_gather_take(reader, reader->front, ret_rows)
                              : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
     if (status != SPEC_OK)
         return load_fail(reader, status, sys_errno, ret_rows, reterr);

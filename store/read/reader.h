@@ -17,11 +17,11 @@
 #define SC_READER_UNITS      2048u /* a power of two: units of reads that were not consumed */
 
 struct sc_reader_unit { /* picks that lie in one read */
-    uint32_t pick_first, pick_count;
+    uint32_t gather_first, gather_count;
     uint32_t range, range_first; /* of the first pick: store/read/gather_plan.h */
     uint32_t at[2];              /* its row, or K and V, in the frame */
     spec_status status;
-    struct sc_store_pick_slab slab; /* in the frame; count 0 once it was kept, or not: the
+    struct sc_store_gather_slab slab; /* in the frame; count 0 once it was kept, or not: the
                                      * consumer's, once it landed */
     const uint16_t *slots;          /* not NULL: as in the op, which it is of */
     uint64_t shift;
@@ -83,11 +83,11 @@ struct sc_store_reader {
     uint32_t frames_raised;     /* that it had when it was raised, and as many as may fly */
     bool is_active, is_planned; /* a load is begun; all of it is planned */
     bool has_op;                /* op is planned and has no slot yet */
-    bool is_picks;              /* the load is one of picks */
+    bool is_gather;              /* the load is one of picks */
     struct sc_store_plan plan;
     struct sc_store_plan_op op;
-    struct sc_store_pick_plan pick_plan;
-    struct sc_store_pick_op pick_op;
+    struct sc_store_gather_plan gather_plan;
+    struct sc_store_gather_op gather_op;
 
     /* The consumer's. */
     uint64_t rows_due, rows_gone; /* of the load; of them, those that went out */
@@ -107,7 +107,7 @@ struct sc_store_reader {
         *behind_front;   /* of picks: the first row of the slot behind it; NULL: not there */
     uint64_t rows_least; /* sc_store_reader_apart */
     struct sc_store_hosted_fill fill; /* of the range, or the chunk, that is handed out */
-    const uint64_t *pick_tags;
+    const uint64_t *gather_tags;
     const uint64_t *wanted_bits; /* NULL: all picks are wanted */
     struct {                     /* what the tags of a piece's rows are made with */
         uint64_t range;          /* UINT64_MAX: none */
@@ -121,10 +121,10 @@ static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_inflight_slot *
 }
 
 /* Bytes of a picked row that are wanted. */
-static inline uint64_t sc_reader_pick_bytes(const struct sc_store_reader *reader)
+static inline uint64_t sc_reader_gather_bytes(const struct sc_store_reader *reader)
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
-    return reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
+    return reader->gather_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
                                                                 : shape->k_row_bytes;
 }
 
@@ -156,13 +156,13 @@ bool sc_reader_rows_left(struct sc_store_reader *reader);
 spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows);
 /* Takes the next run of picked rows of the front slot. */
-spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+spec_status sc_reader_gather_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                  struct sc_store_rows *ret_rows);
 /* The caller is through with what it got last. */
 void sc_reader_rows_leave(struct sc_store_reader *reader);
 /* Lock held, or the consumer's. How many of these picks are wanted; covered_bits: NULL, or tells
  * them there. */
-uint64_t sc_reader_picks_wanted(const struct sc_store_reader *reader, uint64_t first,
+uint64_t sc_reader_gather_wanted(const struct sc_store_reader *reader, uint64_t first,
                                 uint64_t count, uint64_t *covered_bits);
 
 #endif

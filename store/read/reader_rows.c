@@ -406,10 +406,10 @@ static bool bit_of(const uint64_t *bits, uint64_t i)
     return (bits[i / 64] >> (i % 64) & 1) != 0;
 }
 
-static bool pick_is_wanted(const struct sc_store_reader *reader, uint64_t pick)
+static bool gather_is_wanted(const struct sc_store_reader *reader, uint64_t pick)
 {
     return reader->wanted_bits == NULL ||
-           bit_of(reader->wanted_bits, sc_store_pick_row(&reader->pick_plan.picks, pick));
+           bit_of(reader->wanted_bits, sc_store_gather_row(&reader->gather_plan.picks, pick));
 }
 
 static void bases_set(struct sc_store_reader *reader)
@@ -430,7 +430,7 @@ static void bases_set(struct sc_store_reader *reader)
 }
 
 /* Verifies `count` rows of one range, from logical row `row` on, one half of them. */
-static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uint64_t range_first,
+static bool gather_verify(const struct sc_store_reader *reader, uint64_t row, uint64_t range_first,
                          uint64_t count, uint32_t part, const uint8_t *rows)
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
@@ -440,7 +440,7 @@ static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uin
         .row_bytes = shape->layout == SC_STORE_PAIRED ? shape->row_bytes : shape->k_row_bytes,
         .count = count,
         .tag_step = shape->tags_per_row};
-    return sc_store_tag_verify(&tagged, rows, reader->pick_tags + row * tagged.tag_step + part) ==
+    return sc_store_tag_verify(&tagged, rows, reader->gather_tags + row * tagged.tag_step + part) ==
            count;
 }
 
@@ -455,13 +455,13 @@ static uint64_t unit_slot(const struct sc_reader_unit *unit, uint64_t row)
 static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_reader_unit *unit,
                           uint64_t pick, uint64_t end, uint64_t most)
 {
-    const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    uint64_t row = sc_store_pick_row(picks, pick), index = sc_store_pick_index(picks, pick);
+    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
+    uint64_t row = sc_store_gather_row(picks, pick), index = sc_store_gather_index(picks, pick);
     uint64_t slot = unit_slot(unit, row), count = 1;
     while (count < most && pick + count < end &&
-           sc_store_pick_row(picks, pick + count) == row + count &&
-           sc_store_pick_index(picks, pick + count) == index + count &&
-           unit_slot(unit, row + count) == slot + count && pick_is_wanted(reader, pick + count))
+           sc_store_gather_row(picks, pick + count) == row + count &&
+           sc_store_gather_index(picks, pick + count) == index + count &&
+           unit_slot(unit, row + count) == slot + count && gather_is_wanted(reader, pick + count))
         count++;
     return count;
 }
@@ -471,15 +471,15 @@ static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_
 static void next_fetch(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                        const struct sc_reader_unit *unit, uint64_t stride, uint64_t pick)
 {
-    const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    bool is_last = pick >= unit->pick_first + unit->pick_count;
+    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
+    bool is_last = pick >= unit->gather_first + unit->gather_count;
     if (slot->inflight.host == NULL || (is_last && reader->behind_front == NULL))
         return;
     const uint8_t *at = reader->behind_front;
     if (!is_last)
         at = slot->inflight.frame + unit->at[0] +
-             (unit_slot(unit, sc_store_pick_row(picks, pick)) -
-              unit_slot(unit, sc_store_pick_row(picks, unit->pick_first))) *
+             (unit_slot(unit, sc_store_gather_row(picks, pick)) -
+              unit_slot(unit, sc_store_gather_row(picks, unit->gather_first))) *
                  stride;
     for (uint64_t i = 0; i < stride && i < FETCH_BYTES; i += LINE_BYTES)
         __builtin_prefetch(at + i, 0, 2);
@@ -491,17 +491,17 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
                             struct sc_store_rows *ret_rows)
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
-    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
-    uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
-    uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
+    uint64_t first = sc_store_gather_row(picks, unit->gather_first), range_first = unit->range_first;
+    uint64_t row = sc_store_gather_row(picks, unit->gather_first + reader->slot_row);
     uint64_t away = unit_slot(unit, row) - unit_slot(unit, first);
     const uint8_t *at = slot->inflight.frame + unit->at[0] + away * stride;
     const uint8_t *v = slot->inflight.frame + unit->at[1] + away * stride;
     uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
-    next_fetch(reader, slot, unit, stride, unit->pick_first + reader->slot_row + count);
+    next_fetch(reader, slot, unit, stride, unit->gather_first + reader->slot_row + count);
     reader->range = unit->range;
     for (uint64_t done = 0; done < count;) {
         range_seek(reader, row + done, &range_first);
@@ -509,9 +509,9 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
         uint64_t left = range_first + reader->plan.ranges[reader->range].row_count - (row + done);
         uint64_t now = left < count - done ? left : count - done;
         const uint8_t *rows = at + done * stride;
-        bool is_good = picks_verify(reader, row + done, range_first, now, part, rows);
+        bool is_good = gather_verify(reader, row + done, range_first, now, part, rows);
         if (is_both && is_good)
-            is_good = picks_verify(reader, row + done, range_first, now, 1, v + done * stride);
+            is_good = gather_verify(reader, row + done, range_first, now, 1, v + done * stride);
         if (!is_good)
             return SPEC_E_CORRUPT;
         done += now;
@@ -534,14 +534,14 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
 
 /* Rows of the piece, or the halves of them that are read, of a slab that is positions, stay in host
  * memory if all of it agrees with its tags: who reads whole slabs will want others of it. */
-static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pick_slab *slab,
+static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gather_slab *slab,
                        uint64_t pick, const uint8_t *rows, const uint8_t *v)
 {
     const struct sc_store *store = reader->inflight.store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_range *range = &reader->plan.ranges[slab->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
     struct sc_store_hosted_fill *fill = &reader->fill;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes, used = 0;
@@ -555,9 +555,9 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pic
     if (from == 0) {
         fill_end(reader);
         for (; pick < picks->count &&
-               sc_store_pick_row(picks, pick) - slab->range_first < range->row_count;
+               sc_store_gather_row(picks, pick) - slab->range_first < range->row_count;
              pick++)
-            used += pick_is_wanted(reader, pick);
+            used += gather_is_wanted(reader, pick);
         sc_store_hosted_begin(store, fill, reader->plan.layer, range, picks->wanted, used);
     }
     if (fill->slab == NULL || fill->key.kind == SC_STORE_HOST_SLOTS ||
@@ -570,10 +570,10 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pic
     bases_set(reader);
     uint32_t part = picks->wanted == SC_STORE_WANT_V ? 1 : 0;
     bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
-    bool is_good = picks_verify(reader, row, slab->range_first, count, part, rows) &&
-                   (!is_both || picks_verify(reader, row, slab->range_first, count, 1, v));
+    bool is_good = gather_verify(reader, row, slab->range_first, count, part, rows) &&
+                   (!is_both || gather_verify(reader, row, slab->range_first, count, 1, v));
     if (is_good) {
-        sc_store_hosted_put(store, fill, from, count, reader->pick_tags + row * shape->tags_per_row,
+        sc_store_hosted_put(store, fill, from, count, reader->gather_tags + row * shape->tags_per_row,
                             rows, v);
         fill->rows_given += count;
     }
@@ -584,25 +584,25 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pic
 /* A chunk of slots stays as it is, once those of its rows that are wanted were verified: tags of
  * rows that are not the load's are not there. */
 static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_unit *unit,
-                       const struct sc_store_pick_slab *slab, const uint8_t *rows, const uint8_t *v)
+                       const struct sc_store_gather_slab *slab, const uint8_t *rows, const uint8_t *v)
 {
     const struct sc_store *store = reader->inflight.store;
     const struct sc_store_range *range = &reader->plan.ranges[slab->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
     struct sc_store_hosted_fill *fill = &reader->fill;
     const struct sc_store_hosted_chunk chunk = chunk_at(reader, range, slab->first);
     if (slab->first == chunk.first) {
         uint64_t used = 0;
         fill_end(reader);
-        for (uint64_t pick = unit->pick_first; pick < picks->count; pick++) {
-            uint64_t row = sc_store_pick_row(picks, pick) + unit->shift;
+        for (uint64_t pick = unit->gather_first; pick < picks->count; pick++) {
+            uint64_t row = sc_store_gather_row(picks, pick) + unit->shift;
             if (row >= extent->row_count || unit->slots[row] < chunk.first ||
                 unit->slots[row] >= chunk.end)
                 break;
-            used += pick_is_wanted(reader, pick);
+            used += gather_is_wanted(reader, pick);
         }
         sc_store_hosted_chunk_begin(store, fill, &chunk, range->piece, used);
     }
@@ -614,7 +614,7 @@ static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_un
 static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                       struct sc_reader_unit *unit)
 {
-    const struct sc_store_pick_slab slab = unit->slab;
+    const struct sc_store_gather_slab slab = unit->slab;
     struct sc_store *store = reader->inflight.store;
     unit->slab.count = 0;
     if (store->host == NULL || unit->status != SPEC_OK)
@@ -622,8 +622,8 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     const uint8_t *rows = slot->inflight.frame + slab.at[0], *v = slot->inflight.frame + slab.at[1];
     uint64_t start_ns = sc_exec_now_ns(store->params.exec);
     if (unit->slots == NULL)
-        piece_keep(reader, &slab, unit->pick_first, rows, v);
-    else if (reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS)
+        piece_keep(reader, &slab, unit->gather_first, rows, v);
+    else if (reader->gather_plan.picks.wanted == SC_STORE_WANT_ROWS)
         slots_keep(reader, unit, &slab, rows, v);
     sc_store_count(&store->counts.verify_ns, sc_exec_now_ns(store->params.exec) - start_ns);
 }
@@ -631,21 +631,21 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
 bool sc_reader_rows_left(struct sc_store_reader *reader)
 {
     const struct sc_reader_slot *slot = reader->front;
-    if (!reader->is_picks && slot->plan.slots != NULL) {
+    if (!reader->is_gather && slot->plan.slots != NULL) {
         if (slots_left(reader, slot))
             return true;
         if (fill_is_whole(reader)) /* else the next read has more of it */
             fill_end(reader);
         return false;
     }
-    if (!reader->is_picks)
+    if (!reader->is_gather)
         return reader->slot_row < slot->plan.row_count;
     for (; reader->slot_unit < slot->unit_count; reader->slot_unit++) {
         struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
-        if (unit->slab.count > 0 && reader->pick_tags != NULL)
+        if (unit->slab.count > 0 && reader->gather_tags != NULL)
             slab_keep(reader, slot, unit);
-        for (; reader->slot_row < unit->pick_count; reader->slot_row++)
-            if (pick_is_wanted(reader, unit->pick_first + reader->slot_row))
+        for (; reader->slot_row < unit->gather_count; reader->slot_row++)
+            if (gather_is_wanted(reader, unit->gather_first + reader->slot_row))
                 return true;
         if (fill_is_whole(reader)) /* of slots, whose wanted rows were verified by now */
             fill_end(reader);
@@ -654,21 +654,21 @@ bool sc_reader_rows_left(struct sc_store_reader *reader)
     return false;
 }
 
-spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+spec_status sc_reader_gather_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                  struct sc_store_rows *ret_rows)
 {
     struct sc_store *store = reader->inflight.store;
     struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
-    uint64_t pick = unit->pick_first + reader->slot_row;
-    uint64_t count = run_count(reader, unit, pick, unit->pick_first + unit->pick_count,
-                               bite_of(reader, sc_reader_pick_bytes(reader)));
+    uint64_t pick = unit->gather_first + reader->slot_row;
+    uint64_t count = run_count(reader, unit, pick, unit->gather_first + unit->gather_count,
+                               bite_of(reader, sc_reader_gather_bytes(reader)));
     bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
     uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
     uint64_t range_first = unit->range_first;
-    SC_ASSERT(store->params.poison, reader->pick_tags != NULL);
+    SC_ASSERT(store->params.poison, reader->gather_tags != NULL);
     reader->range = unit->range;
-    range_seek(reader, sc_store_pick_row(&reader->pick_plan.picks, pick), &range_first);
-    spec_status status = reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
+    range_seek(reader, sc_store_gather_row(&reader->gather_plan.picks, pick), &range_first);
+    spec_status status = reader->gather_tags == NULL ? SPEC_E_CORRUPT : unit->status;
     if (status == SPEC_OK)
         status = run_take(reader, slot, unit, count, ret_rows);
     if (is_timed)
@@ -676,20 +676,20 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
                        (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;
-    ret_rows->row_first = sc_store_pick_index(&reader->pick_plan.picks, pick);
+    ret_rows->row_first = sc_store_gather_index(&reader->gather_plan.picks, pick);
     ret_rows->row_count = count;
     reader->slot_row += count;
     return SPEC_OK;
 }
 
-uint64_t sc_reader_picks_wanted(const struct sc_store_reader *reader, uint64_t first,
+uint64_t sc_reader_gather_wanted(const struct sc_store_reader *reader, uint64_t first,
                                 uint64_t count, uint64_t *covered_bits)
 {
     uint64_t wanted = 0;
     if (reader->wanted_bits == NULL)
         return count;
     for (uint64_t i = first; i < first + count; i++) {
-        uint64_t row = sc_store_pick_row(&reader->pick_plan.picks, i);
+        uint64_t row = sc_store_gather_row(&reader->gather_plan.picks, i);
         if (!bit_of(reader->wanted_bits, row))
             continue;
         if (covered_bits != NULL)

@@ -70,7 +70,7 @@ static bool job_is_good(const struct job *job)
 /* Lock held. false: nothing is left that nobody has claimed. */
 static bool job_claim(struct sc_store_reader *reader, struct job *job)
 {
-    bool helps = reader->is_active && !reader->is_picks;
+    bool helps = reader->is_active && !reader->is_gather;
     for (struct sc_inflight_slot *at = helps ? reader->inflight.first : NULL; at != NULL;
          at = at->next) {
         struct sc_reader_slot *slot = sc_reader_slot_of(at);

@@ -102,8 +102,8 @@ void row_check(const struct world *world, const struct match *match, uint32_t la
         bytes_equal(v, wanted + half, half);
 }
 
-struct picked picks_load(struct world *world, const struct match *match, uint32_t layer,
-                         struct sc_store_picks *picks, const uint64_t *wanted)
+struct picked gather_load(struct world *world, const struct match *match, uint32_t layer,
+                         struct sc_store_gather_rows *picks, const uint64_t *wanted)
 {
     static uint64_t covered[SKETCH_ROWS_MAX / 64];
     static uint8_t seen[SKETCH_ROWS_MAX];
@@ -114,7 +114,7 @@ struct picked picks_load(struct world *world, const struct match *match, uint32_
     assert_int_equal(match_load(match, selector, layer, 0), SPEC_OK);
     memset(covered, 0, sizeof(covered));
     memset(seen, 0, sizeof(seen));
-    sc_store_reader_begin_picks(reader, layer, match->ranges, match->count, picks,
+    sc_store_reader_begin_gather(reader, layer, match->ranges, match->count, picks,
                                 SC_LANE_SPECULATIVE);
     sc_store_reader_tags(reader, sc_store_selector_tags(selector));
     uint64_t left = picks->count;
@@ -193,10 +193,10 @@ void any_parts_ok(struct world *world, uint32_t round, uint64_t *random)
         rows[count - 1 - at] = row;
     }
     uint32_t parts = world->setup->layout == SC_STORE_SPLIT ? 3 : 1;
-    struct sc_store_picks picks = {.rows = round % 5 == 4 ? NULL : rows,
+    struct sc_store_gather_rows picks = {.rows = round % 5 == 4 ? NULL : rows,
                                    .count = count,
                                    .wanted = round % parts,
                                    .whole_slabs = round % 3 == 1,
                                    .gap_bytes = round % 4 * 4096};
-    (void)picks_load(world, &match, layer, &picks, round % 2 == 0 ? NULL : wanted);
+    (void)gather_load(world, &match, layer, &picks, round % 2 == 0 ? NULL : wanted);
 }

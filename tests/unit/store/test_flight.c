@@ -67,10 +67,10 @@ struct load { /* of a reader or a selector */
     struct match *match;
     uint32_t *rows;
     uint32_t layer;
-    bool is_begun, is_picks, is_narrowed;
+    bool is_begun, is_gather, is_narrowed;
     bool is_touched; /* it may hold the spare frame */
     /* A reader's. */
-    struct sc_store_picks picks;
+    struct sc_store_gather_rows picks;
     uint64_t tags[2 * ROWS_MAX];
     uint64_t narrowings[2][WORDS]; /* the load reads the last one, at any time */
     uint64_t *wanted;              /* of them */
@@ -170,17 +170,17 @@ static void reader_begin(struct player *player, struct load *load)
     enum sc_exec_lane lane = draw(player, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
     match_draw(player, load, false);
     load->layer = (uint32_t)draw(player, player->world->setup->layers);
-    load->is_picks = draw(player, 2) == 0;
+    load->is_gather = draw(player, 2) == 0;
     load->is_begun = true;
     load->is_narrowed = load->is_touched = false;
     load->next = 0;
-    if (!load->is_picks) {
+    if (!load->is_gather) {
         sc_store_reader_begin(load->reader, load->layer, load->match->ranges, load->match->count,
                               lane);
         return;
     }
     uint64_t one_in = 1 + draw(player, 6);
-    load->picks = (struct sc_store_picks){.rows = load->rows,
+    load->picks = (struct sc_store_gather_rows){.rows = load->rows,
                                           .gap_bytes = draw(player, 3) * 4096,
                                           .wanted = SC_STORE_WANT_ROWS,
                                           .whole_slabs = draw(player, 4) == 0};
@@ -188,7 +188,7 @@ static void reader_begin(struct player *player, struct load *load)
         if (draw(player, one_in) == 0)
             load->rows[load->picks.count++] = row;
     tags_make(player->world, load);
-    sc_store_reader_begin_picks(load->reader, load->layer, load->match->ranges, load->match->count,
+    sc_store_reader_begin_gather(load->reader, load->layer, load->match->ranges, load->match->count,
                                 &load->picks, lane);
     sc_store_reader_tags(load->reader, load->tags);
 }
@@ -202,7 +202,7 @@ static void rows_check(const struct player *player, struct load *load,
     for (uint64_t i = 0; i < rows->row_count; i++) {
         const struct world_piece *twin;
         uint64_t position, at = rows->row_first + i;
-        at = load->is_picks ? load->rows[at] : at;
+        at = load->is_gather ? load->rows[at] : at;
         row_of(load, player->world, at, row, &twin, &position);
         HOLDS(memcmp(rows->rows + i * rows->stride, row, k_bytes) == 0);
         HOLDS(memcmp(rows->v + i * rows->stride, row + k_bytes, k_bytes) == 0);
@@ -237,7 +237,7 @@ static void reader_take(struct player *player, struct load *load, uint64_t deadl
         return;
     }
     HOLDS(sc_store_reader_is_idle(load->reader));
-    uint64_t all = load->is_picks ? load->picks.count : load->match->rows;
+    uint64_t all = load->is_gather ? load->picks.count : load->match->rows;
     if (status == SPEC_OK)
         HOLDS(load->is_narrowed ? load->came == load->due : load->next == all);
     sc_store_reader_cost(load->reader, &cost);
@@ -371,7 +371,7 @@ static void reader_step(struct player *player, struct load *load)
         sc_store_reader_demand(load->reader);
     } else if (what == 3) {
         (void)sc_store_reader_is_there(load->reader);
-    } else if (what <= 6 && load->is_picks) {
+    } else if (what <= 6 && load->is_gather) {
         reader_narrow(player, load);
     } else if (what == 7) {
         sc_store_readers_close(load->reader, 1);

@@ -137,14 +137,14 @@ static void keeps_the_right_to_a_frame_that_was_laid_down(void **state)
     assert_int_equal(sc_frames_used(fx.frames), 8);
     assert_null(sc_frames_take(fx.frames, SC_LANE_DEMAND)); /* all are spoken for */
     for (uint32_t i = 0; i < 5; i++) {
-        assert_ptr_equal(sc_frames_pick(fx.frames), frames[7]);
+        assert_ptr_equal(sc_frames_candidate(fx.frames), frames[7]);
         sc_frames_put(fx.frames, frames[7]);
     }
     assert_int_equal(sc_frames_used(fx.frames), 3);
     uint8_t *taken = sc_frames_take(fx.frames, SC_LANE_DEMAND);
     assert_ptr_equal(taken, frames[7]);
     for (uint32_t i = 7; i-- > 4;) {
-        assert_ptr_equal(sc_frames_pick(fx.frames), frames[i]);
+        assert_ptr_equal(sc_frames_candidate(fx.frames), frames[i]);
         memset(frames[i], (int)i, OP_BYTES);
     }
     for (uint32_t i = 4; i < 7; i++)
@@ -183,13 +183,13 @@ static void keeps_frames_until_somebody_needs_them(void **state)
     assert_false(sc_frames_claim(fx.frames, frames[5], tickets[5]));
     assert_true(sc_frames_claim(fx.frames, frames[5], again));
     sc_frames_lay(fx.frames, frames[5]); /* whoever laid one down gets one, a kept one too */
-    assert_ptr_equal(sc_frames_pick(fx.frames), frames[5]);
+    assert_ptr_equal(sc_frames_candidate(fx.frames), frames[5]);
     sc_frames_lay(fx.frames, frames[5]);
     for (uint32_t i = 4; i-- > 3;)
         assert_true(sc_frames_claim(fx.frames, frames[i], tickets[i]));
     for (uint32_t i = 0; i < 2; i++)
         assert_non_null(sc_frames_take(fx.frames, SC_LANE_DEMAND));
-    assert_non_null(sc_frames_pick(fx.frames));
+    assert_non_null(sc_frames_candidate(fx.frames));
     assert_true(sc_frames_claim(fx.frames, frames[0], tickets[0]));
     assert_null(sc_frames_take(fx.frames, SC_LANE_DEMAND));
     for (uint32_t i = 0; i < 8; i++)
@@ -209,7 +209,7 @@ static void claims_nothing_that_is_due(void **state)
     sc_frames_lay(fx.frames, frames[1]);
     assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[1]);
     assert_false(sc_frames_claim(fx.frames, frames[0], ticket));
-    assert_ptr_equal(sc_frames_pick(fx.frames), frames[0]);
+    assert_ptr_equal(sc_frames_candidate(fx.frames), frames[0]);
     for (uint32_t i = 0; i < 8; i++)
         sc_frames_put(fx.frames, frames[i]);
     fixture_done(&fx);

@@ -62,8 +62,8 @@ static void the_second_picks_read_nothing(void **state)
         struct match match = match_of(world, 1);
         static const uint32_t rows[] = {3, 60, 64, 140, 299};
         for (uint32_t round = 0; round < 2; round++) {
-            struct sc_store_picks picks = {.rows = rows, .count = 5, .whole_slabs = true};
-            struct picked picked = picks_load(world, &match, 1, &picks, NULL);
+            struct sc_store_gather_rows picks = {.rows = rows, .count = 5, .whole_slabs = true};
+            struct picked picked = gather_load(world, &match, 1, &picks, NULL);
             assert_int_equal(picked.count, 5);
             assert_int_equal(picked.cost.read_bytes == 0, round == 1);
             for (uint32_t range = 0; range < match.count; range++)
@@ -74,14 +74,14 @@ static void the_second_picks_read_nothing(void **state)
         for (uint32_t want = SC_STORE_WANT_K; setups[i].layout == SC_STORE_SPLIT && want < 3;
              want++) { /* halves: each for itself, and of whole rows that are there */
             for (uint32_t round = 0; round < 2; round++) {
-                struct sc_store_picks picks = {
+                struct sc_store_gather_rows picks = {
                     .count = match.rows, .whole_slabs = true, .wanted = want};
-                struct picked picked = picks_load(world, &match, 0, &picks, NULL);
+                struct picked picked = gather_load(world, &match, 0, &picks, NULL);
                 assert_int_equal(picked.cost.read_bytes == 0, round == 1);
                 assert_false(
                     sc_store_hosted_has(world->store, 0, &match.ranges[1], SC_STORE_WANT_ROWS));
-                picks = (struct sc_store_picks){.rows = rows, .count = 5, .wanted = want};
-                assert_int_equal(picks_load(world, &match, 1, &picks, NULL).cost.read_bytes, 0);
+                picks = (struct sc_store_gather_rows){.rows = rows, .count = 5, .wanted = want};
+                assert_int_equal(gather_load(world, &match, 1, &picks, NULL).cost.read_bytes, 0);
             }
         }
         assert_int_equal(sc_store_piece_host_layers(world->store, match.ranges[0].piece, NULL),
@@ -468,12 +468,12 @@ static void loader_load(struct loader *loader, struct sc_store_reader *reader)
 static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
 {
     uint64_t *wanted = loader->wanted, covered[16] = {0};
-    const struct sc_store_picks picks = {.count = loader->range_count * 64,
+    const struct sc_store_gather_rows picks = {.count = loader->range_count * 64,
                                          .whole_slabs = random_below(&loader->seed, 2) == 0};
     sc_store_reader_cancel(reader); /* a load that goes on reads the bits that it was narrowed to */
     for (uint32_t i = 0; i < 16; i++)
         wanted[i] = random_below(&loader->seed, 2) == 0 ? 0 : random_below(&loader->seed, ~0ull);
-    sc_store_reader_begin_picks(reader, 0, loader->ranges, loader->range_count, &picks,
+    sc_store_reader_begin_gather(reader, 0, loader->ranges, loader->range_count, &picks,
                                 SC_LANE_SPECULATIVE);
     (void)sc_store_reader_narrow(reader, wanted, covered);
     for (uint32_t i = 0; i < 16; i++)

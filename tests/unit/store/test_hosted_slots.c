@@ -38,8 +38,8 @@ static struct sc_store_host_stats host_stats(const struct world *world)
 /* All rows of a match as picks, of whole slabs: what the device was asked for. */
 static uint64_t picked_bytes(struct world *world, const struct match *match, uint32_t layer)
 {
-    struct sc_store_picks picks = {.count = match->rows, .whole_slabs = true};
-    return picks_load(world, match, layer, &picks, NULL).cost.read_bytes;
+    struct sc_store_gather_rows picks = {.count = match->rows, .whole_slabs = true};
+    return gather_load(world, match, layer, &picks, NULL).cost.read_bytes;
 }
 
 static void load_key(struct world *world, uint32_t layer, uint64_t key)
@@ -150,9 +150,9 @@ static void rot_in_memory_is_found(void **state)
             assert_int_equal(loaded.failed_range, 200 / 64);
         } else {
             struct sc_store_selector *selector = selector_make(world);
-            struct sc_store_picks picks = {.count = match.rows, .whole_slabs = true};
+            struct sc_store_gather_rows picks = {.count = match.rows, .whole_slabs = true};
             assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
-            sc_store_reader_begin_picks(reader, 1, match.ranges, match.count, &picks,
+            sc_store_reader_begin_gather(reader, 1, match.ranges, match.count, &picks,
                                         SC_LANE_DEMAND);
             sc_store_reader_tags(reader, sc_store_selector_tags(selector));
             spec_status status = SPEC_OK;
@@ -213,13 +213,13 @@ static void what_was_dropped_is_not_kept(void **state)
         setup.op_bytes = 512u << 10; /* a read of several chunks' slots */
         struct world *world = world_tiers(&setup, &large, 16384);
         uint64_t wanted[SKETCH_ROWS_MAX / 64] = {0};
-        struct sc_store_picks picks = {.whole_slabs = true};
+        struct sc_store_gather_rows picks = {.whole_slabs = true};
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         order_all(world);
         struct match match = match_of(world, 1);
         picks.count = match.rows;
         wanted[i / 2 * 3] = 1;
-        (void)picks_load(world, &match, 1, &picks, wanted);
+        (void)gather_load(world, &match, 1, &picks, wanted);
         load_key(world, 1, 1);
         world_free(world);
     }

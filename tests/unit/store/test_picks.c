@@ -51,7 +51,7 @@ struct scene { /* ranges of stored pieces, and a load of picks of them */
     uint64_t row_index[ROWS_MAX]; /* and which of the range's it is */
     uint64_t *tags;
     uint32_t picks[ROWS_MAX];
-    struct sc_store_picks load;
+    struct sc_store_gather_rows load;
     uint8_t *expected;
 };
 
@@ -145,7 +145,7 @@ static void scene_picks(struct scene *scene, uint64_t *random, uint64_t one_in, 
 
 static void scene_begin(struct scene *scene, enum sc_exec_lane lane)
 {
-    sc_store_reader_begin_picks(scene->reader, scene->layer, scene->ranges, scene->range_count,
+    sc_store_reader_begin_gather(scene->reader, scene->layer, scene->ranges, scene->range_count,
                                 &scene->load, lane);
     sc_store_reader_tags(scene->reader, scene->tags);
 }
@@ -165,7 +165,7 @@ static void scene_open_with(struct scene *scene, const struct world_setup *setup
     scene->expected = malloc(scene->row_bytes);
     assert_non_null(scene->tags);
     assert_non_null(scene->expected);
-    scene->load = (struct sc_store_picks){.wanted = SC_STORE_WANT_ROWS};
+    scene->load = (struct sc_store_gather_rows){.wanted = SC_STORE_WANT_ROWS};
     assert_int_equal(world_store(scene->world, 1, 0, 640), SPEC_OK);
     assert_int_equal(world_store(scene->world, 2, 0, 200), SPEC_OK);
     assert_int_equal(world_store(scene->world, 2, 200, 333), SPEC_OK);
@@ -213,9 +213,9 @@ static uint64_t rows_check(const struct scene *scene, const struct sc_store_rows
     uint64_t from = scene->load.wanted == SC_STORE_WANT_V ? scene->k_bytes : 0;
     assert_true(rows->row_first + rows->row_count <= scene->load.count);
     for (uint64_t i = 0; i < rows->row_count; i++) {
-        uint64_t row = sc_store_pick_row(&scene->load, rows->row_first + i);
+        uint64_t row = sc_store_gather_row(&scene->load, rows->row_first + i);
         scene_row(scene, row);
-        assert_int_equal(row, sc_store_pick_row(&scene->load, rows->row_first) + i);
+        assert_int_equal(row, sc_store_gather_row(&scene->load, rows->row_first) + i);
         bool is_there =
             sc_store_hosted_has(scene->world->store, scene->layer,
                                 &scene->ranges[scene->row_range[row]], scene->load.wanted);
@@ -235,7 +235,7 @@ static spec_status scene_next(struct scene *scene, uint64_t *next, uint64_t *ret
     *ret_count = 0;
     if (status != SPEC_OK) {
         assert_true(*next < scene->load.count);
-        uint64_t row = sc_store_pick_row(&scene->load, *next);
+        uint64_t row = sc_store_gather_row(&scene->load, *next);
         if (row < scene->row_count)
             assert_int_equal(rows.failed_range, scene->row_range[row]);
         assert_true(sc_store_reader_is_idle(scene->reader));
@@ -287,7 +287,7 @@ static void scene_load_shape(struct scene *scene, uint64_t *random)
     scene_picks(scene, random, one_in, cluster, random_below(random, 3) == 0);
 }
 
-static void picks_come_in_their_order_and_are_right(void **state)
+static void gather_come_in_their_order_and_are_right(void **state)
 {
     static struct scene scene;
     (void)state;
@@ -340,7 +340,7 @@ static void whether_picks_are_there_is_told(void **state)
     }
 }
 
-static void picks_read_their_pages_and_no_tags(void **state)
+static void gather_read_their_pages_and_no_tags(void **state)
 {
     static struct scene scene;
     uint64_t random = 3;
@@ -381,7 +381,7 @@ static void picks_read_their_pages_and_no_tags(void **state)
     scene_close(&scene);
 }
 
-static void picks_of_a_split_layout_can_be_keys_alone(void **state)
+static void gather_of_a_split_layout_can_be_keys_alone(void **state)
 {
     static struct scene scene;
     uint64_t random = 4;
@@ -401,7 +401,7 @@ static void picks_of_a_split_layout_can_be_keys_alone(void **state)
     scene_close(&scene);
 }
 
-static void picks_fail_at_the_range_that_is_bad_and_nowhere_else(void **state)
+static void gather_fail_at_the_range_that_is_bad_and_nowhere_else(void **state)
 {
     static struct scene scene;
     uint64_t rows, failed = 0, passed = 0, corrupt = 0;
@@ -439,7 +439,7 @@ static void picks_fail_at_the_range_that_is_bad_and_nowhere_else(void **state)
     assert_true(passed > 10);
 }
 
-static void picks_with_a_wrong_tag_or_of_a_dropped_piece_fail(void **state)
+static void gather_with_a_wrong_tag_or_of_a_dropped_piece_fail(void **state)
 {
     static struct scene scene;
     (void)state;
@@ -489,7 +489,7 @@ static void narrowed_check(struct scene *scene, const uint64_t *wanted, uint64_t
         assert_true(rows.row_first >= next);
         (void)rows_check(scene, &rows);
         for (uint64_t i = 0; i < rows.row_count; i++) {
-            uint64_t row = sc_store_pick_row(&scene->load, rows.row_first + i);
+            uint64_t row = sc_store_gather_row(&scene->load, rows.row_first + i);
             assert_true(bit_at(wanted, row));
             assert_true(bit_at(covered, row)); /* once: it is taken out */
             covered[row / 64] &= ~(1ull << (row % 64));
@@ -588,7 +588,7 @@ static void a_slab_that_is_begun_is_read_to_its_end(void **state)
     scene_open(&scene, &setups[1], 4); /* slabs of 64 rows in 4 operations */
     for (uint32_t round = 0; round < 3 * ROUNDS; round++) {
         scene_ranges(&scene, &random, round % 2 == 0);
-        scene.load = (struct sc_store_picks){.count = scene.row_count, .whole_slabs = true};
+        scene.load = (struct sc_store_gather_rows){.count = scene.row_count, .whole_slabs = true};
         memset(covered, 0, sizeof(covered));
         memset(wanted, 0xff, sizeof(wanted));
         scene_begin(&scene, SC_LANE_SPECULATIVE);
@@ -651,7 +651,7 @@ static void readers_of_picks_progress_without_frames(void **state)
             sc_store_readers_open(scene.world->store, READERS, readers, &scene.world->error),
             SPEC_OK);
         for (uint32_t j = 0; j < READERS; j++) {
-            sc_store_reader_begin_picks(readers[j], 0, scene.ranges, scene.range_count, &scene.load,
+            sc_store_reader_begin_gather(readers[j], 0, scene.ranges, scene.range_count, &scene.load,
                                         j % 2 == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
             sc_store_reader_tags(readers[j], scene.tags);
         }
@@ -674,12 +674,12 @@ static void readers_of_picks_progress_without_frames(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(picks_come_in_their_order_and_are_right),
+        cmocka_unit_test(gather_come_in_their_order_and_are_right),
         cmocka_unit_test(whether_picks_are_there_is_told),
-        cmocka_unit_test(picks_read_their_pages_and_no_tags),
-        cmocka_unit_test(picks_of_a_split_layout_can_be_keys_alone),
-        cmocka_unit_test(picks_fail_at_the_range_that_is_bad_and_nowhere_else),
-        cmocka_unit_test(picks_with_a_wrong_tag_or_of_a_dropped_piece_fail),
+        cmocka_unit_test(gather_read_their_pages_and_no_tags),
+        cmocka_unit_test(gather_of_a_split_layout_can_be_keys_alone),
+        cmocka_unit_test(gather_fail_at_the_range_that_is_bad_and_nowhere_else),
+        cmocka_unit_test(gather_with_a_wrong_tag_or_of_a_dropped_piece_fail),
         cmocka_unit_test(a_guess_that_is_narrowed_gives_what_was_wanted_of_it),
         cmocka_unit_test(a_guess_of_which_nothing_is_wanted_reads_nothing_more),
         cmocka_unit_test(a_slab_that_is_begun_is_read_to_its_end),

@@ -178,7 +178,7 @@ static void what_is_wanted_most_is_one_read(void **state)
     struct match match = match_of(world, 1);
     struct picked picked[2];
     for (uint32_t after = 0; after < 2; after++) {
-        struct sc_store_picks picks = {.rows = rows};
+        struct sc_store_gather_rows picks = {.rows = rows};
         for (uint32_t row = 0; row < 512; row++) {
             uint64_t better = 0;
             for (uint32_t j = 0; j < 512; j++)
@@ -186,7 +186,7 @@ static void what_is_wanted_most_is_one_read(void **state)
             if (better < 64)
                 rows[picks.count++] = row;
         }
-        picked[after] = picks_load(world, &match, 1, &picks, NULL);
+        picked[after] = gather_load(world, &match, 1, &picks, NULL);
         assert_true(picks.count >= 64);
         order_all(world);
     }
@@ -248,7 +248,7 @@ static void long_gaps_between_slots_are_not_read(void **state)
         rows[row] = row;
     for (uint32_t i = 0; i < 16; i++) {
         struct match match = {.count = 0};
-        struct sc_store_picks picks = {.rows = rows, .count = ROWS};
+        struct sc_store_gather_rows picks = {.rows = rows, .count = ROWS};
         uint32_t layer = i % 2;
         uint64_t longest;
         match_add(&match, &world->pieces[i / 2], i % 2 * ROWS, ROWS);
@@ -259,10 +259,10 @@ static void long_gaps_between_slots_are_not_read(void **state)
         sc_store_reader_cost(reader, &cost);
         /* Tags are a read of a page or two, or lie before the first row as near as another does. */
         assert_true(cost.read_bytes <= ROWS * ROW + gaps + GAP_BYTES + 2 * PAGE);
-        assert_int_equal(picks_load(world, &match, layer, &picks, NULL).cost.read_bytes,
+        assert_int_equal(gather_load(world, &match, layer, &picks, NULL).cost.read_bytes,
                          ROWS * ROW);
         picks.gap_bytes = UINT64_MAX; /* up to a sixth of the rows all the same */
-        assert_true(picks_load(world, &match, layer, &picks, NULL).cost.read_bytes <=
+        assert_true(gather_load(world, &match, layer, &picks, NULL).cost.read_bytes <=
                     ROWS * ROW + ROWS * ROW / 6);
     }
     sc_store_readers_close(reader, 1);
@@ -312,14 +312,14 @@ static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
             assert_int_equal(world_store(world, 2, first, 512), SPEC_OK);
         order_all(world);
         struct match match = match_of(world, 2);
-        const struct sc_store_picks picks = {.count = match.rows, .whole_slabs = true};
+        const struct sc_store_gather_rows picks = {.count = match.rows, .whole_slabs = true};
         struct sc_store_selector *selector = selector_make(world);
         struct sc_store_reader *reader = world_reader(world);
         assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
         memset(covered, 0, sizeof(covered));
         for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
             wanted[w] = w == round % 16 ? 0 : UINT64_MAX;
-        sc_store_reader_begin_picks(reader, 1, match.ranges, match.count, &picks,
+        sc_store_reader_begin_gather(reader, 1, match.ranges, match.count, &picks,
                                     SC_LANE_SPECULATIVE);
         sc_store_reader_tags(reader, sc_store_selector_tags(selector));
         for (uint64_t n = random_below(&random, 40); n > 0; n--)

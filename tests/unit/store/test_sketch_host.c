@@ -288,17 +288,17 @@ static void rot_in_memory_is_read_over(void **state)
 
 /* All rows of the match, chosen, by tags of a selector: how that ends, and in ret_tier where it does.
  */
-static spec_status pick_all(struct world *world, const struct match *match,
+static spec_status gather_all(struct world *world, const struct match *match,
                             struct sc_store_reader *reader, struct sc_store_selector *selector,
                             uint32_t *ret_tier)
 {
-    const struct sc_store_picks picks = {.count = match->rows};
+    const struct sc_store_gather_rows picks = {.count = match->rows};
     struct sc_store_rows rows = {.row_count = 1};
     const struct sc_store_selector_want wanted = want_of(match, WANT_TAGS, 1);
     spec_status status = SPEC_OK;
     assert_true(sc_store_selector_begin(selector, &wanted));
     assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
-    sc_store_reader_begin_picks(reader, 1, match->ranges, match->count, &picks, SC_LANE_DEMAND);
+    sc_store_reader_begin_gather(reader, 1, match->ranges, match->count, &picks, SC_LANE_DEMAND);
     sc_store_reader_tags(reader, sc_store_selector_tags(selector));
     while (status == SPEC_OK && rows.row_count > 0)
         status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, &world->error);
@@ -320,7 +320,7 @@ static void a_tag_that_came_wrong_does_not_stay(void **state)
         struct sc_store_reader *reader = world_reader(world);
         struct match match = match_of(world, 1);
         assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_OK); /* rows are kept */
-        assert_int_equal(pick_all(world, &match, reader, selector, &tier), SPEC_OK);
+        assert_int_equal(gather_all(world, &match, reader, selector, &tier), SPEC_OK);
         struct sc_store_host_slab *slab = slab_of(world, match.ranges[1].piece, 1, WANT_TAGS, &key);
         assert_non_null(slab);
         uint8_t *bytes = sc_store_host_bytes(world->store->host, slab);
@@ -331,9 +331,9 @@ static void a_tag_that_came_wrong_does_not_stay(void **state)
                                          seed * UINT64_C(0x9e3779b97f4a7c15) + key.layer);
         memcpy(bytes, &sum, sizeof(sum)); /* as if it had been so */
         sc_store_host_unpin(world->store->host, slab);
-        assert_int_equal(pick_all(world, &match, reader, selector, &tier), SPEC_E_CORRUPT);
+        assert_int_equal(gather_all(world, &match, reader, selector, &tier), SPEC_E_CORRUPT);
         assert_int_equal(tier, SPEC_TIER_HOST);
-        assert_int_equal(pick_all(world, &match, reader, selector, &tier), SPEC_OK);
+        assert_int_equal(gather_all(world, &match, reader, selector, &tier), SPEC_OK);
         sc_store_readers_close(reader, 1);
         sc_store_selector_close(selector);
         world_free(world);

@@ -20,11 +20,11 @@ struct load {
     struct sc_store_reader *reader;
     struct sc_store_selector *selector;
     struct match match;
-    struct sc_store_picks picks;
+    struct sc_store_gather_rows picks;
     uint32_t layer, rows[SKETCH_ROWS_MAX];
     uint64_t wanted[SKETCH_ROWS_MAX / 64], covered[SKETCH_ROWS_MAX / 64], left;
     uint8_t seen[SKETCH_ROWS_MAX];
-    bool is_active, is_picks, is_narrow, is_begun, may_fail;
+    bool is_active, is_gather, is_narrow, is_begun, may_fail;
 };
 
 struct scene {
@@ -95,7 +95,7 @@ static void load_end(struct load *load)
 
 static void load_narrow(struct scene *scene, struct load *load)
 {
-    if (!load->is_active || !load->is_picks)
+    if (!load->is_active || !load->is_gather)
         return;
     uint64_t how = below(scene, 3);
     for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++) {
@@ -118,22 +118,22 @@ static void load_begin(struct scene *scene, struct load *load)
     if (load->match.rows == 0)
         return;
     load->layer = below(scene, 2) == 0 ? 0 : (uint32_t)below(scene, world->setup->layers);
-    load->is_picks = below(scene, 3) != 0;
+    load->is_gather = below(scene, 3) != 0;
     load->is_narrow = false;
     load->may_fail = scene->faults;
     load->left = load->match.rows;
     memset(load->seen, 0, sizeof(load->seen));
     enum sc_exec_lane lane = below(scene, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
-    if (load->is_picks && scene->faults)
+    if (load->is_gather && scene->faults)
         return;
     load->is_active = true;
-    if (!load->is_picks) {
+    if (!load->is_gather) {
         sc_store_reader_begin(load->reader, load->layer, load->match.ranges, load->match.count,
                               lane);
         return;
     }
     assert_int_equal(match_load(&load->match, load->selector, load->layer, 0), SPEC_OK);
-    load->picks = (struct sc_store_picks){
+    load->picks = (struct sc_store_gather_rows){
         .whole_slabs = below(scene, 2) == 0,
         .wanted = world->setup->layout == SC_STORE_SPLIT ? (uint32_t)below(scene, 3) : 0,
         .gap_bytes = below(scene, 4) * 4096};
@@ -149,7 +149,7 @@ static void load_begin(struct scene *scene, struct load *load)
         }
     load->picks.rows = share == 1 ? NULL : load->rows;
     load->left = load->picks.count;
-    sc_store_reader_begin_picks(load->reader, load->layer, load->match.ranges, load->match.count,
+    sc_store_reader_begin_gather(load->reader, load->layer, load->match.ranges, load->match.count,
                                 &load->picks, lane);
     if (below(scene, 2) == 0)
         sc_store_reader_tags(load->reader, sc_store_selector_tags(load->selector));
@@ -163,7 +163,7 @@ static void load_failed(struct scene *scene, struct load *load, spec_status stat
     bool is_memory = got->tier == SPEC_TIER_HOST || got->tier == SPEC_TIER_UPPER;
     if (!load->may_fail && !(is_memory && scene->has_rotted && status == SPEC_E_CORRUPT))
         fail_msg("%s: load of layer %" PRIu32 " (%s, %s) fails: %" PRId32 ", tier %" PRIu32 ", %s",
-                 scene->world->setup->name, load->layer, load->is_picks ? "picks" : "whole",
+                 scene->world->setup->name, load->layer, load->is_gather ? "picks" : "whole",
                  load->is_narrow ? "narrowed" : "all", status, got->tier, scene->world->error.text);
     assert_true(got->failed_range < load->match.count);
     scene->failures++;
@@ -174,7 +174,7 @@ static void load_go(struct scene *scene, struct load *load, uint64_t bites)
 {
     struct world *world = scene->world;
     uint64_t half = world->setup->k_row_bytes;
-    if (load->is_active && load->is_picks)
+    if (load->is_active && load->is_gather)
         sc_store_reader_tags(load->reader, sc_store_selector_tags(load->selector));
     for (; bites > 0 && load->is_active; bites--) {
         struct sc_store_rows got = {0};
@@ -188,7 +188,7 @@ static void load_go(struct scene *scene, struct load *load, uint64_t bites)
         for (uint64_t i = 0; i < got.row_count; i++) {
             uint64_t at = got.row_first + i, row = at;
             const uint8_t *k = got.rows + i * got.stride, *v = k + half;
-            if (load->is_picks) {
+            if (load->is_gather) {
                 assert_true(at < load->picks.count);
                 row = load->picks.rows != NULL ? load->picks.rows[at] : at;
                 v = got.v + i * got.stride;
@@ -196,11 +196,11 @@ static void load_go(struct scene *scene, struct load *load, uint64_t bites)
             assert_true(row < load->match.rows && load->seen[at]++ == 0);
             if (load->is_narrow)
                 assert_true(bit(load->wanted, row) && bit(load->covered, row));
-            if (load->is_picks && load->picks.wanted == SC_STORE_WANT_V) {
+            if (load->is_gather && load->picks.wanted == SC_STORE_WANT_V) {
                 v = k;
                 k = NULL;
             }
-            if (load->is_picks && load->picks.wanted == SC_STORE_WANT_K)
+            if (load->is_gather && load->picks.wanted == SC_STORE_WANT_K)
                 v = NULL;
             row_check(world, &load->match, load->layer, row, k, v);
         }
