@@ -1,8 +1,8 @@
 /* The executor (exec.h says what holds).
  *
- *   post    -> lanes[lane]: head -> task -> ... -> tail     thread mode, first in, first out
+ *   post    -> lanes[io_class]: head -> task -> ... -> tail     thread mode, first in, first out
  *           -> lanes[0]: all lanes together                 loop mode, picked by the seed
- *   post_at -> timers: nearest due first, then as posted       moved to a lane when due
+ *   post_at -> timers: nearest due first, then as posted       moved to a io_class when due
  *
  * Idle workers wait on `work_ready`. One of them, the watcher, waits on `timer_ready` instead, with
  * the nearest due time as its limit; so one thread wakes for a timer, not all. A worker that leaves
@@ -45,7 +45,7 @@ struct sc_exec {
     /* Guarded by lock (rank 80; held for list operations only). */
     pthread_mutex_t lock;
     pthread_cond_t work_ready, timer_ready;
-    struct task_list lanes[SC_LANES];
+    struct task_list lanes[SC_IO_CLASSES];
     struct task_list timers;
     uint32_t running[2];  /* steps of the upper two lanes, of the lower two */
     uint32_t idle_count;  /* waiting on work_ready */
@@ -106,10 +106,10 @@ static void timers_insert(struct task_list *timers, struct sc_task *task)
     *link = task;
 }
 
-/* The list that a runnable task waits in: a lane each for workers, one for the seeded loop. */
+/* The list that a runnable task waits in: a io_class each for workers, one for the seeded loop. */
 static struct task_list *lane_of(struct sc_exec *exec, const struct sc_task *task)
 {
-    return &exec->lanes[exec->thread_count == 0 ? 0 : task->lane];
+    return &exec->lanes[exec->thread_count == 0 ? 0 : task->io_class];
 }
 
 static void timers_release(struct sc_exec *exec, uint64_t now_ns)
@@ -176,19 +176,19 @@ static void wake_for_timer(struct sc_exec *exec)
         pthread_cond_signal(&exec->work_ready);
 }
 
-static uint32_t half_of(uint32_t lane)
+static uint32_t half_of(uint32_t io_class)
 {
-    return lane >= SC_LANE_WRITER ? 1 : 0;
+    return io_class >= SC_IO_CLASS_WRITER ? 1 : 0;
 }
 
-/* Lock held. The highest lane that has a task which may run now; SC_LANES: none has. */
+/* Lock held. The highest io_class that has a task which may run now; SC_IO_CLASSES: none has. */
 static uint32_t lane_next(const struct sc_exec *exec)
 {
-    uint32_t lane = 0;
-    while (lane < SC_LANES &&
-           (exec->lanes[lane].head == NULL || exec->running[half_of(lane)] >= exec->half_max))
-        lane++;
-    return lane;
+    uint32_t io_class = 0;
+    while (io_class < SC_IO_CLASSES &&
+           (exec->lanes[io_class].head == NULL || exec->running[half_of(io_class)] >= exec->half_max))
+        io_class++;
+    return io_class;
 }
 
 /* Lock held; may give it up and take it again. */
@@ -212,11 +212,11 @@ static struct sc_task *take_wait(struct sc_exec *exec, uint32_t *ret_half)
     while (!exec->is_stopping) {
         if (exec->timers.head != NULL)
             timers_release(exec, clock_read_ns(CLOCK_MONOTONIC));
-        uint32_t lane = lane_next(exec);
-        if (lane < SC_LANES) {
-            *ret_half = half_of(lane);
+        uint32_t io_class = lane_next(exec);
+        if (io_class < SC_IO_CLASSES) {
+            *ret_half = half_of(io_class);
             exec->running[*ret_half]++;
-            return list_take(&exec->lanes[lane], NULL);
+            return list_take(&exec->lanes[io_class], NULL);
         }
         wait_for_work(exec);
     }
@@ -225,8 +225,8 @@ static struct sc_task *take_wait(struct sc_exec *exec, uint32_t *ret_half)
 
 static bool has_runnable(const struct sc_exec *exec)
 {
-    for (uint32_t lane = 0; lane < SC_LANES; lane++)
-        if (exec->lanes[lane].head != NULL)
+    for (uint32_t io_class = 0; io_class < SC_IO_CLASSES; io_class++)
+        if (exec->lanes[io_class].head != NULL)
             return true;
     return false;
 }
@@ -245,7 +245,7 @@ static void *worker_main(void *argument)
             break;
         SC_ASSERT(exec->poison, atomic_load(&task->posted) == 1);
         atomic_store(&task->posted, 0u);
-        if (lane_next(exec) < SC_LANES)
+        if (lane_next(exec) < SC_IO_CLASSES)
             wake_for_work(exec); /* several timers may have come due under one wake */
         else if (exec->timers.head != NULL && !exec->has_watcher)
             wake_for_timer(exec); /* somebody must watch while this worker is away */
@@ -345,9 +345,9 @@ void sc_exec_close(struct sc_exec *exec)
 
 /* ---- Post ----------------------------------------------------------------------------------- */
 
-void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane)
+void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_io_class io_class)
 {
-    sc_exec_post_at(exec, task, lane, 0);
+    sc_exec_post_at(exec, task, io_class, 0);
 }
 
 /* Lock held. Into its list, and wakes who takes it from there. */
@@ -363,7 +363,7 @@ static void insert(struct sc_exec *exec, struct sc_task *task, bool is_due)
         wake_for_timer(exec);
 }
 
-void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane,
+void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_io_class io_class,
                      uint64_t due_ns)
 {
     bool is_due = due_ns == 0 || due_ns <= sc_exec_now_ns(exec);
@@ -373,9 +373,9 @@ void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_la
     pthread_mutex_lock(&exec->lock);
     uint32_t was_posted = atomic_exchange(&task->posted, 1u);
     SC_ASSERT(exec->poison, was_posted == 0);
-    SC_ASSERT(exec->poison, (uint32_t)lane < SC_LANES);
+    SC_ASSERT(exec->poison, (uint32_t)io_class < SC_IO_CLASSES);
     if (was_posted == 0) { /* else it is in a list: a second insertion would break that list */
-        task->lane = (uint32_t)lane < SC_LANES ? (uint32_t)lane : SC_LANE_BACKGROUND;
+        task->io_class = (uint32_t)io_class < SC_IO_CLASSES ? (uint32_t)io_class : SC_IO_CLASS_BACKGROUND;
         task->due_ns = due_ns;
         insert(exec, task, is_due);
     }

@@ -2,12 +2,12 @@
  * state machines (struct sc_task) stepped by it: worker threads in production, one seeded loop on a
  * virtual clock in tests, where the whole plugin runs unchanged.
  *
- *   threads:  post -> lane queues (demand > speculative > writer > background) -> N workers
+ *   threads:  post -> io_class queues (demand > speculative > writer > background) -> N workers
  *   loop:     post -> one list; sc_exec_wait picks a runnable task by the seed, or, when none is
  *             runnable, moves the clock to the next due task
  *
- * Holds: a posted task is stepped exactly once per post; a worker takes the highest lane first, the
- * oldest first inside a lane; a task with a due time is never stepped before it.
+ * Holds: a posted task is stepped exactly once per post; a worker takes the highest io_class first, the
+ * oldest first inside a io_class; a task with a due time is never stepped before it.
  * With keeps_one at most thread_count tasks of the upper two lanes run at a time, and as many of
  * the lower two, by one thread more than that: steps that block for long in the lower lanes (writes
  * to a device that stalls) leave one thread to the upper ones.
@@ -23,12 +23,12 @@
 
 #include <stdatomic.h>
 
-enum sc_exec_lane {
-    SC_LANE_DEMAND,
-    SC_LANE_SPECULATIVE,
-    SC_LANE_WRITER,
-    SC_LANE_BACKGROUND,
-    SC_LANES
+enum sc_io_class {
+    SC_IO_CLASS_DEMAND,
+    SC_IO_CLASS_SPECULATIVE,
+    SC_IO_CLASS_WRITER,
+    SC_IO_CLASS_BACKGROUND,
+    SC_IO_CLASSES
 };
 
 struct sc_task {
@@ -36,7 +36,7 @@ struct sc_task {
     /* The executor's, while posted. */
     struct sc_task *next;
     uint64_t due_ns;
-    uint32_t lane;
+    uint32_t io_class;
     _Atomic uint32_t posted; /* 1 from post until just before step */
 };
 
@@ -62,9 +62,9 @@ spec_status sc_exec_open(const struct sc_exec_params *params, struct sc_exec **r
 void sc_exec_close(struct sc_exec *exec);
 
 /* Queues the task. It must not be posted already. Allocates nothing, blocks for a short lock. */
-void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane);
+void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_io_class io_class);
 /* The same, not before due_ns on the executor's clock. */
-void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane,
+void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_io_class io_class,
                      uint64_t due_ns);
 
 /* Takes a posted task back. true: it is posted no more and its step will not run for that post.

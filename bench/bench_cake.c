@@ -245,13 +245,13 @@ static void engine_step(struct sc_task *task)
     engine->steps++;
     double first = (double)chunk.first_token, end = first + (double)chunk.token_count;
     uint64_t ns = (uint64_t)(a100_compute_ns(first, end) / engine->share);
-    sc_exec_post_at(exec, task, SC_LANE_DEMAND, sc_exec_now_ns(exec) + ns);
+    sc_exec_post_at(exec, task, SC_IO_CLASS_DEMAND, sc_exec_now_ns(exec) + ns);
 }
 
 static void engine_go(struct engine *engine)
 {
     atomic_store(&engine->is_met, 0);
-    sc_exec_post(engine->state->conn->exec, &engine->task, SC_LANE_DEMAND);
+    sc_exec_post(engine->state->conn->exec, &engine->task, SC_IO_CLASS_DEMAND);
 }
 
 static void engine_await(struct engine *engine)
@@ -294,7 +294,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                                            .layer = i,
                                            .destination = &memory};
     if (cell->later_mbit > 0)
-        sc_exec_post_at(exec, &turn.task, SC_LANE_DEMAND, begin_ns + (uint64_t)cell->later_ns);
+        sc_exec_post_at(exec, &turn.task, SC_IO_CLASS_DEMAND, begin_ns + (uint64_t)cell->later_ns);
     bench_must(state->api->get_important_submit(state->conn, items, A100_LAYERS, &ticket, &error),
                &error, "get_important_submit");
     if (share > 0)

@@ -331,7 +331,7 @@ static void plan_print(const struct state *state, const struct sc_store_device *
 /* ---- Time ----------------------------------------------------------------------------------- */
 
 static void reader_begin(const struct state *state, uint32_t layer,
-                         const struct sc_store_gather_rows *picks, enum sc_exec_lane lane)
+                         const struct sc_store_gather_rows *picks, enum sc_io_class lane)
 {
     sc_store_reader_begin_gather(state->readers[layer % 2], layer, state->ranges, state->range_count,
                                 picks, lane);
@@ -367,13 +367,13 @@ static uint64_t load_layers(const struct state *state, const struct sc_store_gat
                             bool is_ahead, bool checks)
 {
     uint64_t start_ns = bench_now_ns();
-    reader_begin(state, 0, picks, SC_LANE_DEMAND);
+    reader_begin(state, 0, picks, SC_IO_CLASS_DEMAND);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         if (is_ahead && layer + 1 < LAYERS)
-            reader_begin(state, layer + 1, picks, SC_LANE_SPECULATIVE);
+            reader_begin(state, layer + 1, picks, SC_IO_CLASS_SPECULATIVE);
         reader_drain(state, layer, checks);
         if (!is_ahead && layer + 1 < LAYERS)
-            reader_begin(state, layer + 1, picks, SC_LANE_DEMAND);
+            reader_begin(state, layer + 1, picks, SC_IO_CLASS_DEMAND);
         else if (layer + 1 < LAYERS)
             sc_store_reader_demand(state->readers[(layer + 1) % 2]);
     }
@@ -450,7 +450,7 @@ static void teach_model(struct state *state)
                                        .count = state->gather_count,
                                        .gap_bytes = sc_store_device_gap(&device)};
         sc_store_reader_begin(state->readers[0], i % LAYERS, state->ranges, state->range_count,
-                              SC_LANE_DEMAND);
+                              SC_IO_CLASS_DEMAND);
         do
             bench_must(
                 sc_store_reader_next(state->readers[0], SC_EXEC_FOREVER, NULL, &rows, &error),
@@ -464,7 +464,7 @@ static void teach_model(struct state *state)
 
 /* ---- Layered -------------------------------------------------------------------------------- */
 
-static void codes_begin(const struct state *state, uint32_t layer, enum sc_exec_lane lane)
+static void codes_begin(const struct state *state, uint32_t layer, enum sc_io_class lane)
 {
     if (layer < LAYERS &&
         !sc_store_selector_begin(state->selectors[layer % AHEAD],
@@ -501,16 +501,16 @@ static uint64_t load_layered(const struct state *state, const struct sc_store_ga
     uint64_t start_ns = bench_now_ns();
     *ret_quant = (struct sc_store_read_cost){0};
     for (uint32_t layer = 0; layer < AHEAD; layer++)
-        codes_begin(state, layer, layer == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+        codes_begin(state, layer, layer == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct sc_store_selector *selector = state->selectors[layer % AHEAD];
         codes_await(state, layer, checks, ret_quant);
         sc_store_reader_begin_gather(state->readers[layer % 2], layer, state->ranges,
-                                    state->range_count, picks, SC_LANE_DEMAND);
+                                    state->range_count, picks, SC_IO_CLASS_DEMAND);
         sc_store_reader_tags(state->readers[layer % 2], sc_store_selector_tags(selector));
         reader_drain(state, layer, checks);
         sc_store_selector_end(selector);
-        codes_begin(state, layer + AHEAD, SC_LANE_SPECULATIVE);
+        codes_begin(state, layer + AHEAD, SC_IO_CLASS_SPECULATIVE);
     }
     return bench_now_ns() - start_ns;
 }

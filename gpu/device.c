@@ -201,18 +201,18 @@ static spec_status event_create(struct sc_gpu_device *device, sc_cu_event *ret_e
     return refused(device, code, "cuEventCreate", reterr);
 }
 
-static spec_status lane_open(struct sc_gpu_device *device, struct sc_gpu_lane *lane, int priority,
+static spec_status stream_open(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, int priority,
                              const struct sc_gpu_params *params, struct spec_error *reterr)
 {
     sc_cu_result code =
-        device->cu->cuStreamCreateWithPriority(&lane->stream, SC_CU_STREAM_NON_BLOCKING, priority);
+        device->cu->cuStreamCreateWithPriority(&own_stream->stream, SC_CU_STREAM_NON_BLOCKING, priority);
     if (code != SC_CU_OK) {
-        lane->stream = NULL;
+        own_stream->stream = NULL;
         return refused(device, code, "cuStreamCreateWithPriority", reterr);
     }
-    spec_status status = event_create(device, &lane->mark, reterr);
+    spec_status status = event_create(device, &own_stream->mark, reterr);
     if (status == SPEC_OK)
-        status = sc_gpu_flights_open(device, &lane->flights, params->flight_count, params->hold_max,
+        status = sc_gpu_flights_open(device, &own_stream->flights, params->flight_count, params->hold_max,
                                      reterr);
     return status;
 }
@@ -228,9 +228,9 @@ static spec_status slots_open(struct sc_gpu_device *device, const struct sc_gpu_
     for (uint32_t i = 0; i < device->slot_count && status == SPEC_OK; i++) {
         struct sc_gpu_slot *slot = &device->slots[i];
         int priority = device->slot_count - i <= params->urgent_count ? greatest : 0;
-        status = lane_open(device, &slot->copies, priority, params, reterr);
+        status = stream_open(device, &slot->copies, priority, params, reterr);
         if (status == SPEC_OK)
-            status = lane_open(device, &slot->kernels, priority, params, reterr);
+            status = stream_open(device, &slot->kernels, priority, params, reterr);
         if (status == SPEC_OK)
             status = event_create(device, &slot->begin, reterr);
         if (status == SPEC_OK)
@@ -360,22 +360,22 @@ static void streams_finish(struct sc_gpu_device *device)
 }
 
 /* What flies comes back; a flight that never departed does now. */
-static void lane_land(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
+static void stream_complete(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
-    SC_ASSERT(device->poison, !lane->flights.is_boarding);
-    if (lane->flights.is_boarding)
-        (void)sc_gpu_events_submit(device, lane, NULL);
-    (void)sc_gpu_flights_wait(device, lane, 0);
+    SC_ASSERT(device->poison, !own_stream->flights.is_boarding);
+    if (own_stream->flights.is_boarding)
+        (void)sc_gpu_events_submit(device, own_stream, NULL);
+    (void)sc_gpu_flights_wait(device, own_stream, 0);
 }
 
-static void lane_close(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
+static void stream_close(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
     const struct sc_cu *cu = device->cu;
-    sc_gpu_flights_close(device, &lane->flights, false);
-    if (lane->mark != NULL)
-        (void)cu->cuEventDestroy(lane->mark);
-    if (lane->stream != NULL)
-        (void)cu->cuStreamDestroy(lane->stream);
+    sc_gpu_flights_close(device, &own_stream->flights, false);
+    if (own_stream->mark != NULL)
+        (void)cu->cuEventDestroy(own_stream->mark);
+    if (own_stream->stream != NULL)
+        (void)cu->cuStreamDestroy(own_stream->stream);
 }
 
 /* Results do not matter: what cannot be freed on a device that has failed goes with its context. */
@@ -388,10 +388,10 @@ static void context_empty(struct sc_gpu_device *device)
     streams_finish(device);
     for (uint32_t i = 0; i < device->slot_count; i++) {
         struct sc_gpu_slot *slot = &device->slots[i];
-        lane_land(device, &slot->copies);
-        lane_land(device, &slot->kernels);
-        lane_close(device, &slot->copies);
-        lane_close(device, &slot->kernels);
+        stream_complete(device, &slot->copies);
+        stream_complete(device, &slot->kernels);
+        stream_close(device, &slot->copies);
+        stream_close(device, &slot->kernels);
         if (slot->begin != NULL)
             (void)cu->cuEventDestroy(slot->begin);
         if (slot->end != NULL)

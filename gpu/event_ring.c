@@ -67,9 +67,9 @@ void sc_gpu_flights_close(struct sc_gpu_device *device, struct sc_gpu_flights *f
 /* ---- Departing --------------------------------------------------------------------------------
  */
 
-bool sc_gpu_events_begin(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
+bool sc_gpu_events_begin(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
-    struct sc_gpu_flights *flights = &lane->flights;
+    struct sc_gpu_flights *flights = &own_stream->flights;
     SC_ASSERT(device->poison, !flights->is_boarding);
     uint64_t number = atomic_load_explicit(&flights->departed, memory_order_relaxed);
     uint64_t landed = atomic_load_explicit(&flights->landed, memory_order_acquire);
@@ -89,9 +89,9 @@ static struct sc_gpu_events *boarding(struct sc_gpu_flights *flights)
     return flights->is_boarding ? flight_at(flights, number) : NULL;
 }
 
-bool sc_gpu_events_hold(struct sc_gpu_lane *lane, const struct sc_gpu_hold *hold)
+bool sc_gpu_events_hold(struct sc_gpu_stream *own_stream, const struct sc_gpu_hold *hold)
 {
-    struct sc_gpu_flights *flights = &lane->flights;
+    struct sc_gpu_flights *flights = &own_stream->flights;
     struct sc_gpu_events *flight = boarding(flights);
     if (flight == NULL || flight->hold_count == flights->hold_max)
         return false;
@@ -101,28 +101,28 @@ bool sc_gpu_events_hold(struct sc_gpu_lane *lane, const struct sc_gpu_hold *hold
     return true;
 }
 
-bool sc_gpu_events_hold_range(struct sc_gpu_lane *lane, const struct sc_gpu_range *range)
+bool sc_gpu_events_hold_range(struct sc_gpu_stream *own_stream, const struct sc_gpu_range *range)
 {
-    struct sc_gpu_events *flight = boarding(&lane->flights);
+    struct sc_gpu_events *flight = boarding(&own_stream->flights);
     if (flight == NULL || flight->range.bytes != 0)
         return false;
     flight->range = *range;
     return true;
 }
 
-spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                                  struct spec_error *reterr)
 {
-    struct sc_gpu_flights *flights = &lane->flights;
+    struct sc_gpu_flights *flights = &own_stream->flights;
     struct sc_gpu_events *flight = boarding(flights);
     SC_ASSERT(device->poison, flight != NULL);
     if (flight == NULL)
         return SPEC_OK;
     spec_status status = sc_gpu_check(
-        device, device->cu->cuEventRecord(flight->event, lane->stream), "cuEventRecord", reterr);
+        device, device->cu->cuEventRecord(flight->event, own_stream->stream), "cuEventRecord", reterr);
     flight->is_recorded = status == SPEC_OK;
     if (!flight->is_recorded)
-        sc_gpu_stream_finish(device, lane->stream);
+        sc_gpu_stream_finish(device, own_stream->stream);
     flights->is_boarding = false;
     atomic_fetch_add_explicit(&flights->departed, 1, memory_order_release);
     return status;
@@ -131,7 +131,7 @@ spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_lan
 /* ---- Landing ----------------------------------------------------------------------------------
  */
 
-static bool has_completed(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+static bool has_completed(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                        const struct sc_gpu_events *flight, bool waits)
 {
     if (!flight->is_recorded)
@@ -142,7 +142,7 @@ static bool has_completed(struct sc_gpu_device *device, struct sc_gpu_lane *lane
         return false;
     if (code != SC_CU_OK) {
         (void)sc_gpu_check(device, code, waits ? "cuEventSynchronize" : "cuEventQuery", NULL);
-        sc_gpu_stream_finish(device, lane->stream);
+        sc_gpu_stream_finish(device, own_stream->stream);
     }
     return true;
 }
@@ -157,14 +157,14 @@ static void give_back(struct sc_gpu_device *device, struct sc_gpu_flights *fligh
 }
 
 /* Under lock, inside an entry. */
-static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_lane *lane, uint64_t left_max,
+static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, uint64_t left_max,
                      bool waits)
 {
-    struct sc_gpu_flights *flights = &lane->flights;
+    struct sc_gpu_flights *flights = &own_stream->flights;
     uint64_t first = atomic_load_explicit(&flights->landed, memory_order_relaxed), number = first;
     uint64_t departed = atomic_load_explicit(&flights->departed, memory_order_acquire);
     while (departed - number > left_max) {
-        if (!has_completed(device, lane, flight_at(flights, number), waits))
+        if (!has_completed(device, own_stream, flight_at(flights, number), waits))
             break;
         give_back(device, flights, number);
         atomic_store_explicit(&flights->landed, ++number, memory_order_release);
@@ -172,35 +172,35 @@ static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_lane *lane, uin
     return number - first;
 }
 
-uint64_t sc_gpu_flights_flying(const struct sc_gpu_lane *lane)
+uint64_t sc_gpu_flights_flying(const struct sc_gpu_stream *own_stream)
 {
-    uint64_t landed = atomic_load_explicit(&lane->flights.landed, memory_order_acquire);
-    return atomic_load_explicit(&lane->flights.departed, memory_order_acquire) - landed;
+    uint64_t landed = atomic_load_explicit(&own_stream->flights.landed, memory_order_acquire);
+    return atomic_load_explicit(&own_stream->flights.departed, memory_order_acquire) - landed;
 }
 
-uint64_t sc_gpu_flights_reap(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
+uint64_t sc_gpu_flights_reap(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
-    if (sc_gpu_flights_flying(lane) == 0 || sc_gpu_is_forked(device) ||
-        pthread_mutex_trylock(&lane->flights.lock) != 0)
+    if (sc_gpu_flights_flying(own_stream) == 0 || sc_gpu_is_forked(device) ||
+        pthread_mutex_trylock(&own_stream->flights.lock) != 0)
         return 0;
     struct sc_gpu_entry entry;
     sc_gpu_enter_anyway(device, &entry);
-    uint64_t landed = land(device, lane, 0, false);
+    uint64_t landed = land(device, own_stream, 0, false);
     sc_gpu_leave(device, &entry);
-    pthread_mutex_unlock(&lane->flights.lock);
+    pthread_mutex_unlock(&own_stream->flights.lock);
     return landed;
 }
 
-uint64_t sc_gpu_flights_wait(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+uint64_t sc_gpu_flights_wait(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                              uint64_t left_max)
 {
-    if (sc_gpu_flights_flying(lane) <= left_max || sc_gpu_is_forked(device))
+    if (sc_gpu_flights_flying(own_stream) <= left_max || sc_gpu_is_forked(device))
         return 0;
     struct sc_gpu_entry entry;
-    pthread_mutex_lock(&lane->flights.lock);
+    pthread_mutex_lock(&own_stream->flights.lock);
     sc_gpu_enter_anyway(device, &entry);
-    uint64_t landed = land(device, lane, left_max, true);
+    uint64_t landed = land(device, own_stream, left_max, true);
     sc_gpu_leave(device, &entry);
-    pthread_mutex_unlock(&lane->flights.lock);
+    pthread_mutex_unlock(&own_stream->flights.lock);
     return landed;
 }

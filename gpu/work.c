@@ -87,12 +87,12 @@ spec_status sc_gpu_begin(struct sc_gpu_device *device, struct sc_gpu_slot *slot,
     return status;
 }
 
-spec_status sc_gpu_follow(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
-                          struct sc_gpu_lane *first, struct spec_error *reterr)
+spec_status sc_gpu_follow(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+                          struct sc_gpu_stream *first, struct spec_error *reterr)
 {
     spec_status status = record(device, first->mark, first->stream, reterr);
     if (status == SPEC_OK)
-        status = wait_for(device, lane->stream, first->mark, reterr);
+        status = wait_for(device, own_stream->stream, first->mark, reterr);
     return status;
 }
 
@@ -111,21 +111,21 @@ spec_status sc_gpu_end_wait(struct sc_gpu_device *device, struct sc_gpu_slot *sl
     return status;
 }
 
-spec_status sc_gpu_copy_in(struct sc_gpu_device *device, struct sc_gpu_lane *lane, sc_cu_ptr to,
+spec_status sc_gpu_copy_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, sc_cu_ptr to,
                            const void *from, uint64_t bytes, struct spec_error *reterr)
 {
-    return sc_gpu_check(device, device->cu->cuMemcpyHtoDAsync(to, from, bytes, lane->stream),
+    return sc_gpu_check(device, device->cu->cuMemcpyHtoDAsync(to, from, bytes, own_stream->stream),
                         "cuMemcpyHtoDAsync", reterr);
 }
 
-spec_status sc_gpu_copy_out(struct sc_gpu_device *device, struct sc_gpu_lane *lane, void *to,
+spec_status sc_gpu_copy_out(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, void *to,
                             sc_cu_ptr from, uint64_t bytes, struct spec_error *reterr)
 {
-    return sc_gpu_check(device, device->cu->cuMemcpyDtoHAsync(to, from, bytes, lane->stream),
+    return sc_gpu_check(device, device->cu->cuMemcpyDtoHAsync(to, from, bytes, own_stream->stream),
                         "cuMemcpyDtoHAsync", reterr);
 }
 
-spec_status sc_gpu_copy_rows_in(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+spec_status sc_gpu_copy_rows_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                                 sc_cu_ptr to, uint64_t to_stride_bytes, const void *from,
                                 uint64_t from_stride_bytes, uint64_t row_bytes, uint64_t rows,
                                 struct spec_error *reterr)
@@ -138,7 +138,7 @@ spec_status sc_gpu_copy_rows_in(struct sc_gpu_device *device, struct sc_gpu_lane
                                  .to_pitch = to_stride_bytes,
                                  .width_bytes = row_bytes,
                                  .height = rows};
-    return sc_gpu_check(device, device->cu->cuMemcpy2DAsync(&copy, lane->stream), "cuMemcpy2DAsync",
+    return sc_gpu_check(device, device->cu->cuMemcpy2DAsync(&copy, own_stream->stream), "cuMemcpy2DAsync",
                         reterr);
 }
 

@@ -31,17 +31,17 @@ spec_status sc_gpu_stream_check(struct sc_gpu_device *device, sc_cu_stream strea
 spec_status sc_gpu_memory_check(struct sc_gpu_device *device, sc_cu_ptr at, uint64_t bytes,
                                 struct spec_error *reterr);
 
-enum sc_gpu_lanes { SC_GPU_COPIES = 1, SC_GPU_KERNELS = 2 };
+enum sc_gpu_streams { SC_GPU_COPIES = 1, SC_GPU_KERNELS = 2 };
 
-/* E0: what those lanes (a sum of enum sc_gpu_lanes) get from now on comes behind what the host's
+/* E0: what those lanes (a sum of enum sc_gpu_streams) get from now on comes behind what the host's
  * stream has been given so far. The stream is checked as by sc_gpu_stream_check. */
 spec_status sc_gpu_begin(struct sc_gpu_device *device, struct sc_gpu_slot *slot,
                          sc_cu_stream stream, uint32_t lanes, struct spec_error *reterr);
-/* What `lane` gets from now on comes behind what `first` has been given so far. */
-spec_status sc_gpu_follow(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
-                          struct sc_gpu_lane *first, struct spec_error *reterr);
+/* What `own_stream` gets from now on comes behind what `first` has been given so far. */
+spec_status sc_gpu_follow(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+                          struct sc_gpu_stream *first, struct spec_error *reterr);
 /* E1, in two halves, since the host's stream is the host's thread's: end is behind what the kernels
- * lane has been given so far (what copies wrote into a destination is followed first); what the
+ * own_stream has been given so far (what copies wrote into a destination is followed first); what the
  * host's stream gets after end_wait comes behind the end. The stream is checked as by
  * sc_gpu_stream_check. */
 spec_status sc_gpu_end(struct sc_gpu_device *device, struct sc_gpu_slot *slot,
@@ -50,12 +50,12 @@ spec_status sc_gpu_end_wait(struct sc_gpu_device *device, struct sc_gpu_slot *sl
                             sc_cu_stream stream, struct spec_error *reterr);
 
 /* Copies; host memory is pinned (gpu/pin.h), and stays as it is until the copy is done. */
-spec_status sc_gpu_copy_in(struct sc_gpu_device *device, struct sc_gpu_lane *lane, sc_cu_ptr to,
+spec_status sc_gpu_copy_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, sc_cu_ptr to,
                            const void *from, uint64_t bytes, struct spec_error *reterr);
-spec_status sc_gpu_copy_out(struct sc_gpu_device *device, struct sc_gpu_lane *lane, void *to,
+spec_status sc_gpu_copy_out(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, void *to,
                             sc_cu_ptr from, uint64_t bytes, struct spec_error *reterr);
 /* `rows` pieces of row_bytes, so many bytes apart. */
-spec_status sc_gpu_copy_rows_in(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+spec_status sc_gpu_copy_rows_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                                 sc_cu_ptr to, uint64_t to_stride_bytes, const void *from,
                                 uint64_t from_stride_bytes, uint64_t row_bytes, uint64_t rows,
                                 struct spec_error *reterr);

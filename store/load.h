@@ -38,8 +38,8 @@ uint64_t sc_store_upper_promoted_halves(const struct sc_store *store);
 
 /* Loads rows of one layer, in permutation, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what
- * follows, so a layer read ahead goes on without the caller: as far as its lane has frames, which
- * loads beside it share; one in the demand lane up to 64 frames ahead of its consumer. A reader
+ * follows, so a layer read ahead goes on without the caller: as far as its io_class has frames, which
+ * loads beside it share; one in the demand io_class up to 64 frames ahead of its consumer. A reader
  * that is waited for progresses even when other readers hold every frame: readers may be begun in
  * any number and consumed in any permutation, one after the other (a thread that has rows of one reader
  * goes on with it, or cancels it, before it waits for another). */
@@ -53,11 +53,11 @@ void sc_store_readers_close(struct sc_store_reader *first, uint64_t count);
 /* Whether loads go through a few buffers that stay in caches: sc_io_is_shallow. */
 bool sc_store_is_shallow(const struct sc_store *store);
 
-/* Starts a load. ranges are kept by pointer until the reader is idle again. The lane DEMAND may use
+/* Starts a load. ranges are kept by pointer until the reader is idle again. The io_class DEMAND may use
  * every frame; SPECULATIVE leaves a reserve to demand. Never blocks. */
 void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
-                           enum sc_exec_lane lane);
+                           enum sc_io_class io_class);
 /* Raises a speculative load to demand. */
 void sc_store_reader_demand(struct sc_store_reader *reader);
 
@@ -87,7 +87,7 @@ struct sc_store_gather_rows {
  * Small reads share frames and batches: up to 64 go out together, and 320 at once. */
 void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
                                  const struct sc_store_range *ranges, uint64_t range_count,
-                                 const struct sc_store_gather_rows *picks, enum sc_exec_lane lane);
+                                 const struct sc_store_gather_rows *picks, enum sc_io_class io_class);
 /* Tags of the layer's rows, in the permutation of the ranges: [rows * tags a row], verified or not (a
  * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
 void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
@@ -224,7 +224,7 @@ void sc_store_selector_close(struct sc_store_selector *selector); /* ends it, wa
 
 struct sc_store_selector_want {
     uint32_t layer;
-    enum sc_exec_lane lane;
+    enum sc_io_class io_class;
     const struct sc_store_range *ranges; /* [range_count] kept by pointer until end */
     uint64_t range_count;
     uint64_t probe_row_bytes; /* of each probe row, <= params.probe_row_bytes; 0: row tags alone */

@@ -41,8 +41,8 @@ static void product_run(struct rig *rig, void *job, uint64_t turn)
 static void layer_enqueue(struct rig *rig, const struct beside *it)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct sc_gpu_lane *copies = &rig->device->slots[0].copies;
-    struct sc_gpu_lane *kernels = &rig->device->slots[0].kernels;
+    struct sc_gpu_stream *copies = &rig->device->slots[0].copies;
+    struct sc_gpu_stream *kernels = &rig->device->slots[0].kernels;
     uint64_t box_rows = BOX_BYTES / it->scene.row_bytes, rows = it->scene.shape->rows;
     struct sc_cuda_rows params = it->params;
     struct sc_cuda_shape shape;

@@ -154,8 +154,8 @@ static void on_device(struct rig *rig, const struct rig_shape *shape)
 static void layer_run(struct rig *rig, struct rows *it, uint64_t piece_bytes, bool with_boxes)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct sc_gpu_lane *copies = &rig->device->slots[0].copies;
-    struct sc_gpu_lane *kernels = &rig->device->slots[0].kernels;
+    struct sc_gpu_stream *copies = &rig->device->slots[0].copies;
+    struct sc_gpu_stream *kernels = &rig->device->slots[0].kernels;
     uint64_t box_rows = BOX_BYTES / it->scene.row_bytes, rows = it->scene.shape->rows;
     struct sc_cuda_rows params = it->params;
     params.memory = scene_memory(&it->scene, 0);

@@ -132,14 +132,14 @@ static spec_status work_make(struct sc_plugin_parcel *parcel, const struct sc_ke
     return SPEC_OK;
 }
 
-/* Slot locked, device entered: the lane of it whose next flight boards, with the parcel; 0: none
+/* Slot locked, device entered: the own_stream of it whose next flight boards, with the parcel; 0: none
  * has room. */
-static uint32_t lane_board(struct sc_plugin_parcel *parcel, struct sc_gpu_slot *slot)
+static uint32_t stream_begin(struct sc_plugin_parcel *parcel, struct sc_gpu_slot *slot)
 {
     const struct sc_gpu_hold hold = {.give = parcel_landed, .held = parcel};
-    if (sc_plugin_lane_board(parcel->device, &slot->copies, &hold))
+    if (sc_plugin_stream_begin(parcel->device, &slot->copies, &hold))
         return SC_GPU_COPIES;
-    return sc_plugin_lane_board(parcel->device, &slot->kernels, &hold) ? SC_GPU_KERNELS : 0;
+    return sc_plugin_stream_begin(parcel->device, &slot->kernels, &hold) ? SC_GPU_KERNELS : 0;
 }
 
 /* Slot locked, device entered, the flight boards. It departs. */
@@ -148,20 +148,20 @@ static spec_status enqueue(struct sc_plugin_parcel *parcel, struct sc_gpu_slot *
                            const struct sc_cuda_shape *shape, struct spec_error *reterr)
 {
     struct sc_gpu_device *gpu = parcel->device->gpu;
-    struct sc_gpu_lane *lane = which == SC_GPU_COPIES ? &slot->copies : &slot->kernels;
+    struct sc_gpu_stream *own_stream = which == SC_GPU_COPIES ? &slot->copies : &slot->kernels;
     atomic_store_explicit(&parcel->flies, 1, memory_order_relaxed);
-    spec_status status = sc_plugin_lane_launch(
+    spec_status status = sc_plugin_stream_launch(
         parcel->device, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, true, shape, work, reterr);
     if (status == SPEC_OK)
         status = sc_gpu_begin(gpu, slot, stream, which, reterr); /* E0, behind the kernel */
     if (status == SPEC_OK)
-        status = sc_gpu_copy_out(gpu, lane, parcel->rows, parcel->range.at,
+        status = sc_gpu_copy_out(gpu, own_stream, parcel->rows, parcel->range.at,
                                  parcel->row_count * parcel->row_bytes, reterr);
-    status = sc_plugin_lane_depart(parcel->device, lane, status, reterr);
+    status = sc_plugin_stream_submit(parcel->device, own_stream, status, reterr);
     if (status == SPEC_OK)
         return SPEC_OK;
     sc_gpu_stream_finish(gpu, stream); /* the kernel may be there, and no event behind it */
-    (void)sc_gpu_flights_wait(gpu, lane, 0);
+    (void)sc_gpu_flights_wait(gpu, own_stream, 0);
     return status;
 }
 
@@ -176,7 +176,7 @@ static spec_status slots_try(struct sc_plugin_parcel *parcel, void *stream, uint
         struct sc_gpu_slot *slot = &device->gpu->slots[number];
         spec_status status = SPEC_OK;
         pthread_mutex_lock(&device->slot_locks[number]);
-        uint32_t which = lane_board(parcel, slot);
+        uint32_t which = stream_begin(parcel, slot);
         if (which != 0)
             status = enqueue(parcel, slot, which, stream, work, shape, reterr);
         pthread_mutex_unlock(&device->slot_locks[number]);

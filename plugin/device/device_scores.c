@@ -284,13 +284,13 @@ struct cargo {
 static spec_status box_send(struct cargo *cargo)
 {
     struct sc_plugin_device *device = cargo->score->device;
-    struct sc_gpu_lane *lane = &device->gpu->slots[cargo->score->slot].copies;
+    struct sc_gpu_stream *own_stream = &device->gpu->slots[cargo->score->slot].copies;
     const struct sc_gpu_hold hold = {.give = sc_plugin_box_landed, .held = cargo->box};
     atomic_store(&cargo->box->left, 1);
-    sc_plugin_lane_board_wait(device, lane, &hold);
-    spec_status status = sc_gpu_copy_in(device->gpu, lane, cargo->at,
+    sc_plugin_stream_begin_wait(device, own_stream, &hold);
+    spec_status status = sc_gpu_copy_in(device->gpu, own_stream, cargo->at,
                                         cargo->box->host + cargo->skew, cargo->used, cargo->reterr);
-    return sc_plugin_lane_depart(device, lane, status, cargo->reterr);
+    return sc_plugin_stream_submit(device, own_stream, status, cargo->reterr);
 }
 
 static void cargo_send(struct cargo *cargo)
@@ -471,7 +471,7 @@ static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *s
     for (uint32_t i = 0; status == SPEC_OK && i < (plan->score->is_total ? 4u : 3u); i++) {
         struct sc_cuda_shape shape;
         bool fits = steps[i].shape(&work, &shape);
-        status = sc_plugin_lane_launch(device, slot->kernels.stream, steps[i].kernel, fits, &shape,
+        status = sc_plugin_stream_launch(device, slot->kernels.stream, steps[i].kernel, fits, &shape,
                                        &work, reterr);
     }
     return status;
@@ -484,13 +484,13 @@ static spec_status fetch(const struct plan *plan, const struct sc_plugin_box *bo
     struct sc_plugin_device *device = plan->score->device;
     struct sc_gpu_slot *slot = &device->gpu->slots[plan->score->slot];
     const float *sums = plan->score->is_total ? plan->work.total : plan->work.sums;
-    const struct sc_gpu_hold hold = sc_plugin_lane_hold(over);
-    sc_plugin_lane_board_wait(device, &slot->kernels, &hold);
+    const struct sc_gpu_hold hold = sc_plugin_stream_hold(over);
+    sc_plugin_stream_begin_wait(device, &slot->kernels, &hold);
     spec_status status = first == 0 ? kernels_launch(plan, slot, reterr) : SPEC_OK;
     if (status == SPEC_OK)
         status = sc_gpu_copy_out(device->gpu, &slot->kernels, box->host, (uintptr_t)(sums + first),
                                  count * sizeof(float), reterr);
-    return sc_plugin_lane_depart(device, &slot->kernels, status, reterr);
+    return sc_plugin_stream_submit(device, &slot->kernels, status, reterr);
 }
 
 static spec_status piece_fetch(const struct plan *plan, const struct sc_plugin_box *box,
@@ -507,7 +507,7 @@ static spec_status piece_fetch(const struct plan *plan, const struct sc_plugin_b
     status = fetch(plan, box, first, count, &over, reterr);
     pthread_mutex_unlock(lock);
     sc_gpu_leave(device->gpu, &entry);
-    sc_plugin_lane_await(device, &device->gpu->slots[plan->score->slot].kernels, &over);
+    sc_plugin_stream_await(device, &device->gpu->slots[plan->score->slot].kernels, &over);
     if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* maybe before they came */
         status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
     return status;

@@ -5,29 +5,29 @@
  * few hundred of them, and waking a thread 50 to 100. */
 #define POLLS 256u
 
-bool sc_plugin_lane_board(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+bool sc_plugin_stream_begin(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                           const struct sc_gpu_hold *hold)
 {
-    if (!sc_gpu_events_begin(device->gpu, lane))
+    if (!sc_gpu_events_begin(device->gpu, own_stream))
         return false;
-    bool is_held = sc_gpu_events_hold(lane, hold); /* a flight of its own has a place */
+    bool is_held = sc_gpu_events_hold(own_stream, hold); /* a flight of its own has a place */
     SC_ASSERT(device->params.poison, is_held);
     return true;
 }
 
-void sc_plugin_lane_board_wait(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+void sc_plugin_stream_begin_wait(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                                const struct sc_gpu_hold *hold)
 {
-    while (!sc_plugin_lane_board(device, lane, hold))
-        (void)sc_gpu_flights_wait(device->gpu, lane, lane->flights.flight_count - 1);
+    while (!sc_plugin_stream_begin(device, own_stream, hold))
+        (void)sc_gpu_flights_wait(device->gpu, own_stream, own_stream->flights.flight_count - 1);
 }
 
-spec_status sc_plugin_lane_depart(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+spec_status sc_plugin_stream_submit(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                                   spec_status status, struct spec_error *reterr)
 {
     struct spec_error late = {.struct_size = sizeof(late)};
     spec_status departed =
-        sc_gpu_events_submit(device->gpu, lane, status == SPEC_OK ? reterr : &late);
+        sc_gpu_events_submit(device->gpu, own_stream, status == SPEC_OK ? reterr : &late);
     return status == SPEC_OK ? departed : status;
 }
 
@@ -37,24 +37,24 @@ static void landed(void *held, void *user)
     atomic_store_explicit((_Atomic uint32_t *)held, 1, memory_order_release); /* and may be gone */
 }
 
-struct sc_gpu_hold sc_plugin_lane_hold(_Atomic uint32_t *over)
+struct sc_gpu_hold sc_plugin_stream_hold(_Atomic uint32_t *over)
 {
     return (struct sc_gpu_hold){.give = landed, .held = over};
 }
 
-void sc_plugin_lane_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+void sc_plugin_stream_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                           const _Atomic uint32_t *over)
 {
     for (uint32_t i = 0; i < POLLS && atomic_load_explicit(over, memory_order_acquire) == 0; i++)
-        (void)sc_gpu_flights_reap(device->gpu, lane);
+        (void)sc_gpu_flights_reap(device->gpu, own_stream);
     while (atomic_load_explicit(over, memory_order_acquire) == 0) {
-        uint64_t flying = sc_gpu_flights_flying(lane);
+        uint64_t flying = sc_gpu_flights_flying(own_stream);
         if (flying > 0)
-            (void)sc_gpu_flights_wait(device->gpu, lane, flying - 1);
+            (void)sc_gpu_flights_wait(device->gpu, own_stream, flying - 1);
     }
 }
 
-spec_status sc_plugin_lane_launch(struct sc_plugin_device *device, void *stream,
+spec_status sc_plugin_stream_launch(struct sc_plugin_device *device, void *stream,
                                   enum sc_plugin_kernel kernel, bool fits,
                                   const struct sc_cuda_shape *shape, void *what,
                                   struct spec_error *reterr)

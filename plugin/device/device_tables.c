@@ -305,11 +305,11 @@ struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
     return box_pop(device);
 }
 
-/* The oldest of the lane's flights has landed; false: none flies. */
-static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane)
+/* The oldest of the own_stream's flights has landed; false: none flies. */
+static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream)
 {
-    uint64_t flying = sc_gpu_flights_flying(lane);
-    return flying > 0 && sc_gpu_flights_wait(device->gpu, lane, flying - 1) > 0;
+    uint64_t flying = sc_gpu_flights_flying(own_stream);
+    return flying > 0 && sc_gpu_flights_wait(device->gpu, own_stream, flying - 1) > 0;
 }
 
 /* Where no box flies others fill them, who may wait for the disk, and so for workers that stand

@@ -106,38 +106,38 @@ static spec_status piece_pack(const struct piece *piece, sc_cu_stream stream, co
     bool fits = sc_cuda_memory_of(&afar->at, afar->at.element_bytes, &rows.memory) &&
                 sc_cuda_rows_shape(&rows, true, gpu->multiprocessors * BLOCKS_SM, &shape);
     rows.memory.slots = slots;
-    return sc_plugin_lane_launch(afar->device, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, fits,
+    return sc_plugin_stream_launch(afar->device, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, fits,
                                  &shape, &rows, reterr);
 }
 
-static spec_status piece_copy(const struct piece *piece, struct sc_gpu_lane *lane,
+static spec_status piece_copy(const struct piece *piece, struct sc_gpu_stream *own_stream,
                               struct spec_error *reterr)
 {
-    return sc_gpu_copy_out(piece->afar->device->gpu, lane, piece->host + piece->at,
+    return sc_gpu_copy_out(piece->afar->device->gpu, own_stream, piece->host + piece->at,
                            piece->there + piece->at, piece->count * row_bytes(piece->afar), reterr);
 }
 
 /* Slot locked, device entered. */
-static spec_status piece_send(const struct piece *piece, struct sc_gpu_lane *lane,
+static spec_status piece_send(const struct piece *piece, struct sc_gpu_stream *own_stream,
                               struct spec_error *reterr)
 {
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_gpu_device *gpu = afar->device->gpu;
     const int64_t *slots = NULL;
-    const struct sc_gpu_hold hold = sc_plugin_lane_hold(piece->over);
+    const struct sc_gpu_hold hold = sc_plugin_stream_hold(piece->over);
     spec_status status = SPEC_OK;
-    sc_plugin_lane_board_wait(afar->device, lane, &hold);
+    sc_plugin_stream_begin_wait(afar->device, own_stream, &hold);
     if (afar->at.slots != NULL) {
         uint64_t bytes = piece->count * sizeof(int64_t);
         slots = (const int64_t *)(uintptr_t)piece->there;
         memcpy(piece->host, afar->at.slots + piece->first, bytes);
-        status = sc_gpu_copy_in(gpu, lane, piece->there, piece->host, bytes, reterr);
+        status = sc_gpu_copy_in(gpu, own_stream, piece->there, piece->host, bytes, reterr);
     }
     if (status == SPEC_OK)
-        status = piece_pack(piece, lane->stream, slots, reterr);
+        status = piece_pack(piece, own_stream->stream, slots, reterr);
     if (status == SPEC_OK)
-        status = piece_copy(piece, lane, reterr);
-    return sc_plugin_lane_depart(afar->device, lane, status, reterr);
+        status = piece_copy(piece, own_stream, reterr);
+    return sc_plugin_stream_submit(afar->device, own_stream, status, reterr);
 }
 
 static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_error *reterr)
@@ -145,17 +145,17 @@ static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_err
     _Atomic uint32_t over = 0;
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_plugin_device *device = afar->device;
-    struct sc_gpu_lane *lane = &device->gpu->slots[afar->slot].kernels;
+    struct sc_gpu_stream *own_stream = &device->gpu->slots[afar->slot].kernels;
     struct sc_gpu_entry entry;
     spec_status status = sc_gpu_enter(device->gpu, &entry, reterr);
     if (status != SPEC_OK)
         return status;
     piece->over = &over;
     pthread_mutex_lock(&device->slot_locks[afar->slot]);
-    status = piece_send(piece, lane, reterr);
+    status = piece_send(piece, own_stream, reterr);
     pthread_mutex_unlock(&device->slot_locks[afar->slot]);
     sc_gpu_leave(device->gpu, &entry);
-    sc_plugin_lane_await(device, lane, &over);
+    sc_plugin_stream_await(device, own_stream, &over);
     if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* maybe before they came */
         status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
     if (status == SPEC_OK)
@@ -203,19 +203,19 @@ static bool hint_enqueue(const struct piece *piece)
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_gpu_device *gpu = afar->device->gpu;
     struct sc_gpu_slot *slot = hint_slot(afar);
-    struct sc_gpu_lane *lane = &slot->kernels;
-    const struct sc_gpu_hold hold = sc_plugin_lane_hold(piece->over);
-    if (!sc_plugin_lane_board(afar->device, lane, &hold))
+    struct sc_gpu_stream *own_stream = &slot->kernels;
+    const struct sc_gpu_hold hold = sc_plugin_stream_hold(piece->over);
+    if (!sc_plugin_stream_begin(afar->device, own_stream, &hold))
         return false;
     atomic_store_explicit(piece->over, 0, memory_order_relaxed);
     spec_status status = piece_pack(piece, afar->stream, NULL, NULL);
     if (status == SPEC_OK)
         status = sc_gpu_begin(gpu, slot, afar->stream, SC_GPU_KERNELS, NULL);
     if (status == SPEC_OK)
-        status = piece_copy(piece, lane, NULL);
+        status = piece_copy(piece, own_stream, NULL);
     if (status != SPEC_OK)
         sc_gpu_stream_finish(gpu, afar->stream); /* it may pack, and no event is behind that */
-    return sc_plugin_lane_depart(afar->device, lane, status, NULL) == SPEC_OK;
+    return sc_plugin_stream_submit(afar->device, own_stream, status, NULL) == SPEC_OK;
 }
 
 bool sc_plugin_hint_send(const struct sc_plugin_afar *afar, struct sc_plugin_device_hint *hint)

@@ -150,7 +150,7 @@ static spec_status launch(struct sc_plugin_course *course, enum sc_plugin_kernel
                           const struct sc_cuda_shape *shape, void *what, struct spec_error *reterr)
 {
     void *stream = course->device->gpu->slots[course->slot].kernels.stream;
-    return sc_plugin_lane_launch(course->device, stream, kernel, fits, shape, what, reterr);
+    return sc_plugin_stream_launch(course->device, stream, kernel, fits, shape, what, reterr);
 }
 
 /* All of these have their places in the box before the first is launched. */
@@ -226,20 +226,20 @@ static spec_status box_send(struct sc_plugin_course *course, struct work *work,
                             struct spec_error *reterr)
 {
     struct sc_gpu_device *gpu = course->device->gpu;
-    struct sc_gpu_lane *copies = &gpu->slots[course->slot].copies;
-    struct sc_gpu_lane *kernels = &gpu->slots[course->slot].kernels;
+    struct sc_gpu_stream *copies = &gpu->slots[course->slot].copies;
+    struct sc_gpu_stream *kernels = &gpu->slots[course->slot].kernels;
     const struct sc_gpu_hold hold = {.give = sc_plugin_box_landed, .held = course->box};
     atomic_store(&course->box->left, 2);
-    sc_plugin_lane_board_wait(course->device, copies, &hold);
+    sc_plugin_stream_begin_wait(course->device, copies, &hold);
     spec_status status =
         sc_gpu_copy_in(gpu, copies, course->box->at, course->box->host, course->used, reterr);
-    status = sc_plugin_lane_depart(course->device, copies, status, reterr);
-    sc_plugin_lane_board_wait(course->device, kernels, &hold);
+    status = sc_plugin_stream_submit(course->device, copies, status, reterr);
+    sc_plugin_stream_begin_wait(course->device, kernels, &hold);
     if (status == SPEC_OK)
         status = sc_gpu_follow(gpu, kernels, copies, reterr);
     if (status == SPEC_OK)
         status = kernels_launch(course, work, reterr);
-    return sc_plugin_lane_depart(course->device, kernels, status, reterr);
+    return sc_plugin_stream_submit(course->device, kernels, status, reterr);
 }
 
 /* Lock held. What is in the box goes off, whatever becomes of it. */

@@ -36,7 +36,7 @@ static void job_step(struct sc_task *task)
     more = (more || job->state == JOB_AGAIN) && !conn->jobs.closed;
     job->state = more ? JOB_QUEUED : JOB_IDLE;
     if (more)
-        sc_exec_post(conn->exec, task, SC_LANE_BACKGROUND);
+        sc_exec_post(conn->exec, task, SC_IO_CLASS_BACKGROUND);
     atomic_fetch_add(&conn->jobs.word, 1);
     sc_exec_wake(conn->exec, &conn->jobs.word); /* under the lock: whoever closes takes it after */
     pthread_mutex_unlock(&conn->jobs.lock);
@@ -55,7 +55,7 @@ void sc_plugin_kick(spec_connector *conn, enum sc_plugin_job_kind kind)
     pthread_mutex_lock(&conn->jobs.lock);
     if (!conn->jobs.closed && job->state == JOB_IDLE) {
         job->state = JOB_QUEUED;
-        sc_exec_post(conn->exec, &job->task, SC_LANE_BACKGROUND);
+        sc_exec_post(conn->exec, &job->task, SC_IO_CLASS_BACKGROUND);
     } else if (job->state == JOB_RUNNING) {
         job->state = JOB_AGAIN;
     }

@@ -310,10 +310,10 @@ static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *ite
 }
 
 static spec_status start_item(spec_connector *conn, struct sc_plugin_item *item,
-                              enum sc_exec_lane lane, struct spec_error *reterr)
+                              enum sc_io_class io_class, struct spec_error *reterr)
 {
-    return item->route == SC_ROUTE_REFINE ? sc_plugin_refine_start(conn, item, lane, reterr)
-                                          : sc_plugin_select_start(conn, item, lane, reterr);
+    return item->route == SC_ROUTE_REFINE ? sc_plugin_refine_start(conn, item, io_class, reterr)
+                                          : sc_plugin_select_start(conn, item, io_class, reterr);
 }
 
 static spec_status finish_item(spec_connector *conn, struct sc_plugin_item *item,
@@ -347,7 +347,7 @@ static spec_status serve_rows(spec_connector *conn, struct sc_plugin_item *item,
     if (item->route == SC_ROUTE_RECURRENT)
         return sc_plugin_recurrent_load(conn, item, reterr);
     if (item->is_late)
-        item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);
+        item->status = start_item(conn, item, SC_IO_CLASS_DEMAND, reterr);
     if (item->status != SPEC_OK)
         return item->status;
     return finish_item(conn, item, reterr);
@@ -448,7 +448,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         if (has_loads(item->request) && !item->want.selects)
             item->was_started =
                 sc_plugin_layer_start(conn, item->request, item->in.layer,
-                                      is_awaited ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+                                      is_awaited ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
         else if (has_loads(item->request))
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (sc_plugin_is_ahead(&item->in) && count == 1 && has_loads(item->request))
@@ -466,7 +466,7 @@ static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint6
             sc_plugin_item_is_over(conn, &work[i]))
             continue;
         work[i].status =
-            start_item(conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, error);
+            start_item(conn, &work[i], i == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE, error);
         error = work[i].status == SPEC_OK ? error : NULL;
     }
 }

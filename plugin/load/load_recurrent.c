@@ -178,7 +178,7 @@ spec_status sc_plugin_recurrent_load(spec_connector *conn, struct sc_plugin_item
     spec_status status;
     sc_plugin_reader_drop(reader);
     sc_store_reader_begin(reader->reader, (uint32_t)(number / conn->states.together),
-                          request->branch.ranges, ranges, SC_LANE_DEMAND);
+                          request->branch.ranges, ranges, SC_IO_CLASS_DEMAND);
     for (;;) {
         status = sc_store_reader_next(reader->reader, item->deadline_ns, NULL, &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)

@@ -106,7 +106,7 @@ static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
 }
 
 spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
-                                   enum sc_exec_lane lane, struct spec_error *reterr)
+                                   enum sc_io_class io_class, struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     const struct sc_plugin_delivery *delivery = item->delivery;
@@ -126,7 +126,7 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
             rows[count++] = request->set[i];
     item->set_count = rows_cut(conn, item, count, rows);
     if (item->set_count > 0)
-        sc_plugin_rest_begin(conn, request, item->in.layer, item->set_count, delivery->tags, lane);
+        sc_plugin_rest_begin(conn, request, item->in.layer, item->set_count, delivery->tags, io_class);
     return SPEC_OK;
 }
 

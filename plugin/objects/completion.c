@@ -84,5 +84,5 @@ void sc_objects_clock_set(spec_objects *objects, uint64_t due_ns)
     objects->clock_armed = true;
     objects->clock_ns = due_ns;
     atomic_fetch_add(&objects->tasks, 1);
-    sc_exec_post_at(objects->exec, &objects->clock, SC_LANE_DEMAND, due_ns);
+    sc_exec_post_at(objects->exec, &objects->clock, SC_IO_CLASS_DEMAND, due_ns);
 }

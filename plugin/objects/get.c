@@ -55,7 +55,7 @@ static void verify_step(struct sc_task *task)
     if (again) {
         transfer->bounces = true;
         sc_objects_queue_add(&objects->gets, transfer, true);
-        sc_objects_queue_wake(objects, &objects->gets, SC_LANE_DEMAND);
+        sc_objects_queue_wake(objects, &objects->gets, SC_IO_CLASS_DEMAND);
     } else if (status == SPEC_OK) {
         get_deliver(objects, transfer);
     } else {
@@ -82,7 +82,7 @@ static void get_ended(spec_objects *objects, struct sc_object_transfer *transfer
         return;
     }
     transfer->task.step = verify_step;
-    sc_objects_post(objects, &transfer->task, SC_LANE_DEMAND);
+    sc_objects_post(objects, &transfer->task, SC_IO_CLASS_DEMAND);
 }
 
 void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job)
@@ -110,7 +110,7 @@ void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job)
         sc_objects_queue_add(&objects->gets, transfer, false);
     }
     if (objects->gets.head != NULL)
-        sc_objects_queue_wake(objects, &objects->gets, SC_LANE_DEMAND);
+        sc_objects_queue_wake(objects, &objects->gets, SC_IO_CLASS_DEMAND);
 }
 
 /* The next transfer to be issued; NULL: none, and the task is not posted any more. */

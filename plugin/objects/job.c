@@ -258,7 +258,7 @@ static void clock_step(struct sc_task *task)
         }
     }
     if (objects->put_waits && objects->put_wake_ns <= now_ns)
-        sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+        sc_objects_queue_wake(objects, &objects->puts, SC_IO_CLASS_WRITER);
     else if (objects->put_waits && objects->put_wake_ns < next_ns)
         next_ns = objects->put_wake_ns;
     if (next_ns != UINT64_MAX)

@@ -4,10 +4,10 @@
  * Threads: queues under `lock`; tasks from any. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
-void sc_objects_post(spec_objects *objects, struct sc_task *task, enum sc_exec_lane lane)
+void sc_objects_post(spec_objects *objects, struct sc_task *task, enum sc_io_class io_class)
 {
     atomic_fetch_add(&objects->tasks, 1);
-    sc_exec_post(objects->exec, task, lane);
+    sc_exec_post(objects->exec, task, io_class);
 }
 
 void sc_objects_task_end(spec_objects *objects)
@@ -47,17 +47,17 @@ void sc_objects_queue_remove(struct sc_object_queue *queue, struct sc_object_tra
 }
 
 void sc_objects_queue_wake(spec_objects *objects, struct sc_object_queue *queue,
-                           enum sc_exec_lane lane)
+                           enum sc_io_class io_class)
 {
     queue->runs_again = true;
     if (queue->is_posted)
         return;
     queue->is_posted = true;
-    sc_objects_post(objects, &queue->task, lane);
+    sc_objects_post(objects, &queue->task, io_class);
 }
 
 void sc_objects_room_came(spec_objects *objects)
 {
     if (objects->put_waits)
-        sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+        sc_objects_queue_wake(objects, &objects->puts, SC_IO_CLASS_WRITER);
 }

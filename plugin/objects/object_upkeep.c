@@ -211,7 +211,7 @@ void sc_objects_upkeep_wake(spec_objects *objects)
         sc_exec_now_ns(objects->exec) < objects->checkpoint_ns)
         return;
     objects->upkeep_posted = true;
-    sc_objects_post(objects, &objects->upkeep, SC_LANE_BACKGROUND);
+    sc_objects_post(objects, &objects->upkeep, SC_IO_CLASS_BACKGROUND);
 }
 
 static void upkeep_step(struct sc_task *task)

@@ -276,7 +276,7 @@ static inline struct sc_object *sc_object_of(const spec_objects *objects, uint32
 /* ---- Tasks and queues (object_queue.c) ------------------------------------------------------ */
 
 /* Posts a task of the store's, and the last thing that its step does. */
-void sc_objects_post(spec_objects *objects, struct sc_task *task, enum sc_exec_lane lane);
+void sc_objects_post(spec_objects *objects, struct sc_task *task, enum sc_io_class io_class);
 void sc_objects_task_end(spec_objects *objects);
 /* The others: `lock` held. */
 void sc_objects_queue_add(struct sc_object_queue *queue, struct sc_object_transfer *transfer,
@@ -284,7 +284,7 @@ void sc_objects_queue_add(struct sc_object_queue *queue, struct sc_object_transf
 void sc_objects_queue_remove(struct sc_object_queue *queue, struct sc_object_transfer *transfer);
 /* The queue's task looks at it, or looks again. */
 void sc_objects_queue_wake(spec_objects *objects, struct sc_object_queue *queue,
-                           enum sc_exec_lane lane);
+                           enum sc_io_class io_class);
 /* Pages, the index or the log have room: a put that waits is looked at again. */
 void sc_objects_room_came(spec_objects *objects);
 

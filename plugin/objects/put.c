@@ -105,7 +105,7 @@ void sc_objects_put_begin(spec_objects *objects, struct sc_object_job *job)
         objects->unindexed_puts += transfer->entry == 0;
     }
     if (objects->puts.head != NULL)
-        sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+        sc_objects_queue_wake(objects, &objects->puts, SC_IO_CLASS_WRITER);
 }
 
 /* ---- Ends ----------------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *tran
     next->entry = id;
     sc_objects_queue_add(&objects->puts, next, true);
     objects->waiting_puts++;
-    sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+    sc_objects_queue_wake(objects, &objects->puts, SC_IO_CLASS_WRITER);
 }
 
 void sc_objects_put_failed(spec_objects *objects, struct sc_object_transfer *transfer,
@@ -232,7 +232,7 @@ static void put_again(spec_objects *objects, struct sc_object_transfer *transfer
     sc_catalog_parts_free(objects, sc_object_of(objects, transfer->entry));
     sc_objects_queue_add(&objects->puts, transfer, true);
     objects->waiting_puts++;
-    sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+    sc_objects_queue_wake(objects, &objects->puts, SC_IO_CLASS_WRITER);
 }
 
 /* The run of a put ended: it is written and tagged, or failed. */
@@ -256,7 +256,7 @@ static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer
         objects->commits_last = transfer;
         if (!objects->commits_posted) {
             objects->commits_posted = true;
-            sc_objects_post(objects, &objects->committer, SC_LANE_WRITER);
+            sc_objects_post(objects, &objects->committer, SC_IO_CLASS_WRITER);
         }
     } else if (transfer->is_dropped) {
         sc_objects_put_failed(objects, transfer, SPEC_E_DROPPED);
@@ -389,7 +389,7 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
     run_begin(objects, transfer);
     queue->current = transfer;
     transfer->task.step = tag_step;
-    sc_objects_post(objects, &transfer->task, SC_LANE_WRITER);
+    sc_objects_post(objects, &transfer->task, SC_IO_CLASS_WRITER);
     return FEED_RUNS;
 }
 

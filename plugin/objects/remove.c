@@ -41,7 +41,7 @@ static spec_status part_zero(spec_objects *objects, const struct sc_store_object
                                       .offset = part->page * (uint64_t)SC_IO_PAGE_BYTES + at,
                                       .bytes = bytes - at < most ? bytes - at : most,
                                       .kind = SC_IO_WRITE,
-                                      .lane = SC_LANE_WRITER,
+                                      .io_class = SC_IO_CLASS_WRITER,
                                       .done = zero_done,
                                       .user = &zeroing};
         sc_store_object_write(objects->store, &write, 1);

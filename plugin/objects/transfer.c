@@ -115,11 +115,11 @@ static void ops_came(spec_objects *objects)
 {
     if (objects->reads.is_waited_for) {
         objects->reads.is_waited_for = false;
-        sc_objects_queue_wake(objects, &objects->gets, SC_LANE_DEMAND);
+        sc_objects_queue_wake(objects, &objects->gets, SC_IO_CLASS_DEMAND);
     }
     if (objects->writes.is_waited_for) {
         objects->writes.is_waited_for = false;
-        sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+        sc_objects_queue_wake(objects, &objects->puts, SC_IO_CLASS_WRITER);
     }
 }
 
@@ -242,7 +242,7 @@ static bool op_fill(spec_objects *objects, struct sc_object_transfer *transfer,
     op->bytes = bytes < transfer->bytes - first ? bytes : transfer->bytes - first;
     op->frame = NULL;
     if (!is_direct) {
-        op->frame = sc_frames_take(objects->frames, is_put ? SC_LANE_WRITER : SC_LANE_DEMAND);
+        op->frame = sc_frames_take(objects->frames, is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND);
         if (op->frame == NULL)
             return false;
         SC_OBJECT_COUNT(objects, transfer->job->domain, bounce_bytes, op->bytes);
@@ -256,7 +256,7 @@ static bool op_fill(spec_objects *objects, struct sc_object_transfer *transfer,
                                      .offset = offset,
                                      .bytes = bytes,
                                      .kind = is_put ? SC_IO_WRITE : SC_IO_READ,
-                                     .lane = is_put ? SC_LANE_WRITER : SC_LANE_DEMAND,
+                                     .io_class = is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND,
                                      .done = op_done,
                                      .user = op,
                                      .is_long = !is_put};
@@ -279,13 +279,13 @@ static struct sc_object_op *op_take(spec_objects *objects, struct sc_object_ops 
 
 /* No frame was free for it. true: one is by now, and it goes on. */
 static bool op_put_back(spec_objects *objects, struct sc_object_ops *ops, struct sc_object_op *op,
-                        enum sc_exec_lane lane)
+                        enum sc_io_class io_class)
 {
     pthread_mutex_lock(&objects->lock);
     op->next = ops->free;
     ops->free = op;
     ops->is_waited_for = true; /* from here on a completion wakes the task */
-    uint8_t *frame = sc_frames_take(objects->frames, lane);
+    uint8_t *frame = sc_frames_take(objects->frames, io_class);
     bool goes_on = frame != NULL;
     if (goes_on)
         ops->is_waited_for = false;
@@ -334,7 +334,7 @@ bool sc_objects_issue(spec_objects *objects, struct sc_object_transfer *transfer
         struct sc_object_op *op = op_take(objects, ops);
         has_all = op != NULL;
         if (op != NULL && !op_fill(objects, transfer, op)) {
-            has_all = op_put_back(objects, ops, op, is_put ? SC_LANE_WRITER : SC_LANE_DEMAND);
+            has_all = op_put_back(objects, ops, op, is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND);
             op = NULL;
         }
         if (op != NULL) {

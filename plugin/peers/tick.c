@@ -1,4 +1,4 @@
-/* The tick, every 25 ms in the background lane: other processes' logs, the end of a bypass, grace,
+/* The tick, every 25 ms in the background io_class: other processes' logs, the end of a bypass, grace,
  * epochs, notify, intents to erase, roots of older epochs.
  *
  * Threads: start and stop by one; the tick on an executor thread. */
@@ -35,7 +35,7 @@ static void turn_step(struct sc_task *task)
         sc_exec_wake(conn->exec, &conn->tick.ended);
         return;
     }
-    sc_exec_post_at(conn->exec, task, SC_LANE_BACKGROUND,
+    sc_exec_post_at(conn->exec, task, SC_IO_CLASS_BACKGROUND,
                     sc_exec_now_ns(conn->exec) + (more ? 0 : TURN_NS));
 }
 
@@ -44,7 +44,7 @@ void sc_plugin_tick_start(spec_connector *conn)
     sc_plugin_load_policy_tick(conn);
     conn->tick.task.step = turn_step;
     conn->tick.is_started = true;
-    sc_exec_post_at(conn->exec, &conn->tick.task, SC_LANE_BACKGROUND,
+    sc_exec_post_at(conn->exec, &conn->tick.task, SC_IO_CLASS_BACKGROUND,
                     sc_exec_now_ns(conn->exec) + TURN_NS);
 }
 

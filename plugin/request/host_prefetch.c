@@ -77,7 +77,7 @@ static void timer_set(spec_connector *conn)
     if (first_ns == SC_EXEC_FOREVER)
         return;
     stages->timer_ns = first_ns;
-    sc_exec_post_at(conn->exec, &stages->timer, SC_LANE_WRITER, first_ns);
+    sc_exec_post_at(conn->exec, &stages->timer, SC_IO_CLASS_WRITER, first_ns);
 }
 
 static void on_done(const struct sc_store_match_fetched *staged, void *user);

@@ -154,7 +154,7 @@ static spec_status submit(spec_connector *conn, struct sc_plugin_visit *visit,
     atomic_store(&submission->over_ns, over_ns(work, count));
     atomic_store(&submission->word, ticket >> 32 << 32 | QUEUED);
     if (conn->submits.exec != NULL)
-        sc_exec_post(conn->submits.exec, &submission->task, SC_LANE_DEMAND);
+        sc_exec_post(conn->submits.exec, &submission->task, SC_IO_CLASS_DEMAND);
     return SPEC_OK;
 }
 

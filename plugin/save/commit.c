@@ -395,5 +395,5 @@ void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *reque
     if (!commits)
         return;
     atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
-    sc_exec_post(conn->exec, &conn->saves.commits, SC_LANE_WRITER);
+    sc_exec_post(conn->exec, &conn->saves.commits, SC_IO_CLASS_WRITER);
 }

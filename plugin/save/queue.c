@@ -89,7 +89,7 @@ static void append(spec_connector *conn, struct sc_plugin_save *save,
     if (!is_idle)
         return;
     atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
-    sc_exec_post_at(conn->exec, &queue->task, SC_LANE_WRITER, sc_exec_now_ns(conn->exec) + LOOK_NS);
+    sc_exec_post_at(conn->exec, &queue->task, SC_IO_CLASS_WRITER, sc_exec_now_ns(conn->exec) + LOOK_NS);
 }
 
 /* NULL: there is no room until then. What is on its way comes by itself. */
@@ -284,7 +284,7 @@ static void queue_step(struct sc_task *task)
     if (goes_on) {
         uint64_t longer = queue->wait_ns * 2 < LOOK_NS_MOST ? queue->wait_ns * 2 : LOOK_NS_MOST;
         queue->wait_ns = came ? LOOK_NS : longer;
-        sc_exec_post_at(conn->exec, task, SC_LANE_WRITER,
+        sc_exec_post_at(conn->exec, task, SC_IO_CLASS_WRITER,
                         sc_exec_now_ns(conn->exec) + queue->wait_ns);
         return;
     }

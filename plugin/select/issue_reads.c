@@ -15,7 +15,7 @@ uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_
 
 /* All rows of the reader's layer from the match's first-th on, of which there are some. */
 static void whole_begin(const struct sc_plugin_request *request, struct sc_plugin_reader *reader,
-                        uint64_t first, enum sc_exec_lane lane)
+                        uint64_t first, enum sc_io_class io_class)
 {
     const struct sc_store_range *ranges = request->ranges;
     uint64_t i = 0;
@@ -29,15 +29,15 @@ static void whole_begin(const struct sc_plugin_request *request, struct sc_plugi
         reader->window[0].row_count -= (uint32_t)first;
         ranges = reader->window;
     }
-    sc_store_reader_begin(reader->reader, reader->layer, ranges, count, lane);
+    sc_store_reader_begin(reader->reader, reader->layer, ranges, count, io_class);
 }
 
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           enum sc_exec_lane lane)
+                           enum sc_io_class io_class)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     if (reader->layer == layer && reader->load == SC_LOAD_WHOLE) {
-        if (lane == SC_LANE_DEMAND)
+        if (io_class == SC_IO_CLASS_DEMAND)
             sc_store_reader_demand(reader->reader);
         return true;
     }
@@ -48,7 +48,7 @@ bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *reque
     reader->layer = layer;
     reader->load = SC_LOAD_WHOLE;
     reader->begin_ns = sc_exec_now_ns(conn->exec);
-    whole_begin(request, reader, first, lane);
+    whole_begin(request, reader, first, io_class);
     return false;
 }
 
@@ -58,7 +58,7 @@ void sc_plugin_part_begin(const struct sc_plugin_request *request, struct sc_plu
     sc_plugin_reader_drop(reader); /* it loads no layer that another could go on with */
     reader->range_first = 0;       /* whose it is, the caller knows */
     sc_store_reader_begin(reader->reader, layer, request->ranges + first, end - first,
-                          SC_LANE_SPECULATIVE);
+                          SC_IO_CLASS_SPECULATIVE);
 }
 
 struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, const uint32_t *rows,
@@ -77,7 +77,7 @@ struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, cons
 
 void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *request,
                            struct sc_plugin_reader *reader, uint32_t layer,
-                           const struct sc_store_gather_rows *picks, enum sc_exec_lane lane)
+                           const struct sc_store_gather_rows *picks, enum sc_io_class io_class)
 {
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
@@ -86,34 +86,34 @@ void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *requ
     reader->begin_ns = sc_exec_now_ns(conn->exec);
     reader->picks = *picks;
     sc_store_reader_begin_gather(reader->reader, layer, request->ranges, request->range_count,
-                                &reader->picks, lane);
+                                &reader->picks, io_class);
 }
 
 bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           enum sc_exec_lane lane)
+                           enum sc_io_class io_class)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     if (conn->config.layout == SC_STORE_PAIRED)
-        return sc_plugin_layer_start(conn, request, layer, lane);
+        return sc_plugin_layer_start(conn, request, layer, io_class);
     if (reader->layer == layer && reader->load == SC_LOAD_KEYS) {
-        if (lane == SC_LANE_DEMAND)
+        if (io_class == SC_IO_CLASS_DEMAND)
             sc_store_reader_demand(reader->reader);
         return true;
     }
     struct sc_store_gather_rows picks =
         sc_plugin_gather_of(conn, conn->choice.row_numbers, sc_plugin_row_total(request));
     picks.wanted = SC_STORE_WANT_K;
-    sc_plugin_gather_begin(conn, request, reader, layer, &picks, lane);
+    sc_plugin_gather_begin(conn, request, reader, layer, &picks, io_class);
     reader->load = SC_LOAD_KEYS;
     return false;
 }
 
 void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                          uint64_t count, const uint64_t *tags, enum sc_exec_lane lane)
+                          uint64_t count, const uint64_t *tags, enum sc_io_class io_class)
 {
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
-    sc_plugin_gather_begin(conn, request, rest, layer, &picks, lane);
+    sc_plugin_gather_begin(conn, request, rest, layer, &picks, io_class);
     sc_store_reader_tags(rest->reader, tags);
 }
 
@@ -163,7 +163,7 @@ void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *re
         deciles_merge(reader->rows, ranked, count, merged);
         picks.rows = merged;
     }
-    sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+    sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_IO_CLASS_SPECULATIVE);
 }
 
 uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint64_t *bits,
@@ -208,7 +208,7 @@ void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_reque
     }
     struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rows, taken);
     if (taken > 0)
-        sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+        sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_IO_CLASS_SPECULATIVE);
 }
 
 /* Up to the end of a slab, where slabs are what is read later. */
@@ -232,7 +232,7 @@ void sc_plugin_prefetch_begin_run(spec_connector *conn, struct sc_plugin_request
     struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, NULL, count);
     picks.whole_slabs = false;
     if (is_split && count == sc_plugin_row_total(request))
-        (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
+        (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     else if (!is_split && count > 0)
-        sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+        sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_IO_CLASS_SPECULATIVE);
 }

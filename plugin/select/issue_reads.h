@@ -22,14 +22,14 @@ static inline void sc_plugin_reader_drop(struct sc_plugin_reader *reader)
 
 /* Makes sure that the layer is being read whole; returns true when it was already. */
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           enum sc_exec_lane lane);
+                           enum sc_io_class io_class);
 /* The layer's rows of ranges [first, end), whole, read ahead. */
 void sc_plugin_part_begin(const struct sc_plugin_request *request, struct sc_plugin_reader *reader,
                           uint32_t layer, uint64_t first, uint64_t end);
 /* K of all rows, or, where K and V lie together, all: what all heads are scored by. Returns true
  * when they were being read already. */
 bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           enum sc_exec_lane lane);
+                           enum sc_io_class io_class);
 
 /* Ascending rows, K and V, as the configuration plans their reads. */
 struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, const uint32_t *rows,
@@ -37,10 +37,10 @@ struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, cons
 /* picks->rows stay as they are until the reader is consumed or begun anew. */
 void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *request,
                            struct sc_plugin_reader *reader, uint32_t layer,
-                           const struct sc_store_gather_rows *picks, enum sc_exec_lane lane);
+                           const struct sc_store_gather_rows *picks, enum sc_io_class io_class);
 /* The first `count` rows of the rest's reader, ascending; tags: of all the layer's rows. */
 void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                          uint64_t count, const uint64_t *tags, enum sc_exec_lane lane);
+                          uint64_t count, const uint64_t *tags, enum sc_io_class io_class);
 
 /* The reader of this layer's guess, if one is being read; or NULL. */
 struct sc_plugin_reader *sc_plugin_prefetch_reader(struct sc_plugin_request *request, uint32_t layer);

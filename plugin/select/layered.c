@@ -129,7 +129,7 @@ static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *ite
                          item->want.row_total * conn->dims.row_bytes >= DECODE_SHARED_BYTES;
     request->lent = item->selector;
     if (decoding.is_shared)
-        sc_exec_post(conn->exec, &decoding.task, SC_LANE_DEMAND);
+        sc_exec_post(conn->exec, &decoding.task, SC_IO_CLASS_DEMAND);
     decode_some(&decoding, request->readers[SC_PLUGIN_REST].reader);
     spec_status status = sc_plugin_set_take(conn, item, reterr);
     bool is_wanted = status == SPEC_OK || status == SPEC_E_TIMEOUT;

@@ -248,7 +248,7 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_prefetch *guess, uin
 static void task_post(struct sc_plugin_prefetch *guess)
 {
     if (state_move(guess, WAITS, POSTED))
-        sc_exec_post(guess->conn->exec, &guess->task, SC_LANE_SPECULATIVE);
+        sc_exec_post(guess->conn->exec, &guess->task, SC_IO_CLASS_SPECULATIVE);
 }
 
 static struct sc_store_selector *selector_of(struct sc_plugin_prefetch *guess)
@@ -270,7 +270,7 @@ static void task_later(struct sc_plugin_prefetch *guess)
 {
     spec_connector *conn = guess->conn;
     if (state_move(guess, RUNS, POSTED))
-        sc_exec_post_at(conn->exec, &guess->task, SC_LANE_SPECULATIVE,
+        sc_exec_post_at(conn->exec, &guess->task, SC_IO_CLASS_SPECULATIVE,
                         sc_exec_now_ns(conn->exec) + LOOK_NS);
     else
         task_end(guess, IDLE);

@@ -170,7 +170,7 @@ static const float *halves_sum(struct sc_plugin_scratch *scratch, struct sc_plug
     uint64_t heads = conn->shape.kv_head_count;
     struct upper_half upper = {.task.step = upper_step, .what = what, .scratch = helper};
     if (helper != NULL)
-        sc_exec_post(conn->exec, &upper.task, SC_LANE_DEMAND);
+        sc_exec_post(conn->exec, &upper.task, SC_IO_CLASS_DEMAND);
     sc_kernels_importance_sum(what, 0, heads / 2, scratch->importance, scratch->sums,
                               scratch->scores);
     if (helper == NULL || sc_exec_cancel(conn->exec, &upper.task)) {

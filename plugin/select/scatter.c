@@ -316,7 +316,7 @@ spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     struct sc_plugin_reader *reader = &request->readers[item->in.layer % SC_PLUGIN_AHEAD];
     if (!item->is_pieced) {
-        (void)sc_plugin_layer_start(conn, request, item->in.layer, SC_LANE_DEMAND);
+        (void)sc_plugin_layer_start(conn, request, item->in.layer, SC_IO_CLASS_DEMAND);
         return sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
     }
     sc_store_reader_demand(rest->reader); /* it goes on while the guess is consumed */

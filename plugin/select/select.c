@@ -90,20 +90,20 @@ static struct sc_store_selector_want want_of(const spec_connector *conn)
 
 /* The layer's selector, begun; NULL: it cannot be had. */
 static struct sc_store_selector *selector_start(spec_connector *conn, struct sc_plugin_request *request,
-                                            uint32_t layer, enum sc_exec_lane lane)
+                                            uint32_t layer, enum sc_io_class io_class)
 {
     struct sc_plugin_selector *selector = &request->selectors[layer % SC_PLUGIN_SELECTORS];
     if (selector->layer == layer) {
-        if (lane == SC_LANE_DEMAND)
+        if (io_class == SC_IO_CLASS_DEMAND)
             sc_store_selector_demand(selector->selector);
         return selector->selector;
     }
-    if (!sc_plugin_prefetch_leaves(conn, request, layer % SC_PLUGIN_SELECTORS, lane == SC_LANE_DEMAND))
+    if (!sc_plugin_prefetch_leaves(conn, request, layer % SC_PLUGIN_SELECTORS, io_class == SC_IO_CLASS_DEMAND))
         return NULL;
     selector_end(conn, request, selector);
     struct sc_store_selector_want want = want_of(conn);
     want.layer = layer;
-    want.lane = lane;
+    want.io_class = io_class;
     want.ranges = request->ranges;
     want.range_count = request->range_count;
     want.on_ready = sc_plugin_prefetch_on_selector;
@@ -133,7 +133,7 @@ static void prefetch_drop(spec_connector *conn, struct sc_plugin_item *item, enu
 }
 
 /* Narrows the guess to the set, and begins reading what it lacks. */
-static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
+static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
@@ -163,7 +163,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         return;
     }
     struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rows, count);
-    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, io_class);
     sc_store_reader_tags(rest->reader, tags);
 }
 
@@ -182,7 +182,7 @@ static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uin
 }
 
 /* Begins reading every row; what a guess brings is used where that is cheaper. */
-static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
+static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
@@ -199,7 +199,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     }
     if (!item->is_pieced) {
         prefetch_drop(conn, item, SC_LOAD_WHOLE);
-        item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, lane);
+        item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, io_class);
         return;
     }
     for (uint64_t row = 0; row < total; row++)
@@ -207,7 +207,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
             rest->rows[count++] = (uint32_t)row;
     struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
     picks.whole_slabs = false;
-    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, io_class);
     sc_store_reader_tags(guess->reader, sc_store_selector_tags(item->selector));
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
 }
@@ -243,12 +243,12 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
     bool some = sc_plugin_wants_some(conn, request, layer);
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
     if (some && has_selector(conn))
-        (void)selector_start(conn, request, layer, SC_LANE_SPECULATIVE);
+        (void)selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     if (by_keys && with_rows && !has_all)
-        (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
+        (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     else if (!some && with_rows) {
         sc_plugin_prefetch_yield(request, layer);
-        (void)sc_plugin_layer_start(conn, request, layer, SC_LANE_SPECULATIVE);
+        (void)sc_plugin_layer_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     }
 }
 
@@ -272,7 +272,7 @@ static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *i
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     struct sc_plugin_selector *slot = &item->request->selectors[item->in.layer % SC_PLUGIN_SELECTORS];
     struct sc_store_selector *selector =
-        selector_start(conn, item->request, item->in.layer, SC_LANE_DEMAND);
+        selector_start(conn, item->request, item->in.layer, SC_IO_CLASS_DEMAND);
     item->selector = NULL;
     if (selector == NULL)
         return SPEC_OK;
@@ -449,7 +449,7 @@ static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item
 }
 
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
-                                   enum sc_exec_lane lane, struct spec_error *reterr)
+                                   enum sc_io_class io_class, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     spec_status status = item_select(conn, item, reterr);
@@ -458,12 +458,12 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
         return status;
     if (item->route == SC_ROUTE_GATHER || item->route == SC_ROUTE_PER_HEAD ||
         item->route == SC_ROUTE_LAYERED) {
-        set_begin(conn, item, lane);
+        set_begin(conn, item, io_class);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
         prefetch_drop(conn, item, SC_LOAD_KEYS);
-        item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, lane);
+        item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, io_class);
     } else {
-        all_begin(conn, item, lane);
+        all_begin(conn, item, io_class);
     }
     return SPEC_OK;
 }
@@ -551,7 +551,7 @@ static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item
     uint64_t count = sc_plugin_rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
     struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
     picks.wanted = SC_STORE_WANT_V;
-    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, SC_IO_CLASS_DEMAND);
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
     return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
 }
@@ -574,7 +574,7 @@ static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *ite
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     spec_status status = SPEC_OK;
     if (is_split) {
-        (void)sc_plugin_heads_start(conn, request, item->in.layer, SC_LANE_DEMAND);
+        (void)sc_plugin_heads_start(conn, request, item->in.layer, SC_IO_CLASS_DEMAND);
         sc_store_reader_tags(reader->reader, sc_store_selector_tags(item->selector));
         status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
     } else {

@@ -281,7 +281,7 @@ struct sc_store_match_fetch_wants sc_plugin_host_prefetch_wants(const spec_conne
 /* Decides item->route and starts its reads; row sets are computed here. An error is SPEC_E_TIMEOUT:
  * nothing was begun. */
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
-                                   enum sc_exec_lane lane, struct spec_error *reterr);
+                                   enum sc_io_class io_class, struct spec_error *reterr);
 /* DENSE: every row into its place, and how many of them were there or on the way. */
 spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *item,
                                  struct spec_error *reterr);
@@ -458,7 +458,7 @@ bool sc_plugin_refine_came_ahead(const struct sc_plugin_item *item);
 /* Its rows are not ranked yet, or shall be ranked anew: the item's queries do that. */
 bool sc_plugin_refine_chooses(const struct sc_plugin_item *item);
 spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
-                                   enum sc_exec_lane lane, struct spec_error *reterr);
+                                   enum sc_io_class io_class, struct spec_error *reterr);
 /* After an error too, what stands in the destination is told. */
 spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr);

@@ -219,7 +219,7 @@ struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot, str
     struct sc_inflight *inflight = slot->inflight;
     struct sc_inflight_read *read = read_take(inflight);
     *read = (struct sc_inflight_read){
-        .op = {.lane = inflight->lane, .done = on_read_done, .user = read, .start = on_read_start},
+        .op = {.io_class = inflight->io_class, .done = on_read_done, .user = read, .start = on_read_start},
         .slot = slot,
         .at = at,
         .load = inflight->load};
@@ -355,7 +355,7 @@ static uint8_t *frame_take(struct sc_inflight *inflight, uint8_t **given)
     *given = NULL;
     if (frame != NULL || inflight->is_armed)
         return frame;
-    frame = sc_frames_take_or_wait(store->frames, inflight->lane, &inflight->waiter);
+    frame = sc_frames_take_or_wait(store->frames, inflight->io_class, &inflight->waiter);
     if (frame == NULL) {
         inflight->is_armed = true;
         sc_store_count(&store->counts.stage_full, 1);
@@ -461,10 +461,10 @@ void sc_inflight_done(struct sc_inflight *inflight)
     pthread_mutex_destroy(&inflight->lock);
 }
 
-void sc_inflight_begin(struct sc_inflight *inflight, enum sc_exec_lane lane, uint32_t slot_reads)
+void sc_inflight_begin(struct sc_inflight *inflight, enum sc_io_class io_class, uint32_t slot_reads)
 {
     inflight->load++;
-    inflight->lane = lane;
+    inflight->io_class = io_class;
     inflight->slot_reads = slot_reads;
     inflight->cost =
         (struct sc_store_read_cost){.first_ns = sc_exec_now_ns(inflight->store->params.exec)};
@@ -519,7 +519,7 @@ bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns, struct
     pthread_mutex_lock(&inflight->lock);
     inflight->is_awaited = false;
     inflight->cost.wait_ns += wait_ns;
-    if (inflight->lane == SC_LANE_DEMAND)
+    if (inflight->io_class == SC_IO_CLASS_DEMAND)
         sc_store_count(&inflight->store->counts.awaited_ns, wait_ns);
     return changed;
 }
@@ -529,15 +529,15 @@ void sc_inflight_raise(struct sc_inflight *inflight)
     struct sc_io_op *ops[SC_INFLIGHT_READS_MAX];
     uint64_t count = 0;
     pthread_mutex_lock(&inflight->lock);
-    bool was_lower = inflight->lane != SC_LANE_DEMAND;
-    inflight->lane = SC_LANE_DEMAND;
+    bool was_lower = inflight->io_class != SC_IO_CLASS_DEMAND;
+    inflight->io_class = SC_IO_CLASS_DEMAND;
     for (struct sc_inflight_slot *slot = inflight->first; was_lower && slot != NULL; slot = slot->next)
         for (struct sc_inflight_read *read = slot->reads; read != NULL; read = read->next)
             if (!read->is_started && !read->is_done) /* it stands in a queue, or is about to */
                 ops[count++] = &read->op;
-    sc_store_tier_raise(inflight->store, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
+    sc_store_tier_raise(inflight->store, ops, count, SC_IO_CLASS_DEMAND); /* none ends under the lock */
     if (inflight->is_armed)
-        sc_frames_wait_raise(inflight->store->frames, &inflight->waiter, SC_LANE_DEMAND);
+        sc_frames_wait_raise(inflight->store->frames, &inflight->waiter, SC_IO_CLASS_DEMAND);
     pthread_mutex_unlock(&inflight->lock);
 }
 

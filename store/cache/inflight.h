@@ -137,7 +137,7 @@ struct sc_inflight { /* the first member of the client's */
     bool is_armed;                   /* the waiter waits, or its task will run */
     bool is_awaited;                 /* the owner sleeps on word, or is about to */
     bool has_paused;                 /* the load; from there on its time is the consumer's */
-    uint32_t lane;
+    uint32_t io_class;
     struct sc_frames_waiter waiter;
     struct sc_store_read_cost cost; /* of the load begun last */
 
@@ -166,7 +166,7 @@ void sc_inflight_done(struct sc_inflight *inflight);
 /* Lock held, by all that follow but submit, cost and raise. */
 
 /* A load begins, whose slots have at most slot_reads reads each; pump starts it. */
-void sc_inflight_begin(struct sc_inflight *inflight, enum sc_exec_lane lane, uint32_t slot_reads);
+void sc_inflight_begin(struct sc_inflight *inflight, enum sc_io_class io_class, uint32_t slot_reads);
 /* Starts what may fly; submit is the caller's. */
 void sc_inflight_pump(struct sc_inflight *inflight, struct sc_inflight_batch *batch);
 /* By the owner without the lock, by anybody else with it: so every read of the list was submitted,

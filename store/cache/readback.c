@@ -41,7 +41,7 @@ static void on_read(struct sc_io_op *op)
 {
     struct sc_store_readback *readback = op->user;
     if (atomic_fetch_sub(&readback->flying, 1) == 1)
-        sc_exec_post(readback->store->params.exec, readback->task, SC_LANE_BACKGROUND);
+        sc_exec_post(readback->store->params.exec, readback->task, SC_IO_CLASS_BACKGROUND);
 }
 
 /* ---- Rows in another permutation ------------------------------------------------------------------ */
@@ -78,7 +78,7 @@ static void gather_add(struct sc_store_readback *readback, struct sc_store_stret
         struct sc_store_pages pages = sc_store_pages_of(start, start + where->stride);
         struct sc_store_where from = {where->segment, pages.offset};
         gather->ops[i] = (struct sc_io_op){.buffer = gather->pages + i * page_bytes,
-                                           .lane = SC_LANE_BACKGROUND,
+                                           .io_class = SC_IO_CLASS_BACKGROUND,
                                            .done = on_read,
                                            .user = readback};
         if (!sc_store_tier_aim_written(store, &gather->ops[i], from, pages.bytes)) {
@@ -140,7 +140,7 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
         return;
     pages = sc_store_pages_of(where.offset + from, where.offset + to);
     what->op = (struct sc_io_op){.buffer = memory + (pages.offset - all.offset),
-                                 .lane = SC_LANE_BACKGROUND,
+                                 .io_class = SC_IO_CLASS_BACKGROUND,
                                  .done = on_read,
                                  .user = readback};
     where.offset = pages.offset;
@@ -232,7 +232,7 @@ bool sc_store_readback_submit(struct sc_store_readback *readback)
     if (count > 0)
         sc_store_tier_read(store, readback->reads, count);
     if (atomic_fetch_sub(&readback->flying, 1) == 1)
-        sc_exec_post(store->params.exec, readback->task, SC_LANE_BACKGROUND);
+        sc_exec_post(store->params.exec, readback->task, SC_IO_CLASS_BACKGROUND);
     return true;
 }
 

@@ -45,11 +45,11 @@ struct sc_frames {
     } waiting[CLASSES];
 };
 
-static uint32_t class_of(uint32_t lane)
+static uint32_t class_of(uint32_t io_class)
 {
-    if (lane == SC_LANE_DEMAND)
+    if (io_class == SC_IO_CLASS_DEMAND)
         return CLASS_DEMAND;
-    return lane == SC_LANE_WRITER ? CLASS_WRITER : CLASS_SPECULATIVE;
+    return io_class == SC_IO_CLASS_WRITER ? CLASS_WRITER : CLASS_SPECULATIVE;
 }
 
 spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_frames **ret_frames,
@@ -174,10 +174,10 @@ static uint8_t *take_locked(struct sc_frames *frames, uint32_t class_)
 }
 
 /* Lock held. */
-static void enqueue_locked(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t lane)
+static void enqueue_locked(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t io_class)
 {
-    const uint32_t class_ = class_of(lane);
-    waiter->lane = lane;
+    const uint32_t class_ = class_of(io_class);
+    waiter->io_class = io_class;
     waiter->waiting = 1;
     waiter->next = NULL;
     waiter->prev = frames->waiting[class_].tail;
@@ -191,7 +191,7 @@ static void enqueue_locked(struct sc_frames *frames, struct sc_frames_waiter *wa
 /* Lock held. */
 static void dequeue_locked(struct sc_frames *frames, struct sc_frames_waiter *waiter)
 {
-    const uint32_t class_ = class_of(waiter->lane);
+    const uint32_t class_ = class_of(waiter->io_class);
     if (waiter->prev != NULL)
         waiter->prev->next = waiter->next;
     else
@@ -224,10 +224,10 @@ static struct sc_frames_waiter *grant_locked(struct sc_frames *frames)
 
 static void unlock_and_post(struct sc_frames *frames, struct sc_frames_waiter *granted)
 {
-    const uint32_t lane = granted != NULL ? granted->lane : SC_LANE_DEMAND;
+    const uint32_t io_class = granted != NULL ? granted->io_class : SC_IO_CLASS_DEMAND;
     (void)pthread_mutex_unlock(&frames->lock);
     if (granted != NULL)
-        sc_exec_post(frames->exec, &granted->task, (enum sc_exec_lane)lane);
+        sc_exec_post(frames->exec, &granted->task, (enum sc_io_class)io_class);
 }
 
 uint64_t sc_frames_free(struct sc_frames *frames)
@@ -248,20 +248,20 @@ uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves)
     return frame;
 }
 
-uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t lane)
+uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t io_class)
 {
-    return sc_frames_take_leaving(frames, frames->reserve[class_of(lane)]);
+    return sc_frames_take_leaving(frames, frames->reserve[class_of(io_class)]);
 }
 
-uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t lane,
+uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t io_class,
                                 struct sc_frames_waiter *waiter)
 {
     (void)pthread_mutex_lock(&frames->lock);
     SC_ASSERT(frames->poison, !waiter->waiting);
-    uint8_t *frame = take_locked(frames, class_of(lane));
+    uint8_t *frame = take_locked(frames, class_of(io_class));
     if (frame == NULL && !waiter->waiting) {
         waiter->frame = NULL;
-        enqueue_locked(frames, waiter, lane);
+        enqueue_locked(frames, waiter, io_class);
     }
     (void)pthread_mutex_unlock(&frames->lock);
     return frame;
@@ -277,16 +277,16 @@ bool sc_frames_wait_cancel(struct sc_frames *frames, struct sc_frames_waiter *wa
     return was_waiting;
 }
 
-void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t lane)
+void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t io_class)
 {
     struct sc_frames_waiter *granted = NULL;
     (void)pthread_mutex_lock(&frames->lock);
-    if (waiter->waiting && class_of(waiter->lane) != class_of(lane)) {
+    if (waiter->waiting && class_of(waiter->io_class) != class_of(io_class)) {
         dequeue_locked(frames, waiter);
-        enqueue_locked(frames, waiter, lane);
+        enqueue_locked(frames, waiter, io_class);
         granted = grant_locked(frames);
     } else if (waiter->waiting) {
-        waiter->lane = lane;
+        waiter->io_class = io_class;
     }
     unlock_and_post(frames, granted);
 }
@@ -375,9 +375,9 @@ uint64_t sc_frames_frame_bytes(const struct sc_frames *frames)
     return frames->frame_bytes;
 }
 
-uint64_t sc_frames_count_for(const struct sc_frames *frames, uint32_t lane)
+uint64_t sc_frames_count_for(const struct sc_frames *frames, uint32_t io_class)
 {
-    return frames->count - frames->reserve[class_of(lane)];
+    return frames->count - frames->reserve[class_of(io_class)];
 }
 
 uint64_t sc_frames_count(const struct sc_frames *frames)

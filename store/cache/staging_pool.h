@@ -11,12 +11,12 @@
  *   speculative   leaves half free (rounded up); background the same
  *
  * A reader that finds no frame waits with a struct sc_frames_waiter of its own: the next frame that
- * its lane may have is handed to it (waiter->frame) and its task is posted. Handing over, rather
+ * its io_class may have is handed to it (waiter->frame) and its task is posted. Handing over, rather
  * than waking to try again, means that nobody overtakes a waiter: demand before writer before
- * speculative, the oldest first inside a lane.
+ * speculative, the oldest first inside a io_class.
  *
  * Holds: a frame has one owner at a time; as many frames lie in the stack, or are kept, as are free
- * or laid down; while somebody waits, no frame is free that its lane may have; nothing is allocated
+ * or laid down; while somebody waits, no frame is free that its io_class may have; nothing is allocated
  * after open.
  * Does not: know what a frame holds; take a frame back from its owner. So the owner of
  * frames that were filled and not consumed must not wait for another owner to be served first:
@@ -32,7 +32,7 @@
 #include "store/io/io.h"
 
 #define SC_FRAMES_SLACK_BYTES (2u * SC_IO_PAGE_BYTES) /* rounding out at both ends */
-#define SC_FRAMES_COUNT_MIN   4u /* below this a quarter and a half leave a lane nothing */
+#define SC_FRAMES_COUNT_MIN   4u /* below this a quarter and a half leave a io_class nothing */
 
 struct sc_frames;
 
@@ -50,7 +50,7 @@ struct sc_frames_waiter {
 
     /* Guarded by the pool's lock (rank 60). Zero before the first use. */
     struct sc_frames_waiter *next, *prev;
-    uint32_t lane;
+    uint32_t io_class;
     uint32_t waiting;
 };
 
@@ -60,23 +60,23 @@ spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_fram
 /* Every frame was put back and nobody waits (asserted). Takes NULL. */
 void sc_frames_close(struct sc_frames *frames);
 
-/* A frame, or NULL when the lane (enum sc_exec_lane) may have none now. Contents are undefined. */
-uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t lane);
-/* The same for an owner that leaves so many frames free, whatever its lane leaves. */
+/* A frame, or NULL when the io_class (enum sc_io_class) may have none now. Contents are undefined. */
+uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t io_class);
+/* The same for an owner that leaves so many frames free, whatever its io_class leaves. */
 uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves);
 /* How many are free now. */
 uint64_t sc_frames_free(struct sc_frames *frames);
 /* As sc_frames_take; on NULL the waiter was queued, in the same critical section. The waiter is not
- * waiting, and its task not posted. Its task is posted in `lane`, possibly before this call
+ * waiting, and its task not posted. Its task is posted in `io_class`, possibly before this call
  * returned. */
-uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t lane,
+uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t io_class,
                                 struct sc_frames_waiter *waiter);
 /* true: it waited, and its task will not be posted for that wait. false: it was not waiting: a
  * frame was handed over (the task is posted, running or done, and owns it), or it never waited. */
 bool sc_frames_wait_cancel(struct sc_frames *frames, struct sc_frames_waiter *waiter);
-/* A waiting waiter moves to the end of another lane's queue, and gets a frame at once when that
- * lane may have one. Not waiting: no effect. */
-void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t lane);
+/* A waiting waiter moves to the end of another io_class's queue, and gets a frame at once when that
+ * io_class may have one. Not waiting: no effect. */
+void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t io_class);
 
 /* For an owner that has no use for the memory yet: it lays the frame down and keeps the right to
  * one; pick gives one, never NULL, the one that was used last. So a few frames that are in the
@@ -103,8 +103,8 @@ void sc_frames_put(struct sc_frames *frames, uint8_t *frame);
 /* Constant after open. */
 uint64_t sc_frames_frame_bytes(const struct sc_frames *frames); /* op_bytes + slack */
 uint64_t sc_frames_count(const struct sc_frames *frames);
-/* As many as a lane may have when nobody else has any. */
-uint64_t sc_frames_count_for(const struct sc_frames *frames, uint32_t lane);
+/* As many as a io_class may have when nobody else has any. */
+uint64_t sc_frames_count_for(const struct sc_frames *frames, uint32_t io_class);
 const uint8_t *sc_frames_memory(const struct sc_frames *frames); /* of all frames */
 uint64_t sc_frames_bytes(const struct sc_frames *frames);        /* what was allocated */
 /* Frames owned by somebody now: a statistic, and for tests. */

@@ -478,16 +478,16 @@ void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
         }
         op->state = (uint64_t)(int64_t)refusal;
         op->task.step = refused_step;
-        sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)op->lane);
+        sc_exec_post(io->exec, &op->task, (enum sc_io_class)op->io_class);
     }
     if (first != NULL)
         io->backend->submit(io, first);
 }
 
-void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane)
+void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class)
 {
     if (io->backend->raise != NULL && count > 0)
-        io->backend->raise(io, ops, count, lane);
+        io->backend->raise(io, ops, count, io_class);
 }
 
 void sc_io_hold(struct sc_io *io, uint64_t bytes)

@@ -35,7 +35,7 @@ struct sc_io_op {
     uint64_t offset; /* page-aligned for direct files */
     uint64_t bytes;  /* likewise; > 0 */
     uint32_t kind;
-    uint32_t lane; /* enum sc_exec_lane */
+    uint32_t io_class; /* enum sc_io_class */
     void (*done)(struct sc_io_op *op);
     void *user;
     /* NULL, or called once, before the first byte moves and with no lock of the back end's held;
@@ -170,9 +170,9 @@ bool sc_io_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 /* Queues the operations; never blocks, allocates nothing. */
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count);
 
-/* Moves those of the operations that still stand in a queue to a higher lane, behind what is there.
+/* Moves those of the operations that still stand in a queue to a higher io_class, behind what is there.
  * They were submitted, and their done functions have not returned. Never blocks. */
-void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane);
+void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class);
 
 /* Bytes that were read and wait for their consumer (hold), and that wait no more (release). */
 void sc_io_hold(struct sc_io *io, uint64_t bytes);

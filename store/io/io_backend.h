@@ -81,7 +81,7 @@ struct sc_io_backend {
      * points READ and WRITE. */
     void (*submit)(struct sc_io *io, struct sc_io_op *ops);
     /* As sc_io_raise; NULL: operations stay where they are. */
-    void (*raise)(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane);
+    void (*raise)(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class);
     /* These may be NULL: nothing is registered, nothing is counted, no descriptor is held beside
      * those of files, a directory has no owner. */
     spec_status (*dir_check)(struct sc_io *io, const char *path, struct spec_error *reterr);

@@ -24,19 +24,19 @@ static void pread_submit(struct sc_io *io, struct sc_io_op *ops)
         struct sc_io_op *op = ops;
         ops = op->next; /* a posted operation may be gone at once */
         op->task.step = op_step;
-        sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)op->lane);
+        sc_exec_post(io->exec, &op->task, (enum sc_io_class)op->io_class);
     }
 }
 
 static void pread_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count,
-                        uint32_t lane)
+                        uint32_t io_class)
 {
     for (uint64_t i = 0; i < count; i++) {
         struct sc_io_op *op = ops[i];
         if (!sc_exec_cancel(io->exec, &op->task))
             continue; /* a worker has it */
-        op->lane = lane;
-        sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)lane);
+        op->io_class = io_class;
+        sc_exec_post(io->exec, &op->task, (enum sc_io_class)io_class);
     }
 }
 

@@ -1,8 +1,8 @@
 /* The io_uring back end (docs/decisions/0006-io-uring.md): rings of their own threads.
  *
- *   submit -> queue[lane] --fill--> slot + SQE --enter--> kernel --reap--> done
+ *   submit -> queue[io_class] --fill--> slot + SQE --enter--> kernel --reap--> done
  *             one for all    |       of one ring, one thread at a time
- *                            as long as the bytes in inflight of all rings stay in the lane's share,
+ *                            as long as the bytes in inflight of all rings stay in the io_class's share,
  *                            less beside what waits for its consumer, and operations in INFLIGHT_OPS
  *
  * A ring's turn is reap, fill, enter: submit and wait for half of what it has in inflight, or, when
@@ -50,17 +50,17 @@ static void counter_add(_Atomic uint64_t *counter)
 
 /* ---- The queue ------------------------------------------------------------------------------ */
 
-/* Bytes that may fly for a lane. Reads share host and processor caches with the buffers that were
+/* Bytes that may fly for a io_class. Reads share host and processor caches with the buffers that were
  * read into and wait for their consumer: together they stay at 5/4 of the target, but half of it
  * may always fly. So nobody has to be woken when a buffer is consumed, and reading ahead for a host
  * that is away goes on. Writes have half of the target, with which a device runs dry at times, as
  * long as anybody reads; after that all of it, and the next read waits for them once. */
-static uint64_t share_of(const struct sc_uring *uring, uint32_t lane)
+static uint64_t share_of(const struct sc_uring *uring, uint32_t io_class)
 {
-    const uint64_t share = uring->share_bytes[lane], target = uring->share_bytes[SC_LANE_DEMAND];
-    if (lane == SC_LANE_WRITER && uring->quiet_bytes / QUIET_TARGETS >= target)
+    const uint64_t share = uring->share_bytes[io_class], target = uring->share_bytes[SC_IO_CLASS_DEMAND];
+    if (io_class == SC_IO_CLASS_WRITER && uring->quiet_bytes / QUIET_TARGETS >= target)
         return target;
-    if (lane != SC_LANE_DEMAND && lane != SC_LANE_SPECULATIVE)
+    if (io_class != SC_IO_CLASS_DEMAND && io_class != SC_IO_CLASS_SPECULATIVE)
         return share;
     const uint64_t held = atomic_load_explicit(&uring->io->held_bytes, memory_order_relaxed);
     const uint64_t both = target + target / 4, least = target / 2;
@@ -68,17 +68,17 @@ static uint64_t share_of(const struct sc_uring *uring, uint32_t lane)
     return share < rest ? share : rest;
 }
 
-/* Lock held. The highest lane's oldest operation, or NULL when it must wait for its share. */
-static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_lane)
+/* Lock held. The highest io_class's oldest operation, or NULL when it must wait for its share. */
+static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_io_class)
 {
-    for (uint32_t lane = 0; lane < SC_LANES; lane++) {
-        struct sc_io_op *op = uring->queue[lane].head;
+    for (uint32_t io_class = 0; io_class < SC_IO_CLASSES; io_class++) {
+        struct sc_io_op *op = uring->queue[io_class].head;
         if (op == NULL)
             continue;
-        const uint64_t share = share_of(uring, lane);
+        const uint64_t share = share_of(uring, io_class);
         const uint64_t inflight = uring->inflight_bytes;
-        *ret_lane = lane;
-        return inflight < share && uring->inflight_ops < uring->share_ops[lane] ? op : NULL;
+        *ret_io_class = io_class;
+        return inflight < share && uring->inflight_ops < uring->share_ops[io_class] ? op : NULL;
     }
     return NULL;
 }
@@ -87,11 +87,11 @@ static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_
 static struct sc_io_op *queue_take(struct sc_uring *uring, uint32_t max)
 {
     struct sc_io_op *first = NULL, **link = &first, *op;
-    uint32_t lane = 0;
-    for (; max > 0 && (op = queue_front(uring, &lane)) != NULL; max--) {
-        uring->queue[lane].head = op->next;
+    uint32_t io_class = 0;
+    for (; max > 0 && (op = queue_front(uring, &io_class)) != NULL; max--) {
+        uring->queue[io_class].head = op->next;
         if (op->next == NULL)
-            uring->queue[lane].tail = NULL;
+            uring->queue[io_class].tail = NULL;
         op->next = NULL;
         *link = op;
         link = &op->next;
@@ -119,26 +119,26 @@ static struct sc_uring_ring *idle_take(struct sc_uring *uring)
 static void ring_post(struct sc_uring_ring *ring)
 {
     if (ring != NULL)
-        sc_exec_post(ring->uring->exec, &ring->task, SC_LANE_DEMAND);
+        sc_exec_post(ring->uring->exec, &ring->task, SC_IO_CLASS_DEMAND);
 }
 
 /* Lock held. */
 static void queue_put(struct sc_uring *uring, struct sc_io_op *op)
 {
-    const uint32_t lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
+    const uint32_t io_class = op->io_class < SC_IO_CLASSES ? op->io_class : SC_IO_CLASS_BACKGROUND;
     op->next = NULL;
-    if (uring->queue[lane].tail != NULL)
-        uring->queue[lane].tail->next = op;
+    if (uring->queue[io_class].tail != NULL)
+        uring->queue[io_class].tail->next = op;
     else
-        uring->queue[lane].head = op;
-    uring->queue[lane].tail = op;
+        uring->queue[io_class].head = op;
+    uring->queue[io_class].tail = op;
 }
 
-/* Lock held. False: it is not in its lane's queue. */
+/* Lock held. False: it is not in its io_class's queue. */
 static bool queue_remove(struct sc_uring *uring, const struct sc_io_op *op)
 {
-    const uint32_t lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
-    struct sc_io_op *before = NULL, *at = uring->queue[lane].head;
+    const uint32_t io_class = op->io_class < SC_IO_CLASSES ? op->io_class : SC_IO_CLASS_BACKGROUND;
+    struct sc_io_op *before = NULL, *at = uring->queue[io_class].head;
     for (; at != NULL && at != op; at = at->next)
         before = at;
     if (at == NULL)
@@ -146,17 +146,17 @@ static bool queue_remove(struct sc_uring *uring, const struct sc_io_op *op)
     if (before != NULL)
         before->next = at->next;
     else
-        uring->queue[lane].head = at->next;
+        uring->queue[io_class].head = at->next;
     if (at->next == NULL)
-        uring->queue[lane].tail = before;
+        uring->queue[io_class].tail = before;
     return true;
 }
 
 /* Lock held. A ring to be posted with the lock released, or NULL: one will look by itself. */
 static struct sc_uring_ring *ring_for_queue(struct sc_uring *uring)
 {
-    uint32_t lane;
-    if (atomic_load(&uring->awake_count) == 0 && queue_front(uring, &lane) != NULL)
+    uint32_t io_class;
+    if (atomic_load(&uring->awake_count) == 0 && queue_front(uring, &io_class) != NULL)
         return idle_take(uring);
     return NULL;
 }
@@ -174,13 +174,13 @@ void sc_uring_submit(struct sc_io *io, struct sc_io_op *ops)
     ring_post(ring);
 }
 
-void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane)
+void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class)
 {
     struct sc_uring *uring = io->own;
     (void)pthread_mutex_lock(&uring->lock);
     for (uint64_t i = 0; i < count; i++)
-        if (lane < ops[i]->lane && queue_remove(uring, ops[i])) {
-            ops[i]->lane = lane;
+        if (io_class < ops[i]->io_class && queue_remove(uring, ops[i])) {
+            ops[i]->io_class = io_class;
             queue_put(uring, ops[i]);
         }
     struct sc_uring_ring *ring = ring_for_queue(uring);
@@ -261,7 +261,7 @@ static void slot_start(struct sc_uring_ring *ring, struct sc_io_op *op)
     slot->op = op;
     slot->tries = 0;
     ring->flying++;
-    ring->flying_demand += op->lane == SC_LANE_DEMAND;
+    ring->flying_demand += op->io_class == SC_IO_CLASS_DEMAND;
     if (sc_io_op_start(op))
         slot_go(ring, slot);
     else
@@ -282,7 +282,7 @@ static void slot_end(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int
     ring->free_slot = (uint32_t)(slot - ring->slots);
     ring->free_count++;
     ring->flying--;
-    ring->flying_demand -= op->lane == SC_LANE_DEMAND;
+    ring->flying_demand -= op->io_class == SC_IO_CLASS_DEMAND;
     ring->released_bytes += op->bytes;
     ring->released_ops++;
     counter_add(&ring->uring->ops);
@@ -467,7 +467,7 @@ static enum turn ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
     struct sc_uring *uring = ring->uring;
     struct sc_uring_ring *other = NULL;
     enum turn turn = TURN_ENTER;
-    uint32_t lane, taken = 0, taken_demand = 0;
+    uint32_t io_class, taken = 0, taken_demand = 0;
     const bool has_retries = ring->retry_slot != SC_URING_NONE;
     (void)pthread_mutex_lock(&uring->lock);
     ring_release(ring);
@@ -475,14 +475,14 @@ static enum turn ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
     struct sc_io_op *ops = queue_take(uring, ring->free_count);
     for (const struct sc_io_op *op = ops; op != NULL; op = op->next) {
         taken++;
-        taken_demand += op->lane == SC_LANE_DEMAND;
+        taken_demand += op->io_class == SC_IO_CLASS_DEMAND;
     }
     if (ring->flying + taken > 0) {
         *ret_wait_count =
             wait_count_of(ring, ring->flying + taken, ring->flying_demand + taken_demand,
                           taken > 0 || has_retries);
         (void)atomic_fetch_sub(&uring->awake_count, 1);
-        if (queue_front(uring, &lane) != NULL) /* more than this ring has slots */
+        if (queue_front(uring, &io_class) != NULL) /* more than this ring has slots */
             other = idle_take(uring);
     } else if (ring->wanted_slice != SC_URING_NONE && ring->pins && ring->region.bytes > 0) {
         turn = TURN_PIN; /* which is slow: another ring looks at the queue meanwhile */
@@ -500,12 +500,12 @@ static enum turn ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
 static void ring_refill(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;
-    uint32_t lane, none = 0;
+    uint32_t io_class, none = 0;
     struct sc_io_op *ops = NULL;
     (void)pthread_mutex_lock(&uring->lock);
     ring_release(ring);
-    if (uring->inflight_bytes <= uring->share_bytes[SC_LANE_DEMAND] / 2 &&
-        queue_front(uring, &lane) != NULL)
+    if (uring->inflight_bytes <= uring->share_bytes[SC_IO_CLASS_DEMAND] / 2 &&
+        queue_front(uring, &io_class) != NULL)
         ops = queue_take(uring, ring->free_count);
     (void)pthread_mutex_unlock(&uring->lock);
     if (ops == NULL)
@@ -560,7 +560,7 @@ static bool ring_enter(struct sc_uring_ring *ring, uint32_t wait_count)
         return true;
     if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) { /* of the kernel's memory */
         const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
-        sc_exec_post_at(uring->exec, &ring->task, SC_LANE_DEMAND, due_ns);
+        sc_exec_post_at(uring->exec, &ring->task, SC_IO_CLASS_DEMAND, due_ns);
         return false;
     }
     ring_dies(ring, -result);
@@ -587,7 +587,7 @@ static bool dead_turn(struct sc_uring_ring *ring)
             return false;
         if (op == NULL) { /* the kernel has some yet: they may still come */
             const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
-            sc_exec_post_at(uring->exec, &ring->task, SC_LANE_DEMAND, due_ns);
+            sc_exec_post_at(uring->exec, &ring->task, SC_IO_CLASS_DEMAND, due_ns);
             return false;
         }
         slot = &ring->slots[ring->free_slot];
@@ -595,7 +595,7 @@ static bool dead_turn(struct sc_uring_ring *ring)
         ring->free_count--;
         slot->op = op;
         ring->flying++;
-        ring->flying_demand += op->lane == SC_LANE_DEMAND;
+        ring->flying_demand += op->io_class == SC_IO_CLASS_DEMAND;
         if (!sc_io_op_start(op)) {
             slot_end(ring, slot, SC_IO_DROPPED);
             return true;

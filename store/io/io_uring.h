@@ -61,14 +61,14 @@ struct sc_uring { /* io->own */
     struct sc_uring_slot *slots;
     uint32_t ring_count, slot_count;
     pid_t owner_pid;
-    uint64_t share_bytes[SC_LANES];
-    uint32_t share_ops[SC_LANES];
+    uint64_t share_bytes[SC_IO_CLASSES];
+    uint32_t share_ops[SC_IO_CLASSES];
 
     /* Guarded by lock (rank 71). */
     pthread_mutex_t lock;
     struct {
         struct sc_io_op *head, *tail;
-    } queue[SC_LANES];
+    } queue[SC_IO_CLASSES];
     uint64_t inflight_bytes, inflight_bytes_max;
     uint64_t quiet_bytes; /* written since a read was taken */
     uint32_t inflight_ops;
@@ -101,7 +101,7 @@ static inline bool sc_uring_is_child(const struct sc_uring *uring)
 void sc_uring_step(struct sc_task *task);
 /* Entries of the back end's table. */
 void sc_uring_submit(struct sc_io *io, struct sc_io_op *ops);
-void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane);
+void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class);
 void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
 
 #endif

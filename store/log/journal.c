@@ -125,7 +125,7 @@ static void window_gate(struct window *window)
         return;
     atomic_store(&window->gates, 0); /* of the window that takes its place */
     atomic_fetch_add(&scan->running, 1);
-    sc_exec_post(scan->store->params.exec, &window->checks, SC_LANE_DEMAND);
+    sc_exec_post(scan->store->params.exec, &window->checks, SC_IO_CLASS_DEMAND);
 }
 
 /* Bytes of the window from `from` on, through the page cache. */
@@ -157,7 +157,7 @@ static void window_read_done(struct sc_io_op *op)
             sc_fail_errno(&window->error, op->status, op->sys_errno,
                           "%s/log cannot be read at byte %" PRIu64, scan->store->dir, op->offset);
     if (window->status == SPEC_OK && window->count > op->bytes) {
-        sc_exec_post(scan->store->params.exec, &window->reads, SC_LANE_DEMAND);
+        sc_exec_post(scan->store->params.exec, &window->reads, SC_IO_CLASS_DEMAND);
         return;
     }
     window_gate(window);
@@ -256,7 +256,7 @@ static void read_post(struct scan *scan, uint64_t n)
                                    .offset = window->offset,
                                    .bytes = pages,
                                    .kind = SC_IO_READ,
-                                   .lane = SC_LANE_DEMAND,
+                                   .io_class = SC_IO_CLASS_DEMAND,
                                    .done = window_read_done,
                                    .user = window};
     atomic_store(&window->is_checked, 0);
@@ -265,7 +265,7 @@ static void read_post(struct scan *scan, uint64_t n)
     if (pages > 0)
         sc_io_submit(scan->store->io, &op, 1);
     else
-        sc_exec_post(scan->store->params.exec, &window->reads, SC_LANE_DEMAND);
+        sc_exec_post(scan->store->params.exec, &window->reads, SC_IO_CLASS_DEMAND);
 }
 
 /* Asks for what the caller will look at soon: another processor wrote it. */

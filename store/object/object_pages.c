@@ -147,7 +147,7 @@ enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint
     bool wakes = sc_store_maker_wake(store);
     pthread_mutex_unlock(&store->disk.lock);
     if (wakes)
-        sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
+        sc_exec_post(store->params.exec, &store->disk.maker, SC_IO_CLASS_WRITER);
     if (lack == SC_STORE_LACK_LOG || lack == SC_STORE_LACK_PAGES)
         sc_store_wear_move(store, -(int64_t)(pages * PAGE)); /* back to the budget */
     return lack;

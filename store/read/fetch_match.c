@@ -379,7 +379,7 @@ static void window_step(struct sc_task *task)
         return;
     }
     if (!window_read(window, rows, count)) /* it is there */
-        sc_exec_post(fetcher->store->params.exec, &window->task, SC_LANE_BACKGROUND);
+        sc_exec_post(fetcher->store->params.exec, &window->task, SC_IO_CLASS_BACKGROUND);
 }
 
 /* ---- Begin, cancel --------------------------------------------------------------------------- */
@@ -441,7 +441,7 @@ spec_status sc_store_match_fetch_begin(struct sc_store *store, const struct sc_s
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "windows to stage a match through");
     atomic_fetch_add(&store->busy, WINDOWS);
     for (uint32_t i = 0; i < WINDOWS; i++)
-        sc_exec_post(store->params.exec, &fetcher->windows[i].task, SC_LANE_BACKGROUND);
+        sc_exec_post(store->params.exec, &fetcher->windows[i].task, SC_IO_CLASS_BACKGROUND);
     return SPEC_OK;
 }
 

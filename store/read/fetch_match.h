@@ -16,7 +16,7 @@
  *            \-> cancel, a failure, no room ---^         there of a match that does not fit
  *
  * Holds: what is published agreed with its tags, or checksums; a slab is begun before it is read,
- * so nothing is read in vain; at most WINDOWS windows are in inflight, in the lowest lane, in
+ * so nothing is read in vain; at most WINDOWS windows are in inflight, in the lowest io_class, in
  * operations of io.op_bytes or one piece; the caller's ranges and `what` are not touched once done
  * has run.
  * Does not: know requests, deadlines or tickets (plugin/request/host_prefetch.c), wait, retry.

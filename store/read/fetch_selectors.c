@@ -98,7 +98,7 @@ static void on_read(struct sc_io_op *op)
 {
     struct sc_store_selector_fetch *bring = op->user;
     if (atomic_fetch_sub(&bring->flying, 1) == 1)
-        sc_exec_post(bring->store->params.exec, bring->task, SC_LANE_BACKGROUND);
+        sc_exec_post(bring->store->params.exec, bring->task, SC_IO_CLASS_BACKGROUND);
 }
 
 /* false: it does not fit, as codes came since it was begun. */
@@ -152,7 +152,7 @@ static bool block_place(struct sc_store_selector_fetch *bring, uint64_t *at, str
     *at += bring->plan.is_quant ? 0 : bytes;
     for (uint32_t i = 0; i < block->part_count; i++) {
         to->reads[i] = (struct sc_io_op){.buffer = to->frame + block->parts[i].at,
-                                         .lane = SC_LANE_BACKGROUND,
+                                         .io_class = SC_IO_CLASS_BACKGROUND,
                                          .done = on_read,
                                          .user = bring};
         sc_store_tier_aim(bring->store, &to->reads[i], block->parts[i].where,

@@ -6,7 +6,7 @@
  *           [unit: picks of one read, or of a K and a V read][unit] ...   from a ring of units
  *
  * What follows is started by completions, several operations at once: when half of the target is
- * free; and by the consumer, who frees slots. What is read ahead goes as far as its lane has
+ * free; and by the consumer, who frees slots. What is read ahead goes as far as its io_class has
  * frames; the slots for that are shared by readers that were opened together.
  *
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position;
@@ -86,7 +86,7 @@ static uint32_t units_used(const struct sc_store_reader *reader)
 
 /* Lock held. Operations with a frame that the load may begin. One that is waited for has its
  * consumer at hand, and keeps a few ahead of it, or as many as it had and as may fly: should the
- * caller go away, others find frames. One that is read ahead goes as far as frames of its lane do,
+ * caller go away, others find frames. One that is read ahead goes as far as frames of its io_class do,
  * which are half of the pool: alone it gets all of them (the other load is the layer before it),
  * beside others its share. */
 static uint64_t frames_left(const struct sc_inflight *inflight)
@@ -95,7 +95,7 @@ static uint64_t frames_left(const struct sc_inflight *inflight)
     uint64_t loads = atomic_load_explicit(&store->counts.loads, memory_order_relaxed);
     uint64_t share = sc_frames_count(store->frames) / (loads > 2 ? loads : 2);
     uint64_t left = sc_inflight_slots_left(inflight), most = reader_of(inflight)->frames_raised;
-    if (inflight->lane != SC_LANE_DEMAND)
+    if (inflight->io_class != SC_IO_CLASS_DEMAND)
         most = share;
     most = most > SC_READER_SLOTS ? most : SC_READER_SLOTS;
     most = inflight->frame_count < most ? most - inflight->frame_count : 0;
@@ -378,7 +378,7 @@ void sc_store_reader_cancel(struct sc_store_reader *reader)
 }
 
 /* Lock held, and given up: the plan is begun. */
-static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, bool is_gather)
+static void load_begin(struct sc_store_reader *reader, enum sc_io_class io_class, bool is_gather)
 {
     struct sc_inflight_batch batch;
     batch.count = 0;
@@ -387,7 +387,7 @@ static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, b
     reader->is_planned = false;
     reader->frames_raised = 0;
     reader->range = reader->range_row = 0;
-    sc_inflight_begin(&reader->inflight, lane, is_gather ? SLOT_READS : WHOLE_READS);
+    sc_inflight_begin(&reader->inflight, io_class, is_gather ? SLOT_READS : WHOLE_READS);
     sc_inflight_pump(&reader->inflight, &batch);
     pthread_mutex_unlock(&reader->inflight.lock);
     sc_inflight_submit(&reader->inflight, &batch);
@@ -395,7 +395,7 @@ static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, b
 
 void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
-                           enum sc_exec_lane lane)
+                           enum sc_io_class io_class)
 {
     pthread_mutex_lock(&reader->inflight.lock);
     load_end(reader);
@@ -403,12 +403,12 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
                         reader->slot_memory->at);
     for (uint64_t i = 0; i < range_count; i++)
         reader->rows_due += ranges[i].row_count;
-    load_begin(reader, lane, false);
+    load_begin(reader, io_class, false);
 }
 
 void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
                                  const struct sc_store_range *ranges, uint64_t range_count,
-                                 const struct sc_store_gather_rows *picks, enum sc_exec_lane lane)
+                                 const struct sc_store_gather_rows *picks, enum sc_io_class io_class)
 {
     struct sc_store *store = reader->inflight.store;
     pthread_mutex_lock(&reader->inflight.lock);
@@ -420,7 +420,7 @@ void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer
     reader->wanted_bits = NULL;
     reader->bases.range = UINT64_MAX;
     reader->rows_due = reader->gather_plan.picks.count;
-    load_begin(reader, lane, true);
+    load_begin(reader, io_class, true);
 }
 
 void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags)

@@ -183,7 +183,7 @@ static void selector_pumped(struct sc_inflight *inflight)
         return;
     selector->notifies = true;
     inflight->task_count++;
-    sc_exec_post(inflight->store->params.exec, &selector->ready, (enum sc_exec_lane)inflight->lane);
+    sc_exec_post(inflight->store->params.exec, &selector->ready, (enum sc_io_class)inflight->io_class);
 }
 
 static const struct sc_inflight_client SELECTOR = {.next = selector_next,
@@ -280,7 +280,7 @@ static void take_run(struct sc_store_selector *selector, struct sc_inflight_batc
 {
     struct sc_inflight *inflight = &selector->inflight;
     if (take_some(selector)) {
-        sc_exec_post(inflight->store->params.exec, &selector->take, (enum sc_exec_lane)inflight->lane);
+        sc_exec_post(inflight->store->params.exec, &selector->take, (enum sc_io_class)inflight->io_class);
         return;
     }
     selector->is_taking = false;
@@ -443,13 +443,13 @@ static void load_start(struct sc_store_selector *selector, const struct sc_store
     selector->on_ready = want->on_ready;
     selector->user = want->user;
     atomic_store(&selector->state, SPEC_PENDING);
-    sc_inflight_begin(&selector->inflight, want->lane, SC_STORE_SELECTOR_SECTIONS);
+    sc_inflight_begin(&selector->inflight, want->io_class, SC_STORE_SELECTOR_SECTIONS);
     if (!takes)
         selector->take_range = UINT64_MAX;
     if (takes && !selector->is_taking) { /* else it runs for a load that has ended, and goes on */
         selector->is_taking = true;
         selector->inflight.task_count++;
-        sc_exec_post(selector->inflight.store->params.exec, &selector->take, want->lane);
+        sc_exec_post(selector->inflight.store->params.exec, &selector->take, want->io_class);
     }
     sc_inflight_pump(&selector->inflight, &batch);
     sc_inflight_submit(&selector->inflight, &batch);

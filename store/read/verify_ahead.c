@@ -12,7 +12,7 @@
 #include "store/read/reader.h"
 #include "store/rows/tag.h"
 
-#define STEP_SLOTS 16u   /* of one step of a helper: other tasks of its lane wait meanwhile */
+#define STEP_SLOTS 16u   /* of one step of a helper: other tasks of its io_class wait meanwhile */
 #define SPINS      4096u /* until the consumer verifies what a helper has begun */
 
 /* What a helper verifies. */
@@ -112,7 +112,7 @@ static void help_step(struct sc_task *task)
         job_end(reader, &job, is_good);
     }
     if (done == STEP_SLOTS) {
-        sc_exec_post(inflight->store->params.exec, task, SC_LANE_DEMAND);
+        sc_exec_post(inflight->store->params.exec, task, SC_IO_CLASS_DEMAND);
     } else {
         helper->is_out = false;
         inflight->task_count--;
@@ -142,7 +142,7 @@ void sc_reader_help(struct sc_store_reader *reader)
             continue;
         reader->helpers[i].is_out = true;
         inflight->task_count++;
-        sc_exec_post(exec, &reader->helpers[i].task, SC_LANE_DEMAND);
+        sc_exec_post(exec, &reader->helpers[i].task, SC_IO_CLASS_DEMAND);
     }
     pthread_mutex_unlock(&inflight->lock);
 }

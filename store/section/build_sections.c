@@ -10,7 +10,7 @@
  * (sc_store_build_permutation), and stand beside the extent's until nobody reads these any more
  * (store/section/permute_queue.h): each run looks whether that is so.
  *
- * It is slow on purpose: one window in inflight, in the lowest lane, and a pause after it so that
+ * It is slow on purpose: one window in inflight, in the lowest io_class, and a pause after it so that
  * bytes_per_s holds. Told to rest, it begins no extent, and looks at no edition that waits.
  *
  * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is
@@ -191,7 +191,7 @@ static void on_written(struct sc_store_extent *annex, spec_status status, void *
     SC_ASSERT(build->store->params.poison, annex == build->sidecar.annex);
     build->written = status;
     build->state = WRITE;
-    sc_exec_post(build->store->params.exec, &build->task, SC_LANE_BACKGROUND);
+    sc_exec_post(build->store->params.exec, &build->task, SC_IO_CLASS_BACKGROUND);
 }
 
 static bool is_closing(struct sc_store_build *build)
@@ -215,9 +215,9 @@ static void post_after(struct sc_store_build *build, uint64_t wait_ns)
     struct sc_exec *exec = build->store->params.exec;
     pthread_mutex_lock(&build->store->disk.lock); /* stop cancels what is posted under it */
     if (wait_ns == 0 || build->closing)
-        sc_exec_post(exec, &build->task, SC_LANE_BACKGROUND);
+        sc_exec_post(exec, &build->task, SC_IO_CLASS_BACKGROUND);
     else
-        sc_exec_post_at(exec, &build->task, SC_LANE_BACKGROUND, sc_exec_now_ns(exec) + wait_ns);
+        sc_exec_post_at(exec, &build->task, SC_IO_CLASS_BACKGROUND, sc_exec_now_ns(exec) + wait_ns);
     pthread_mutex_unlock(&build->store->disk.lock);
 }
 
@@ -268,7 +268,7 @@ static void run_end(struct sc_store_build *build)
     if (again)
         run_begin(build, next);
     if (again)
-        sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+        sc_exec_post(store->params.exec, &build->task, SC_IO_CLASS_BACKGROUND);
     pthread_mutex_unlock(&store->disk.lock);
     if (!again)
         sc_store_busy_end(store);
@@ -427,7 +427,7 @@ static void run_start(struct sc_store_build *build, enum sc_store_sidecar_kind k
     build->runs = true;
     run_begin(build, kind);
     atomic_fetch_add(&store->busy, 1);
-    sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+    sc_exec_post(store->params.exec, &build->task, SC_IO_CLASS_BACKGROUND);
 }
 
 void sc_store_build_quant(struct sc_store *store)
@@ -517,7 +517,7 @@ void sc_store_build_stop(struct sc_store *store)
     pthread_mutex_lock(&store->disk.lock);
     build->closing = true;
     if (sc_exec_cancel(store->params.exec, &build->task)) /* in a pause: it ends now */
-        sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+        sc_exec_post(store->params.exec, &build->task, SC_IO_CLASS_BACKGROUND);
     pthread_mutex_unlock(&store->disk.lock);
 }
 

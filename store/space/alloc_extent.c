@@ -65,7 +65,7 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
     bool wakes = sc_store_maker_wake(store);
     pthread_mutex_unlock(&store->disk.lock);
     if (wakes)
-        sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
+        sc_exec_post(store->params.exec, &store->disk.maker, SC_IO_CLASS_WRITER);
     if (fits)
         return SPEC_OK;
     sc_store_count(&store->counts.no_space, 1);

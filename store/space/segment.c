@@ -540,7 +540,7 @@ static void maker_step(struct sc_task *task)
     bool wakes = sc_store_maker_wake(store);
     pthread_mutex_unlock(&store->disk.lock);
     if (wakes)
-        sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
+        sc_exec_post(store->params.exec, &store->disk.maker, SC_IO_CLASS_WRITER);
     if (status == SPEC_OK)
         writes_go(store, waiting, file);
     else

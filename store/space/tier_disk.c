@@ -40,9 +40,9 @@ void sc_store_tier_read(struct sc_store *store, struct sc_io_op *const *ops, uin
 }
 
 void sc_store_tier_raise(struct sc_store *store, struct sc_io_op *const *ops, uint64_t count,
-                         uint32_t lane)
+                         uint32_t io_class)
 {
-    sc_io_raise(store->io, ops, count, lane);
+    sc_io_raise(store->io, ops, count, io_class);
 }
 
 void sc_store_tier_unread(struct sc_store *store, const struct sc_io_op *op)

@@ -8,7 +8,7 @@
  *   begin -> READ -> ... -> WRITE -> done(extent)      the caller's to commit or to discard
  *             window after window, layer after layer
  *
- * It is slow on purpose: one window in inflight, in the lowest lane, and a pause after it so that
+ * It is slow on purpose: one window in inflight, in the lowest io_class, and a pause after it so that
  * bytes_per_s holds.
  *
  * Holds: rows that are written agreed with the tags of the piece that they are read from, which
@@ -105,7 +105,7 @@ static bool window_read(struct sc_store_compactor *compactor)
     if (compactor->part_count == 0)
         return false;
     if (!sc_store_readback_submit(&compactor->back)) /* it is there */
-        sc_exec_post(compactor->store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
+        sc_exec_post(compactor->store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
     return true;
 }
 
@@ -196,7 +196,7 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
     SC_ASSERT(compactor->store->params.poison, extent == compactor->extent);
     if (compactor->status == SPEC_OK)
         compactor->status = status;
-    sc_exec_post(compactor->store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
+    sc_exec_post(compactor->store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
 }
 
 /* ---- The compact ------------------------------------------------------------------------------ */
@@ -252,7 +252,7 @@ static void read_on(struct sc_store_compactor *compactor)
     uint64_t due_ns =
         sc_exec_now_ns(exec) + (rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0);
     if (bytes > 0 && rate > 0)
-        sc_exec_post_at(exec, &compactor->task, SC_LANE_BACKGROUND, due_ns);
+        sc_exec_post_at(exec, &compactor->task, SC_IO_CLASS_BACKGROUND, due_ns);
     pthread_mutex_unlock(&compactor->store->disk.lock);
     if ((bytes == 0 || rate == 0) && !window_read(compactor))
         give_up(compactor, SPEC_E_DROPPED);
@@ -339,7 +339,7 @@ spec_status sc_store_compact_begin(struct sc_store *store, const struct sc_store
     compactor->extent->written = on_written;
     sc_store_write_through_layer_inherit(compactor->extent, compactor->slabs);
     atomic_fetch_add(&store->busy, 1);
-    sc_exec_post(store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
+    sc_exec_post(store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
     return SPEC_OK;
 }
 
@@ -368,7 +368,7 @@ void sc_store_compactor_stop(struct sc_store *store)
     pthread_mutex_lock(&store->disk.lock);
     compactor->closing = true;
     if (sc_exec_cancel(store->params.exec, &compactor->task)) /* in a pause: it ends now */
-        sc_exec_post(store->params.exec, &compactor->task, SC_LANE_BACKGROUND);
+        sc_exec_post(store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
     pthread_mutex_unlock(&store->disk.lock);
 }
 

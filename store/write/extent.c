@@ -151,7 +151,7 @@ struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leav
         return NULL;
     }
     write->is_queued = false;
-    write->op = (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .lane = SC_LANE_WRITER};
+    write->op = (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .io_class = SC_IO_CLASS_WRITER};
     return write;
 }
 
@@ -216,7 +216,7 @@ void sc_store_extent_unref(struct sc_store_extent *extent)
     if (atomic_fetch_sub(&extent->pending, 1) != 1)
         return;
     atomic_fetch_add(&store->busy, 1);
-    sc_exec_post(store->params.exec, &extent->finish, SC_LANE_WRITER);
+    sc_exec_post(store->params.exec, &extent->finish, SC_IO_CLASS_WRITER);
 }
 
 static void finish_step(struct sc_task *task)

@@ -21,7 +21,7 @@ static void leaves_decide(struct sc_store *store)
     uint64_t count = sc_frames_count(store->frames), small = store->params.config->max_requests;
     small = small < SMALL_MOST ? small : SMALL_MOST;
     small = small < count / SMALL_PART ? small : count / SMALL_PART;
-    queue->leaves = count - sc_frames_count_for(store->frames, SC_LANE_WRITER);
+    queue->leaves = count - sc_frames_count_for(store->frames, SC_IO_CLASS_WRITER);
     queue->leaves_small = queue->leaves / LOADS_PART;
     if (queue->leaves < queue->leaves_small + small)
         queue->leaves = queue->leaves_small + small;

@@ -87,7 +87,7 @@ static inline void twin_selector(struct twin *twin, uint32_t layer, const struct
     if (sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector, NULL) !=
         SPEC_OK)
         return; /* no memory */
-    if (keys_begin(selector, match, layer, SC_LANE_SPECULATIVE, wanted)) {
+    if (keys_begin(selector, match, layer, SC_IO_CLASS_SPECULATIVE, wanted)) {
         if (random_below(&twin->random, 3) == 0)
             sc_store_selector_end(selector);
         else if (sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
@@ -109,7 +109,7 @@ static inline void twin_codes(struct twin *twin, uint32_t layer, const struct ma
         SPEC_OK)
         return; /* no memory */
     if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
-                                                                     .lane = SC_LANE_SPECULATIVE,
+                                                                     .io_class = SC_IO_CLASS_SPECULATIVE,
                                                                      .ranges = match->ranges,
                                                                      .range_count = match->count,
                                                                      .is_quant = true,

@@ -120,7 +120,7 @@ static void *loads_main(void *argument)
         uint64_t bad_before = bad_blocks_of(mine->store);
         match_add(&match, &piece, 0, piece.row_count);
         if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
-                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .io_class = SC_IO_CLASS_DEMAND,
                                                                          .ranges = match.ranges,
                                                                          .range_count = 1,
                                                                          .is_quant = true}) &&
@@ -149,7 +149,7 @@ static void *takes_main(void *argument)
     uint8_t *frames[32];
     while (!atomic_load(&who->shared->ends)) {
         uint64_t count = 0, most = random_below(&who->seed, 6);
-        while (count < most && (frames[count] = sc_frames_take(pool, SC_LANE_DEMAND)) != NULL)
+        while (count < most && (frames[count] = sc_frames_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
             memset(frames[count++], 0x5a, FRAME_BYTES);
         while (count > 0)
             sc_frames_put(pool, frames[--count]);

@@ -30,7 +30,7 @@ static void codes_look(struct world *world, struct sc_store_selector *selector, 
     for (uint64_t key = 1; key <= 2; key++) {
         struct match match = match_of(world, key);
         for (uint32_t layer = 0; layer < small.layers; layer++) {
-            if (!quantised_begin(selector, &match, layer, SC_LANE_DEMAND))
+            if (!quantised_begin(selector, &match, layer, SC_IO_CLASS_DEMAND))
                 continue; /* a piece is void: the load is a miss */
             assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
             counts->ranges += match.count;

@@ -40,7 +40,7 @@ static void selector_key(struct world *world, struct sc_store_selector *selector
     for (uint32_t i = 0; i < world->piece_count; i++)
         if (world->pieces[i].key == key && world->pieces[i].seen)
             match_add(&match, &world->pieces[i], 0, world->pieces[i].row_count);
-    if (!keys_begin(selector, &match, layer, SC_LANE_DEMAND, small.probe_row_bytes))
+    if (!keys_begin(selector, &match, layer, SC_IO_CLASS_DEMAND, small.probe_row_bytes))
         return;
     bool good = sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK;
     if (good)

@@ -131,7 +131,7 @@ static void twin_load(struct twin *twin)
     FUZZ_CHECK(sc_store_readers_open(twin->store, 1, &reader, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
         struct sc_store_range range = {twin->told[i], 0, twin->rows[i]};
-        sc_store_reader_begin(reader, i % 2, &range, 1, SC_LANE_DEMAND);
+        sc_store_reader_begin(reader, i % 2, &range, 1, SC_IO_CLASS_DEMAND);
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
                    SPEC_E_CORRUPT);
     }
@@ -143,7 +143,7 @@ static void twin_load(struct twin *twin)
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
         struct sc_store_range range = {twin->told[i], 0, twin->rows[i]};
         if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = i % 2,
-                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .lane = SC_IO_CLASS_DEMAND,
                                                                          .ranges = &range,
                                                                          .range_count = 1,
                                                                          .is_quant = true,

@@ -103,7 +103,7 @@ static void codes_look(struct sc_store_selector *selector)
     struct sc_store_slab slab;
     for (uint32_t i = 0; i < told_count && i < 16; i++)
         if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = i % 2,
-                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .lane = SC_IO_CLASS_DEMAND,
                                                                          .ranges = &told[i],
                                                                          .range_count = 1,
                                                                          .is_quant = true,
@@ -142,7 +142,7 @@ static bool look(void)
     FUZZ_CHECK(stats.extent_bytes <= 1u << 20);
     FUZZ_CHECK(sc_store_readers_open(store, 1, &reader, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
-        sc_store_reader_begin(reader, i % 2, &told[i], 1, SC_LANE_DEMAND);
+        sc_store_reader_begin(reader, i % 2, &told[i], 1, SC_IO_CLASS_DEMAND);
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
                    SPEC_E_CORRUPT);
     }
@@ -152,7 +152,7 @@ static bool look(void)
         uint64_t wanted = i % 3 * 2;
         if (sc_store_selector_begin(selector,
                                   &(struct sc_store_selector_want){.layer = i % 2,
-                                                                 .lane = SC_LANE_DEMAND,
+                                                                 .lane = SC_IO_CLASS_DEMAND,
                                                                  .ranges = &told[i],
                                                                  .range_count = 1,
                                                                  .probe_row_bytes = wanted}))
@@ -277,7 +277,7 @@ static void churn_load(struct sc_store *store)
                                                  {churn.first_id + 1, 0, CHURN_ROWS - 64}};
         struct sc_store_rows rows;
         uint64_t got = 0;
-        sc_store_reader_begin(reader, layer, ranges, 2, SC_LANE_DEMAND);
+        sc_store_reader_begin(reader, layer, ranges, 2, SC_IO_CLASS_DEMAND);
         do {
             FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) == SPEC_OK);
             for (uint64_t i = 0; i < rows.row_count * 96; i++)

@@ -1,6 +1,6 @@
 /* The device model of the simulated disk.
  *
- *   submit -> queue of its lane -> [transfer: device busy, bytes move] -> [latency] -> done
+ *   submit -> queue of its io_class -> [transfer: device busy, bytes move] -> [latency] -> done
  *                                        one at a time                  any number
  *
  * An operation's own task is stepped at the end of its transfer, which starts the next one, and
@@ -10,7 +10,7 @@
  * If the environment names a file in SC_SIM_TRACE, each transfer is appended to it as a line, so
  * that two builds can be compared (tools/op_stream.py).
  *
- * Holds: one operation at a time has the device, the highest lane's first.
+ * Holds: one operation at a time has the device, the highest io_class's first.
  * Does not: sleep: time is the executor's, a virtual clock in its seeded loop.
  * Threads: tests/sim/io_sim_disk.h; steps are the executor's.
  * Tests: tests/unit/store/test_io_sim.c */
@@ -37,23 +37,23 @@ static void complete_step(struct sc_task *task)
 static void enqueue(struct sc_io_sim_disk *disk, struct sc_io_op *op)
 {
     op->next = NULL;
-    if (disk->queue[op->lane].tail != NULL)
-        disk->queue[op->lane].tail->next = op;
+    if (disk->queue[op->io_class].tail != NULL)
+        disk->queue[op->io_class].tail->next = op;
     else
-        disk->queue[op->lane].head = op;
-    disk->queue[op->lane].tail = op;
+        disk->queue[op->io_class].head = op;
+    disk->queue[op->io_class].tail = op;
 }
 
 /* Takes the next operation when the device is free; the caller posts it with the lock released. */
 static struct sc_io_op *start_next(struct sc_io_sim_disk *disk)
 {
     struct sc_io_op *op = NULL;
-    for (uint32_t lane = 0; lane < SC_LANES && op == NULL && !disk->is_busy; lane++) {
-        op = disk->queue[lane].head;
+    for (uint32_t io_class = 0; io_class < SC_IO_CLASSES && op == NULL && !disk->is_busy; io_class++) {
+        op = disk->queue[io_class].head;
         if (op != NULL)
-            disk->queue[lane].head = op->next;
-        if (disk->queue[lane].head == NULL)
-            disk->queue[lane].tail = NULL;
+            disk->queue[io_class].head = op->next;
+        if (disk->queue[io_class].head == NULL)
+            disk->queue[io_class].tail = NULL;
     }
     if (op == NULL)
         return NULL;
@@ -83,7 +83,7 @@ static void trace_open(void)
     trace = path != NULL ? fopen(path, "a") : NULL;
 }
 
-/* A line for each transfer: kind, file, offset, bytes, lane, and the time at which it begins. */
+/* A line for each transfer: kind, file, offset, bytes, io_class, and the time at which it begins. */
 static void trace_transfer(const struct sc_io_op *op, uint64_t bytes)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -93,7 +93,7 @@ static void trace_transfer(const struct sc_io_op *op, uint64_t bytes)
     const char *name = strrchr(op->file->path, '/');
     fprintf(trace, "%s %s %" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n",
             op->kind == SC_IO_READ ? "read" : "write", name != NULL ? name + 1 : op->file->path,
-            op->offset + op->moved_bytes, bytes, (unsigned)op->lane, sc_exec_now_ns(op->io->exec));
+            op->offset + op->moved_bytes, bytes, (unsigned)op->io_class, sc_exec_now_ns(op->io->exec));
 }
 
 static void transfer_go(struct sc_io_op *op)
@@ -112,7 +112,7 @@ static void transfer_go(struct sc_io_op *op)
     trace_transfer(op, part);
     op->task.step = transfer_step;
     struct sc_exec *exec = op->io->exec;
-    sc_exec_post_at(exec, &op->task, (enum sc_exec_lane)op->lane, sc_exec_now_ns(exec) + ns);
+    sc_exec_post_at(exec, &op->task, (enum sc_io_class)op->io_class, sc_exec_now_ns(exec) + ns);
 }
 
 static void post_transfer(struct sc_io_op *op);
@@ -144,7 +144,7 @@ static void post_transfer(struct sc_io_op *op)
         return;
     }
     op->task.step = start_step;
-    sc_exec_post(op->io->exec, &op->task, (enum sc_exec_lane)op->lane);
+    sc_exec_post(op->io->exec, &op->task, (enum sc_io_class)op->io_class);
 }
 
 /* The end of a transfer: its bytes move, the next one starts, this one's latency begins. */
@@ -190,7 +190,7 @@ static void transfer_step(struct sc_task *task)
         return;
     }
     op->task.step = complete_step;
-    sc_exec_post_at(exec, &op->task, (enum sc_exec_lane)op->lane,
+    sc_exec_post_at(exec, &op->task, (enum sc_io_class)op->io_class,
                     sc_exec_now_ns(exec) + disk->device.op_ns + late_ns);
 }
 
@@ -220,7 +220,7 @@ uint64_t sc_io_sim_release_all(struct sc_io_sim_disk *disk)
         held = op->next;
         count++;
         op->task.step = complete_step;
-        sc_exec_post(op->io->exec, &op->task, (enum sc_exec_lane)op->lane);
+        sc_exec_post(op->io->exec, &op->task, (enum sc_io_class)op->io_class);
     }
     return count;
 }

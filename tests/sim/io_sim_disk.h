@@ -49,7 +49,7 @@ struct sc_io_sim_disk {
 
     struct {
         struct sc_io_op *head, *tail;
-    } queue[SC_LANES];
+    } queue[SC_IO_CLASSES];
     uint32_t is_busy;
     struct sc_io_op *held; /* SC_SIM_NEVER */
 };

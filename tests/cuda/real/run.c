@@ -386,7 +386,7 @@ static const struct kernel {
 static void there_and_back(uint32_t kernel, void *params, const struct sc_cuda_shape *shape)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct sc_gpu_lane *lane = &real.device->slots[0].kernels;
+    struct sc_gpu_stream *lane = &real.device->slots[0].kernels;
     const struct sc_gpu_grid grid = {.blocks_x = shape->grid[0],
                                      .blocks_y = shape->grid[1],
                                      .blocks_z = shape->grid[2],

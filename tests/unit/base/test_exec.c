@@ -80,7 +80,7 @@ static void note(struct sc_task *task)
     }
     if (noted->again > 0) {
         noted->again--;
-        sc_exec_post(fx->exec, task, SC_LANE_BACKGROUND);
+        sc_exec_post(fx->exec, task, SC_IO_CLASS_BACKGROUND);
     }
     atomic_fetch_add_explicit(&fx->done, 1, memory_order_release);
     sc_exec_wake(fx->exec, &fx->done);
@@ -119,12 +119,12 @@ static void a_worker_takes_the_highest_lane_first_and_the_oldest_inside_it(void 
     struct fixture *fx = *state;
     open_exec(fx, 1, 0);
     struct noted holder = hold_worker(fx), tasks[12];
-    sc_exec_post(fx->exec, &holder.task, SC_LANE_DEMAND);
+    sc_exec_post(fx->exec, &holder.task, SC_IO_CLASS_DEMAND);
     sem_wait(&fx->entered);
-    static const enum sc_exec_lane lanes[12] = {
-        SC_LANE_BACKGROUND, SC_LANE_WRITER,      SC_LANE_DEMAND,     SC_LANE_SPECULATIVE,
-        SC_LANE_DEMAND,     SC_LANE_SPECULATIVE, SC_LANE_WRITER,     SC_LANE_BACKGROUND,
-        SC_LANE_WRITER,     SC_LANE_DEMAND,      SC_LANE_BACKGROUND, SC_LANE_SPECULATIVE};
+    static const enum sc_io_class lanes[12] = {
+        SC_IO_CLASS_BACKGROUND, SC_IO_CLASS_WRITER,      SC_IO_CLASS_DEMAND,     SC_IO_CLASS_SPECULATIVE,
+        SC_IO_CLASS_DEMAND,     SC_IO_CLASS_SPECULATIVE, SC_IO_CLASS_WRITER,     SC_IO_CLASS_BACKGROUND,
+        SC_IO_CLASS_WRITER,     SC_IO_CLASS_DEMAND,      SC_IO_CLASS_BACKGROUND, SC_IO_CLASS_SPECULATIVE};
     for (uint32_t i = 0; i < 12; i++) {
         tasks[i] = noted_task(fx, i);
         sc_exec_post(fx->exec, &tasks[i].task, lanes[i]);
@@ -139,13 +139,13 @@ static void a_worker_takes_the_highest_lane_first_and_the_oldest_inside_it(void 
 static void a_half_that_blocks_leaves_one_thread_to_the_other(void **state)
 {
     struct fixture *fx = *state;
-    static const enum sc_exec_lane blocked[4] = {SC_LANE_WRITER, SC_LANE_BACKGROUND, SC_LANE_DEMAND,
-                                                 SC_LANE_SPECULATIVE};
+    static const enum sc_io_class blocked[4] = {SC_IO_CLASS_WRITER, SC_IO_CLASS_BACKGROUND, SC_IO_CLASS_DEMAND,
+                                                 SC_IO_CLASS_SPECULATIVE};
     struct sc_exec_params params = {
         .alloc = &fx->alloc, .thread_count = 2, .keeps_one = true, .name = "test"};
     for (uint32_t way = 0; way < 4; way++) {
         struct noted holders[3], tasks[20];
-        enum sc_exec_lane other = blocked[(way + 2) % 4];
+        enum sc_io_class other = blocked[(way + 2) % 4];
         uint32_t before = atomic_load(&fx->done);
         assert_int_equal(sc_exec_open(&params, &fx->exec, NULL), SPEC_OK);
         for (uint32_t i = 0; i < 3; i++) {
@@ -173,7 +173,7 @@ static void a_due_task_is_never_early_and_the_nearest_comes_first(void **state)
     struct fixture *fx = *state;
     open_exec(fx, 1, 0);
     struct noted holder = hold_worker(fx), tasks[8];
-    sc_exec_post(fx->exec, &holder.task, SC_LANE_DEMAND);
+    sc_exec_post(fx->exec, &holder.task, SC_IO_CLASS_DEMAND);
     sem_wait(&fx->entered);
     uint64_t due_ns[8], delay_ns = 500000, start_ns;
     static const uint32_t rank[8] = {5, 1, 7, 3, 0, 6, 2, 4};
@@ -183,7 +183,7 @@ static void a_due_task_is_never_early_and_the_nearest_comes_first(void **state)
         for (uint32_t i = 0; i < 8; i++) {
             tasks[i] = noted_task(fx, i);
             due_ns[i] = start_ns + rank[i] * 100000;
-            sc_exec_post_at(fx->exec, &tasks[i].task, SC_LANE_WRITER, due_ns[i]);
+            sc_exec_post_at(fx->exec, &tasks[i].task, SC_IO_CLASS_WRITER, due_ns[i]);
         }
         if (sc_exec_now_ns(fx->exec) < start_ns)
             break; /* else some were posted as due, behind each other: again, with more time */
@@ -204,9 +204,9 @@ static void a_timer_comes_due_while_the_other_worker_is_busy(void **state)
     open_exec(fx, 2, 0);
     for (uint32_t round = 1; round <= 50; round++) {
         struct noted timer = noted_task(fx, round), holder = hold_worker(fx);
-        sc_exec_post_at(fx->exec, &timer.task, SC_LANE_DEMAND,
+        sc_exec_post_at(fx->exec, &timer.task, SC_IO_CLASS_DEMAND,
                         sc_exec_now_ns(fx->exec) + (round % 5) * 50000);
-        sc_exec_post(fx->exec, &holder.task, SC_LANE_DEMAND);
+        sc_exec_post(fx->exec, &holder.task, SC_IO_CLASS_DEMAND);
         wait_done(fx, round); /* the holder holds one worker all this time */
         sem_post(&fx->gate);
         sem_wait(&fx->entered);
@@ -254,11 +254,11 @@ static void *poster_main(void *argument)
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         for (uint32_t i = 0; i < POSTER_TASKS; i++) {
             struct sc_task *task = &poster->tasks[i].task;
-            enum sc_exec_lane lane = (enum sc_exec_lane)((i + round) % SC_LANES);
+            enum sc_io_class io_class = (enum sc_io_class)((i + round) % SC_IO_CLASSES);
             if (i % 8 == poster->number)
-                sc_exec_post_at(exec, task, lane, sc_exec_now_ns(exec) + 1000 * i);
+                sc_exec_post_at(exec, task, io_class, sc_exec_now_ns(exec) + 1000 * i);
             else
-                sc_exec_post(exec, task, lane);
+                sc_exec_post(exec, task, io_class);
         }
         uint32_t target = round * POSTER_TASKS;
         for (uint32_t seen = atomic_load(&poster->done); seen < target;
@@ -314,7 +314,7 @@ static void a_cancel_beside_the_post_takes_it_back_or_leaves_it(void **state)
     struct fixture *fx = *state;
     open_exec(fx, 1, 0);
     struct noted holder = hold_worker(fx);
-    sc_exec_post(fx->exec, &holder.task, SC_LANE_DEMAND);
+    sc_exec_post(fx->exec, &holder.task, SC_IO_CLASS_DEMAND);
     sem_wait(&fx->entered); /* of the first round all is taken back: nobody could step it */
     struct poster *poster = calloc(1, sizeof(*poster));
     assert_non_null(poster);
@@ -331,7 +331,7 @@ static void a_cancel_beside_the_post_takes_it_back_or_leaves_it(void **state)
             while (atomic_load(&task->posted) != 0)
                 sched_yield();
             uint64_t due_ns = i % 2 == 0 ? 0 : sc_exec_now_ns(fx->exec) + 20000;
-            sc_exec_post_at(fx->exec, task, (enum sc_exec_lane)((i + round) % SC_LANES), due_ns);
+            sc_exec_post_at(fx->exec, task, (enum sc_io_class)((i + round) % SC_IO_CLASSES), due_ns);
         }
     }
     pthread_join(canceller, NULL);
@@ -364,7 +364,7 @@ static void a_step_may_free_its_task(void **state)
             struct noted *noted = calloc(1, sizeof(*noted));
             assert_non_null(noted);
             *noted = (struct noted){.task = {.step = free_own_task}, .fx = fx};
-            sc_exec_post(fx->exec, &noted->task, (enum sc_exec_lane)(i % SC_LANES));
+            sc_exec_post(fx->exec, &noted->task, (enum sc_io_class)(i % SC_IO_CLASSES));
         }
         wait_done(fx, 100);
         sc_exec_close(fx->exec);
@@ -380,7 +380,7 @@ static void a_step_may_post_its_own_task_again(void **state)
         open_exec(fx, thread_count, 0);
         struct noted task = noted_task(fx, 1);
         task.again = 49;
-        sc_exec_post(fx->exec, &task.task, SC_LANE_DEMAND);
+        sc_exec_post(fx->exec, &task.task, SC_IO_CLASS_DEMAND);
         for (uint32_t seen = 0; seen < 50; seen = atomic_load(&fx->done))
             sc_exec_wait(fx->exec, &fx->done, seen, SC_EXEC_FOREVER);
         sc_exec_close(fx->exec);
@@ -450,7 +450,7 @@ static void loop_order(struct fixture *fx, uint64_t seed, uint32_t *ret_order)
     struct noted tasks[LOOP_TASKS];
     for (uint32_t i = 0; i < LOOP_TASKS; i++) {
         tasks[i] = noted_task(fx, i);
-        sc_exec_post(fx->exec, &tasks[i].task, (enum sc_exec_lane)(i % SC_LANES));
+        sc_exec_post(fx->exec, &tasks[i].task, (enum sc_io_class)(i % SC_IO_CLASSES));
     }
     wait_done(fx, LOOP_TASKS);
     memcpy(ret_order, fx->order, LOOP_TASKS * sizeof(*ret_order));
@@ -486,7 +486,7 @@ static void the_loop_moves_its_clock_to_the_next_due_task_and_no_further(void **
     struct noted tasks[3];
     for (uint32_t i = 0; i < 3; i++) {
         tasks[i] = noted_task(fx, i);
-        sc_exec_post_at(fx->exec, &tasks[i].task, SC_LANE_DEMAND, start_ns + 1000 * (3 - i));
+        sc_exec_post_at(fx->exec, &tasks[i].task, SC_IO_CLASS_DEMAND, start_ns + 1000 * (3 - i));
     }
     for (uint32_t i = 0; i < 3; i++) {
         assert_true(sc_exec_step_one(fx->exec));
@@ -504,8 +504,8 @@ static void a_loop_wait_stops_at_its_deadline(void **state)
     _Atomic uint32_t word = 0;
     uint64_t start_ns = sc_exec_now_ns(fx->exec);
     struct noted before = noted_task(fx, 1), at = noted_task(fx, 2);
-    sc_exec_post_at(fx->exec, &before.task, SC_LANE_DEMAND, start_ns + 499);
-    sc_exec_post_at(fx->exec, &at.task, SC_LANE_DEMAND, start_ns + 500);
+    sc_exec_post_at(fx->exec, &before.task, SC_IO_CLASS_DEMAND, start_ns + 499);
+    sc_exec_post_at(fx->exec, &at.task, SC_IO_CLASS_DEMAND, start_ns + 500);
     assert_false(sc_exec_wait(fx->exec, &word, 0, start_ns));
     assert_int_equal(atomic_load(&fx->done), 0);
     assert_false(sc_exec_wait(fx->exec, &word, 0, start_ns + 500));
@@ -525,7 +525,7 @@ static void a_post_in_the_past_is_runnable_at_once(void **state)
     open_exec(fx, 0, 7);
     uint64_t start_ns = sc_exec_now_ns(fx->exec);
     struct noted task = noted_task(fx, 1);
-    sc_exec_post_at(fx->exec, &task.task, SC_LANE_WRITER, start_ns - 1);
+    sc_exec_post_at(fx->exec, &task.task, SC_IO_CLASS_WRITER, start_ns - 1);
     assert_int_equal(atomic_load(&task.task.posted), 1);
     wait_done(fx, 1);
     assert_int_equal(atomic_load(&task.task.posted), 0);
@@ -540,9 +540,9 @@ static void cancel_takes_back_what_no_worker_has(void **state)
     struct noted timer = {.task = {.step = note}, .fx = fx, .name = 1};
     struct noted queued = {.task = {.step = note}, .fx = fx, .name = 2};
     struct noted kept = {.task = {.step = note}, .fx = fx, .name = 3};
-    sc_exec_post_at(fx->exec, &timer.task, SC_LANE_DEMAND, sc_exec_now_ns(fx->exec) + 1000);
-    sc_exec_post(fx->exec, &queued.task, SC_LANE_WRITER);
-    sc_exec_post(fx->exec, &kept.task, SC_LANE_BACKGROUND);
+    sc_exec_post_at(fx->exec, &timer.task, SC_IO_CLASS_DEMAND, sc_exec_now_ns(fx->exec) + 1000);
+    sc_exec_post(fx->exec, &queued.task, SC_IO_CLASS_WRITER);
+    sc_exec_post(fx->exec, &kept.task, SC_IO_CLASS_BACKGROUND);
     assert_true(sc_exec_cancel(fx->exec, &timer.task));
     assert_true(sc_exec_cancel(fx->exec, &queued.task));
     assert_false(sc_exec_cancel(fx->exec, &queued.task));
@@ -551,7 +551,7 @@ static void cancel_takes_back_what_no_worker_has(void **state)
     assert_int_equal(atomic_load(&fx->done), 1);
     assert_int_equal(fx->order[0], 3);
     assert_false(sc_exec_cancel(fx->exec, &kept.task));
-    sc_exec_post(fx->exec, &timer.task, SC_LANE_DEMAND);
+    sc_exec_post(fx->exec, &timer.task, SC_IO_CLASS_DEMAND);
     while (sc_exec_step_one(fx->exec))
         ;
     assert_int_equal(atomic_load(&fx->done), 2);

@@ -91,14 +91,14 @@ static void a_take_waits_for_a_put_until_its_deadline(void **state)
         (void)sc_slot_pool_take(&bench.slots, NOW);
     uint64_t begin_ns = sc_exec_now_ns(bench.exec);
     struct putter putter = {.task.step = put_step, .slots = &bench.slots, .slot = 1};
-    sc_exec_post_at(bench.exec, &putter.task, SC_LANE_DEMAND, begin_ns + 5000);
+    sc_exec_post_at(bench.exec, &putter.task, SC_IO_CLASS_DEMAND, begin_ns + 5000);
     assert_int_equal(sc_slot_pool_take(&bench.slots, begin_ns + 3000), SC_SLOT_POOL_NONE);
     assert_int_equal(sc_exec_now_ns(bench.exec), begin_ns + 3000);
     assert_int_equal(sc_slot_pool_take(&bench.slots, begin_ns + 5000), SC_SLOT_POOL_NONE);
     assert_int_equal(sc_slot_pool_take(&bench.slots, begin_ns + 9000), 1);
     assert_int_equal(sc_exec_now_ns(bench.exec), begin_ns + 5000);
     putter.slot = 2;
-    sc_exec_post_at(bench.exec, &putter.task, SC_LANE_DEMAND, begin_ns + 8000);
+    sc_exec_post_at(bench.exec, &putter.task, SC_IO_CLASS_DEMAND, begin_ns + 8000);
     assert_int_equal(sc_slot_pool_take(&bench.slots, SC_EXEC_FOREVER), 2);
     assert_int_equal(sc_exec_now_ns(bench.exec), begin_ns + 8000);
     bench_close(&bench);

@@ -99,7 +99,7 @@ static uint8_t *frame_take(struct sc_gpu_device *device, struct sc_gpu_slot *slo
                 return frames->memory + (uint64_t)i * LOAD_FRAME_BYTES;
             }
         }
-        struct sc_gpu_lane *lane =
+        struct sc_gpu_stream *lane =
             sc_gpu_flights_flying(&slot->copies) > 0 ? &slot->copies : &slot->kernels;
         uint64_t flying = sc_gpu_flights_flying(lane);
         (void)sc_gpu_flights_wait(device, lane, flying > 0 ? flying - 1 : 0);
@@ -137,13 +137,13 @@ struct load {
     sc_cu_ptr destination;
 };
 
-static void flight_begin(const struct load *load, struct sc_gpu_lane *lane)
+static void flight_begin(const struct load *load, struct sc_gpu_stream *lane)
 {
     while (!sc_gpu_events_begin(load->device, lane))
         (void)sc_gpu_flights_wait(load->device, lane, lane->flights.flight_count - 1);
 }
 
-static void hold_frame(const struct load *load, struct sc_gpu_lane *lane, uint8_t *frame)
+static void hold_frame(const struct load *load, struct sc_gpu_stream *lane, uint8_t *frame)
 {
     assert_true(sc_gpu_events_hold(
         lane, &(struct sc_gpu_hold){.give = frame_give, .held = frame, .user = load->frames}));
@@ -160,7 +160,7 @@ static spec_status place(const struct load *load, sc_cu_ptr to, sc_cu_ptr from)
 /* frame -> copy engine -> staging -> kernel -> destination */
 static spec_status by_staging(const struct load *load, uint8_t *frame, sc_cu_ptr to)
 {
-    struct sc_gpu_lane *copies = &load->slot->copies, *kernels = &load->slot->kernels;
+    struct sc_gpu_stream *copies = &load->slot->copies, *kernels = &load->slot->kernels;
     struct sc_gpu_range range;
     while (!sc_gpu_stage_take(&load->device->stage, LOAD_FRAME_BYTES, &range)) {
         (void)sc_gpu_flights_reap(load->device, kernels);
@@ -187,7 +187,7 @@ static spec_status by_staging(const struct load *load, uint8_t *frame, sc_cu_ptr
 /* frame -> kernel, over the bus -> destination */
 static spec_status over_the_bus(const struct load *load, uint8_t *frame, sc_cu_ptr to)
 {
-    struct sc_gpu_lane *kernels = &load->slot->kernels;
+    struct sc_gpu_stream *kernels = &load->slot->kernels;
     flight_begin(load, kernels);
     hold_frame(load, kernels, frame);
     spec_status status = place(load, to, sc_gpu_pin_address(&load->frames->pin, frame));
@@ -198,7 +198,7 @@ static spec_status over_the_bus(const struct load *load, uint8_t *frame, sc_cu_p
 /* frame -> copy engine, rows of half a KiB -> destination */
 static spec_status straight(const struct load *load, uint8_t *frame, sc_cu_ptr to)
 {
-    struct sc_gpu_lane *copies = &load->slot->copies;
+    struct sc_gpu_stream *copies = &load->slot->copies;
     flight_begin(load, copies);
     hold_frame(load, copies, frame);
     spec_status status = sc_gpu_copy_rows_in(load->device, copies, to, 512, frame, 512, 512,

@@ -10,7 +10,7 @@
 
 struct bench {
     struct attached it;
-    struct sc_gpu_lane *lane; /* copies of slot 0 */
+    struct sc_gpu_stream *lane; /* copies of slot 0 */
     struct sc_gpu_entry entry;
     uint32_t given[GIVEN_MAX], given_count; /* in order */
     uint32_t items[GIVEN_MAX];              /* what is held: their numbers */

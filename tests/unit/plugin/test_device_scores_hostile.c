@@ -311,7 +311,7 @@ static void end_begin(struct end *end, spec_connector *conn, bool room, uint64_t
         box->next = end->boxes;
         end->boxes = box;
     }
-    sc_exec_post_at(conn->exec, &end->task, SC_LANE_DEMAND,
+    sc_exec_post_at(conn->exec, &end->task, SC_IO_CLASS_DEMAND,
                     sc_exec_now_ns(conn->exec) + UINT64_C(5000000));
 }
 

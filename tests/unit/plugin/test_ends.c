@@ -270,7 +270,7 @@ static bool outrun(uint32_t way, enum kind kind, uint64_t ns, uint64_t *ret_stal
     shot.item.exact_bits = WAYS[way].is_layered ? shot.exact : NULL;
     struct resetter resetter = {.task.step = reset_step, .rig = &world.rig};
     struct sc_exec *exec = world.rig.conn->exec;
-    sc_exec_post_at(exec, &resetter.task, SC_LANE_DEMAND, sc_exec_now_ns(exec) + ns);
+    sc_exec_post_at(exec, &resetter.task, SC_IO_CLASS_DEMAND, sc_exec_now_ns(exec) + ns);
     if (kind == DIRECT) {
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 1, NULL), SPEC_OK);
         assert_int_equal(sc_plugin_prefetch_next(world.rig.conn, request, 0, &shot.pass.q, NULL),

@@ -368,7 +368,7 @@ static bool outrun(bool is_submitted, uint64_t ns, uint64_t *ret_stale)
     aim_other(&shot, ticket, 250000);
     struct resetter resetter = {.task.step = reset_step, .rig = &world.rig};
     struct sc_exec *exec = world.rig.conn->exec;
-    sc_exec_post_at(exec, &resetter.task, SC_LANE_DEMAND, sc_exec_now_ns(exec) + ns);
+    sc_exec_post_at(exec, &resetter.task, SC_IO_CLASS_DEMAND, sc_exec_now_ns(exec) + ns);
     spec_status status;
     if (is_submitted) {
         assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);

@@ -251,7 +251,7 @@ static uint32_t end_after(uint64_t ns, bool resets)
                                            .destination = &areas[i].memory};
     spec_ticket ticket;
     assert_int_equal(sc_plugin_submit(rig.conn, items, 2, &ticket, NULL), SPEC_OK);
-    sc_exec_post_at(rig.conn->exec, &ender.task, SC_LANE_DEMAND,
+    sc_exec_post_at(rig.conn->exec, &ender.task, SC_IO_CLASS_DEMAND,
                     sc_exec_now_ns(rig.conn->exec) + ns);
     spec_status status = sc_plugin_submit_wait(rig.conn, ticket, UINT64_MAX, NULL);
     bool ended_first = !sc_exec_cancel(rig.conn->exec, &ender.task);

@@ -309,7 +309,7 @@ static void engine_step(struct sc_task *task)
         return;
     }
     uint64_t count = engine->desk->front - before;
-    sc_exec_post_at(exec, task, SC_LANE_DEMAND, sc_exec_now_ns(exec) + count * engine->row_ns);
+    sc_exec_post_at(exec, task, SC_IO_CLASS_DEMAND, sc_exec_now_ns(exec) + count * engine->row_ns);
 }
 
 /* On a device of this rate; returns how long both ends took. */
@@ -324,7 +324,7 @@ static uint64_t scene_meet(struct scene *scene, struct tail_desk *desk, struct e
     engine->task.step = engine_step;
     engine->desk = desk;
     assert_int_equal(tail_desk_submit(desk), SPEC_OK);
-    sc_exec_post(exec, &engine->task, SC_LANE_DEMAND);
+    sc_exec_post(exec, &engine->task, SC_IO_CLASS_DEMAND);
     assert_int_equal(tail_desk_wait(desk, UINT64_MAX), SPEC_OK);
     assert_true(sc_exec_wait(exec, &engine->is_met, 0, SC_EXEC_FOREVER));
     uint64_t took_ns = sc_exec_now_ns(exec) - begin_ns;

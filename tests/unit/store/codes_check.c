@@ -83,7 +83,7 @@ void codes_load(const struct match *match, struct sc_store_selector *selector, u
 {
     assert_true(
         sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
-                                                                     .lane = SC_LANE_DEMAND,
+                                                                     .io_class = SC_IO_CLASS_DEMAND,
                                                                      .ranges = match->ranges,
                                                                      .range_count = match->count,
                                                                      .is_quant = true,

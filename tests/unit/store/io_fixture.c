@@ -129,7 +129,7 @@ void op_set(struct fixture *fx, struct test_op *test, struct sc_io_file *file, u
                                     .buffer = buffer,
                                     .bytes = bytes,
                                     .offset = offset,
-                                    .lane = SC_LANE_DEMAND,
+                                    .io_class = SC_IO_CLASS_DEMAND,
                                     .done = test_op_done,
                                     .user = test,
                                     .status = SPEC_E_STALE}};

@@ -15,7 +15,7 @@ static void (*late_goes_on)(struct sc_io *io, struct sc_io_op *ops);
 
 static inline void late_submit(struct sc_io *io, struct sc_io_op *ops)
 {
-    bool waits = ops->kind == SC_IO_READ && ops->lane == SC_LANE_BACKGROUND;
+    bool waits = ops->kind == SC_IO_READ && ops->io_class == SC_IO_CLASS_BACKGROUND;
     late_goes_on(io, ops);
     for (uint32_t i = 0; i < 10 && waits; i++)
         (void)usleep(50);

@@ -115,7 +115,7 @@ struct picked gather_load(struct world *world, const struct match *match, uint32
     memset(covered, 0, sizeof(covered));
     memset(seen, 0, sizeof(seen));
     sc_store_reader_begin_gather(reader, layer, match->ranges, match->count, picks,
-                                SC_LANE_SPECULATIVE);
+                                SC_IO_CLASS_SPECULATIVE);
     sc_store_reader_tags(reader, sc_store_selector_tags(selector));
     uint64_t left = picks->count;
     if (wanted != NULL)

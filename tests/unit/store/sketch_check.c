@@ -73,21 +73,21 @@ void match_check(const struct world *world, const struct match *match, uint32_t 
 }
 
 bool keys_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
-                enum sc_exec_lane lane, uint64_t probe_row_bytes)
+                enum sc_io_class io_class, uint64_t probe_row_bytes)
 {
     return sc_store_selector_begin(
         selector, &(struct sc_store_selector_want){.layer = layer,
-                                               .lane = lane,
+                                               .io_class = io_class,
                                                .ranges = match->ranges,
                                                .range_count = match->count,
                                                .probe_row_bytes = probe_row_bytes});
 }
 
 bool quantised_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
-                     enum sc_exec_lane lane)
+                     enum sc_io_class io_class)
 {
     return sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
-                                                                        .lane = lane,
+                                                                        .io_class = io_class,
                                                                         .ranges = match->ranges,
                                                                         .range_count = match->count,
                                                                         .is_quant = true});
@@ -96,7 +96,7 @@ bool quantised_begin(struct sc_store_selector *selector, const struct match *mat
 spec_status match_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
                        uint64_t wanted)
 {
-    assert_true(keys_begin(selector, match, layer, SC_LANE_DEMAND, wanted));
+    assert_true(keys_begin(selector, match, layer, SC_IO_CLASS_DEMAND, wanted));
     return sc_store_selector_wait(selector, SC_EXEC_FOREVER);
 }
 

@@ -32,9 +32,9 @@ void match_check(const struct world *world, const struct match *match, uint32_t 
 
 /* sc_store_selector_begin of the match's probe keys and tags, or of its quantised rows. */
 bool keys_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
-                enum sc_exec_lane lane, uint64_t probe_row_bytes);
+                enum sc_io_class io_class, uint64_t probe_row_bytes);
 bool quantised_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
-                     enum sc_exec_lane lane);
+                     enum sc_io_class io_class);
 
 spec_status match_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
                        uint64_t wanted);

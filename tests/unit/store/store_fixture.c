@@ -439,7 +439,7 @@ struct loaded world_load(struct world *world, struct sc_store_reader *reader, ui
     uint8_t *expected = malloc(row_bytes), *seen = calloc(all + 1, 1);
     assert_non_null(expected);
     assert_non_null(seen);
-    sc_store_reader_begin(reader, layer, ranges, count, SC_LANE_DEMAND);
+    sc_store_reader_begin(reader, layer, ranges, count, SC_IO_CLASS_DEMAND);
     for (;;) {
         struct sc_store_rows rows;
         loaded.status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, &world->error);

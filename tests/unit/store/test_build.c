@@ -31,7 +31,7 @@ static bool has_selector(struct world *world, uint64_t key)
 {
     struct sc_store_selector *selector = selector_make(world);
     struct match match = match_of(world, key);
-    bool begins = keys_begin(selector, &match, 0, SC_LANE_DEMAND, world->params.probe_row_bytes);
+    bool begins = keys_begin(selector, &match, 0, SC_IO_CLASS_DEMAND, world->params.probe_row_bytes);
     sc_store_selector_close(selector);
     return begins;
 }
@@ -59,7 +59,7 @@ static uint64_t sketches_had(struct world *world, uint64_t key, bool is_cut)
     uint64_t wanted = world->params.probe_row_bytes, had = 0;
     struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        if (!keys_begin(selector, &match, layer, SC_LANE_DEMAND, wanted))
+        if (!keys_begin(selector, &match, layer, SC_IO_CLASS_DEMAND, wanted))
             continue;
         spec_status status = sc_store_selector_wait(selector, SC_EXEC_FOREVER);
         assert_true(status == SPEC_OK || (is_cut && status == SPEC_E_CORRUPT));

@@ -114,7 +114,7 @@ static void twin_init(struct twin *twin, struct fixture *fx)
 static uint8_t *take(struct fixture *fx)
 {
     return sc_store_cache_take(fx->cache, sc_frames_count(fx->frames) -
-                                              sc_frames_count_for(fx->frames, SC_LANE_WRITER));
+                                              sc_frames_count_for(fx->frames, SC_IO_CLASS_WRITER));
 }
 
 static void twin_write(struct twin *twin)
@@ -147,7 +147,7 @@ static void twin_load(struct twin *twin)
         sc_frames_put(fx->frames, twin->loads[--twin->load_count]);
         return;
     }
-    uint8_t *frame = sc_frames_take(fx->frames, SC_LANE_DEMAND);
+    uint8_t *frame = sc_frames_take(fx->frames, SC_IO_CLASS_DEMAND);
     if (frame == NULL)
         return;
     memset(frame, 0x5a, sc_frames_frame_bytes(fx->frames));
@@ -314,7 +314,7 @@ static void what_is_forgotten_goes_first(void **state)
             sc_store_cache_enter(fx.cache, frames[count], 7, count * OP_BYTES, OP_BYTES);
             count++;
         }
-        for (kept = 0; sc_frames_take(fx.frames, SC_LANE_DEMAND) != NULL; kept++) /* the others */
+        for (kept = 0; sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND) != NULL; kept++) /* the others */
             continue;
         for (uint64_t i = 0; i < count && is_out == 0; i++)
             sc_store_cache_put(fx.cache, frames[i]);
@@ -322,7 +322,7 @@ static void what_is_forgotten_goes_first(void **state)
         for (uint64_t i = 0; i < count && is_out == 1; i++)
             sc_store_cache_put(fx.cache, frames[i]);
         for (uint64_t i = 0; i < 2; i++) {
-            taken[i] = sc_frames_take(fx.frames, SC_LANE_DEMAND);
+            taken[i] = sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND);
             assert_true(taken[i] == frames[1] || taken[i] == frames[2]);
         }
         for (uint64_t i = 0; i < count; i++) {
@@ -397,7 +397,7 @@ static void *taker_main(void *argument)
     for (uint64_t i = 0; !atomic_load(&shared->ends); i++) {
         uint64_t count = 0, most = i % FRAMES;
         while (count < most &&
-               (frames[count] = sc_frames_take(shared->fx.frames, SC_LANE_DEMAND)) != NULL)
+               (frames[count] = sc_frames_take(shared->fx.frames, SC_IO_CLASS_DEMAND)) != NULL)
             memset(frames[count++], 0x5a, OP_BYTES);
         while (count > 0)
             sc_frames_put(shared->fx.frames, frames[--count]);

@@ -218,8 +218,8 @@ static void parts_of_blocks_come_all_or_the_load_fails(void **state)
             sc_fault_arm(&world->fault, SC_FAULT_COMPLETION, i == 0 ? (int64_t)n : INT64_MAX);
             sc_io_sim_fault_scope(world->disk, "/seg-");
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, i == 1 ? n : UINT64_MAX);
-            assert_true(quantised_begin(selector, &match, 0, SC_LANE_DEMAND));
-            assert_true(quantised_begin(selector, &match, 1, SC_LANE_DEMAND));
+            assert_true(quantised_begin(selector, &match, 0, SC_IO_CLASS_DEMAND));
+            assert_true(quantised_begin(selector, &match, 1, SC_IO_CLASS_DEMAND));
             spec_status status = sc_store_selector_wait(selector, SC_EXEC_FOREVER);
             if (i == 0)
                 fires = atomic_load(&world->fault.fired[SC_FAULT_COMPLETION]);
@@ -248,11 +248,11 @@ static void reads_of_an_ended_load_keep_their_memory(void **state)
     for (uint64_t steps = 0; is_there == 0; steps++) {
         sc_store_selector_end(selector);
         assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
-        assert_true(quantised_begin(selector, &match, 0, SC_LANE_DEMAND));
+        assert_true(quantised_begin(selector, &match, 0, SC_IO_CLASS_DEMAND));
         for (uint64_t i = 0; i < steps; i++)
             (void)sc_exec_step_one(world->exec);
         is_there += sc_store_selector_state(selector) == SPEC_OK;
-        assert_true(quantised_begin(selector, &match, 1, SC_LANE_DEMAND));
+        assert_true(quantised_begin(selector, &match, 1, SC_IO_CLASS_DEMAND));
         flew += sc_store_selector_bytes_used(world->store) == 2 * each;
         assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
         assert_int_equal(codes_check(world, &match, 0, 1, false, selector), whole);
@@ -273,7 +273,7 @@ static void queued_reads_of_ended_loads_keep_nothing(void **state)
     struct match match;
     struct world *world = world_coded(200, &selector, &match);
     for (uint32_t i = 0; i < 40; i++) {
-        assert_true(quantised_begin(selector, &match, i % 2, SC_LANE_SPECULATIVE));
+        assert_true(quantised_begin(selector, &match, i % 2, SC_IO_CLASS_SPECULATIVE));
         sc_store_selector_end(selector);
         assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
     }
@@ -307,7 +307,7 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
             assert_true(whole.count == 40);
             for (uint64_t i = 0; i < 30; i++)
                 match_add(&match, whole.twins[i], 0, whole.twins[i]->row_count);
-            assert_true(quantised_begin(selector, &match, 0, SC_LANE_DEMAND));
+            assert_true(quantised_begin(selector, &match, 0, SC_IO_CLASS_DEMAND));
             sc_store_piece_drop(world->store, whole.twins[gone]->id);
             spec_status status = sc_store_selector_wait(selector, SC_EXEC_FOREVER);
             assert_int_equal(status, gone < 30 ? SPEC_E_CORRUPT : SPEC_OK);

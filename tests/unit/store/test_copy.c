@@ -35,7 +35,7 @@ static uint32_t probes_load(struct world *world, const struct copy *copy)
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             const struct match match = match_piece(&copy->pieces[i]);
-            assert_true(keys_begin(selector, &match, layer, SC_LANE_DEMAND, 18));
+            assert_true(keys_begin(selector, &match, layer, SC_IO_CLASS_DEMAND, 18));
             count += sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK;
         }
     sc_store_selector_close(selector);
@@ -52,7 +52,7 @@ static uint32_t codes_load_of(struct world *world, const struct copy *copy)
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             const struct match match = match_piece(&copy->pieces[i]);
-            assert_true(quantised_begin(selector, &match, layer, SC_LANE_DEMAND));
+            assert_true(quantised_begin(selector, &match, layer, SC_IO_CLASS_DEMAND));
             assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
             count += sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab);
         }

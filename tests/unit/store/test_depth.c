@@ -1,4 +1,4 @@
-/* How far loads are read ahead: beyond the slots of a reader, as far as frames of the lane go; who
+/* How far loads are read ahead: beyond the slots of a reader, as far as frames of the io_class go; who
  * is waited for beside them; ranges in the host tier, which need no frame, before others.
  *
  * Threads: the fixture's; the last test: LOADERS, with readers that were opened together. */
@@ -58,9 +58,9 @@ static void scene_close(struct scene *scene)
     world_free(scene->world);
 }
 
-static void begin(struct scene *scene, uint32_t reader, uint32_t layer, enum sc_exec_lane lane)
+static void begin(struct scene *scene, uint32_t reader, uint32_t layer, enum sc_io_class io_class)
 {
-    sc_store_reader_begin(scene->readers[reader], layer, scene->ranges, scene->range_count, lane);
+    sc_store_reader_begin(scene->readers[reader], layer, scene->ranges, scene->range_count, io_class);
 }
 
 /* Until nothing moves: nobody consumes. */
@@ -99,7 +99,7 @@ static void depth_a_layer_is_read_ahead_to_half_of_the_frames(void **state)
     struct scene scene;
     scene_open(&scene, &setup);
     uint64_t half = FRAMES / 2;
-    begin(&scene, 0, 0, SC_LANE_SPECULATIVE);
+    begin(&scene, 0, 0, SC_IO_CLASS_SPECULATIVE);
     settle(&scene);
     assert_true(half > SC_READER_SLOTS);
     assert_in_range(frames_used(&scene), half - 1, half);
@@ -118,13 +118,13 @@ static void depth_a_load_that_is_waited_for_and_left_holds_what_it_did(void **st
     (void)state;
     struct scene scene;
     scene_open(&scene, &setup);
-    begin(&scene, 0, 0, SC_LANE_DEMAND); /* and its caller goes away */
+    begin(&scene, 0, 0, SC_IO_CLASS_DEMAND); /* and its caller goes away */
     settle(&scene);
     assert_int_equal(frames_used(&scene), SC_READER_SLOTS);
-    begin(&scene, 1, 1, SC_LANE_SPECULATIVE); /* what it reads ahead */
+    begin(&scene, 1, 1, SC_IO_CLASS_SPECULATIVE); /* what it reads ahead */
     settle(&scene);
     assert_true(frames_used(&scene) < FRAMES - SC_READER_SLOTS);
-    begin(&scene, 2, 0, SC_LANE_DEMAND);
+    begin(&scene, 2, 0, SC_IO_CLASS_DEMAND);
     assert_true(takes_all(scene.readers[2], 0));
     sc_store_reader_cancel(scene.readers[1]);
     assert_true(takes_all(scene.readers[0], 0));
@@ -138,12 +138,12 @@ static void depth_loads_read_ahead_share_their_half(void **state)
     struct scene scene;
     scene_open(&scene, &setup);
     for (uint32_t i = 0; i < 6; i++)
-        begin(&scene, i, i % 2, SC_LANE_SPECULATIVE);
+        begin(&scene, i, i % 2, SC_IO_CLASS_SPECULATIVE);
     settle(&scene);
     assert_true(frames_used(&scene) <= FRAMES / 2);
     for (uint32_t i = 0; i < 6; i++)
         assert_true(scene.readers[i]->flight.frame_count <= SC_READER_SLOTS);
-    begin(&scene, 6, 1, SC_LANE_DEMAND);
+    begin(&scene, 6, 1, SC_IO_CLASS_DEMAND);
     assert_true(takes_all(scene.readers[6], 1));
     for (uint32_t i = 6; i-- > 0;) {
         sc_store_reader_demand(scene.readers[i]);
@@ -159,9 +159,9 @@ static void depth_a_load_alone_leaves_frames_to_one_that_comes(void **state)
     (void)state;
     struct scene scene;
     scene_open(&scene, &setup);
-    begin(&scene, 0, 0, SC_LANE_SPECULATIVE);
+    begin(&scene, 0, 0, SC_IO_CLASS_SPECULATIVE);
     settle(&scene);
-    begin(&scene, 1, 1, SC_LANE_SPECULATIVE);
+    begin(&scene, 1, 1, SC_IO_CLASS_SPECULATIVE);
     settle(&scene);
     assert_true(scene.readers[0]->flight.frame_count > SC_READER_SLOTS);
     assert_int_equal(scene.readers[1]->flight.frame_count, 0);
@@ -194,7 +194,7 @@ static void depth_what_lies_behind_hosted_ranges_is_read_ahead(void **state)
     }
     struct sc_store_reader *reader = world_reader(world);
     assert_int_equal(world_load(world, reader, 1, ranges, twins, HOSTED).rows, HOSTED * 64);
-    sc_store_reader_begin(reader, 1, ranges, PIECES, SC_LANE_SPECULATIVE);
+    sc_store_reader_begin(reader, 1, ranges, PIECES, SC_IO_CLASS_SPECULATIVE);
     while (sc_exec_step_one(world->exec))
         continue;
     assert_true(sc_store_reader_is_there(reader));
@@ -220,7 +220,7 @@ static void *loader_main(void *argument)
     loader->is_right = true;
     for (uint32_t round = 0; round < ROUNDS && loader->is_right; round++) {
         for (uint32_t layer = 0; layer < 2; layer++)
-            begin(loader->scene, loader->first + layer, layer, SC_LANE_SPECULATIVE);
+            begin(loader->scene, loader->first + layer, layer, SC_IO_CLASS_SPECULATIVE);
         for (uint32_t layer = 0; layer < 2; layer++) {
             struct sc_store_reader *reader = loader->scene->readers[loader->first + layer];
             struct sc_store_rows got;

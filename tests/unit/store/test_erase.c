@@ -299,7 +299,7 @@ static void a_load_in_the_middle_delivers_no_zeros(void **state)
         struct sc_store_range ranges[ROWS / 64];
         for (uint32_t r = 0; r < ROWS / 64; r++)
             ranges[r] = (struct sc_store_range){.piece = world->pieces[r].id, .row_count = 64};
-        sc_store_reader_begin(reader, 1, ranges, ROWS / 64, SC_LANE_DEMAND);
+        sc_store_reader_begin(reader, 1, ranges, ROWS / 64, SC_IO_CLASS_DEMAND);
         put(world, erasure_of_salt(1));
         assert_int_equal(world_erase(world, 1), SPEC_OK);
         uint8_t *expected = malloc(row_bytes);

@@ -167,7 +167,7 @@ static void tags_make(const struct world *world, struct load *load)
 
 static void reader_begin(struct player *player, struct load *load)
 {
-    enum sc_exec_lane lane = draw(player, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
+    enum sc_io_class io_class = draw(player, 2) == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE;
     match_draw(player, load, false);
     load->layer = (uint32_t)draw(player, player->world->setup->layers);
     load->is_gather = draw(player, 2) == 0;
@@ -176,7 +176,7 @@ static void reader_begin(struct player *player, struct load *load)
     load->next = 0;
     if (!load->is_gather) {
         sc_store_reader_begin(load->reader, load->layer, load->match->ranges, load->match->count,
-                              lane);
+                              io_class);
         return;
     }
     uint64_t one_in = 1 + draw(player, 6);
@@ -189,7 +189,7 @@ static void reader_begin(struct player *player, struct load *load)
             load->rows[load->picks.count++] = row;
     tags_make(player->world, load);
     sc_store_reader_begin_gather(load->reader, load->layer, load->match->ranges, load->match->count,
-                                &load->picks, lane);
+                                &load->picks, io_class);
     sc_store_reader_tags(load->reader, load->tags);
 }
 
@@ -297,7 +297,7 @@ static void selector_begin(struct player *player, struct load *load)
     *call = (struct call){load, begun};
     struct sc_store_selector_want want = {
         .layer = load->layer,
-        .lane = draw(player, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE,
+        .io_class = draw(player, 2) == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE,
         .ranges = load->match->ranges,
         .range_count = load->match->count,
         .probe_row_bytes = load->is_quant ? 0 : draw(player, 3) * (PROBE / 2),
@@ -549,7 +549,7 @@ static void a_load_begun_over_another_is_its_own(void **state)
         struct sc_store_selector *selector = selector_make(world);
         for (uint32_t round = 0; round < OVERS; round++) {
             for (uint32_t m = 0; m < 2; m++) {
-                struct sc_store_selector_want want = {.lane = SC_LANE_DEMAND,
+                struct sc_store_selector_want want = {.io_class = SC_IO_CLASS_DEMAND,
                                                     .ranges = matches[m].ranges,
                                                     .range_count = matches[m].count,
                                                     .probe_row_bytes = PROBE};

@@ -48,10 +48,10 @@ static void run_all(struct fixture *fx)
 }
 
 /* Takes until the pool refuses; returns how many. */
-static uint64_t take_all(struct fixture *fx, uint32_t lane, uint8_t **frames)
+static uint64_t take_all(struct fixture *fx, uint32_t io_class, uint8_t **frames)
 {
     uint64_t count = 0;
-    while ((frames[count] = sc_frames_take(fx->frames, lane)) != NULL)
+    while ((frames[count] = sc_frames_take(fx->frames, io_class)) != NULL)
         count++;
     return count;
 }
@@ -66,15 +66,15 @@ static void gives_each_lane_its_share(void **state)
         struct fixture fx;
         uint8_t *held[256];
         const struct {
-            uint32_t lane;
+            uint32_t io_class;
             uint64_t expected;
-        } lanes[] = {{SC_LANE_DEMAND, cases[i].count},
-                     {SC_LANE_WRITER, cases[i].writer},
-                     {SC_LANE_SPECULATIVE, cases[i].speculative},
-                     {SC_LANE_BACKGROUND, cases[i].speculative}};
+        } lanes[] = {{SC_IO_CLASS_DEMAND, cases[i].count},
+                     {SC_IO_CLASS_WRITER, cases[i].writer},
+                     {SC_IO_CLASS_SPECULATIVE, cases[i].speculative},
+                     {SC_IO_CLASS_BACKGROUND, cases[i].speculative}};
         fixture_init(&fx, cases[i].count, 0);
         for (uint32_t j = 0; j < 4; j++) {
-            const uint64_t taken = take_all(&fx, lanes[j].lane, held);
+            const uint64_t taken = take_all(&fx, lanes[j].io_class, held);
             assert_int_equal(taken, lanes[j].expected);
             assert_int_equal(sc_frames_used(fx.frames), taken);
             for (uint64_t k = 0; k < taken; k++)
@@ -92,7 +92,7 @@ static void gives_aligned_frames_that_do_not_overlap(void **state)
     fixture_init(&fx, 9, 0);
     assert_int_equal(sc_frames_frame_bytes(fx.frames), OP_BYTES + 2 * SC_IO_PAGE_BYTES);
     assert_int_equal(sc_frames_bytes(fx.frames), 9 * sc_frames_frame_bytes(fx.frames));
-    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, held), 9);
+    assert_int_equal(take_all(&fx, SC_IO_CLASS_DEMAND, held), 9);
     for (uint32_t i = 0; i < 9; i++) {
         assert_int_equal((uintptr_t)held[i] % SC_IO_PAGE_BYTES, 0);
         memset(held[i], (int)i, (size_t)sc_frames_frame_bytes(fx.frames));
@@ -112,7 +112,7 @@ static void leaves_bytes_as_they_are(void **state)
     (void)state;
     struct fixture fx = {0};
     fixture_init(&fx, 4, 0);
-    uint8_t *frame = sc_frames_take(fx.frames, SC_LANE_DEMAND);
+    uint8_t *frame = sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND);
     for (uint32_t i = 0; i < OP_BYTES; i++)
         frame[i] = (uint8_t)(i * 7 + 1);
     sc_frames_leave(frame, OP_BYTES);
@@ -131,17 +131,17 @@ static void keeps_the_right_to_a_frame_that_was_laid_down(void **state)
     struct fixture fx;
     uint8_t *frames[9];
     fixture_init(&fx, 8, 0);
-    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, frames), 8);
+    assert_int_equal(take_all(&fx, SC_IO_CLASS_DEMAND, frames), 8);
     for (uint32_t i = 0; i < 8; i++)
         sc_frames_lay(fx.frames, frames[i]);
     assert_int_equal(sc_frames_used(fx.frames), 8);
-    assert_null(sc_frames_take(fx.frames, SC_LANE_DEMAND)); /* all are spoken for */
+    assert_null(sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND)); /* all are spoken for */
     for (uint32_t i = 0; i < 5; i++) {
         assert_ptr_equal(sc_frames_candidate(fx.frames), frames[7]);
         sc_frames_put(fx.frames, frames[7]);
     }
     assert_int_equal(sc_frames_used(fx.frames), 3);
-    uint8_t *taken = sc_frames_take(fx.frames, SC_LANE_DEMAND);
+    uint8_t *taken = sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND);
     assert_ptr_equal(taken, frames[7]);
     for (uint32_t i = 7; i-- > 4;) {
         assert_ptr_equal(sc_frames_candidate(fx.frames), frames[i]);
@@ -161,7 +161,7 @@ static void keeps_frames_until_somebody_needs_them(void **state)
     uint8_t *frames[9];
     uint64_t tickets[8];
     fixture_init(&fx, 8, 0);
-    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, frames), 8);
+    assert_int_equal(take_all(&fx, SC_IO_CLASS_DEMAND, frames), 8);
     for (uint32_t i = 0; i < 6; i++) {
         memset(frames[i], (int)i, OP_BYTES);
         tickets[i] = sc_frames_keep(fx.frames, frames[i]);
@@ -173,13 +173,13 @@ static void keeps_frames_until_somebody_needs_them(void **state)
     assert_false(sc_frames_claim(fx.frames, frames[2], tickets[2]));
     assert_int_equal(frames[2][OP_BYTES - 1], 2);
     tickets[2] = sc_frames_keep(fx.frames, frames[2]);
-    assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[6]);
-    assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[2]);
-    assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[5]);
+    assert_ptr_equal(sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND), frames[6]);
+    assert_ptr_equal(sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND), frames[2]);
+    assert_ptr_equal(sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND), frames[5]);
     assert_false(sc_frames_claim(fx.frames, frames[5], tickets[5]));
     sc_frames_put(fx.frames, frames[5]);
     assert_false(sc_frames_claim(fx.frames, frames[5], tickets[5])); /* it was somebody's */
-    uint64_t again = sc_frames_keep(fx.frames, sc_frames_take(fx.frames, SC_LANE_DEMAND));
+    uint64_t again = sc_frames_keep(fx.frames, sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND));
     assert_false(sc_frames_claim(fx.frames, frames[5], tickets[5]));
     assert_true(sc_frames_claim(fx.frames, frames[5], again));
     sc_frames_lay(fx.frames, frames[5]); /* whoever laid one down gets one, a kept one too */
@@ -188,10 +188,10 @@ static void keeps_frames_until_somebody_needs_them(void **state)
     for (uint32_t i = 4; i-- > 3;)
         assert_true(sc_frames_claim(fx.frames, frames[i], tickets[i]));
     for (uint32_t i = 0; i < 2; i++)
-        assert_non_null(sc_frames_take(fx.frames, SC_LANE_DEMAND));
+        assert_non_null(sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND));
     assert_non_null(sc_frames_candidate(fx.frames));
     assert_true(sc_frames_claim(fx.frames, frames[0], tickets[0]));
-    assert_null(sc_frames_take(fx.frames, SC_LANE_DEMAND));
+    assert_null(sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND));
     for (uint32_t i = 0; i < 8; i++)
         sc_frames_put(fx.frames, frames[i]);
     fixture_done(&fx);
@@ -204,10 +204,10 @@ static void claims_nothing_that_is_due(void **state)
     struct fixture fx;
     uint8_t *frames[9];
     fixture_init(&fx, 8, 0);
-    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, frames), 8);
+    assert_int_equal(take_all(&fx, SC_IO_CLASS_DEMAND, frames), 8);
     uint64_t ticket = sc_frames_keep(fx.frames, frames[0]);
     sc_frames_lay(fx.frames, frames[1]);
-    assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[1]);
+    assert_ptr_equal(sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND), frames[1]);
     assert_false(sc_frames_claim(fx.frames, frames[0], ticket));
     assert_ptr_equal(sc_frames_candidate(fx.frames), frames[0]);
     for (uint32_t i = 0; i < 8; i++)
@@ -291,12 +291,12 @@ static void hands_frames_over_demand_first_oldest_first(void **state)
     struct fixture fx;
     uint8_t *held[FRAMES + 1];
     struct waiting waits[WAITS];
-    static const uint32_t lanes[WAITS] = {SC_LANE_SPECULATIVE, SC_LANE_WRITER, SC_LANE_DEMAND,
-                                          SC_LANE_SPECULATIVE, SC_LANE_WRITER, SC_LANE_DEMAND};
+    static const uint32_t lanes[WAITS] = {SC_IO_CLASS_SPECULATIVE, SC_IO_CLASS_WRITER, SC_IO_CLASS_DEMAND,
+                                          SC_IO_CLASS_SPECULATIVE, SC_IO_CLASS_WRITER, SC_IO_CLASS_DEMAND};
     static const uint32_t served[WAITS] = {2, 5, 1, 4, 0, 3};
     static const uint64_t reserve[WAITS] = {0, 0, 4, 4, 8, 8};
     fixture_init(&fx, FRAMES, 0);
-    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, held), FRAMES);
+    assert_int_equal(take_all(&fx, SC_IO_CLASS_DEMAND, held), FRAMES);
     for (uint32_t i = 0; i < WAITS; i++) {
         waiting_init(&waits[i]);
         assert_null(sc_frames_take_or_wait(fx.frames, lanes[i], &waits[i].waiter));
@@ -328,7 +328,7 @@ static void takes_at_once_when_a_frame_is_free(void **state)
     struct waiting waiting;
     fixture_init(&fx, 4, 0);
     waiting_init(&waiting);
-    uint8_t *frame = sc_frames_take_or_wait(fx.frames, SC_LANE_SPECULATIVE, &waiting.waiter);
+    uint8_t *frame = sc_frames_take_or_wait(fx.frames, SC_IO_CLASS_SPECULATIVE, &waiting.waiter);
     assert_non_null(frame);
     assert_false(sc_frames_wait_cancel(fx.frames, &waiting.waiter));
     run_all(&fx);
@@ -345,13 +345,13 @@ static void cancels_a_wait_until_the_frame_was_handed_over(void **state)
     uint8_t *held[5];
     struct waiting first, second, third;
     fixture_init(&fx, 4, 0);
-    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, held), 4);
+    assert_int_equal(take_all(&fx, SC_IO_CLASS_DEMAND, held), 4);
     waiting_init(&first);
     waiting_init(&second);
     waiting_init(&third);
-    assert_null(sc_frames_take_or_wait(fx.frames, SC_LANE_DEMAND, &first.waiter));
-    assert_null(sc_frames_take_or_wait(fx.frames, SC_LANE_DEMAND, &second.waiter));
-    assert_null(sc_frames_take_or_wait(fx.frames, SC_LANE_DEMAND, &third.waiter));
+    assert_null(sc_frames_take_or_wait(fx.frames, SC_IO_CLASS_DEMAND, &first.waiter));
+    assert_null(sc_frames_take_or_wait(fx.frames, SC_IO_CLASS_DEMAND, &second.waiter));
+    assert_null(sc_frames_take_or_wait(fx.frames, SC_IO_CLASS_DEMAND, &third.waiter));
     assert_true(sc_frames_wait_cancel(fx.frames, &second.waiter)); /* from the middle */
     assert_false(sc_frames_wait_cancel(fx.frames, &second.waiter));
     sc_frames_put(fx.frames, held[0]);
@@ -361,7 +361,7 @@ static void cancels_a_wait_until_the_frame_was_handed_over(void **state)
     assert_int_equal(first.stepped, 1);
     assert_int_equal(second.stepped + third.stepped, 0);
     /* Who cancelled can wait again. */
-    assert_null(sc_frames_take_or_wait(fx.frames, SC_LANE_DEMAND, &second.waiter));
+    assert_null(sc_frames_take_or_wait(fx.frames, SC_IO_CLASS_DEMAND, &second.waiter));
     sc_frames_put(fx.frames, first.waiter.frame);
     run_all(&fx);
     assert_int_equal(second.stepped, 1);
@@ -378,22 +378,22 @@ static void serves_a_raised_waiter_at_once(void **state)
     uint8_t *held[9];
     struct waiting speculative, other;
     fixture_init(&fx, 8, 0);
-    const uint64_t taken = take_all(&fx, SC_LANE_SPECULATIVE, held);
+    const uint64_t taken = take_all(&fx, SC_IO_CLASS_SPECULATIVE, held);
     assert_int_equal(taken, 4);
     waiting_init(&speculative);
     waiting_init(&other);
-    assert_null(sc_frames_take_or_wait(fx.frames, SC_LANE_SPECULATIVE, &other.waiter));
-    assert_null(sc_frames_take_or_wait(fx.frames, SC_LANE_SPECULATIVE, &speculative.waiter));
+    assert_null(sc_frames_take_or_wait(fx.frames, SC_IO_CLASS_SPECULATIVE, &other.waiter));
+    assert_null(sc_frames_take_or_wait(fx.frames, SC_IO_CLASS_SPECULATIVE, &speculative.waiter));
     run_all(&fx);
     assert_int_equal(speculative.stepped, 0);
-    sc_frames_wait_raise(fx.frames, &speculative.waiter, SC_LANE_BACKGROUND); /* the same class */
+    sc_frames_wait_raise(fx.frames, &speculative.waiter, SC_IO_CLASS_BACKGROUND); /* the same class */
     run_all(&fx);
     assert_int_equal(speculative.stepped, 0);
-    sc_frames_wait_raise(fx.frames, &speculative.waiter, SC_LANE_DEMAND);
+    sc_frames_wait_raise(fx.frames, &speculative.waiter, SC_IO_CLASS_DEMAND);
     run_all(&fx);
     assert_int_equal(speculative.stepped, 1);
     assert_int_equal(other.stepped, 0);
-    sc_frames_wait_raise(fx.frames, &speculative.waiter, SC_LANE_DEMAND); /* not waiting now */
+    sc_frames_wait_raise(fx.frames, &speculative.waiter, SC_IO_CLASS_DEMAND); /* not waiting now */
     run_all(&fx);
     assert_int_equal(speculative.stepped, 1);
     assert_true(sc_frames_wait_cancel(fx.frames, &other.waiter));
@@ -403,13 +403,13 @@ static void serves_a_raised_waiter_at_once(void **state)
     fixture_done(&fx);
 }
 
-/* Random calls beside a model that only counts: after each, nobody waits for a frame that his lane
+/* Random calls beside a model that only counts: after each, nobody waits for a frame that his io_class
  * may have, and no frame is lost. */
 static void agrees_with_a_counting_twin(void **state)
 {
     (void)state;
     enum { FRAMES = 11, WAITS = 24, STEPS = 20000 };
-    static const uint64_t reserve[SC_LANES] = {0, 6, 3, 6}; /* demand, spec., writer, backgr. */
+    static const uint64_t reserve[SC_IO_CLASSES] = {0, 6, 3, 6}; /* demand, spec., writer, backgr. */
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct fixture fx;
         struct waiting waits[WAITS];
@@ -422,7 +422,7 @@ static void agrees_with_a_counting_twin(void **state)
             waiting_init(&waits[i]);
         for (uint32_t step = 0; step < STEPS; step++) {
             x = x * 6364136223846793005u + 1442695040888963407u;
-            const uint32_t lane = (uint32_t)(x >> 40) % SC_LANES;
+            const uint32_t io_class = (uint32_t)(x >> 40) % SC_IO_CLASSES;
             struct waiting *at = &waits[(x >> 20) % WAITS];
             const uint64_t i = (uint64_t)(at - waits);
             const uint32_t choice = (uint32_t)(x >> 50) % 8;
@@ -431,17 +431,17 @@ static void agrees_with_a_counting_twin(void **state)
                 sc_frames_put(fx.frames, held[j]);
                 held[j] = held[--held_count];
             } else if (choice < 6 && !is_waiting[i]) {
-                uint8_t *frame = sc_frames_take_or_wait(fx.frames, lane, &at->waiter);
+                uint8_t *frame = sc_frames_take_or_wait(fx.frames, io_class, &at->waiter);
                 if (frame != NULL)
                     held[held_count++] = frame;
                 is_waiting[i] = frame == NULL;
-                lanes[i] = lane;
+                lanes[i] = io_class;
             } else if (choice == 6) {
                 assert_int_equal(sc_frames_wait_cancel(fx.frames, &at->waiter), is_waiting[i]);
                 is_waiting[i] = 0;
             } else if (choice == 7 && is_waiting[i]) {
-                sc_frames_wait_raise(fx.frames, &at->waiter, lane);
-                lanes[i] = lane;
+                sc_frames_wait_raise(fx.frames, &at->waiter, io_class);
+                lanes[i] = io_class;
             }
             run_all(&fx);
             for (uint32_t j = 0; j < WAITS; j++)
@@ -474,7 +474,7 @@ struct user {
     struct fixture *fx;
     _Atomic uint32_t *users_left;
     uint32_t rounds_left;
-    uint32_t lane;
+    uint32_t io_class;
     uint8_t mark;
 };
 
@@ -487,7 +487,7 @@ static void user_step(struct sc_task *task)
     uint8_t *frame = user->waiter.frame;
     while (user->rounds_left > 0) {
         if (frame == NULL)
-            frame = sc_frames_take_or_wait(frames, user->lane, &user->waiter);
+            frame = sc_frames_take_or_wait(frames, user->io_class, &user->waiter);
         if (frame == NULL)
             return; /* stepped again with one; the waiter may run elsewhere already */
         memset(frame, user->mark, 4096);
@@ -516,9 +516,9 @@ static void serves_many_users_on_four_threads(void **state)
                                  .fx = &fx,
                                  .users_left = &users_left,
                                  .rounds_left = 2000,
-                                 .lane = i % SC_LANES,
+                                 .io_class = i % SC_IO_CLASSES,
                                  .mark = (uint8_t)(i + 1)};
-        sc_exec_post(fx.exec, &users[i].waiter.task, (enum sc_exec_lane)users[i].lane);
+        sc_exec_post(fx.exec, &users[i].waiter.task, (enum sc_io_class)users[i].io_class);
     }
     for (uint32_t left; (left = atomic_load(&users_left)) > 0;)
         (void)sc_exec_wait(fx.exec, &users_left, left, SC_EXEC_FOREVER);

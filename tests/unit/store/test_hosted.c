@@ -172,7 +172,7 @@ static void what_ends_early_leaves_nothing(void **state)
                 ranges[p] = (struct sc_store_range){.piece = world->pieces[p].id,
                                                     .row_count = world->pieces[p].row_count};
             for (uint32_t way = 0; way < 3; way++) {
-                sc_store_reader_begin(reader, 0, ranges, world->piece_count, SC_LANE_DEMAND);
+                sc_store_reader_begin(reader, 0, ranges, world->piece_count, SC_IO_CLASS_DEMAND);
                 for (uint32_t r = 0; r < runs; r++) {
                     struct sc_store_rows rows;
                     assert_int_equal(
@@ -275,7 +275,7 @@ static void what_lies_between_is_not_read(void **state)
         struct sc_store_reader *reader = world_reader(world);
         uint64_t hosted = 0;
         assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[2]).status, SPEC_OK);
-        sc_store_reader_begin(reader, 1, ranges, whole_ranges(world, ranges), SC_LANE_DEMAND);
+        sc_store_reader_begin(reader, 1, ranges, whole_ranges(world, ranges), SC_IO_CLASS_DEMAND);
         while (rows.row_count > 0) {
             assert_int_equal(next_of(world, reader, &rows), SPEC_OK);
             hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
@@ -301,10 +301,10 @@ static void a_range_that_began_without_room_is_not_kept(void **state)
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
         assert_int_equal(whole_ranges(world, ranges), 2);
         struct sc_store_reader *one = world_reader(world), *other = world_reader(world);
-        sc_store_reader_begin(other, 0, &ranges[1], 1, SC_LANE_DEMAND);
+        sc_store_reader_begin(other, 0, &ranges[1], 1, SC_IO_CLASS_DEMAND);
         assert_int_equal(next_of(world, other, &rows), SPEC_OK);
         assert_in_range(rows.row_count, 1, 63); /* it goes on being filled */
-        sc_store_reader_begin(one, 0, &ranges[0], 1, SC_LANE_DEMAND);
+        sc_store_reader_begin(one, 0, &ranges[0], 1, SC_IO_CLASS_DEMAND);
         assert_int_equal(next_of(world, one, &rows), SPEC_OK);
         assert_in_range(rows.row_count, 1, 63);
         sc_store_reader_cancel(other);
@@ -337,7 +337,7 @@ static void what_others_fill_meanwhile_comes_once(void **state)
             assert_int_equal(world_store(world, 1, row, 640), SPEC_OK);
         uint64_t count = whole_ranges(world, ranges);
         struct sc_store_reader *one = world_reader(world), *other = world_reader(world);
-        sc_store_reader_begin(one, 0, ranges, count, SC_LANE_DEMAND);
+        sc_store_reader_begin(one, 0, ranges, count, SC_IO_CLASS_DEMAND);
         assert_int_equal(world_load_key(world, other, 0, 1).rows, 2560);
         for (; rows.row_count > 0; came += rows.row_count) {
             assert_int_equal(next_of(world, one, &rows), SPEC_OK);
@@ -453,7 +453,7 @@ static void loader_load(struct loader *loader, struct sc_store_reader *reader)
     uint64_t most = 1 + random_below(&loader->seed, loader->bites_max);
     struct sc_store_rows rows = {.row_count = 1};
     sc_store_reader_begin(reader, layer, loader->ranges + first, loader->range_count - first,
-                          most % 2 == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+                          most % 2 == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
     for (uint64_t n = 0; n < most && rows.row_count > 0; n++) {
         if (sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK ||
             !rows_are_right(loader, layer, first * 64, &rows))
@@ -474,7 +474,7 @@ static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
     for (uint32_t i = 0; i < 16; i++)
         wanted[i] = random_below(&loader->seed, 2) == 0 ? 0 : random_below(&loader->seed, ~0ull);
     sc_store_reader_begin_gather(reader, 0, loader->ranges, loader->range_count, &picks,
-                                SC_LANE_SPECULATIVE);
+                                SC_IO_CLASS_SPECULATIVE);
     (void)sc_store_reader_narrow(reader, wanted, covered);
     for (uint32_t i = 0; i < 16; i++)
         loader->is_wrong = loader->is_wrong || (covered[i] & ~wanted[i]) != 0;

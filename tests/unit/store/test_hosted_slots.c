@@ -153,7 +153,7 @@ static void rot_in_memory_is_found(void **state)
             struct sc_store_gather_rows picks = {.count = match.rows, .whole_slabs = true};
             assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
             sc_store_reader_begin_gather(reader, 1, match.ranges, match.count, &picks,
-                                        SC_LANE_DEMAND);
+                                        SC_IO_CLASS_DEMAND);
             sc_store_reader_tags(reader, sc_store_selector_tags(selector));
             spec_status status = SPEC_OK;
             for (got.row_count = 1; status == SPEC_OK && got.row_count > 0;)

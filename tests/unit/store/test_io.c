@@ -153,7 +153,7 @@ static void fails_a_read_past_the_end(void **state)
     free(memory);
 }
 
-/* Operations of random sizes on disjoint ranges, all in flight at once, in every lane. */
+/* Operations of random sizes on disjoint ranges, all in flight at once, in every io_class. */
 static void completes_each_of_many_operations_once(void **state)
 {
     enum { OPS = 300, SLOT = 8 * PAGE };
@@ -174,7 +174,7 @@ static void completes_each_of_many_operations_once(void **state)
             uint8_t *buffer = (pass == 0 ? data : back) + (uint64_t)i * SLOT;
             op_set(fx, &tests[i], file, pass == 0 ? SC_IO_WRITE : SC_IO_READ, buffer, bytes,
                    (uint64_t)i * SLOT);
-            tests[i].op.lane = i % SC_LANES;
+            tests[i].op.io_class = i % SC_IO_CLASSES;
             batch[i] = &tests[i].op;
         }
         sc_io_submit(fx->io, batch, OPS);
@@ -216,7 +216,7 @@ static void serves_a_higher_lane_first(void **state)
 {
     struct fixture *fx = *state;
     if (fx->setup->thread_count == 0 && fx->setup->backend != SC_BACKEND_SIM)
-        return; /* the loop steps tasks in seeded order, whatever their lane */
+        return; /* the loop steps tasks in seeded order, whatever their io_class */
     enum { OPS = 12 };
     /* One worker and one operation in flight, so that order of start is order of completion. */
     const struct setup *setup_before = fx->setup;
@@ -235,16 +235,16 @@ static void serves_a_higher_lane_first(void **state)
     struct test_op tests[OPS];
     for (uint32_t i = 0; i < OPS; i++) {
         op_set(fx, &tests[i], file, SC_IO_WRITE, data, PAGE, (uint64_t)i * PAGE);
-        tests[i].op.lane = SC_LANE_BACKGROUND - i / 3; /* lowest first, three of each */
+        tests[i].op.io_class = SC_IO_CLASS_BACKGROUND - i / 3; /* lowest first, three of each */
     }
     struct submitter submitter = {
         .task = {.step = submit_step}, .fx = fx, .tests = tests, .count = OPS};
-    sc_exec_post(fx->exec, &submitter.task, SC_LANE_DEMAND);
+    sc_exec_post(fx->exec, &submitter.task, SC_IO_CLASS_DEMAND);
     wait_done(fx, OPS);
     for (uint32_t i = 0; i < OPS; i++)
         for (uint32_t j = 0; j < OPS; j++) {
             const struct test_op *a = &tests[i], *b = &tests[j];
-            if (a->op.lane < b->op.lane || (a->op.lane == b->op.lane && i < j))
+            if (a->op.io_class < b->op.io_class || (a->op.io_class == b->op.io_class && i < j))
                 assert_true(a->order < b->order);
         }
     sc_io_file_close(fx->io, file);
@@ -262,7 +262,7 @@ static void raise_step(struct sc_task *task)
     struct test_op *tests = submitter->tests;
     struct sc_io_op *raised[] = {&tests[3].op, &tests[1].op};
     submit_at_once(submitter->fx, tests, submitter->count);
-    sc_io_raise(submitter->fx->io, raised, 2, SC_LANE_DEMAND);
+    sc_io_raise(submitter->fx->io, raised, 2, SC_IO_CLASS_DEMAND);
 }
 
 /* The one worker submits and raises, so nothing starts meanwhile. io_uring's: test_io_uring.c. */
@@ -284,11 +284,11 @@ static void serves_what_was_raised_before_what_was_not(void **state)
     struct test_op tests[OPS];
     for (uint32_t i = 0; i < OPS; i++) {
         op_set(fx, &tests[i], file, SC_IO_WRITE, data, PAGE, (uint64_t)i * PAGE);
-        tests[i].op.lane = SC_LANE_SPECULATIVE;
+        tests[i].op.io_class = SC_IO_CLASS_SPECULATIVE;
     }
     struct submitter submitter = {
         .task = {.step = raise_step}, .fx = fx, .tests = tests, .count = OPS};
-    sc_exec_post(fx->exec, &submitter.task, SC_LANE_DEMAND);
+    sc_exec_post(fx->exec, &submitter.task, SC_IO_CLASS_DEMAND);
     wait_done(fx, OPS);
     for (uint32_t i = 0; i < OPS; i++)
         assert_int_equal(tests[i].order, order[i]);

@@ -262,7 +262,7 @@ static void *submits(void *user)
                                             .offset = j * PAGE,
                                             .bytes = PAGE,
                                             .kind = SC_IO_READ,
-                                            .lane = SC_LANE_DEMAND,
+                                            .io_class = SC_IO_CLASS_DEMAND,
                                             .done = one_is_done,
                                             .user = own};
             ops[j] = &own->ops[j];

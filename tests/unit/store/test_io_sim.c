@@ -728,7 +728,7 @@ static uint64_t run_of(uint64_t seed)
             const uint64_t bytes = (1 + random_below(&random, 4)) * PAGE;
             op_set(&fx, &tests[i], file, (uint32_t)random_below(&random, 2), data + i * 4 * PAGE,
                    bytes, random_below(&random, 60) * PAGE);
-            tests[i].op.lane = (uint32_t)random_below(&random, SC_LANES);
+            tests[i].op.io_class = (uint32_t)random_below(&random, SC_IO_CLASSES);
         }
         submit(&fx, tests, OPS);
         while (atomic_load(&fx.done_count) < (round + 1) * OPS)
@@ -862,7 +862,7 @@ static void completes_everything_on_threads_too(void **state)
     sc_io_sim_fault_ppm(fx.disk, SC_SIM_WRITE_EIO, 50000);
     for (uint32_t i = 0; i < OPS; i++) {
         op_set(&fx, &tests[i], file, i % 2, data + i * PAGE, PAGE, i * PAGE);
-        tests[i].op.lane = i % SC_LANES;
+        tests[i].op.io_class = i % SC_IO_CLASSES;
     }
     submit(&fx, tests, OPS);
     uint64_t released = 0;

@@ -278,9 +278,9 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     stop_file(&fx, file, data, NULL);
 }
 
-/* The most that a lane brings into flight of a target of 1 MiB, while held_bytes wait for who wants
+/* The most that a io_class brings into flight of a target of 1 MiB, while held_bytes wait for who wants
  * them. */
-static uint64_t inflight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_bytes)
+static uint64_t inflight_beside(uint32_t io_class, uint64_t op_bytes, uint64_t held_bytes)
 {
     enum { OPS = 20 };
     struct fixture fx;
@@ -291,7 +291,7 @@ static uint64_t inflight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_
     assert_int_equal(sc_io_file_reserve(fx.io, file, OPS * op_bytes, NULL), SPEC_OK);
     for (uint32_t i = 0; i < OPS; i++) {
         op_set(&fx, &tests[i], file, SC_IO_WRITE, data, op_bytes, i * op_bytes);
-        tests[i].op.lane = lane;
+        tests[i].op.io_class = io_class;
     }
     sc_io_hold(fx.io, held_bytes);
     submit_at_once(&fx, tests, OPS);
@@ -304,23 +304,23 @@ static uint64_t inflight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_
     return inflight_bytes;
 }
 
-static uint64_t inflight_of(uint32_t lane, uint64_t op_bytes)
+static uint64_t inflight_of(uint32_t io_class, uint64_t op_bytes)
 {
-    return inflight_beside(lane, op_bytes, 0);
+    return inflight_beside(io_class, op_bytes, 0);
 }
 
 static void keeps_each_lane_in_its_share_of_the_target(void **state)
 {
     (void)state;
-    assert_int_equal(inflight_of(SC_LANE_DEMAND, 64 << 10), MIB);
-    assert_int_equal(inflight_of(SC_LANE_SPECULATIVE, 64 << 10), MIB / 4 * 3);
-    assert_int_equal(inflight_of(SC_LANE_WRITER, 64 << 10), MIB / 2);
-    assert_int_equal(inflight_of(SC_LANE_BACKGROUND, 64 << 10), MIB / 4);
+    assert_int_equal(inflight_of(SC_IO_CLASS_DEMAND, 64 << 10), MIB);
+    assert_int_equal(inflight_of(SC_IO_CLASS_SPECULATIVE, 64 << 10), MIB / 4 * 3);
+    assert_int_equal(inflight_of(SC_IO_CLASS_WRITER, 64 << 10), MIB / 2);
+    assert_int_equal(inflight_of(SC_IO_CLASS_BACKGROUND, 64 << 10), MIB / 4);
     /* The last one may reach over it: eight of a little more than an eighth. */
-    assert_int_equal(inflight_of(SC_LANE_DEMAND, 132 << 10), 8 * (132 << 10));
+    assert_int_equal(inflight_of(SC_IO_CLASS_DEMAND, 132 << 10), 8 * (132 << 10));
     /* What is larger than the share goes alone. */
-    assert_int_equal(inflight_of(SC_LANE_BACKGROUND, 320 << 10), 320 << 10);
-    assert_int_equal(inflight_of(SC_LANE_DEMAND, 2 * MIB), 2 * MIB);
+    assert_int_equal(inflight_of(SC_IO_CLASS_BACKGROUND, 320 << 10), 320 << 10);
+    assert_int_equal(inflight_of(SC_IO_CLASS_DEMAND, 2 * MIB), 2 * MIB);
 }
 
 static _Atomic uint32_t started, met;
@@ -386,7 +386,7 @@ static uint64_t inflight_of_writes(uint32_t batches, bool reads)
         }
         for (uint32_t i = 0; i < OPS; i++) {
             op_set(&fx, &tests[i], file, SC_IO_WRITE, data, op_bytes, i * op_bytes);
-            tests[i].op.lane = SC_LANE_WRITER;
+            tests[i].op.io_class = SC_IO_CLASS_WRITER;
         }
         submit_at_once(&fx, tests, OPS);
         wait_done(&fx, done += OPS);
@@ -409,15 +409,15 @@ static void flies_less_beside_what_waits_for_its_consumer(void **state)
 {
     (void)state;
     const uint64_t op_bytes = 64 << 10;
-    assert_int_equal(inflight_beside(SC_LANE_DEMAND, op_bytes, MIB / 4), MIB);
-    assert_int_equal(inflight_beside(SC_LANE_DEMAND, op_bytes, MIB / 2), MIB / 4 * 3);
-    assert_int_equal(inflight_beside(SC_LANE_DEMAND, op_bytes, MIB / 4 * 3), MIB / 2);
+    assert_int_equal(inflight_beside(SC_IO_CLASS_DEMAND, op_bytes, MIB / 4), MIB);
+    assert_int_equal(inflight_beside(SC_IO_CLASS_DEMAND, op_bytes, MIB / 2), MIB / 4 * 3);
+    assert_int_equal(inflight_beside(SC_IO_CLASS_DEMAND, op_bytes, MIB / 4 * 3), MIB / 2);
     /* Half of the target flies, whoever is away. */
-    assert_int_equal(inflight_beside(SC_LANE_DEMAND, op_bytes, UINT64_MAX / 2), MIB / 2);
-    assert_int_equal(inflight_beside(SC_LANE_SPECULATIVE, op_bytes, 64 * MIB), MIB / 2);
+    assert_int_equal(inflight_beside(SC_IO_CLASS_DEMAND, op_bytes, UINT64_MAX / 2), MIB / 2);
+    assert_int_equal(inflight_beside(SC_IO_CLASS_SPECULATIVE, op_bytes, 64 * MIB), MIB / 2);
     /* Writes fill no such buffers. */
-    assert_int_equal(inflight_beside(SC_LANE_WRITER, op_bytes, 64 * MIB), MIB / 2);
-    assert_int_equal(inflight_beside(SC_LANE_BACKGROUND, op_bytes, 64 * MIB), MIB / 4);
+    assert_int_equal(inflight_beside(SC_IO_CLASS_WRITER, op_bytes, 64 * MIB), MIB / 2);
+    assert_int_equal(inflight_beside(SC_IO_CLASS_BACKGROUND, op_bytes, 64 * MIB), MIB / 4);
 }
 
 struct gate {
@@ -447,7 +447,7 @@ static void queue_behind(struct fixture *fx, struct sc_io_file *file, uint8_t *d
     submit(fx, &gate->test, 1);
     for (uint32_t i = 0; i < count; i++) {
         op_set(fx, &background[i], file, SC_IO_WRITE, data, PAGE, (1 + i) * PAGE);
-        background[i].op.lane = SC_LANE_BACKGROUND;
+        background[i].op.io_class = SC_IO_CLASS_BACKGROUND;
     }
     submit_at_once(fx, background, count);
 }
@@ -488,12 +488,12 @@ static void serves_what_was_raised_before_what_was_not(void **state)
     uint8_t *data = page_memory(PAGE);
     memset(data, 1, PAGE);
     op_set(&fx, &ended, file, SC_IO_WRITE, data, PAGE, 0);
-    ended.op.lane = SC_LANE_BACKGROUND;
+    ended.op.io_class = SC_IO_CLASS_BACKGROUND;
     submit(&fx, &ended, 1);
     wait_done(&fx, 1);
     queue_behind(&fx, file, data, &gate, background, OPS);
     struct sc_io_op *raised[] = {&background[OPS - 1].op, &ended.op, &background[4].op};
-    sc_io_raise(fx.io, raised, 3, SC_LANE_DEMAND);
+    sc_io_raise(fx.io, raised, 3, SC_IO_CLASS_DEMAND);
     (void)pthread_mutex_unlock(&gate.lock);
     wait_done(&fx, OPS + 2);
     assert_int_equal(background[OPS - 1].order, 1);
@@ -1149,7 +1149,7 @@ static void *swim(void *argument)
             const uint64_t at = random_below(&random, 64 - pages + 1) * PAGE;
             op_set(fx, &swimmer->tests[i], swimmer->file, SC_IO_READ, back + i * 8 * PAGE,
                    pages * PAGE, swimmer->base + at);
-            swimmer->tests[i].op.lane = (uint32_t)random_below(&random, SC_LANES);
+            swimmer->tests[i].op.io_class = (uint32_t)random_below(&random, SC_IO_CLASSES);
             swimmer->tests[i].op.done = swimmer_done;
             swimmer->tests[i].op.user = swimmer;
             swimmer->tests[i].op.is_long = random_below(&random, 2) == 0;

@@ -146,7 +146,7 @@ static void *loader_main(void *argument)
         struct sc_store_rows rows = {.row_count = 1};
         uint64_t came = 0;
         sc_store_reader_begin(reader, loader->loads++ % loader->world->setup->layers,
-                              &loader->range, 1, SC_LANE_DEMAND);
+                              &loader->range, 1, SC_IO_CLASS_DEMAND);
         for (; rows.row_count > 0 && !loader->is_wrong; came += rows.row_count)
             loader->is_wrong =
                 sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK;

@@ -266,11 +266,11 @@ static void frames_that_others_take_are_read_back(void **state)
             assert_int_equal(pass_put(pass), SPEC_OK);
             step_some(world, steps / 2);
             while (count < most) /* no layer of codes is put beside so many */
-                frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
+                frames[count++] = sc_frames_take(pool, SC_IO_CLASS_DEMAND);
             while (pass->layer < setups[i].layers)
                 assert_int_equal(pass_put(pass), SPEC_OK);
             step_some(world, steps);
-            while ((frames[count] = sc_frames_take(pool, SC_LANE_DEMAND)) != NULL)
+            while ((frames[count] = sc_frames_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
                 count++;
             for (uint64_t f = 0; f < count; f++)
                 memset(frames[f], 0x5a, setups[i].op_bytes);
@@ -295,7 +295,7 @@ static void frames_overwrite(struct world *world)
     struct sc_frames *pool = world->store->frames;
     uint8_t *frames[256];
     uint64_t count = 0;
-    while ((frames[count] = sc_frames_take(pool, SC_LANE_DEMAND)) != NULL)
+    while ((frames[count] = sc_frames_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
         memset(frames[count++], 0x5a, world->setup->op_bytes);
     while (count > 0)
         sc_frames_put(pool, frames[--count]);
@@ -312,7 +312,7 @@ static struct pass *pass_without_frames(struct world *world, uint64_t steps, uin
     assert_int_equal(pass_begin(pass), SPEC_OK);
     assert_int_equal(pass_put(pass), SPEC_OK);
     while (count < most) /* no layer of codes is put beside so many */
-        frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
+        frames[count++] = sc_frames_take(pool, SC_IO_CLASS_DEMAND);
     while (pass->layer + 1 < world->setup->layers)
         assert_int_equal(pass_put(pass), SPEC_OK);
     step_some(world, steps);
@@ -398,7 +398,7 @@ static void a_pool_that_stays_full_ends_the_wait(void **state)
         uint8_t *frames[256];
         uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
         while (count < most)
-            frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
+            frames[count++] = sc_frames_take(pool, SC_IO_CLASS_DEMAND);
         assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
         sc_store_build_quant(world->store);
         world_wait_ns(world, 8000000000);
@@ -702,7 +702,7 @@ static void *taker_main(void *argument)
     uint64_t seed = 1;
     while (!atomic_load(&taker->ends)) {
         uint64_t count = 0, most = random_below(&seed, 256);
-        while (count < most && (frames[count] = sc_frames_take(pool, SC_LANE_DEMAND)) != NULL)
+        while (count < most && (frames[count] = sc_frames_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
             memset(frames[count++], 0x5a, taker->world->setup->op_bytes);
         while (count > 0)
             sc_frames_put(pool, frames[--count]);

@@ -641,10 +641,10 @@ static void annex_gives_nothing(struct world *world)
     const struct match match = {.ranges = {{world->pieces[0].id, 0, 64}}, .count = 1};
     assert_int_equal(sc_store_selector_open(world->store, 64, 64, &selector, NULL), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
-        assert_true(quantised_begin(selector, &match, layer, SC_LANE_DEMAND));
+        assert_true(quantised_begin(selector, &match, layer, SC_IO_CLASS_DEMAND));
         assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
         assert_false(sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab));
-        if (keys_begin(selector, &match, layer, SC_LANE_DEMAND, 18))
+        if (keys_begin(selector, &match, layer, SC_IO_CLASS_DEMAND, 18))
             assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_E_CORRUPT);
     }
     sc_store_selector_close(selector);

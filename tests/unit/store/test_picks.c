@@ -143,10 +143,10 @@ static void scene_picks(struct scene *scene, uint64_t *random, uint64_t one_in, 
     scene->load.count = count;
 }
 
-static void scene_begin(struct scene *scene, enum sc_exec_lane lane)
+static void scene_begin(struct scene *scene, enum sc_io_class io_class)
 {
     sc_store_reader_begin_gather(scene->reader, scene->layer, scene->ranges, scene->range_count,
-                                &scene->load, lane);
+                                &scene->load, io_class);
     sc_store_reader_tags(scene->reader, scene->tags);
 }
 
@@ -253,7 +253,7 @@ static spec_status scene_load(struct scene *scene, uint64_t *ret_rows)
     uint64_t count = 1;
     spec_status status = SPEC_OK;
     *ret_rows = 0;
-    scene_begin(scene, SC_LANE_DEMAND);
+    scene_begin(scene, SC_IO_CLASS_DEMAND);
     while (status == SPEC_OK && count > 0)
         status = scene_next(scene, ret_rows, &count);
     return status;
@@ -323,7 +323,7 @@ static void whether_picks_are_there_is_told(void **state)
             scene.load.count = 8;
         if (fails)
             sc_fault_arm(&scene.world->fault, SC_FAULT_READ, 0);
-        scene_begin(&scene, SC_LANE_DEMAND);
+        scene_begin(&scene, SC_IO_CLASS_DEMAND);
         assert_false(sc_store_reader_is_there(scene.reader));
         while (sc_exec_step_one(scene.world->exec))
             continue;
@@ -519,7 +519,7 @@ static void a_guess_that_is_narrowed_gives_what_was_wanted_of_it(void **state)
                     wanted[row / 64] |= 1ull << (row % 64);
                 else
                     wanted[row / 64] &= ~(1ull << (row % 64));
-            scene_begin(&scene, round % 2 == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+            scene_begin(&scene, round % 2 == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
             if (setups[i % SETUPS].thread_count == 0) /* any state of what flies */
                 for (uint64_t n = random_below(&random, 60); n > 0; n--)
                     (void)sc_exec_step_one(scene.world->exec);
@@ -550,7 +550,7 @@ static void a_guess_of_which_nothing_is_wanted_reads_nothing_more(void **state)
     scene_ranges(&scene, &random, true);
     scene_picks(&scene, &random, 2, 1, false);
     sc_store_stats(scene.world->store, &before);
-    scene_begin(&scene, SC_LANE_SPECULATIVE);
+    scene_begin(&scene, SC_IO_CLASS_SPECULATIVE);
     assert_int_equal(sc_store_reader_narrow(scene.reader, none, covered), 0);
     struct sc_store_rows rows;
     assert_int_equal(
@@ -563,7 +563,7 @@ static void a_guess_of_which_nothing_is_wanted_reads_nothing_more(void **state)
     assert_int_equal(after.read_ops, before.read_ops);
     assert_int_equal(after.staging_bytes_used, 0);
 
-    scene_begin(&scene, SC_LANE_SPECULATIVE); /* one row: one operation */
+    scene_begin(&scene, SC_IO_CLASS_SPECULATIVE); /* one row: one operation */
     wanted[scene.picks[3] / 64] |= 1ull << (scene.picks[3] % 64);
     struct sc_store_read_cost once, again;
     assert_int_equal(sc_store_reader_narrow(scene.reader, wanted, covered), 1);
@@ -591,7 +591,7 @@ static void a_slab_that_is_begun_is_read_to_its_end(void **state)
         scene.load = (struct sc_store_gather_rows){.count = scene.row_count, .whole_slabs = true};
         memset(covered, 0, sizeof(covered));
         memset(wanted, 0xff, sizeof(wanted));
-        scene_begin(&scene, SC_LANE_SPECULATIVE);
+        scene_begin(&scene, SC_IO_CLASS_SPECULATIVE);
         for (uint64_t n = random_below(&random, 60); n > 0; n--)
             (void)sc_exec_step_one(scene.world->exec);
         uint64_t total = sc_store_reader_narrow(scene.reader, wanted, covered);
@@ -621,7 +621,7 @@ static void cancelled_picks_leave_nothing_behind(void **state)
         for (uint32_t round = 0; round < ROUNDS; round++) {
             uint64_t next = 0, count = 1;
             scene_load_shape(&scene, &random);
-            scene_begin(&scene, SC_LANE_SPECULATIVE);
+            scene_begin(&scene, SC_IO_CLASS_SPECULATIVE);
             for (uint64_t n = random_below(&random, 30); n > 0 && count > 0; n--)
                 assert_int_equal(scene_next(&scene, &next, &count), SPEC_OK);
             sc_store_reader_cancel(scene.reader);
@@ -652,7 +652,7 @@ static void readers_of_picks_progress_without_frames(void **state)
             SPEC_OK);
         for (uint32_t j = 0; j < READERS; j++) {
             sc_store_reader_begin_gather(readers[j], 0, scene.ranges, scene.range_count, &scene.load,
-                                        j % 2 == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+                                        j % 2 == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
             sc_store_reader_tags(readers[j], scene.tags);
         }
         struct sc_store_reader *own = scene.reader;

@@ -159,7 +159,7 @@ static void one_is_found_amid_a_load(void **state)
             while (match.count < 64) /* none goes on where the one before ends */
                 match_add(&match, &world->pieces[(match.count * 3 + 2) % 4], 0, 64);
             struct sc_store_reader *reader = world_reader(world);
-            sc_store_reader_begin(reader, 1, match.ranges, match.count, SC_LANE_DEMAND);
+            sc_store_reader_begin(reader, 1, match.ranges, match.count, SC_IO_CLASS_DEMAND);
             load_take(world, reader, &match, 1, bites);
             if (bites == 0) /* it was found, and in time */
                 assert_non_null(atomic_load(&extent_of(world, world->pieces[0].id)->order));
@@ -320,7 +320,7 @@ static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
         for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
             wanted[w] = w == round % 16 ? 0 : UINT64_MAX;
         sc_store_reader_begin_gather(reader, 1, match.ranges, match.count, &picks,
-                                    SC_LANE_SPECULATIVE);
+                                    SC_IO_CLASS_SPECULATIVE);
         sc_store_reader_tags(reader, sc_store_selector_tags(selector));
         for (uint64_t n = random_below(&random, 40); n > 0; n--)
             (void)sc_exec_step_one(world->exec);

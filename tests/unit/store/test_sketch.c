@@ -95,7 +95,7 @@ static void selector_of_any_ranges_gives_exactly_their_rows(void **state)
 static bool begins(struct sc_store_selector *selector, uint32_t layer, const struct match *match,
                    uint64_t wanted)
 {
-    return keys_begin(selector, match, layer, SC_LANE_DEMAND, wanted);
+    return keys_begin(selector, match, layer, SC_IO_CLASS_DEMAND, wanted);
 }
 
 static void selector_that_cannot_be_had_is_not_begun(void **state)
@@ -310,7 +310,7 @@ static void selector_says_once_that_it_is_ready(void **state)
                 const struct match *wanted = turn % 5 == 4 ? &none : &match;
                 assert_true(sc_store_selector_begin(
                     selector, &(struct sc_store_selector_want){.layer = turn % 2,
-                                                           .lane = SC_LANE_SPECULATIVE,
+                                                           .io_class = SC_IO_CLASS_SPECULATIVE,
                                                            .ranges = wanted->ranges,
                                                            .range_count = wanted->count,
                                                            .probe_row_bytes = 2,
@@ -344,7 +344,7 @@ static void selector_that_ended_says_nothing(void **state)
         assert_true(steps < 1000);
         assert_true(sc_store_selector_begin(
             selector, &(struct sc_store_selector_want){.layer = 0,
-                                                   .lane = SC_LANE_SPECULATIVE,
+                                                   .io_class = SC_IO_CLASS_SPECULATIVE,
                                                    .ranges = match.ranges,
                                                    .range_count = match.count,
                                                    .probe_row_bytes = 96,
@@ -387,9 +387,9 @@ static void selector_begun_after_an_end_has_nothing_of_it(void **state)
                 const struct match *match = &matches[random_below(&random, 2)];
                 uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
                 uint64_t wanted = random_below(&random, setups[i].probe_row_bytes / 2 + 1) * 2;
-                enum sc_exec_lane lane =
-                    random_below(&random, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
-                assert_true(keys_begin(selector, match, layer, lane, wanted));
+                enum sc_io_class io_class =
+                    random_below(&random, 2) == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE;
+                assert_true(keys_begin(selector, match, layer, io_class, wanted));
                 if (random_below(&random, 2) == 0)
                     sc_store_selector_demand(selector);
                 uint64_t wait_ns = random_below(&random, 400) * 1000;
@@ -415,14 +415,14 @@ static void selector_begun_after_an_end_has_nothing_of_it(void **state)
 
 /* Readers that nobody consumes hold every frame; key 1 is loaded whole by each. */
 static uint32_t hoard(struct world *world, const struct match *match, struct sc_store_reader **ret,
-                      enum sc_exec_lane lane)
+                      enum sc_io_class io_class)
 {
     struct sc_store_stats stats;
     uint32_t count = 0;
     do {
         assert_true(count < 8);
         ret[count] = world_reader(world);
-        sc_store_reader_begin(ret[count++], 0, match->ranges, match->count, lane);
+        sc_store_reader_begin(ret[count++], 0, match->ranges, match->count, io_class);
         sc_store_stats(world->store, &stats);
     } while (stats.stage_full == 0);
     return count;
@@ -441,11 +441,11 @@ static void selector_that_is_waited_for_progresses_while_readers_hold_every_fram
             for (uint64_t at = 0; at < 960; at += 16)
                 assert_int_equal(world_store(world, 1, at, 16), SPEC_OK);
             struct match match = match_of(world, 1);
-            uint32_t count = hoard(world, &match, readers, SC_LANE_DEMAND);
+            uint32_t count = hoard(world, &match, readers, SC_IO_CLASS_DEMAND);
             struct sc_store_selector *selectors[2] = {selector_make(world), selector_make(world)};
             for (uint32_t s = 0; s < 2; s++)
                 assert_true(
-                    keys_begin(selectors[s], &match, s, SC_LANE_SPECULATIVE, setup.probe_row_bytes));
+                    keys_begin(selectors[s], &match, s, SC_IO_CLASS_SPECULATIVE, setup.probe_row_bytes));
             for (uint32_t s = 2; s-- > 0;) {
                 sc_store_selector_demand(selectors[s]);
                 assert_int_equal(sc_store_selector_wait(selectors[s], SC_EXEC_FOREVER), SPEC_OK);
@@ -471,9 +471,9 @@ static void selector_that_is_raised_gets_frames_that_a_guess_may_not_have(void *
     for (uint64_t at = 0; at < 1920; at += 64)
         assert_int_equal(world_store(world, 1, at, 64), SPEC_OK);
     struct match match = match_of(world, 1);
-    uint32_t count = hoard(world, &match, readers, SC_LANE_SPECULATIVE);
+    uint32_t count = hoard(world, &match, readers, SC_IO_CLASS_SPECULATIVE);
     struct sc_store_selector *selector = selector_make(world);
-    assert_true(keys_begin(selector, &match, 0, SC_LANE_SPECULATIVE, 96));
+    assert_true(keys_begin(selector, &match, 0, SC_IO_CLASS_SPECULATIVE, 96));
     while (sc_exec_step_one(world->exec))
         continue;
     assert_int_equal(sc_store_selector_state(selector), SPEC_PENDING);

@@ -45,7 +45,7 @@ static struct sc_store_selector_want want_of(const struct match *match, enum wan
                                            uint32_t layer)
 {
     return (struct sc_store_selector_want){.layer = layer,
-                                         .lane = SC_LANE_DEMAND,
+                                         .io_class = SC_IO_CLASS_DEMAND,
                                          .ranges = match->ranges,
                                          .range_count = match->count,
                                          .probe_row_bytes = want == WANT_PROBES  ? 96
@@ -298,7 +298,7 @@ static spec_status gather_all(struct world *world, const struct match *match,
     spec_status status = SPEC_OK;
     assert_true(sc_store_selector_begin(selector, &wanted));
     assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
-    sc_store_reader_begin_gather(reader, 1, match->ranges, match->count, &picks, SC_LANE_DEMAND);
+    sc_store_reader_begin_gather(reader, 1, match->ranges, match->count, &picks, SC_IO_CLASS_DEMAND);
     sc_store_reader_tags(reader, sc_store_selector_tags(selector));
     while (status == SPEC_OK && rows.row_count > 0)
         status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, &world->error);
@@ -359,7 +359,7 @@ static void what_ends_early_leaves_nothing(void **state)
             struct match match = match_random(world, &random);
             enum want want = (enum want)random_below(&random, WANTS);
             struct sc_store_selector_want wanted = want_of(&match, want, turn % setups[i].layers);
-            wanted.lane = turn % 2 == 0 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
+            wanted.io_class = turn % 2 == 0 ? SC_IO_CLASS_SPECULATIVE : SC_IO_CLASS_DEMAND;
             assert_true(sc_store_selector_begin(selector, &wanted));
             if (random_below(&random, 2) == 0)
                 (void)sc_store_selector_wait(selector, sc_exec_now_ns(world->exec) +
@@ -463,7 +463,7 @@ static void a_load_that_is_whole_stays_as_it_is(void **state)
             struct sc_store_selector_want wanted =
                 want_of(&loaded->match, (enum want)random_below(&random, WANTS),
                         (uint32_t)random_below(&random, setups[i].layers));
-            wanted.lane = turn % 2 == 0 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
+            wanted.io_class = turn % 2 == 0 ? SC_IO_CLASS_SPECULATIVE : SC_IO_CLASS_DEMAND;
             if (setups[i].backend == SC_BACKEND_SIM)
                 sc_io_sim_fault_nth(world->disk, turn % 3 == 0 ? SC_SIM_FLIP : SC_SIM_READ_EIO,
                                     random_below(&random, 40));
@@ -583,7 +583,7 @@ static void *looker_main(void *argument)
         enum want want = random_below(&looker->seed, 2) == 0 ? WANT_PROBES : WANT_CODES;
         uint32_t layer = (uint32_t)random_below(&looker->seed, world->setup->layers);
         struct sc_store_selector_want wanted = want_of(&match, want, layer);
-        wanted.lane = n % 2 == 0 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
+        wanted.io_class = n % 2 == 0 ? SC_IO_CLASS_SPECULATIVE : SC_IO_CLASS_DEMAND;
         if (!sc_store_selector_begin(selector, &wanted))
             looker->is_wrong = true;
         if (random_below(&looker->seed, 4) == 0) {

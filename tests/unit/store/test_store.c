@@ -219,7 +219,7 @@ static void expect_moved(struct world *world, struct sc_store_reader *reader, ui
     struct sc_store_rows rows = {.row_count = 1};
     spec_status status = SPEC_OK;
     uint64_t came = 0;
-    sc_store_reader_begin(reader, layer, ranges, 3, SC_LANE_DEMAND);
+    sc_store_reader_begin(reader, layer, ranges, 3, SC_IO_CLASS_DEMAND);
     for (; status == SPEC_OK && rows.row_count > 0; came += rows.row_count) {
         status = sc_store_reader_next(reader, SC_EXEC_FOREVER, &sink, &rows, NULL);
         assert_true(rows.rows == NULL && (rows.row_count == 0 || rows.row_first == came));
@@ -301,7 +301,7 @@ static uint64_t expect_apart(struct world *world, struct sc_store_reader *reader
     uint8_t *row = malloc(2 * k_bytes);
     struct sc_store_rows rows = {.row_count = 1};
     assert_non_null(row);
-    sc_store_reader_begin(reader, layer, ranges, 2, SC_LANE_DEMAND);
+    sc_store_reader_begin(reader, layer, ranges, 2, SC_IO_CLASS_DEMAND);
     for (; rows.row_count > 0; came += rows.row_count) {
         assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL), SPEC_OK);
         assert_true(rows.row_count == 0 || rows.row_first == came);
@@ -608,8 +608,8 @@ static void store_many_readers_progress_in_any_order_of_consumption(void **state
             ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
         assert_int_equal(sc_store_readers_open(world->store, 24, readers, NULL), SPEC_OK);
         for (uint32_t r = 0; r < 24; r++) {
-            enum sc_exec_lane lane = r % 3 == 2 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
-            sc_store_reader_begin(readers[r], r % setups[i].layers, ranges, 32, lane);
+            enum sc_io_class io_class = r % 3 == 2 ? SC_IO_CLASS_SPECULATIVE : SC_IO_CLASS_DEMAND;
+            sc_store_reader_begin(readers[r], r % setups[i].layers, ranges, 32, io_class);
         }
         for (uint32_t r = 24; r-- > 0;) { /* the last one begun is waited for first */
             struct sc_store_rows got;
@@ -663,12 +663,12 @@ static void store_starved_readers_share_the_spare_frame(void **state)
     do { /* nobody consumes these */
         assert_true(hoard_count < 32);
         hoards[hoard_count] = world_reader(world);
-        sc_store_reader_begin(hoards[hoard_count++], 0, ranges, 32, SC_LANE_DEMAND);
+        sc_store_reader_begin(hoards[hoard_count++], 0, ranges, 32, SC_IO_CLASS_DEMAND);
         sc_store_stats(world->store, &stats);
     } while (stats.stage_full == 0);
     for (uint32_t i = 0; i < 4; i++) {
         consumers[i] = (struct consumer){.reader = world_reader(world)};
-        sc_store_reader_begin(consumers[i].reader, 1, ranges, 32, SC_LANE_DEMAND);
+        sc_store_reader_begin(consumers[i].reader, 1, ranges, 32, SC_IO_CLASS_DEMAND);
     }
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&consumers[i].thread, NULL, consumer_main, &consumers[i]),
@@ -730,7 +730,7 @@ static void store_operations_go_out_in_batches_of_one_size(void **state)
     for (uint32_t i = 0; i < ROWS / 64; i++)
         ranges[i] = (struct sc_store_range){world->pieces[i].id, 0, 64};
     struct sc_store_reader *reader = world_reader(world);
-    sc_store_reader_begin(reader, 0, ranges, ROWS / 64, SC_LANE_DEMAND);
+    sc_store_reader_begin(reader, 0, ranges, ROWS / 64, SC_IO_CLASS_DEMAND);
     sc_store_stats(world->store, &stats);
     assert_int_equal(stats.read_ops, FLIGHT);
     uint64_t seen = FLIGHT, batches = 1;
@@ -781,7 +781,7 @@ static void store_a_mebibyte_of_rows_and_its_tags_are_two_halves(void **state)
     struct sc_store_range range = {world->pieces[0].id, 0, 64};
     for (uint32_t i = 0; i < 2; i++) {
         others[i] = world_reader(world);
-        sc_store_reader_begin(others[i], i, &range, 1, SC_LANE_SPECULATIVE);
+        sc_store_reader_begin(others[i], i, &range, 1, SC_IO_CLASS_SPECULATIVE);
         assert_int_equal(world_load_key(world, reader, 1, 1).rows, 64);
         sc_store_reader_cost(reader, &cost);
         assert_int_equal(cost.op_count, i == 0 ? 2 : 1);
@@ -834,7 +834,7 @@ static void store_cancelled_loads_leave_nothing_behind(void **state)
             ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
         for (uint32_t turn = 0; turn < 100; turn++) {
             uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
-            sc_store_reader_begin(reader, layer, ranges, 4, SC_LANE_SPECULATIVE);
+            sc_store_reader_begin(reader, layer, ranges, 4, SC_IO_CLASS_SPECULATIVE);
             for (uint64_t n = random_below(&random, 3); n > 0; n--)
                 (void)sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL);
             if (random_below(&random, 2) == 0)
@@ -860,7 +860,7 @@ static void store_an_operation_that_never_completes_times_out(void **state)
     struct sc_store_reader *reader = world_reader(world);
     struct sc_store_range range = {world->pieces[0].id, 0, 64};
     sc_io_sim_fault_nth(world->disk, SC_SIM_NEVER, 0);
-    sc_store_reader_begin(reader, 0, &range, 1, SC_LANE_DEMAND);
+    sc_store_reader_begin(reader, 0, &range, 1, SC_IO_CLASS_DEMAND);
     uint64_t deadline_ns = sc_exec_now_ns(world->exec) + 1000000;
     assert_int_equal(sc_store_reader_next(reader, deadline_ns, NULL, &got, NULL), SPEC_E_TIMEOUT);
     assert_int_equal(got.row_count, 0);

@@ -123,13 +123,13 @@ static void load_begin(struct scene *scene, struct load *load)
     load->may_fail = scene->faults;
     load->left = load->match.rows;
     memset(load->seen, 0, sizeof(load->seen));
-    enum sc_exec_lane lane = below(scene, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
+    enum sc_io_class io_class = below(scene, 2) == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE;
     if (load->is_gather && scene->faults)
         return;
     load->is_active = true;
     if (!load->is_gather) {
         sc_store_reader_begin(load->reader, load->layer, load->match.ranges, load->match.count,
-                              lane);
+                              io_class);
         return;
     }
     assert_int_equal(match_load(&load->match, load->selector, load->layer, 0), SPEC_OK);
@@ -150,7 +150,7 @@ static void load_begin(struct scene *scene, struct load *load)
     load->picks.rows = share == 1 ? NULL : load->rows;
     load->left = load->picks.count;
     sc_store_reader_begin_gather(load->reader, load->layer, load->match.ranges, load->match.count,
-                                &load->picks, lane);
+                                &load->picks, io_class);
     if (below(scene, 2) == 0)
         sc_store_reader_tags(load->reader, sc_store_selector_tags(load->selector));
     if (below(scene, 2) == 0) /* before the device has begun most of it */
