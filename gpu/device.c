@@ -249,7 +249,7 @@ static spec_status stage_open(struct sc_gpu_device *device, const struct sc_gpu_
             return refused(device, code, "cuMemAlloc", reterr);
         }
     }
-    if (!sc_gpu_stage_open(&device->stage, device->alloc, device->poison, device->stage_base,
+    if (!sc_gpu_staging_open(&device->stage, device->alloc, device->poison, device->stage_base,
                            params->staging_bytes, params->stage_ranges))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "ranges of CUDA staging");
     return SPEC_OK;
@@ -421,7 +421,7 @@ void sc_gpu_device_detach(struct sc_gpu_device *device)
         sc_gpu_flights_close(device, &device->slots[i].copies.flights, true);
         sc_gpu_flights_close(device, &device->slots[i].kernels.flights, true);
     }
-    sc_gpu_stage_close(&device->stage, is_forked);
+    sc_gpu_staging_close(&device->stage, is_forked);
     sc_alloc_free(device->alloc, device->slots);
     sc_alloc_free(device->alloc, device->functions);
     sc_alloc_free(device->alloc, device);

@@ -93,7 +93,7 @@ struct sc_gpu_device {
     uint32_t kernel_count, slot_count;
     struct sc_gpu_slot *slots; /* [slot_count] */
     sc_cu_ptr stage_base;
-    struct sc_gpu_stage stage;
+    struct sc_gpu_staging stage;
 
     /* Any thread. failed_text is written under lock (rank 84) before failed is set, once. */
     pthread_mutex_t lock;

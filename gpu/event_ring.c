@@ -153,7 +153,7 @@ static void give_back(struct sc_gpu_device *device, struct sc_gpu_flights *fligh
     const struct sc_gpu_hold *holds = holds_at(flights, number);
     for (uint32_t i = 0; i < flight->hold_count; i++)
         holds[i].give(holds[i].held, holds[i].user);
-    sc_gpu_stage_give(&device->stage, &flight->range);
+    sc_gpu_staging_give(&device->stage, &flight->range);
 }
 
 /* Under lock, inside an entry. */

@@ -6,13 +6,13 @@
 
 #include <string.h>
 
-bool sc_gpu_stage_open(struct sc_gpu_stage *stage, struct sc_alloc *alloc, struct sc_poison *poison,
+bool sc_gpu_staging_open(struct sc_gpu_staging *stage, struct sc_alloc *alloc, struct sc_poison *poison,
                        sc_cu_ptr base, uint64_t bytes, uint64_t range_count)
 {
     memset(stage, 0, sizeof(*stage));
     stage->poison = poison;
     stage->base = base;
-    stage->bytes = bytes / SC_GPU_STAGE_ALIGN_BYTES * SC_GPU_STAGE_ALIGN_BYTES;
+    stage->bytes = bytes / SC_GPU_STAGING_ALIGN_BYTES * SC_GPU_STAGING_ALIGN_BYTES;
     stage->ends = sc_alloc_array(alloc, range_count, sizeof(*stage->ends));
     if (stage->ends == NULL)
         return false;
@@ -22,7 +22,7 @@ bool sc_gpu_stage_open(struct sc_gpu_stage *stage, struct sc_alloc *alloc, struc
     return true;
 }
 
-void sc_gpu_stage_close(struct sc_gpu_stage *stage, bool is_forked)
+void sc_gpu_staging_close(struct sc_gpu_staging *stage, bool is_forked)
 {
     if (stage->alloc == NULL)
         return;
@@ -35,7 +35,7 @@ void sc_gpu_stage_close(struct sc_gpu_stage *stage, bool is_forked)
 }
 
 /* Where a range would begin, as a count of bytes; false: it does not fit now. */
-static bool room_find(const struct sc_gpu_stage *stage, uint64_t bytes, uint64_t *ret_at)
+static bool room_find(const struct sc_gpu_staging *stage, uint64_t bytes, uint64_t *ret_at)
 {
     if (bytes > stage->bytes || stage->taken - stage->returned == stage->range_count)
         return false;
@@ -46,15 +46,15 @@ static bool room_find(const struct sc_gpu_stage *stage, uint64_t bytes, uint64_t
     return at + bytes - stage->tail <= stage->bytes;
 }
 
-bool sc_gpu_stage_take(struct sc_gpu_stage *stage, uint64_t bytes, struct sc_gpu_range *ret_range)
+bool sc_gpu_staging_take(struct sc_gpu_staging *stage, uint64_t bytes, struct sc_gpu_range *ret_range)
 {
     SC_ASSERT(stage->poison, bytes > 0);
     if (stage->alloc == NULL || bytes == 0 || bytes > stage->bytes) {
         sc_count(&stage->refused, 1);
         return false;
     }
-    uint64_t whole = (bytes + SC_GPU_STAGE_ALIGN_BYTES - 1) / SC_GPU_STAGE_ALIGN_BYTES *
-                     SC_GPU_STAGE_ALIGN_BYTES;
+    uint64_t whole = (bytes + SC_GPU_STAGING_ALIGN_BYTES - 1) / SC_GPU_STAGING_ALIGN_BYTES *
+                     SC_GPU_STAGING_ALIGN_BYTES;
     pthread_mutex_lock(&stage->lock);
     if (stage->taken == stage->returned) /* empty: begin at the front, where most fits */
         stage->head = stage->tail = 0;
@@ -63,7 +63,7 @@ bool sc_gpu_stage_take(struct sc_gpu_stage *stage, uint64_t bytes, struct sc_gpu
     if (is_found) {
         stage->head = at + whole;
         stage->ends[stage->taken % stage->range_count] =
-            (struct sc_gpu_stage_end){.end = stage->head};
+            (struct sc_gpu_staging_end){.end = stage->head};
         *ret_range = (struct sc_gpu_range){
             .at = stage->base + at % stage->bytes, .bytes = bytes, .number = stage->taken};
         stage->taken++;
@@ -75,7 +75,7 @@ bool sc_gpu_stage_take(struct sc_gpu_stage *stage, uint64_t bytes, struct sc_gpu
     return is_found;
 }
 
-void sc_gpu_stage_give(struct sc_gpu_stage *stage, const struct sc_gpu_range *range)
+void sc_gpu_staging_give(struct sc_gpu_staging *stage, const struct sc_gpu_range *range)
 {
     if (range->bytes == 0)
         return;
@@ -86,7 +86,7 @@ void sc_gpu_stage_give(struct sc_gpu_stage *stage, const struct sc_gpu_range *ra
     if (is_out)
         stage->ends[range->number % stage->range_count].is_given = true;
     while (stage->returned < stage->taken) {
-        const struct sc_gpu_stage_end *oldest = &stage->ends[stage->returned % stage->range_count];
+        const struct sc_gpu_staging_end *oldest = &stage->ends[stage->returned % stage->range_count];
         if (!oldest->is_given)
             break;
         stage->tail = oldest->end;
@@ -95,7 +95,7 @@ void sc_gpu_stage_give(struct sc_gpu_stage *stage, const struct sc_gpu_range *ra
     pthread_mutex_unlock(&stage->lock);
 }
 
-uint64_t sc_gpu_stage_used(struct sc_gpu_stage *stage)
+uint64_t sc_gpu_staging_used(struct sc_gpu_staging *stage)
 {
     if (stage->alloc == NULL)
         return 0;

@@ -22,7 +22,7 @@
 
 #include <pthread.h>
 
-#define SC_GPU_STAGE_ALIGN_BYTES 256u
+#define SC_GPU_STAGING_ALIGN_BYTES 256u
 
 /* A range that was taken; zero: none. */
 struct sc_gpu_range {
@@ -31,7 +31,7 @@ struct sc_gpu_range {
     uint64_t number; /* of all ranges ever taken: the stage's */
 };
 
-struct sc_gpu_stage {
+struct sc_gpu_staging {
     /* Set by open, constant after. */
     struct sc_alloc *alloc;
     struct sc_poison *poison;
@@ -41,7 +41,7 @@ struct sc_gpu_stage {
 
     /* Guarded by lock (rank 82). */
     pthread_mutex_t lock;
-    struct sc_gpu_stage_end {
+    struct sc_gpu_staging_end {
         uint64_t end;         /* head as it was when the range was taken */
         bool is_given;        /* back */
     } * ends;                 /* [range_count], by number modulo */
@@ -54,18 +54,18 @@ struct sc_gpu_stage {
 
 /* Of as many whole alignments as `bytes` hold, for range_count ranges at a time; either may be 0:
  * then there is nothing to take. false: no memory; the stage may be closed. */
-bool sc_gpu_stage_open(struct sc_gpu_stage *stage, struct sc_alloc *alloc, struct sc_poison *poison,
+bool sc_gpu_staging_open(struct sc_gpu_staging *stage, struct sc_alloc *alloc, struct sc_poison *poison,
                        sc_cu_ptr base, uint64_t bytes, uint64_t range_count);
 /* All ranges were given back (asserted, unless is_forked: a child has its parent's). A stage of
  * zeros may be closed, and a closed one. */
-void sc_gpu_stage_close(struct sc_gpu_stage *stage, bool is_forked);
+void sc_gpu_staging_close(struct sc_gpu_staging *stage, bool is_forked);
 
 /* A range of `bytes` > 0, with what was in it before. false: there is no room now, and *ret_range
  * is as it was; who flies gives some back when it lands. */
-bool sc_gpu_stage_take(struct sc_gpu_stage *stage, uint64_t bytes, struct sc_gpu_range *ret_range);
+bool sc_gpu_staging_take(struct sc_gpu_staging *stage, uint64_t bytes, struct sc_gpu_range *ret_range);
 /* Once a range; one of zeros is nothing. */
-void sc_gpu_stage_give(struct sc_gpu_stage *stage, const struct sc_gpu_range *range);
+void sc_gpu_staging_give(struct sc_gpu_staging *stage, const struct sc_gpu_range *range);
 /* Ranges in use: a statistic, and for tests. */
-uint64_t sc_gpu_stage_used(struct sc_gpu_stage *stage);
+uint64_t sc_gpu_staging_used(struct sc_gpu_staging *stage);
 
 #endif

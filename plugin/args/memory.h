@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 struct sc_plugin_target;
-struct sc_plugin_course;
+struct sc_plugin_h2d_batch;
 struct sc_plugin_memory;
 
 struct sc_plugin_shape { /* of one token's K and V in a layer */
@@ -38,7 +38,7 @@ enum sc_plugin_memory_use {
 };
 
 /* How memory of a device becomes a destination (device/h2d_batch.h): checks what is the device's to
- * check, of memory that is right otherwise, and sets target, course and stream. May block once, for
+ * check, of memory that is right otherwise, and sets target, batch and stream. May block once, for
  * as long as a driver takes to attach. */
 struct sc_plugin_memory_way {
     spec_status (*check)(void *user, const struct spec_memory *host,
@@ -59,7 +59,7 @@ struct sc_plugin_memory {                  /* that was checked */
     const struct sc_plugin_target *target; /* target.h */
     bool widens;                           /* what comes becomes float32 */
     bool has_negative_slot;
-    struct sc_plugin_course *course; /* of a device's; else NULL */
+    struct sc_plugin_h2d_batch *batch; /* of a device's; else NULL */
     void *stream;                    /* likewise: the host's CUstream */
     spec_status begun;               /* what BEGIN said: if it is not OK, nothing is placed */
 };

@@ -233,7 +233,7 @@ bool sc_plugin_score_takes(const struct sc_plugin_score *score)
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
-/* Who has a room waits for boxes and the device alone (his host's stream, too), and gives it back.
+/* Who has a room waits for pinned_buffers and the device alone (his host's stream, too), and gives it back.
  * false: there is none now, and the score never waits. */
 static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
                       struct sc_gpu_range *ret_range)
@@ -241,7 +241,7 @@ static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
     struct sc_plugin_device *device = score->device;
     for (;;) {
         uint32_t seen = atomic_load_explicit(&device->score_word, memory_order_acquire);
-        if (sc_gpu_stage_take(&device->scores, bytes, ret_range))
+        if (sc_gpu_staging_take(&device->scores, bytes, ret_range))
             return true;
         if (score->never_waits)
             return false;
@@ -252,15 +252,15 @@ static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
 
 static void room_give(struct sc_plugin_device *device, const struct sc_gpu_range *range)
 {
-    sc_gpu_stage_give(&device->scores, range);
+    sc_gpu_staging_give(&device->scores, range);
     (void)atomic_fetch_add_explicit(&device->score_word, 1, memory_order_release);
     sc_exec_wake(device->params.exec, &device->score_word);
 }
 
-static struct sc_plugin_box *box_take(const struct sc_plugin_score *score)
+static struct sc_plugin_pinned *pinned_take(const struct sc_plugin_score *score)
 {
-    return score->never_waits ? sc_plugin_box_try(score->device)
-                              : sc_plugin_box_take(score->device, score->slot);
+    return score->never_waits ? sc_plugin_pinned_try(score->device)
+                              : sc_plugin_pinned_take(score->device, score->slot);
 }
 
 static spec_status fail_busy(struct spec_error *reterr)
@@ -270,26 +270,26 @@ static spec_status fail_busy(struct spec_error *reterr)
 
 /* ---- Up ------------------------------------------------------------------------------------- */
 
-/* Bytes for ascending places of the device, a box at a time. */
+/* Bytes for ascending places of the device, a pinned at a time. */
 struct cargo {
     const struct sc_plugin_score *score;
-    struct sc_plugin_box *box; /* NULL: none */
+    struct sc_plugin_pinned *pinned; /* NULL: none */
     uint64_t at, used;         /* the place of its first byte; how many it has */
-    uint64_t skew;             /* where in the box that is: places are as aligned there */
+    uint64_t skew;             /* where in the pinned that is: places are as aligned there */
     spec_status status;        /* once it is not OK nothing goes up */
     struct spec_error *reterr;
 };
 
-/* Slot locked, device entered. The box is the flight's from here on. */
-static spec_status box_send(struct cargo *cargo)
+/* Slot locked, device entered. The pinned is the flight's from here on. */
+static spec_status pinned_send(struct cargo *cargo)
 {
     struct sc_plugin_device *device = cargo->score->device;
     struct sc_gpu_stream *own_stream = &device->gpu->slots[cargo->score->slot].copies;
-    const struct sc_gpu_hold hold = {.give = sc_plugin_box_landed, .held = cargo->box};
-    atomic_store(&cargo->box->left, 1);
+    const struct sc_gpu_hold hold = {.give = sc_plugin_pinned_landed, .held = cargo->pinned};
+    atomic_store(&cargo->pinned->left, 1);
     sc_plugin_stream_begin_wait(device, own_stream, &hold);
     spec_status status = sc_gpu_copy_in(device->gpu, own_stream, cargo->at,
-                                        cargo->box->host + cargo->skew, cargo->used, cargo->reterr);
+                                        cargo->pinned->host + cargo->skew, cargo->used, cargo->reterr);
     return sc_plugin_stream_submit(device, own_stream, status, cargo->reterr);
 }
 
@@ -298,19 +298,19 @@ static void cargo_send(struct cargo *cargo)
     struct sc_plugin_device *device = cargo->score->device;
     pthread_mutex_t *lock = &device->slot_locks[cargo->score->slot];
     struct sc_gpu_entry entry;
-    if (cargo->box == NULL)
+    if (cargo->pinned == NULL)
         return;
     if (cargo->status == SPEC_OK)
         cargo->status = sc_gpu_enter(device->gpu, &entry, cargo->reterr);
     if (cargo->status == SPEC_OK) {
         pthread_mutex_lock(lock);
-        cargo->status = box_send(cargo);
+        cargo->status = pinned_send(cargo);
         pthread_mutex_unlock(lock);
         sc_gpu_leave(device->gpu, &entry);
     } else {
-        sc_plugin_box_give(cargo->box); /* nothing of it was enqueued */
+        sc_plugin_pinned_give(cargo->pinned); /* nothing of it was enqueued */
     }
-    cargo->box = NULL;
+    cargo->pinned = NULL;
 }
 
 /* Where bytes for that place are written: *bytes, or as many as there is room for, `least` or more.
@@ -318,14 +318,14 @@ static void cargo_send(struct cargo *cargo)
 static uint8_t *cargo_room(struct cargo *cargo, uint64_t at, uint64_t least, uint64_t *bytes)
 {
     struct sc_plugin_device *device = cargo->score->device;
-    uint64_t room = device->box_bytes - ALIGN;
-    if (cargo->box != NULL && at - cargo->at + least > room)
+    uint64_t room = device->pinned_buffer_bytes - ALIGN;
+    if (cargo->pinned != NULL && at - cargo->at + least > room)
         cargo_send(cargo);
     if (cargo->status != SPEC_OK)
         return NULL;
-    if (cargo->box == NULL) {
-        cargo->box = box_take(cargo->score);
-        if (cargo->box == NULL) {
+    if (cargo->pinned == NULL) {
+        cargo->pinned = pinned_take(cargo->score);
+        if (cargo->pinned == NULL) {
             cargo->status = fail_busy(cargo->reterr);
             return NULL;
         }
@@ -335,7 +335,7 @@ static uint8_t *cargo_room(struct cargo *cargo, uint64_t at, uint64_t least, uin
     uint64_t first = at - cargo->at;
     *bytes = *bytes < room - first ? *bytes : room - first;
     cargo->used = first + *bytes;
-    return cargo->box->host + cargo->skew + first;
+    return cargo->pinned->host + cargo->skew + first;
 }
 
 static void cargo_put(struct cargo *cargo, uint64_t at, const void *from, uint64_t bytes)
@@ -477,8 +477,8 @@ static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *s
     return status;
 }
 
-/* Sums [first, + count) into the box; behind the kernels, which the first of them launch. */
-static spec_status fetch(const struct plan *plan, const struct sc_plugin_box *box, uint64_t first,
+/* Sums [first, + count) into the pinned; behind the kernels, which the first of them launch. */
+static spec_status fetch(const struct plan *plan, const struct sc_plugin_pinned *pinned, uint64_t first,
                          uint64_t count, _Atomic uint32_t *over, struct spec_error *reterr)
 {
     struct sc_plugin_device *device = plan->score->device;
@@ -488,12 +488,12 @@ static spec_status fetch(const struct plan *plan, const struct sc_plugin_box *bo
     sc_plugin_stream_begin_wait(device, &slot->kernels, &hold);
     spec_status status = first == 0 ? kernels_launch(plan, slot, reterr) : SPEC_OK;
     if (status == SPEC_OK)
-        status = sc_gpu_copy_out(device->gpu, &slot->kernels, box->host, (uintptr_t)(sums + first),
+        status = sc_gpu_copy_out(device->gpu, &slot->kernels, pinned->host, (uintptr_t)(sums + first),
                                  count * sizeof(float), reterr);
     return sc_plugin_stream_submit(device, &slot->kernels, status, reterr);
 }
 
-static spec_status piece_fetch(const struct plan *plan, const struct sc_plugin_box *box,
+static spec_status piece_fetch(const struct plan *plan, const struct sc_plugin_pinned *pinned,
                                uint64_t first, uint64_t count, struct spec_error *reterr)
 {
     struct sc_plugin_device *device = plan->score->device;
@@ -504,7 +504,7 @@ static spec_status piece_fetch(const struct plan *plan, const struct sc_plugin_b
     if (status != SPEC_OK)
         return status;
     pthread_mutex_lock(lock);
-    status = fetch(plan, box, first, count, &over, reterr);
+    status = fetch(plan, pinned, first, count, &over, reterr);
     pthread_mutex_unlock(lock);
     sc_gpu_leave(device->gpu, &entry);
     sc_plugin_stream_await(device, &device->gpu->slots[plan->score->slot].kernels, &over);
@@ -518,17 +518,17 @@ static spec_status sums_fetch(const struct plan *plan, float *ret_sums, struct s
     const struct sc_plugin_score *score = plan->score;
     struct sc_plugin_device *device = score->device;
     uint64_t heads = score->is_total ? 1 : score->head_count;
-    uint64_t count = heads * score->what->prefix.count, most = device->box_bytes / sizeof(float);
+    uint64_t count = heads * score->what->prefix.count, most = device->pinned_buffer_bytes / sizeof(float);
     spec_status status = SPEC_OK;
     for (uint64_t first = 0, some; first < count && status == SPEC_OK; first += some) {
-        struct sc_plugin_box *box = box_take(score);
-        if (box == NULL)
+        struct sc_plugin_pinned *pinned = pinned_take(score);
+        if (pinned == NULL)
             return fail_busy(reterr);
         some = count - first < most ? count - first : most;
-        status = piece_fetch(plan, box, first, some, reterr);
+        status = piece_fetch(plan, pinned, first, some, reterr);
         if (status == SPEC_OK)
-            memcpy(ret_sums + first, box->host, some * sizeof(float));
-        sc_plugin_box_give(box);
+            memcpy(ret_sums + first, pinned->host, some * sizeof(float));
+        sc_plugin_pinned_give(pinned);
     }
     return status;
 }

@@ -1,4 +1,4 @@
-/* Attaching, boxes and tables: see device_tables.h. */
+/* Attaching, pinned_buffers and tables: see device_tables.h. */
 #include "plugin/device/device_tables.h"
 
 #include "plugin/args/dtype_table.h"
@@ -9,10 +9,10 @@
 
 #include <string.h>
 
-#define BOX_BYTES   (2ull << 20)
-#define BOXES_MIN   4u
+#define PINNED_BYTES   (2ull << 20)
+#define PINNED_COUNT_MIN   4u
 #define FLIGHTS     32u /* of a stream */
-#define BOX_WAIT_NS UINT64_C(1000000)
+#define PINNED_WAIT_NS UINT64_C(1000000)
 #define ALIGN_BYTES 256u
 #define PAGE_BYTES  4096u /* whole pages are pinned */
 #define LINE_BYTES  64u   /* numbers of any kind may stand at a room's begin */
@@ -35,9 +35,9 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
     device->params.score_bytes = params->score_bytes / ALIGN_BYTES * ALIGN_BYTES;
     device->params.store_bytes = (params->store_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     pthread_mutex_init(&device->attach_lock, NULL);
-    pthread_mutex_init(&device->box_lock, NULL);
+    pthread_mutex_init(&device->pinned_lock, NULL);
     pthread_mutex_init(&device->table_lock, NULL);
-    pthread_mutex_init(&device->parcels.lock, NULL);
+    pthread_mutex_init(&device->d2h_batches.lock, NULL);
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)
         pthread_mutex_init(&device->slot_locks[i], NULL);
     /* Two runs a unit, of which one may be short at each border of a head's groups. */
@@ -46,11 +46,11 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
                           units * (sizeof(struct sc_cuda_unit) +
                                    SC_KERNELS_BITPLANES * sizeof(struct sc_cuda_unit_plane));
     device->table_bytes = (device->table_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    uint64_t least = sc_plugin_course_least(device);
+    uint64_t least = sc_plugin_h2d_batch_least(device);
     uint64_t query_row = channels * params->query_group * sizeof(float);
     least = least > query_row + PAGE_BYTES ? least : query_row + PAGE_BYTES;
-    device->box_bytes = BOX_BYTES > least ? BOX_BYTES : least;
-    device->box_bytes = (device->box_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    device->pinned_buffer_bytes = PINNED_BYTES > least ? PINNED_BYTES : least;
+    device->pinned_buffer_bytes = (device->pinned_buffer_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
 /* ---- Attaching ------------------------------------------------------------------------------ */
@@ -59,26 +59,26 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
 static void detach(struct sc_plugin_device *device)
 {
     struct sc_alloc *alloc = device->params.alloc;
-    sc_plugin_parcels_close(device);
+    sc_plugin_d2h_batches_close(device);
     sc_gpu_unpin(&device->pin);
-    sc_gpu_stage_close(&device->scores, device->gpu != NULL && sc_gpu_is_forked(device->gpu));
+    sc_gpu_staging_close(&device->scores, device->gpu != NULL && sc_gpu_is_forked(device->gpu));
     if (device->gpu != NULL) {
-        sc_gpu_stage_give(&device->gpu->stage, &device->score_range);
-        sc_gpu_stage_give(&device->gpu->stage, &device->range);
+        sc_gpu_staging_give(&device->gpu->stage, &device->score_range);
+        sc_gpu_staging_give(&device->gpu->stage, &device->range);
     }
     sc_plugin_direct_close(device);
     sc_gpu_device_detach(device->gpu);
-    sc_plugin_courses_close(device);
+    sc_plugin_h2d_batches_close(device);
     sc_alloc_free(alloc, device->hints);
     sc_alloc_free(alloc, device->rooms);
     sc_alloc_free(alloc, device->tables_memory);
-    sc_alloc_free(alloc, device->boxes);
+    sc_alloc_free(alloc, device->pinned_buffers);
     sc_alloc_free(alloc, device->host);
     device->gpu = NULL;
     device->range = device->score_range = (struct sc_gpu_range){0};
-    device->scores = (struct sc_gpu_stage){0};
+    device->scores = (struct sc_gpu_staging){0};
     device->tables_memory = device->host = device->rooms = NULL;
-    device->boxes = device->free = NULL;
+    device->pinned_buffers = device->free = NULL;
     device->hints = NULL;
 }
 
@@ -87,10 +87,10 @@ static uint64_t hint_stride(const struct sc_plugin_device *device)
     return (device->params.hint_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* Of boxes, behind them what stores have, and hints: whole pages. */
+/* Of pinned_buffers, behind them what stores have, and hints: whole pages. */
 static uint64_t hints_first(const struct sc_plugin_device *device)
 {
-    return device->box_count * device->box_bytes + device->params.store_bytes;
+    return device->pinned_count * device->pinned_buffer_bytes + device->params.store_bytes;
 }
 
 static uint64_t pinned_bytes(const struct sc_plugin_device *device)
@@ -102,13 +102,13 @@ static uint64_t pinned_bytes(const struct sc_plugin_device *device)
 static void share_out(struct sc_plugin_device *device)
 {
     uint64_t behind = hints_first(device);
-    for (uint64_t i = 0; i < device->box_count; i++) {
-        struct sc_plugin_box *box = &device->boxes[i];
-        box->device = device;
-        box->host = device->host + i * device->box_bytes;
-        box->at = device->range.at + i * device->box_bytes;
-        box->next = device->free;
-        device->free = box;
+    for (uint64_t i = 0; i < device->pinned_count; i++) {
+        struct sc_plugin_pinned *pinned = &device->pinned_buffers[i];
+        pinned->device = device;
+        pinned->host = device->host + i * device->pinned_buffer_bytes;
+        pinned->at = device->range.at + i * device->pinned_buffer_bytes;
+        pinned->next = device->free;
+        device->free = pinned;
     }
     for (uint64_t i = 0; i < device->params.hint_count; i++) {
         struct sc_plugin_device_hint *hint = &device->hints[i];
@@ -125,9 +125,9 @@ static spec_status scores_open(struct sc_plugin_device *device, struct spec_erro
 {
     const struct sc_plugin_device_params *params = &device->params;
     if (params->score_bytes > 0 &&
-        !sc_gpu_stage_take(&device->gpu->stage, params->score_bytes, &device->score_range))
+        !sc_gpu_staging_take(&device->gpu->stage, params->score_bytes, &device->score_range))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
-    if (!sc_gpu_stage_open(&device->scores, params->alloc, params->poison, device->score_range.at,
+    if (!sc_gpu_staging_open(&device->scores, params->alloc, params->poison, device->score_range.at,
                            params->score_bytes, params->room_count))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what %" PRIu64 " scorings stand in",
                        params->room_count);
@@ -139,10 +139,10 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
     struct sc_alloc *alloc = device->params.alloc;
     uint64_t bytes = pinned_bytes(device), hint_count = device->params.hint_count;
     device->host = sc_alloc_huge(alloc, bytes);
-    device->boxes = sc_alloc_array(alloc, device->box_count, sizeof(*device->boxes));
+    device->pinned_buffers = sc_alloc_array(alloc, device->pinned_count, sizeof(*device->pinned_buffers));
     device->tables_memory =
         sc_alloc_aligned(alloc, SC_PLUGIN_DEVICE_TABLES * device->table_bytes, ALIGN_BYTES);
-    if (device->host == NULL || device->boxes == NULL || device->tables_memory == NULL)
+    if (device->host == NULL || device->pinned_buffers == NULL || device->tables_memory == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY,
                        "gpu.staging_bytes, gpu.store_bytes: %" PRIu64 " bytes", bytes);
     if (hint_count > 0)
@@ -155,13 +155,13 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
         return sc_fail(reterr, SPEC_E_NO_MEMORY,
                        "gpu.query_bytes: %" PRIu64 " bytes for %" PRIu64 " scorings", rooms_bytes,
                        device->params.room_count);
-    spec_status status = sc_plugin_courses_open(device, reterr);
+    spec_status status = sc_plugin_h2d_batches_open(device, reterr);
     if (status == SPEC_OK)
         status = sc_gpu_pin(device->gpu, device->host, bytes, &device->pin, reterr);
-    if (status == SPEC_OK && !sc_gpu_stage_take(&device->gpu->stage, bytes, &device->range))
+    if (status == SPEC_OK && !sc_gpu_staging_take(&device->gpu->stage, bytes, &device->range))
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
     if (status == SPEC_OK)
-        status = sc_plugin_parcels_open(device, device->box_count * device->box_bytes, reterr);
+        status = sc_plugin_d2h_batches_open(device, device->pinned_count * device->pinned_buffer_bytes, reterr);
     if (status == SPEC_OK)
         status = scores_open(device, reterr);
     if (status == SPEC_OK) {
@@ -176,8 +176,8 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                           struct spec_error *reterr)
 {
     struct sc_gpu_image images[SC_PLUGIN_IMAGES];
-    device->box_count = device->params.staging_bytes / device->box_bytes;
-    device->box_count = device->box_count > BOXES_MIN ? device->box_count : BOXES_MIN;
+    device->pinned_count = device->params.staging_bytes / device->pinned_buffer_bytes;
+    device->pinned_count = device->pinned_count > PINNED_COUNT_MIN ? device->pinned_count : PINNED_COUNT_MIN;
     const struct sc_gpu_params params = {
         .alloc = device->params.alloc,
         .poison = device->params.poison,
@@ -260,25 +260,25 @@ void sc_plugin_device_close(struct sc_plugin_device *device)
     detach(device);
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)
         pthread_mutex_destroy(&device->slot_locks[i]);
-    pthread_mutex_destroy(&device->parcels.lock);
+    pthread_mutex_destroy(&device->d2h_batches.lock);
     pthread_mutex_destroy(&device->table_lock);
-    pthread_mutex_destroy(&device->box_lock);
+    pthread_mutex_destroy(&device->pinned_lock);
     pthread_mutex_destroy(&device->attach_lock);
 }
 
 /* ---- Boxes ---------------------------------------------------------------------------------- */
 
-static struct sc_plugin_box *box_pop(struct sc_plugin_device *device)
+static struct sc_plugin_pinned *pinned_pop(struct sc_plugin_device *device)
 {
-    pthread_mutex_lock(&device->box_lock);
-    struct sc_plugin_box *box = device->free;
-    if (box != NULL)
-        device->free = box->next;
-    pthread_mutex_unlock(&device->box_lock);
-    return box;
+    pthread_mutex_lock(&device->pinned_lock);
+    struct sc_plugin_pinned *pinned = device->free;
+    if (pinned != NULL)
+        device->free = pinned->next;
+    pthread_mutex_unlock(&device->pinned_lock);
+    return pinned;
 }
 
-/* Flights of boxes are looked at, on all streams; those that have landed end. */
+/* Flights of pinned_buffers are looked at, on all streams; those that have landed end. */
 static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
@@ -296,13 +296,13 @@ void sc_plugin_device_reap(struct sc_plugin_device *device)
         reap_all(device);
 }
 
-struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
+struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device)
 {
-    struct sc_plugin_box *box = box_pop(device);
-    if (box != NULL)
-        return box;
+    struct sc_plugin_pinned *pinned = pinned_pop(device);
+    if (pinned != NULL)
+        return pinned;
     reap_all(device); /* nobody else may look: who never waits, and asks alone */
-    return box_pop(device);
+    return pinned_pop(device);
 }
 
 /* The oldest of the own_stream's flights has landed; false: none flies. */
@@ -312,41 +312,41 @@ static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_stream *
     return flying > 0 && sc_gpu_flights_wait(device->gpu, own_stream, flying - 1) > 0;
 }
 
-/* Where no box flies others fill them, who may wait for the disk, and so for workers that stand
- * here or at a course's lock: what they have so far is sent off. Who has a box then works at it. */
-struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot)
+/* Where no pinned flies others fill them, who may wait for the disk, and so for workers that stand
+ * here or at a batch's lock: what they have so far is sent off. Who has a pinned then works at it. */
+struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot)
 {
     struct sc_gpu_slot *own = &device->gpu->slots[slot];
     for (;;) {
-        uint32_t seen = atomic_load_explicit(&device->box_word, memory_order_acquire);
-        struct sc_plugin_box *box = sc_plugin_box_try(device);
-        if (box != NULL)
-            return box;
+        uint32_t seen = atomic_load_explicit(&device->pinned_word, memory_order_acquire);
+        struct sc_plugin_pinned *pinned = sc_plugin_pinned_try(device);
+        if (pinned != NULL)
+            return pinned;
         if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies) &&
-            !sc_plugin_courses_send(device))
-            (void)sc_exec_wait(device->params.exec, &device->box_word, seen,
-                               sc_exec_now_ns(device->params.exec) + BOX_WAIT_NS);
+            !sc_plugin_h2d_batches_send(device))
+            (void)sc_exec_wait(device->params.exec, &device->pinned_word, seen,
+                               sc_exec_now_ns(device->params.exec) + PINNED_WAIT_NS);
     }
 }
 
-void sc_plugin_box_give(struct sc_plugin_box *box)
+void sc_plugin_pinned_give(struct sc_plugin_pinned *pinned)
 {
-    struct sc_plugin_device *device = box->device;
-    sc_plugin_direct_leave(box);
-    pthread_mutex_lock(&device->box_lock);
-    box->next = device->free;
-    device->free = box;
-    pthread_mutex_unlock(&device->box_lock);
-    (void)atomic_fetch_add_explicit(&device->box_word, 1, memory_order_release);
-    sc_exec_wake(device->params.exec, &device->box_word);
+    struct sc_plugin_device *device = pinned->device;
+    sc_plugin_direct_leave(pinned);
+    pthread_mutex_lock(&device->pinned_lock);
+    pinned->next = device->free;
+    device->free = pinned;
+    pthread_mutex_unlock(&device->pinned_lock);
+    (void)atomic_fetch_add_explicit(&device->pinned_word, 1, memory_order_release);
+    sc_exec_wake(device->params.exec, &device->pinned_word);
 }
 
-void sc_plugin_box_landed(void *held, void *user)
+void sc_plugin_pinned_landed(void *held, void *user)
 {
-    struct sc_plugin_box *box = held;
+    struct sc_plugin_pinned *pinned = held;
     (void)user;
-    if (atomic_fetch_sub_explicit(&box->left, 1, memory_order_acq_rel) == 1)
-        sc_plugin_box_give(box);
+    if (atomic_fetch_sub_explicit(&pinned->left, 1, memory_order_acq_rel) == 1)
+        sc_plugin_pinned_give(pinned);
 }
 
 /* ---- Tables --------------------------------------------------------------------------------- */

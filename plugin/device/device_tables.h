@@ -1,15 +1,15 @@
 /* The device that loads go to and stores come from: attached when memory on it is first named, and
  * what carries rows and codes there.
  *
- *   stage   [box][box][box] ... [ring of stores, d2h_batch.h]   pinned, and as much on the device
- *   box     filled by a request's course (h2d_batch.h) -> copied whole -> read by kernels -> free
+ *   stage   [pinned][pinned][pinned] ... [ring of stores, d2h_batch.h]   pinned, and as much on the device
+ *   pinned     filled by a request's batch (h2d_batch.h) -> copied whole -> read by kernels -> free
  *   slot    two streams; requests share a few, and others for what they are asked with, for hints
  *
  * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
- * and told to each item that asks for the same one. From then on nothing is allocated. A box is
+ * and told to each item that asks for the same one. From then on nothing is allocated. A pinned is
  * somebody's until the device has read all of it, on a device that failed too.
  * Does not: read, verify, choose, or wait for the host's stream.
- * Threads: any; open and close one. Locks: attach (26), slots (29), boxes and parcels
+ * Threads: any; open and close one. Locks: attach (26), slots (29), pinned_buffers and d2h_batches
  * (58), tables (59).
  * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_device_boxes.c */
 #ifndef SC_PLUGIN_DEVICE_TABLES_H
@@ -35,7 +35,7 @@
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
     (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS +                   \
      SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES)
-#define SC_PLUGIN_BOX_SLABS     256u /* of the host tier, that a box reads */
+#define SC_PLUGIN_PINNED_SLABS     256u /* of the host tier, that a pinned reads */
 #define SC_PLUGIN_DEVICE_TABLES 64u  /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -45,8 +45,8 @@ enum sc_plugin_kernel {
 #undef SC_PLUGIN_KERNEL
 };
 
-struct sc_plugin_course;
-struct sc_plugin_parcel;
+struct sc_plugin_h2d_batch;
+struct sc_plugin_d2h_batch;
 
 struct sc_plugin_device_params {
     struct sc_alloc *alloc;
@@ -67,25 +67,25 @@ struct sc_plugin_device_params {
 };
 
 /* What stores have on their way: d2h_batch.h. */
-struct sc_plugin_parcels {
+struct sc_plugin_d2h_batches {
     /* Set by attach, constant after. */
     uint8_t *host;       /* pinned */
     uint64_t host_bytes; /* where it begins in what is pinned: at as many bytes of the range */
-    struct sc_plugin_parcel *all;
+    struct sc_plugin_d2h_batch *all;
 
-    struct sc_gpu_stage ring;      /* of addresses of the device; its own lock */
+    struct sc_gpu_staging ring;      /* of addresses of the device; its own lock */
     pthread_mutex_t lock;          /* rank 58 */
-    struct sc_plugin_parcel *free; /* guarded by it */
+    struct sc_plugin_d2h_batch *free; /* guarded by it */
 };
 
-struct sc_plugin_box {
+struct sc_plugin_pinned {
     struct sc_plugin_device *device;
     uint8_t *host;                                         /* pinned */
     uint64_t at;                                           /* where the device has as many bytes */
-    struct sc_store_host_slab *slabs[SC_PLUGIN_BOX_SLABS]; /* held: its kernels read them there */
+    struct sc_store_host_slab *slabs[SC_PLUGIN_PINNED_SLABS]; /* held: its kernels read them there */
     uint32_t slab_count;
     _Atomic uint32_t left; /* flights that hold it */
-    struct sc_plugin_box *next;
+    struct sc_plugin_pinned *next;
 };
 
 struct sc_plugin_device_hint { /* of the guess that took it: [hint_bytes] */
@@ -109,7 +109,7 @@ struct sc_plugin_device_table {
 struct sc_plugin_device {
     /* Set by open, constant after. */
     struct sc_plugin_device_params params;
-    uint64_t box_bytes, table_bytes; /* the largest of these */
+    uint64_t pinned_buffer_bytes, table_bytes; /* the largest of these */
 
     pthread_mutex_t attach_lock;
     _Atomic uint32_t state; /* enum in device_tables.c; once attached, what follows is constant */
@@ -119,22 +119,22 @@ struct sc_plugin_device {
     struct sc_gpu_pin pin;
     struct sc_gpu_range range;
     uint8_t *host, *tables_memory;
-    struct sc_plugin_box *boxes;
-    uint64_t box_count;
-    struct sc_plugin_course *courses; /* [request_count] */
-    struct sc_plugin_parcels parcels; /* of stores */
-    struct sc_gpu_pin direct; /* of the host tier's memory: direct.h; zero: boxes have its rows */
+    struct sc_plugin_pinned *pinned_buffers;
+    uint64_t pinned_count;
+    struct sc_plugin_h2d_batch *batches; /* [request_count] */
+    struct sc_plugin_d2h_batches d2h_batches; /* of stores */
+    struct sc_gpu_pin direct; /* of the host tier's memory: direct.h; zero: pinned_buffers have its rows */
     uint8_t *rooms;           /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints; /* [hint_count] */
     struct sc_gpu_range score_range;
-    struct sc_gpu_stage scores;  /* of its addresses; its own lock */
+    struct sc_gpu_staging scores;  /* of its addresses; its own lock */
     _Atomic uint32_t score_word; /* moves when some of it comes free */
     /* Of each: who enqueues, and what flies. */
     pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_PAIRS];
 
-    pthread_mutex_t box_lock;
-    struct sc_plugin_box *free;
-    _Atomic uint32_t box_word; /* moves when a box comes free */
+    pthread_mutex_t pinned_lock;
+    struct sc_plugin_pinned *free;
+    _Atomic uint32_t pinned_word; /* moves when a pinned comes free */
 
     pthread_mutex_t table_lock;
     struct sc_plugin_device_table tables[SC_PLUGIN_DEVICE_TABLES];
@@ -179,14 +179,14 @@ void sc_plugin_device_close(struct sc_plugin_device *device);
 spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ordinal,
                                     struct spec_error *reterr);
 
-/* A box, the caller's. Waits for the device where all are in use: the caller has none. */
-struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot);
+/* A pinned, the caller's. Waits for the device where all are in use: the caller has none. */
+struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot);
 /* The same without waiting; NULL: none is free, nor one of those that went off and have landed. */
-struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device);
+struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device);
 /* Nothing of it was enqueued, or all that was is done. The slabs it holds are let go. */
-void sc_plugin_box_give(struct sc_plugin_box *box);
+void sc_plugin_pinned_give(struct sc_plugin_pinned *pinned);
 /* One of the flights that hold it has landed: a struct sc_gpu_hold's. */
-void sc_plugin_box_landed(void *box, void *user);
+void sc_plugin_pinned_landed(void *pinned, void *user);
 /* Slabs that the device is through with are let go: before memory for more is asked for. Device
  * open. */
 void sc_plugin_device_reap(struct sc_plugin_device *device);

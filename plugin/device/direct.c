@@ -1,4 +1,4 @@
-/* The tier's memory, registered, and slabs that boxes keep: see direct.h. */
+/* The tier's memory, registered, and slabs that pinned_buffers keep: see direct.h. */
 #include "plugin/device/direct.h"
 
 void sc_plugin_direct_open(struct sc_plugin_device *device)
@@ -17,20 +17,20 @@ void sc_plugin_direct_close(struct sc_plugin_device *device)
     sc_gpu_unpin(&device->direct);
 }
 
-bool sc_plugin_direct_hold(struct sc_plugin_box *box, struct sc_store_host_slab *slab)
+bool sc_plugin_direct_hold(struct sc_plugin_pinned *pinned, struct sc_store_host_slab *slab)
 {
-    if (box->slab_count > 0 && box->slabs[box->slab_count - 1] == slab)
+    if (pinned->slab_count > 0 && pinned->slabs[pinned->slab_count - 1] == slab)
         return true; /* rows ascend, most of them: others are held twice */
-    if (box->slab_count == SC_PLUGIN_BOX_SLABS)
+    if (pinned->slab_count == SC_PLUGIN_PINNED_SLABS)
         return false;
-    sc_store_slab_hold(box->device->params.store, slab);
-    box->slabs[box->slab_count++] = slab;
+    sc_store_slab_hold(pinned->device->params.store, slab);
+    pinned->slabs[pinned->slab_count++] = slab;
     return true;
 }
 
-void sc_plugin_direct_leave(struct sc_plugin_box *box)
+void sc_plugin_direct_leave(struct sc_plugin_pinned *pinned)
 {
-    for (uint32_t i = 0; i < box->slab_count; i++)
-        sc_store_slab_leave(box->device->params.store, box->slabs[i]);
-    box->slab_count = 0;
+    for (uint32_t i = 0; i < pinned->slab_count; i++)
+        sc_store_slab_leave(pinned->device->params.store, pinned->slabs[i]);
+    pinned->slab_count = 0;
 }

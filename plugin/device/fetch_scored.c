@@ -75,11 +75,11 @@ struct piece {
     _Atomic uint32_t *over; /* 1: the device is through with that memory */
 };
 
-static struct piece piece_of(const struct sc_plugin_afar *afar, const struct sc_plugin_box *box,
+static struct piece piece_of(const struct sc_plugin_afar *afar, const struct sc_plugin_pinned *pinned,
                              uint64_t first)
 {
-    struct piece piece = {.afar = afar, .host = box->host, .there = box->at, .first = first};
-    uint64_t most = (afar->device->box_bytes - LINE_BYTES) / (row_bytes(afar) + sizeof(int64_t));
+    struct piece piece = {.afar = afar, .host = pinned->host, .there = pinned->at, .first = first};
+    uint64_t most = (afar->device->pinned_buffer_bytes - LINE_BYTES) / (row_bytes(afar) + sizeof(int64_t));
     uint64_t left = afar->row_count - first;
     piece.count = left < most ? left : most;
     piece.at = afar->at.slots != NULL ? UP(piece.count * sizeof(int64_t)) : 0;
@@ -174,16 +174,16 @@ spec_status sc_plugin_afar_fail(const struct sc_plugin_device *device, spec_stat
     return sc_fail(reterr, status, "get_important: queries or new keys: %s", why);
 }
 
-spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,
+spec_status sc_plugin_afar_fetch(const struct sc_plugin_afar *afar, uint8_t *to,
                                  struct spec_error *reterr)
 {
     struct sc_plugin_device *device = afar->device;
     spec_status status = afar->begun;
     for (uint64_t first = 0; first < afar->row_count && status == SPEC_OK;) {
-        struct sc_plugin_box *box = sc_plugin_box_take(device, afar->slot);
-        struct piece piece = piece_of(afar, box, first);
+        struct sc_plugin_pinned *pinned = sc_plugin_pinned_take(device, afar->slot);
+        struct piece piece = piece_of(afar, pinned, first);
         status = piece_bring(&piece, to, reterr);
-        sc_plugin_box_give(box);
+        sc_plugin_pinned_give(pinned);
         first += piece.count;
     }
     return status == SPEC_OK ? status : sc_plugin_afar_fail(device, status, reterr);

@@ -3,7 +3,7 @@
  *
  *   the host's stream   ..Q of the layer  E0                      | its next work
  *                                          \
- *   our stream                              '-> pack -> copy out      box by box, packed
+ *   our stream                              '-> pack -> copy out      pinned by pinned, packed
  *                                                          \
  *   who scores                                    waits ----'-> room   [rows][heads][head_size]
  *
@@ -48,7 +48,7 @@ uint64_t sc_plugin_afar_bytes(const struct sc_plugin_afar *afar);
 void sc_plugin_afar_begin(struct sc_plugin_afar *afar);
 /* All rows to `to` [sc_plugin_afar_bytes]. Waits for what the stream had been given at begin,
  * whatever a deadline says. Errors: IO (the device is closed), what begin said. */
-spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,
+spec_status sc_plugin_afar_fetch(const struct sc_plugin_afar *afar, uint8_t *to,
                                  struct spec_error *reterr);
 /* Why bring or begin was not OK, once more. */
 spec_status sc_plugin_afar_fail(const struct sc_plugin_device *device, spec_status status,

@@ -1,4 +1,4 @@
-/* Filling boxes, sending them off, and the table of a device's memory: see h2d_batch.h. */
+/* Filling pinned_buffers, sending them off, and the table of a device's memory: see h2d_batch.h. */
 #include "plugin/device/h2d_batch.h"
 
 #include "kernels/codec.h"
@@ -13,21 +13,21 @@
 #define EVEN_ROWS  16u          /* of a slab, that a block of a decoder has */
 #define FREE_ROWS  32u          /* likewise, of free widths */
 #define BLOCKS_SM  4u           /* of rows, a multiprocessor */
-#define WORTH_ROWS 16u          /* of a slab: a box with room for fewer goes off first */
+#define WORTH_ROWS 16u          /* of a slab: a pinned with room for fewer goes off first */
 #define BITE_BYTES (128u << 10) /* of the tier, wanted at a time: there are fewer calls */
 
-/* Of descriptors and slots of rows, which a box gets last. */
+/* Of descriptors and slots of rows, which a pinned gets last. */
 static uint64_t reserve_bytes(void)
 {
-    return UP(SC_PLUGIN_COURSE_ROWS * (sizeof(uint64_t) + sizeof(int64_t))) +
-           SC_PLUGIN_COURSE_SLABS *
+    return UP(SC_PLUGIN_H2D_ROWS * (sizeof(uint64_t) + sizeof(int64_t))) +
+           SC_PLUGIN_H2D_SLABS *
                (sizeof(struct sc_cuda_codec_slab) + sizeof(struct sc_cuda_bitplanes_slab)) +
            4 * ALIGN;
 }
 
 /* ---- Open and close ------------------------------------------------------------------------- */
 
-uint64_t sc_plugin_course_least(const struct sc_plugin_device *device)
+uint64_t sc_plugin_h2d_batch_least(const struct sc_plugin_device *device)
 {
     const struct sc_plugin_shape *shape = device->params.shape;
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
@@ -37,29 +37,29 @@ uint64_t sc_plugin_course_least(const struct sc_plugin_device *device)
     return reserve_bytes() + UP(row) + UP(codes) + WORTH_ROWS * UP(coded + ALIGN) + 8 * ALIGN;
 }
 
-spec_status sc_plugin_courses_open(struct sc_plugin_device *device, struct spec_error *reterr)
+spec_status sc_plugin_h2d_batches_open(struct sc_plugin_device *device, struct spec_error *reterr)
 {
     uint64_t count = device->params.request_count;
-    device->courses = sc_alloc_array(device->params.alloc, count, sizeof(*device->courses));
-    if (device->courses == NULL)
+    device->batches = sc_alloc_array(device->params.alloc, count, sizeof(*device->batches));
+    if (device->batches == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what %" PRIu64 " requests place", count);
     for (uint64_t i = 0; i < count; i++) {
-        device->courses[i].device = device;
-        device->courses[i].slot = sc_plugin_device_slot(i);
-        pthread_mutex_init(&device->courses[i].lock, NULL);
+        device->batches[i].device = device;
+        device->batches[i].slot = sc_plugin_device_slot(i);
+        pthread_mutex_init(&device->batches[i].lock, NULL);
     }
     return SPEC_OK;
 }
 
-void sc_plugin_courses_close(struct sc_plugin_device *device)
+void sc_plugin_h2d_batches_close(struct sc_plugin_device *device)
 {
-    for (uint64_t i = 0; device->courses != NULL && i < device->params.request_count; i++)
-        pthread_mutex_destroy(&device->courses[i].lock);
-    sc_alloc_free(device->params.alloc, device->courses);
-    device->courses = NULL;
+    for (uint64_t i = 0; device->batches != NULL && i < device->params.request_count; i++)
+        pthread_mutex_destroy(&device->batches[i].lock);
+    sc_alloc_free(device->params.alloc, device->batches);
+    device->batches = NULL;
 }
 
-spec_status sc_plugin_course_check(void *user, const struct spec_memory *host,
+spec_status sc_plugin_h2d_batch_check(void *user, const struct spec_memory *host,
                                    struct sc_plugin_memory *memory, struct spec_error *reterr)
 {
     const struct sc_plugin_device_seat *seat = user;
@@ -86,7 +86,7 @@ spec_status sc_plugin_course_check(void *user, const struct spec_memory *host,
         status = sc_gpu_memory_check(device->gpu, (uintptr_t)host->v_base, host->v_bytes, reterr);
     sc_gpu_leave(device->gpu, &entry);
     memory->target = &sc_plugin_target_cuda;
-    memory->course = &device->courses[seat->request];
+    memory->batch = &device->batches[seat->request];
     memory->stream = host->stream;
     return status;
 }
@@ -94,50 +94,50 @@ spec_status sc_plugin_course_check(void *user, const struct spec_memory *host,
 /* ---- Sending off ---------------------------------------------------------------------------- */
 
 /* Lock held. The item fails with it, unless it has failed already. */
-static void course_fail(struct sc_plugin_course *course, spec_status status,
+static void batch_fail(struct sc_plugin_h2d_batch *batch, spec_status status,
                         const struct spec_error *error)
 {
-    if (course->status != SPEC_OK || status == SPEC_OK)
+    if (batch->status != SPEC_OK || status == SPEC_OK)
         return;
-    course->status = status;
-    memcpy(course->why, error->text, sizeof(course->why) - 1);
+    batch->status = status;
+    memcpy(batch->why, error->text, sizeof(batch->why) - 1);
 }
 
-/* Lock held. Bytes of the box, which has them. */
-static uint64_t box_bytes(struct sc_plugin_course *course, uint64_t bytes)
+/* Lock held. Bytes of the pinned, which has them. */
+static uint64_t pinned_buffer_bytes(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
 {
-    uint64_t at = course->used;
-    course->used += UP(bytes);
+    uint64_t at = batch->used;
+    batch->used += UP(bytes);
     return at;
 }
 
-static uint64_t box_put(struct sc_plugin_course *course, const void *from, uint64_t bytes)
+static uint64_t pinned_put(struct sc_plugin_h2d_batch *batch, const void *from, uint64_t bytes)
 {
-    uint64_t at = box_bytes(course, bytes);
-    memcpy(course->box->host + at, from, bytes);
+    uint64_t at = pinned_buffer_bytes(batch, bytes);
+    memcpy(batch->pinned->host + at, from, bytes);
     return at;
 }
 
-/* Lock held. What is in the box is nobody's. */
-static void course_clear(struct sc_plugin_course *course)
+/* Lock held. What is in the pinned is nobody's. */
+static void batch_clear(struct sc_plugin_h2d_batch *batch)
 {
-    course->used = 0;
-    course->row_count = course->even_count = course->free_count = course->table_count = 0;
-    course->even_rows = course->free_rows = course->free_units = course->scale_count = 0;
-    course->slots.count = 0;
+    batch->used = 0;
+    batch->row_count = batch->even_count = batch->free_count = batch->table_count = 0;
+    batch->even_rows = batch->free_rows = batch->free_units = batch->scale_count = 0;
+    batch->slots.count = 0;
 }
 
-static bool is_empty(const struct sc_plugin_course *course)
+static bool is_empty(const struct sc_plugin_h2d_batch *batch)
 {
-    return course->row_count == 0 && course->even_count == 0 && course->free_count == 0;
+    return batch->row_count == 0 && batch->even_count == 0 && batch->free_count == 0;
 }
 
-/* The destination, with slots that stand in the box. */
-static struct sc_cuda_memory memory_of(const struct sc_plugin_course *course)
+/* The destination, with slots that stand in the pinned. */
+static struct sc_cuda_memory memory_of(const struct sc_plugin_h2d_batch *batch)
 {
     struct sc_cuda_memory memory = {.head_stride_bytes = 0};
-    (void)sc_cuda_memory_of(course->to.how.memory, course->to.how.memory->element_bytes, &memory);
-    memory.slots = (const int64_t *)(uintptr_t)course->box->at;
+    (void)sc_cuda_memory_of(batch->to.how.memory, batch->to.how.memory->element_bytes, &memory);
+    memory.slots = (const int64_t *)(uintptr_t)batch->pinned->at;
     return memory;
 }
 
@@ -146,166 +146,166 @@ static uint32_t dtype_there(const struct sc_plugin_placing *to)
     return to->how.widens ? (uint32_t)SC_CUDA_F32 : to->how.dtype;
 }
 
-static spec_status launch(struct sc_plugin_course *course, enum sc_plugin_kernel kernel, bool fits,
+static spec_status launch(struct sc_plugin_h2d_batch *batch, enum sc_plugin_kernel kernel, bool fits,
                           const struct sc_cuda_shape *shape, void *what, struct spec_error *reterr)
 {
-    void *stream = course->device->gpu->slots[course->slot].kernels.stream;
-    return sc_plugin_stream_launch(course->device, stream, kernel, fits, shape, what, reterr);
+    void *stream = batch->device->gpu->slots[batch->slot].kernels.stream;
+    return sc_plugin_stream_launch(batch->device, stream, kernel, fits, shape, what, reterr);
 }
 
-/* All of these have their places in the box before the first is launched. */
+/* All of these have their places in the pinned before the first is launched. */
 struct work {
     struct sc_cuda_codec evens;
     struct sc_cuda_bitplanes frees;
     struct sc_cuda_rows rows;
 };
 
-/* Lock held. Descriptors and slots go into the box, which has a reserve for them. */
-static struct work work_make(struct sc_plugin_course *course)
+/* Lock held. Descriptors and slots go into the pinned, which has a reserve for them. */
+static struct work work_make(struct sc_plugin_h2d_batch *batch)
 {
-    const struct sc_kernels_move *how = &course->to.how;
-    const struct sc_cuda_memory memory = memory_of(course);
-    uint64_t base = course->box->at;
+    const struct sc_kernels_move *how = &batch->to.how;
+    const struct sc_cuda_memory memory = memory_of(batch);
+    uint64_t base = batch->pinned->at;
     struct work work = {.evens = {.memory = memory,
                                   .head_count = (uint32_t)how->head_count,
                                   .head_size = (uint32_t)how->head_size,
-                                  .dst_dtype = dtype_there(&course->to),
+                                  .dst_dtype = dtype_there(&batch->to),
                                   .rows_each = EVEN_ROWS},
                         .frees = {.memory = memory,
                                   .head_count = (uint32_t)how->head_count,
                                   .head_size = (uint32_t)how->head_size,
-                                  .dst_dtype = dtype_there(&course->to),
+                                  .dst_dtype = dtype_there(&batch->to),
                                   .rows_each = FREE_ROWS},
                         .rows = {.memory = memory,
-                                 .row_count = course->row_count,
+                                 .row_count = batch->row_count,
                                  .head_count = (uint32_t)how->head_count,
                                  .head_size = (uint32_t)how->head_size,
-                                 .parts = course->row_parts,
+                                 .parts = batch->row_parts,
                                  .element_bytes = (uint32_t)how->element_bytes,
                                  .there_bytes = (uint32_t)how->memory->element_bytes,
                                  .dtype = how->dtype}};
     work.evens.slabs =
-        (const void *)(uintptr_t)(base + box_put(course, course->evens,
-                                                 course->even_count * sizeof(course->evens[0])));
+        (const void *)(uintptr_t)(base + pinned_put(batch, batch->evens,
+                                                 batch->even_count * sizeof(batch->evens[0])));
     work.frees.slabs =
-        (const void *)(uintptr_t)(base + box_put(course, course->frees,
-                                                 course->free_count * sizeof(course->frees[0])));
-    work.rows.at = (uint8_t *const *)(uintptr_t)(base + box_put(course, course->row_at,
-                                                                course->row_count *
-                                                                    sizeof(course->row_at[0])));
+        (const void *)(uintptr_t)(base + pinned_put(batch, batch->frees,
+                                                 batch->free_count * sizeof(batch->frees[0])));
+    work.rows.at = (uint8_t *const *)(uintptr_t)(base + pinned_put(batch, batch->row_at,
+                                                                batch->row_count *
+                                                                    sizeof(batch->row_at[0])));
     work.rows.token_first =
-        box_put(course, course->row_slots, course->row_count * sizeof(course->row_slots[0])) /
+        pinned_put(batch, batch->row_slots, batch->row_count * sizeof(batch->row_slots[0])) /
         sizeof(int64_t);
     return work;
 }
 
-static spec_status kernels_launch(struct sc_plugin_course *course, struct work *work,
+static spec_status kernels_launch(struct sc_plugin_h2d_batch *batch, struct work *work,
                                   struct spec_error *reterr)
 {
-    struct sc_gpu_device *gpu = course->device->gpu;
+    struct sc_gpu_device *gpu = batch->device->gpu;
     struct sc_cuda_shape evens, frees, rows;
     spec_status status = SPEC_OK;
     /* Only what is there has a shape: elements of one byte have no codes, and no decoder. */
-    bool fits = sc_cuda_codec_shape(&work->evens, course->even_count, course->even_rows, &evens);
-    if (course->even_count > 0)
-        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_codec_decode, fits, &evens, &work->evens,
+    bool fits = sc_cuda_codec_shape(&work->evens, batch->even_count, batch->even_rows, &evens);
+    if (batch->even_count > 0)
+        status = launch(batch, SC_PLUGIN_KERNEL_sc_cuda_codec_decode, fits, &evens, &work->evens,
                         reterr);
-    fits = sc_cuda_bitplanes_shape(&work->frees, course->free_units, course->free_count,
-                                course->free_rows, &frees);
-    if (status == SPEC_OK && course->free_count > 0)
-        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_bitplanes_decode, fits, &frees, &work->frees,
+    fits = sc_cuda_bitplanes_shape(&work->frees, batch->free_units, batch->free_count,
+                                batch->free_rows, &frees);
+    if (status == SPEC_OK && batch->free_count > 0)
+        status = launch(batch, SC_PLUGIN_KERNEL_sc_cuda_bitplanes_decode, fits, &frees, &work->frees,
                         reterr);
-    if (status != SPEC_OK || course->row_count == 0)
+    if (status != SPEC_OK || batch->row_count == 0)
         return status;
     fits = sc_cuda_rows_shape(&work->rows, false, gpu->multiprocessors * BLOCKS_SM, &rows);
-    return launch(course, SC_PLUGIN_KERNEL_sc_cuda_rows_place, fits, &rows, &work->rows, reterr);
+    return launch(batch, SC_PLUGIN_KERNEL_sc_cuda_rows_place, fits, &rows, &work->rows, reterr);
 }
 
-/* Slot locked, device entered. The box is the flights' from here on. */
-static spec_status box_send(struct sc_plugin_course *course, struct work *work,
+/* Slot locked, device entered. The pinned is the flights' from here on. */
+static spec_status pinned_send(struct sc_plugin_h2d_batch *batch, struct work *work,
                             struct spec_error *reterr)
 {
-    struct sc_gpu_device *gpu = course->device->gpu;
-    struct sc_gpu_stream *copies = &gpu->slots[course->slot].copies;
-    struct sc_gpu_stream *kernels = &gpu->slots[course->slot].kernels;
-    const struct sc_gpu_hold hold = {.give = sc_plugin_box_landed, .held = course->box};
-    atomic_store(&course->box->left, 2);
-    sc_plugin_stream_begin_wait(course->device, copies, &hold);
+    struct sc_gpu_device *gpu = batch->device->gpu;
+    struct sc_gpu_stream *copies = &gpu->slots[batch->slot].copies;
+    struct sc_gpu_stream *kernels = &gpu->slots[batch->slot].kernels;
+    const struct sc_gpu_hold hold = {.give = sc_plugin_pinned_landed, .held = batch->pinned};
+    atomic_store(&batch->pinned->left, 2);
+    sc_plugin_stream_begin_wait(batch->device, copies, &hold);
     spec_status status =
-        sc_gpu_copy_in(gpu, copies, course->box->at, course->box->host, course->used, reterr);
-    status = sc_plugin_stream_submit(course->device, copies, status, reterr);
-    sc_plugin_stream_begin_wait(course->device, kernels, &hold);
+        sc_gpu_copy_in(gpu, copies, batch->pinned->at, batch->pinned->host, batch->used, reterr);
+    status = sc_plugin_stream_submit(batch->device, copies, status, reterr);
+    sc_plugin_stream_begin_wait(batch->device, kernels, &hold);
     if (status == SPEC_OK)
         status = sc_gpu_follow(gpu, kernels, copies, reterr);
     if (status == SPEC_OK)
-        status = kernels_launch(course, work, reterr);
-    return sc_plugin_stream_submit(course->device, kernels, status, reterr);
+        status = kernels_launch(batch, work, reterr);
+    return sc_plugin_stream_submit(batch->device, kernels, status, reterr);
 }
 
-/* Lock held. What is in the box goes off, whatever becomes of it. */
-static void course_flush(struct sc_plugin_course *course)
+/* Lock held. What is in the pinned goes off, whatever becomes of it. */
+static void batch_flush(struct sc_plugin_h2d_batch *batch)
 {
-    struct sc_plugin_device *device = course->device;
+    struct sc_plugin_device *device = batch->device;
     struct spec_error error = {.struct_size = sizeof(error)};
     struct sc_gpu_entry entry;
     spec_status status = SPEC_OK;
-    if (course->box == NULL)
+    if (batch->pinned == NULL)
         return;
-    bool goes = !is_empty(course) && course->status == SPEC_OK;
+    bool goes = !is_empty(batch) && batch->status == SPEC_OK;
     if (goes)
         status = sc_gpu_enter(device->gpu, &entry, &error);
     if (goes && status == SPEC_OK) {
-        struct work work = work_make(course);
-        pthread_mutex_lock(&device->slot_locks[course->slot]);
-        status = box_send(course, &work, &error);
-        pthread_mutex_unlock(&device->slot_locks[course->slot]);
+        struct work work = work_make(batch);
+        pthread_mutex_lock(&device->slot_locks[batch->slot]);
+        status = pinned_send(batch, &work, &error);
+        pthread_mutex_unlock(&device->slot_locks[batch->slot]);
         sc_gpu_leave(device->gpu, &entry);
     } else {
-        sc_plugin_box_give(course->box); /* nothing of it was enqueued */
+        sc_plugin_pinned_give(batch->pinned); /* nothing of it was enqueued */
     }
-    course->box = NULL;
-    course_clear(course);
-    course_fail(course, status, &error);
+    batch->pinned = NULL;
+    batch_clear(batch);
+    batch_fail(batch, status, &error);
 }
 
-bool sc_plugin_courses_send(struct sc_plugin_device *device)
+bool sc_plugin_h2d_batches_send(struct sc_plugin_device *device)
 {
     bool is_sent = false;
     for (uint64_t i = 0; i < device->params.request_count && !is_sent; i++) {
-        struct sc_plugin_course *course = &device->courses[i];
-        if (pthread_mutex_trylock(&course->lock) != 0)
+        struct sc_plugin_h2d_batch *batch = &device->batches[i];
+        if (pthread_mutex_trylock(&batch->lock) != 0)
             continue;
-        is_sent = course->box != NULL;
-        course_flush(course);
-        pthread_mutex_unlock(&course->lock);
+        is_sent = batch->pinned != NULL;
+        batch_flush(batch);
+        pthread_mutex_unlock(&batch->lock);
     }
     return is_sent;
 }
 
 /* ---- Filling -------------------------------------------------------------------------------- */
 
-/* Lock held. Bytes that a box has for more of this. */
-static uint64_t room_of(const struct sc_plugin_course *course)
+/* Lock held. Bytes that a pinned has for more of this. */
+static uint64_t room_of(const struct sc_plugin_h2d_batch *batch)
 {
-    uint64_t most = course->device->box_bytes - reserve_bytes();
-    return course->box == NULL || course->used > most ? 0 : most - course->used;
+    uint64_t most = batch->device->pinned_buffer_bytes - reserve_bytes();
+    return batch->pinned == NULL || batch->used > most ? 0 : most - batch->used;
 }
 
-/* Lock held. A box that has so many bytes, which one that is new has. */
-static void room_make(struct sc_plugin_course *course, uint64_t bytes)
+/* Lock held. A pinned that has so many bytes, which one that is new has. */
+static void room_make(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
 {
-    if (room_of(course) >= bytes)
+    if (room_of(batch) >= bytes)
         return;
-    course_flush(course);
-    course->box = sc_plugin_box_take(course->device, course->slot);
+    batch_flush(batch);
+    batch->pinned = sc_plugin_pinned_take(batch->device, batch->slot);
 }
 
 /* Lock held. What comes goes there; false: nothing does, since the host's work is not behind it. */
-static bool course_turn(struct sc_plugin_course *course, const struct sc_plugin_placing *to)
+static bool batch_turn(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_placing *to)
 {
-    if (course->to.memory != to->memory)
-        course_flush(course);
-    course->to = *to;
+    if (batch->to.memory != to->memory)
+        batch_flush(batch);
+    batch->to = *to;
     return to->memory->begun == SPEC_OK;
 }
 
@@ -322,7 +322,7 @@ struct rows_from {
 };
 
 /* Direct: the kernel reads them where they lie, over the bus, K and V side by side. */
-static struct rows_from rows_from_of(const struct sc_plugin_course *course,
+static struct rows_from rows_from_of(const struct sc_plugin_h2d_batch *batch,
                                      const struct sc_plugin_placing *to,
                                      const struct sc_store_rows *rows, uint32_t wanted)
 {
@@ -332,80 +332,80 @@ static struct rows_from rows_from_of(const struct sc_plugin_course *course,
                              .part_bytes = part_bytes,
                              .bytes = part_bytes * (is_both ? 2 : 1),
                              .is_both = is_both};
-    from.is_direct = sc_plugin_direct_has(course->device, rows) &&
+    from.is_direct = sc_plugin_direct_has(batch->device, rows) &&
                      (!is_both || rows->v == rows->rows + part_bytes);
     return from;
 }
 
-/* Lock held. A box with room for it, which keeps the slab that it is in. */
-static void row_room(struct sc_plugin_course *course, const struct rows_from *from)
+/* Lock held. A pinned with room for it, which keeps the slab that it is in. */
+static void row_room(struct sc_plugin_h2d_batch *batch, const struct rows_from *from)
 {
-    room_make(course, from->is_direct ? ALIGN : UP(from->bytes));
-    if (!from->is_direct || sc_plugin_direct_hold(course->box, from->rows->slab))
+    room_make(batch, from->is_direct ? ALIGN : UP(from->bytes));
+    if (!from->is_direct || sc_plugin_direct_hold(batch->pinned, from->rows->slab))
         return;
-    course_flush(course);
-    room_make(course, ALIGN);
-    (void)sc_plugin_direct_hold(course->box, from->rows->slab); /* its first */
+    batch_flush(batch);
+    room_make(batch, ALIGN);
+    (void)sc_plugin_direct_hold(batch->pinned, from->rows->slab); /* its first */
 }
 
 /* Lock held, there is room. Where the kernel finds a row. */
-static uint64_t row_put(struct sc_plugin_course *course, const struct rows_from *from, uint64_t row)
+static uint64_t row_put(struct sc_plugin_h2d_batch *batch, const struct rows_from *from, uint64_t row)
 {
     const uint8_t *k = from->rows->rows + row * from->rows->stride;
     if (from->is_direct)
-        return sc_gpu_pin_address(&course->device->direct, k);
-    uint64_t place = box_bytes(course, from->bytes);
-    memcpy(course->box->host + place, k, from->part_bytes);
+        return sc_gpu_pin_address(&batch->device->direct, k);
+    uint64_t place = pinned_buffer_bytes(batch, from->bytes);
+    memcpy(batch->pinned->host + place, k, from->part_bytes);
     if (from->is_both)
-        memcpy(course->box->host + place + from->part_bytes,
+        memcpy(batch->pinned->host + place + from->part_bytes,
                from->rows->v + row * from->rows->stride, from->part_bytes);
-    return course->box->at + place;
+    return batch->pinned->at + place;
 }
 
 static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_store_rows *rows,
                             uint64_t from, uint64_t count, uint32_t wanted, uint64_t at)
 {
-    struct sc_plugin_course *course = to->memory->course;
-    const struct rows_from what = rows_from_of(course, to, rows, wanted);
+    struct sc_plugin_h2d_batch *batch = to->memory->batch;
+    const struct rows_from what = rows_from_of(batch, to, rows, wanted);
     uint32_t parts = what.is_both                ? SC_CUDA_K | SC_CUDA_V
                      : wanted == SC_STORE_WANT_V ? SC_CUDA_V
                                                  : SC_CUDA_K;
-    pthread_mutex_lock(&course->lock);
-    bool goes = course_turn(course, to);
-    for (uint64_t i = 0; goes && i < count && course->status == SPEC_OK; i++) {
+    pthread_mutex_lock(&batch->lock);
+    bool goes = batch_turn(batch, to);
+    for (uint64_t i = 0; goes && i < count && batch->status == SPEC_OK; i++) {
         int64_t slot = slot_of(to, at + i);
         if (slot < 0)
             continue;
-        if (course->row_count == SC_PLUGIN_COURSE_ROWS ||
-            (course->row_count > 0 && course->row_parts != parts))
-            course_flush(course);
-        row_room(course, &what);
-        course->row_parts = parts;
-        course->row_at[course->row_count] = row_put(course, &what, from + i);
-        course->row_slots[course->row_count++] = slot;
+        if (batch->row_count == SC_PLUGIN_H2D_ROWS ||
+            (batch->row_count > 0 && batch->row_parts != parts))
+            batch_flush(batch);
+        row_room(batch, &what);
+        batch->row_parts = parts;
+        batch->row_at[batch->row_count] = row_put(batch, &what, from + i);
+        batch->row_slots[batch->row_count++] = slot;
     }
-    pthread_mutex_unlock(&course->lock);
+    pthread_mutex_unlock(&batch->lock);
 }
 
 /* Lock held. Where the device has that table; 0: there is none such. */
-static uint64_t table_at(struct sc_plugin_course *course, const struct sc_kernels_bitplanes *planes,
+static uint64_t table_at(struct sc_plugin_h2d_batch *batch, const struct sc_kernels_bitplanes *planes,
                          const struct sc_kernels_rotary *rotary)
 {
-    for (uint32_t i = 0; i < course->table_count; i++)
-        if (course->tables_of[i] == planes && course->tables_rope[i] == rotary)
-            return course->tables_at[i];
-    uint8_t *to = course->box->host + course->used;
-    uint64_t bytes = sc_plugin_device_table(course->device, planes, rotary, to);
-    uint64_t at = course->box->at + box_bytes(course, bytes);
+    for (uint32_t i = 0; i < batch->table_count; i++)
+        if (batch->tables_of[i] == planes && batch->tables_rope[i] == rotary)
+            return batch->tables_at[i];
+    uint8_t *to = batch->pinned->host + batch->used;
+    uint64_t bytes = sc_plugin_device_table(batch->device, planes, rotary, to);
+    uint64_t at = batch->pinned->at + pinned_buffer_bytes(batch, bytes);
     if (bytes == 0)
         return 0;
     const struct sc_cuda_bitplanes_table *table = (const void *)to;
-    if (table->unit_count > course->free_units)
-        course->free_units = table->unit_count;
-    if (course->table_count < SC_PLUGIN_COURSE_SLABS) {
-        course->tables_of[course->table_count] = planes;
-        course->tables_rope[course->table_count] = rotary;
-        course->tables_at[course->table_count++] = at;
+    if (table->unit_count > batch->free_units)
+        batch->free_units = table->unit_count;
+    if (batch->table_count < SC_PLUGIN_H2D_SLABS) {
+        batch->tables_of[batch->table_count] = planes;
+        batch->tables_rope[batch->table_count] = rotary;
+        batch->tables_at[batch->table_count++] = at;
     }
     return at;
 }
@@ -438,130 +438,130 @@ static struct coded_rows coded_rows_of(const struct sc_plugin_placing *to,
 }
 
 /* Lock held. Where the device has these scales: many runs of few rows have the same. */
-static const uint8_t *scales_at(struct sc_plugin_course *course, const struct coded_rows *rows)
+static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows)
 {
     const uint8_t *scales = rows->coded->scales;
-    for (uint32_t i = 0; i < course->scale_count; i++)
-        if (course->scales_of[i] == scales)
-            return (const uint8_t *)(uintptr_t)course->scales_at[i];
-    uint64_t at = course->box->at + box_put(course, scales, rows->scale_bytes);
-    uint32_t i = course->scale_count < SC_PLUGIN_COURSE_SCALES ? course->scale_count++
-                                                               : SC_PLUGIN_COURSE_SCALES - 1;
-    course->scales_of[i] = scales;
-    course->scales_at[i] = at;
+    for (uint32_t i = 0; i < batch->scale_count; i++)
+        if (batch->scales_of[i] == scales)
+            return (const uint8_t *)(uintptr_t)batch->scales_at[i];
+    uint64_t at = batch->pinned->at + pinned_put(batch, scales, rows->scale_bytes);
+    uint32_t i = batch->scale_count < SC_PLUGIN_H2D_SCALES ? batch->scale_count++
+                                                               : SC_PLUGIN_H2D_SCALES - 1;
+    batch->scales_of[i] = scales;
+    batch->scales_at[i] = at;
     return (const uint8_t *)(uintptr_t)at;
 }
 
 /* Lock held. Where the device has the codes of the rows. */
-static const uint8_t *quant_put(struct sc_plugin_course *course, const struct coded_rows *rows)
+static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows)
 {
-    uint64_t at = box_put(course, rows->coded->codes + rows->first * rows->row_bytes,
+    uint64_t at = pinned_put(batch, rows->coded->codes + rows->first * rows->row_bytes,
                           rows->count * rows->row_bytes);
-    return (const uint8_t *)(uintptr_t)(course->box->at + at);
+    return (const uint8_t *)(uintptr_t)(batch->pinned->at + at);
 }
 
-/* Lock held. Their slots, none where a row is skipped, into the box; the token of the first. false:
+/* Lock held. Their slots, none where a row is skipped, into the pinned; the token of the first. false:
  * all of them are skipped, and nothing was put. */
-static bool slots_put(struct sc_plugin_course *course, const struct coded_rows *rows,
+static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
                       uint64_t *ret_token)
 {
-    if (course->slots.count == rows->count && course->slots.token == rows->token &&
-        course->slots.skipped == rows->skipped) { /* K's, and V comes */
-        *ret_token = course->slots.at;
-        return course->slots.is_any;
+    if (batch->slots.count == rows->count && batch->slots.token == rows->token &&
+        batch->slots.skipped == rows->skipped) { /* K's, and V comes */
+        *ret_token = batch->slots.at;
+        return batch->slots.is_any;
     }
-    uint64_t before = course->used, at = box_bytes(course, rows->count * sizeof(int64_t));
-    int64_t *slots = (int64_t *)(void *)(course->box->host + at);
+    uint64_t before = batch->used, at = pinned_buffer_bytes(batch, rows->count * sizeof(int64_t));
+    int64_t *slots = (int64_t *)(void *)(batch->pinned->host + at);
     bool is_any = false;
     for (uint64_t i = 0; i < rows->count; i++) {
         uint64_t token = rows->token + i;
         bool is_skipped =
             rows->skipped != NULL && (rows->skipped[token / 64] >> (token % 64) & 1) != 0;
-        slots[i] = is_skipped ? -1 : slot_of(&course->to, token);
+        slots[i] = is_skipped ? -1 : slot_of(&batch->to, token);
         is_any = is_any || slots[i] >= 0;
     }
-    *ret_token = course->slots.at = at / sizeof(int64_t);
-    course->slots.skipped = rows->skipped;
-    course->slots.token = rows->token;
-    course->slots.count = rows->count;
-    course->slots.is_any = is_any;
+    *ret_token = batch->slots.at = at / sizeof(int64_t);
+    batch->slots.skipped = rows->skipped;
+    batch->slots.token = rows->token;
+    batch->slots.count = rows->count;
+    batch->slots.is_any = is_any;
     if (!is_any)
-        course->used = before;
+        batch->used = before;
     return is_any;
 }
 
 /* Lock held; there is room. */
-static void free_put(struct sc_plugin_course *course, const struct coded_rows *rows, uint64_t token)
+static void free_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows, uint64_t token)
 {
     const struct sc_kernels_quantised *coded = rows->coded;
-    uint64_t base = course->box->at;
+    uint64_t base = batch->pinned->at;
     struct sc_cuda_bitplanes_slab slab = {
-        .table = (const void *)(uintptr_t)table_at(course, coded->planes, coded->rotary),
-        .scales = scales_at(course, rows),
-        .codes = quant_put(course, rows),
+        .table = (const void *)(uintptr_t)table_at(batch, coded->planes, coded->rotary),
+        .scales = scales_at(batch, rows),
+        .codes = quant_put(batch, rows),
         .token_first = token,
         .row_count = (uint32_t)rows->count,
         .part = rows->part};
     if (rows->turn_bytes > 0)
         slab.turns =
-            (const float *)(uintptr_t)(base + box_put(course,
+            (const float *)(uintptr_t)(base + pinned_put(batch,
                                                       sc_kernels_quantised_rope(coded, rows->first),
                                                       rows->count * rows->turn_bytes));
     if (slab.table == NULL) {
         struct spec_error error = {.struct_size = sizeof(error)};
-        course_fail(course, sc_fail(&error, SPEC_E_UNSUPPORTED, "widths that no table holds"),
+        batch_fail(batch, sc_fail(&error, SPEC_E_UNSUPPORTED, "widths that no table holds"),
                     &error);
         return;
     }
-    course->frees[course->free_count++] = slab;
-    if (course->free_rows < rows->count)
-        course->free_rows = (uint32_t)rows->count;
+    batch->frees[batch->free_count++] = slab;
+    if (batch->free_rows < rows->count)
+        batch->free_rows = (uint32_t)rows->count;
 }
 
-static void even_put(struct sc_plugin_course *course, const struct coded_rows *rows, uint64_t token)
+static void even_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows, uint64_t token)
 {
-    struct sc_cuda_codec_slab slab = {.scales = scales_at(course, rows),
-                                     .codes = quant_put(course, rows),
+    struct sc_cuda_codec_slab slab = {.scales = scales_at(batch, rows),
+                                     .codes = quant_put(batch, rows),
                                      .token_first = token,
                                      .row_count = (uint32_t)rows->count,
                                      .part = (uint16_t)rows->part,
                                      .bits = (uint16_t)rows->coded->bits};
-    course->evens[course->even_count++] = slab;
-    if (course->even_rows < rows->count)
-        course->even_rows = (uint32_t)rows->count;
+    batch->evens[batch->even_count++] = slab;
+    if (batch->even_rows < rows->count)
+        batch->even_rows = (uint32_t)rows->count;
 }
 
-/* Lock held. As many of `left` rows as the box, or a new one, has room for. */
-static uint64_t rows_room(struct sc_plugin_course *course, const struct coded_rows *rows,
+/* Lock held. As many of `left` rows as the pinned, or a new one, has room for. */
+static uint64_t rows_room(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
                           uint64_t left)
 {
     uint64_t once = UP(rows->scale_bytes) + 8 * ALIGN;
     uint64_t each = sizeof(int64_t) + rows->row_bytes + rows->turn_bytes;
     if (rows->coded->planes != NULL)
-        once += course->device->table_bytes;
+        once += batch->device->table_bytes;
     uint64_t worth = left < WORTH_ROWS ? left : WORTH_ROWS;
-    room_make(course, once + worth * each);
-    uint64_t count = (room_of(course) - once) / each;
+    room_make(batch, once + worth * each);
+    uint64_t count = (room_of(batch) - once) / each;
     return count < left ? count : left;
 }
 
-static void part_place(struct sc_plugin_course *course, struct coded_rows rows, uint64_t count,
+static void part_place(struct sc_plugin_h2d_batch *batch, struct coded_rows rows, uint64_t count,
                        uint64_t at)
 {
-    for (uint64_t done = 0; done < count && course->status == SPEC_OK; done += rows.count) {
+    for (uint64_t done = 0; done < count && batch->status == SPEC_OK; done += rows.count) {
         uint64_t token;
-        if (course->even_count == SC_PLUGIN_COURSE_SLABS ||
-            course->free_count == SC_PLUGIN_COURSE_SLABS)
-            course_flush(course);
-        rows.count = rows_room(course, &rows, count - done);
+        if (batch->even_count == SC_PLUGIN_H2D_SLABS ||
+            batch->free_count == SC_PLUGIN_H2D_SLABS)
+            batch_flush(batch);
+        rows.count = rows_room(batch, &rows, count - done);
         rows.first = done;
         rows.token = at + done;
-        if (!slots_put(course, &rows, &token))
+        if (!slots_put(batch, &rows, &token))
             continue;
         if (rows.coded->planes != NULL)
-            free_put(course, &rows, token);
+            free_put(batch, &rows, token);
         else
-            even_put(course, &rows, token);
+            even_put(batch, &rows, token);
     }
 }
 
@@ -569,16 +569,16 @@ static void cuda_place_quant(const struct sc_plugin_placing *to,
                              const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
                              const uint64_t *skipped)
 {
-    struct sc_plugin_course *course = to->memory->course;
-    pthread_mutex_lock(&course->lock);
-    bool goes = course_turn(course, to);
-    course->slots.count = 0; /* what is skipped may be other rows by now */
+    struct sc_plugin_h2d_batch *batch = to->memory->batch;
+    pthread_mutex_lock(&batch->lock);
+    bool goes = batch_turn(batch, to);
+    batch->slots.count = 0; /* what is skipped may be other rows by now */
     for (uint32_t part = 0; goes && part < 2; part++) {
         struct coded_rows rows = coded_rows_of(to, &parts[part], part);
         rows.skipped = skipped;
-        part_place(course, rows, count, at);
+        part_place(batch, rows, count, at);
     }
-    pthread_mutex_unlock(&course->lock);
+    pthread_mutex_unlock(&batch->lock);
 }
 
 /* ---- The table ------------------------------------------------------------------------------ */
@@ -587,7 +587,7 @@ static void cuda_place_quant(const struct sc_plugin_placing *to,
 static uint64_t cuda_expect(const struct sc_plugin_placing *to, uint64_t row, uint64_t ahead,
                             uint64_t count)
 {
-    const struct sc_plugin_device *device = to->memory->course->device;
+    const struct sc_plugin_device *device = to->memory->batch->device;
     uint64_t part_bytes = to->how.head_count * to->how.head_size * to->how.element_bytes;
     (void)row;
     (void)ahead;
@@ -603,11 +603,11 @@ static struct sc_store_sink cuda_sink(struct sc_plugin_placing *to)
 }
 
 /* Slot locked, device entered. */
-static spec_status order(struct sc_plugin_course *course, const struct sc_plugin_memory *memory,
+static spec_status order(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_memory *memory,
                          enum sc_plugin_fence when, struct spec_error *reterr)
 {
-    struct sc_gpu_device *gpu = course->device->gpu;
-    struct sc_gpu_slot *slot = &gpu->slots[course->slot];
+    struct sc_gpu_device *gpu = batch->device->gpu;
+    struct sc_gpu_slot *slot = &gpu->slots[batch->slot];
     if (when == SC_FENCE_BEGIN) { /* slabs of earlier loads are let go, if they may be */
         (void)sc_gpu_flights_reap(gpu, &slot->copies);
         (void)sc_gpu_flights_reap(gpu, &slot->kernels);
@@ -617,38 +617,38 @@ static spec_status order(struct sc_plugin_course *course, const struct sc_plugin
     return status == SPEC_OK ? sc_gpu_end_wait(gpu, slot, memory->stream, reterr) : status;
 }
 
-static spec_status stream_order(struct sc_plugin_course *course,
+static spec_status stream_order(struct sc_plugin_h2d_batch *batch,
                                 const struct sc_plugin_memory *memory, enum sc_plugin_fence when,
                                 struct spec_error *reterr)
 {
-    struct sc_plugin_device *device = course->device;
+    struct sc_plugin_device *device = batch->device;
     struct sc_gpu_entry entry;
     spec_status status = sc_gpu_enter(device->gpu, &entry, reterr);
     if (status != SPEC_OK)
         return status;
-    pthread_mutex_lock(&device->slot_locks[course->slot]);
-    status = order(course, memory, when, reterr);
-    pthread_mutex_unlock(&device->slot_locks[course->slot]);
+    pthread_mutex_lock(&device->slot_locks[batch->slot]);
+    status = order(batch, memory, when, reterr);
+    pthread_mutex_unlock(&device->slot_locks[batch->slot]);
     sc_gpu_leave(device->gpu, &entry);
     return status;
 }
 
 /* The host's stream goes on behind the load, or, where it cannot be told to, the load is over: what
  * still flies would be written over what the host does next. */
-static spec_status load_end(struct sc_plugin_course *course, const struct sc_plugin_memory *memory,
+static spec_status load_end(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_memory *memory,
                             struct spec_error *reterr)
 {
-    struct sc_gpu_device *gpu = course->device->gpu;
-    spec_status status = stream_order(course, memory, SC_FENCE_END, reterr);
+    struct sc_gpu_device *gpu = batch->device->gpu;
+    spec_status status = stream_order(batch, memory, SC_FENCE_END, reterr);
     if (status != SPEC_OK)
-        (void)sc_gpu_flights_wait(gpu, &gpu->slots[course->slot].kernels, 0);
+        (void)sc_gpu_flights_wait(gpu, &gpu->slots[batch->slot].kernels, 0);
     return status;
 }
 
-static spec_status fail_begun(const struct sc_plugin_course *course, spec_status begun,
+static spec_status fail_begun(const struct sc_plugin_h2d_batch *batch, spec_status begun,
                               struct spec_error *reterr)
 {
-    const struct sc_gpu_device *gpu = course->device->gpu;
+    const struct sc_gpu_device *gpu = batch->device->gpu;
     return sc_fail(reterr, begun, "the load could not be put behind the stream: %s",
                    sc_gpu_has_failed(gpu) ? gpu->failed_text : "it is not one to wait for");
 }
@@ -656,21 +656,21 @@ static spec_status fail_begun(const struct sc_plugin_course *course, spec_status
 static spec_status cuda_fence(const struct sc_plugin_memory *memory, enum sc_plugin_fence when,
                               struct spec_error *reterr)
 {
-    struct sc_plugin_course *course = memory->course;
+    struct sc_plugin_h2d_batch *batch = memory->batch;
     if (when == SC_FENCE_END)
-        return load_end(course, memory, reterr);
+        return load_end(batch, memory, reterr);
     if (when == SC_FENCE_BEGIN)
-        return stream_order(course, memory, when, reterr);
-    pthread_mutex_lock(&course->lock);
-    course_flush(course);
-    spec_status status = course->status;
+        return stream_order(batch, memory, when, reterr);
+    pthread_mutex_lock(&batch->lock);
+    batch_flush(batch);
+    spec_status status = batch->status;
     if (when == SC_FENCE_SETTLED && status != SPEC_OK)
-        status = sc_fail(reterr, status, "%s", course->why);
+        status = sc_fail(reterr, status, "%s", batch->why);
     if (when == SC_FENCE_SETTLED)
-        course->status = SPEC_OK; /* the next item's is its own */
-    pthread_mutex_unlock(&course->lock);
+        batch->status = SPEC_OK; /* the next item's is its own */
+    pthread_mutex_unlock(&batch->lock);
     if (when == SC_FENCE_SETTLED && memory->begun != SPEC_OK)
-        return fail_begun(course, memory->begun, reterr);
+        return fail_begun(batch, memory->begun, reterr);
     return status;
 }
 

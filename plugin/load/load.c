@@ -121,7 +121,7 @@ static spec_status check_room(spec_connector *conn, struct sc_plugin_item *item,
     const struct sc_plugin_memory_need need = {"get_important: destination", SC_MEMORY_DESTINATION,
                                                sc_plugin_shape_of(conn, in->layer),
                                                item->want.row_total};
-    const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
+    const struct sc_plugin_memory_way way = {sc_plugin_h2d_batch_check, &seat};
     if (in->positions != NULL && in->position_capacity < position_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,

@@ -15,7 +15,7 @@
 /* Lock held. What the save has under way is nobody's. */
 static void disown(struct sc_plugin_saves *saves, struct sc_plugin_save *save)
 {
-    for (struct sc_plugin_parcel *at = saves->queue.head; at != NULL && save->queued > 0;
+    for (struct sc_plugin_d2h_batch *at = saves->queue.head; at != NULL && save->queued > 0;
          at = at->next)
         if (at->to == save) {
             at->to = NULL;
@@ -72,19 +72,19 @@ spec_status sc_plugin_save_put_layer(spec_connector *conn, struct sc_plugin_save
 
 /* Of a save that has ended meanwhile it is nobody's. */
 static void append(spec_connector *conn, struct sc_plugin_save *save,
-                   struct sc_plugin_parcel *parcel)
+                   struct sc_plugin_d2h_batch *d2h_batch)
 {
     struct sc_plugin_queue *queue = &conn->saves.queue;
     sc_plugin_lock(conn, &conn->saves.lock);
     bool is_idle = !queue->is_active;
     queue->is_active = true;
-    parcel->to = save->has_ended ? NULL : save;
+    d2h_batch->to = save->has_ended ? NULL : save;
     save->queued += save->has_ended ? 0 : 1;
     if (queue->head == NULL)
-        queue->head = parcel;
+        queue->head = d2h_batch;
     else
-        queue->tail->next = parcel;
-    queue->tail = parcel;
+        queue->tail->next = d2h_batch;
+    queue->tail = d2h_batch;
     pthread_mutex_unlock(&conn->saves.lock);
     if (!is_idle)
         return;
@@ -93,15 +93,15 @@ static void append(spec_connector *conn, struct sc_plugin_save *save,
 }
 
 /* NULL: there is no room until then. What is on its way comes by itself. */
-static struct sc_plugin_parcel *parcel_await(spec_connector *conn, uint64_t row_count,
+static struct sc_plugin_d2h_batch *d2h_batch_await(spec_connector *conn, uint64_t row_count,
                                              uint64_t until_ns)
 {
     for (;;) {
         uint32_t seen = atomic_load(&conn->saves.queue.word);
         uint64_t now_ns = sc_exec_now_ns(conn->exec);
-        struct sc_plugin_parcel *parcel = sc_plugin_parcel_take(&conn->device, row_count);
-        if (parcel != NULL || now_ns >= until_ns)
-            return parcel;
+        struct sc_plugin_d2h_batch *d2h_batch = sc_plugin_d2h_batch_take(&conn->device, row_count);
+        if (d2h_batch != NULL || now_ns >= until_ns)
+            return d2h_batch;
         (void)sc_exec_wait(conn->exec, &conn->saves.queue.word, seen, until_ns);
     }
 }
@@ -110,48 +110,48 @@ spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *
                                 struct sc_plugin_save *save, const struct sc_plugin_layer *layer,
                                 struct spec_error *reterr)
 {
-    struct sc_plugin_parcel *parcel = parcel_await(conn, save->count, request->step.wait_until_ns);
-    if (parcel == NULL)
+    struct sc_plugin_d2h_batch *d2h_batch = d2h_batch_await(conn, save->count, request->step.wait_until_ns);
+    if (d2h_batch == NULL)
         return sc_fail(reterr, SPEC_E_BUSY,
                        "no room for %" PRIu64 " rows on their way (gpu.store_bytes %" PRIu64 ")",
                        save->count, conn->config.gpu_store_bytes);
-    parcel->layer = layer->layer;
-    parcel->wait_until_ns = request->step.wait_until_ns;
+    d2h_batch->layer = layer->layer;
+    d2h_batch->wait_until_ns = request->step.wait_until_ns;
     spec_status status = SPEC_OK;
-    if (layer->memory->course != NULL)
-        status = sc_plugin_parcel_send(parcel, &layer->how, layer->memory->stream, layer->first,
+    if (layer->memory->batch != NULL)
+        status = sc_plugin_d2h_batch_send(d2h_batch, &layer->how, layer->memory->stream, layer->first,
                                        (uint64_t)(request - conn->requests.slots), reterr);
     else
-        sc_kernels_rows_pack(&layer->how, layer->first, save->count, parcel->rows);
+        sc_kernels_rows_pack(&layer->how, layer->first, save->count, d2h_batch->rows);
     if (status == SPEC_OK)
-        append(conn, save, parcel);
+        append(conn, save, d2h_batch);
     else
-        sc_plugin_parcel_give(parcel);
+        sc_plugin_d2h_batch_give(d2h_batch);
     return status;
 }
 
 /* ---- Out of it ------------------------------------------------------------------------------ */
 
 /* Its host lets it wait, and staging has no room for it. */
-static bool waits_for_room(const struct sc_plugin_parcel *parcel, uint64_t now_ns)
+static bool waits_for_room(const struct sc_plugin_d2h_batch *d2h_batch, uint64_t now_ns)
 {
-    const struct sc_plugin_save *save = parcel->to;
-    return save != NULL && now_ns < parcel->wait_until_ns &&
+    const struct sc_plugin_save *save = d2h_batch->to;
+    return save != NULL && now_ns < d2h_batch->wait_until_ns &&
            !sc_store_extent_has_room(save->extent);
 }
 
 /* Lock held. The first that is there and has none of its save before it, taken out; NULL: none. */
-static struct sc_plugin_parcel *take_next(struct sc_plugin_saves *saves, uint64_t now_ns)
+static struct sc_plugin_d2h_batch *take_next(struct sc_plugin_saves *saves, uint64_t now_ns)
 {
     struct sc_plugin_queue *queue = &saves->queue;
-    struct sc_plugin_parcel *before = NULL;
+    struct sc_plugin_d2h_batch *before = NULL;
     queue->look++;
-    for (struct sc_plugin_parcel *at = queue->head; at != NULL; before = at, at = at->next) {
+    for (struct sc_plugin_d2h_batch *at = queue->head; at != NULL; before = at, at = at->next) {
         struct sc_plugin_save *save = at->to;
         bool is_first = save == NULL || save->look != queue->look;
         if (save != NULL)
             save->look = queue->look;
-        if (!is_first || !sc_plugin_parcel_is_there(at) || waits_for_room(at, now_ns))
+        if (!is_first || !sc_plugin_d2h_batch_is_there(at) || waits_for_room(at, now_ns))
             continue;
         if (before == NULL)
             queue->head = at->next;
@@ -166,18 +166,18 @@ static struct sc_plugin_parcel *take_next(struct sc_plugin_saves *saves, uint64_
     return NULL;
 }
 
-struct parcel_source {
+struct d2h_batch_source {
     const spec_connector *conn;
-    const struct sc_plugin_parcel *parcel;
+    const struct sc_plugin_d2h_batch *d2h_batch;
 };
 
-static void parcel_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+static void d2h_batch_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
                         uint8_t *dst)
 {
-    const struct parcel_source *source = user;
+    const struct d2h_batch_source *source = user;
     const spec_connector *conn = source->conn;
     uint64_t row_bytes = conn->dims.row_bytes, k_bytes = conn->dims.k_row_bytes;
-    const uint8_t *from = source->parcel->rows + row_first * row_bytes;
+    const uint8_t *from = source->d2h_batch->rows + row_first * row_bytes;
     uint64_t bytes = k_bytes;
     if (part == SC_STORE_PART_ROW) {
         memcpy(dst, from, row_count * row_bytes);
@@ -193,45 +193,45 @@ static void parcel_pack(void *user, uint32_t part, uint64_t row_first, uint64_t 
         memcpy(dst + i * bytes, from + i * row_bytes, bytes);
 }
 
-static void parcel_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
+static void d2h_batch_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
 {
-    const struct parcel_source *source = user;
+    const struct d2h_batch_source *source = user;
     uint64_t half = source->conn->dims.row_bytes / 2;
     for (uint64_t i = 0; i < 2 * count; i++)
-        ret_spans[i] = source->parcel->rows + 2 * row * half + i * half;
+        ret_spans[i] = source->d2h_batch->rows + 2 * row * half + i * half;
 }
 
 /* The extent of a save whose turn it is gets a layer. ret_has_ended: it has no producer now. */
 static spec_status put_layer(spec_connector *conn, const struct sc_plugin_save *save,
-                             const struct sc_plugin_parcel *parcel, bool *ret_has_ended,
+                             const struct sc_plugin_d2h_batch *d2h_batch, bool *ret_has_ended,
                              struct spec_error *reterr)
 {
-    struct parcel_source from = {conn, parcel};
-    const struct sc_store_source source = {.pack = parcel_pack,
-                                           .spans = sc_nt_copy_is_faster() ? parcel_spans : NULL,
+    struct d2h_batch_source from = {conn, d2h_batch};
+    const struct sc_store_source source = {.pack = d2h_batch_pack,
+                                           .spans = sc_nt_copy_is_faster() ? d2h_batch_spans : NULL,
                                            .span_bytes = conn->dims.row_bytes / 2,
                                            .user = &from};
-    spec_status status = sc_plugin_parcel_check(parcel, reterr);
+    spec_status status = sc_plugin_d2h_batch_check(d2h_batch, reterr);
     *ret_has_ended = false;
     if (status != SPEC_OK)
         return status;
-    status = sc_store_extent_put_layer(save->extent, parcel->layer, &source, reterr);
-    *ret_has_ended = status != SPEC_OK || parcel->layer + 1 == conn->dims.layer_count;
+    status = sc_store_extent_put_layer(save->extent, d2h_batch->layer, &source, reterr);
+    *ret_has_ended = status != SPEC_OK || d2h_batch->layer + 1 == conn->dims.layer_count;
     return status;
 }
 
 /* What is there goes to its extent. The caller's hold of the save ends. */
 static void deliver(spec_connector *conn, struct sc_plugin_save *save,
-                    const struct sc_plugin_parcel *parcel)
+                    const struct sc_plugin_d2h_batch *d2h_batch)
 {
     struct spec_error why = {.struct_size = sizeof(why)};
     struct sc_store_extent *extent = save->extent;
     bool has_ended;
-    spec_status status = put_layer(conn, save, parcel, &has_ended, &why);
+    spec_status status = put_layer(conn, save, d2h_batch, &has_ended, &why);
     if (status != SPEC_OK)
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s",
-                             parcel->layer, why.text);
+                             d2h_batch->layer, why.text);
     bool aborts = false;
     pthread_mutex_lock(&conn->saves.lock);
     save->is_putting = false;
@@ -252,17 +252,17 @@ static bool deliver_next(spec_connector *conn)
     struct sc_plugin_save *save = NULL;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     pthread_mutex_lock(&conn->saves.lock);
-    struct sc_plugin_parcel *parcel = take_next(&conn->saves, now_ns);
-    if (parcel != NULL)
-        save = parcel->to;
+    struct sc_plugin_d2h_batch *d2h_batch = take_next(&conn->saves, now_ns);
+    if (d2h_batch != NULL)
+        save = d2h_batch->to;
     if (save != NULL)
         save->refs++; /* it may end with this layer */
     pthread_mutex_unlock(&conn->saves.lock);
-    if (parcel == NULL)
+    if (d2h_batch == NULL)
         return false;
     if (save != NULL)
-        deliver(conn, save, parcel);
-    sc_plugin_parcel_give(parcel);
+        deliver(conn, save, d2h_batch);
+    sc_plugin_d2h_batch_give(d2h_batch);
     atomic_fetch_add(&conn->saves.queue.word, 1);
     sc_exec_wake(conn->exec, &conn->saves.queue.word);
     return true;
@@ -274,7 +274,7 @@ static void queue_step(struct sc_task *task)
     struct sc_plugin_queue *queue = SC_TASK_OWNER(task, struct sc_plugin_queue, task);
     spec_connector *conn = queue->conn;
     bool came = false;
-    sc_plugin_parcels_reap(&conn->device);
+    sc_plugin_d2h_batches_reap(&conn->device);
     while (deliver_next(conn))
         came = true;
     pthread_mutex_lock(&conn->saves.lock);

@@ -1,8 +1,8 @@
 /* Layers whose bytes are still on their way (plugin/device/d2h_batch.h), and the task that puts
  * them into their extents once they are there.
  *
- *   host's call   layer -> parcel, packed behind its stream -> queue     returns at once
- *   task          looks: what came -> put_layer, tags from host memory -> the parcel is free
+ *   host's call   layer -> d2h_batch, packed behind its stream -> queue     returns at once
+ *   task          looks: what came -> put_layer, tags from host memory -> the d2h_batch is free
  *
  *   queue  [A 0][A 1][B 0][A 2] ..     of each extent one after the other; what is at the front of
  *                                      its extent goes when it is there, whoever's waits before it
@@ -34,7 +34,7 @@ struct sc_plugin_layer {
 };
 
 void sc_plugin_queue_open(spec_connector *conn);
-/* The request's layer. Errors: BUSY (no room: gpu.store_bytes), those of sc_plugin_parcel_send; the
+/* The request's layer. Errors: BUSY (no room: gpu.store_bytes), those of sc_plugin_d2h_batch_send; the
  * save is as it was. Blocks: never, but as that one does. */
 spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *request,
                                 struct sc_plugin_save *save, const struct sc_plugin_layer *layer,

@@ -16,7 +16,7 @@
 #define SC_PLUGIN_PASS_SAVES  SC_STORE_PASS_EXTENTS /* extents of one pass at most */
 
 struct sc_plugin_request;
-struct sc_plugin_parcel;
+struct sc_plugin_d2h_batch;
 struct sc_plugin_recurrent_pass;
 
 /* What a save's rows are of: its request's tokens, or those of a branch of states. */
@@ -74,10 +74,10 @@ struct sc_plugin_queue {
     spec_connector *conn;  /* set by open, constant */
     struct sc_task task;   /* posted, or runs, while is_active */
     uint64_t wait_ns;      /* the task's: until it looks again */
-    _Atomic uint32_t word; /* moves when a parcel is free again */
+    _Atomic uint32_t word; /* moves when a d2h_batch is free again */
 
     /* Guarded by saves.lock. */
-    struct sc_plugin_parcel *head, *tail;
+    struct sc_plugin_d2h_batch *head, *tail;
     uint64_t look; /* how often it was looked through */
     bool is_active;
 };

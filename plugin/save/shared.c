@@ -335,7 +335,7 @@ static enum sc_plugin_putter take(struct sc_plugin_save *save, const struct spec
     save->layers++;
     save->is_packing = true;
     sc_plugin_provenance_add(&save->provenance, worth);
-    return memory->course != NULL || save->queued > 0 ? SC_PUTTER_QUEUE : SC_PUTTER_HOST;
+    return memory->batch != NULL || save->queued > 0 ? SC_PUTTER_QUEUE : SC_PUTTER_HOST;
 }
 
 /* Ends the critical section, then what it decided: whose hold ends (NULL: nobody's), and whether

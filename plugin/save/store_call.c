@@ -110,7 +110,7 @@ static spec_status check_memory(spec_connector *conn, const struct spec_store_pa
     const struct sc_plugin_memory_need need = {
         "store: memory", SC_MEMORY_SOURCE, sc_plugin_shape_of(conn, layer), params->token_count};
     struct sc_plugin_device_seat seat = {&conn->device, (uint64_t)(request - conn->requests.slots)};
-    const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
+    const struct sc_plugin_memory_way way = {sc_plugin_h2d_batch_check, &seat};
     return sc_plugin_memory_check_on(params->memory, &need, &way, memory, reterr);
 }
 

@@ -456,7 +456,7 @@ static uint8_t *room_of(const struct sc_plugin_scratch *scratch)
 }
 
 /* Queries that are there, to `room`, as they lie in it then. */
-static spec_status queries_bring(const struct sc_plugin_afar *queries, uint8_t *room,
+static spec_status queries_fetch(const struct sc_plugin_afar *queries, uint8_t *room,
                                  uint32_t dtype, struct sc_kernels_queries *ret_queries,
                                  struct spec_error *reterr)
 {
@@ -466,7 +466,7 @@ static spec_status queries_bring(const struct sc_plugin_afar *queries, uint8_t *
                                                .head_stride_bytes = head_bytes,
                                                .row_count = queries->row_count,
                                                .dtype = dtype};
-    return sc_plugin_afar_bring(queries, room, reterr);
+    return sc_plugin_afar_fetch(queries, room, reterr);
 }
 
 spec_status sc_plugin_scoring_sample(const struct sc_plugin_scratch *scratch,
@@ -486,11 +486,11 @@ spec_status sc_plugin_scoring_sample(const struct sc_plugin_scratch *scratch,
     some.at.token_stride_bytes *= step;
     some.row_count = count;
     scoring->lost =
-        queries_bring(&some, room_of(scratch), scoring->queries.dtype, ret_queries, reterr);
+        queries_fetch(&some, room_of(scratch), scoring->queries.dtype, ret_queries, reterr);
     return scoring->lost;
 }
 
-spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_scoring_fetch(const struct sc_plugin_scratch *scratch,
                                     struct sc_plugin_item *item, struct spec_error *reterr)
 {
     struct sc_plugin_scoring *scoring = &item->scoring;
@@ -500,10 +500,10 @@ spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
     uint8_t *room = room_of(scratch), *behind = room + sc_plugin_afar_bytes(queries);
     if (queries->device != NULL)
         scoring->lost =
-            queries_bring(queries, room, scoring->queries.dtype, &scoring->queries, reterr);
+            queries_fetch(queries, room, scoring->queries.dtype, &scoring->queries, reterr);
     if (scoring->lost == SPEC_OK && fresh->device != NULL) {
         uint64_t head_bytes = fresh->head_size * fresh->at.element_bytes;
-        scoring->lost = sc_plugin_afar_bring(fresh, behind, reterr);
+        scoring->lost = sc_plugin_afar_fetch(fresh, behind, reterr);
         scoring->fresh.memory =
             (struct sc_kernels_memory){.k_base = behind,
                                        .v_base = behind,

@@ -36,7 +36,7 @@ static bool is_there(spec_connector *conn, const struct sc_plugin_asker *asker,
     ret_score->queries = &item->scoring.queries_afar;
     ret_score->fresh = &item->scoring.fresh_afar;
     ret_score->slot = sc_plugin_request_slot(conn, item->request);
-    return item->memory.course != NULL || ret_score->queries->device != NULL ||
+    return item->memory.batch != NULL || ret_score->queries->device != NULL ||
            ret_score->fresh->device != NULL;
 }
 
@@ -67,7 +67,7 @@ static bool device_sums(const struct sc_plugin_scratch *scratch,
     }
     if (item == NULL)
         return false;
-    *ret_status = sc_plugin_scoring_bring(scratch, item, reterr);
+    *ret_status = sc_plugin_scoring_fetch(scratch, item, reterr);
     what->queries = item->scoring.queries;
     what->fresh = item->scoring.fresh;
     return false;

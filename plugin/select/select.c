@@ -500,7 +500,7 @@ static spec_status select_heads(spec_connector *conn, struct sc_plugin_item *ite
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take_for(conn, item);
     if (scratch == NULL)
         return fail_late(reterr);
-    spec_status status = sc_plugin_scoring_bring(scratch, item, reterr);
+    spec_status status = sc_plugin_scoring_fetch(scratch, item, reterr);
     if (status != SPEC_OK) {
         sc_plugin_scratch_put(scratch);
         return status;

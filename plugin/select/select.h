@@ -50,7 +50,7 @@ struct sc_plugin_want {
 };
 
 /* Queries and new keys, checked. What lies on a device is where `queries` and `fresh` say only once
- * it was brought (sc_plugin_scoring_bring), until the scratch is put. */
+ * it was brought (sc_plugin_scoring_fetch), until the scratch is put. */
 struct sc_plugin_scoring {
     struct sc_kernels_queries queries;
     struct sc_kernels_keys fresh;
@@ -151,7 +151,7 @@ uint32_t sc_plugin_request_slot(const spec_connector *conn,
                                 const struct sc_plugin_request *request);
 /* What lies on a device to the scratch's room, for this processor to score it. Waits for the host's
  * streams. Not OK: scoring.lost, which fail tells again, too. */
-spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
+spec_status sc_plugin_scoring_fetch(const struct sc_plugin_scratch *scratch,
                                     struct sc_plugin_item *item, struct spec_error *reterr);
 /* Of queries in CUDA memory of this request, checked: as they lie there; else zero. */
 struct sc_plugin_afar sc_plugin_queries_afar(spec_connector *conn,

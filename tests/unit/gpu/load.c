@@ -162,7 +162,7 @@ static spec_status by_staging(const struct load *load, uint8_t *frame, sc_cu_ptr
 {
     struct sc_gpu_stream *copies = &load->slot->copies, *kernels = &load->slot->kernels;
     struct sc_gpu_range range;
-    while (!sc_gpu_stage_take(&load->device->stage, LOAD_FRAME_BYTES, &range)) {
+    while (!sc_gpu_staging_take(&load->device->stage, LOAD_FRAME_BYTES, &range)) {
         (void)sc_gpu_flights_reap(load->device, kernels);
         uint64_t flying = sc_gpu_flights_flying(kernels);
         (void)sc_gpu_flights_wait(load->device, kernels, flying > 0 ? flying - 1 : 0);
@@ -261,7 +261,7 @@ spec_status load_whole(struct load_host *host, bool reads_first)
         load_frames_close(it.device, slot, &frames);
         sc_alloc_unseal(&it.alloc);
         assert_int_equal(atomic_load(&it.alloc.sealed_refusals), 0);
-        assert_int_equal(sc_gpu_stage_used(&it.device->stage), 0);
+        assert_int_equal(sc_gpu_staging_used(&it.device->stage), 0);
         sc_gpu_device_detach(it.device);
     }
     assert_int_equal(atomic_load(&it.alloc.live_blocks), 0);

@@ -70,8 +70,8 @@ static void a_ring_takes_what_it_was_opened_for(void **state)
     bench_open(&bench, FAKE_LAZY);
     struct sc_gpu_hold hold = hold_of(&bench, 0), none = {0};
     struct sc_gpu_range range, other;
-    assert_true(sc_gpu_stage_take(&bench.it.device->stage, 10, &range));
-    assert_true(sc_gpu_stage_take(&bench.it.device->stage, 10, &other));
+    assert_true(sc_gpu_staging_take(&bench.it.device->stage, 10, &range));
+    assert_true(sc_gpu_staging_take(&bench.it.device->stage, 10, &other));
     assert_false(sc_gpu_events_hold(bench.lane, &hold)); /* none boards */
     assert_false(sc_gpu_events_hold_range(bench.lane, &range));
     assert_true(sc_gpu_events_begin(bench.it.device, bench.lane));
@@ -84,18 +84,18 @@ static void a_ring_takes_what_it_was_opened_for(void **state)
     assert_false(sc_gpu_events_hold(bench.lane, &hold));
     assert_true(sc_gpu_events_hold_range(bench.lane, &range));
     assert_false(sc_gpu_events_hold_range(bench.lane, &other));
-    sc_gpu_stage_give(&bench.it.device->stage, &other);
+    sc_gpu_staging_give(&bench.it.device->stage, &other);
     assert_int_equal(sc_gpu_events_submit(bench.it.device, bench.lane, NULL), SPEC_OK);
     for (uint32_t i = 1; i < bench.it.params.flight_count; i++)
         assert_int_equal(fly(&bench, bench.it.params.hold_max + i - 1), SPEC_OK);
     assert_false(sc_gpu_events_begin(bench.it.device, bench.lane)); /* full */
     assert_int_equal(sc_gpu_flights_flying(bench.lane), bench.it.params.flight_count);
-    assert_int_equal(sc_gpu_stage_used(&bench.it.device->stage), 2);
+    assert_int_equal(sc_gpu_staging_used(&bench.it.device->stage), 2);
     check_given(&bench, 0);
     assert_int_equal(sc_gpu_flights_wait(bench.it.device, bench.lane, 0),
                      bench.it.params.flight_count);
     check_given(&bench, bench.it.params.hold_max + bench.it.params.flight_count - 1);
-    assert_int_equal(sc_gpu_stage_used(&bench.it.device->stage), 0);
+    assert_int_equal(sc_gpu_staging_used(&bench.it.device->stage), 0);
     bench_close(&bench);
 }
 
@@ -169,7 +169,7 @@ static void detach_gives_back_what_flies(void **state)
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(fly(&bench, i), SPEC_OK);
     bench.lane = &bench.it.device->slots[1].kernels;
-    assert_true(sc_gpu_stage_take(&bench.it.device->stage, 10, &range));
+    assert_true(sc_gpu_staging_take(&bench.it.device->stage, 10, &range));
     assert_true(sc_gpu_events_begin(bench.it.device, bench.lane));
     assert_true(sc_gpu_events_hold_range(bench.lane, &range));
     assert_int_equal(sc_gpu_events_submit(bench.it.device, bench.lane, NULL), SPEC_OK);

@@ -112,7 +112,7 @@ static void loads_at_once_do_not_meet(void **state)
             load_host_check(&pair.hosts[i]);
             load_frames_close(pair.it.device, &pair.it.device->slots[i], &pair.frames[i]);
         }
-        assert_int_equal(sc_gpu_stage_used(&pair.it.device->stage), 0);
+        assert_int_equal(sc_gpu_staging_used(&pair.it.device->stage), 0);
         fake_policy(FAKE_EAGER, 1);
         sc_gpu_device_detach(pair.it.device);
         pair.it.device = NULL;

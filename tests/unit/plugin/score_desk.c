@@ -216,10 +216,10 @@ void stand_assert_idle(spec_connector *conn)
         (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
     }
     /* A task that reaped a flight may be giving its room back now. */
-    for (uint32_t looks = 0; sc_gpu_stage_used(&device->scores) != 0;)
+    for (uint32_t looks = 0; sc_gpu_staging_used(&device->scores) != 0;)
         await_or_fail(&looks, "room for scores");
     uint64_t boxes = 0;
-    for (const struct sc_plugin_box *box = device->free; box != NULL; box = box->next)
+    for (const struct sc_plugin_pinned *box = device->free; box != NULL; box = box->next)
         boxes++;
     assert_int_equal(boxes, device->box_count);
     assert_int_equal(atomic_load(&conn->poison.broken), 0);

@@ -208,12 +208,12 @@ spec_status sources_store(struct desk *desk, const struct sources *sources)
 void desk_assert_idle(struct desk *desk)
 {
     spec_connector *conn = desk->rig.conn;
-    uint64_t parcels = 0;
+    uint64_t d2h_batches = 0;
     assert_true(rig_saves_are_free(&desk->rig));
-    for (const struct sc_plugin_parcel *at = conn->device.parcels.free; at != NULL; at = at->next)
-        parcels++;
-    assert_int_equal(parcels, SC_PLUGIN_PARCELS);
-    assert_int_equal(sc_gpu_stage_used(&conn->device.parcels.ring), 0);
+    for (const struct sc_plugin_d2h_batch *at = conn->device.d2h_batches.free; at != NULL; at = at->next)
+        d2h_batches++;
+    assert_int_equal(d2h_batches, SC_PLUGIN_PARCELS);
+    assert_int_equal(sc_gpu_staging_used(&conn->device.d2h_batches.ring), 0);
     assert_null(conn->saves.queue.head);
 }
 

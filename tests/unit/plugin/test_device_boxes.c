@@ -169,7 +169,7 @@ static void rows_larger_than_usual_have_larger_boxes(void **state)
 
 /* ---- Courses by hand ------------------------------------------------------------------------ */
 
-/* A course that has begun to fill a box, and waits for its disk. */
+/* A batch that has begun to fill a box, and waits for its disk. */
 struct filling {
     struct load load;
     struct sc_plugin_memory memory;
@@ -182,7 +182,7 @@ static void filling_begin(struct pile *pile, struct filling *filling, uint64_t r
     struct sc_plugin_device_seat seat = {&conn->device, request};
     const struct sc_plugin_memory_need need = {"test", SC_MEMORY_DESTINATION, &conn->shape,
                                                pile->rows};
-    const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
+    const struct sc_plugin_memory_way way = {sc_plugin_h2d_batch_check, &seat};
     *filling = (struct filling){.load.area = rig_area(&pile->rig, pile->rows)};
     filling->load.k = filling->load.area.memory.k_base;
     filling->load.v = filling->load.area.memory.v_base;
@@ -231,7 +231,7 @@ static void filling_end(struct pile *pile, struct filling *filling)
     rig_area_free(&filling->load.area);
 }
 
-/* As many courses wait for the disk as there are boxes, each with a row in one; the next course
+/* As many batches wait for the disk as there are boxes, each with a row in one; the next batch
  * gets a box all the same, since those that have boxes may wait for whoever wants this one. */
 static void boxes_that_are_half_full_go_off_for_who_needs_one(void **state)
 {

@@ -1,7 +1,7 @@
 /* Rows and codes placed by hand, in orders drawn at random: the device's memory ends as plain
  * memory does that gets the same calls by the host's target.
  *
- *   course   rows | even codes | planes, turned   runs, ascending, some skipped
+ *   batch   rows | even codes | planes, turned   runs, ascending, some skipped
  *            ... PLACED, and again from the first token on, over what stands there
  *   twin     the same calls, at once
  *
@@ -31,7 +31,7 @@ struct source { /* of a call */
     float turns[RUN_MAX * ROTARY];
 };
 
-struct course {
+struct batch {
     struct device_host *host;
     struct area area, twin;
     struct there there;
@@ -56,7 +56,7 @@ struct scene {
     struct source source;
     struct table tables[2];
     struct sc_kernels_rotary rotary[2];
-    struct course courses[COURSES];
+    struct batch batches[COURSES];
 };
 
 static uint64_t draw(struct scene *scene, uint64_t below)
@@ -89,35 +89,35 @@ static void table_make(struct scene *scene, struct table *table)
 
 /* ---- Courses -------------------------------------------------------------------------------- */
 
-static void scales_draw(struct scene *scene, struct course *course)
+static void scales_draw(struct scene *scene, struct batch *batch)
 {
     for (uint32_t i = 0; i < SCALES; i++)
         for (uint32_t part = 0; part < 2; part++)
-            halves_draw(scene, course->scales[i][part], CHANNELS * 2);
+            halves_draw(scene, batch->scales[i][part], CHANNELS * 2);
 }
 
 /* Some tokens of a permutation lie nowhere. */
-static void slots_draw(struct scene *scene, struct course *course)
+static void slots_draw(struct scene *scene, struct batch *batch)
 {
     for (uint64_t i = 0; i < TOKENS; i++)
-        course->slots[i] = (int64_t)i;
+        batch->slots[i] = (int64_t)i;
     for (uint64_t i = TOKENS - 1; i > 0; i--) {
         uint64_t other = draw(scene, i + 1);
-        int64_t slot = course->slots[i];
-        course->slots[i] = course->slots[other];
-        course->slots[other] = slot;
+        int64_t slot = batch->slots[i];
+        batch->slots[i] = batch->slots[other];
+        batch->slots[other] = slot;
     }
     for (uint64_t i = 0; i < TOKENS; i += 1 + draw(scene, 12))
-        course->slots[i] = -1;
+        batch->slots[i] = -1;
 }
 
-static struct area area_new(struct scene *scene, struct course *course, bool widens, bool has_slots)
+static struct area area_new(struct scene *scene, struct batch *batch, bool widens, bool has_slots)
 {
     struct rig rig = scene->rig;
     rig.dtype = widens ? SPEC_DTYPE_F32 : SPEC_DTYPE_F16;
     struct area area = rig_area(&rig, TOKENS);
     if (has_slots) {
-        area.memory.slots = course->slots;
+        area.memory.slots = batch->slots;
         area.memory.slot_count = TOKENS;
         area.memory.block_tokens = 16;
         area.memory.block_stride_bytes = 16 * area.memory.token_stride_bytes;
@@ -138,54 +138,54 @@ static struct sc_plugin_placing placing(struct scene *scene, const struct sc_plu
                                               .widens = memory->widens}};
 }
 
-static void course_begin(struct scene *scene, struct course *course, uint64_t number)
+static void batch_begin(struct scene *scene, struct batch *batch, uint64_t number)
 {
     spec_connector *conn = scene->rig.conn;
     bool widens = draw(scene, 2) == 0, has_slots = draw(scene, 3) > 0;
     struct sc_plugin_device_seat seat = {&conn->device, number};
     const struct sc_plugin_memory_need need = {"test", SC_MEMORY_DESTINATION, &conn->shape, TOKENS};
-    const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
-    slots_draw(scene, course);
-    scales_draw(scene, course);
-    course->next = 0;
-    course->twin = area_new(scene, course, widens, has_slots);
-    course->area = area_new(scene, course, widens, has_slots);
-    course->there = there_make(&scene->host, &course->area);
+    const struct sc_plugin_memory_way way = {sc_plugin_h2d_batch_check, &seat};
+    slots_draw(scene, batch);
+    scales_draw(scene, batch);
+    batch->next = 0;
+    batch->twin = area_new(scene, batch, widens, has_slots);
+    batch->area = area_new(scene, batch, widens, has_slots);
+    batch->there = there_make(&scene->host, &batch->area);
     assert_int_equal(
-        sc_plugin_memory_check(&course->twin.memory, &need, &course->twin_memory, NULL), SPEC_OK);
+        sc_plugin_memory_check(&batch->twin.memory, &need, &batch->twin_memory, NULL), SPEC_OK);
     assert_int_equal(
-        sc_plugin_memory_check_on(&course->area.memory, &need, &way, &course->memory, NULL),
+        sc_plugin_memory_check_on(&batch->area.memory, &need, &way, &batch->memory, NULL),
         SPEC_OK);
-    course->to = placing(scene, &course->memory);
-    course->twin_to = placing(scene, &course->twin_memory);
-    course->memory.begun = course->memory.target->fence(&course->memory, SC_FENCE_BEGIN, NULL);
-    assert_int_equal(course->memory.begun, SPEC_OK);
+    batch->to = placing(scene, &batch->memory);
+    batch->twin_to = placing(scene, &batch->twin_memory);
+    batch->memory.begun = batch->memory.target->fence(&batch->memory, SC_FENCE_BEGIN, NULL);
+    assert_int_equal(batch->memory.begun, SPEC_OK);
 }
 
-static void course_placed(struct scene *scene, struct course *course)
+static void batch_placed(struct scene *scene, struct batch *batch)
 {
-    (void)course->memory.target->fence(&course->memory, SC_FENCE_PLACED, NULL);
-    course->next = 0;
-    scales_draw(scene, course);
+    (void)batch->memory.target->fence(&batch->memory, SC_FENCE_PLACED, NULL);
+    batch->next = 0;
+    scales_draw(scene, batch);
 }
 
-static void course_end(struct course *course, uint64_t seed)
+static void batch_end(struct batch *batch, uint64_t seed)
 {
-    const struct sc_plugin_target *target = course->memory.target;
-    assert_int_equal(target->fence(&course->memory, SC_FENCE_SETTLED, NULL), SPEC_OK);
-    assert_int_equal(target->fence(&course->memory, SC_FENCE_END, NULL), SPEC_OK);
-    there_read(&course->there, &course->area);
-    for (uint64_t i = 0; i < course->there.used; i++)
-        if (course->area.bytes[i] != course->twin.bytes[i])
-            fail_msg("seed %lu: byte %lu of %lu", seed, i, course->there.used);
-    there_free(&course->there);
-    rig_area_free(&course->area);
-    rig_area_free(&course->twin);
+    const struct sc_plugin_target *target = batch->memory.target;
+    assert_int_equal(target->fence(&batch->memory, SC_FENCE_SETTLED, NULL), SPEC_OK);
+    assert_int_equal(target->fence(&batch->memory, SC_FENCE_END, NULL), SPEC_OK);
+    there_read(&batch->there, &batch->area);
+    for (uint64_t i = 0; i < batch->there.used; i++)
+        if (batch->area.bytes[i] != batch->twin.bytes[i])
+            fail_msg("seed %lu: byte %lu of %lu", seed, i, batch->there.used);
+    there_free(&batch->there);
+    rig_area_free(&batch->area);
+    rig_area_free(&batch->twin);
 }
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-static void rows_place(struct scene *scene, struct course *course, uint64_t count, uint64_t at)
+static void rows_place(struct scene *scene, struct batch *batch, uint64_t count, uint64_t at)
 {
     static const uint32_t WANTED[] = {SC_STORE_WANT_ROWS, SC_STORE_WANT_ROWS, SC_STORE_WANT_K,
                                       SC_STORE_WANT_V};
@@ -196,26 +196,26 @@ static void rows_place(struct scene *scene, struct course *course, uint64_t coun
                                        .stride = 2 * part,
                                        .row_count = count};
     halves_draw(scene, scene->source.rows, count * 2 * CHANNELS);
-    course->memory.target->place_rows(&course->to, &rows, 0, count, wanted, at);
-    course->twin_memory.target->place_rows(&course->twin_to, &rows, 0, count, wanted, at);
+    batch->memory.target->place_rows(&batch->to, &rows, 0, count, wanted, at);
+    batch->twin_memory.target->place_rows(&batch->twin_to, &rows, 0, count, wanted, at);
 }
 
-static struct sc_kernels_quantised even_part(struct scene *scene, const struct course *course,
+static struct sc_kernels_quantised even_part(struct scene *scene, const struct batch *batch,
                                          uint32_t scales, uint32_t part)
 {
     static const uint32_t BITS[] = {2, 3, 4, 5, 6, 8};
-    return (struct sc_kernels_quantised){.scales = course->scales[scales][part],
+    return (struct sc_kernels_quantised){.scales = batch->scales[scales][part],
                                      .codes = scene->source.codes[part],
                                      .bits = BITS[draw(scene, 6)]};
 }
 
 /* Of K and V by one table: keys are turned; values are not, or in another way. */
-static struct sc_kernels_quantised planes_part(struct scene *scene, const struct course *course,
+static struct sc_kernels_quantised planes_part(struct scene *scene, const struct batch *batch,
                                            const struct table *table, uint32_t scales,
                                            uint32_t part)
 {
     struct source *source = &scene->source;
-    struct sc_kernels_quantised coded = {.scales = course->scales[scales][part],
+    struct sc_kernels_quantised coded = {.scales = batch->scales[scales][part],
                                      .codes = source->codes[part],
                                      .planes = &table->planes};
     if (part == 0 || scene->values_turn) {
@@ -225,7 +225,7 @@ static struct sc_kernels_quantised planes_part(struct scene *scene, const struct
     return coded;
 }
 
-static void codes_place(struct scene *scene, struct course *course, uint64_t count, uint64_t at)
+static void codes_place(struct scene *scene, struct batch *batch, uint64_t count, uint64_t at)
 {
     struct source *source = &scene->source;
     uint64_t skipped[(TOKENS + 63) / 64];
@@ -240,26 +240,26 @@ static void codes_place(struct scene *scene, struct course *course, uint64_t cou
     for (uint64_t i = 0; i < count; i++)
         sc_kernels_rope_row(draw(scene, 5000), frequencies, ROTARY, source->turns + i * ROTARY);
     for (uint32_t part = 0; part < 2; part++)
-        parts[part] = is_even ? even_part(scene, course, scales, part)
-                              : planes_part(scene, course, &scene->tables[table], scales, part);
+        parts[part] = is_even ? even_part(scene, batch, scales, part)
+                              : planes_part(scene, batch, &scene->tables[table], scales, part);
     const uint64_t *skips = draw(scene, 3) > 0 ? skipped : NULL;
-    course->memory.target->place_quant(&course->to, parts, count, at, skips);
-    course->twin_memory.target->place_quant(&course->twin_to, parts, count, at, skips);
+    batch->memory.target->place_quant(&batch->to, parts, count, at, skips);
+    batch->twin_memory.target->place_quant(&batch->twin_to, parts, count, at, skips);
 }
 
-static void step(struct scene *scene, struct course *course)
+static void step(struct scene *scene, struct batch *batch)
 {
     uint64_t count = 1 + draw(scene, draw(scene, 6) == 0 ? RUN_MAX : RUN_MAX / 4);
-    if (course->next + count > TOKENS || draw(scene, 20) == 0) {
-        course_placed(scene, course);
+    if (batch->next + count > TOKENS || draw(scene, 20) == 0) {
+        batch_placed(scene, batch);
         return;
     }
     if (draw(scene, 3) == 0)
-        rows_place(scene, course, count, course->next);
+        rows_place(scene, batch, count, batch->next);
     else
-        codes_place(scene, course, count, course->next);
+        codes_place(scene, batch, count, batch->next);
     memset(&scene->source, 0xee, sizeof(scene->source));
-    course->next += count;
+    batch->next += count;
 }
 
 static void run(enum fake_policy policy, uint64_t seed, bool values_turn)
@@ -279,11 +279,11 @@ static void run(enum fake_policy policy, uint64_t seed, bool values_turn)
     for (uint32_t i = 0; i < 2; i++)
         table_make(&scene, &scene.tables[i]);
     for (uint64_t i = 0; i < COURSES; i++) /* the last shares the first one's streams */
-        course_begin(&scene, &scene.courses[i], i < COURSES - 1 ? i : SC_PLUGIN_DEVICE_SLOTS);
+        batch_begin(&scene, &scene.batches[i], i < COURSES - 1 ? i : SC_PLUGIN_DEVICE_SLOTS);
     for (uint32_t i = 0; i < STEPS; i++)
-        step(&scene, &scene.courses[draw(&scene, COURSES)]);
+        step(&scene, &scene.batches[draw(&scene, COURSES)]);
     for (uint64_t i = 0; i < COURSES; i++)
-        course_end(&scene.courses[i], seed);
+        batch_end(&scene.batches[i], seed);
     fake_policy(FAKE_EAGER, 1);
     rig_done(&scene.rig);
     device_host_end(&scene.host, "orders");

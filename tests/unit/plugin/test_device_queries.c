@@ -199,7 +199,7 @@ static void lie_compare(spec_connector *conn, const struct lie *lie)
                                   .stream = host.stream};
     sc_plugin_afar_begin(&afar);
     memset(found, 0x77, lie->rows * 2 * head_bytes + 64);
-    assert_int_equal(sc_plugin_afar_bring(&afar, found, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_afar_fetch(&afar, found, NULL), SPEC_OK);
     assert_memory_equal(found, right, lie->rows * 2 * head_bytes);
     for (uint64_t i = 0; i < 64; i++)
         assert_int_equal(found[lie->rows * 2 * head_bytes + i], 0x77);

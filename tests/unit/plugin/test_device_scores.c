@@ -98,9 +98,9 @@ static spec_status score_with(struct stand *stand, const struct scene *scene, ui
                               float *ret_sums)
 {
     struct sc_plugin_device *device = &stand->rig.conn->device;
-    struct sc_plugin_box *taken = NULL, *box;
+    struct sc_plugin_pinned *taken = NULL, *box;
     for (uint64_t i = left; i < device->box_count; i++) {
-        box = sc_plugin_box_try(device);
+        box = sc_plugin_pinned_try(device);
         assert_non_null(box);
         box->next = taken;
         taken = box;
@@ -108,7 +108,7 @@ static spec_status score_with(struct stand *stand, const struct scene *scene, ui
     spec_status status = stand_hint(stand, scene, ret_sums);
     while ((box = taken) != NULL) {
         taken = box->next;
-        sc_plugin_box_give(box);
+        sc_plugin_pinned_give(box);
     }
     return status;
 }
@@ -125,9 +125,9 @@ static void what_never_waits_is_told_at_once(void **state)
     fake_policy(FAKE_LAZY, 1);
     stand_open(&stand, true, "\"score_bytes\": \"8MiB\"");
     struct sc_plugin_device *device = &stand.rig.conn->device;
-    assert_true(sc_gpu_stage_take(&device->scores, device->params.score_bytes, &range));
+    assert_true(sc_gpu_staging_take(&device->scores, device->params.score_bytes, &range));
     assert_int_equal(score_with(&stand, scene, device->box_count, found), SPEC_E_BUSY);
-    sc_gpu_stage_give(&device->scores, &range);
+    sc_gpu_staging_give(&device->scores, &range);
     for (uint64_t left = 0; left < 3; left++) /* it takes three, none of which comes back before */
         assert_int_equal(score_with(&stand, scene, left, found), SPEC_E_BUSY);
     assert_int_equal(score_with(&stand, scene, device->box_count, found), SPEC_OK);

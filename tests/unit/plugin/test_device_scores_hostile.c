@@ -71,7 +71,7 @@ static void a_hint_without_a_box_gives_up(void **state)
     (void)state;
     struct question how = SMALL;
     struct stand stand;
-    struct sc_plugin_box *box, *taken = NULL;
+    struct sc_plugin_pinned *box, *taken = NULL;
     float *found = calloc(how.count, sizeof(float));
     assert_non_null(found);
     how.fresh = 0;
@@ -82,7 +82,7 @@ static void a_hint_without_a_box_gives_up(void **state)
     struct sc_plugin_device *device = &stand.rig.conn->device;
     assert_true(stand_takes(&stand, scene));
     for (uint64_t i = 1; i < device->box_count; i++) {
-        box = sc_plugin_box_try(device);
+        box = sc_plugin_pinned_try(device);
         assert_non_null(box);
         box->next = taken;
         taken = box;
@@ -92,7 +92,7 @@ static void a_hint_without_a_box_gives_up(void **state)
     assert_int_equal(atomic_load(&device->box_word), given + 1); /* the one that went off */
     while ((box = taken) != NULL) {
         taken = box->next;
-        sc_plugin_box_give(box);
+        sc_plugin_pinned_give(box);
     }
     stand_close(&stand);
     scene_free(scene);
@@ -279,7 +279,7 @@ struct end {
     struct world *world;
     spec_connector *conn;
     struct sc_gpu_range range;
-    struct sc_plugin_box *boxes;
+    struct sc_plugin_pinned *boxes;
     void (*act)(struct end *end); /* before they come free; NULL: nothing */
     struct shot *shot;
     bool has_come;
@@ -288,13 +288,13 @@ struct end {
 static void end_step(struct sc_task *task)
 {
     struct end *end = SC_TASK_OWNER(task, struct end, task);
-    struct sc_plugin_box *box;
+    struct sc_plugin_pinned *box;
     if (end->act != NULL)
         end->act(end);
-    sc_gpu_stage_give(&end->conn->device.scores, &end->range);
+    sc_gpu_staging_give(&end->conn->device.scores, &end->range);
     while ((box = end->boxes) != NULL) {
         end->boxes = box->next;
-        sc_plugin_box_give(box);
+        sc_plugin_pinned_give(box);
     }
     end->has_come = true;
 }
@@ -304,9 +304,9 @@ static void end_begin(struct end *end, spec_connector *conn, bool room, uint64_t
     struct sc_plugin_device *device = &conn->device;
     *end = (struct end){.task.step = end_step, .conn = conn};
     if (room)
-        assert_true(sc_gpu_stage_take(&device->scores, device->params.score_bytes, &end->range));
+        assert_true(sc_gpu_staging_take(&device->scores, device->params.score_bytes, &end->range));
     for (uint64_t i = 0; i < boxes; i++) {
-        struct sc_plugin_box *box = sc_plugin_box_try(device);
+        struct sc_plugin_pinned *box = sc_plugin_pinned_try(device);
         assert_non_null(box);
         box->next = end->boxes;
         end->boxes = box;
@@ -849,7 +849,7 @@ static void *give_late(void *user)
 {
     struct end *end = user;
     end->has_come = await_waiter(&end->conn->submits.word);
-    sc_gpu_stage_give(&end->conn->device.scores, &end->range);
+    sc_gpu_staging_give(&end->conn->device.scores, &end->range);
     return NULL;
 }
 
@@ -867,7 +867,7 @@ static void a_reset_or_close_while_one_waits_for_room(void **state)
         spec_connector *conn = end.conn = show.world.rig.conn;
         show_shot(&show, 200000);
         assert_true(
-            sc_gpu_stage_take(&conn->device.scores, conn->device.params.score_bytes, &end.range));
+            sc_gpu_staging_take(&conn->device.scores, conn->device.params.score_bytes, &end.range));
         assert_int_equal(sc_plugin_submit(conn, &show.shot.item, 1, &ticket, NULL), SPEC_OK);
         assert_true(await_waiter(&conn->device.score_word));
         assert_int_equal(pthread_create(&thread, NULL, give_late, &end), 0);

@@ -241,7 +241,7 @@ static void close_waits_for_a_stream_that_stands_still(void **state)
     }
 }
 
-/* More passes than there are parcels, a row each, and none of it runs: each call is taken, each
+/* More passes than there are d2h_batches, a row each, and none of it runs: each call is taken, each
  * ticket tells, and no request's slot is lost. */
 static void many_rows_that_stand_still(void **state)
 {
@@ -284,7 +284,7 @@ static void many_rows_that_stand_still(void **state)
         stored += passes[i].ticket != 0;
         rig_prompt_free(&passes[i].prompt);
     }
-    print_message("%" PRIu32 " rows were stored, %" PRIu32 " found no parcel\n", stored, busy);
+    print_message("%" PRIu32 " rows were stored, %" PRIu32 " found no d2h_batch\n", stored, busy);
     assert_true(stored > 0 && busy > 0 && stored + busy == REQUESTS);
     for (uint32_t layer = 1; layer < LAYERS; layer++)
         assert_int_equal(desk_put(&desk, &sources.areas[layer].memory, 0, 70, layer), SPEC_OK);
@@ -569,7 +569,7 @@ static void limits_that_are_no_multiple_of_anything(void **state)
 /* ---- Disks and memory that fail ---------------------------------------------------------------
  */
 
-/* A write, a reserve or a sync of the pass fails while parcels fly. */
+/* A write, a reserve or a sync of the pass fails while d2h_batches fly. */
 static void disks_may_fail_while_parcels_fly(void **state)
 {
     (void)state;
