@@ -58,36 +58,36 @@ static void *must_have(void *memory)
 
 /* ---- Host memory ----------------------------------------------------------------------------- */
 
-static bool host_use(struct sc_store_host *host, uint32_t block)
+static bool host_use(struct sc_host_tier *host, uint32_t block)
 {
-    const struct sc_store_host_key key = {.copy = (uint64_t)block + 1};
-    struct sc_store_host_slab *slab = sc_store_host_get(host, &key);
-    sc_store_host_unpin(host, slab);
+    const struct sc_host_tier_key key = {.copy = (uint64_t)block + 1};
+    struct sc_host_tier_memory_slab *slab = sc_host_tier_get(host, &key);
+    sc_host_tier_unpin(host, slab);
     return slab != NULL;
 }
 
-static void host_fill(struct sc_store_host *host, const struct cell *cell, uint32_t block)
+static void host_fill(struct sc_host_tier *host, const struct cell *cell, uint32_t block)
 {
-    const struct sc_store_host_key key = {.copy = (uint64_t)block + 1};
+    const struct sc_host_tier_key key = {.copy = (uint64_t)block + 1};
     uint64_t cost_ns = (uint64_t)(cell->model.block_bytes / cell->model.bytes_per_ms * 1e6);
-    struct sc_store_host_slab *slab =
-        cell->seen[block] ? sc_store_host_begin(host, &key, 1, PAGE, cost_ns)
-                          : sc_store_host_begin_stored(host, &key, 1, PAGE, cost_ns);
+    struct sc_host_tier_memory_slab *slab =
+        cell->seen[block] ? sc_host_tier_begin(host, &key, 1, PAGE, cost_ns)
+                          : sc_host_tier_begin_stored(host, &key, 1, PAGE, cost_ns);
     if (slab != NULL)
-        sc_store_host_publish(host, slab);
+        sc_host_tier_publish(host, slab);
 }
 
 static void host_replay(struct cell *cell)
 {
     struct sc_alloc alloc;
-    struct sc_store_host *host;
+    struct sc_host_tier *host;
     const struct cache_stream *stream = cell->stream;
     sc_alloc_init(&alloc);
-    const struct sc_store_host_params params = {.alloc = &alloc,
+    const struct sc_host_tier_params params = {.alloc = &alloc,
                                                 .bytes = cell->capacity * PAGE,
                                                 .slab_bytes = PAGE,
                                                 .policy = (enum sc_policy)cell->policy};
-    if (sc_store_host_open(&params, &host, NULL) != SPEC_OK)
+    if (sc_host_tier_open(&params, &host, NULL) != SPEC_OK)
         bench_die("no memory for %" PRIu64 " blocks", cell->capacity);
     for (uint64_t i = 0; i < stream->use_count; i++) {
         uint32_t block = stream->blocks[i];
@@ -97,7 +97,7 @@ static void host_replay(struct cell *cell)
             host_fill(host, cell, block);
         cell->seen[block] = true;
     }
-    sc_store_host_close(host);
+    sc_host_tier_close(host);
 }
 
 /* ---- The disk -------------------------------------------------------------------------------- */

@@ -88,7 +88,7 @@ struct sc_store {
     struct sc_store_params params;
     char *descriptor; /* a copy of params.space.descriptor */
     struct sc_io *io;
-    struct sc_frames *frames;
+    struct sc_staging *frames;
     struct sc_store_shape shape;    /* this connector's namespace */
     struct sc_store_replay *replay; /* during a writer's open; all of a follower's life */
     char *dir;                      /* .../rank-RRRR-of-NNNN */
@@ -115,8 +115,8 @@ struct sc_store {
     struct sc_store_eraser *eraser; /* of a writer, while one runs: store/erase/eraser.c */
 
     /* Memory of loads: any thread. */
-    struct sc_store_spare spare;
-    struct sc_store_host *host;     /* NULL: host_bytes is 0 */
+    struct sc_store_reserve_frame spare;
+    struct sc_host_tier *host;     /* NULL: host_bytes is 0 */
     struct sc_store_match_fetcher *fetcher; /* with host */
     struct sc_store_pool pool; /* of params.selector_bytes_max: memory of selectors that are begun */
 

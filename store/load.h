@@ -121,14 +121,14 @@ struct sc_store_rows {
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
     uint32_t tier;         /* SPEC_TIER_*: where they came from, or what failed */
     /* Not NULL: `rows` and `v` lie in this slab of the host tier, which whoever holds it keeps. */
-    struct sc_store_host_slab *slab;
+    struct sc_host_tier_memory_slab *slab;
 };
 /* The host tier's memory, in which slabs lie; NULL: there is none. Constant from open to close. */
-uint8_t *sc_store_host_at(const struct sc_store *store, uint64_t *ret_bytes);
+uint8_t *sc_host_tier_at(const struct sc_store *store, uint64_t *ret_bytes);
 /* What reader_next gave is held beyond the next call: its slab's bytes stay as they are, and where
  * they are, until it is left as often. Any thread. */
-void sc_store_slab_hold(struct sc_store *store, struct sc_store_host_slab *slab);
-void sc_store_slab_leave(struct sc_store *store, struct sc_store_host_slab *slab);
+void sc_store_slab_hold(struct sc_store *store, struct sc_host_tier_memory_slab *slab);
+void sc_store_slab_leave(struct sc_store *store, struct sc_host_tier_memory_slab *slab);
 /* From here on at least so many rows are handed out at a time, however large they are, as far as
  * one read has them; of a split layout K and V stay apart. 0 (as after open): as reader_next says.
  * The consumer's. */

@@ -187,7 +187,7 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
     bool is_share = config->host_bytes == SC_CONFIG_AUTO;
     bool is_auto = is_share && (config->upper_bytes == SC_CONFIG_AUTO || config->upper_bytes == 0);
     uint64_t bytes = is_share ? host_share(store->params.rank_count) : config->host_bytes;
-    const struct sc_store_host_params host = {
+    const struct sc_host_tier_params host = {
         .alloc = store->params.alloc,
         .poison = store->params.poison,
         .bytes = bytes,
@@ -195,34 +195,34 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
             config->upper_bytes == SC_CONFIG_AUTO ? bytes / 32 * UPPER_OF_32 : config->upper_bytes,
         .policy = (enum sc_policy)config->host_policy,
         .upper_policy = sc_config_upper_policy(config),
-        .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens),
+        .slab_bytes = sc_host_slab_bytes(&store->shape, config->chunk_tokens),
         .windows = store->params.windows};
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = sc_store_host_open(&host, &store->host, is_auto ? &error : reterr);
+    spec_status status = sc_host_tier_open(&host, &store->host, is_auto ? &error : reterr);
     if (status == SPEC_E_NO_MEMORY && is_auto) {
         SC_LOG(store->params.log, SPEC_LOG_WARN, "host_bytes auto: none: %s", error.text);
         status = SPEC_OK;
     }
     if (store->host != NULL)
-        store->piece_gone = sc_store_hosted_piece_gone;
+        store->piece_gone = sc_host_slab_piece_gone;
     return status;
 }
 
 static spec_status frames_open(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_config *config = store->params.config;
-    uint64_t frame_bytes = store->limits.op_bytes + SC_FRAMES_SLACK_BYTES;
-    struct sc_frames_params frames = {.alloc = store->params.alloc,
+    uint64_t frame_bytes = store->limits.op_bytes + SC_STAGING_SLACK_BYTES;
+    struct sc_staging_params frames = {.alloc = store->params.alloc,
                                       .exec = store->params.exec,
                                       .poison = store->params.poison,
                                       .staging_bytes = config->staging_bytes - frame_bytes,
                                       .op_bytes = store->limits.op_bytes};
-    spec_status status = sc_frames_open(&frames, &store->frames, reterr);
+    spec_status status = sc_staging_open(&frames, &store->frames, reterr);
     if (status != SPEC_OK)
         return status;
-    sc_io_buffers(store->io, sc_frames_memory(store->frames), sc_frames_bytes(store->frames),
-                  sc_frames_frame_bytes(store->frames));
-    store->writing.write_max = sc_frames_count(store->frames);
+    sc_io_buffers(store->io, sc_staging_memory(store->frames), sc_staging_bytes(store->frames),
+                  sc_staging_frame_bytes(store->frames));
+    store->writing.write_max = sc_staging_count(store->frames);
     store->spare.frame = sc_alloc_aligned(store->params.alloc, frame_bytes, SC_IO_PAGE_BYTES);
     if (store->spare.frame == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the spare staging frame");
@@ -362,11 +362,11 @@ static void store_free(struct sc_store *store)
     sc_store_spaces_done(&store->log.spaces);
     sc_store_pool_close(&store->pool);
     sc_store_match_fetcher_close(store);
-    sc_store_host_close(store->host);
+    sc_host_tier_close(store->host);
     sc_alloc_free(alloc, store->spare.frame);
     if (store->io != NULL)
         sc_io_buffers(store->io, NULL, 0, 0); /* the frames are freed before it */
-    sc_frames_close(store->frames);
+    sc_staging_close(store->frames);
     sc_store_replay_close(store);
     sc_store_notify_close(store);
     sc_alloc_free(alloc, store->descriptor);
@@ -476,9 +476,9 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
     pthread_mutex_unlock(&store->disk.lock);
     if (store->frames != NULL)
         stats.staging_bytes_used =
-            sc_frames_used(store->frames) * sc_frames_frame_bytes(store->frames);
-    struct sc_store_host_stats host;
-    sc_store_host_stats(store->host, &host);
+            sc_staging_used(store->frames) * sc_staging_frame_bytes(store->frames);
+    struct sc_host_tier_stats host;
+    sc_host_tier_stats(store->host, &host);
     stats.host_bytes_max = host.bytes_max;
     stats.host_bytes_used = host.bytes_used;
     stats.host_bytes_kept = host.bytes_kept;

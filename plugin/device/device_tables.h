@@ -82,7 +82,7 @@ struct sc_plugin_pinned {
     struct sc_plugin_device *device;
     uint8_t *host;                                         /* pinned */
     uint64_t at;                                           /* where the device has as many bytes */
-    struct sc_store_host_slab *slabs[SC_PLUGIN_PINNED_SLABS]; /* held: its kernels read them there */
+    struct sc_host_tier_memory_slab *slabs[SC_PLUGIN_PINNED_SLABS]; /* held: its kernels read them there */
     uint32_t slab_count;
     _Atomic uint32_t left; /* flights that hold it */
     struct sc_plugin_pinned *next;

@@ -5,7 +5,7 @@ void sc_plugin_direct_open(struct sc_plugin_device *device)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t bytes = 0;
-    uint8_t *memory = sc_store_host_at(device->params.store, &bytes);
+    uint8_t *memory = sc_host_tier_at(device->params.store, &bytes);
     if (memory != NULL &&
         sc_gpu_pin(device->gpu, memory, bytes, &device->direct, &error) != SPEC_OK)
         SC_LOG(device->params.log, SPEC_LOG_WARN,
@@ -17,7 +17,7 @@ void sc_plugin_direct_close(struct sc_plugin_device *device)
     sc_gpu_unpin(&device->direct);
 }
 
-bool sc_plugin_direct_hold(struct sc_plugin_pinned *pinned, struct sc_store_host_slab *slab)
+bool sc_plugin_direct_hold(struct sc_plugin_pinned *pinned, struct sc_host_tier_memory_slab *slab)
 {
     if (pinned->slab_count > 0 && pinned->slabs[pinned->slab_count - 1] == slab)
         return true; /* rows ascend, most of them: others are held twice */

@@ -24,7 +24,7 @@ static inline bool sc_plugin_direct_has(const struct sc_plugin_device *device,
     return device->direct.device != NULL && rows->slab != NULL;
 }
 /* The pinned keeps the slab. false: it keeps as many others as it can. */
-bool sc_plugin_direct_hold(struct sc_plugin_pinned *pinned, struct sc_store_host_slab *slab);
+bool sc_plugin_direct_hold(struct sc_plugin_pinned *pinned, struct sc_host_tier_memory_slab *slab);
 /* The pinned's slabs are let go. */
 void sc_plugin_direct_leave(struct sc_plugin_pinned *pinned);
 

@@ -368,7 +368,7 @@ static void loads_learn(spec_connector *conn, const struct sc_plugin_request *re
     if (clock->bytes >= LOAD_BYTES_MIN && busy_ns > 0)
         sc_plugin_line_learn_within(&load_policy->load, (double)clock->bytes, 0, (double)busy_ns,
                                     (double)(took_ns > busy_ns ? took_ns : busy_ns), LOAD_MEMORY);
-    share_add(&load_policy->row_bytes[kind], (double)(clock->read_bytes + clock->hosted_bytes), rows);
+    share_add(&load_policy->row_bytes[kind], (double)(clock->read_bytes + clock->host_tier_bytes), rows);
     sc_plugin_line_learn(&load_policy->host[kind], rows, 0, (double)clock->host_ns + 1, LOAD_MEMORY);
     estimate_renew(conn);
     pthread_mutex_unlock(&load_policy->lock);
@@ -382,7 +382,7 @@ void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request
     if (!measures(conn))
         return;
     clock->layers++;
-    clock->hosted_bytes += hosted_rows * conn->dims.row_bytes;
+    clock->host_tier_bytes += hosted_rows * conn->dims.row_bytes;
     if (layer + 1 < conn->dims.layer_count)
         return;
     if (rows >= LOAD_ROWS_MIN && clock->layers == conn->dims.layer_count)
@@ -455,12 +455,12 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
 static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t end)
 {
-    uint64_t bytes[SPEC_TIERS] = {0}, hosted, all;
+    uint64_t bytes[SPEC_TIERS] = {0}, in_host_tier, all;
     if (sc_plugin_load_policy_is_alone(conn))
         sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
-    hosted = bytes[SPEC_TIER_UPPER] + bytes[SPEC_TIER_HOST];
-    all = hosted + bytes[SC_STORE_TIER]; /* of a window's layer, what it needs */
-    return all > 0 ? (uint64_t)((double)(end - request->from_token) * (double)hosted / (double)all)
+    in_host_tier = bytes[SPEC_TIER_UPPER] + bytes[SPEC_TIER_HOST];
+    all = in_host_tier + bytes[SC_STORE_TIER]; /* of a window's layer, what it needs */
+    return all > 0 ? (uint64_t)((double)(end - request->from_token) * (double)in_host_tier / (double)all)
                    : 0;
 }
 

@@ -80,7 +80,7 @@ struct sc_plugin_pass_clock {
 struct sc_plugin_load_clock {
     uint64_t begin_ns;               /* when the first read was asked for; 0: none was */
     uint64_t busy_ns, busy_until_ns; /* that its reads were on their way: time, not reads */
-    uint64_t bytes, hosted_bytes;    /* in that time; out of memory */
+    uint64_t bytes, host_tier_bytes;    /* in that time; out of memory */
     uint64_t read_bytes, host_ns;
     uint32_t layers;
     bool is_whole; /* all layers were delivered, for the pass that comes or runs */
@@ -99,7 +99,7 @@ spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed 
                                struct spec_error *reterr);
 /* A load of the request's ended so. Whose turn its loads are. */
 void sc_plugin_load_policy_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost);
-/* A layer of all the request's rows was delivered; hosted: rows that memory gave. */
+/* A layer of all the request's rows was delivered; in_host_tier: rows that memory gave. */
 void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            uint64_t hosted_rows);
 /* The host's thread was in get_important for so long, and waited for the device of it. */

@@ -201,7 +201,7 @@ struct spec_objects {
     struct sc_poison poison;
     struct sc_exec *exec;
     struct sc_store *store;
-    struct sc_frames *frames; /* the store's staging */
+    struct sc_staging *frames; /* the store's staging */
     uint64_t op_bytes;        /* of an operation, at most */
     uint32_t *fork_guard;
     _Atomic uint32_t fork_closed;

@@ -156,7 +156,7 @@ static void op_done(struct sc_io_op *io)
         op_failed(objects, op);
     else if (op->frame != NULL && !is_put)
         pieces_copy(transfer, op->first, op->bytes, op->frame, false);
-    sc_frames_put(objects->frames, op->frame);
+    sc_staging_put(objects->frames, op->frame);
     struct sc_object_ops *ops = is_put ? &objects->writes : &objects->reads;
     pthread_mutex_lock(&objects->lock);
     objects->inflight_bytes -= io->bytes;
@@ -242,7 +242,7 @@ static bool op_fill(spec_objects *objects, struct sc_object_transfer *transfer,
     op->bytes = bytes < transfer->bytes - first ? bytes : transfer->bytes - first;
     op->frame = NULL;
     if (!is_direct) {
-        op->frame = sc_frames_take(objects->frames, is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND);
+        op->frame = sc_staging_take(objects->frames, is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND);
         if (op->frame == NULL)
             return false;
         SC_OBJECT_COUNT(objects, transfer->job->domain, bounce_bytes, op->bytes);
@@ -285,12 +285,12 @@ static bool op_put_back(spec_objects *objects, struct sc_object_ops *ops, struct
     op->next = ops->free;
     ops->free = op;
     ops->is_waited_for = true; /* from here on a completion wakes the task */
-    uint8_t *frame = sc_frames_take(objects->frames, io_class);
+    uint8_t *frame = sc_staging_take(objects->frames, io_class);
     bool goes_on = frame != NULL;
     if (goes_on)
         ops->is_waited_for = false;
     pthread_mutex_unlock(&objects->lock);
-    sc_frames_put(objects->frames, frame);
+    sc_staging_put(objects->frames, frame);
     return goes_on;
 }
 

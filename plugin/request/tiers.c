@@ -30,17 +30,17 @@ static uint64_t windows_rows(const spec_connector *conn, uint64_t from, uint64_t
 }
 
 /* Of some layers: how many have it in host memory or above; of those, how many above. */
-struct hosted {
-    uint32_t layers, hosted, risen;
+struct in_host_tier {
+    uint32_t layers, in_host_tier, risen;
 };
 
 /* Adds rows that those layers read, all together. Where they do not read as many each, windows that
  * are not alike, it is taken for so. */
-static void rows_add(uint64_t rows, struct hosted of, uint64_t bytes[SPEC_TIERS])
+static void rows_add(uint64_t rows, struct in_host_tier of, uint64_t bytes[SPEC_TIERS])
 {
-    uint32_t hosted = of.hosted < of.layers ? of.hosted : of.layers;
-    uint32_t risen = of.risen < hosted ? of.risen : hosted;
-    uint64_t there = of.layers > 0 ? rows * hosted / of.layers : 0;
+    uint32_t in_host_tier = of.in_host_tier < of.layers ? of.in_host_tier : of.layers;
+    uint32_t risen = of.risen < in_host_tier ? of.risen : in_host_tier;
+    uint64_t there = of.layers > 0 ? rows * in_host_tier / of.layers : 0;
     uint64_t above = of.layers > 0 ? rows * risen / of.layers : 0;
     bytes[SPEC_TIER_UPPER] += above;
     bytes[SPEC_TIER_HOST] += there - above;
@@ -52,14 +52,14 @@ static void rows_add(uint64_t rows, struct hosted of, uint64_t bytes[SPEC_TIERS]
 static void piece_add(const spec_connector *conn, uint64_t piece, uint64_t from, uint64_t count,
                       uint64_t end, uint64_t bytes[SPEC_TIERS])
 {
-    struct hosted full = {.layers = conn->dims.layer_count}, narrow = {0};
-    full.hosted = sc_store_piece_host_layers(conn->store, piece, &full.risen);
+    struct in_host_tier full = {.layers = conn->dims.layer_count}, narrow = {0};
+    full.in_host_tier = sc_store_piece_host_layers(conn->store, piece, &full.risen);
     if (conn->windows != NULL) {
         narrow.layers = full.layers - conn->dims.full_layers;
         full.layers = conn->dims.full_layers;
-        if (full.hosted > 0)
-            narrow.hosted = sc_store_piece_host_windowed(conn->store, piece, &narrow.risen);
-        full.hosted -= narrow.hosted < full.hosted ? narrow.hosted : full.hosted;
+        if (full.in_host_tier > 0)
+            narrow.in_host_tier = sc_store_piece_host_windowed(conn->store, piece, &narrow.risen);
+        full.in_host_tier -= narrow.in_host_tier < full.in_host_tier ? narrow.in_host_tier : full.in_host_tier;
         full.risen -= narrow.risen < full.risen ? narrow.risen : full.risen;
         rows_add(windows_rows(conn, from, count, end), narrow, bytes);
     }

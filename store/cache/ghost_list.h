@@ -18,25 +18,25 @@
 
 #include <stdbool.h>
 
-#define SC_STORE_PAST_WAYS 8u
+#define SC_STORE_GHOST_WAYS 8u
 
-struct sc_store_past_entry {
+struct sc_store_ghost_entry {
     uint64_t name, heat;
     uint32_t count, importance;
 };
 
-struct sc_store_past {
+struct sc_store_ghost {
     struct sc_alloc *alloc;
-    struct sc_store_past_entry *entries; /* NULL: nothing is remembered */
+    struct sc_store_ghost_entry *entries; /* NULL: nothing is remembered */
     uint64_t mask;                       /* of buckets */
 };
 
 /* For about so many things. false: no memory. past is zero, and done takes it then. */
-bool sc_store_past_init(struct sc_store_past *past, struct sc_alloc *alloc, uint64_t count);
-void sc_store_past_done(struct sc_store_past *past);
+bool sc_store_ghost_init(struct sc_store_ghost *past, struct sc_alloc *alloc, uint64_t count);
+void sc_store_ghost_done(struct sc_store_ghost *past);
 /* The thing of that name is kept no more: heat, count and importance of its use are remembered. */
-void sc_store_past_put(struct sc_store_past *past, uint64_t name, const struct sc_use *use);
+void sc_store_ghost_put(struct sc_store_ghost *past, uint64_t name, const struct sc_use *use);
 /* Into use, what was remembered of the name, and it is forgotten; nothing was: use is as it is. */
-void sc_store_past_take(struct sc_store_past *past, uint64_t name, struct sc_use *use);
+void sc_store_ghost_take(struct sc_store_ghost *past, uint64_t name, struct sc_use *use);
 
 #endif

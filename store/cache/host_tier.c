@@ -38,8 +38,8 @@ _Static_assert(UPPER == 0 && HOST == 1, "tiers stand in the permutation of their
 
 enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
-struct sc_store_host_slab {
-    struct sc_store_host_key key;
+struct sc_host_tier_memory_slab {
+    struct sc_host_tier_key key;
     uint32_t next; /* of its head, or free */
     uint32_t pins, rows;
     uint32_t group, group_prev, group_next; /* of one group: residency.h */
@@ -60,7 +60,7 @@ struct tier {
     struct sc_heap heap;
 };
 
-struct sc_store_host {
+struct sc_host_tier {
     /* Set by open, constant after. */
     struct sc_alloc *alloc;
     struct sc_poison *poison;
@@ -73,18 +73,18 @@ struct sc_store_host {
     pthread_mutex_t lock;    /* rank 57 */
     /* Guarded by lock. */
     struct sc_store_space map; /* one segment */
-    struct sc_store_host_slab *slabs;
+    struct sc_host_tier_memory_slab *slabs;
     uint32_t *heads, *owners;
     struct tier tiers[2];
-    struct sc_store_past past;           /* of slabs that went, while is_dual */
-    struct sc_store_residents residents; /* counts, which any thread reads */
+    struct sc_store_ghost past;           /* of slabs that went, while is_dual */
+    struct sc_store_residency residents; /* counts, which any thread reads */
     uint32_t free, kept, slabs_kept;
     uint32_t fresh; /* slabs from this one on were never used: their memory was never touched */
     uint64_t stamp; /* of uses */
     uint64_t now;   /* of heat: a half-life is as many pages used, or refused, as there are */
     uint64_t pages_kept, published, hits[2], misses, evictions;
     uint64_t risen, sunk;
-    struct sc_store_host_key doubted; /* of slots: the last that failed; copy 0: none did */
+    struct sc_host_tier_key doubted; /* of slots: the last that failed; copy 0: none did */
 
     /* Changed under the lock, read by any thread. */
     _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then */
@@ -93,30 +93,30 @@ struct sc_store_host {
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
 
-static uint64_t what_of(const struct sc_store_host_key *key)
+static uint64_t what_of(const struct sc_host_tier_key *key)
 {
     return (uint64_t)key->kind << 32 | key->first;
 }
 
 /* Slabs that differ by layer alone, or all that are of one edition's slots: the second part of
  * their group's name. Layers that have a window are a group of their own. */
-static uint64_t group_of(const struct sc_store_host_key *key, bool is_windowed)
+static uint64_t group_of(const struct sc_host_tier_key *key, bool is_windowed)
 {
     return (key->kind == SC_STORE_HOST_SLOTS ? (uint64_t)key->kind << 32 : what_of(key)) |
            (uint64_t)is_windowed << 63;
 }
 
-static bool is_windowed(const struct sc_store_host *host, uint32_t layer)
+static bool is_windowed(const struct sc_host_tier *host, uint32_t layer)
 {
     return host->windows != NULL && host->windows[layer] > 0;
 }
 
-static bool has_rows(const struct sc_store_host_key *key)
+static bool has_rows(const struct sc_host_tier_key *key)
 {
     return key->kind == SC_STORE_HOST_ROWS || key->kind >= SC_STORE_HOST_K;
 }
 
-static uint64_t hash_of(const struct sc_store_host_key *key)
+static uint64_t hash_of(const struct sc_host_tier_key *key)
 {
     uint64_t hash = key->copy * UINT64_C(0x9e3779b97f4a7c15) + key->kind;
     hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9) + key->layer;
@@ -124,20 +124,20 @@ static uint64_t hash_of(const struct sc_store_host_key *key)
 }
 
 /* Neighbours in a layer are neighbours here: a load asks for one behind the other. */
-static uint32_t *head_of(const struct sc_store_host *host, const struct sc_store_host_key *key)
+static uint32_t *head_of(const struct sc_host_tier *host, const struct sc_host_tier_key *key)
 {
-    return &host->heads[((hash_of(key) >> 32) + key->first / SC_RESIDENTS_NEAR) & host->head_mask];
+    return &host->heads[((hash_of(key) >> 32) + key->first / SC_RESIDENCY_NEAR) & host->head_mask];
 }
 
 /* By which its uses are remembered when it has gone. */
-static uint64_t name_of(const struct sc_store_host_key *key)
+static uint64_t name_of(const struct sc_host_tier_key *key)
 {
     uint64_t hash = (hash_of(key) + key->first) * UINT64_C(0xbf58476d1ce4e5b9);
     return hash ^ hash >> 31;
 }
 
-static struct sc_store_host_slab *slab_find(const struct sc_store_host *host,
-                                            const struct sc_store_host_key *key)
+static struct sc_host_tier_memory_slab *slab_find(const struct sc_host_tier *host,
+                                            const struct sc_host_tier_key *key)
 {
     uint32_t i = *head_of(host, key);
     while (i != NONE &&
@@ -147,15 +147,15 @@ static struct sc_store_host_slab *slab_find(const struct sc_store_host *host,
     return i != NONE ? &host->slabs[i] : NULL;
 }
 
-static uint32_t number_of(const struct sc_store_host *host, const struct sc_store_host_slab *slab)
+static uint32_t number_of(const struct sc_host_tier *host, const struct sc_host_tier_memory_slab *slab)
 {
     return (uint32_t)(slab - host->slabs);
 }
 
-static void slab_link(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void slab_link(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     uint32_t *head = head_of(host, &slab->key), i = number_of(host, slab);
-    slab->group = sc_store_residents_join(&host->residents, slab->key.copy,
+    slab->group = sc_store_residency_join(&host->residents, slab->key.copy,
                                           group_of(&slab->key, is_windowed(host, slab->key.layer)));
     slab->group_prev = NONE;
     slab->group_next = host->residents.groups[slab->group].first;
@@ -166,7 +166,7 @@ static void slab_link(struct sc_store_host *host, struct sc_store_host_slab *sla
     *head = i;
 }
 
-static void slab_unlink(struct sc_store_host *host, const struct sc_store_host_slab *slab)
+static void slab_unlink(struct sc_host_tier *host, const struct sc_host_tier_memory_slab *slab)
 {
     uint32_t *link = head_of(host, &slab->key), i = number_of(host, slab);
     while (*link != i)
@@ -176,13 +176,13 @@ static void slab_unlink(struct sc_store_host *host, const struct sc_store_host_s
         host->slabs[slab->group_next].group_prev = slab->group_prev;
     *(slab->group_prev != NONE ? &host->slabs[slab->group_prev].group_next
                                : &host->residents.groups[slab->group].first) = slab->group_next;
-    sc_store_residents_leave(&host->residents, slab->group);
+    sc_store_residency_leave(&host->residents, slab->group);
 }
 
 /* ---- By rank: lock held ---------------------------------------------------------------------- */
 
 /* One more use of so many pages. */
-static void use_add(struct sc_store_host *host, struct sc_use *use, uint64_t pages)
+static void use_add(struct sc_host_tier *host, struct sc_use *use, uint64_t pages)
 {
     host->now += pages * host->page_heat;
     use->stamp = ++host->stamp;
@@ -190,13 +190,13 @@ static void use_add(struct sc_store_host *host, struct sc_use *use, uint64_t pag
     use->count += use->count < UINT32_MAX;
 }
 
-static uint64_t rank_in(const struct sc_store_host *host, uint32_t tier, const struct sc_use *use)
+static uint64_t rank_in(const struct sc_host_tier *host, uint32_t tier, const struct sc_use *use)
 {
     return sc_rank_by(host->tiers[tier].policy, use);
 }
 
 /* It is not in a heap. */
-static void slab_used(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void slab_used(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     use_add(host, &slab->use, slab->pages);
     slab->rank = rank_in(host, slab->tier, &slab->use);
@@ -204,7 +204,7 @@ static void slab_used(struct sc_store_host *host, struct sc_store_host_slab *sla
 
 /* ---- Kept: lock held ------------------------------------------------------------------------- */
 
-static void kept_add(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void kept_add(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     slab->kept_prev = NONE;
     slab->kept_next = host->kept;
@@ -215,7 +215,7 @@ static void kept_add(struct sc_store_host *host, struct sc_store_host_slab *slab
     host->slabs_kept++;
 }
 
-static void kept_remove(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void kept_remove(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (slab->kept_next != NONE)
         host->slabs[slab->kept_next].kept_prev = slab->kept_prev;
@@ -228,7 +228,7 @@ static void kept_remove(struct sc_store_host *host, struct sc_store_host_slab *s
 
 /* Whether one more may be kept: loads go on finding room, also where what is kept is short, and
  * takes slabs rather than memory. */
-static bool may_keep(const struct sc_store_host *host, uint64_t pages)
+static bool may_keep(const struct sc_host_tier *host, uint64_t pages)
 {
     uint64_t most = host->tiers[HOST].pages_max;
     return host->pages_kept + pages <= most - most / KEPT &&
@@ -238,14 +238,14 @@ static bool may_keep(const struct sc_store_host *host, uint64_t pages)
 /* ---- Room: lock held ------------------------------------------------------------------------- */
 
 /* If nobody has it pinned, or keeps it, it may be evicted. */
-static void slab_rest(struct sc_store_host *host, const struct sc_store_host_slab *slab)
+static void slab_rest(struct sc_host_tier *host, const struct sc_host_tier_memory_slab *slab)
 {
     if (slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0)
         sc_heap_add(&host->tiers[slab->tier].heap, number_of(host, slab), slab->rank);
 }
 
 /* It is used, or leaves: it may not be evicted, and is kept for nobody. */
-static void slab_stir(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void slab_stir(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (slab->keeper != 0)
         kept_remove(host, slab);
@@ -254,7 +254,7 @@ static void slab_stir(struct sc_store_host *host, struct sc_store_host_slab *sla
 }
 
 /* Nobody has it. */
-static void slab_free(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void slab_free(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     sc_store_space_free(&host->map, 0, slab->page, slab->pages);
     for (uint64_t p = slab->page; p < slab->page + slab->pages; p++)
@@ -266,12 +266,12 @@ static void slab_free(struct sc_store_host *host, struct sc_store_host_slab *sla
 }
 
 /* It is published, and found no more. */
-static void slab_leave(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void slab_leave(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     host->published--;
     if (slab->tier == UPPER)
-        sc_store_residents_rise(&host->residents, slab->group, false);
-    sc_store_residents_publish(&host->residents, slab->group, false);
+        sc_store_residency_rise(&host->residents, slab->group, false);
+    sc_store_residency_publish(&host->residents, slab->group, false);
     slab_unlink(host, slab);
     slab_stir(host, slab);
     slab->state = FORGOTTEN;
@@ -280,7 +280,7 @@ static void slab_leave(struct sc_store_host *host, struct sc_store_host_slab *sl
 }
 
 /* It is published or being filled. */
-static void slab_forget(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void slab_forget(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (slab->state == PUBLISHED) {
         slab_leave(host, slab);
@@ -293,15 +293,15 @@ static void slab_forget(struct sc_store_host *host, struct sc_store_host_slab *s
 }
 
 /* It is published, in a heap, and goes for another; the disk has it. */
-static void slab_evict(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void slab_evict(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     host->evictions++;
-    sc_store_past_put(&host->past, name_of(&slab->key), &slab->use);
+    sc_store_ghost_put(&host->past, name_of(&slab->key), &slab->use);
     slab_leave(host, slab);
 }
 
 /* The least that nobody has pinned goes, if its rank is below; false: there is none. */
-static bool evict_one(struct sc_store_host *host, uint64_t rank)
+static bool evict_one(struct sc_host_tier *host, uint64_t rank)
 {
     const struct sc_heap *heap = &host->tiers[HOST].heap;
     if (heap->count == 0 || heap->nodes[0].rank >= rank)
@@ -312,7 +312,7 @@ static bool evict_one(struct sc_store_host *host, uint64_t rank)
 
 /* What a page of that rank is worth, for one of the lowest rank: by value, whose ranks are
  * logarithms, 1 (within a 16th); else the rank, in no unit. */
-static double page_worth(const struct sc_store_host *host, uint64_t rank)
+static double page_worth(const struct sc_host_tier *host, uint64_t rank)
 {
     uint64_t above = rank - host->tiers[HOST].heap.nodes[0].rank, power = above / SC_HEAT_ONE;
     if (host->tiers[HOST].policy != SC_POLICY_VALUE)
@@ -323,8 +323,8 @@ static double page_worth(const struct sc_store_host *host, uint64_t rank)
 
 static double slab_lost(const void *user, uint32_t number, uint64_t *ret_page, uint64_t *ret_pages)
 {
-    const struct sc_store_host *host = user;
-    const struct sc_store_host_slab *slab = &host->slabs[number];
+    const struct sc_host_tier *host = user;
+    const struct sc_host_tier_memory_slab *slab = &host->slabs[number];
     *ret_page = slab->page;
     *ret_pages = slab->pages;
     bool may_go =
@@ -333,7 +333,7 @@ static double slab_lost(const void *user, uint32_t number, uint64_t *ret_page, u
 }
 
 /* Neighbours go that are worth less a page together. false: there are none, and nothing went. */
-static bool room_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank,
+static bool room_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank,
                        uint64_t *ret_page)
 {
     const struct sc_store_window window = {
@@ -364,7 +364,7 @@ struct lost {
 
 /* Those that have to leave the tier before it has so many pages more, if they are few and all of
  * lower rank; false: it stays as it is. */
-static bool lost_take(struct sc_store_host *host, uint32_t number, uint64_t pages, uint64_t rank,
+static bool lost_take(struct sc_host_tier *host, uint32_t number, uint64_t pages, uint64_t rank,
                       struct lost *ret_lost)
 {
     struct tier *tier = &host->tiers[number];
@@ -387,7 +387,7 @@ static bool lost_take(struct sc_store_host *host, uint32_t number, uint64_t page
 }
 
 /* Host memory has so many pages more; what is worth less goes. false: nothing went. */
-static bool host_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank)
+static bool host_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank)
 {
     struct lost lost;
     if (!lost_take(host, HOST, pages, rank, &lost))
@@ -400,17 +400,17 @@ static bool host_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank
 }
 
 /* A slab that is published, and in no heap, lies in the other tier from now on. */
-static void slab_move(struct sc_store_host *host, struct sc_store_host_slab *slab, uint32_t tier)
+static void slab_move(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab, uint32_t tier)
 {
     host->tiers[slab->tier].pages_used -= slab->pages;
     host->tiers[tier].pages_used += slab->pages;
-    sc_store_residents_rise(&host->residents, slab->group, tier == UPPER);
+    sc_store_residency_rise(&host->residents, slab->group, tier == UPPER);
     slab->tier = tier;
     slab->rank = rank_in(host, tier, &slab->use);
 }
 
 /* What has lost its place above goes down, if it is worth more than what goes for it there. */
-static void slab_sink(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static void slab_sink(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (host_clear(host, slab->pages, rank_in(host, HOST, &slab->use))) {
         slab_move(host, slab, HOST);
@@ -423,8 +423,8 @@ static void slab_sink(struct sc_store_host *host, struct sc_store_host_slab *sla
 }
 
 /* The upper tier, which takes rows alone, has so many pages more; what is worth less sinks. */
-static bool upper_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank,
-                        struct sc_store_host_slab *riser)
+static bool upper_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank,
+                        struct sc_host_tier_memory_slab *riser)
 {
     struct lost lost;
     if (!lost_take(host, UPPER, pages, rank, &lost))
@@ -439,7 +439,7 @@ static bool upper_clear(struct sc_store_host *host, uint64_t pages, uint64_t ran
 }
 
 /* A slab rose for so many of its rows: the others went up with them. */
-static void risen_add(struct sc_store_host *host, const struct sc_store_host_key *key,
+static void risen_add(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                       uint64_t rows, uint64_t rows_used)
 {
     uint64_t more = rows > rows_used ? rows - rows_used : 0;
@@ -448,7 +448,7 @@ static void risen_add(struct sc_store_host *host, const struct sc_store_host_key
 }
 
 /* For the entry that is free next. false: nothing went but what has sunk. */
-static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank, uint32_t tier,
+static bool room_take(struct sc_host_tier *host, uint64_t pages, uint64_t rank, uint32_t tier,
                       uint64_t *ret_page)
 {
     bool has = sc_store_space_take(&host->map, 0, pages, ret_page);
@@ -474,15 +474,15 @@ static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank,
 
 /* ---- Slabs ----------------------------------------------------------------------------------- */
 
-struct sc_store_host_slab *sc_store_host_find(struct sc_store_host *host,
-                                              const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_tier_find(struct sc_host_tier *host,
+                                              const struct sc_host_tier_key *key,
                                               uint32_t *ret_tier)
 {
     *ret_tier = HOST;
     if (host == NULL)
         return NULL;
     pthread_mutex_lock(&host->lock);
-    struct sc_store_host_slab *slab = slab_find(host, key);
+    struct sc_host_tier_memory_slab *slab = slab_find(host, key);
     if (slab != NULL && slab->state != PUBLISHED)
         slab = NULL;
     host->misses += slab == NULL;
@@ -498,11 +498,11 @@ struct sc_store_host_slab *sc_store_host_find(struct sc_store_host *host,
     return slab;
 }
 
-struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
-                                             const struct sc_store_host_key *key)
+struct sc_host_tier_memory_slab *sc_host_tier_get(struct sc_host_tier *host,
+                                             const struct sc_host_tier_key *key)
 {
     uint32_t tier;
-    return sc_store_host_find(host, key, &tier);
+    return sc_host_tier_find(host, key, &tier);
 }
 
 static uint32_t share_of(uint64_t rows, uint64_t all)
@@ -510,7 +510,7 @@ static uint32_t share_of(uint64_t rows, uint64_t all)
     return rows < all ? (uint32_t)(rows * WHOLE / all) : WHOLE;
 }
 
-void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *slab, uint64_t rows)
+void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab, uint64_t rows)
 {
     if (!host->is_dual)
         return;
@@ -527,18 +527,18 @@ void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *s
     pthread_mutex_unlock(&host->lock);
 }
 
-bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key)
+bool sc_host_tier_has(struct sc_host_tier *host, const struct sc_host_tier_key *key)
 {
     if (host == NULL)
         return false;
     pthread_mutex_lock(&host->lock);
-    const struct sc_store_host_slab *slab = slab_find(host, key);
+    const struct sc_host_tier_memory_slab *slab = slab_find(host, key);
     bool has = slab != NULL && slab->state == PUBLISHED;
     pthread_mutex_unlock(&host->lock);
     return has;
 }
 
-void sc_store_host_pin(struct sc_store_host *host, struct sc_store_host_slab *slab)
+void sc_host_tier_pin(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     pthread_mutex_lock(&host->lock);
     SC_ASSERT(host->poison, slab->pins > 0);
@@ -546,7 +546,7 @@ void sc_store_host_pin(struct sc_store_host *host, struct sc_store_host_slab *sl
     pthread_mutex_unlock(&host->lock);
 }
 
-void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab)
+void sc_host_tier_unpin(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (slab == NULL)
         return;
@@ -559,38 +559,38 @@ void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *
     pthread_mutex_unlock(&host->lock);
 }
 
-bool sc_store_host_is_empty(const struct sc_store_host *host)
+bool sc_host_tier_is_empty(const struct sc_host_tier *host)
 {
-    return host == NULL || sc_store_residents_is_empty(&host->residents);
+    return host == NULL || sc_store_residency_is_empty(&host->residents);
 }
 
-uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key,
+uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
                               uint32_t *ret_risen)
 {
     uint32_t risen = 0, risen_windowed = 0, count = 0;
     if (host != NULL)
-        count = sc_store_residents_count(&host->residents, key->copy, group_of(key, false), &risen);
-    count += sc_store_host_windowed(host, key, &risen_windowed);
+        count = sc_store_residency_count(&host->residents, key->copy, group_of(key, false), &risen);
+    count += sc_host_tier_windowed(host, key, &risen_windowed);
     if (ret_risen != NULL)
         *ret_risen = risen + risen_windowed;
     return count;
 }
 
-uint32_t sc_store_host_windowed(const struct sc_store_host *host,
-                                const struct sc_store_host_key *key, uint32_t *ret_risen)
+uint32_t sc_host_tier_windowed(const struct sc_host_tier *host,
+                                const struct sc_host_tier_key *key, uint32_t *ret_risen)
 {
     *ret_risen = 0;
     if (host == NULL || host->windows == NULL)
         return 0;
-    return sc_store_residents_count(&host->residents, key->copy, group_of(key, true), ret_risen);
+    return sc_store_residency_count(&host->residents, key->copy, group_of(key, true), ret_risen);
 }
 
-uint64_t sc_store_host_promoted_halves(const struct sc_store_host *host)
+uint64_t sc_host_tier_promoted_halves(const struct sc_host_tier *host)
 {
     return host != NULL ? atomic_load_explicit(&host->promoted_halves, memory_order_relaxed) : 0;
 }
 
-uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
+uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                                  uint32_t first, uint32_t end)
 {
     uint32_t count = 0;
@@ -599,7 +599,7 @@ uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_sto
     pthread_mutex_lock(&host->lock);
     for (uint32_t is_apart = 0; is_apart < 2; is_apart++) {
         uint32_t group =
-            sc_store_residents_find(&host->residents, key->copy, group_of(key, is_apart));
+            sc_store_residency_find(&host->residents, key->copy, group_of(key, is_apart));
         uint32_t i = group != NONE ? host->residents.groups[group].first : NONE;
         for (; i != NONE; i = host->slabs[i].group_next)
             count += host->slabs[i].state == PUBLISHED && host->slabs[i].key.layer >= first &&
@@ -610,13 +610,13 @@ uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_sto
 }
 
 /* Lock held. A slab of pages that were taken for it. */
-static struct sc_store_host_slab *slab_make(struct sc_store_host *host,
-                                            const struct sc_store_host_key *key, uint64_t page,
+static struct sc_host_tier_memory_slab *slab_make(struct sc_host_tier *host,
+                                            const struct sc_host_tier_key *key, uint64_t page,
                                             uint64_t pages, uint32_t tier, const struct sc_use *use)
 {
-    struct sc_store_host_slab *slab = &host->slabs[host->free];
+    struct sc_host_tier_memory_slab *slab = &host->slabs[host->free];
     host->free = slab->next;
-    *slab = (struct sc_store_host_slab){.key = *key,
+    *slab = (struct sc_host_tier_memory_slab){.key = *key,
                                         .state = FILLING,
                                         .tier = tier,
                                         .page = page,
@@ -636,11 +636,11 @@ struct begin {
 };
 
 /* What is known of it, with this use. */
-static struct sc_use use_begin(struct sc_store_host *host, const struct sc_store_host_key *key,
+static struct sc_use use_begin(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                                const struct begin *begin)
 {
     struct sc_use use = {.bytes = begin->pages * PAGE, .cost_ns = begin->cost_ns};
-    sc_store_past_take(&host->past, name_of(key), &use);
+    sc_store_ghost_take(&host->past, name_of(key), &use);
     use_add(host, &use, begin->pages); /* if it is refused, too: what is not used falls behind */
     use.heat -= begin->heat_less;
     if (begin->rows_used > 0)
@@ -650,7 +650,7 @@ static struct sc_use use_begin(struct sc_store_host *host, const struct sc_store
 }
 
 /* Lock held. Pages in the tier that its rank gives it. */
-static bool begin_place(struct sc_store_host *host, const struct sc_store_host_key *key,
+static bool begin_place(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                         const struct begin *begin, const struct sc_use *use, uint64_t *ret_page,
                         uint32_t *ret_tier)
 {
@@ -670,23 +670,23 @@ static bool begin_place(struct sc_store_host *host, const struct sc_store_host_k
 /* Slots that failed here may be as the disk has them: rows that nobody wanted were never verified.
  * Were they kept again by who does not want them now either, whoever does would be told of memory,
  * time after time, and nobody of the disk. */
-static bool is_doubted(const struct sc_store_host *host, const struct sc_store_host_key *key,
+static bool is_doubted(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
                        const struct begin *begin)
 {
-    const struct sc_store_host_key *last = &host->doubted;
+    const struct sc_host_tier_key *last = &host->doubted;
     return key->kind == SC_STORE_HOST_SLOTS && key->copy == last->copy &&
            key->first == last->first && key->layer == last->layer && begin->rows_used < begin->rows;
 }
 
 /* Lock held. */
-static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
-                                           const struct sc_store_host_key *key,
+static enum sc_host_tier_begun slab_begin(struct sc_host_tier *host,
+                                           const struct sc_host_tier_key *key,
                                            const struct begin *begin,
-                                           struct sc_store_host_slab **ret_slab)
+                                           struct sc_host_tier_memory_slab **ret_slab)
 {
     uint64_t page;
     uint32_t tier;
-    struct sc_store_host_slab *other = slab_find(host, key);
+    struct sc_host_tier_memory_slab *other = slab_find(host, key);
     bool yields = begin->keeper != 0 && other != NULL && other->state == FILLING &&
                   other->keeper == 0; /* a load's, which may end early */
     if (other != NULL && !yields)
@@ -696,7 +696,7 @@ static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
     const struct sc_use use = use_begin(host, key, begin);
     if ((begin->keeper != 0 && !may_keep(host, begin->pages)) ||
         !begin_place(host, key, begin, &use, &page, &tier)) {
-        sc_store_past_put(&host->past, name_of(key), &use);
+        sc_store_ghost_put(&host->past, name_of(key), &use);
         return SC_STORE_HOST_FULL;
     }
     if (yields)
@@ -706,11 +706,11 @@ static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
     return SC_STORE_HOST_BEGUN;
 }
 
-static struct sc_store_host_slab *slab_begin_unkept(struct sc_store_host *host,
-                                                    const struct sc_store_host_key *key,
+static struct sc_host_tier_memory_slab *slab_begin_unkept(struct sc_host_tier *host,
+                                                    const struct sc_host_tier_key *key,
                                                     const struct begin *begin)
 {
-    struct sc_store_host_slab *slab = NULL;
+    struct sc_host_tier_memory_slab *slab = NULL;
     if (host == NULL || begin->pages == 0 || begin->pages > host->page_count)
         return NULL;
     pthread_mutex_lock(&host->lock);
@@ -719,8 +719,8 @@ static struct sc_store_host_slab *slab_begin_unkept(struct sc_store_host *host,
     return slab;
 }
 
-struct sc_store_host_slab *sc_store_host_begin_used(struct sc_store_host *host,
-                                                    const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_tier_begin_used(struct sc_host_tier *host,
+                                                    const struct sc_host_tier_key *key,
                                                     uint32_t row_count, uint64_t bytes,
                                                     uint64_t cost_ns, uint64_t rows_used)
 {
@@ -731,15 +731,15 @@ struct sc_store_host_slab *sc_store_host_begin_used(struct sc_store_host *host,
     return slab_begin_unkept(host, key, &begin);
 }
 
-struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
-                                               const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_tier_begin(struct sc_host_tier *host,
+                                               const struct sc_host_tier_key *key,
                                                uint32_t row_count, uint64_t bytes, uint64_t cost_ns)
 {
-    return sc_store_host_begin_used(host, key, row_count, bytes, cost_ns, row_count);
+    return sc_host_tier_begin_used(host, key, row_count, bytes, cost_ns, row_count);
 }
 
-struct sc_store_host_slab *sc_store_host_begin_stored(struct sc_store_host *host,
-                                                      const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_tier_begin_stored(struct sc_host_tier *host,
+                                                      const struct sc_host_tier_key *key,
                                                       uint32_t row_count, uint64_t bytes,
                                                       uint64_t cost_ns)
 {
@@ -750,11 +750,11 @@ struct sc_store_host_slab *sc_store_host_begin_stored(struct sc_store_host *host
     return slab_begin_unkept(host, key, &begin);
 }
 
-enum sc_store_host_begun sc_store_host_begin_kept(struct sc_store_host *host,
-                                                  const struct sc_store_host_key *key,
+enum sc_host_tier_begun sc_host_tier_begin_kept(struct sc_host_tier *host,
+                                                  const struct sc_host_tier_key *key,
                                                   uint32_t row_count, uint64_t bytes,
                                                   uint64_t cost_ns, uint64_t keeper,
-                                                  struct sc_store_host_slab **ret_slab)
+                                                  struct sc_host_tier_memory_slab **ret_slab)
 {
     const struct begin begin = {.pages = (bytes + PAGE - 1) / PAGE,
                                 .cost_ns = cost_ns,
@@ -764,9 +764,9 @@ enum sc_store_host_begun sc_store_host_begin_kept(struct sc_store_host *host,
     if (host == NULL || begin.pages == 0 || begin.pages > host->page_count)
         return SC_STORE_HOST_FULL;
     pthread_mutex_lock(&host->lock);
-    enum sc_store_host_begun begun = slab_begin(host, key, &begin, ret_slab);
+    enum sc_host_tier_begun begun = slab_begin(host, key, &begin, ret_slab);
     if (begun == SC_STORE_HOST_BEGUN) {
-        struct sc_store_host_slab *slab = *ret_slab;
+        struct sc_host_tier_memory_slab *slab = *ret_slab;
         slab->keeper = keeper;
         slab->until_ns = UINT64_MAX;
         kept_add(host, slab);
@@ -775,7 +775,7 @@ enum sc_store_host_begun sc_store_host_begin_kept(struct sc_store_host *host,
     return begun;
 }
 
-void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab *slab)
+void sc_host_tier_publish(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     pthread_mutex_lock(&host->lock);
     if (slab->state == FORGOTTEN) {
@@ -783,39 +783,39 @@ void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab
     } else {
         slab->state = PUBLISHED;
         host->published++;
-        sc_store_residents_publish(&host->residents, slab->group, true);
+        sc_store_residency_publish(&host->residents, slab->group, true);
         if (slab->tier == UPPER)
-            sc_store_residents_rise(&host->residents, slab->group, true);
+            sc_store_residency_rise(&host->residents, slab->group, true);
         slab_rest(host, slab);
     }
     pthread_mutex_unlock(&host->lock);
 }
 
-void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab *slab)
+void sc_host_tier_abandon(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (slab == NULL)
         return;
     pthread_mutex_lock(&host->lock);
     if (slab->state == FILLING) {
-        sc_store_past_put(&host->past, name_of(&slab->key), &slab->use);
+        sc_store_ghost_put(&host->past, name_of(&slab->key), &slab->use);
         slab_forget(host, slab);
     }
     slab_free(host, slab);
     pthread_mutex_unlock(&host->lock);
 }
 
-void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host_key *key)
+void sc_host_tier_forget(struct sc_host_tier *host, const struct sc_host_tier_key *key)
 {
     if (host == NULL)
         return;
     pthread_mutex_lock(&host->lock);
-    struct sc_store_host_slab *slab = slab_find(host, key);
+    struct sc_host_tier_memory_slab *slab = slab_find(host, key);
     if (slab != NULL)
         slab_forget(host, slab);
     pthread_mutex_unlock(&host->lock);
 }
 
-void sc_store_host_forget_pinned(struct sc_store_host *host, struct sc_store_host_slab *slab)
+void sc_host_tier_forget_pinned(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     pthread_mutex_lock(&host->lock);
     SC_ASSERT(host->poison, slab->pins > 0);
@@ -826,7 +826,7 @@ void sc_store_host_forget_pinned(struct sc_store_host *host, struct sc_store_hos
     pthread_mutex_unlock(&host->lock);
 }
 
-void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_store_host_key *key)
+void sc_host_tier_forget_layers(struct sc_host_tier *host, const struct sc_host_tier_key *key)
 {
     if (host == NULL)
         return;
@@ -834,7 +834,7 @@ void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_sto
     for (uint32_t is_apart = 0; is_apart < 2; is_apart++) {
         uint64_t what = group_of(key, is_apart);
         uint32_t group;
-        while ((group = sc_store_residents_find(&host->residents, key->copy, what)) != NONE)
+        while ((group = sc_store_residency_find(&host->residents, key->copy, what)) != NONE)
             slab_forget(host, &host->slabs[host->residents.groups[group].first]);
     }
     pthread_mutex_unlock(&host->lock);
@@ -842,13 +842,13 @@ void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_sto
 
 /* ---- Kept ------------------------------------------------------------------------------------ */
 
-bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_key *key,
+bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                         uint64_t keeper)
 {
     if (host == NULL)
         return false;
     pthread_mutex_lock(&host->lock);
-    struct sc_store_host_slab *slab = slab_find(host, key);
+    struct sc_host_tier_memory_slab *slab = slab_find(host, key);
     bool has = slab != NULL && slab->state == PUBLISHED &&
                (slab->keeper != 0 || may_keep(host, slab->pages));
     if (has) {
@@ -866,11 +866,11 @@ bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_k
 }
 
 /* Lock held. Those whose time has come are as any other. */
-static void kept_expire(struct sc_store_host *host, uint64_t now_ns)
+static void kept_expire(struct sc_host_tier *host, uint64_t now_ns)
 {
     uint64_t first_ns = UINT64_MAX;
     for (uint32_t next, i = host->kept; i != NONE; i = next) {
-        struct sc_store_host_slab *slab = &host->slabs[i];
+        struct sc_host_tier_memory_slab *slab = &host->slabs[i];
         next = slab->kept_next;
         if (slab->until_ns <= now_ns) {
             kept_remove(host, slab);
@@ -882,7 +882,7 @@ static void kept_expire(struct sc_store_host *host, uint64_t now_ns)
     atomic_store_explicit(&host->kept_until_ns, first_ns, memory_order_relaxed);
 }
 
-void sc_store_host_let_go(struct sc_store_host *host, uint64_t keeper, uint64_t until_ns)
+void sc_host_tier_let_go(struct sc_host_tier *host, uint64_t keeper, uint64_t until_ns)
 {
     if (host == NULL)
         return;
@@ -895,7 +895,7 @@ void sc_store_host_let_go(struct sc_store_host *host, uint64_t keeper, uint64_t 
     pthread_mutex_unlock(&host->lock);
 }
 
-void sc_store_host_expire(struct sc_store_host *host, uint64_t now_ns)
+void sc_host_tier_expire(struct sc_host_tier *host, uint64_t now_ns)
 {
     if (host == NULL || atomic_load_explicit(&host->kept_until_ns, memory_order_relaxed) > now_ns)
         return;
@@ -904,31 +904,31 @@ void sc_store_host_expire(struct sc_store_host *host, uint64_t now_ns)
     pthread_mutex_unlock(&host->lock);
 }
 
-uint8_t *sc_store_host_memory(const struct sc_store_host *host, uint64_t *ret_bytes)
+uint8_t *sc_host_tier_memory(const struct sc_host_tier *host, uint64_t *ret_bytes)
 {
     *ret_bytes = host != NULL ? host->page_count * PAGE : 0;
     return host != NULL ? host->memory : NULL;
 }
 
-uint8_t *sc_store_host_bytes(const struct sc_store_host *host,
-                             const struct sc_store_host_slab *slab)
+uint8_t *sc_host_tier_bytes(const struct sc_host_tier *host,
+                             const struct sc_host_tier_memory_slab *slab)
 {
     return host->memory + slab->page * PAGE;
 }
 
-uint32_t sc_store_host_rows(const struct sc_store_host_slab *slab)
+uint32_t sc_host_tier_rows(const struct sc_host_tier_memory_slab *slab)
 {
     return slab->rows;
 }
 
-void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats *ret_stats)
+void sc_host_tier_stats(struct sc_host_tier *host, struct sc_host_tier_stats *ret_stats)
 {
-    *ret_stats = (struct sc_store_host_stats){0};
+    *ret_stats = (struct sc_host_tier_stats){0};
     if (host == NULL)
         return;
     pthread_mutex_lock(&host->lock);
     const struct tier *upper = &host->tiers[UPPER], *low = &host->tiers[HOST];
-    *ret_stats = (struct sc_store_host_stats){.bytes_max = low->pages_max * PAGE,
+    *ret_stats = (struct sc_host_tier_stats){.bytes_max = low->pages_max * PAGE,
                                               .bytes_used = low->pages_used * PAGE,
                                               .bytes_kept = host->pages_kept * PAGE,
                                               .slabs = host->published,
@@ -947,7 +947,7 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
 
 /* How much of time using a page takes: a half-life is a turnover of all there is, or several of the
  * upper tier, whose newcomers have to be worth more than the least (decision 0027). */
-static uint64_t page_heat_of(const struct sc_store_host_params *params, uint64_t pages)
+static uint64_t page_heat_of(const struct sc_host_tier_params *params, uint64_t pages)
 {
     uint64_t upper = params->upper_bytes / PAGE;
     if (upper > 0 && params->upper_policy == SC_POLICY_SCORE)
@@ -958,15 +958,15 @@ static uint64_t page_heat_of(const struct sc_store_host_params *params, uint64_t
 }
 
 /* false: no memory. */
-static bool memory_take(struct sc_store_host *host, uint64_t count, uint64_t heads)
+static bool memory_take(struct sc_host_tier *host, uint64_t count, uint64_t heads)
 {
     struct sc_alloc *alloc = host->alloc;
     bool good = sc_store_space_init(&host->map, alloc, host->poison, 1, host->page_count);
-    good = sc_store_residents_init(&host->residents, alloc, (uint32_t)count) && good;
+    good = sc_store_residency_init(&host->residents, alloc, (uint32_t)count) && good;
     for (uint32_t i = 0; i < 2; i++)
         good = sc_heap_init(&host->tiers[i].heap, alloc, count) && good;
     if (host->is_dual)
-        good = sc_store_past_init(&host->past, alloc, PAST * count) && good;
+        good = sc_store_ghost_init(&host->past, alloc, PAST * count) && good;
     host->memory = sc_alloc_huge(alloc, host->page_count * PAGE);
     host->slabs = sc_alloc_array(alloc, count, sizeof(*host->slabs));
     host->heads = sc_alloc_array(alloc, heads, sizeof(*host->heads));
@@ -975,8 +975,8 @@ static bool memory_take(struct sc_store_host *host, uint64_t count, uint64_t hea
            host->owners != NULL;
 }
 
-spec_status sc_store_host_open(const struct sc_store_host_params *params,
-                               struct sc_store_host **ret_host, struct spec_error *reterr)
+spec_status sc_host_tier_open(const struct sc_host_tier_params *params,
+                               struct sc_host_tier **ret_host, struct spec_error *reterr)
 {
     uint64_t low = params->bytes / PAGE, upper = params->upper_bytes / PAGE, pages = low + upper;
     uint64_t least = params->slab_bytes / SHARE, heads = 1;
@@ -987,10 +987,10 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
     count = count < NONE ? count : NONE - 1;
     while (heads < count)
         heads *= 2;
-    struct sc_store_host *host = sc_alloc_zero(params->alloc, sizeof(*host));
+    struct sc_host_tier *host = sc_alloc_zero(params->alloc, sizeof(*host));
     if (host == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier");
-    *host = (struct sc_store_host){.alloc = params->alloc,
+    *host = (struct sc_host_tier){.alloc = params->alloc,
                                    .poison = params->poison,
                                    .windows = params->windows,
                                    .page_count = pages,
@@ -1006,7 +1006,7 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
     host->tiers[HOST] = (struct tier){.policy = params->policy, .pages_max = low};
     pthread_mutex_init(&host->lock, NULL);
     if (!memory_take(host, count, heads)) {
-        sc_store_host_close(host);
+        sc_host_tier_close(host);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier of %" PRIu64 " bytes",
                        params->bytes + params->upper_bytes);
     }
@@ -1019,19 +1019,19 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
     return SPEC_OK;
 }
 
-void sc_store_host_close(struct sc_store_host *host)
+void sc_host_tier_close(struct sc_host_tier *host)
 {
     if (host == NULL)
         return;
     struct sc_alloc *alloc = host->alloc;
     for (uint32_t i = 0; i < host->fresh; i++)
         SC_ASSERT(host->poison, host->slabs[i].pins == 0 && host->slabs[i].state != FILLING);
-    sc_store_residents_done(&host->residents);
+    sc_store_residency_done(&host->residents);
     sc_store_space_done(&host->map);
     sc_alloc_free(alloc, host->owners);
     sc_heap_done(&host->tiers[UPPER].heap);
     sc_heap_done(&host->tiers[HOST].heap);
-    sc_store_past_done(&host->past);
+    sc_store_ghost_done(&host->past);
     sc_alloc_free(alloc, host->heads);
     sc_alloc_free(alloc, host->slabs);
     sc_alloc_free(alloc, host->memory);

@@ -42,7 +42,7 @@
 #include "base/policy.h"
 #include "base/status.h"
 
-enum sc_store_host_kind { /* what a slab has of a piece */
+enum sc_host_tier_kind { /* what a slab has of a piece */
                           SC_STORE_HOST_ROWS,
                           SC_STORE_HOST_QUANT,  /* and the tags of its rows */
                           SC_STORE_HOST_PROBES, /* likewise */
@@ -53,17 +53,17 @@ enum sc_store_host_kind { /* what a slab has of a piece */
                                                * another permutation; all of one are counted together */
 };
 
-struct sc_store_host_key {
+struct sc_host_tier_key {
     uint64_t copy; /* of what has these bytes: the extent, or its annex */
     uint32_t first, layer;
-    uint32_t kind; /* enum sc_store_host_kind */
+    uint32_t kind; /* enum sc_host_tier_kind */
 };
 
 /* One slab, pinned or being filled. */
-struct sc_store_host_slab;
-struct sc_store_host;
+struct sc_host_tier_memory_slab;
+struct sc_host_tier;
 
-struct sc_store_host_params {
+struct sc_host_tier_params {
     struct sc_alloc *alloc;
     struct sc_poison *poison;
     uint64_t bytes;       /* of memory, whole pages of it */
@@ -74,70 +74,70 @@ struct sc_store_host_params {
 };
 
 /* Both 0: *ret_host is NULL, which every call below takes: there is nothing in it. */
-spec_status sc_store_host_open(const struct sc_store_host_params *params,
-                               struct sc_store_host **ret_host, struct spec_error *reterr);
-void sc_store_host_close(struct sc_store_host *host); /* nothing is pinned or being filled */
+spec_status sc_host_tier_open(const struct sc_host_tier_params *params,
+                               struct sc_host_tier **ret_host, struct spec_error *reterr);
+void sc_host_tier_close(struct sc_host_tier *host); /* nothing is pinned or being filled */
 
 /* The slab that was published under the key, pinned, and used once more; NULL: there is none. */
-struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
-                                             const struct sc_store_host_key *key);
+struct sc_host_tier_memory_slab *sc_host_tier_get(struct sc_host_tier *host,
+                                             const struct sc_host_tier_key *key);
 /* The same; ret_tier: SPEC_TIER_UPPER or SPEC_TIER_HOST, where it lies now. */
-struct sc_store_host_slab *sc_store_host_find(struct sc_store_host *host,
-                                              const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_tier_find(struct sc_host_tier *host,
+                                              const struct sc_host_tier_key *key,
                                               uint32_t *ret_tier);
 /* So many rows of a slab that is pinned are handed out. Where there is an upper tier, or ranks are
  * scores, that is its use, and where it lies follows from it; else get was. */
-void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *slab, uint64_t rows);
+void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab, uint64_t rows);
 /* Whether get would give one now. */
-bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key);
+bool sc_host_tier_has(struct sc_host_tier *host, const struct sc_host_tier_key *key);
 /* One that is pinned is pinned once more. */
-void sc_store_host_pin(struct sc_store_host *host, struct sc_store_host_slab *slab);
-void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
+void sc_host_tier_pin(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
+void sc_host_tier_unpin(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 /* No slab is there that get would give. Takes no lock, as the next (residency.h). */
-bool sc_store_host_is_empty(const struct sc_store_host *host);
+bool sc_host_tier_is_empty(const struct sc_host_tier *host);
 /* Of how many layers, key's or others, get would give the slab (of slots: how many slabs of that
  * copy); ret_risen, which may be NULL: of those, how many lie in the upper tier. Takes no lock. */
-uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key,
+uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
                               uint32_t *ret_risen);
 /* The same of those layers alone that have a window. */
-uint32_t sc_store_host_windowed(const struct sc_store_host *host,
-                                const struct sc_store_host_key *key, uint32_t *ret_risen);
+uint32_t sc_host_tier_windowed(const struct sc_host_tier *host,
+                                const struct sc_host_tier_key *key, uint32_t *ret_risen);
 /* The same of layers [first, end) alone, with the lock. */
-uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
+uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                                  uint32_t first, uint32_t end);
 /* Halves of rows, K or V, that went up into the upper tier and that nobody wanted then. Any thread;
  * no lock. */
-uint64_t sc_store_host_promoted_halves(const struct sc_store_host *host);
+uint64_t sc_host_tier_promoted_halves(const struct sc_host_tier *host);
 
 /* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
  * what it takes to have it again. NULL: it is there, or nothing worth less can go. */
-struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
-                                               const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_tier_begin(struct sc_host_tier *host,
+                                               const struct sc_host_tier_key *key,
                                                uint32_t row_count, uint64_t bytes,
                                                uint64_t cost_ns);
 /* The same for one of which so many rows are wanted now. */
-struct sc_store_host_slab *sc_store_host_begin_used(struct sc_store_host *host,
-                                                    const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_tier_begin_used(struct sc_host_tier *host,
+                                                    const struct sc_host_tier_key *key,
                                                     uint32_t row_count, uint64_t bytes,
                                                     uint64_t cost_ns, uint64_t rows_used);
 /* The same for what was stored, and nobody has asked for yet: half a use. */
-struct sc_store_host_slab *sc_store_host_begin_stored(struct sc_store_host *host,
-                                                      const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_tier_begin_stored(struct sc_host_tier *host,
+                                                      const struct sc_host_tier_key *key,
                                                       uint32_t row_count, uint64_t bytes,
                                                       uint64_t cost_ns);
-void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab *slab);
-void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab *slab);
+void sc_host_tier_publish(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
+void sc_host_tier_abandon(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 /* It is found no more, and goes when nobody has it pinned. */
-void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host_key *key);
+void sc_host_tier_forget(struct sc_host_tier *host, const struct sc_host_tier_key *key);
 /* The same for one that the caller has pinned, and that failed: of slots, it is not begun again for
  * less than all of its rows, until another fails. */
-void sc_store_host_forget_pinned(struct sc_store_host *host, struct sc_store_host_slab *slab);
+void sc_host_tier_forget_pinned(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 /* The same for all layers of it; of slots, for all of that copy. */
-void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_store_host_key *key);
+void sc_host_tier_forget_layers(struct sc_host_tier *host, const struct sc_host_tier_key *key);
 
 /* ---- Kept for a load that is to come --------------------------------------------------------- */
 
-enum sc_store_host_begun {
+enum sc_host_tier_begun {
     SC_STORE_HOST_BEGUN,
     SC_STORE_HOST_THERE, /* it is there; or a keeper, or for one that keeps nothing anybody, fills
                           * it now */
@@ -145,36 +145,36 @@ enum sc_store_host_begun {
 };
 /* As begin, for a slab that is kept from when it is begun: whatever nobody keeps goes for it. What
  * a load fills meanwhile is filled in vain: should it end early, the keeper has the slab. */
-enum sc_store_host_begun sc_store_host_begin_kept(struct sc_store_host *host,
-                                                  const struct sc_store_host_key *key,
+enum sc_host_tier_begun sc_host_tier_begin_kept(struct sc_host_tier *host,
+                                                  const struct sc_host_tier_key *key,
                                                   uint32_t row_count, uint64_t bytes,
                                                   uint64_t cost_ns, uint64_t keeper,
-                                                  struct sc_store_host_slab **ret_slab);
+                                                  struct sc_host_tier_memory_slab **ret_slab);
 /* get would give one now, and it is kept on behalf of the keeper (not 0) until it was used or let
  * go. false: it is not there, or as much as may be is kept already. */
-bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_key *key,
+bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                         uint64_t keeper);
 /* What the keeper keeps is let go at that time, by whoever looks for room then; 0: now. What one
  * before it had kept until later stays until then. */
-void sc_store_host_let_go(struct sc_store_host *host, uint64_t keeper, uint64_t until_ns);
+void sc_host_tier_let_go(struct sc_host_tier *host, uint64_t keeper, uint64_t until_ns);
 /* Lets go of what was kept until now. */
-void sc_store_host_expire(struct sc_store_host *host, uint64_t now_ns);
+void sc_host_tier_expire(struct sc_host_tier *host, uint64_t now_ns);
 
 /* All of the memory, and how much: constant. */
-uint8_t *sc_store_host_memory(const struct sc_store_host *host, uint64_t *ret_bytes);
+uint8_t *sc_host_tier_memory(const struct sc_host_tier *host, uint64_t *ret_bytes);
 /* Of a slab that is pinned or being filled. */
-uint8_t *sc_store_host_bytes(const struct sc_store_host *host,
-                             const struct sc_store_host_slab *slab);
-uint32_t sc_store_host_rows(const struct sc_store_host_slab *slab);
+uint8_t *sc_host_tier_bytes(const struct sc_host_tier *host,
+                             const struct sc_host_tier_memory_slab *slab);
+uint32_t sc_host_tier_rows(const struct sc_host_tier_memory_slab *slab);
 
 /* Any thread. */
-struct sc_store_host_stats {
+struct sc_host_tier_stats {
     uint64_t bytes_max, bytes_used; /* pages that are taken */
     uint64_t bytes_kept;
     uint64_t slabs, hits, misses, evictions; /* slabs: of both tiers; hits: in host memory */
     uint64_t upper_bytes_max, upper_bytes_used, upper_hits;
     uint64_t risen, sunk; /* slabs that went into the upper tier, and from there to host memory */
 };
-void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats *ret_stats);
+void sc_host_tier_stats(struct sc_host_tier *host, struct sc_host_tier_stats *ret_stats);
 
 #endif

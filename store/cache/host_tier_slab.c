@@ -12,30 +12,30 @@ static uint64_t tags_bytes(const struct sc_store_shape *shape, uint64_t row_coun
     return sc_store_up(row_count * shape->tags_per_row * 8, 64);
 }
 
-uint64_t sc_store_hosted_bytes(const struct sc_store_shape *shape, uint64_t row_count)
+uint64_t sc_host_slab_bytes(const struct sc_store_shape *shape, uint64_t row_count)
 {
     return tags_bytes(shape, row_count) + row_count * shape->row_bytes;
 }
 
 /* Of the piece's rows, whose entry is constant by now. */
-static struct sc_store_host_key key_of(const struct sc_store *store,
+static struct sc_host_tier_key key_of(const struct sc_store *store,
                                        const struct sc_store_piece_entry *piece, uint32_t layer)
 {
-    return (struct sc_store_host_key){.copy =
+    return (struct sc_host_tier_key){.copy =
                                           sc_store_table_extent(&store->table, piece->extent)->copy,
                                       .first = (uint32_t)piece->extent_row + piece->skip,
                                       .layer = layer};
 }
 
 /* Of a slab of that kind; where the piece has no such thing, a key of nothing. */
-static struct sc_store_host_key key_of_kind(const struct sc_store *store,
+static struct sc_host_tier_key key_of_kind(const struct sc_store *store,
                                             const struct sc_store_piece_entry *piece,
                                             uint32_t layer, uint32_t kind)
 {
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
     const struct sc_store_annex *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
-    struct sc_store_host_key key = key_of(store, piece, layer);
+    struct sc_host_tier_key key = key_of(store, piece, layer);
     key.kind = kind;
     if (kind == SC_STORE_HOST_PROBES)
         key.copy = sc_store_probes_of(extent).copy;
@@ -46,7 +46,7 @@ static struct sc_store_host_key key_of_kind(const struct sc_store *store,
 
 /* false: the range does not lie in what a slab of its piece has. */
 static bool key_set(const struct sc_store *store, uint32_t layer,
-                    const struct sc_store_range *range, struct sc_store_host_key *ret_key,
+                    const struct sc_store_range *range, struct sc_host_tier_key *ret_key,
                     const struct sc_store_piece_entry **ret_piece)
 {
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
@@ -59,25 +59,25 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
 
 /* All chunks of the extent's edition in another permutation; false: it has none. */
 static bool chunks_key(const struct sc_store_extent_entry *extent,
-                       struct sc_store_host_key *ret_key)
+                       struct sc_host_tier_key *ret_key)
 {
     const struct sc_store_annex *permutation = atomic_load_explicit(&extent->permutation, memory_order_acquire);
     if (permutation == NULL)
         return false;
-    *ret_key = (struct sc_store_host_key){.copy = permutation->copy, .kind = SC_STORE_HOST_SLOTS};
+    *ret_key = (struct sc_host_tier_key){.copy = permutation->copy, .kind = SC_STORE_HOST_SLOTS};
     return true;
 }
 
 /* Of how many layers whole rows would be what is there of halves of a piece; *risen: so many more
  * of them lie in the upper tier. */
-static uint32_t halves_layers(const struct sc_store *store, struct sc_store_host_key key,
+static uint32_t halves_layers(const struct sc_store *store, struct sc_host_tier_key key,
                               uint32_t *risen)
 {
     uint32_t risen_k, risen_v;
     key.kind = SC_STORE_HOST_K;
-    uint32_t k = sc_store_host_layers(store->host, &key, &risen_k);
+    uint32_t k = sc_host_tier_layers(store->host, &key, &risen_k);
     key.kind = SC_STORE_HOST_V;
-    uint32_t v = sc_store_host_layers(store->host, &key, &risen_v);
+    uint32_t v = sc_host_tier_layers(store->host, &key, &risen_v);
     *risen += (risen_k + risen_v) / 2;
     return (k + v) / 2;
 }
@@ -88,14 +88,14 @@ static uint32_t chunks_layers(const struct sc_store *store,
                               const struct sc_store_extent_entry *extent, bool windowed,
                               uint32_t *ret_risen)
 {
-    struct sc_store_host_key key;
+    struct sc_host_tier_key key;
     uint64_t chunk = store->params.config->chunk_tokens;
     uint64_t each = (extent->row_count + chunk - 1) / chunk;
     *ret_risen = 0;
     if (!chunks_key(extent, &key))
         return 0;
-    uint32_t chunks = windowed ? sc_store_host_windowed(store->host, &key, ret_risen)
-                               : sc_store_host_layers(store->host, &key, ret_risen);
+    uint32_t chunks = windowed ? sc_host_tier_windowed(store->host, &key, ret_risen)
+                               : sc_host_tier_layers(store->host, &key, ret_risen);
     *ret_risen = (uint32_t)(*ret_risen / each);
     return (uint32_t)(chunks / each);
 }
@@ -103,7 +103,7 @@ static uint32_t chunks_layers(const struct sc_store *store,
 /* NULL: nothing of it is there, or there is no such piece. */
 static const struct sc_store_piece_entry *hosted_piece(const struct sc_store *store, uint64_t piece)
 {
-    return sc_store_host_is_empty(store->host) ? NULL : sc_store_table_leased(&store->table, piece);
+    return sc_host_tier_is_empty(store->host) ? NULL : sc_store_table_leased(&store->table, piece);
 }
 
 uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
@@ -115,8 +115,8 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
         *ret_risen = 0;
     if (entry == NULL)
         return 0;
-    struct sc_store_host_key key = key_of(store, entry, 0);
-    uint32_t layers = sc_store_host_layers(store->host, &key, &risen);
+    struct sc_host_tier_key key = key_of(store, entry, 0);
+    uint32_t layers = sc_host_tier_layers(store->host, &key, &risen);
     if (store->shape.layout == SC_STORE_SPLIT)
         layers += halves_layers(store, key, &risen);
     layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), false,
@@ -134,8 +134,8 @@ uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t pie
     *ret_risen = 0;
     if (entry == NULL)
         return 0;
-    struct sc_store_host_key key = key_of(store, entry, 0);
-    uint32_t layers = sc_store_host_windowed(store->host, &key, ret_risen);
+    struct sc_host_tier_key key = key_of(store, entry, 0);
+    uint32_t layers = sc_host_tier_windowed(store->host, &key, ret_risen);
     layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), true,
                             &promoted_chunks);
     *ret_risen += promoted_chunks;
@@ -144,7 +144,7 @@ uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t pie
 
 uint64_t sc_store_upper_promoted_halves(const struct sc_store *store)
 {
-    return sc_store_host_promoted_halves(store->host);
+    return sc_host_tier_promoted_halves(store->host);
 }
 
 /* Of the slab that has what is wanted and nothing else. */
@@ -155,43 +155,43 @@ static uint32_t kind_of(uint32_t wanted)
                                        : SC_STORE_HOST_ROWS;
 }
 
-struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
+struct sc_host_slab sc_host_slab_get(const struct sc_store *store, uint32_t layer,
                                            const struct sc_store_range *range, uint32_t wanted)
 {
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_piece_entry *piece;
-    struct sc_store_hosted hosted = {0};
-    struct sc_store_host_key key;
+    struct sc_host_slab hosted = {0};
+    struct sc_host_tier_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return hosted;
     uint64_t rows = piece->row_count - piece->skip, row = range->row_first - piece->skip;
     key.kind = kind_of(wanted);
-    if (wanted != SC_STORE_WANT_ROWS && !sc_store_host_has(store->host, &key))
+    if (wanted != SC_STORE_WANT_ROWS && !sc_host_tier_has(store->host, &key))
         key.kind = SC_STORE_HOST_ROWS;
-    hosted.slab = sc_store_host_find(store->host, &key, &hosted.tier);
+    hosted.slab = sc_host_tier_find(store->host, &key, &hosted.tier);
     if (hosted.slab == NULL)
         return hosted;
     if (key.kind != SC_STORE_HOST_ROWS) {
-        hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+        hosted.bytes = sc_host_tier_bytes(store->host, hosted.slab);
         hosted.row_at = hosted.v_at = row * shape->k_row_bytes;
         return hosted;
     }
     uint64_t begin = tags_bytes(shape, rows);
     bool is_split = shape->layout == SC_STORE_SPLIT;
-    hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+    hosted.bytes = sc_host_tier_bytes(store->host, hosted.slab);
     hosted.tag_at = row * shape->tags_per_row * 8;
     hosted.row_at = begin + row * (is_split ? shape->k_row_bytes : shape->row_bytes);
     hosted.v_at = hosted.row_at + rows * shape->k_row_bytes;
-    SC_ASSERT(store->params.poison, sc_store_host_rows(hosted.slab) == rows);
+    SC_ASSERT(store->params.poison, sc_host_tier_rows(hosted.slab) == rows);
     return hosted;
 }
 
-struct sc_store_hosted_chunk sc_store_hosted_chunk_of(const struct sc_store *store, uint32_t layer,
+struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer,
                                                       const struct sc_store_slab_where *where,
                                                       uint64_t row_count, uint64_t slot)
 {
     uint64_t rows = store->params.config->chunk_tokens, first = slot - slot % rows;
-    return (struct sc_store_hosted_chunk){.key = {.copy = where->slots_copy,
+    return (struct sc_host_chunk){.key = {.copy = where->slots_copy,
                                                   .first = (uint32_t)first,
                                                   .layer = layer,
                                                   .kind = SC_STORE_HOST_SLOTS},
@@ -200,98 +200,98 @@ struct sc_store_hosted_chunk sc_store_hosted_chunk_of(const struct sc_store *sto
                                               first + rows < row_count ? first + rows : row_count};
 }
 
-struct sc_store_hosted sc_store_hosted_chunk_get(const struct sc_store *store,
-                                                 const struct sc_store_hosted_chunk *chunk)
+struct sc_host_slab sc_host_chunk_get(const struct sc_store *store,
+                                                 const struct sc_host_chunk *chunk)
 {
-    struct sc_store_hosted hosted = {0};
+    struct sc_host_slab hosted = {0};
     if (store->host == NULL)
         return hosted;
-    hosted.slab = sc_store_host_find(store->host, &chunk->key, &hosted.tier);
+    hosted.slab = sc_host_tier_find(store->host, &chunk->key, &hosted.tier);
     if (hosted.slab == NULL)
         return hosted;
-    hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+    hosted.bytes = sc_host_tier_bytes(store->host, hosted.slab);
     hosted.v_at = (chunk->end - chunk->first) * store->shape.k_row_bytes;
-    SC_ASSERT(store->params.poison, sc_store_host_rows(hosted.slab) == chunk->end - chunk->first);
+    SC_ASSERT(store->params.poison, sc_host_tier_rows(hosted.slab) == chunk->end - chunk->first);
     return hosted;
 }
 
-bool sc_store_hosted_chunk_has(const struct sc_store *store,
-                               const struct sc_store_hosted_chunk *chunk)
+bool sc_host_chunk_has(const struct sc_store *store,
+                               const struct sc_host_chunk *chunk)
 {
-    return sc_store_host_has(store->host, &chunk->key);
+    return sc_host_tier_has(store->host, &chunk->key);
 }
 
-bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
+bool sc_host_slab_has(const struct sc_store *store, uint32_t layer,
                          const struct sc_store_range *range, uint32_t wanted)
 {
     const struct sc_store_piece_entry *piece;
-    struct sc_store_host_key key;
+    struct sc_host_tier_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return false;
-    struct sc_store_host_key half = key;
+    struct sc_host_tier_key half = key;
     half.kind = kind_of(wanted);
-    return sc_store_host_has(store->host, &key) ||
-           (wanted != SC_STORE_WANT_ROWS && sc_store_host_has(store->host, &half));
+    return sc_host_tier_has(store->host, &key) ||
+           (wanted != SC_STORE_WANT_ROWS && sc_host_tier_has(store->host, &half));
 }
 
-bool sc_store_hosted_wish(const struct sc_store *store, uint32_t layer,
-                          const struct sc_store_range *range, struct sc_store_hosted_wish *ret_wish)
+bool sc_host_slab_wish(const struct sc_store *store, uint32_t layer,
+                          const struct sc_store_range *range, struct sc_host_slab_wish *ret_wish)
 {
     const struct sc_store_piece_entry *piece;
-    *ret_wish = (struct sc_store_hosted_wish){
+    *ret_wish = (struct sc_host_slab_wish){
         .piece = range->piece,
-        .bytes = sc_store_hosted_bytes(&store->shape, range->row_count),
+        .bytes = sc_host_slab_bytes(&store->shape, range->row_count),
         .row_count = range->row_count,
         .ops = 1};
     return key_set(store, layer, range, &ret_wish->key, &piece);
 }
 
-bool sc_store_hosted_keep(const struct sc_store *store, const struct sc_store_hosted_wish *wish,
+bool sc_host_slab_keep(const struct sc_store *store, const struct sc_host_slab_wish *wish,
                           uint64_t keeper)
 {
-    sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
-    return sc_store_host_keep(store->host, &wish->key, keeper);
+    sc_host_tier_expire(store->host, sc_exec_now_ns(store->params.exec));
+    return sc_host_tier_keep(store->host, &wish->key, keeper);
 }
 
-void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
+void sc_host_slab_forget(const struct sc_store *store, uint32_t layer,
                             const struct sc_store_range *range)
 {
     static const uint32_t KINDS[] = {SC_STORE_HOST_ROWS, SC_STORE_HOST_K, SC_STORE_HOST_V};
     const struct sc_store_piece_entry *piece;
-    struct sc_store_host_key key;
+    struct sc_host_tier_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return;
     for (uint32_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
         key.kind = KINDS[i];
-        sc_store_host_forget(store->host, &key);
+        sc_host_tier_forget(store->host, &key);
     }
 }
 
-void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
+void sc_host_slab_forget_tags(const struct sc_store *store, uint32_t layer,
                                  const struct sc_store_range *range)
 {
     const struct sc_store_piece_entry *piece;
-    struct sc_store_host_key key;
+    struct sc_host_tier_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return;
     for (uint32_t kind = SC_STORE_HOST_QUANT; kind <= SC_STORE_HOST_TAGS; kind++) {
         key = key_of_kind(store, piece, layer, kind);
-        sc_store_host_forget(store->host, &key);
+        sc_host_tier_forget(store->host, &key);
     }
 }
 
-void sc_store_hosted_piece_gone(const struct sc_store *store,
+void sc_host_slab_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece)
 {
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    struct sc_store_host_key key;
+    struct sc_host_tier_key key;
     for (uint32_t kind = SC_STORE_HOST_ROWS; kind <= SC_STORE_HOST_V; kind++) {
         key = key_of_kind(store, piece, 0, kind);
-        sc_store_host_forget_layers(store->host, &key);
+        sc_host_tier_forget_layers(store->host, &key);
     }
     if (atomic_load(&extent->live_count) == 0 && chunks_key(extent, &key))
-        sc_store_host_forget_layers(store->host, &key);
+        sc_host_tier_forget_layers(store->host, &key);
 }
 
 /* ---- Filling -------------------------------------------------------------------------------- */
@@ -301,72 +301,72 @@ static uint64_t cost_of(const struct sc_store *store, uint64_t bytes, uint32_t o
 {
     struct sc_store_device device;
     sc_store_device(store, &device);
-    sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
+    sc_host_tier_expire(store->host, sc_exec_now_ns(store->params.exec));
     return ops * device.op_ns + (uint64_t)((double)bytes * 1e9 / (double)device.bytes_per_s);
 }
 
-static void fill_set(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                     const struct sc_store_host_key *key, uint64_t piece, uint64_t row_count)
+static void fill_set(const struct sc_store *store, struct sc_host_slab_fill *fill,
+                     const struct sc_host_tier_key *key, uint64_t piece, uint64_t row_count)
 {
-    fill->bytes = fill->slab != NULL ? sc_store_host_bytes(store->host, fill->slab) : NULL;
+    fill->bytes = fill->slab != NULL ? sc_host_tier_bytes(store->host, fill->slab) : NULL;
     fill->row_count = row_count;
     fill->piece = piece;
     fill->rows_given = 0;
     fill->key = *key;
 }
 
-bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                                const struct sc_store_host_key *key, uint64_t piece,
+bool sc_host_slab_slab_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
+                                const struct sc_host_tier_key *key, uint64_t piece,
                                 uint64_t row_count, uint64_t bytes, uint32_t ops)
 {
-    fill->slab = sc_store_host_begin(store->host, key, (uint32_t)row_count, bytes,
+    fill->slab = sc_host_tier_begin(store->host, key, (uint32_t)row_count, bytes,
                                      cost_of(store, bytes, ops));
     fill_set(store, fill, key, piece, row_count);
     return fill->slab != NULL;
 }
 
-enum sc_store_host_begun sc_store_hosted_begin_kept(const struct sc_store *store,
-                                                    struct sc_store_hosted_fill *fill,
-                                                    const struct sc_store_hosted_wish *wish,
+enum sc_host_tier_begun sc_host_slab_begin_kept(const struct sc_store *store,
+                                                    struct sc_host_slab_fill *fill,
+                                                    const struct sc_host_slab_wish *wish,
                                                     uint64_t keeper)
 {
-    enum sc_store_host_begun begun =
-        sc_store_host_begin_kept(store->host, &wish->key, wish->row_count, wish->bytes,
+    enum sc_host_tier_begun begun =
+        sc_host_tier_begin_kept(store->host, &wish->key, wish->row_count, wish->bytes,
                                  cost_of(store, wish->bytes, wish->ops), keeper, &fill->slab);
     fill_set(store, fill, &wish->key, wish->piece, wish->row_count);
     return begun;
 }
 
-struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *store,
-                                                        const struct sc_store_host_key *key,
+struct sc_host_tier_memory_slab *sc_host_slab_begin_stored(const struct sc_store *store,
+                                                        const struct sc_host_tier_key *key,
                                                         uint64_t row_count)
 {
-    uint64_t bytes = sc_store_hosted_bytes(&store->shape, row_count);
-    return sc_store_host_begin_stored(store->host, key, (uint32_t)row_count, bytes,
+    uint64_t bytes = sc_host_slab_bytes(&store->shape, row_count);
+    return sc_host_tier_begin_stored(store->host, key, (uint32_t)row_count, bytes,
                                       cost_of(store, bytes, 1));
 }
 
-void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+void sc_host_slab_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
                            uint32_t layer, const struct sc_store_range *range, uint32_t wanted,
                            uint64_t rows_used)
 {
     const struct sc_store_piece_entry *piece;
-    struct sc_store_host_key key;
+    struct sc_host_tier_key key;
     SC_ASSERT(store->params.poison, fill->slab == NULL);
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece) ||
         range->row_first != piece->skip ||
         range->row_count != (uint32_t)(piece->row_count - piece->skip))
         return;
     uint64_t bytes = wanted == SC_STORE_WANT_ROWS
-                         ? sc_store_hosted_bytes(&store->shape, range->row_count)
+                         ? sc_host_slab_bytes(&store->shape, range->row_count)
                          : range->row_count * store->shape.k_row_bytes;
     key.kind = kind_of(wanted);
-    fill->slab = sc_store_host_begin_used(store->host, &key, range->row_count, bytes,
+    fill->slab = sc_host_tier_begin_used(store->host, &key, range->row_count, bytes,
                                           cost_of(store, bytes, 1), rows_used);
     fill_set(store, fill, &key, range->piece, range->row_count);
 }
 
-void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
+void sc_host_slab_put(const struct sc_store *store, const struct sc_host_slab_fill *fill,
                          uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,
                          const uint8_t *v)
 {
@@ -387,20 +387,20 @@ void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hos
         memcpy(dst + (fill->row_count + row) * bytes, v, count * bytes);
 }
 
-void sc_store_hosted_chunk_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                                 const struct sc_store_hosted_chunk *chunk, uint64_t piece,
+void sc_host_chunk_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
+                                 const struct sc_host_chunk *chunk, uint64_t piece,
                                  uint64_t rows_used)
 {
     uint64_t count = chunk->end - chunk->first, bytes = count * store->shape.row_bytes;
     SC_ASSERT(store->params.poison, fill->slab == NULL);
     if (store->host == NULL)
         return;
-    fill->slab = sc_store_host_begin_used(store->host, &chunk->key, (uint32_t)count, bytes,
+    fill->slab = sc_host_tier_begin_used(store->host, &chunk->key, (uint32_t)count, bytes,
                                           cost_of(store, bytes, 1), rows_used);
     fill_set(store, fill, &chunk->key, piece, count);
 }
 
-void sc_store_hosted_chunk_put(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+void sc_host_chunk_put(const struct sc_store *store, struct sc_host_slab_fill *fill,
                                uint64_t count, const uint8_t *rows, const uint8_t *v)
 {
     const struct sc_store_shape *shape = &store->shape;
@@ -414,16 +414,16 @@ void sc_store_hosted_chunk_put(const struct sc_store *store, struct sc_store_hos
     fill->rows_given += count;
 }
 
-void sc_store_hosted_end(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+void sc_host_slab_end(const struct sc_store *store, struct sc_host_slab_fill *fill,
                          bool is_whole)
 {
     if (fill->slab != NULL && is_whole) {
-        sc_store_host_publish(store->host, fill->slab);
+        sc_host_tier_publish(store->host, fill->slab);
         /* Whoever voids a piece says so after it: one of the two finds what the other did. */
         if (sc_store_table_live(&store->table, fill->piece) == NULL)
-            sc_store_host_forget(store->host, &fill->key);
+            sc_host_tier_forget(store->host, &fill->key);
     } else if (fill->slab != NULL) {
-        sc_store_host_abandon(store->host, fill->slab);
+        sc_host_tier_abandon(store->host, fill->slab);
     }
     fill->slab = NULL;
 }

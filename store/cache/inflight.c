@@ -79,7 +79,7 @@ static void commons_put(struct sc_inflight_commons *commons, struct sc_inflight_
 
 uint64_t sc_inflight_commons_count(const struct sc_store *store, uint64_t plain)
 {
-    uint64_t count = sc_frames_count(store->frames);
+    uint64_t count = sc_staging_count(store->frames);
     return (count < COMMONS_FRAMES_MAX ? count : COMMONS_FRAMES_MAX) + plain;
 }
 
@@ -137,16 +137,16 @@ static void slot_give(struct sc_inflight *inflight, struct sc_inflight_slot *slo
 static void slot_put(struct sc_inflight_slot *slot)
 {
     struct sc_inflight *inflight = slot->inflight;
-    struct sc_frames *frames = inflight->store->frames;
+    struct sc_staging *frames = inflight->store->frames;
     sc_store_tier_release(inflight->store, slot->held_bytes);
     if (slot->is_spare)
-        sc_store_spare_put(inflight->store);
+        sc_store_reserve_frame_put(inflight->store);
     else if (slot->has_right) /* its reads may have failed before they had a frame */
-        sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_candidate(frames));
+        sc_staging_put(frames, slot->frame != NULL ? slot->frame : sc_staging_candidate(frames));
     if (slot->run != NULL)
         sc_store_pool_leave(&inflight->store->pool, slot->run);
     if (slot->host != NULL)
-        sc_store_host_unpin(inflight->store->host, slot->host);
+        sc_host_tier_unpin(inflight->store->host, slot->host);
     slot_give(inflight, slot);
 }
 
@@ -177,7 +177,7 @@ static bool on_read_start(struct sc_io_op *op)
     pthread_mutex_lock(&inflight->lock);
     bool starts = sc_inflight_is_wanted(slot) && !read->is_dropped;
     if (starts && slot->frame == NULL && slot->has_right)
-        slot->frame = sc_frames_candidate(inflight->store->frames);
+        slot->frame = sc_staging_candidate(inflight->store->frames);
     else if (starts && slot->frame == NULL)
         inflight->client->place(slot);
     if (starts) {
@@ -334,7 +334,7 @@ static void slot_start(struct sc_inflight_slot *slot, struct sc_inflight *inflig
     slot->read_end = &slot->reads;
     pause_note(inflight);
     if (slot->has_right)
-        sc_frames_lay(inflight->store->frames, frame);
+        sc_staging_lay(inflight->store->frames, frame);
     inflight->client->fill(slot, batch);
     list_add(inflight, slot);
     slot->is_completed = slot->left == 0;
@@ -355,7 +355,7 @@ static uint8_t *frame_take(struct sc_inflight *inflight, uint8_t **given)
     *given = NULL;
     if (frame != NULL || inflight->is_armed)
         return frame;
-    frame = sc_frames_take_or_wait(store->frames, inflight->io_class, &inflight->waiter);
+    frame = sc_staging_take_or_wait(store->frames, inflight->io_class, &inflight->waiter);
     if (frame == NULL) {
         inflight->is_armed = true;
         sc_store_count(&store->counts.stage_full, 1);
@@ -380,7 +380,7 @@ static void inflight_pump(struct sc_inflight *inflight, uint8_t *given, struct s
         slot_start(slot, inflight, frame, false, batch);
     }
     if (given != NULL)
-        sc_frames_put(inflight->store->frames, given);
+        sc_staging_put(inflight->store->frames, given);
     if (client->pumped != NULL)
         client->pumped(inflight);
 }
@@ -406,8 +406,8 @@ void sc_inflight_signal(struct sc_inflight *inflight)
 
 static void on_frame(struct sc_task *task)
 {
-    struct sc_frames_waiter *waiter =
-        (struct sc_frames_waiter *)((char *)task - offsetof(struct sc_frames_waiter, task));
+    struct sc_staging_waiter *waiter =
+        (struct sc_staging_waiter *)((char *)task - offsetof(struct sc_staging_waiter, task));
     struct sc_inflight *inflight =
         (struct sc_inflight *)((char *)waiter - offsetof(struct sc_inflight, waiter));
     struct sc_inflight_batch batch;
@@ -473,7 +473,7 @@ void sc_inflight_begin(struct sc_inflight *inflight, enum sc_io_class io_class, 
 
 void sc_inflight_disarm(struct sc_inflight *inflight)
 {
-    if (inflight->is_armed && sc_frames_wait_cancel(inflight->store->frames, &inflight->waiter))
+    if (inflight->is_armed && sc_staging_wait_cancel(inflight->store->frames, &inflight->waiter))
         inflight->is_armed = false;
 }
 
@@ -491,17 +491,17 @@ static void starved_start(struct sc_inflight *inflight, struct sc_inflight_batch
     struct sc_store *store = inflight->store;
     if (!inflight->is_armed || inflight->first != NULL ||
         inflight->client->next(inflight) != SC_INFLIGHT_FRAME ||
-        !sc_store_spare_take(store, &inflight->starved))
+        !sc_store_reserve_frame_take(store, &inflight->starved))
         return;
     struct sc_inflight_slot *slot = slot_take(inflight, true);
-    if (slot != NULL && sc_frames_wait_cancel(store->frames, &inflight->waiter)) {
+    if (slot != NULL && sc_staging_wait_cancel(store->frames, &inflight->waiter)) {
         inflight->is_armed = false;
         slot_start(slot, inflight, store->spare.frame, true, batch);
         return;
     }
     if (slot != NULL) /* a frame was handed over after all */
         slot_give(inflight, slot);
-    sc_store_spare_put(store);
+    sc_store_reserve_frame_put(store);
 }
 
 bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns, struct sc_inflight_batch *batch)
@@ -537,7 +537,7 @@ void sc_inflight_raise(struct sc_inflight *inflight)
                 ops[count++] = &read->op;
     sc_store_tier_raise(inflight->store, ops, count, SC_IO_CLASS_DEMAND); /* none ends under the lock */
     if (inflight->is_armed)
-        sc_frames_wait_raise(inflight->store->frames, &inflight->waiter, SC_IO_CLASS_DEMAND);
+        sc_staging_wait_raise(inflight->store->frames, &inflight->waiter, SC_IO_CLASS_DEMAND);
     pthread_mutex_unlock(&inflight->lock);
 }
 

@@ -49,7 +49,7 @@ struct sc_inflight_slot { /* the first member of the client's */
     struct sc_inflight_read *reads, **read_end; /* in the permutation of submission */
     uint8_t *frame; /* where its reads go to; NULL: none, or one was laid down for it */
     uint8_t *run;   /* memory of the store's pool that it holds instead of a frame; or NULL */
-    struct sc_store_host_slab *host; /* likewise, of the host tier */
+    struct sc_host_tier_memory_slab *host; /* likewise, of the host tier */
     uint64_t generation;
     uint64_t read_bytes, held_bytes; /* of its reads; of them, landed and not consumed */
     uint32_t left;                   /* reads that have not ended */
@@ -138,7 +138,7 @@ struct sc_inflight { /* the first member of the client's */
     bool is_awaited;                 /* the owner sleeps on word, or is about to */
     bool has_paused;                 /* the load; from there on its time is the consumer's */
     uint32_t io_class;
-    struct sc_frames_waiter waiter;
+    struct sc_staging_waiter waiter;
     struct sc_store_read_cost cost; /* of the load begun last */
 
     struct sc_store_starved starved;

@@ -12,7 +12,7 @@
 #include "store/cache/reserve_frame.h"
 #include "store/internal.h"
 
-bool sc_store_spare_take(struct sc_store *store, struct sc_store_starved *starved)
+bool sc_store_reserve_frame_take(struct sc_store *store, struct sc_store_starved *starved)
 {
     pthread_mutex_lock(&store->spare.lock);
     bool mine = store->spare.owner == NULL;
@@ -27,7 +27,7 @@ bool sc_store_spare_take(struct sc_store *store, struct sc_store_starved *starve
     return mine;
 }
 
-void sc_store_spare_put(struct sc_store *store)
+void sc_store_reserve_frame_put(struct sc_store *store)
 {
     pthread_mutex_lock(&store->spare.lock);
     store->spare.owner = NULL;

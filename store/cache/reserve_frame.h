@@ -17,7 +17,7 @@ struct sc_store_starved {   /* a load that the spare frame may serve: the spare'
 
 /* A frame that only a starved load uses, so that one that is waited for always progresses. Guarded
  * by its lock (rank 35). */
-struct sc_store_spare {
+struct sc_store_reserve_frame {
     pthread_mutex_t lock;
     uint8_t *frame;                   /* constant after open */
     struct sc_store_starved *owner;   /* NULL: nobody has it */
@@ -27,8 +27,8 @@ struct sc_store_spare {
 struct sc_store;
 
 /* true: it is the caller's until put. false: the word changes when it may be had. */
-bool sc_store_spare_take(struct sc_store *store, struct sc_store_starved *starved);
-void sc_store_spare_put(struct sc_store *store);
+bool sc_store_reserve_frame_take(struct sc_store *store, struct sc_store_starved *starved);
+void sc_store_reserve_frame_put(struct sc_store *store);
 /* Waits for it no more. */
 void sc_store_starved_leave(struct sc_store *store, struct sc_store_starved *starved);
 

@@ -5,27 +5,27 @@
 
 #include <stddef.h>
 
-#define NONE      SC_RESIDENTS_NONE
+#define NONE      SC_RESIDENCY_NONE
 #define TRIES_MAX 16u  /* of a reader; each meets another change */
 #define STEPS_MAX 256u /* longer than any list: a reader that was led astray goes no further */
 
 /* Neighbours in an extent are neighbours here: lookup asks for one piece behind the other. */
-static _Atomic uint32_t *head_of(const struct sc_store_residents *residents, uint64_t copy,
+static _Atomic uint32_t *head_of(const struct sc_store_residency *residents, uint64_t copy,
                                  uint64_t what)
 {
     uint64_t hash = (copy ^ what >> 32 << 56) * UINT64_C(0x9e3779b97f4a7c15);
     hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9) >> 32;
-    return &residents->heads[(hash + (uint32_t)what / SC_RESIDENTS_NEAR) & residents->head_mask];
+    return &residents->heads[(hash + (uint32_t)what / SC_RESIDENCY_NEAR) & residents->head_mask];
 }
 
 /* What is stored between the two is not seen before the version is odd, and what is seen of it
  * makes the reader see that. */
-static void change_begin(struct sc_store_residents *residents)
+static void change_begin(struct sc_store_residency *residents)
 {
     (void)atomic_fetch_add_explicit(&residents->version, 1, memory_order_relaxed);
 }
 
-static void change_end(struct sc_store_residents *residents)
+static void change_end(struct sc_store_residency *residents)
 {
     (void)atomic_fetch_add_explicit(&residents->version, 1, memory_order_release);
 }
@@ -33,7 +33,7 @@ static void change_end(struct sc_store_residents *residents)
 #define SET(member, value) atomic_store_explicit(&(member), (value), memory_order_release)
 #define GET(member)        atomic_load_explicit(&(member), memory_order_acquire)
 
-uint32_t sc_store_residents_find(const struct sc_store_residents *residents, uint64_t copy,
+uint32_t sc_store_residency_find(const struct sc_store_residency *residents, uint64_t copy,
                                  uint64_t what)
 {
     uint32_t i = GET(*head_of(residents, copy, what));
@@ -43,13 +43,13 @@ uint32_t sc_store_residents_find(const struct sc_store_residents *residents, uin
     return i;
 }
 
-uint32_t sc_store_residents_join(struct sc_store_residents *residents, uint64_t copy, uint64_t what)
+uint32_t sc_store_residency_join(struct sc_store_residency *residents, uint64_t copy, uint64_t what)
 {
-    uint32_t i = sc_store_residents_find(residents, copy, what);
+    uint32_t i = sc_store_residency_find(residents, copy, what);
     if (i == NONE) {
         _Atomic uint32_t *head = head_of(residents, copy, what);
         i = residents->free != NONE ? residents->free : residents->fresh++;
-        struct sc_store_residents_group *group = &residents->groups[i];
+        struct sc_store_residency_group *group = &residents->groups[i];
         if (i == residents->free)
             residents->free = GET(group->next);
         group->slabs = 0;
@@ -67,9 +67,9 @@ uint32_t sc_store_residents_join(struct sc_store_residents *residents, uint64_t 
     return i;
 }
 
-void sc_store_residents_leave(struct sc_store_residents *residents, uint32_t i)
+void sc_store_residency_leave(struct sc_store_residency *residents, uint32_t i)
 {
-    struct sc_store_residents_group *group = &residents->groups[i];
+    struct sc_store_residency_group *group = &residents->groups[i];
     if (--group->slabs > 0)
         return;
     _Atomic uint32_t *link = head_of(residents, GET(group->copy), GET(group->what));
@@ -82,7 +82,7 @@ void sc_store_residents_leave(struct sc_store_residents *residents, uint32_t i)
     residents->free = i;
 }
 
-void sc_store_residents_publish(struct sc_store_residents *residents, uint32_t i, bool is_published)
+void sc_store_residency_publish(struct sc_store_residency *residents, uint32_t i, bool is_published)
 {
     uint32_t count = GET(residents->groups[i].published);
     SET(residents->groups[i].published, is_published ? count + 1 : count - 1);
@@ -90,21 +90,21 @@ void sc_store_residents_publish(struct sc_store_residents *residents, uint32_t i
     SET(residents->published, is_published ? count + 1 : count - 1);
 }
 
-void sc_store_residents_rise(struct sc_store_residents *residents, uint32_t i, bool is_risen)
+void sc_store_residency_rise(struct sc_store_residency *residents, uint32_t i, bool is_risen)
 {
     uint32_t count = GET(residents->groups[i].risen);
     SET(residents->groups[i].risen, is_risen ? count + 1 : count - 1);
 }
 
 /* A group that moves to another list leads a reader astray, to its end at worst: it reads again. */
-uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
+uint32_t sc_store_residency_count(const struct sc_store_residency *residents, uint64_t copy,
                                   uint64_t what, uint32_t *ret_risen)
 {
     for (uint32_t tries = 0; tries < TRIES_MAX; tries++) {
         uint32_t version = GET(residents->version), count = 0, risen = 0;
         uint32_t i = GET(*head_of(residents, copy, what));
         for (uint32_t steps = 0; i != NONE && steps < STEPS_MAX; steps++) {
-            const struct sc_store_residents_group *group = &residents->groups[i];
+            const struct sc_store_residency_group *group = &residents->groups[i];
             if (GET(group->copy) == copy && GET(group->what) == what) {
                 count = GET(group->published);
                 risen = GET(group->risen);
@@ -123,13 +123,13 @@ uint32_t sc_store_residents_count(const struct sc_store_residents *residents, ui
     return 0;
 }
 
-bool sc_store_residents_init(struct sc_store_residents *residents, struct sc_alloc *alloc,
+bool sc_store_residency_init(struct sc_store_residency *residents, struct sc_alloc *alloc,
                              uint32_t count_max)
 {
     uint32_t heads = 1;
     while (heads < count_max / 2) /* most groups have more slabs than one */
         heads *= 2;
-    *residents = (struct sc_store_residents){
+    *residents = (struct sc_store_residency){
         .alloc = alloc, .count_max = count_max, .head_mask = heads - 1, .free = NONE};
     residents->groups = sc_alloc_array(alloc, count_max, sizeof(*residents->groups));
     residents->heads = sc_alloc_array(alloc, heads, sizeof(*residents->heads));
@@ -140,7 +140,7 @@ bool sc_store_residents_init(struct sc_store_residents *residents, struct sc_all
     return true;
 }
 
-void sc_store_residents_done(struct sc_store_residents *residents)
+void sc_store_residency_done(struct sc_store_residency *residents)
 {
     sc_alloc_free(residents->alloc, residents->heads);
     sc_alloc_free(residents->alloc, residents->groups);

@@ -19,10 +19,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define SC_RESIDENTS_NONE UINT32_MAX
-#define SC_RESIDENTS_NEAR 64u /* rows of a usual piece: neighbours are so far apart */
+#define SC_RESIDENCY_NONE UINT32_MAX
+#define SC_RESIDENCY_NEAR 64u /* rows of a usual piece: neighbours are so far apart */
 
-struct sc_store_residents_group {
+struct sc_store_residency_group {
     _Atomic uint64_t copy, what;
     _Atomic uint32_t next;      /* of its head, or free */
     _Atomic uint32_t published; /* slabs that get would give */
@@ -31,9 +31,9 @@ struct sc_store_residents_group {
     uint32_t first;             /* of them, as the host tier numbers and links them */
 };
 
-struct sc_store_residents {
+struct sc_store_residency {
     struct sc_alloc *alloc; /* set by open, constant after, as the arrays' places */
-    struct sc_store_residents_group *groups;
+    struct sc_store_residency_group *groups;
     _Atomic uint32_t *heads;
     uint32_t count_max, head_mask;
     _Atomic uint32_t version;
@@ -42,32 +42,32 @@ struct sc_store_residents {
 };
 
 /* For at most so many slabs. false: no memory; done frees what there is. residents is zero. */
-bool sc_store_residents_init(struct sc_store_residents *residents, struct sc_alloc *alloc,
+bool sc_store_residency_init(struct sc_store_residency *residents, struct sc_alloc *alloc,
                              uint32_t count_max);
-void sc_store_residents_done(struct sc_store_residents *residents);
+void sc_store_residency_done(struct sc_store_residency *residents);
 
 /* The group of the name, made if there is none, with one slab more: its number. */
-uint32_t sc_store_residents_join(struct sc_store_residents *residents, uint64_t copy,
+uint32_t sc_store_residency_join(struct sc_store_residency *residents, uint64_t copy,
                                  uint64_t what);
 /* One slab less, which is published no more; the last takes the group along. */
-void sc_store_residents_leave(struct sc_store_residents *residents, uint32_t group);
+void sc_store_residency_leave(struct sc_store_residency *residents, uint32_t group);
 /* One more of its slabs is published, or one less is. */
-void sc_store_residents_publish(struct sc_store_residents *residents, uint32_t group,
+void sc_store_residency_publish(struct sc_store_residency *residents, uint32_t group,
                                 bool is_published);
 /* One of its published slabs has come into the upper tier, or has left it. */
-void sc_store_residents_rise(struct sc_store_residents *residents, uint32_t group, bool is_risen);
-/* SC_RESIDENTS_NONE: there is no such group. */
-uint32_t sc_store_residents_find(const struct sc_store_residents *residents, uint64_t copy,
+void sc_store_residency_rise(struct sc_store_residency *residents, uint32_t group, bool is_risen);
+/* SC_RESIDENCY_NONE: there is no such group. */
+uint32_t sc_store_residency_find(const struct sc_store_residency *residents, uint64_t copy,
                                  uint64_t what);
 
 /* No slab of any name is published. */
-static inline bool sc_store_residents_is_empty(const struct sc_store_residents *residents)
+static inline bool sc_store_residency_is_empty(const struct sc_store_residency *residents)
 {
     return atomic_load_explicit(&residents->published, memory_order_acquire) == 0;
 }
 /* How many slabs of the name are published; ret_risen, which may be NULL: of those, how many lie in
  * the upper tier. */
-uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
+uint32_t sc_store_residency_count(const struct sc_store_residency *residents, uint64_t copy,
                                   uint64_t what, uint32_t *ret_risen);
 
 #endif

@@ -20,7 +20,7 @@ struct kept {            /* a frame that is free, and in no hurry */
 
 enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this permutation */
 
-struct sc_frames {
+struct sc_staging {
     /* Set by open, constant after. */
     struct sc_alloc *alloc;
     struct sc_exec *exec;
@@ -41,7 +41,7 @@ struct sc_frames {
     uint32_t *free_stack; /* [count] */
     uint8_t *is_taken;    /* [count] */
     struct {
-        struct sc_frames_waiter *head, *tail;
+        struct sc_staging_waiter *head, *tail;
     } waiting[CLASSES];
 };
 
@@ -52,27 +52,27 @@ static uint32_t class_of(uint32_t io_class)
     return io_class == SC_IO_CLASS_WRITER ? CLASS_WRITER : CLASS_SPECULATIVE;
 }
 
-spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_frames **ret_frames,
+spec_status sc_staging_open(const struct sc_staging_params *params, struct sc_staging **ret_frames,
                            struct spec_error *reterr)
 {
     if (params->op_bytes == 0 || params->op_bytes % SC_IO_PAGE_BYTES != 0 ||
-        params->op_bytes > UINT64_MAX - SC_FRAMES_SLACK_BYTES)
+        params->op_bytes > UINT64_MAX - SC_STAGING_SLACK_BYTES)
         return sc_fail(reterr, SPEC_E_CONFIG,
                        "io.op_bytes %" PRIu64 " is not a positive multiple of %u", params->op_bytes,
                        SC_IO_PAGE_BYTES);
-    const uint64_t frame_bytes = params->op_bytes + SC_FRAMES_SLACK_BYTES;
+    const uint64_t frame_bytes = params->op_bytes + SC_STAGING_SLACK_BYTES;
     const uint64_t count = params->staging_bytes / frame_bytes;
-    if (count < SC_FRAMES_COUNT_MIN || count > UINT32_MAX)
+    if (count < SC_STAGING_COUNT_MIN || count > UINT32_MAX)
         return sc_fail(reterr, SPEC_E_CONFIG,
                        "staging_bytes %" PRIu64 " holds %" PRIu64 " frames of io.op_bytes %" PRIu64
                        " + %u; at least %u are needed",
-                       params->staging_bytes, count, params->op_bytes, SC_FRAMES_SLACK_BYTES,
-                       SC_FRAMES_COUNT_MIN);
+                       params->staging_bytes, count, params->op_bytes, SC_STAGING_SLACK_BYTES,
+                       SC_STAGING_COUNT_MIN);
 
-    struct sc_frames *frames = sc_alloc_zero(params->alloc, sizeof(*frames));
+    struct sc_staging *frames = sc_alloc_zero(params->alloc, sizeof(*frames));
     if (frames == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "staging pool");
-    *frames = (struct sc_frames){.alloc = params->alloc,
+    *frames = (struct sc_staging){.alloc = params->alloc,
                                  .exec = params->exec,
                                  .poison = params->poison,
                                  .frame_bytes = frame_bytes,
@@ -105,7 +105,7 @@ no_memory:
                    count * frame_bytes);
 }
 
-void sc_frames_close(struct sc_frames *frames)
+void sc_staging_close(struct sc_staging *frames)
 {
     if (frames == NULL)
         return;
@@ -123,7 +123,7 @@ void sc_frames_close(struct sc_frames *frames)
 }
 
 /* Lock held. The frame is kept. */
-static void unkeep_locked(struct sc_frames *frames, uint32_t i)
+static void unkeep_locked(struct sc_staging *frames, uint32_t i)
 {
     const struct kept kept = frames->kept[i];
     if (kept.next != NONE)
@@ -137,7 +137,7 @@ static void unkeep_locked(struct sc_frames *frames, uint32_t i)
 }
 
 /* Lock held. */
-static uint8_t *pop_locked(struct sc_frames *frames)
+static uint8_t *pop_locked(struct sc_staging *frames)
 {
     SC_ASSERT(frames->poison, frames->stack_count + frames->kept_count > 0);
     uint32_t i = frames->kept_last;
@@ -151,7 +151,7 @@ static uint8_t *pop_locked(struct sc_frames *frames)
 }
 
 /* Lock held. False: it is nobody's. */
-static bool push_locked(struct sc_frames *frames, const uint8_t *frame)
+static bool push_locked(struct sc_staging *frames, const uint8_t *frame)
 {
     const uint64_t offset = (uint64_t)((uintptr_t)frame - (uintptr_t)frames->memory);
     const uint64_t i = offset / frames->frame_bytes;
@@ -165,7 +165,7 @@ static bool push_locked(struct sc_frames *frames, const uint8_t *frame)
 }
 
 /* Lock held. */
-static uint8_t *take_locked(struct sc_frames *frames, uint32_t class_)
+static uint8_t *take_locked(struct sc_staging *frames, uint32_t class_)
 {
     if (frames->free_count <= frames->reserve[class_])
         return NULL;
@@ -174,7 +174,7 @@ static uint8_t *take_locked(struct sc_frames *frames, uint32_t class_)
 }
 
 /* Lock held. */
-static void enqueue_locked(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t io_class)
+static void enqueue_locked(struct sc_staging *frames, struct sc_staging_waiter *waiter, uint32_t io_class)
 {
     const uint32_t class_ = class_of(io_class);
     waiter->io_class = io_class;
@@ -189,7 +189,7 @@ static void enqueue_locked(struct sc_frames *frames, struct sc_frames_waiter *wa
 }
 
 /* Lock held. */
-static void dequeue_locked(struct sc_frames *frames, struct sc_frames_waiter *waiter)
+static void dequeue_locked(struct sc_staging *frames, struct sc_staging_waiter *waiter)
 {
     const uint32_t class_ = class_of(waiter->io_class);
     if (waiter->prev != NULL)
@@ -206,10 +206,10 @@ static void dequeue_locked(struct sc_frames *frames, struct sc_frames_waiter *wa
 
 /* Lock held. Hands a frame to the first waiter that may have one. One frame came free, or one
  * waiter changed its class, so at most one waiter can be served. */
-static struct sc_frames_waiter *grant_locked(struct sc_frames *frames)
+static struct sc_staging_waiter *grant_locked(struct sc_staging *frames)
 {
     for (uint32_t i = 0; i < CLASSES; i++) {
-        struct sc_frames_waiter *waiter = frames->waiting[i].head;
+        struct sc_staging_waiter *waiter = frames->waiting[i].head;
         if (waiter == NULL)
             continue;
         uint8_t *frame = take_locked(frames, i);
@@ -222,7 +222,7 @@ static struct sc_frames_waiter *grant_locked(struct sc_frames *frames)
     return NULL;
 }
 
-static void unlock_and_post(struct sc_frames *frames, struct sc_frames_waiter *granted)
+static void unlock_and_post(struct sc_staging *frames, struct sc_staging_waiter *granted)
 {
     const uint32_t io_class = granted != NULL ? granted->io_class : SC_IO_CLASS_DEMAND;
     (void)pthread_mutex_unlock(&frames->lock);
@@ -230,7 +230,7 @@ static void unlock_and_post(struct sc_frames *frames, struct sc_frames_waiter *g
         sc_exec_post(frames->exec, &granted->task, (enum sc_io_class)io_class);
 }
 
-uint64_t sc_frames_free(struct sc_frames *frames)
+uint64_t sc_staging_free(struct sc_staging *frames)
 {
     pthread_mutex_lock(&frames->lock);
     uint64_t count = frames->free_count;
@@ -238,7 +238,7 @@ uint64_t sc_frames_free(struct sc_frames *frames)
     return count;
 }
 
-uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves)
+uint8_t *sc_staging_take_leaving(struct sc_staging *frames, uint64_t leaves)
 {
     uint8_t *frame = NULL;
     (void)pthread_mutex_lock(&frames->lock);
@@ -248,13 +248,13 @@ uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves)
     return frame;
 }
 
-uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t io_class)
+uint8_t *sc_staging_take(struct sc_staging *frames, uint32_t io_class)
 {
-    return sc_frames_take_leaving(frames, frames->reserve[class_of(io_class)]);
+    return sc_staging_take_leaving(frames, frames->reserve[class_of(io_class)]);
 }
 
-uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t io_class,
-                                struct sc_frames_waiter *waiter)
+uint8_t *sc_staging_take_or_wait(struct sc_staging *frames, uint32_t io_class,
+                                struct sc_staging_waiter *waiter)
 {
     (void)pthread_mutex_lock(&frames->lock);
     SC_ASSERT(frames->poison, !waiter->waiting);
@@ -267,7 +267,7 @@ uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t io_class,
     return frame;
 }
 
-bool sc_frames_wait_cancel(struct sc_frames *frames, struct sc_frames_waiter *waiter)
+bool sc_staging_wait_cancel(struct sc_staging *frames, struct sc_staging_waiter *waiter)
 {
     (void)pthread_mutex_lock(&frames->lock);
     const bool was_waiting = waiter->waiting;
@@ -277,9 +277,9 @@ bool sc_frames_wait_cancel(struct sc_frames *frames, struct sc_frames_waiter *wa
     return was_waiting;
 }
 
-void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t io_class)
+void sc_staging_wait_raise(struct sc_staging *frames, struct sc_staging_waiter *waiter, uint32_t io_class)
 {
-    struct sc_frames_waiter *granted = NULL;
+    struct sc_staging_waiter *granted = NULL;
     (void)pthread_mutex_lock(&frames->lock);
     if (waiter->waiting && class_of(waiter->io_class) != class_of(io_class)) {
         dequeue_locked(frames, waiter);
@@ -291,11 +291,11 @@ void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *wai
     unlock_and_post(frames, granted);
 }
 
-void sc_frames_put(struct sc_frames *frames, uint8_t *frame)
+void sc_staging_put(struct sc_staging *frames, uint8_t *frame)
 {
     if (frame == NULL)
         return;
-    struct sc_frames_waiter *granted = NULL;
+    struct sc_staging_waiter *granted = NULL;
     (void)pthread_mutex_lock(&frames->lock);
     if (push_locked(frames, frame)) {
         frames->free_count++;
@@ -304,9 +304,9 @@ void sc_frames_put(struct sc_frames *frames, uint8_t *frame)
     unlock_and_post(frames, granted);
 }
 
-uint64_t sc_frames_keep(struct sc_frames *frames, uint8_t *frame)
+uint64_t sc_staging_keep(struct sc_staging *frames, uint8_t *frame)
 {
-    struct sc_frames_waiter *granted = NULL;
+    struct sc_staging_waiter *granted = NULL;
     (void)pthread_mutex_lock(&frames->lock);
     const uint64_t ticket = ++frames->ticket;
     if (push_locked(frames, frame)) {
@@ -323,7 +323,7 @@ uint64_t sc_frames_keep(struct sc_frames *frames, uint8_t *frame)
     return ticket;
 }
 
-bool sc_frames_claim(struct sc_frames *frames, uint8_t *frame, uint64_t ticket)
+bool sc_staging_claim(struct sc_staging *frames, uint8_t *frame, uint64_t ticket)
 {
     const uint64_t offset = (uint64_t)((uintptr_t)frame - (uintptr_t)frames->memory);
     const uint32_t i = (uint32_t)(offset / frames->frame_bytes);
@@ -338,14 +338,14 @@ bool sc_frames_claim(struct sc_frames *frames, uint8_t *frame, uint64_t ticket)
     return is_kept;
 }
 
-void sc_frames_lay(struct sc_frames *frames, uint8_t *frame)
+void sc_staging_lay(struct sc_staging *frames, uint8_t *frame)
 {
     (void)pthread_mutex_lock(&frames->lock);
     (void)push_locked(frames, frame);
     (void)pthread_mutex_unlock(&frames->lock);
 }
 
-uint8_t *sc_frames_candidate(struct sc_frames *frames)
+uint8_t *sc_staging_candidate(struct sc_staging *frames)
 {
     (void)pthread_mutex_lock(&frames->lock);
     uint8_t *frame = pop_locked(frames);
@@ -357,45 +357,45 @@ uint8_t *sc_frames_candidate(struct sc_frames *frames)
  * by eight threads 2.35 -> 2.50. With io_uring and 8 MiB in inflight, medians of 9: 2.63 -> 2.53 and
  * 2.68 -> 2.45. Processors without the instruction take it for a no-operation. */
 #if defined(__x86_64__)
-__attribute__((target("cldemote"))) void sc_frames_leave(const uint8_t *bytes, uint64_t count)
+__attribute__((target("cldemote"))) void sc_staging_leave(const uint8_t *bytes, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i += LINE_BYTES)
         _cldemote((void *)(uintptr_t)(bytes + i));
 }
 #else
-void sc_frames_leave(const uint8_t *bytes, uint64_t count)
+void sc_staging_leave(const uint8_t *bytes, uint64_t count)
 {
     (void)bytes;
     (void)count;
 }
 #endif
 
-uint64_t sc_frames_frame_bytes(const struct sc_frames *frames)
+uint64_t sc_staging_frame_bytes(const struct sc_staging *frames)
 {
     return frames->frame_bytes;
 }
 
-uint64_t sc_frames_count_for(const struct sc_frames *frames, uint32_t io_class)
+uint64_t sc_staging_count_for(const struct sc_staging *frames, uint32_t io_class)
 {
     return frames->count - frames->reserve[class_of(io_class)];
 }
 
-uint64_t sc_frames_count(const struct sc_frames *frames)
+uint64_t sc_staging_count(const struct sc_staging *frames)
 {
     return frames->count;
 }
 
-const uint8_t *sc_frames_memory(const struct sc_frames *frames)
+const uint8_t *sc_staging_memory(const struct sc_staging *frames)
 {
     return frames->memory;
 }
 
-uint64_t sc_frames_bytes(const struct sc_frames *frames)
+uint64_t sc_staging_bytes(const struct sc_staging *frames)
 {
     return frames->count * frames->frame_bytes;
 }
 
-uint64_t sc_frames_used(struct sc_frames *frames)
+uint64_t sc_staging_used(struct sc_staging *frames)
 {
     (void)pthread_mutex_lock(&frames->lock);
     const uint64_t used = frames->count - frames->free_count;

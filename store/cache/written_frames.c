@@ -22,7 +22,7 @@ struct sc_store_cache_entry {
 struct sc_store_cache {
     /* Set by open, constant after. */
     struct sc_alloc *alloc;
-    struct sc_frames *frames;
+    struct sc_staging *frames;
     uint64_t block_bytes, count, head_mask;
 
     pthread_mutex_t lock; /* rank 55 */
@@ -34,16 +34,16 @@ struct sc_store_cache {
 static struct sc_store_cache_entry *entry_of(const struct sc_store_cache *cache,
                                              const uint8_t *frame)
 {
-    uint64_t offset = (uint64_t)(frame - sc_frames_memory(cache->frames));
-    return &cache->entries[offset / sc_frames_frame_bytes(cache->frames)];
+    uint64_t offset = (uint64_t)(frame - sc_staging_memory(cache->frames));
+    return &cache->entries[offset / sc_staging_frame_bytes(cache->frames)];
 }
 
 static uint8_t *frame_of(const struct sc_store_cache *cache,
                          const struct sc_store_cache_entry *entry)
 {
     uint64_t i = (uint64_t)(entry - cache->entries);
-    return (uint8_t *)(uintptr_t)sc_frames_memory(cache->frames) +
-           i * sc_frames_frame_bytes(cache->frames);
+    return (uint8_t *)(uintptr_t)sc_staging_memory(cache->frames) +
+           i * sc_staging_frame_bytes(cache->frames);
 }
 
 static struct sc_store_cache_entry **head_of(const struct sc_store_cache *cache, uint64_t copy,
@@ -82,7 +82,7 @@ static struct sc_store_cache_entry *entry_find(const struct sc_store_cache *cach
 static bool entry_pin(struct sc_store_cache *cache, struct sc_store_cache_entry *entry)
 {
     if (!entry->is_out && entry->pins == 0 &&
-        !sc_frames_claim(cache->frames, frame_of(cache, entry), entry->ticket)) {
+        !sc_staging_claim(cache->frames, frame_of(cache, entry), entry->ticket)) {
         entry_remove(cache, entry);
         return false;
     }
@@ -97,9 +97,9 @@ static void entry_leave(struct sc_store_cache *cache, struct sc_store_cache_entr
     if (entry->copy != 0 && entry->is_forgotten)
         entry_remove(cache, entry);
     if (is_wanted)
-        entry->ticket = sc_frames_keep(cache->frames, frame_of(cache, entry));
+        entry->ticket = sc_staging_keep(cache->frames, frame_of(cache, entry));
     else
-        sc_frames_put(cache->frames, frame_of(cache, entry));
+        sc_staging_put(cache->frames, frame_of(cache, entry));
 }
 
 static void entry_unpin(struct sc_store_cache *cache, struct sc_store_cache_entry *entry)
@@ -112,7 +112,7 @@ static void entry_unpin(struct sc_store_cache *cache, struct sc_store_cache_entr
 
 uint8_t *sc_store_cache_take(struct sc_store_cache *cache, uint64_t leaves)
 {
-    uint8_t *frame = sc_frames_take_leaving(cache->frames, leaves);
+    uint8_t *frame = sc_staging_take_leaving(cache->frames, leaves);
     if (frame == NULL)
         return NULL;
     pthread_mutex_lock(&cache->lock);
@@ -238,7 +238,7 @@ void sc_store_cache_forget(struct sc_store_cache *cache, uint64_t copy, uint64_t
         entry->is_forgotten = true;
         if (entry->is_out || entry->pins > 0)
             continue;
-        if (sc_frames_claim(cache->frames, frame_of(cache, entry), entry->ticket))
+        if (sc_staging_claim(cache->frames, frame_of(cache, entry), entry->ticket))
             entry_leave(cache, entry);
         else
             entry_remove(cache, entry);
@@ -248,11 +248,11 @@ void sc_store_cache_forget(struct sc_store_cache *cache, uint64_t copy, uint64_t
 
 /* ---- Open and close -------------------------------------------------------------------------- */
 
-spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_frames *frames,
+spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_staging *frames,
                                 uint64_t block_bytes, struct sc_store_cache **ret_cache,
                                 struct spec_error *reterr)
 {
-    uint64_t count = sc_frames_count(frames), heads = 1;
+    uint64_t count = sc_staging_count(frames), heads = 1;
     while (heads < count)
         heads *= 2;
     struct sc_store_cache *cache = sc_alloc_zero(alloc, sizeof(*cache));

@@ -28,7 +28,7 @@
 struct sc_store_cache;
 
 /* blocks: entries are found by at / block_bytes, and none is longer. */
-spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_frames *frames,
+spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_staging *frames,
                                 uint64_t block_bytes, struct sc_store_cache **ret_cache,
                                 struct spec_error *reterr);
 /* No frame is out or pinned. Kept frames are the pool's already. Takes NULL. */

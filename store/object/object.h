@@ -105,7 +105,7 @@ spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
 void sc_store_objects_close(struct sc_store *store);
 
 /* Staging of the store, and the most bytes of an operation. Constant while open. */
-struct sc_frames *sc_store_object_frames(const struct sc_store *store);
+struct sc_staging *sc_store_object_frames(const struct sc_store *store);
 uint64_t sc_store_object_op_bytes(const struct sc_store *store);
 struct sc_store_object_sizes {
     uint64_t disk_bytes_used, disk_bytes_max, log_bytes, checkpoints;

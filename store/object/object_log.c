@@ -254,18 +254,18 @@ static spec_status staging_open(struct sc_store *store, struct spec_error *reter
     const struct sc_config *config = store->params.config;
     uint64_t bytes = config->io_op_bytes;
     while (bytes > OP_BYTES_LEAST &&
-           (bytes + SC_FRAMES_SLACK_BYTES) * FRAMES_LEAST > config->staging_bytes)
+           (bytes + SC_STAGING_SLACK_BYTES) * FRAMES_LEAST > config->staging_bytes)
         bytes /= 2;
     store->limits.op_bytes = sc_store_down(bytes, PAGE);
-    struct sc_frames_params frames = {.alloc = store->params.alloc,
+    struct sc_staging_params frames = {.alloc = store->params.alloc,
                                       .exec = store->params.exec,
                                       .poison = store->params.poison,
                                       .staging_bytes = config->staging_bytes,
                                       .op_bytes = store->limits.op_bytes};
-    spec_status status = sc_frames_open(&frames, &store->frames, reterr);
+    spec_status status = sc_staging_open(&frames, &store->frames, reterr);
     if (status == SPEC_OK)
-        sc_io_buffers(store->io, sc_frames_memory(store->frames), sc_frames_bytes(store->frames),
-                      sc_frames_frame_bytes(store->frames));
+        sc_io_buffers(store->io, sc_staging_memory(store->frames), sc_staging_bytes(store->frames),
+                      sc_staging_frame_bytes(store->frames));
     return status;
 }
 
@@ -273,7 +273,7 @@ static void store_free(struct sc_store *store)
 {
     if (store->io != NULL)
         sc_io_buffers(store->io, NULL, 0, 0);
-    sc_frames_close(store->frames);
+    sc_staging_close(store->frames);
     sc_store_base_free(store);
 }
 

@@ -191,7 +191,7 @@ void sc_store_object_room(struct sc_store *store, uint64_t *ret_free_pages, uint
 
 /* ---- What the store has ---------------------------------------------------------------------- */
 
-struct sc_frames *sc_store_object_frames(const struct sc_store *store)
+struct sc_staging *sc_store_object_frames(const struct sc_store *store)
 {
     return store->frames;
 }

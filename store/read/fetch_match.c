@@ -18,7 +18,7 @@
 
 struct piece { /* of a window: its slab is begun */
     const struct sc_store_piece_entry *entry;
-    struct sc_store_hosted_fill fill; /* of rows */
+    struct sc_host_slab_fill fill; /* of rows */
     uint64_t range, bytes;
     uint32_t stretch, layer;
 };
@@ -122,21 +122,21 @@ static bool piece_joins(const struct sc_store *store, const struct sc_store_stre
 
 /* A piece's slab: it is there and kept, it is begun, or there is no room. As much as may be is kept
  * where one that is there cannot be: what was begun then might evict it. */
-static enum sc_store_host_begun slab_begin(struct sc_store_match_fetcher *fetcher,
-                                           const struct sc_store_hosted_wish *wish,
-                                           struct sc_store_hosted_fill *fill)
+static enum sc_host_tier_begun slab_begin(struct sc_store_match_fetcher *fetcher,
+                                           const struct sc_host_slab_wish *wish,
+                                           struct sc_host_slab_fill *fill)
 {
     const struct sc_store *store = fetcher->store;
     uint64_t keeper = fetcher->what.keeper;
-    if (sc_store_hosted_keep(store, wish, keeper))
+    if (sc_host_slab_keep(store, wish, keeper))
         return SC_STORE_HOST_THERE;
-    bool is_there = sc_store_host_has(store->host, &wish->key);
-    if (is_there && sc_store_hosted_keep(store, wish, keeper)) /* it has come now */
+    bool is_there = sc_host_tier_has(store->host, &wish->key);
+    if (is_there && sc_host_slab_keep(store, wish, keeper)) /* it has come now */
         return SC_STORE_HOST_THERE;
     fetcher->is_loose = fetcher->is_loose || is_there;
     if (fetcher->is_loose)
         return is_there ? SC_STORE_HOST_THERE : SC_STORE_HOST_FULL;
-    return sc_store_hosted_begin_kept(store, fill, wish, keeper);
+    return sc_host_slab_begin_kept(store, fill, wish, keeper);
 }
 
 /* Loads of the piece, whose range may be begun, read no rows in the layer: they have codes. */
@@ -170,7 +170,7 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
          i++, fetcher->range++) {
         struct piece *piece = &window->pieces[window->piece_count];
         const struct sc_store_extent_entry *extent;
-        struct sc_store_hosted_wish wish;
+        struct sc_host_slab_wish wish;
         struct sc_store_range whole;
         uint32_t layer = layer_of(fetcher);
         if (!whole_of(store, &fetcher->what.ranges[fetcher->range], &whole, &piece->entry, &extent)) {
@@ -179,7 +179,7 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
         }
         if (reads_quant_alone(store, &fetcher->what.wants, layer, &whole) ||
             is_unseen(&fetcher->what.wants, layer, piece->entry) ||
-            !sc_store_hosted_wish(store, layer, &whole, &wish))
+            !sc_host_slab_wish(store, layer, &whole, &wish))
             continue;
         uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
         bool joins =
@@ -188,7 +188,7 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
         if ((!joins && count == SC_STORE_STRETCHES) ||
             (count > 0 && used + bytes > window->back.memory_bytes))
             break;
-        enum sc_store_host_begun begun = slab_begin(fetcher, &wish, &piece->fill);
+        enum sc_host_tier_begun begun = slab_begin(fetcher, &wish, &piece->fill);
         if (begun == SC_STORE_HOST_FULL) {
             stage_ends(fetcher, SPEC_E_NO_SPACE, fetcher->range);
             break;
@@ -224,7 +224,7 @@ static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct windo
         const struct sc_store_range *range = &fetcher->what.ranges[fetcher->range];
         struct piece *piece = &window->pieces[bring->count];
         const struct sc_store_extent_entry *extent;
-        struct sc_store_hosted_wish wish;
+        struct sc_host_slab_wish wish;
         struct sc_store_range whole;
         if (!whole_of(store, range, &whole, &piece->entry, &extent)) {
             stage_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
@@ -234,7 +234,7 @@ static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct windo
             continue;
         if (!sc_store_selector_fetch_fits(bring, &wish))
             break;
-        enum sc_store_host_begun begun = slab_begin(fetcher, &wish, &bring->fills[bring->count]);
+        enum sc_host_tier_begun begun = slab_begin(fetcher, &wish, &bring->fills[bring->count]);
         if (begun == SC_STORE_HOST_FULL) {
             stage_ends(fetcher, SPEC_E_NO_SPACE, fetcher->range);
             break;
@@ -275,9 +275,9 @@ static spec_status piece_take(struct window *window, struct piece *piece)
     bool good = sc_store_readback_rows(&window->back, piece->stretch, piece->entry, first,
                                        piece->fill.row_count, &back);
     if (good)
-        sc_store_hosted_put(store, &piece->fill, 0, piece->fill.row_count, back.tags,
+        sc_host_slab_put(store, &piece->fill, 0, piece->fill.row_count, back.tags,
                             back.halves[0], back.halves[1]);
-    sc_store_hosted_end(store, &piece->fill, good);
+    sc_host_slab_end(store, &piece->fill, good);
     return good ? SPEC_OK : sc_store_readback_why(&window->back, piece->stretch);
 }
 
@@ -288,7 +288,7 @@ static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *win
     for (uint32_t i = 0; i < window->piece_count; i++) {
         struct piece *piece = &window->pieces[i];
         if (is_cancelled) {
-            sc_store_hosted_end(fetcher->store, &piece->fill, false);
+            sc_host_slab_end(fetcher->store, &piece->fill, false);
             continue;
         }
         spec_status status = piece_take(window, piece);
@@ -447,13 +447,13 @@ spec_status sc_store_match_fetch_begin(struct sc_store *store, const struct sc_s
 
 /* Whether host memory has slabs of that key in layers [first, end): they are counted, but those of
  * other layers count as well. */
-static bool has_layers(const struct sc_store *store, const struct sc_store_host_key *key,
+static bool has_layers(const struct sc_store *store, const struct sc_host_tier_key *key,
                        uint32_t first, uint32_t end)
 {
     bool is_all = first == 0 && end == store->shape.layer_count;
-    return sc_store_host_layers(store->host, key, NULL) >= end - first &&
+    return sc_host_tier_layers(store->host, key, NULL) >= end - first &&
            (is_all || first == end ||
-            sc_store_host_layers_in(store->host, key, first, end) == end - first);
+            sc_host_tier_layers_in(store->host, key, first, end) == end - first);
 }
 
 /* Whether the layers that read the piece's rows have them there. */
@@ -461,10 +461,10 @@ static bool has_seen_layers(const struct sc_store *store, const struct sc_store_
                             const struct sc_store_piece_entry *entry,
                             const struct sc_store_range *whole)
 {
-    struct sc_store_hosted_wish wish;
+    struct sc_host_slab_wish wish;
     for (uint32_t layer = 0; layer < store->shape.layer_count; layer++)
-        if (!is_unseen(wants, layer, entry) && (!sc_store_hosted_wish(store, layer, whole, &wish) ||
-                                                !sc_store_host_has(store->host, &wish.key)))
+        if (!is_unseen(wants, layer, entry) && (!sc_host_slab_wish(store, layer, whole, &wish) ||
+                                                !sc_host_tier_has(store->host, &wish.key)))
             return false;
     return true;
 }
@@ -474,7 +474,7 @@ bool sc_store_match_fetch_has(const struct sc_store *store, const struct sc_stor
 {
     const struct sc_store_piece_entry *entry = sc_store_table_leased(&store->table, piece);
     uint32_t layers = store->shape.layer_count;
-    struct sc_store_hosted_wish wish;
+    struct sc_host_slab_wish wish;
     if (entry == NULL)
         return false;
     const struct sc_store_range whole = {.piece = piece,
@@ -489,7 +489,7 @@ bool sc_store_match_fetch_has(const struct sc_store *store, const struct sc_stor
     rows_end = reads_quant_alone(store, wants, rows_end, &whole) ? rows_end : layers;
     if (wants->windows != NULL)
         return has_seen_layers(store, wants, entry, &whole);
-    return sc_store_hosted_wish(store, 0, &whole, &wish) &&
+    return sc_host_slab_wish(store, 0, &whole, &wish) &&
            has_layers(store, &wish.key, 0, rows_end);
 }
 
@@ -504,7 +504,7 @@ void sc_store_match_fetch_cancel(struct sc_store *store)
 
 void sc_store_match_fetch_let_go(struct sc_store *store, uint64_t keeper, uint64_t until_ns)
 {
-    sc_store_host_let_go(store->host, keeper, until_ns);
+    sc_host_tier_let_go(store->host, keeper, until_ns);
 }
 
 /* ---- Open and close -------------------------------------------------------------------------- */

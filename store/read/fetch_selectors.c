@@ -27,7 +27,7 @@ struct sc_store_selector_plan sc_store_selector_fetch_plan(const struct sc_store
 /* What is read of a piece, and, of codes that come in parts, or of probe rows, a second time; codes
  * in pages of their own. At least as much as it will be. */
 static uint64_t bytes_of(const struct sc_store_selector_plan *plan,
-                         const struct sc_store_hosted_wish *wish)
+                         const struct sc_host_slab_wish *wish)
 {
     uint64_t bite = sc_store_quant_frame_bytes(plan->store);
     uint64_t reads = plan->is_quant ? wish->bytes / bite + 1 : 0;
@@ -37,7 +37,7 @@ static uint64_t bytes_of(const struct sc_store_selector_plan *plan,
 /* Beside the pieces: where areas begin, and a frame. */
 static uint64_t bytes_beside(const struct sc_store_selector_plan *plan)
 {
-    return 2 * PAGE + (plan->is_quant ? 0 : plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES);
+    return 2 * PAGE + (plan->is_quant ? 0 : plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES);
 }
 
 uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
@@ -45,7 +45,7 @@ uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
                               const struct sc_store_range *whole)
 {
     struct sc_store_selector_plan plan = sc_store_selector_fetch_plan(store, wants, 0);
-    struct sc_store_hosted_wish wish;
+    struct sc_host_slab_wish wish;
     plan.ranges = whole;
     return sc_store_selector_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish) : 0;
 }
@@ -65,20 +65,20 @@ void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring, const 
 }
 
 bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring, const struct sc_store_range *whole,
-                         struct sc_store_hosted_wish *ret_wish)
+                         struct sc_host_slab_wish *ret_wish)
 {
     bring->ranges[bring->count] = *whole;
     return sc_store_selector_wish(&bring->plan, bring->count, ret_wish);
 }
 
 bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *bring,
-                         const struct sc_store_hosted_wish *wish)
+                         const struct sc_host_slab_wish *wish)
 {
     return bring->count == 0 ||
            bring->bytes_wished + bytes_of(&bring->plan, wish) <= bring->bytes_max;
 }
 
-void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const struct sc_store_hosted_wish *wish)
+void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const struct sc_host_slab_wish *wish)
 {
     bring->bytes_wished += bytes_of(&bring->plan, wish);
     bring->count++;
@@ -87,7 +87,7 @@ void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const st
 spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *bring, uint32_t i)
 {
     bool is_there = bring->fills[i].slab == NULL;
-    sc_store_hosted_end(bring->store, &bring->fills[i], false);
+    sc_host_slab_end(bring->store, &bring->fills[i], false);
     return is_there || sc_store_range_is_there(bring->store, &bring->ranges[i]) ? SPEC_OK
                                                                                 : SPEC_E_CORRUPT;
 }

@@ -28,7 +28,7 @@ struct sc_store_selector_fetch {
     uint64_t bytes_max, bytes_wished;
     uint32_t count;
     struct sc_store_range ranges[SC_STORE_SELECTOR_FETCH_PIECES];
-    struct sc_store_hosted_fill fills[SC_STORE_SELECTOR_FETCH_PIECES];
+    struct sc_host_slab_fill fills[SC_STORE_SELECTOR_FETCH_PIECES];
 
     struct sc_store_selector_plan plan;
     struct sc_store_selector_memory memory;
@@ -59,12 +59,12 @@ void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring, const 
 /* The slab of the piece, all of whose rows that may be read the range is. false: there is nothing
  * to be had that rows are chosen by. */
 bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring, const struct sc_store_range *whole,
-                         struct sc_store_hosted_wish *ret_wish);
+                         struct sc_host_slab_wish *ret_wish);
 /* Whether the piece that was wished for last fits in with those before it. */
 bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *bring,
-                         const struct sc_store_hosted_wish *wish);
+                         const struct sc_host_slab_wish *wish);
 /* Its slab was begun in fills[count]. */
-void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const struct sc_store_hosted_wish *wish);
+void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const struct sc_host_slab_wish *wish);
 /* Verifies what came, and reads on. true: the task is posted when that has come. */
 bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *bring);
 /* Of piece i, once next was false or the stage was cancelled: its slab is published, or abandoned.

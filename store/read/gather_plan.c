@@ -148,17 +148,17 @@ static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_m
 {
     uint64_t rows = plan->place.extent->row_count, at = first, hosted_range = UINT64_MAX;
     const struct sc_store_gather_place place = plan->place;
-    bool is_hosted = false;
+    bool is_in_host_tier = false;
     memset(memory->at, 0, rows * sizeof(*memory->at));
     for (uint64_t i = first; i < end; i++) {
         uint64_t row = sc_store_gather_row(&plan->picks, i);
         (void)cursor_seek(plan, row);
         if (hosted_range != plan->range)
-            is_hosted = sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
+            is_in_host_tier = sc_host_slab_has(plan->store, plan->layer, &plan->ranges[plan->range],
                                             plan->picks.wanted);
         hosted_range = plan->range;
-        memory->turn[i] = is_hosted ? (uint32_t)i : UINT32_MAX;
-        if (!is_hosted)
+        memory->turn[i] = is_in_host_tier ? (uint32_t)i : UINT32_MAX;
+        if (!is_in_host_tier)
             memory->at[slot_of(&place, row)] = (uint32_t)i + 1;
     }
     /* Hosted ones move to the end, from the last on: nothing is written over before it is read. */
@@ -232,7 +232,7 @@ static bool slot_joins(struct sc_store_gather_plan *plan, const struct sc_store_
     uint64_t gap = gap_of(place, last, slot);
     uint64_t gaps = plan->gap_bytes + gap * place->where.half_count;
     if (gap > plan->picks.gap_bytes || (gap > 0 && gaps > plan->row_bytes / GAP_SHARE) ||
-        pages_of(place, first, slot + 1) > plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES)
+        pages_of(place, first, slot + 1) > plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES)
         return false;
     plan->gap_bytes = gaps;
     return true;
@@ -252,10 +252,10 @@ static void gather_take(struct sc_store_gather_plan *plan, const struct sc_store
             !cursor_seek(plan, row) || !place_open(plan) || !places_join(plan, place, &plan->place))
             return;
         uint64_t slot = slot_of(place, row);
-        bool is_hosted = plan->range != range &&
-                         sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
+        bool is_in_host_tier = plan->range != range &&
+                         sc_host_slab_has(plan->store, plan->layer, &plan->ranges[plan->range],
                                              plan->picks.wanted);
-        if (slot <= *last || slot >= end || is_hosted ||
+        if (slot <= *last || slot >= end || is_in_host_tier ||
             (!is_whole && !slot_joins(plan, place, first, *last, slot)))
             return;
         range = plan->range;
@@ -284,11 +284,11 @@ static void op_parts(const struct sc_store_gather_place *place, uint64_t first, 
 }
 
 /* Of slots, where the next pick's is. */
-static struct sc_store_hosted_chunk chunk_of(const struct sc_store_gather_plan *plan,
+static struct sc_host_chunk chunk_of(const struct sc_store_gather_plan *plan,
                                              const struct sc_store_gather_place *place)
 {
     uint64_t slot = slot_of(place, sc_store_gather_row(&plan->picks, plan->pick));
-    return sc_store_hosted_chunk_of(plan->store, plan->layer, &place->where,
+    return sc_host_chunk_of(plan->store, plan->layer, &place->where,
                                     place->extent->row_count, slot);
 }
 
@@ -296,12 +296,12 @@ static struct sc_store_hosted_chunk chunk_of(const struct sc_store_gather_plan *
 static void slab_open(struct sc_store_gather_plan *plan)
 {
     const struct sc_store_gather_place *place = &plan->place;
-    uint64_t frame_bytes = plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES;
+    uint64_t frame_bytes = plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES;
     uint64_t most = (frame_bytes / place->where.half_count - 2 * PAGE) / place->where.stride;
     most = most > 0 ? most : 1;
     uint64_t first = place->slab_first, end = place->slab_end;
     if (place->where.slots != NULL) { /* rows of other pieces stand beside it */
-        struct sc_store_hosted_chunk chunk = chunk_of(plan, place);
+        struct sc_host_chunk chunk = chunk_of(plan, place);
         first = chunk.first;
         end = chunk.end;
     }
@@ -355,9 +355,9 @@ static bool hosted_next(struct sc_store_gather_plan *plan, struct sc_store_gathe
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t first = sc_store_gather_row(&plan->picks, plan->pick) - plan->range_first, last = first;
     if (plan->place.where.slots != NULL && /* its chunk is asked for next, and is the one to miss */
-        !sc_store_hosted_has(plan->store, plan->layer, range, plan->picks.wanted))
+        !sc_host_slab_has(plan->store, plan->layer, range, plan->picks.wanted))
         return false;
-    op->host = sc_store_hosted_get(plan->store, plan->layer, range, plan->picks.wanted);
+    op->host = sc_host_slab_get(plan->store, plan->layer, range, plan->picks.wanted);
     if (op->host.slab == NULL)
         return false;
     op->at[0] = op->host.row_at + first * stride;
@@ -380,8 +380,8 @@ static bool hosted_chunk_next(struct sc_store_gather_plan *plan, struct sc_store
     const struct sc_store_gather_place place = plan->place;
     if (place.where.slots == NULL || plan->store->host == NULL)
         return false;
-    const struct sc_store_hosted_chunk chunk = chunk_of(plan, &place);
-    op->host = sc_store_hosted_chunk_get(plan->store, &chunk);
+    const struct sc_host_chunk chunk = chunk_of(plan, &place);
+    op->host = sc_host_chunk_get(plan->store, &chunk);
     if (op->host.slab == NULL)
         return false;
     uint64_t slot = slot_of(&place, sc_store_gather_row(&plan->picks, plan->pick)), last = slot;

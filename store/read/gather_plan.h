@@ -100,7 +100,7 @@ struct sc_store_gather_op {
     const uint16_t *slots; /* NULL, or in which slots its rows are: extent row r in slots[r] */
     uint64_t shift;        /* of slots: extent row - logical row, modulo 2^64 */
     struct sc_store_gather_slab slab;
-    struct sc_store_hosted host; /* or from the slab's, if it is not NULL: then nothing is read, and
+    struct sc_host_slab host; /* or from the slab's, if it is not NULL: then nothing is read, and
                                   * the slab is the caller's to unpin */
 };
 

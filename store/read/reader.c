@@ -53,10 +53,10 @@ static uint64_t op_bytes(const struct sc_store_gather_op *op)
 /* Lock held. What is planned and has no slot is not wanted. */
 static void op_drop(struct sc_store_reader *reader)
 {
-    struct sc_store_host_slab *slab =
+    struct sc_host_tier_memory_slab *slab =
         reader->is_gather ? reader->gather_op.host.slab : reader->op.host.slab;
     if (reader->has_op)
-        sc_store_host_unpin(reader->inflight.store->host, slab);
+        sc_host_tier_unpin(reader->inflight.store->host, slab);
     reader->has_op = false;
 }
 
@@ -93,7 +93,7 @@ static uint64_t frames_left(const struct sc_inflight *inflight)
 {
     const struct sc_store *store = inflight->store;
     uint64_t loads = atomic_load_explicit(&store->counts.loads, memory_order_relaxed);
-    uint64_t share = sc_frames_count(store->frames) / (loads > 2 ? loads : 2);
+    uint64_t share = sc_staging_count(store->frames) / (loads > 2 ? loads : 2);
     uint64_t left = sc_inflight_slots_left(inflight), most = reader_of(inflight)->frames_raised;
     if (inflight->io_class != SC_IO_CLASS_DEMAND)
         most = share;
@@ -177,18 +177,18 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_infli
 static void slot_fill_gather(struct sc_reader_slot *slot, struct sc_inflight_batch *batch)
 {
     struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
-    uint64_t frame_bytes = sc_frames_frame_bytes(reader->inflight.store->frames), used = 0;
+    uint64_t frame_bytes = sc_staging_frame_bytes(reader->inflight.store->frames), used = 0;
     slot->plan = (struct sc_store_plan_op){0};
     slot->unit_first = reader->unit_next;
     slot->unit_count = 0;
     while (op_plan(reader)) {
         const struct sc_store_gather_op *plan = &reader->gather_op;
         uint64_t bytes = op_bytes(plan);
-        bool is_hosted = plan->host.slab != NULL;
-        if (slot->unit_count > 0 && (is_hosted || slot->inflight.host != NULL ||
+        bool is_in_host_tier = plan->host.slab != NULL;
+        if (slot->unit_count > 0 && (is_in_host_tier || slot->inflight.host != NULL ||
                                      (plan->part_count == 0) != (slot->inflight.left == 0)))
             break; /* what reads nothing stands alone: it needs no frame, or has memory */
-        if (is_hosted) {
+        if (is_in_host_tier) {
             slot->inflight.host = plan->host.slab;
             slot->inflight.frame = plan->host.bytes;
             slot->tier = plan->host.tier;
@@ -360,7 +360,7 @@ static void set_active(struct sc_store_reader *reader, bool is_active)
 static void load_end(struct sc_store_reader *reader)
 {
     set_active(reader, false);
-    sc_store_hosted_end(reader->inflight.store, &reader->fill, false);
+    sc_host_slab_end(reader->inflight.store, &reader->fill, false);
     op_drop(reader);
     reader->rows_due = reader->rows_gone = 0;
     reader->front = NULL;
@@ -570,11 +570,11 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
     uint64_t range = reader->range, piece = ranges[range].piece;
     *ret_rows = (struct sc_store_rows){.failed_range = range, .tier = tier};
     if (reader->front->inflight.host != NULL)
-        sc_store_host_forget_pinned(store->host, reader->front->inflight.host);
+        sc_host_tier_forget_pinned(store->host, reader->front->inflight.host);
     sc_store_reader_cancel(reader);
-    sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
+    sc_host_slab_forget(store, reader->plan.layer, &ranges[range]);
     if (reader->is_gather) /* by tags that a selector had, maybe of host memory */
-        sc_store_hosted_forget_tags(store, reader->plan.layer, &ranges[range]);
+        sc_host_slab_forget_tags(store, reader->plan.layer, &ranges[range]);
     if (status == SPEC_E_CORRUPT) {
         sc_store_count(&store->counts.corrupt_rows, 1);
         SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 " fails verification",
@@ -600,7 +600,7 @@ static void front_seen(const struct sc_store_reader *reader, const struct sc_rea
         rows += sc_reader_gather_wanted(reader, unit->gather_first, unit->gather_count, NULL);
     }
     if (rows > 0)
-        sc_store_host_seen(reader->inflight.store->host, slot->inflight.host, rows);
+        sc_host_tier_touch(reader->inflight.store->host, slot->inflight.host, rows);
 }
 
 /* The front slot is complete: its tags are taken, and it is the consumer's. */
@@ -672,7 +672,7 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
         *ret_slot = front_of(reader);
         if (*ret_slot == NULL && reader->is_planned && !reader->has_op) {
             set_active(reader, false); /* complete; what lacks a part is given back now */
-            sc_store_hosted_end(inflight->store, &reader->fill, false);
+            sc_host_slab_end(inflight->store, &reader->fill, false);
             break;
         }
         front = *ret_slot != NULL && (*ret_slot)->inflight.is_completed ? FRONT_READY : FRONT_LATE;
@@ -752,17 +752,17 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     return SPEC_OK;
 }
 
-uint8_t *sc_store_host_at(const struct sc_store *store, uint64_t *ret_bytes)
+uint8_t *sc_host_tier_at(const struct sc_store *store, uint64_t *ret_bytes)
 {
-    return sc_store_host_memory(store->host, ret_bytes);
+    return sc_host_tier_memory(store->host, ret_bytes);
 }
 
-void sc_store_slab_hold(struct sc_store *store, struct sc_store_host_slab *slab)
+void sc_store_slab_hold(struct sc_store *store, struct sc_host_tier_memory_slab *slab)
 {
-    sc_store_host_pin(store->host, slab);
+    sc_host_tier_pin(store->host, slab);
 }
 
-void sc_store_slab_leave(struct sc_store *store, struct sc_store_host_slab *slab)
+void sc_store_slab_leave(struct sc_store *store, struct sc_host_tier_memory_slab *slab)
 {
-    sc_store_host_unpin(store->host, slab);
+    sc_host_tier_unpin(store->host, slab);
 }

@@ -73,7 +73,7 @@ struct sc_store_reader {
     struct sc_store_slot_memory *slot_memory; /* the plan's */
     uint16_t *slot_rows; /* the consumer's, of the run at the front: [SC_STORE_ROWS_MAX] which row
                           * of it stands in a slot, + 1; 0: none */
-    bool leaves;         /* frames' lines: sc_frames_leave */
+    bool leaves;         /* frames' lines: sc_staging_leave */
 
     struct sc_reader_helper helpers[SC_READER_HELPERS];
 
@@ -106,7 +106,7 @@ struct sc_store_reader {
     const uint8_t
         *behind_front;   /* of picks: the first row of the slot behind it; NULL: not there */
     uint64_t rows_least; /* sc_store_reader_apart */
-    struct sc_store_hosted_fill fill; /* of the range, or the chunk, that is handed out */
+    struct sc_host_slab_fill fill; /* of the range, or the chunk, that is handed out */
     const uint64_t *gather_tags;
     const uint64_t *wanted_bits; /* NULL: all picks are wanted */
     struct {                     /* what the tags of a piece's rows are made with */

@@ -110,10 +110,10 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
                        : rows_verify(&rows, reader->is_front_good, dst)))
         return false;
     if (slot->inflight.host == NULL && reader->range_row == 0)
-        sc_store_hosted_begin(store, &reader->fill, reader->plan.layer,
+        sc_host_slab_begin(store, &reader->fill, reader->plan.layer,
                               &reader->plan.ranges[reader->range], SC_STORE_WANT_ROWS,
                               reader->plan.ranges[reader->range].row_count);
-    sc_store_hosted_put(store, &reader->fill, reader->range_row, count, rows.tags,
+    sc_host_slab_put(store, &reader->fill, reader->range_row, count, rows.tags,
                         rows.parts[0].rows, rows.parts[1].rows);
     return true;
 }
@@ -126,12 +126,12 @@ static bool fill_is_whole(const struct sc_store_reader *reader)
 /* What came in parts is found from now on, if all of them did. */
 static void fill_end(struct sc_store_reader *reader)
 {
-    sc_store_hosted_end(reader->inflight.store, &reader->fill, fill_is_whole(reader));
+    sc_host_slab_end(reader->inflight.store, &reader->fill, fill_is_whole(reader));
 }
 
 /* Whether slots from `first` on are what the chunk that is being kept lacks. */
-static bool fill_takes(const struct sc_store_hosted_fill *fill,
-                       const struct sc_store_hosted_chunk *chunk, uint64_t first)
+static bool fill_takes(const struct sc_host_slab_fill *fill,
+                       const struct sc_host_chunk *chunk, uint64_t first)
 {
     return fill->slab != NULL && fill->key.kind == SC_STORE_HOST_SLOTS &&
            fill->key.copy == chunk->key.copy && fill->key.first == chunk->key.first &&
@@ -177,7 +177,7 @@ void sc_reader_rows_leave(struct sc_store_reader *reader)
 {
     for (uint32_t i = 0; i < 2 && reader->leaves && reader->last_bytes > 0; i++)
         if (reader->last[i] != NULL)
-            sc_frames_leave(reader->last[i], reader->last_bytes);
+            sc_staging_leave(reader->last[i], reader->last_bytes);
     reader->last_bytes = 0;
 }
 
@@ -198,7 +198,7 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
 }
 
 /* The chunk of a slot, of the extent that has the range. */
-static struct sc_store_hosted_chunk chunk_at(const struct sc_store_reader *reader,
+static struct sc_host_chunk chunk_at(const struct sc_store_reader *reader,
                                              const struct sc_store_range *range, uint64_t slot)
 {
     const struct sc_store *store = reader->inflight.store;
@@ -207,7 +207,7 @@ static struct sc_store_hosted_chunk chunk_at(const struct sc_store_reader *reade
         sc_store_table_extent(&store->table, piece->extent);
     struct sc_store_slab_where where;
     sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
-    return sc_store_hosted_chunk_of(store, reader->plan.layer, &where, extent->row_count, slot);
+    return sc_host_chunk_of(store, reader->plan.layer, &where, extent->row_count, slot);
 }
 
 /* How many slots the consumer may take before the next chunk, or read. On the way: whoever reads a
@@ -224,7 +224,7 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
         return end - now;
     if (now < reader->slots_kept)
         return reader->slots_kept - now;
-    const struct sc_store_hosted_chunk chunk = chunk_at(reader, range, now);
+    const struct sc_host_chunk chunk = chunk_at(reader, range, now);
     end = chunk.end < end ? chunk.end : end;
     reader->slots_kept = end;
     uint64_t first = plan->slot_first, wanted = 0;
@@ -233,14 +233,14 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
         fill_end(reader);
         for (uint64_t i = first; i < chunk.end; i++)
             wanted += reader->slot_rows[i] != 0;
-        sc_store_hosted_chunk_begin(store, &reader->fill, &chunk, range->piece, wanted);
+        sc_host_chunk_begin(store, &reader->fill, &chunk, range->piece, wanted);
     }
-    struct sc_store_hosted_fill *fill = &reader->fill;
+    struct sc_host_slab_fill *fill = &reader->fill;
     if (!fill_takes(fill, &chunk, first))
         return end - now; /* it began elsewhere, or something between was not read */
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t away = (first - plan->slot_first) * stride;
-    sc_store_hosted_chunk_put(store, fill, end - first, slot->inflight.frame + plan->row_at + away,
+    sc_host_chunk_put(store, fill, end - first, slot->inflight.frame + plan->row_at + away,
                               slot->inflight.frame + plan->v_at + away);
     return end - now;
 }
@@ -375,7 +375,7 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
         done += now;
         reader->range_row += now;
         if (reader->range_row == range->row_count) {
-            sc_store_hosted_end(store, &reader->fill, true);
+            sc_host_slab_end(store, &reader->fill, true);
             reader->range++;
             reader->range_row = 0;
         }
@@ -542,7 +542,7 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
     const struct sc_store_range *range = &reader->plan.ranges[slab->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
-    struct sc_store_hosted_fill *fill = &reader->fill;
+    struct sc_host_slab_fill *fill = &reader->fill;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes, used = 0;
     uint64_t base = (uint64_t)piece->extent_row + range->row_first; /* extent row of row 0 */
@@ -558,7 +558,7 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
                sc_store_gather_row(picks, pick) - slab->range_first < range->row_count;
              pick++)
             used += gather_is_wanted(reader, pick);
-        sc_store_hosted_begin(store, fill, reader->plan.layer, range, picks->wanted, used);
+        sc_host_slab_begin(store, fill, reader->plan.layer, range, picks->wanted, used);
     }
     if (fill->slab == NULL || fill->key.kind == SC_STORE_HOST_SLOTS ||
         fill->piece != range->piece || fill->rows_given != from)
@@ -573,12 +573,12 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
     bool is_good = gather_verify(reader, row, slab->range_first, count, part, rows) &&
                    (!is_both || gather_verify(reader, row, slab->range_first, count, 1, v));
     if (is_good) {
-        sc_store_hosted_put(store, fill, from, count, reader->gather_tags + row * shape->tags_per_row,
+        sc_host_slab_put(store, fill, from, count, reader->gather_tags + row * shape->tags_per_row,
                             rows, v);
         fill->rows_given += count;
     }
     if (!is_good || fill_is_whole(reader))
-        sc_store_hosted_end(store, fill, is_good);
+        sc_host_slab_end(store, fill, is_good);
 }
 
 /* A chunk of slots stays as it is, once those of its rows that are wanted were verified: tags of
@@ -592,8 +592,8 @@ static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_un
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
     const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
-    struct sc_store_hosted_fill *fill = &reader->fill;
-    const struct sc_store_hosted_chunk chunk = chunk_at(reader, range, slab->first);
+    struct sc_host_slab_fill *fill = &reader->fill;
+    const struct sc_host_chunk chunk = chunk_at(reader, range, slab->first);
     if (slab->first == chunk.first) {
         uint64_t used = 0;
         fill_end(reader);
@@ -604,10 +604,10 @@ static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_un
                 break;
             used += gather_is_wanted(reader, pick);
         }
-        sc_store_hosted_chunk_begin(store, fill, &chunk, range->piece, used);
+        sc_host_chunk_begin(store, fill, &chunk, range->piece, used);
     }
     if (fill_takes(fill, &chunk, slab->first))
-        sc_store_hosted_chunk_put(store, fill, slab->count, rows, v);
+        sc_host_chunk_put(store, fill, slab->count, rows, v);
 }
 
 /* What a read has of a slab is looked at once. */

@@ -95,7 +95,7 @@ static bool run_open(struct sc_store_plan *plan)
             continue;
         if (range_find(plan, &plan->ranges[i], &row) != extent ||
             row != plan->run_first + plan->run_count ||
-            sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[i], SC_STORE_WANT_ROWS))
+            sc_host_slab_has(plan->store, plan->layer, &plan->ranges[i], SC_STORE_WANT_ROWS))
             break;
         plan->run_count += plan->ranges[i].row_count;
     }
@@ -157,7 +157,7 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     struct sc_store_slab_where where = plan->where; /* the edition whose tags are planned */
     sc_store_slab_move(&where, piece);
     /* Two halves, each rounded out at both ends, share op_bytes and the frame's two spare pages. */
-    uint64_t most = (store->limits.op_bytes + SC_FRAMES_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
+    uint64_t most = (store->limits.op_bytes + SC_STAGING_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
     uint64_t left = range->row_count - plan->range_row;
     uint64_t row = piece->extent_row + range->row_first + plan->range_row;
     op->row_count = left < most ? left : most;
@@ -175,19 +175,19 @@ static uint64_t slot_first(const struct sc_store_plan *plan)
     return first;
 }
 
-static struct sc_store_hosted_chunk chunk_of(const struct sc_store_plan *plan, uint64_t slot)
+static struct sc_host_chunk chunk_of(const struct sc_store_plan *plan, uint64_t slot)
 {
-    return sc_store_hosted_chunk_of(plan->store, plan->layer, &plan->where, plan->extent->row_count,
+    return sc_host_chunk_of(plan->store, plan->layer, &plan->where, plan->extent->row_count,
                                     slot);
 }
 
 static bool chunk_is_hosted(const struct sc_store_plan *plan, uint64_t slot)
 {
-    struct sc_store_hosted_chunk chunk;
-    if (sc_store_host_is_empty(plan->store->host))
+    struct sc_host_chunk chunk;
+    if (sc_host_tier_is_empty(plan->store->host))
         return false;
     chunk = chunk_of(plan, slot);
-    return sc_store_hosted_chunk_has(plan->store, &chunk);
+    return sc_host_chunk_has(plan->store, &chunk);
 }
 
 /* Bytes from the run's first tag to its first slot, if the two are one read; else 0. */
@@ -209,7 +209,7 @@ static uint64_t slots_end(const struct sc_store_plan *plan, uint64_t first, uint
 {
     const struct sc_store *store = plan->store;
     uint64_t chunk = store->params.config->chunk_tokens;
-    uint64_t most = (store->limits.op_bytes + SC_FRAMES_SLACK_BYTES) / plan->where.half_count;
+    uint64_t most = (store->limits.op_bytes + SC_STAGING_SLACK_BYTES) / plan->where.half_count;
     uint64_t end = first + (most - 2 * PAGE - lead) / plan->where.stride;
     if (store->host == NULL)
         return end < plan->extent->row_count ? end : plan->extent->row_count;
@@ -254,8 +254,8 @@ static bool plan_hosted_slots(struct sc_store_plan *plan, struct sc_store_plan_o
     if (plan->store->host == NULL)
         return false;
     uint64_t first = slot_first(plan);
-    const struct sc_store_hosted_chunk chunk = chunk_of(plan, first);
-    op->host = sc_store_hosted_chunk_get(plan->store, &chunk);
+    const struct sc_host_chunk chunk = chunk_of(plan, first);
+    op->host = sc_host_chunk_get(plan->store, &chunk);
     if (op->host.slab == NULL)
         return false;
     uint64_t away = (first - chunk.first) * plan->where.stride;
@@ -284,7 +284,7 @@ static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
 {
     uint64_t row_bytes = plan->store->shape.row_bytes, most = plan->store->limits.op_bytes;
     bool is_spare = row_bytes % PAGE == 0 && plan->where.base[0] % PAGE == 0 &&
-                    lead <= SC_FRAMES_SLACK_BYTES && plan->run_first == 0 && most % row_bytes == 0;
+                    lead <= SC_STAGING_SLACK_BYTES && plan->run_first == 0 && most % row_bytes == 0;
     uint64_t counted = is_spare ? 0 : lead;
     uint64_t bytes = counted + plan->run_count * row_bytes;
     uint64_t count = (bytes + most - 1) / most, parts = bytes / PART_BYTES;
@@ -359,9 +359,9 @@ static bool plan_hosted(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     if (extent == NULL)
         return false;
     if (atomic_load_explicit(&extent->permutation, memory_order_acquire) != NULL &&
-        !sc_store_hosted_has(plan->store, plan->layer, range, SC_STORE_WANT_ROWS))
+        !sc_host_slab_has(plan->store, plan->layer, range, SC_STORE_WANT_ROWS))
         return false; /* chunks are asked for then, and are those to miss */
-    op->host = sc_store_hosted_get(plan->store, plan->layer, range, SC_STORE_WANT_ROWS);
+    op->host = sc_host_slab_get(plan->store, plan->layer, range, SC_STORE_WANT_ROWS);
     if (op->host.slab == NULL)
         return false;
     op->tag_count = op->row_count = range->row_count;

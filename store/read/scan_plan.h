@@ -69,7 +69,7 @@ struct sc_store_plan_op {
      * have rows of the run: extent rows [run_first, + run_count), row r in slot slots[r]. */
     const uint16_t *slots;
     uint64_t slot_first, slot_count, run_first, run_count;
-    struct sc_store_hosted host; /* where they lie already, if its slab is not NULL: then nothing is
+    struct sc_host_slab host; /* where they lie already, if its slab is not NULL: then nothing is
                                   * read, and the slab is the caller's to unpin */
 };
 

@@ -538,11 +538,11 @@ bool sc_store_selector_is_hosted(struct sc_store_selector *selector, uint64_t ra
 {
     pthread_mutex_lock(&selector->inflight.lock);
     const struct sc_store_selector_plan *plan = &selector->plan;
-    bool is_hosted = selector->is_active && plan->hosted != NULL && range < plan->range_count &&
+    bool is_in_host_tier = selector->is_active && plan->hosted != NULL && range < plan->range_count &&
                      sc_store_selector_bit(plan->hosted, range) &&
                      !sc_store_selector_bit(plan->missed, range);
     pthread_mutex_unlock(&selector->inflight.lock);
-    return is_hosted;
+    return is_in_host_tier;
 }
 
 const uint8_t *sc_store_selector_keys_hold(struct sc_store_selector *selector)

@@ -116,7 +116,7 @@ struct sc_store_quant_range {        /* of a range, in memory */
     uint32_t row;                       /* of the coded rows, that the range begins with */
     _Atomic uint32_t left;              /* blocks of it, and of its tags, that have not come */
     bool is_good, has_v;
-    bool is_hosted; /* they came from host memory */
+    bool is_in_host_tier; /* they came from host memory */
 };
 
 struct sc_store_selector_memory { /* of a load */
@@ -125,7 +125,7 @@ struct sc_store_selector_memory { /* of a load */
     uint64_t area, area_end; /* the same; of codes: where areas begin and end */
 
     /* Slabs that were begun for what is read; any other gets one if it is worth it. */
-    struct sc_store_hosted_fill *fills;
+    struct sc_host_slab_fill *fills;
     uint64_t fill_count;
 };
 
@@ -165,7 +165,7 @@ enum sc_store_block_state sc_store_selector_quant_state(const struct sc_store *s
 
 /* What a load wants of a range that a slab may have. The range may be gone by then. */
 struct sc_store_selector_take {
-    struct sc_store_host_key key;
+    struct sc_host_tier_key key;
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece;
     struct sc_store_quant_range *coded;  /* of a load of codes, in the load's memory; else NULL */
@@ -182,7 +182,7 @@ bool sc_store_selector_take_has(const struct sc_store *store,
 /* The slab that what is read of the range, all of its piece, becomes; false: it becomes none. The
  * plan has no run. */
 bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t range,
-                          struct sc_store_hosted_wish *ret_wish);
+                          struct sc_host_slab_wish *ret_wish);
 /* Copies it to its place and verifies it. false: it is not there; what fails is found no more. The
  * memory is held; no lock. */
 bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_selector_take *take,

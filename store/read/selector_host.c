@@ -42,7 +42,7 @@ static struct lay lay_of(const struct sc_store *store, uint64_t rows, uint64_t a
 }
 
 /* Of a piece in a layer, so that no slab's tags pass for another's. */
-static uint64_t tags_sum(const struct sc_store_host_key *key, const uint8_t *tags, uint64_t bytes)
+static uint64_t tags_sum(const struct sc_host_tier_key *key, const uint8_t *tags, uint64_t bytes)
 {
     uint64_t seed = key->copy * UINT64_C(0x9e3779b97f4a7c15) + key->first;
     return sc_store_checksum(tags, bytes, seed * UINT64_C(0x9e3779b97f4a7c15) + key->layer);
@@ -53,10 +53,10 @@ static uint64_t rows_of(const struct sc_store_piece_entry *piece)
     return (uint64_t)piece->row_count - piece->skip;
 }
 
-static struct sc_store_host_key key_of(const struct sc_store_piece_entry *piece, uint64_t copy,
-                                       uint32_t layer, enum sc_store_host_kind kind)
+static struct sc_host_tier_key key_of(const struct sc_store_piece_entry *piece, uint64_t copy,
+                                       uint32_t layer, enum sc_host_tier_kind kind)
 {
-    return (struct sc_store_host_key){.copy = copy,
+    return (struct sc_host_tier_key){.copy = copy,
                                       .first = (uint32_t)piece->extent_row + piece->skip,
                                       .layer = layer,
                                       .kind = kind};
@@ -75,7 +75,7 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
     const struct sc_store_probes probes = sc_store_probes_of(take.extent);
     const struct sc_store_annex *codes = NULL;
     struct sc_store_blocks blocks;
-    enum sc_store_host_kind kind = SC_STORE_HOST_TAGS;
+    enum sc_host_tier_kind kind = SC_STORE_HOST_TAGS;
     uint64_t copy = take.extent->copy;
     if (plan->is_quant && plan->run != NULL) {
         take.coded = &((struct sc_store_quant_range *)(uintptr_t)plan->run)[range];
@@ -101,12 +101,12 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
 
 bool sc_store_selector_take_has(const struct sc_store *store, const struct sc_store_selector_take *take)
 {
-    return sc_store_host_layers(store->host, &take->key, NULL) > 0 &&
-           sc_store_host_has(store->host, &take->key);
+    return sc_host_tier_layers(store->host, &take->key, NULL) > 0 &&
+           sc_host_tier_has(store->host, &take->key);
 }
 
 bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t range,
-                          struct sc_store_hosted_wish *ret_wish)
+                          struct sc_host_slab_wish *ret_wish)
 {
     const struct sc_store *store = plan->store;
     struct sc_store_selector_take take;
@@ -121,7 +121,7 @@ bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t 
     uint64_t rows = rows_of(take.piece);
     uint64_t a = plan->is_quant ? blocks.k_bytes : take.probe_row_bytes > 0 ? rows * 8 : 0;
     uint64_t b = rows * take.probe_row_bytes + (plan->k_alone ? 0 : blocks.v_bytes);
-    *ret_wish = (struct sc_store_hosted_wish){.key = take.key,
+    *ret_wish = (struct sc_host_slab_wish){.key = take.key,
                                               .piece = plan->ranges[range].piece,
                                               .row_count = (uint32_t)rows,
                                               .bytes = lay_of(store, rows, a, b).bytes,
@@ -164,8 +164,8 @@ static bool quant_take(const struct sc_store *store, const struct sc_store_selec
     enum sc_store_block_state state =
         sc_store_selector_quant_state(store, coded, &blocks, take->key.layer, memory->run);
     coded->is_good = state == SC_STORE_BLOCK_QUANTISED;
-    coded->is_hosted = state != SC_STORE_BLOCK_BAD;
-    return coded->is_hosted;
+    coded->is_in_host_tier = state != SC_STORE_BLOCK_BAD;
+    return coded->is_in_host_tier;
 }
 
 static bool probes_take(const struct sc_store *store, const struct sc_store_selector_take *take,
@@ -196,10 +196,10 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sele
 bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_selector_take *take,
                           const struct sc_store_selector_memory *memory)
 {
-    struct sc_store_host_slab *slab = sc_store_host_get(store->host, &take->key);
+    struct sc_host_tier_memory_slab *slab = sc_host_tier_get(store->host, &take->key);
     if (slab == NULL)
         return false;
-    const uint8_t *bytes = sc_store_host_bytes(store->host, slab);
+    const uint8_t *bytes = sc_host_tier_bytes(store->host, slab);
     bool is_right;
     if (take->key.kind == SC_STORE_HOST_QUANT) {
         is_right = quant_take(store, take, bytes, memory);
@@ -210,8 +210,8 @@ bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_
         is_right = tags_take(store, take, &lay, bytes, memory);
     }
     if (!is_right) /* it rots, or was kept for a load that wanted less of it */
-        sc_store_host_forget(store->host, &take->key);
-    sc_store_host_unpin(store->host, slab);
+        sc_host_tier_forget(store->host, &take->key);
+    sc_host_tier_unpin(store->host, slab);
     return is_right;
 }
 
@@ -225,11 +225,11 @@ struct parts {
 };
 
 /* The slab that was begun for it, or NULL. */
-static struct sc_store_hosted_fill *fill_find(const struct sc_store_selector_memory *memory,
-                                              const struct sc_store_host_key *key)
+static struct sc_host_slab_fill *fill_find(const struct sc_store_selector_memory *memory,
+                                              const struct sc_host_tier_key *key)
 {
     for (uint64_t i = 0; i < memory->fill_count; i++) {
-        const struct sc_store_host_key *begun = &memory->fills[i].key;
+        const struct sc_host_tier_key *begun = &memory->fills[i].key;
         if (memory->fills[i].slab != NULL && begun->copy == key->copy &&
             begun->first == key->first && begun->layer == key->layer && begun->kind == key->kind)
             return &memory->fills[i];
@@ -246,16 +246,16 @@ static uint64_t share_of(const struct lay *lay, uint64_t bytes, uint64_t rows)
 /* Blocks may end in the midst of a piece: its slab, if one was begun for it, is filled by as many
  * as it takes. */
 static void slab_make(const struct sc_store *store, const struct sc_store_selector_memory *memory,
-                      const struct sc_store_host_key *key, const struct lay *lay,
+                      const struct sc_host_tier_key *key, const struct lay *lay,
                       const struct parts *parts)
 {
     uint64_t row = parts->row, count = parts->row_count;
-    struct sc_store_hosted_fill own, *begun = fill_find(memory, key);
+    struct sc_host_slab_fill own, *begun = fill_find(memory, key);
     if (begun == NULL &&
-        (count < lay->rows || !sc_store_hosted_slab_begin(store, &own, key, parts->piece, lay->rows,
+        (count < lay->rows || !sc_host_slab_slab_begin(store, &own, key, parts->piece, lay->rows,
                                                           lay->bytes, parts->ops)))
         return;
-    struct sc_store_hosted_fill *fill = begun != NULL ? begun : &own;
+    struct sc_host_slab_fill *fill = begun != NULL ? begun : &own;
     struct head head = {.has_b = parts->b != NULL};
     memcpy(fill->bytes + LINE + share_of(lay, lay->tag_bytes, row), parts->tags,
            share_of(lay, lay->tag_bytes, count));
@@ -271,7 +271,7 @@ static void slab_make(const struct sc_store *store, const struct sc_store_select
     head.tag_rows = (uint32_t)lay->rows;
     head.sum = tags_sum(key, fill->bytes + LINE, lay->tag_bytes);
     memcpy(fill->bytes, &head, sizeof(head));
-    sc_store_hosted_end(store, fill, true);
+    sc_host_slab_end(store, fill, true);
 }
 
 void sc_store_selector_give_quant(const struct sc_store *store, const struct sc_store_quant_range *coded,
@@ -282,7 +282,7 @@ void sc_store_selector_give_quant(const struct sc_store *store, const struct sc_
     const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, coded->piece, &extent);
     if (store->host == NULL || coded->row != 0 || coded->row_count != rows_of(piece))
         return;
-    const struct sc_store_host_key key =
+    const struct sc_host_tier_key key =
         key_of(piece, coded->codes->copy, layer, SC_STORE_HOST_QUANT);
     uint64_t v_bytes = coded->has_v ? blocks->v_bytes : 0;
     const struct lay lay = lay_of(store, rows_of(piece), blocks->k_bytes, v_bytes);
@@ -305,14 +305,14 @@ static void piece_give(const struct sc_store *store, const struct sc_store_selec
     uint64_t rows = rows_of(piece), bytes = block->probe_row_bytes;
     parts.tags = frame + block->tags.at + sc_store_selector_tags_bytes(store, at);
     if (block->wanted_bytes == 0) {
-        const struct sc_store_host_key key =
+        const struct sc_host_tier_key key =
             key_of(piece, sc_store_table_extent(&store->table, piece->extent)->copy, block->layer,
                    SC_STORE_HOST_TAGS);
         const struct lay lay = lay_of(store, rows, 0, 0);
         parts.ops = 1;
         slab_make(store, memory, &key, &lay, &parts);
     } else {
-        const struct sc_store_host_key key =
+        const struct sc_host_tier_key key =
             key_of(piece, block->copy, block->layer, SC_STORE_HOST_PROBES);
         const struct lay lay = lay_of(store, rows, rows * 8, rows * bytes);
         parts.a = frame + block->probe_tags.at + at * 8;

@@ -58,7 +58,7 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_se
                                        .row_first = rows,
                                        .row_count = range->row_count,
                                        .codes = sc_store_selector_quant_of(store, range, &blocks)};
-        bool is_hosted = plan->hosted != NULL && sc_store_selector_bit(plan->hosted, i);
+        bool is_in_host_tier = plan->hosted != NULL && sc_store_selector_bit(plan->hosted, i);
         rows += range->row_count;
         if (coded.codes != NULL) {
             const struct sc_store_extent_entry *extent;
@@ -66,7 +66,7 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_se
             coded.row = range->row_first - sc_store_quant_piece(store, coded.piece, &extent)->skip;
             coded.has_v = !plan->k_alone;
             atomic_init(&coded.left, (uint32_t)reads + 1); /* its tags */
-            if (reads > 1 || is_hosted) {
+            if (reads > 1 || is_in_host_tier) {
                 coded.k_at = at;
                 coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
                 at = coded.v_at + (plan->k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE));
@@ -134,7 +134,7 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
         return false;
     const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
     *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k,
-                                       .tier = coded->is_hosted ? SPEC_TIER_HOST : SC_STORE_TIER,
+                                       .tier = coded->is_in_host_tier ? SPEC_TIER_HOST : SC_STORE_TIER,
                                        .shape = shape};
     ret_slab->k_table = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
     ret_slab->k_scales = ret_slab->k_table + sc_store_quant_table_bytes(shape, true);

@@ -26,7 +26,7 @@ static uint64_t rows_even(const struct sc_store_selector_plan *plan,
     uint64_t each = sc_store_selector_tags_bytes(plan->store, 1);
     if (plan->wanted_bytes > 0)
         each += probes->row_bytes + 8;
-    uint64_t most = (plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES -
+    uint64_t most = (plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES -
                      2 * SC_STORE_SELECTOR_SECTIONS * PAGE) /
                     each;
     if (most == 0)
@@ -339,7 +339,7 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
     block->tags = section_of(tags, edition->tag_offset, sc_store_selector_tags_bytes(plan->store, 1),
                              row, block->tag_count);
     /* A gap in codes would stay in the load's memory. */
-    block_parts(block, plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES,
+    block_parts(block, plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES,
                 plan->is_quant ? 0 : GAP_BYTES);
     cursor_advance(plan, count);
     bool has_area = plan->is_quant && !plan->is_again;

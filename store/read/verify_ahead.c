@@ -18,7 +18,7 @@
 /* What a helper verifies. */
 struct job {
     struct sc_reader_slot *slot;
-    struct sc_store_host_slab *slab; /* pinned */
+    struct sc_host_tier_memory_slab *slab; /* pinned */
     uint64_t serial;
     uint32_t part_count;
     struct {
@@ -55,7 +55,7 @@ static void job_make(const struct sc_store_reader *reader, struct sc_reader_slot
         job->parts[p].tags =
             (const uint64_t *)(const void *)(slot->inflight.frame + plan->tag_at) + p;
     }
-    sc_store_host_pin(store->host, job->slab);
+    sc_host_tier_pin(store->host, job->slab);
 }
 
 static bool job_is_good(const struct job *job)
@@ -88,7 +88,7 @@ static bool job_claim(struct sc_store_reader *reader, struct job *job)
 /* Lock held. The slot may be another load's by now. */
 static void job_end(struct sc_store_reader *reader, const struct job *job, bool is_good)
 {
-    sc_store_host_unpin(reader->inflight.store->host, job->slab);
+    sc_host_tier_unpin(reader->inflight.store->host, job->slab);
     for (struct sc_inflight_slot *at = reader->inflight.first; at != NULL; at = at->next) {
         struct sc_reader_slot *slot = sc_reader_slot_of(at);
         if (slot == job->slot && slot->serial == job->serial)

@@ -69,7 +69,7 @@ void sc_store_quant_blocks(const struct sc_store *store, const struct sc_store_e
 
 uint64_t sc_store_quant_frame_bytes(const struct sc_store *store)
 {
-    return store->limits.op_bytes + SC_FRAMES_SLACK_BYTES - SC_STORE_SELECTOR_SLACK_BYTES;
+    return store->limits.op_bytes + SC_STAGING_SLACK_BYTES - SC_STORE_SELECTOR_SLACK_BYTES;
 }
 
 static uint64_t checksum(const struct sc_store *store, const struct sc_store_blocks *blocks,

@@ -289,7 +289,7 @@ spec_status sc_store_inline_quant_open(struct sc_store *store, struct spec_error
     live->desk->back.task = &live->task;
     live->desk->back.pins = true;
     return sc_store_cache_open(store->params.alloc, store->frames,
-                               sc_frames_frame_bytes(store->frames), &store->cache, reterr);
+                               sc_staging_frame_bytes(store->frames), &store->cache, reterr);
 }
 
 bool sc_store_inline_quant_runs(struct sc_store *store)

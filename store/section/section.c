@@ -191,7 +191,7 @@ uint64_t sc_store_sidecar_frames(const struct sc_store_sidecar *sidecar)
 
 uint64_t sc_store_sidecar_frames_most(const struct sc_store *store)
 {
-    return sc_frames_count(store->frames) / 8 * 5;
+    return sc_staging_count(store->frames) / 8 * 5;
 }
 
 spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_written *written,
@@ -313,7 +313,7 @@ static enum sc_store_sidecar_next layer_put(struct sc_store_sidecar *sidecar)
     const struct sc_store_source source = {.pack = layer_pack, .user = sidecar};
     uint32_t layer = sidecar->layer;
     bool is_last = layer + 1 == store->shape.layer_count;
-    if (frames <= most && sc_frames_used(store->frames) + frames > most) {
+    if (frames <= most && sc_staging_used(store->frames) + frames > most) {
         if (++sidecar->waits <= WAITS)
             return SC_STORE_SIDECAR_ROOM;
         sc_store_extent_abort(annex);

@@ -141,7 +141,7 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
         return 0;
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     uint64_t least = (row_count + store->limits.rows_max - 1) / store->limits.rows_max;
-    uint64_t most = sc_frames_count(store->frames) / FRAMES_PART; /* one each, between layers */
+    uint64_t most = sc_staging_count(store->frames) / FRAMES_PART; /* one each, between layers */
     most = most > least ? most : least;
     pthread_mutex_lock(&store->disk.lock);
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);

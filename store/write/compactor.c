@@ -52,7 +52,7 @@ struct sc_store_compactor {
     struct part parts[PIECES];
     uint32_t part_count;
     struct sc_store_readback back;
-    struct sc_store_host_slab **slabs; /* [layer_count]; NULL: there is no host tier */
+    struct sc_host_tier_memory_slab **slabs; /* [layer_count]; NULL: there is no host tier */
     uint8_t *rows;                     /* [plan.row_count] of a layer: rows, or all K, then all V */
     spec_status status; /* the first thing that went wrong; then what the writes said */
 };
@@ -160,8 +160,8 @@ static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t ro
 static bool layer_is_hosted(const struct sc_store_compactor *compactor)
 {
     const struct sc_store *store = compactor->store;
-    bool is_hosted = compactor->slabs != NULL;
-    for (uint64_t i = 0; i < compactor->what.piece_count && is_hosted; i++) {
+    bool is_in_host_tier = compactor->slabs != NULL;
+    for (uint64_t i = 0; i < compactor->what.piece_count && is_in_host_tier; i++) {
         const struct sc_store_piece_entry *piece =
             sc_store_table_live(&store->table, compactor->ids[i]);
         struct sc_store_range range = {.piece = compactor->ids[i]};
@@ -169,9 +169,9 @@ static bool layer_is_hosted(const struct sc_store_compactor *compactor)
             return false;
         range.row_first = piece->skip;
         range.row_count = (uint32_t)(piece->row_count - piece->skip);
-        is_hosted = sc_store_hosted_has(store, compactor->layer, &range, SC_STORE_WANT_ROWS);
+        is_in_host_tier = sc_host_slab_has(store, compactor->layer, &range, SC_STORE_WANT_ROWS);
     }
-    return is_hosted;
+    return is_in_host_tier;
 }
 
 /* False: the put was the last, or failed. Then the next step may run already. */
@@ -351,7 +351,7 @@ spec_status sc_store_compactor_open(struct sc_store *store, struct spec_error *r
     store->compactor->store = store;
     if (store->host != NULL)
         store->compactor->slabs = sc_alloc_array(store->params.alloc, store->shape.layer_count,
-                                              sizeof(struct sc_store_host_slab *));
+                                              sizeof(struct sc_host_tier_memory_slab *));
     if (store->host != NULL && store->compactor->slabs == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what merges pieces");
     store->compactor->task.step = compact_step;

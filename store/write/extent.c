@@ -131,13 +131,13 @@ static void frame_put(struct sc_store *store, uint8_t *frame)
     if (store->cache != NULL)
         sc_store_cache_put(store->cache, frame);
     else
-        sc_frames_put(store->frames, frame);
+        sc_staging_put(store->frames, frame);
 }
 
 struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leaves)
 {
     uint8_t *frame = store->cache != NULL ? sc_store_cache_take(store->cache, leaves)
-                                          : sc_frames_take_leaving(store->frames, leaves);
+                                          : sc_staging_take_leaving(store->frames, leaves);
     if (frame == NULL)
         return NULL;
     pthread_mutex_lock(&store->disk.lock);

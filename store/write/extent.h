@@ -44,7 +44,7 @@ struct sc_store_extent {
     struct sc_store_piece_plan *pieces; /* [pieces_max] */
     struct sc_store_part *parts;        /* [layer_count] */
     struct sc_store_part *record_parts; /* likewise, with file numbers: for commit */
-    struct sc_store_host_slab **kept;   /* write_through.c; NULL: nothing that is written is kept */
+    struct sc_host_tier_memory_slab **kept;   /* write_through.c; NULL: nothing that is written is kept */
     uint8_t *bounce;                    /* a row that straddles two windows */
     struct sc_store_extent *next;       /* free list: space lock */
     bool is_begun;                      /* it has places; space lock */
@@ -71,7 +71,7 @@ struct sc_store_extent {
     const uint16_t *slots; /* of an edition (store/rows/row_permutation.h); the maker's memory */
     struct sc_store_inline_quant_job *live;    /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */
-    struct sc_store_host_slab **slabs; /* kept, or a merge's [layer_count] */
+    struct sc_host_tier_memory_slab **slabs; /* kept, or a merge's [layer_count] */
     bool keeps;                        /* what is written goes to host memory, too */
     bool is_heir; /* of rows that are there: it keeps layers that the compactor says, as loads do */
 

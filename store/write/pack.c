@@ -147,7 +147,7 @@ static struct sc_store_window *window_at(struct sc_store_extent *extent,
     if (extent->window_count == SC_STORE_EXTENT_WINDOWS)
         return NULL;
     uint64_t part_end = part->offset + sc_store_part_pages(part, extent->place.stride) * PAGE;
-    uint64_t bytes = sc_frames_frame_bytes(store->frames);
+    uint64_t bytes = sc_staging_frame_bytes(store->frames);
     uint64_t start = extent->windows_base + (offset - extent->windows_base) / bytes * bytes;
     uint64_t end = start + bytes;
     struct sc_store_write *write = frame_take(extent);
@@ -431,7 +431,7 @@ static void last_window_cut(const struct layer_job *job)
     window->start = extent->windows_base = cut;
     uint64_t part_end =
         job->part->offset + sc_store_part_pages(job->part, extent->place.stride) * PAGE;
-    window->end = cut + sc_frames_frame_bytes(store->frames);
+    window->end = cut + sc_staging_frame_bytes(store->frames);
     window->end = window->end < part_end ? window->end : part_end;
     sc_store_inline_quant_window_cut(extent->live, first.write->op.buffer, cut - first.start);
     sc_store_inline_quant_window(extent->live, write->op.buffer, job->part, cut, window->end);

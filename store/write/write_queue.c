@@ -18,10 +18,10 @@
 static void leaves_decide(struct sc_store *store)
 {
     struct sc_store_write_queue *queue = &store->writing.queue;
-    uint64_t count = sc_frames_count(store->frames), small = store->params.config->max_requests;
+    uint64_t count = sc_staging_count(store->frames), small = store->params.config->max_requests;
     small = small < SMALL_MOST ? small : SMALL_MOST;
     small = small < count / SMALL_PART ? small : count / SMALL_PART;
-    queue->leaves = count - sc_frames_count_for(store->frames, SC_IO_CLASS_WRITER);
+    queue->leaves = count - sc_staging_count_for(store->frames, SC_IO_CLASS_WRITER);
     queue->leaves_small = queue->leaves / LOADS_PART;
     if (queue->leaves < queue->leaves_small + small)
         queue->leaves = queue->leaves_small + small;
@@ -141,12 +141,12 @@ static void give_back(struct sc_store *store, struct sc_store_write *list)
 
 uint64_t sc_store_write_frames(const struct sc_store *store)
 {
-    return sc_frames_count(store->frames) - store->writing.queue.leaves;
+    return sc_staging_count(store->frames) - store->writing.queue.leaves;
 }
 
 uint64_t sc_store_write_bytes(const struct sc_store *store)
 {
-    return sc_store_write_frames(store) * sc_frames_frame_bytes(store->frames);
+    return sc_store_write_frames(store) * sc_staging_frame_bytes(store->frames);
 }
 
 void sc_store_write_queue_begin(struct sc_store_extent *extent)
@@ -220,7 +220,7 @@ bool sc_store_write_queue_is_stuck(const struct sc_store_extent *extent, uint64_
 {
     const struct sc_store *store = extent->store;
     struct sc_store_write_queue *queue = queue_of(extent);
-    uint64_t most = sc_frames_count(store->frames) - leaves;
+    uint64_t most = sc_staging_count(store->frames) - leaves;
     pthread_mutex_lock(&queue->lock);
     bool is_stuck = queue->heap.count == 0 && queue->in_flight_bytes == 0 &&
                     queue->packing <= atomic_load(&store->writing.waiters) &&
@@ -233,9 +233,9 @@ bool sc_store_extent_has_room(const struct sc_store_extent *extent)
 {
     const struct sc_store *store = extent->store;
     struct sc_store_write_queue *queue = queue_of(extent);
-    uint64_t count = sc_frames_count(store->frames), free = sc_frames_free(store->frames);
+    uint64_t count = sc_staging_count(store->frames), free = sc_staging_free(store->frames);
     uint64_t leaves = sc_store_write_queue_leaves(extent);
-    uint64_t need = extent->place.stride / sc_frames_frame_bytes(store->frames);
+    uint64_t need = extent->place.stride / sc_staging_frame_bytes(store->frames);
     need += SC_STORE_EXTENT_WINDOWS;
     if (free >= leaves + (need < count - leaves ? need : count - leaves))
         return true;

@@ -35,7 +35,7 @@ void sc_store_write_through_layer_begin(struct sc_store_extent *extent)
         memset(extent->slabs, 0, count * sizeof(*extent->slabs));
 }
 
-void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct sc_store_host_slab **slabs)
+void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct sc_host_tier_memory_slab **slabs)
 {
     SC_ASSERT(extent->store->params.poison, extent->piece_count == 1);
     if (extent->keeps || slabs == NULL)
@@ -45,7 +45,7 @@ void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct
     memset(slabs, 0, extent->store->shape.layer_count * sizeof(*slabs));
 }
 
-static struct sc_store_host_slab **slab_of(const struct sc_store_extent *extent, uint32_t piece,
+static struct sc_host_tier_memory_slab **slab_of(const struct sc_store_extent *extent, uint32_t piece,
                                            uint32_t layer)
 {
     return &extent->slabs[(uint64_t)layer * extent->piece_count + piece];
@@ -53,21 +53,21 @@ static struct sc_store_host_slab **slab_of(const struct sc_store_extent *extent,
 
 void sc_store_write_through_layer_layer(struct sc_store_extent *extent, uint32_t layer)
 {
-    struct sc_store_host_key key = {.copy = extent->copy, .layer = layer};
+    struct sc_host_tier_key key = {.copy = extent->copy, .layer = layer};
     if (!extent->keeps)
         return;
     if (extent->is_heir) {
         uint64_t rows = extent->row_count;
-        struct sc_store_hosted_fill fill = {0};
+        struct sc_host_slab_fill fill = {0};
         if (extent->inherits &&
-            sc_store_hosted_slab_begin(extent->store, &fill, &key, 0, rows,
-                                       sc_store_hosted_bytes(&extent->store->shape, rows), 1))
+            sc_host_slab_slab_begin(extent->store, &fill, &key, 0, rows,
+                                       sc_host_slab_bytes(&extent->store->shape, rows), 1))
             *slab_of(extent, 0, layer) = fill.slab;
         return;
     }
     for (uint32_t i = 0; i < extent->piece_count; i++) {
         uint64_t rows = extent->pieces[i].row_count;
-        *slab_of(extent, i, layer) = sc_store_hosted_begin_stored(extent->store, &key, rows);
+        *slab_of(extent, i, layer) = sc_host_slab_begin_stored(extent->store, &key, rows);
         key.first += (uint32_t)rows;
     }
 }
@@ -89,12 +89,12 @@ static void layer_keep(const struct sc_store_extent *extent, const struct sc_sto
     const struct sc_store_shape *shape = &store->shape;
     uint64_t tag_bytes = 8ull * shape->tags_per_row, row = 0;
     for (uint32_t i = 0; i < extent->piece_count; row += extent->pieces[i++].row_count) {
-        struct sc_store_host_slab *slab = *slab_of(extent, i, layer);
+        struct sc_host_tier_memory_slab *slab = *slab_of(extent, i, layer);
         uint64_t rows = extent->pieces[i].row_count;
         if (slab == NULL)
             continue;
-        uint8_t *bytes = sc_store_host_bytes(store->host, slab);
-        uint64_t rows_at = sc_store_hosted_bytes(shape, rows) - rows * shape->row_bytes;
+        uint8_t *bytes = sc_host_tier_bytes(store->host, slab);
+        uint64_t rows_at = sc_host_slab_bytes(shape, rows) - rows * shape->row_bytes;
         bytes_keep(write, layer_at + extent->place.tag_offset + row * tag_bytes, rows * tag_bytes,
                    bytes);
         bytes_keep(write, layer_at + extent->place.row_offset + row * shape->row_bytes,
@@ -126,12 +126,12 @@ void sc_store_write_through_layer_end(struct sc_store_extent *extent, uint32_t p
     for (uint32_t layer = 0; extent->keeps && layer < store->shape.layer_count; layer++) {
         uint32_t row = 0;
         for (uint32_t i = 0; i < extent->piece_count; row += extent->pieces[i++].row_count) {
-            struct sc_store_hosted_fill fill = {
+            struct sc_host_slab_fill fill = {
                 .slab = *slab_of(extent, i, layer),
                 .piece = first_id + i - piece_first,
                 .key = {.copy = extent->copy, .first = row, .layer = layer}};
             bool is_found = first_id != 0 && i >= piece_first && (i > piece_first || skip == 0);
-            sc_store_hosted_end(store, &fill, is_found);
+            sc_host_slab_end(store, &fill, is_found);
         }
     }
     extent->keeps = false;

@@ -14,7 +14,7 @@
 
 #include "store/write/extent.h"
 
-struct sc_store_host_slab;
+struct sc_host_tier_memory_slab;
 
 /* Pointers of all extents' slabs; without a host tier, or where it keeps nothing that is written,
  * there are none. false: no memory; close frees what there is. */
@@ -26,7 +26,7 @@ void sc_store_write_through_layer_begin(struct sc_store_extent *extent);
 /* An extent of one piece that takes the place of others: where it does not keep all that is written
  * anyway, it keeps layers of which `inherits` says, before they are packed, that host memory has
  * those. slabs: [layer_count], the caller's until it is committed or discarded; NULL: none. */
-void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct sc_store_host_slab **slabs);
+void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct sc_host_tier_memory_slab **slabs);
 /* Before a layer is packed. */
 void sc_store_write_through_layer_layer(struct sc_store_extent *extent, uint32_t layer);
 /* The window was written; its bytes are still there. */

@@ -172,7 +172,7 @@ static void forget_all(struct races *races)
     for (uint64_t id = 1; id < sc_store_piece_next(store); id++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
         if (piece != NULL)
-            sc_store_hosted_piece_gone(store, piece);
+            sc_host_slab_piece_gone(store, piece);
     }
 }
 

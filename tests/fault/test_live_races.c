@@ -13,7 +13,7 @@
 #include "tests/unit/store/space_check.h"
 #include "tests/unit/threads.h"
 
-#define FRAME_BYTES ((64u << 10) + SC_FRAMES_SLACK_BYTES)
+#define FRAME_BYTES ((64u << 10) + SC_STAGING_SLACK_BYTES)
 #define STORES      2u
 #ifdef SC_SANITIZED
 #define PASSES 25u
@@ -145,14 +145,14 @@ static void *loads_main(void *argument)
 static void *takes_main(void *argument)
 {
     struct who *who = argument;
-    struct sc_frames *pool = who->shared->world->store->frames;
+    struct sc_staging *pool = who->shared->world->store->frames;
     uint8_t *frames[32];
     while (!atomic_load(&who->shared->ends)) {
         uint64_t count = 0, most = random_below(&who->seed, 6);
-        while (count < most && (frames[count] = sc_frames_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
+        while (count < most && (frames[count] = sc_staging_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
             memset(frames[count++], 0x5a, FRAME_BYTES);
         while (count > 0)
-            sc_frames_put(pool, frames[--count]);
+            sc_staging_put(pool, frames[--count]);
         (void)usleep(500);
     }
     return NULL;

@@ -172,7 +172,7 @@ static void wrong_bytes_are_not_delivered(void **state)
                 shot_free(&plain);
         }
         uint64_t bytes = 0;
-        uint8_t *tier = sc_store_host_at(world.rig.conn->store, &bytes);
+        uint8_t *tier = sc_host_tier_at(world.rig.conn->store, &bytes);
         assert_true(tier != NULL && bytes > 0);
         for (uint64_t at = 4000; at < bytes; at += 4096)
             tier[at] ^= 4;

@@ -219,21 +219,21 @@ static void tags_go_wrong(struct world *world, uint64_t piece, uint32_t layer)
     const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, entry->extent);
-    const struct sc_store_host_key key = {.copy = atomic_load(&extent->codes)->copy,
+    const struct sc_host_tier_key key = {.copy = atomic_load(&extent->codes)->copy,
                                           .first = entry->extent_row,
                                           .layer = layer,
                                           .kind = SC_STORE_HOST_QUANT};
     uint64_t tag_bytes = 8ull * store->shape.tags_per_row;
     uint64_t seed = key.copy * UINT64_C(0x9e3779b97f4a7c15) + key.first;
-    struct sc_store_host_slab *slab = sc_store_host_get(store->host, &key);
+    struct sc_host_tier_memory_slab *slab = sc_host_tier_get(store->host, &key);
     assert_non_null(slab);
-    uint8_t *bytes = sc_store_host_bytes(store->host, slab);
+    uint8_t *bytes = sc_host_tier_bytes(store->host, slab);
     for (uint64_t row = 0; row < entry->row_count; row++)
         bytes[64 + row * tag_bytes] ^= 1;
     uint64_t sum = sc_store_checksum(bytes + 64, entry->row_count * tag_bytes,
                                      seed * UINT64_C(0x9e3779b97f4a7c15) + key.layer);
     memcpy(bytes, &sum, sizeof(sum));
-    sc_store_host_unpin(store->host, slab);
+    sc_host_tier_unpin(store->host, slab);
 }
 
 /* Tags that came wrong once end a request, and nothing that is on the disk; a second time they may

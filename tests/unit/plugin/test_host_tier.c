@@ -113,13 +113,13 @@ static uint32_t memory_rots(const struct rig *rig, uint32_t layer)
     uint32_t count = 0;
     for (uint64_t id = 1; (piece = sc_store_table_piece(&store->table, id)) != NULL; id++) {
         const struct sc_store_range range = {.piece = id, .row_count = piece->row_count};
-        struct sc_store_hosted hosted = {0};
+        struct sc_host_slab hosted = {0};
         if (piece->extent != 0)
-            hosted = sc_store_hosted_get(store, layer, &range, SC_STORE_WANT_ROWS);
+            hosted = sc_host_slab_get(store, layer, &range, SC_STORE_WANT_ROWS);
         if (hosted.slab == NULL)
             continue;
         hosted.bytes[hosted.row_at + 9] ^= 1;
-        sc_store_host_unpin(store->host, hosted.slab);
+        sc_host_tier_unpin(store->host, hosted.slab);
         count++;
     }
     return count;

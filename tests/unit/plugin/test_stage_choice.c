@@ -81,7 +81,7 @@ static void forget_all(struct world *world)
     for (uint64_t id = 1; id < sc_store_piece_next(store); id++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
         if (piece != NULL)
-            sc_store_hosted_piece_gone(store, piece);
+            sc_host_slab_piece_gone(store, piece);
     }
 }
 
@@ -151,7 +151,7 @@ static void lookups_wait_for_it_too(void **state)
         const struct sc_store_range range = {.piece = found->ranges[1].piece, .row_count = 1};
         struct sc_store_match_fetch_wants last = wants;
         last.choice_from = 2;
-        sc_store_hosted_forget_tags(world.rig.conn->store, 3, &range);
+        sc_host_slab_forget_tags(world.rig.conn->store, 3, &range);
         assert_false(sc_store_match_fetch_has(world.rig.conn->store, &last, range.piece));
         assert_false(sc_store_match_fetch_has(world.rig.conn->store, &wants, range.piece));
         assert_int_equal(sc_store_match_fetch_has(world.rig.conn->store, &rows, range.piece), i != 1);
@@ -186,7 +186,7 @@ static void lookups_wait_for_the_right_layers(void **state)
     struct sc_store *store = world.rig.conn->store;
     for (uint64_t r = 0; r < found->range_count; r++)
         for (uint32_t layer = 0; layer < 2; layer++)
-            sc_store_hosted_forget(store, layer, &found->ranges[r]);
+            sc_host_slab_forget(store, layer, &found->ranges[r]);
     assert_int_equal(rows_hosted(&world, request), found->range_count * 2);
     const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
     assert_int_equal(wants.rows_end, 2);

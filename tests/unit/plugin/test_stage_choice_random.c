@@ -192,15 +192,15 @@ static void memory_rots(struct walk *w, const struct open_request *open)
             sc_store_selector_fetch_plan(store, &wants, (uint32_t)draw(w, LAYERS));
         plan.ranges = request->ranges;
         plan.range_count = request->range_count;
-        struct sc_store_hosted_wish wish;
+        struct sc_host_slab_wish wish;
         if (!sc_store_range_is_there(store, &request->ranges[r]) ||
             !sc_store_selector_wish(&plan, r, &wish))
             continue;
-        struct sc_store_host_slab *slab = sc_store_host_get(store->host, &wish.key);
+        struct sc_host_tier_memory_slab *slab = sc_host_tier_get(store->host, &wish.key);
         if (slab == NULL)
             continue;
-        sc_store_host_bytes(store->host, slab)[draw(w, wish.bytes)] ^= (uint8_t)(1u << draw(w, 8));
-        sc_store_host_unpin(store->host, slab);
+        sc_host_tier_bytes(store->host, slab)[draw(w, wish.bytes)] ^= (uint8_t)(1u << draw(w, 8));
+        sc_host_tier_unpin(store->host, slab);
         w->rotten++;
         return;
     }
@@ -301,7 +301,7 @@ static void run_end(struct walk *w)
     if (draw(w, 6) > 0) { /* else it is closed as it is */
         rig_pass_ns(rig, 20000 * MS);
         actor_tickets_poll(&w->actor, &w->tickets, true);
-        sc_store_host_expire(rig->conn->store->host, sc_exec_now_ns(rig->conn->exec));
+        sc_host_tier_expire(rig->conn->store->host, sc_exec_now_ns(rig->conn->exec));
         CHECK(w, actor_caps(&w->actor).host_bytes_kept == 0); /* 10 s after the last of them */
         for (uint64_t count = 1; count <= MATCHED; count += 37) {
             struct prompt part = {count, w->world.prompt.tokens, w->world.prompt.history};

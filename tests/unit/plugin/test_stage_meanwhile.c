@@ -38,17 +38,17 @@ static void what_another_gives_up_is_brought(void **state)
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct rig rig;
         struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
-        struct sc_store_hosted_fill fill = {0};
+        struct sc_host_slab_fill fill = {0};
         open_with(&rig, "\"host_bytes\": \"64MiB\"");
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         struct sc_store_range range = whole_of(&rig, found.request, 1);
-        sc_store_hosted_begin(rig.conn->store, &fill, layer, &range, SC_STORE_WANT_ROWS,
+        sc_host_slab_begin(rig.conn->store, &fill, layer, &range, SC_STORE_WANT_ROWS,
                               range.row_count);
         assert_non_null(fill.slab);
         assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
         assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
-        sc_store_hosted_end(rig.conn->store, &fill, false);
+        sc_host_slab_end(rig.conn->store, &fill, false);
         assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
         rig_release(&rig, found.request);
         rig_end(&rig, &prompt);
@@ -332,7 +332,7 @@ static void what_is_merged_stays_in_memory(void **state)
         if (i >= 3) /* a layer less: that is not read for its sake */
             for (uint64_t t = 0; t < 48; t++) {
                 struct sc_store_range range = whole_of(&rig, found.request, t);
-                sc_store_hosted_forget(rig.conn->store, 2, &range);
+                sc_host_slab_forget(rig.conn->store, 2, &range);
             }
         rig_release(&rig, found.request);
         for (uint32_t turns = 0; turns < 200 && merged(&rig) < 3; turns++)

@@ -57,7 +57,7 @@ static void tiers_check(struct world *w, const struct spec_lookup_result *found)
             struct sc_store_range range = request->ranges[r];
             all += range.row_count;
             if (sc_store_range_is_there(conn->store, &range) &&
-                sc_store_hosted_has(conn->store, layer, &range, SC_STORE_WANT_ROWS))
+                sc_host_slab_has(conn->store, layer, &range, SC_STORE_WANT_ROWS))
                 hosted += range.row_count;
         }
     uint64_t row = conn->dims.row_bytes + 8;
@@ -142,12 +142,12 @@ static void memory_rots(struct world *w, const struct open_request *open)
     for (uint64_t r = 0; request != NULL && r < request->range_count; r++) {
         if (!sc_store_range_is_there(store, &request->ranges[r]))
             continue;
-        struct sc_store_hosted hosted = sc_store_hosted_get(
+        struct sc_host_slab hosted = sc_host_slab_get(
             store, (uint32_t)draw(w, LAYERS), &request->ranges[r], SC_STORE_WANT_ROWS);
         if (hosted.slab == NULL)
             continue;
         hosted.bytes[hosted.row_at + draw(w, 20)] ^= 4;
-        sc_store_host_unpin(store->host, hosted.slab);
+        sc_host_tier_unpin(store->host, hosted.slab);
         return;
     }
 }

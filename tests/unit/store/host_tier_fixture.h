@@ -13,7 +13,7 @@
 struct fixture {
     struct sc_alloc alloc;
     struct sc_poison poison;
-    struct sc_store_host *host;
+    struct sc_host_tier *host;
     uint64_t seed;
 };
 
@@ -25,16 +25,16 @@ static inline uint64_t below(uint64_t *seed, uint64_t end)
 }
 
 /* Made from the parameters; the allocator and the poison are the fixture's. */
-static inline void fixture_open(struct fixture *fx, const struct sc_store_host_params *what,
+static inline void fixture_open(struct fixture *fx, const struct sc_host_tier_params *what,
                                 uint64_t seed)
 {
-    struct sc_store_host_params params = *what;
+    struct sc_host_tier_params params = *what;
     memset(fx, 0, sizeof(*fx));
     fx->seed = seed;
     sc_alloc_init(&fx->alloc);
     params.alloc = &fx->alloc;
     params.poison = &fx->poison;
-    assert_int_equal(sc_store_host_open(&params, &fx->host, NULL), SPEC_OK);
+    assert_int_equal(sc_host_tier_open(&params, &fx->host, NULL), SPEC_OK);
     sc_alloc_seal(&fx->alloc); /* from here on nothing is allocated */
 }
 
@@ -42,7 +42,7 @@ static inline void fixture_done(struct fixture *fx)
 {
     assert_int_equal(atomic_load(&fx->alloc.sealed_refusals), 0);
     sc_alloc_unseal(&fx->alloc);
-    sc_store_host_close(fx->host);
+    sc_host_tier_close(fx->host);
     assert_int_equal(atomic_load(&fx->alloc.live_blocks), 0);
 }
 

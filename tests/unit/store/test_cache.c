@@ -16,7 +16,7 @@
 struct fixture {
     struct sc_alloc alloc;
     struct sc_exec *exec;
-    struct sc_frames *frames;
+    struct sc_staging *frames;
     struct sc_store_cache *cache;
     uint64_t seed;
 };
@@ -34,12 +34,12 @@ static void fixture_init(struct fixture *fx, uint64_t seed)
     sc_alloc_init(&fx->alloc);
     const struct sc_exec_params exec = {.alloc = &fx->alloc, .seed = 1, .name = "cache"};
     assert_int_equal(sc_exec_open(&exec, &fx->exec, &error), SPEC_OK);
-    const struct sc_frames_params params = {.alloc = &fx->alloc,
+    const struct sc_staging_params params = {.alloc = &fx->alloc,
                                             .exec = fx->exec,
                                             .staging_bytes =
-                                                FRAMES * (OP_BYTES + SC_FRAMES_SLACK_BYTES),
+                                                FRAMES * (OP_BYTES + SC_STAGING_SLACK_BYTES),
                                             .op_bytes = OP_BYTES};
-    assert_int_equal(sc_frames_open(&params, &fx->frames, &error), SPEC_OK);
+    assert_int_equal(sc_staging_open(&params, &fx->frames, &error), SPEC_OK);
     assert_int_equal(sc_store_cache_open(&fx->alloc, fx->frames, OP_BYTES, &fx->cache, &error),
                      SPEC_OK);
     sc_alloc_seal(&fx->alloc); /* from here on nothing is allocated */
@@ -47,11 +47,11 @@ static void fixture_init(struct fixture *fx, uint64_t seed)
 
 static void fixture_done(struct fixture *fx)
 {
-    assert_int_equal(sc_frames_used(fx->frames), 0);
+    assert_int_equal(sc_staging_used(fx->frames), 0);
     assert_int_equal(atomic_load(&fx->alloc.sealed_refusals), 0);
     sc_alloc_unseal(&fx->alloc);
     sc_store_cache_close(fx->cache);
-    sc_frames_close(fx->frames);
+    sc_staging_close(fx->frames);
     sc_exec_close(fx->exec);
     assert_int_equal(atomic_load(&fx->alloc.live_blocks), 0);
 }
@@ -113,8 +113,8 @@ static void twin_init(struct twin *twin, struct fixture *fx)
 /* As writers take one: they leave a quarter free. */
 static uint8_t *take(struct fixture *fx)
 {
-    return sc_store_cache_take(fx->cache, sc_frames_count(fx->frames) -
-                                              sc_frames_count_for(fx->frames, SC_IO_CLASS_WRITER));
+    return sc_store_cache_take(fx->cache, sc_staging_count(fx->frames) -
+                                              sc_staging_count_for(fx->frames, SC_IO_CLASS_WRITER));
 }
 
 static void twin_write(struct twin *twin)
@@ -144,13 +144,13 @@ static void twin_load(struct twin *twin)
 {
     struct fixture *fx = twin->fx;
     if (twin->load_count > 0 && below(fx, 2) == 0) {
-        sc_frames_put(fx->frames, twin->loads[--twin->load_count]);
+        sc_staging_put(fx->frames, twin->loads[--twin->load_count]);
         return;
     }
-    uint8_t *frame = sc_frames_take(fx->frames, SC_IO_CLASS_DEMAND);
+    uint8_t *frame = sc_staging_take(fx->frames, SC_IO_CLASS_DEMAND);
     if (frame == NULL)
         return;
-    memset(frame, 0x5a, sc_frames_frame_bytes(fx->frames));
+    memset(frame, 0x5a, sc_staging_frame_bytes(fx->frames));
     twin->loads[twin->load_count++] = frame;
     for (uint64_t c = 0; c < COPIES; c++)
         for (uint64_t i = 0; i < WINDOWS; i++)
@@ -272,7 +272,7 @@ static void what_is_given_is_what_was_put(void **state)
                 if (twin.windows[c][w].holds == OUT)
                     sc_store_cache_put(fx.cache, twin.windows[c][w].frame);
         while (twin.load_count > 0)
-            sc_frames_put(fx.frames, twin.loads[--twin.load_count]);
+            sc_staging_put(fx.frames, twin.loads[--twin.load_count]);
         fixture_done(&fx);
     }
 }
@@ -290,12 +290,12 @@ static void a_pinned_frame_outlives_its_writer(void **state)
     assert_ptr_equal(sc_store_cache_get(fx.cache, 7, 100, 50, NULL, &pins[0]), frame);
     sc_store_cache_put(fx.cache, frame);
     assert_ptr_equal(sc_store_cache_get(fx.cache, 7, 120, 30, NULL, &pins[1]), frame + 20);
-    assert_int_equal(sc_frames_used(fx.frames), 1);
+    assert_int_equal(sc_staging_used(fx.frames), 1);
     sc_store_cache_forget(fx.cache, 7, 0, UINT64_MAX);
     assert_null(sc_store_cache_get(fx.cache, 7, 100, 1, NULL, &none));
     sc_store_cache_unpin(fx.cache, pins[0]);
     bytes_check(frame, 7, 100, 50);
-    assert_int_equal(sc_frames_used(fx.frames), 1);
+    assert_int_equal(sc_staging_used(fx.frames), 1);
     sc_store_cache_unpin(fx.cache, pins[1]);
     fixture_done(&fx);
 }
@@ -314,7 +314,7 @@ static void what_is_forgotten_goes_first(void **state)
             sc_store_cache_enter(fx.cache, frames[count], 7, count * OP_BYTES, OP_BYTES);
             count++;
         }
-        for (kept = 0; sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND) != NULL; kept++) /* the others */
+        for (kept = 0; sc_staging_take(fx.frames, SC_IO_CLASS_DEMAND) != NULL; kept++) /* the others */
             continue;
         for (uint64_t i = 0; i < count && is_out == 0; i++)
             sc_store_cache_put(fx.cache, frames[i]);
@@ -322,7 +322,7 @@ static void what_is_forgotten_goes_first(void **state)
         for (uint64_t i = 0; i < count && is_out == 1; i++)
             sc_store_cache_put(fx.cache, frames[i]);
         for (uint64_t i = 0; i < 2; i++) {
-            taken[i] = sc_frames_take(fx.frames, SC_IO_CLASS_DEMAND);
+            taken[i] = sc_staging_take(fx.frames, SC_IO_CLASS_DEMAND);
             assert_true(taken[i] == frames[1] || taken[i] == frames[2]);
         }
         for (uint64_t i = 0; i < count; i++) {
@@ -332,10 +332,10 @@ static void what_is_forgotten_goes_first(void **state)
             sc_store_cache_unpin(fx.cache, pin);
         }
         for (uint64_t i = 0; i < 2; i++)
-            sc_frames_put(fx.frames, taken[i]);
+            sc_staging_put(fx.frames, taken[i]);
         for (uint64_t i = 0; i < kept; i++)
-            sc_frames_put(fx.frames, (uint8_t *)(uintptr_t)sc_frames_memory(fx.frames) +
-                                         (count + i) * sc_frames_frame_bytes(fx.frames));
+            sc_staging_put(fx.frames, (uint8_t *)(uintptr_t)sc_staging_memory(fx.frames) +
+                                         (count + i) * sc_staging_frame_bytes(fx.frames));
         fixture_done(&fx);
     }
 }
@@ -397,10 +397,10 @@ static void *taker_main(void *argument)
     for (uint64_t i = 0; !atomic_load(&shared->ends); i++) {
         uint64_t count = 0, most = i % FRAMES;
         while (count < most &&
-               (frames[count] = sc_frames_take(shared->fx.frames, SC_IO_CLASS_DEMAND)) != NULL)
+               (frames[count] = sc_staging_take(shared->fx.frames, SC_IO_CLASS_DEMAND)) != NULL)
             memset(frames[count++], 0x5a, OP_BYTES);
         while (count > 0)
-            sc_frames_put(shared->fx.frames, frames[--count]);
+            sc_staging_put(shared->fx.frames, frames[--count]);
     }
     return NULL;
 }

@@ -20,7 +20,7 @@
 static const struct world_setup setup = {
     "sim, 16 KiB rows", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 8192, 0),
     WORLD_DISK(256, 64, OP_BYTES / 1024),
-    .staging_bytes = FRAMES * (OP_BYTES + SC_FRAMES_SLACK_BYTES)};
+    .staging_bytes = FRAMES * (OP_BYTES + SC_STAGING_SLACK_BYTES)};
 
 struct scene {
     struct world *world;
@@ -54,7 +54,7 @@ static void scene_open(struct scene *scene, const struct world_setup *how)
 static void scene_close(struct scene *scene)
 {
     sc_store_readers_close(scene->readers[0], 2 * LOADERS);
-    assert_int_equal(sc_frames_used(scene->world->store->frames), 0);
+    assert_int_equal(sc_staging_used(scene->world->store->frames), 0);
     world_free(scene->world);
 }
 
@@ -72,7 +72,7 @@ static void settle(const struct scene *scene)
 
 static uint64_t frames_used(const struct scene *scene)
 {
-    return sc_frames_used(scene->world->store->frames);
+    return sc_staging_used(scene->world->store->frames);
 }
 
 /* All rows come, right, one after the other. false: they do not. */

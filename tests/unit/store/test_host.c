@@ -13,14 +13,14 @@
 
 static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t pages, uint64_t seed)
 {
-    const struct sc_store_host_params what = {
+    const struct sc_host_tier_params what = {
         .bytes = pages * PAGE + 5, .slab_bytes = 4 * PAGE, .policy = policy};
     fixture_open(fx, &what, seed);
 }
 
-static struct sc_store_host_key key_of(uint64_t i)
+static struct sc_host_tier_key key_of(uint64_t i)
 {
-    return (struct sc_store_host_key){.copy = 1000 + i / 20,
+    return (struct sc_host_tier_key){.copy = 1000 + i / 20,
                                       .first = (uint32_t)(i % 5 * 64),
                                       .layer = (uint32_t)(i / 5 % 2),
                                       .kind = (uint32_t)(i / 10 % 2)};
@@ -31,74 +31,74 @@ static uint64_t bytes_of(uint64_t i)
     return 1 + i * 911 % (6 * PAGE);
 }
 
-static void slab_fill(struct sc_store_host *host, struct sc_store_host_slab *slab, uint64_t i)
+static void slab_fill(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab, uint64_t i)
 {
-    memset(sc_store_host_bytes(host, slab), (int)(i * 7 + 3) & 0xff, bytes_of(i));
+    memset(sc_host_tier_bytes(host, slab), (int)(i * 7 + 3) & 0xff, bytes_of(i));
 }
 
-static bool slab_holds(struct sc_store_host *host, struct sc_store_host_slab *slab, uint64_t i)
+static bool slab_holds(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab, uint64_t i)
 {
-    const uint8_t *bytes = sc_store_host_bytes(host, slab);
+    const uint8_t *bytes = sc_host_tier_bytes(host, slab);
     uint8_t value = (uint8_t)(i * 7 + 3);
     for (uint64_t b = 0; b < bytes_of(i); b++)
         if (bytes[b] != value)
             return false;
-    return sc_store_host_rows(slab) == i + 1;
+    return sc_host_tier_rows(slab) == i + 1;
 }
 
-static struct sc_store_host_slab *slab_begin(struct sc_store_host *host, uint64_t i)
+static struct sc_host_tier_memory_slab *slab_begin(struct sc_host_tier *host, uint64_t i)
 {
-    struct sc_store_host_key key = key_of(i);
-    return sc_store_host_begin(host, &key, (uint32_t)i + 1, bytes_of(i), 1000 + i);
+    struct sc_host_tier_key key = key_of(i);
+    return sc_host_tier_begin(host, &key, (uint32_t)i + 1, bytes_of(i), 1000 + i);
 }
 
-static struct sc_store_host_slab *slab_get(struct sc_store_host *host, uint64_t i)
+static struct sc_host_tier_memory_slab *slab_get(struct sc_host_tier *host, uint64_t i)
 {
-    struct sc_store_host_key key = key_of(i);
-    return sc_store_host_get(host, &key);
+    struct sc_host_tier_key key = key_of(i);
+    return sc_host_tier_get(host, &key);
 }
 
 /* ---- Beside a twin --------------------------------------------------------------------------- */
 
 struct twin {
-    struct sc_store_host_slab *filling[KEYS], *pinned[KEYS];
+    struct sc_host_tier_memory_slab *filling[KEYS], *pinned[KEYS];
     bool is_stale[KEYS]; /* pinned or being filled, and forgotten since */
 };
 
 static void twin_step(struct fixture *fx, struct twin *twin)
 {
     uint64_t i = below(&fx->seed, KEYS);
-    struct sc_store_host_key key = key_of(i);
+    struct sc_host_tier_key key = key_of(i);
     switch (below(&fx->seed, 6)) {
     case 0:
     case 1:
         if (twin->filling[i] == NULL) {
-            bool has = sc_store_host_has(fx->host, &key);
+            bool has = sc_host_tier_has(fx->host, &key);
             twin->filling[i] = slab_begin(fx->host, i);
             assert_true(!has || twin->filling[i] == NULL);
             twin->is_stale[i] = false;
         } else if (below(&fx->seed, 4) == 0) {
-            sc_store_host_abandon(fx->host, twin->filling[i]);
+            sc_host_tier_abandon(fx->host, twin->filling[i]);
             twin->filling[i] = NULL;
-            assert_false(sc_store_host_has(fx->host, &key));
+            assert_false(sc_host_tier_has(fx->host, &key));
         } else {
             slab_fill(fx->host, twin->filling[i], i);
-            sc_store_host_publish(fx->host, twin->filling[i]);
+            sc_host_tier_publish(fx->host, twin->filling[i]);
             twin->filling[i] = NULL;
-            assert_int_equal(sc_store_host_has(fx->host, &key), !twin->is_stale[i]);
+            assert_int_equal(sc_host_tier_has(fx->host, &key), !twin->is_stale[i]);
         }
         break;
     case 2:
         if (below(&fx->seed, 10) == 0) {
-            sc_store_host_forget(fx->host, &key);
+            sc_host_tier_forget(fx->host, &key);
             twin->is_stale[i] = true;
-            assert_false(sc_store_host_has(fx->host, &key));
+            assert_false(sc_host_tier_has(fx->host, &key));
         }
         break;
     default:
         if (twin->pinned[i] != NULL) {
             assert_true(slab_holds(fx->host, twin->pinned[i], i));
-            sc_store_host_unpin(fx->host, twin->pinned[i]);
+            sc_host_tier_unpin(fx->host, twin->pinned[i]);
             twin->pinned[i] = NULL;
             break;
         }
@@ -117,20 +117,20 @@ static void what_is_given_is_what_was_published(void **state)
         fixture_init(&fx, (enum sc_policy)(seed % 3), PAGES, seed);
         for (uint32_t step = 0; step < 20000; step++) {
             twin_step(&fx, &twin);
-            struct sc_store_host_stats stats;
-            sc_store_host_stats(fx.host, &stats);
+            struct sc_host_tier_stats stats;
+            sc_host_tier_stats(fx.host, &stats);
             assert_in_range(stats.bytes_used, 0, PAGES * PAGE);
         }
-        struct sc_store_host_stats stats;
-        sc_store_host_stats(fx.host, &stats);
+        struct sc_host_tier_stats stats;
+        sc_host_tier_stats(fx.host, &stats);
         assert_true(stats.hits > 0 && stats.misses > 0 && stats.evictions > 0);
         for (uint64_t i = 0; i < KEYS; i++) {
-            struct sc_store_host_key key = key_of(i);
-            sc_store_host_unpin(fx.host, twin.pinned[i]);
-            sc_store_host_abandon(fx.host, twin.filling[i]);
-            sc_store_host_forget(fx.host, &key);
+            struct sc_host_tier_key key = key_of(i);
+            sc_host_tier_unpin(fx.host, twin.pinned[i]);
+            sc_host_tier_abandon(fx.host, twin.filling[i]);
+            sc_host_tier_forget(fx.host, &key);
         }
-        sc_store_host_stats(fx.host, &stats);
+        sc_host_tier_stats(fx.host, &stats);
         assert_int_equal(stats.bytes_used, 0);
         assert_int_equal(stats.slabs, 0);
         fixture_done(&fx);
@@ -141,10 +141,10 @@ static void what_is_given_is_what_was_published(void **state)
 
 static bool put_pages(struct fixture *fx, uint64_t i, uint64_t pages, uint64_t cost_ns)
 {
-    struct sc_store_host_key key = {.copy = i};
-    struct sc_store_host_slab *slab = sc_store_host_begin(fx->host, &key, 1, pages * PAGE, cost_ns);
+    struct sc_host_tier_key key = {.copy = i};
+    struct sc_host_tier_memory_slab *slab = sc_host_tier_begin(fx->host, &key, 1, pages * PAGE, cost_ns);
     if (slab != NULL)
-        sc_store_host_publish(fx->host, slab);
+        sc_host_tier_publish(fx->host, slab);
     return slab != NULL;
 }
 
@@ -156,16 +156,16 @@ static bool put(struct fixture *fx, uint64_t i, uint64_t cost_ns)
 
 static bool use(struct fixture *fx, uint64_t i)
 {
-    struct sc_store_host_key key = {.copy = i};
-    struct sc_store_host_slab *slab = sc_store_host_get(fx->host, &key);
-    sc_store_host_unpin(fx->host, slab);
+    struct sc_host_tier_key key = {.copy = i};
+    struct sc_host_tier_memory_slab *slab = sc_host_tier_get(fx->host, &key);
+    sc_host_tier_unpin(fx->host, slab);
     return slab != NULL;
 }
 
 static bool has(struct fixture *fx, uint64_t i)
 {
-    struct sc_store_host_key key = {.copy = i};
-    return sc_store_host_has(fx->host, &key);
+    struct sc_host_tier_key key = {.copy = i};
+    return sc_host_tier_has(fx->host, &key);
 }
 
 static void the_one_used_longest_ago_goes(void **state)
@@ -219,15 +219,15 @@ static void nothing_goes_for_less(void **state)
     fixture_init(&fx, SC_POLICY_VALUE, 2, 1);
     assert_true(put(&fx, 1, 1000000) && put(&fx, 2, 1000000));
     assert_false(put(&fx, 3, 1));
-    struct sc_store_host_key keys[] = {{.copy = 1}, {.copy = 2}};
-    struct sc_store_host_slab *pins[] = {sc_store_host_get(fx.host, &keys[0]),
-                                         sc_store_host_get(fx.host, &keys[1])};
+    struct sc_host_tier_key keys[] = {{.copy = 1}, {.copy = 2}};
+    struct sc_host_tier_memory_slab *pins[] = {sc_host_tier_get(fx.host, &keys[0]),
+                                         sc_host_tier_get(fx.host, &keys[1])};
     assert_false(put(&fx, 3, UINT64_C(1) << 60));
     assert_true(has(&fx, 1) && has(&fx, 2));
-    sc_store_host_unpin(fx.host, pins[0]);
+    sc_host_tier_unpin(fx.host, pins[0]);
     assert_true(put(&fx, 3, UINT64_C(1) << 60));
     assert_true(!has(&fx, 1) && has(&fx, 2) && has(&fx, 3));
-    sc_store_host_unpin(fx.host, pins[1]);
+    sc_host_tier_unpin(fx.host, pins[1]);
     fixture_done(&fx);
 }
 
@@ -256,14 +256,14 @@ static void what_was_only_stored_is_worth_half(void **state)
 {
     (void)state;
     struct fixture fx;
-    struct sc_store_host_key key = {.copy = 3};
+    struct sc_host_tier_key key = {.copy = 3};
     fixture_init(&fx, SC_POLICY_VALUE, 3, 1);
     assert_true(put(&fx, 1, 4096) && put(&fx, 2, 4096));
-    sc_store_host_publish(fx.host, sc_store_host_begin_stored(fx.host, &key, 1, PAGE, 4096));
+    sc_host_tier_publish(fx.host, sc_host_tier_begin_stored(fx.host, &key, 1, PAGE, 4096));
     assert_true(put(&fx, 4, 4096));
     assert_true(has(&fx, 1) && has(&fx, 2) && !has(&fx, 3) && has(&fx, 4));
-    assert_null(sc_store_host_begin_stored(fx.host, &key, 1, PAGE, 4096));
-    sc_store_host_publish(fx.host, sc_store_host_begin_stored(fx.host, &key, 1, PAGE, 16384));
+    assert_null(sc_host_tier_begin_stored(fx.host, &key, 1, PAGE, 4096));
+    sc_host_tier_publish(fx.host, sc_host_tier_begin_stored(fx.host, &key, 1, PAGE, 16384));
     assert_true(!has(&fx, 1) && use(&fx, 3) && put(&fx, 5, 16384) && has(&fx, 3));
     fixture_done(&fx);
 }
@@ -274,14 +274,14 @@ static void who_is_refused_has_evicted_nobody(void **state)
     (void)state;
     for (uint32_t policy = 0; policy < 3; policy++) {
         struct fixture fx;
-        struct sc_store_host_stats stats;
+        struct sc_host_tier_stats stats;
         fixture_init(&fx, (enum sc_policy)policy, 6, 1);
         for (uint64_t i = 1; i <= 6; i++)
             assert_true(put(&fx, i, i % 2 == 0 ? 40960000 : 1));
         for (uint64_t i = 2; i <= 6; i += 2)
             assert_true(use(&fx, i) && use(&fx, i));
         bool begun = put_pages(&fx, 7, 2, 4096);
-        sc_store_host_stats(fx.host, &stats);
+        sc_host_tier_stats(fx.host, &stats);
         assert_int_equal(begun, policy == SC_POLICY_LRU); /* which refuses nobody */
         assert_int_equal(stats.evictions, begun ? 2 : 0);
         assert_true(put(&fx, 8, 4096)); /* one of them makes room for one */
@@ -319,23 +319,23 @@ static void short_slabs_take_turns_for_entries(void **state)
 {
     (void)state;
     struct fixture fx;
-    struct sc_store_host_stats stats;
+    struct sc_host_tier_stats stats;
     fixture_init(&fx, SC_POLICY_LRU, PAGES, 1);
-    struct sc_store_host *host = fx.host;
-    const struct sc_store_host_params params = {.alloc = &fx.alloc,
+    struct sc_host_tier *host = fx.host;
+    const struct sc_host_tier_params params = {.alloc = &fx.alloc,
                                                 .poison = &fx.poison,
                                                 .bytes = PAGES * PAGE,
                                                 .slab_bytes = PAGES * PAGE,
                                                 .policy = SC_POLICY_LRU};
     sc_alloc_unseal(&fx.alloc);
-    assert_int_equal(sc_store_host_open(&params, &fx.host, NULL), SPEC_OK);
+    assert_int_equal(sc_host_tier_open(&params, &fx.host, NULL), SPEC_OK);
     sc_alloc_seal(&fx.alloc);
     for (uint64_t i = 1; i <= 20; i++)
         assert_true(put(&fx, i, 1) && has(&fx, i));
-    sc_store_host_stats(fx.host, &stats);
+    sc_host_tier_stats(fx.host, &stats);
     assert_in_range(stats.slabs, 4, 6);
     assert_true(stats.slabs + stats.evictions == 20);
-    sc_store_host_close(host);
+    sc_host_tier_close(host);
     fixture_done(&fx);
 }
 
@@ -348,7 +348,7 @@ static void the_heap_always_has_the_oldest_at_hand(void **state)
     fixture_init(&fx, SC_POLICY_LRU, PAGES, 7);
     for (uint32_t step = 0; step < 20000; step++) {
         uint64_t i = below(&fx.seed, KEYS), oldest = KEYS, count = 0;
-        struct sc_store_host_key key = {.copy = i};
+        struct sc_host_tier_key key = {.copy = i};
         for (uint64_t k = 0; k < KEYS; k++) {
             assert_true(k != i || has(&fx, k) == (stamps[k] > 0));
             count += stamps[k] > 0;
@@ -356,7 +356,7 @@ static void the_heap_always_has_the_oldest_at_hand(void **state)
                 oldest = k;
         }
         if (below(&fx.seed, 4) == 0) {
-            sc_store_host_forget(fx.host, &key);
+            sc_host_tier_forget(fx.host, &key);
             stamps[i] = 0;
         } else if (use(&fx, i)) {
             stamps[i] = ++stamp;
@@ -378,19 +378,19 @@ static void open_without_memory_leaves_nothing(void **state)
     (void)state;
     struct sc_fault fault;
     struct sc_alloc alloc;
-    struct sc_store_host *host;
+    struct sc_host_tier *host;
     spec_status status = SPEC_E_NO_MEMORY;
     uint64_t n = 0;
     for (; status != SPEC_OK && n < 20; n++) {
         sc_fault_init(&fault);
         sc_alloc_init(&alloc);
         alloc.fault = &fault;
-        const struct sc_store_host_params params = {
+        const struct sc_host_tier_params params = {
             .alloc = &alloc, .bytes = PAGES * PAGE, .slab_bytes = PAGE};
         sc_fault_arm(&fault, SC_FAULT_ALLOC, n);
-        status = sc_store_host_open(&params, &host, NULL);
+        status = sc_host_tier_open(&params, &host, NULL);
         assert_true(status == SPEC_OK ? host != NULL : status == SPEC_E_NO_MEMORY && host == NULL);
-        sc_store_host_close(host);
+        sc_host_tier_close(host);
         assert_int_equal(atomic_load(&alloc.live_blocks), 0);
     }
     assert_in_range(n, 6, 19);
@@ -401,13 +401,13 @@ static void what_is_pinned_hides_nobody(void **state)
 {
     (void)state;
     struct fixture fx;
-    struct sc_store_host_key key = {.copy = 1};
+    struct sc_host_tier_key key = {.copy = 1};
     fixture_init(&fx, SC_POLICY_VALUE, 2, 1);
     assert_true(put(&fx, 1, 1) && put(&fx, 2, 4096000));
-    struct sc_store_host_slab *pinned = sc_store_host_get(fx.host, &key);
+    struct sc_host_tier_memory_slab *pinned = sc_host_tier_get(fx.host, &key);
     assert_true(put(&fx, 3, 40960000));
     assert_true(has(&fx, 1) && !has(&fx, 2) && has(&fx, 3));
-    sc_store_host_unpin(fx.host, pinned);
+    sc_host_tier_unpin(fx.host, pinned);
     assert_true(put(&fx, 4, 4096)); /* nor was it used meanwhile */
     assert_true(!has(&fx, 1) && has(&fx, 3));
     fixture_done(&fx);
@@ -433,21 +433,21 @@ static void none_is_as_good_as_an_empty_one(void **state)
 {
     (void)state;
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct sc_store_host_key key = {.copy = 1};
-    struct sc_store_host_stats stats;
-    struct sc_store_host *host;
-    const struct sc_store_host_params params = {.bytes = PAGE - 1};
-    assert_int_equal(sc_store_host_open(&params, &host, &error), SPEC_OK);
+    struct sc_host_tier_key key = {.copy = 1};
+    struct sc_host_tier_stats stats;
+    struct sc_host_tier *host;
+    const struct sc_host_tier_params params = {.bytes = PAGE - 1};
+    assert_int_equal(sc_host_tier_open(&params, &host, &error), SPEC_OK);
     assert_null(host);
-    assert_null(sc_store_host_begin(host, &key, 1, 1, 1));
-    assert_null(sc_store_host_get(host, &key));
-    assert_false(sc_store_host_has(host, &key));
-    sc_store_host_forget(host, &key);
-    sc_store_host_unpin(host, NULL);
-    sc_store_host_abandon(host, NULL);
-    sc_store_host_stats(host, &stats);
+    assert_null(sc_host_tier_begin(host, &key, 1, 1, 1));
+    assert_null(sc_host_tier_get(host, &key));
+    assert_false(sc_host_tier_has(host, &key));
+    sc_host_tier_forget(host, &key);
+    sc_host_tier_unpin(host, NULL);
+    sc_host_tier_abandon(host, NULL);
+    sc_host_tier_stats(host, &stats);
     assert_int_equal(stats.bytes_max, 0);
-    sc_store_host_close(host);
+    sc_host_tier_close(host);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -461,31 +461,31 @@ struct worker {
 static void *worker_main(void *argument)
 {
     struct worker *worker = argument;
-    struct sc_store_host *host = worker->fx->host;
+    struct sc_host_tier *host = worker->fx->host;
     for (uint32_t step = 0; step < 5000; step++) {
         uint64_t i = below(&worker->seed, KEYS / 4), keeper = 1 + i % 3;
-        struct sc_store_host_key key = key_of(i);
-        struct sc_store_host_slab *slab = slab_get(host, i);
+        struct sc_host_tier_key key = key_of(i);
+        struct sc_host_tier_memory_slab *slab = slab_get(host, i);
         if (slab != NULL) {
             worker->hits++;
             if (!slab_holds(host, slab, i))
                 return argument;
-            sc_store_host_unpin(host, slab);
+            sc_host_tier_unpin(host, slab);
         } else if ((slab = slab_begin(host, i)) != NULL) {
             slab_fill(host, slab, i);
             if (below(&worker->seed, 8) == 0)
-                sc_store_host_abandon(host, slab);
+                sc_host_tier_abandon(host, slab);
             else
-                sc_store_host_publish(host, slab);
+                sc_host_tier_publish(host, slab);
             if (below(&worker->seed, 8) == 0)
-                (void)sc_store_host_keep(host, &key, keeper);
+                (void)sc_host_tier_keep(host, &key, keeper);
         }
         if (below(&worker->seed, 20) == 0) {
-            sc_store_host_let_go(host, keeper, step);
-            sc_store_host_expire(host, step);
+            sc_host_tier_let_go(host, keeper, step);
+            sc_host_tier_expire(host, step);
         }
         if (below(&worker->seed, 50) == 0)
-            sc_store_host_forget(host, &key);
+            sc_host_tier_forget(host, &key);
     }
     return NULL;
 }
@@ -507,9 +507,9 @@ static void threads_see_whole_slabs(void **state)
         assert_true(workers[w].hits > 0);
     }
     for (uint64_t keeper = 1; keeper <= 3; keeper++)
-        sc_store_host_let_go(fx.host, keeper, 0);
-    struct sc_store_host_stats stats;
-    sc_store_host_stats(fx.host, &stats);
+        sc_host_tier_let_go(fx.host, keeper, 0);
+    struct sc_host_tier_stats stats;
+    sc_host_tier_stats(fx.host, &stats);
     assert_true(stats.bytes_kept == 0 && stats.bytes_used <= stats.bytes_max);
     fixture_done(&fx);
 }

@@ -14,7 +14,7 @@
 static void fixture_init_by(struct fixture *fx, enum sc_policy upper_policy, enum sc_policy policy,
                             uint64_t upper, uint64_t low)
 {
-    const struct sc_store_host_params what = {.bytes = low * PAGE,
+    const struct sc_host_tier_params what = {.bytes = low * PAGE,
                                               .upper_bytes = upper * PAGE,
                                               .slab_bytes = PAGE,
                                               .policy = policy,
@@ -27,34 +27,34 @@ static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t upp
     fixture_init_by(fx, policy, policy, upper, low);
 }
 
-static struct sc_store_host_key key_of(uint64_t chunk)
+static struct sc_host_tier_key key_of(uint64_t chunk)
 {
-    return (struct sc_store_host_key){.copy = chunk + 1};
+    return (struct sc_host_tier_key){.copy = chunk + 1};
 }
 
 /* A load of a chunk of which so many rows are wanted: where they were. */
-static uint32_t load(struct sc_store_host *host, uint64_t chunk, uint64_t rows)
+static uint32_t load(struct sc_host_tier *host, uint64_t chunk, uint64_t rows)
 {
     uint32_t tier;
-    const struct sc_store_host_key key = key_of(chunk);
-    struct sc_store_host_slab *slab = sc_store_host_find(host, &key, &tier);
+    const struct sc_host_tier_key key = key_of(chunk);
+    struct sc_host_tier_memory_slab *slab = sc_host_tier_find(host, &key, &tier);
     if (slab != NULL) {
-        sc_store_host_seen(host, slab, rows);
-        sc_store_host_unpin(host, slab);
+        sc_host_tier_touch(host, slab, rows);
+        sc_host_tier_unpin(host, slab);
         return tier;
     }
-    slab = sc_store_host_begin_used(host, &key, ROWS, PAGE, 1000, rows);
+    slab = sc_host_tier_begin_used(host, &key, ROWS, PAGE, 1000, rows);
     if (slab != NULL)
-        sc_store_host_publish(host, slab);
+        sc_host_tier_publish(host, slab);
     return NOWHERE;
 }
 
 /* Without a use. */
-static uint32_t where(struct sc_store_host *host, uint64_t chunk)
+static uint32_t where(struct sc_host_tier *host, uint64_t chunk)
 {
-    const struct sc_store_host_key key = key_of(chunk);
+    const struct sc_host_tier_key key = key_of(chunk);
     uint32_t risen;
-    if (sc_store_host_layers(host, &key, &risen) == 0)
+    if (sc_host_tier_layers(host, &key, &risen) == 0)
         return NOWHERE;
     return risen != 0 ? SPEC_TIER_UPPER : SPEC_TIER_HOST;
 }
@@ -117,25 +117,25 @@ static void what_is_pinned_keeps_its_bytes_and_its_place(void **state)
     fixture_init(&fx, SC_POLICY_SCORE, 1, 1);
     (void)load(fx.host, 0, 16);
     (void)load(fx.host, 1, 8);
-    const struct sc_store_host_key above = key_of(0), below = key_of(1);
-    struct sc_store_host_slab *held = sc_store_host_find(fx.host, &above, &tier);
+    const struct sc_host_tier_key above = key_of(0), below = key_of(1);
+    struct sc_host_tier_memory_slab *held = sc_host_tier_find(fx.host, &above, &tier);
     assert_int_equal(load(fx.host, 1, 64), SPEC_TIER_HOST);
     assert_int_equal(where(fx.host, 1), SPEC_TIER_HOST); /* who is held does not go for it */
-    sc_store_host_unpin(fx.host, held);
-    held = sc_store_host_find(fx.host, &below, &tier);
-    uint8_t *bytes = sc_store_host_bytes(fx.host, held);
+    sc_host_tier_unpin(fx.host, held);
+    held = sc_host_tier_find(fx.host, &below, &tier);
+    uint8_t *bytes = sc_host_tier_bytes(fx.host, held);
     memset(bytes, 0x5a, PAGE);
-    sc_store_host_seen(fx.host, held, 64);
+    sc_host_tier_touch(fx.host, held, 64);
     assert_int_equal(where(fx.host, 1), SPEC_TIER_UPPER);
     assert_int_equal(where(fx.host, 0), SPEC_TIER_HOST);
-    assert_ptr_equal(sc_store_host_bytes(fx.host, held), bytes);
-    sc_store_host_forget(fx.host, &below);
+    assert_ptr_equal(sc_host_tier_bytes(fx.host, held), bytes);
+    sc_host_tier_forget(fx.host, &below);
     assert_int_equal(bytes[PAGE - 1], 0x5a);
-    struct sc_store_host_stats stats;
-    sc_store_host_stats(fx.host, &stats);
+    struct sc_host_tier_stats stats;
+    sc_host_tier_stats(fx.host, &stats);
     assert_int_equal(stats.upper_bytes_used, PAGE); /* pinned: its place is taken */
-    sc_store_host_unpin(fx.host, held);
-    sc_store_host_stats(fx.host, &stats);
+    sc_host_tier_unpin(fx.host, held);
+    sc_host_tier_stats(fx.host, &stats);
     assert_int_equal(stats.upper_bytes_used, 0);
     fixture_done(&fx);
 }
@@ -145,30 +145,30 @@ static void rows_that_are_wanted_rise_alone(void **state)
 {
     (void)state;
     struct fixture fx;
-    struct sc_store_host_slab *slab;
-    struct sc_store_host_key key = {.copy = 1, .kind = SC_STORE_HOST_QUANT};
+    struct sc_host_tier_memory_slab *slab;
+    struct sc_host_tier_key key = {.copy = 1, .kind = SC_STORE_HOST_QUANT};
     fixture_init(&fx, SC_POLICY_SCORE, 4, 4);
-    sc_store_host_publish(fx.host, sc_store_host_begin(fx.host, &key, ROWS, PAGE, 1));
+    sc_host_tier_publish(fx.host, sc_host_tier_begin(fx.host, &key, ROWS, PAGE, 1));
     key.kind = SC_STORE_HOST_ROWS;
-    sc_store_host_publish(fx.host, sc_store_host_begin_stored(fx.host, &key, ROWS, PAGE, 1));
+    sc_host_tier_publish(fx.host, sc_host_tier_begin_stored(fx.host, &key, ROWS, PAGE, 1));
     key.copy = 2;
-    assert_int_equal(sc_store_host_begin_kept(fx.host, &key, ROWS, PAGE, 1, 9, &slab),
+    assert_int_equal(sc_host_tier_begin_kept(fx.host, &key, ROWS, PAGE, 1, 9, &slab),
                      SC_STORE_HOST_BEGUN);
-    sc_store_host_publish(fx.host, slab);
-    struct sc_store_host_stats stats;
-    sc_store_host_stats(fx.host, &stats);
+    sc_host_tier_publish(fx.host, slab);
+    struct sc_host_tier_stats stats;
+    sc_host_tier_stats(fx.host, &stats);
     assert_true(stats.upper_bytes_used == 0 && stats.bytes_used == 3 * PAGE);
     assert_int_equal(load(fx.host, 1, 1), SPEC_TIER_HOST); /* and then it does */
     assert_int_equal(where(fx.host, 1), SPEC_TIER_UPPER);
-    sc_store_host_stats(fx.host, &stats);
+    sc_host_tier_stats(fx.host, &stats);
     assert_true(stats.bytes_kept == 0 && stats.upper_bytes_used == PAGE);
-    assert_int_equal(sc_store_host_promoted_halves(fx.host), 2 * (ROWS - 1));
-    key = (struct sc_store_host_key){.copy = 3, .kind = SC_STORE_HOST_V};
-    sc_store_host_publish(fx.host,
-                          sc_store_host_begin_used(fx.host, &key, ROWS, PAGE, 1, ROWS / 2));
-    sc_store_host_stats(fx.host, &stats);
+    assert_int_equal(sc_host_tier_promoted_halves(fx.host), 2 * (ROWS - 1));
+    key = (struct sc_host_tier_key){.copy = 3, .kind = SC_STORE_HOST_V};
+    sc_host_tier_publish(fx.host,
+                          sc_host_tier_begin_used(fx.host, &key, ROWS, PAGE, 1, ROWS / 2));
+    sc_host_tier_stats(fx.host, &stats);
     assert_int_equal(stats.upper_bytes_used, 2 * PAGE);
-    assert_int_equal(sc_store_host_promoted_halves(fx.host), 2 * (ROWS - 1) + ROWS / 2);
+    assert_int_equal(sc_host_tier_promoted_halves(fx.host), 2 * (ROWS - 1) + ROWS / 2);
     fixture_done(&fx);
 }
 
@@ -303,7 +303,7 @@ static void a_twin_says_the_same_of_every_load(void **state)
 #define WORKERS 8u
 
 struct shared {
-    struct sc_store_host *host;
+    struct sc_host_tier *host;
     _Atomic uint64_t wrong, above;
 };
 
@@ -315,26 +315,26 @@ static void *work(void *arg)
         seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         uint64_t chunk = (seed >> 33) % 24;
         uint32_t tier;
-        const struct sc_store_host_key key = key_of(chunk);
-        struct sc_store_host_slab *slab = sc_store_host_find(shared->host, &key, &tier);
+        const struct sc_host_tier_key key = key_of(chunk);
+        struct sc_host_tier_memory_slab *slab = sc_host_tier_find(shared->host, &key, &tier);
         if (slab == NULL) {
-            slab = sc_store_host_begin_used(shared->host, &key, ROWS, PAGE, 10, 1 + chunk);
+            slab = sc_host_tier_begin_used(shared->host, &key, ROWS, PAGE, 10, 1 + chunk);
             if (slab != NULL) {
-                memset(sc_store_host_bytes(shared->host, slab), (int)chunk, PAGE);
-                sc_store_host_publish(shared->host, slab);
+                memset(sc_host_tier_bytes(shared->host, slab), (int)chunk, PAGE);
+                sc_host_tier_publish(shared->host, slab);
             }
             continue;
         }
-        sc_store_host_seen(shared->host, slab, 1 + (seed >> 40) % ROWS);
-        const uint8_t *bytes = sc_store_host_bytes(shared->host, slab);
+        sc_host_tier_touch(shared->host, slab, 1 + (seed >> 40) % ROWS);
+        const uint8_t *bytes = sc_host_tier_bytes(shared->host, slab);
         for (uint32_t i = 0; i < PAGE; i += 64)
             shared->wrong += bytes[i] != chunk;
         shared->above += tier == SPEC_TIER_UPPER;
         if (seed >> 58 == 0)
-            sc_store_host_forget(shared->host, &key);
-        uint32_t risen, layers = sc_store_host_layers(shared->host, &key, &risen);
+            sc_host_tier_forget(shared->host, &key);
+        uint32_t risen, layers = sc_host_tier_layers(shared->host, &key, &risen);
         shared->wrong += risen > layers;
-        sc_store_host_unpin(shared->host, slab);
+        sc_host_tier_unpin(shared->host, slab);
     }
     return NULL;
 }
@@ -350,8 +350,8 @@ static void threads_find_what_was_published(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, work, &shared), 0);
     for (uint32_t i = 0; i < WORKERS; i++)
         pthread_join(threads[i], NULL);
-    struct sc_store_host_stats stats;
-    sc_store_host_stats(fx.host, &stats);
+    struct sc_host_tier_stats stats;
+    sc_host_tier_stats(fx.host, &stats);
     assert_int_equal(shared.wrong, 0);
     assert_true(shared.above > 0 && stats.risen > 0 && stats.upper_hits == shared.above);
     assert_true(stats.upper_bytes_used <= 6 * PAGE && stats.bytes_used <= 6 * PAGE);

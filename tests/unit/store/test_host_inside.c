@@ -19,8 +19,8 @@
 struct world {
     struct sc_alloc alloc;
     struct sc_poison poison;
-    struct sc_store_host *host;
-    struct sc_store_host_slab *held[HELD], *filling[FILLING_MAX];
+    struct sc_host_tier *host;
+    struct sc_host_tier_memory_slab *held[HELD], *filling[FILLING_MAX];
     uint64_t seed, now_ns, begun, refused;
 };
 
@@ -32,7 +32,7 @@ static uint64_t below(uint64_t *seed, uint64_t end)
 
 /* ---- What holds ------------------------------------------------------------------------------ */
 
-static uint32_t pins_of(const struct world *w, const struct sc_store_host_slab *slab)
+static uint32_t pins_of(const struct world *w, const struct sc_host_tier_memory_slab *slab)
 {
     uint32_t pins = 0;
     for (uint32_t i = 0; i < HELD; i++)
@@ -40,7 +40,7 @@ static uint32_t pins_of(const struct world *w, const struct sc_store_host_slab *
     return pins;
 }
 
-static bool is_filling(const struct world *w, const struct sc_store_host_slab *slab)
+static bool is_filling(const struct world *w, const struct sc_host_tier_memory_slab *slab)
 {
     bool is = false;
     for (uint32_t i = 0; i < FILLING_MAX; i++)
@@ -48,9 +48,9 @@ static bool is_filling(const struct world *w, const struct sc_store_host_slab *s
     return is;
 }
 
-static void slab_check(const struct world *w, const struct sc_store_host_slab *slab)
+static void slab_check(const struct world *w, const struct sc_host_tier_memory_slab *slab)
 {
-    const struct sc_store_host *host = w->host;
+    const struct sc_host_tier *host = w->host;
     bool is_known = slab->state == FILLING || slab->state == PUBLISHED;
     bool may_go = slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0;
     assert_true(slab_find(host, &slab->key) == slab || !is_known);
@@ -70,11 +70,11 @@ static void slab_check(const struct world *w, const struct sc_store_host_slab *s
     }
 }
 
-static void heap_check(const struct sc_store_host *host, uint32_t tier)
+static void heap_check(const struct sc_host_tier *host, uint32_t tier)
 {
     const struct sc_heap *heap = &host->tiers[tier].heap;
     for (uint32_t i = 0; i < heap->count; i++) {
-        const struct sc_store_host_slab *slab = &host->slabs[heap->nodes[i].item];
+        const struct sc_host_tier_memory_slab *slab = &host->slabs[heap->nodes[i].item];
         assert_true(slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0);
         assert_int_equal(slab->tier, tier);
         assert_true(slab->rank == heap->nodes[i].rank);
@@ -84,12 +84,12 @@ static void heap_check(const struct sc_store_host *host, uint32_t tier)
 
 static void world_check(const struct world *w)
 {
-    const struct sc_store_host *host = w->host;
+    const struct sc_host_tier *host = w->host;
     uint64_t used = 0, kept = 0, published = 0, may_go = 0, slabs = 0, owned = 0;
     uint64_t low_max = host->tiers[HOST].pages_max, by_tier[2] = {0};
     uint32_t risen[COPIES + 1] = {0};
     for (uint32_t i = 0; i < host->slabs_max; i++) {
-        const struct sc_store_host_slab *slab = &host->slabs[i];
+        const struct sc_host_tier_memory_slab *slab = &host->slabs[i];
         if (slab->state == FREE)
             continue;
         slab_check(w, slab);
@@ -112,9 +112,9 @@ static void world_check(const struct world *w)
         assert_true(by_tier[tier] <= host->tiers[tier].pages_max);
     }
     for (uint64_t copy = 1; copy <= COPIES; copy++) {
-        const struct sc_store_host_key key = {.copy = copy};
+        const struct sc_host_tier_key key = {.copy = copy};
         uint32_t in_upper;
-        (void)sc_store_host_layers(host, &key, &in_upper);
+        (void)sc_host_tier_layers(host, &key, &in_upper);
         assert_int_equal(in_upper, risen[copy]);
     }
     assert_true(used <= host->page_count);
@@ -129,30 +129,30 @@ static void world_check(const struct world *w)
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-static struct sc_store_host_key key_any(struct world *w)
+static struct sc_host_tier_key key_any(struct world *w)
 {
-    return (struct sc_store_host_key){.copy = 1 + below(&w->seed, COPIES),
+    return (struct sc_host_tier_key){.copy = 1 + below(&w->seed, COPIES),
                                       .layer = (uint32_t)below(&w->seed, LAYERS)};
 }
 
 static void step_fill(struct world *w)
 {
-    struct sc_store_host_key key = key_any(w);
-    struct sc_store_host_slab **at = &w->filling[below(&w->seed, FILLING_MAX)];
+    struct sc_host_tier_key key = key_any(w);
+    struct sc_host_tier_memory_slab **at = &w->filling[below(&w->seed, FILLING_MAX)];
     uint64_t bytes = 1 + below(&w->seed, 12 * PAGE), cost_ns = below(&w->seed, 100000);
     uint64_t evictions = w->host->evictions;
     if (*at != NULL && below(&w->seed, 4) == 0) {
-        sc_store_host_abandon(w->host, *at);
+        sc_host_tier_abandon(w->host, *at);
         *at = NULL;
     } else if (*at != NULL) {
-        sc_store_host_publish(w->host, *at);
+        sc_host_tier_publish(w->host, *at);
         *at = NULL;
     } else {
-        bool has = sc_store_host_has(w->host, &key);
+        bool has = sc_host_tier_has(w->host, &key);
         uint64_t rows = 1 + below(&w->seed, 8);
         *at = below(&w->seed, 3) == 0
-                  ? sc_store_host_begin_stored(w->host, &key, 8, bytes, cost_ns)
-                  : sc_store_host_begin_used(w->host, &key, 8, bytes, cost_ns, rows);
+                  ? sc_host_tier_begin_stored(w->host, &key, 8, bytes, cost_ns)
+                  : sc_host_tier_begin_used(w->host, &key, 8, bytes, cost_ns, rows);
         assert_true(!has || *at == NULL);
         assert_true(*at != NULL || w->host->is_dual ||
                     w->host->evictions == evictions); /* refused: nothing went */
@@ -163,42 +163,42 @@ static void step_fill(struct world *w)
 
 static void step_hold(struct world *w)
 {
-    struct sc_store_host_key key = key_any(w);
-    struct sc_store_host_slab **at = &w->held[below(&w->seed, HELD)];
+    struct sc_host_tier_key key = key_any(w);
+    struct sc_host_tier_memory_slab **at = &w->held[below(&w->seed, HELD)];
     if (*at != NULL) {
-        sc_store_host_unpin(w->host, *at);
+        sc_host_tier_unpin(w->host, *at);
         *at = NULL;
         return;
     }
-    bool has = sc_store_host_has(w->host, &key);
-    *at = sc_store_host_get(w->host, &key);
+    bool has = sc_host_tier_has(w->host, &key);
+    *at = sc_host_tier_get(w->host, &key);
     assert_int_equal(*at != NULL, has);
     if (*at != NULL && below(&w->seed, 4) != 0)
-        sc_store_host_seen(w->host, *at, 1 + below(&w->seed, 8));
+        sc_host_tier_touch(w->host, *at, 1 + below(&w->seed, 8));
 }
 
 static void world_step(struct world *w)
 {
-    struct sc_store_host_key key = key_any(w);
+    struct sc_host_tier_key key = key_any(w);
     uint64_t keeper = 1 + below(&w->seed, KEEPERS);
     switch (below(&w->seed, 12)) {
     case 0:
-        sc_store_host_forget(w->host, &key);
-        assert_false(sc_store_host_has(w->host, &key));
+        sc_host_tier_forget(w->host, &key);
+        assert_false(sc_host_tier_has(w->host, &key));
         break;
     case 1:
         if (below(&w->seed, 4) == 0)
-            sc_store_host_forget_layers(w->host, &key);
+            sc_host_tier_forget_layers(w->host, &key);
         break;
     case 2:
-        (void)sc_store_host_keep(w->host, &key, keeper);
+        (void)sc_host_tier_keep(w->host, &key, keeper);
         break;
     case 3:
-        sc_store_host_let_go(w->host, keeper,
+        sc_host_tier_let_go(w->host, keeper,
                              below(&w->seed, 2) == 0 ? 0 : w->now_ns + below(&w->seed, 50));
         break;
     case 4:
-        sc_store_host_expire(w->host, w->now_ns += below(&w->seed, 20));
+        sc_host_tier_expire(w->host, w->now_ns += below(&w->seed, 20));
         break;
     case 5:
     case 6:
@@ -214,20 +214,20 @@ static void world_step(struct world *w)
 static void world_end(struct world *w)
 {
     for (uint32_t i = 0; i < HELD; i++)
-        sc_store_host_unpin(w->host, w->held[i]);
+        sc_host_tier_unpin(w->host, w->held[i]);
     for (uint32_t i = 0; i < FILLING_MAX; i++)
-        sc_store_host_abandon(w->host, w->filling[i]);
+        sc_host_tier_abandon(w->host, w->filling[i]);
     for (uint64_t i = 0; i < (uint64_t)COPIES * LAYERS; i++) {
-        const struct sc_store_host_key key = {.copy = 1 + i / LAYERS,
+        const struct sc_host_tier_key key = {.copy = 1 + i / LAYERS,
                                               .layer = (uint32_t)(i % LAYERS)};
-        sc_store_host_forget(w->host, &key);
+        sc_host_tier_forget(w->host, &key);
     }
     memset(w->held, 0, sizeof(w->held));
     memset(w->filling, 0, sizeof(w->filling));
     world_check(w);
     assert_int_equal(w->host->tiers[UPPER].pages_used + w->host->tiers[HOST].pages_used, 0);
     sc_alloc_unseal(&w->alloc);
-    sc_store_host_close(w->host);
+    sc_host_tier_close(w->host);
     assert_int_equal(atomic_load(&w->alloc.live_blocks), 0);
 }
 
@@ -243,7 +243,7 @@ static void all_holds_after_every_step(void **state)
         w.seed = seed;
         sc_alloc_init(&w.alloc);
         uint64_t upper = seed % 3 == 0 ? 0 : seed % 3 * 12 * PAGE + 5;
-        const struct sc_store_host_params params = {
+        const struct sc_host_tier_params params = {
             .alloc = &w.alloc,
             .poison = &w.poison,
             .bytes = (seed % 5 == 0 ? 3 : PAGES) * PAGE + 17,
@@ -251,7 +251,7 @@ static void all_holds_after_every_step(void **state)
             .slab_bytes = seed % 2 == 0 ? 4 * PAGE : 40 * PAGE, /* 40: few entries */
             .policy = policies[seed / 2 % 4],
             .upper_policy = policies[seed / (seed % 2 == 0 ? 2 : 5) % 4]};
-        assert_int_equal(sc_store_host_open(&params, &w.host, NULL), SPEC_OK);
+        assert_int_equal(sc_host_tier_open(&params, &w.host, NULL), SPEC_OK);
         sc_alloc_seal(&w.alloc);
         for (uint32_t step = 0; step < STEPS; step++) {
             world_step(&w);

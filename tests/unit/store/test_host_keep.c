@@ -15,7 +15,7 @@
 static void fixture_init_of(struct fixture *fx, enum sc_policy policy, uint64_t seed,
                             uint64_t slab_bytes)
 {
-    const struct sc_store_host_params what = {
+    const struct sc_host_tier_params what = {
         .bytes = PAGES * PAGE, .slab_bytes = slab_bytes, .policy = policy};
     fixture_open(fx, &what, seed);
 }
@@ -26,50 +26,50 @@ static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t see
 }
 
 /* Pieces share copies, and some a first row. */
-static struct sc_store_host_key key_of(uint64_t piece, uint64_t layer)
+static struct sc_host_tier_key key_of(uint64_t piece, uint64_t layer)
 {
-    return (struct sc_store_host_key){
+    return (struct sc_host_tier_key){
         .copy = 7 + piece / 4, .first = (uint32_t)(piece % 4 * 64), .layer = (uint32_t)layer};
 }
 
 static bool put(struct fixture *fx, uint64_t piece, uint64_t layer, uint64_t pages)
 {
-    struct sc_store_host_key key = key_of(piece, layer);
-    struct sc_store_host_slab *slab = sc_store_host_begin(fx->host, &key, 1, pages * PAGE, 1000);
+    struct sc_host_tier_key key = key_of(piece, layer);
+    struct sc_host_tier_memory_slab *slab = sc_host_tier_begin(fx->host, &key, 1, pages * PAGE, 1000);
     if (slab != NULL)
-        sc_store_host_publish(fx->host, slab);
+        sc_host_tier_publish(fx->host, slab);
     return slab != NULL;
 }
 
 static bool has(const struct fixture *fx, uint64_t piece, uint64_t layer)
 {
-    struct sc_store_host_key key = key_of(piece, layer);
-    return sc_store_host_has(fx->host, &key);
+    struct sc_host_tier_key key = key_of(piece, layer);
+    return sc_host_tier_has(fx->host, &key);
 }
 
 static bool keep(struct fixture *fx, uint64_t piece, uint64_t layer, uint64_t keeper)
 {
-    struct sc_store_host_key key = key_of(piece, layer);
-    return sc_store_host_keep(fx->host, &key, keeper);
+    struct sc_host_tier_key key = key_of(piece, layer);
+    return sc_host_tier_keep(fx->host, &key, keeper);
 }
 
 static uint32_t layers(const struct fixture *fx, uint64_t piece)
 {
-    struct sc_store_host_key key = key_of(piece, 0);
-    return sc_store_host_layers(fx->host, &key, NULL);
+    struct sc_host_tier_key key = key_of(piece, 0);
+    return sc_host_tier_layers(fx->host, &key, NULL);
 }
 
-static struct sc_store_host_stats stats_of(const struct fixture *fx)
+static struct sc_host_tier_stats stats_of(const struct fixture *fx)
 {
-    struct sc_store_host_stats stats;
-    sc_store_host_stats(fx->host, &stats);
+    struct sc_host_tier_stats stats;
+    sc_host_tier_stats(fx->host, &stats);
     return stats;
 }
 
 /* ---- Beside a list --------------------------------------------------------------------------- */
 
 struct list { /* what is pinned or being filled; the tier itself is asked for what is there */
-    struct sc_store_host_slab *slabs[KEYS];
+    struct sc_host_tier_memory_slab *slabs[KEYS];
     bool is_filling[KEYS];
 };
 
@@ -83,7 +83,7 @@ static void counts_check(const struct fixture *fx)
         assert_int_equal(layers(fx, piece), count);
         slabs += count;
     }
-    struct sc_store_host_stats stats = stats_of(fx);
+    struct sc_host_tier_stats stats = stats_of(fx);
     assert_int_equal(stats.slabs, slabs);
     assert_in_range(stats.bytes_used, 0, PAGES * PAGE);
     assert_in_range(stats.bytes_kept, 0, (PAGES - PAGES / 4) * PAGE);
@@ -92,20 +92,20 @@ static void counts_check(const struct fixture *fx)
 
 static void slab_step(struct fixture *fx, struct list *list, uint64_t i)
 {
-    struct sc_store_host_key key = key_of(i / LAYERS, i % LAYERS);
-    struct sc_store_host_slab *slab = list->slabs[i];
+    struct sc_host_tier_key key = key_of(i / LAYERS, i % LAYERS);
+    struct sc_host_tier_memory_slab *slab = list->slabs[i];
     list->slabs[i] = NULL;
     if (slab == NULL) {
-        list->slabs[i] = sc_store_host_get(fx->host, &key);
+        list->slabs[i] = sc_host_tier_get(fx->host, &key);
         list->is_filling[i] = list->slabs[i] == NULL;
         if (list->is_filling[i])
-            list->slabs[i] = sc_store_host_begin(fx->host, &key, 1, (1 + i % 3) * PAGE, 1000 + i);
+            list->slabs[i] = sc_host_tier_begin(fx->host, &key, 1, (1 + i % 3) * PAGE, 1000 + i);
     } else if (!list->is_filling[i]) {
-        sc_store_host_unpin(fx->host, slab);
+        sc_host_tier_unpin(fx->host, slab);
     } else if (below(&fx->seed, 5) == 0) {
-        sc_store_host_abandon(fx->host, slab);
+        sc_host_tier_abandon(fx->host, slab);
     } else {
-        sc_store_host_publish(fx->host, slab);
+        sc_host_tier_publish(fx->host, slab);
     }
 }
 
@@ -118,7 +118,7 @@ static void counts_follow_every_change(void **state)
         fixture_init(&fx, (enum sc_policy)(seed % 3), seed);
         for (uint32_t step = 0; step < 6000; step++) {
             uint64_t i = below(&fx.seed, KEYS), piece = i / LAYERS;
-            struct sc_store_host_key key = key_of(piece, i % LAYERS);
+            struct sc_host_tier_key key = key_of(piece, i % LAYERS);
             uint64_t what = below(&fx.seed, 40);
             if (what < 28) {
                 slab_step(&fx, &list, i);
@@ -126,14 +126,14 @@ static void counts_follow_every_change(void **state)
                 assert_true(!keep(&fx, piece, key.layer, 1 + what % 3) ||
                             has(&fx, piece, key.layer));
             } else if (what == 36) {
-                sc_store_host_forget(fx.host, &key);
+                sc_host_tier_forget(fx.host, &key);
             } else if (what == 37) {
-                sc_store_host_forget_layers(fx.host, &key);
+                sc_host_tier_forget_layers(fx.host, &key);
                 assert_int_equal(layers(&fx, piece), 0);
             } else if (what == 38) {
-                sc_store_host_let_go(fx.host, 1 + step % 3, step % 2 == 0 ? 0 : step + 100);
+                sc_host_tier_let_go(fx.host, 1 + step % 3, step % 2 == 0 ? 0 : step + 100);
             } else {
-                sc_store_host_expire(fx.host, step);
+                sc_host_tier_expire(fx.host, step);
             }
             counts_check(&fx);
         }
@@ -141,8 +141,8 @@ static void counts_follow_every_change(void **state)
             if (list.slabs[i] != NULL)
                 slab_step(&fx, &list, i);
         for (uint64_t piece = 0; piece < PIECES; piece++) {
-            struct sc_store_host_key key = key_of(piece, 0);
-            sc_store_host_forget_layers(fx.host, &key);
+            struct sc_host_tier_key key = key_of(piece, 0);
+            sc_host_tier_forget_layers(fx.host, &key);
         }
         counts_check(&fx);
         assert_int_equal(stats_of(&fx).bytes_used, 0);
@@ -158,7 +158,7 @@ static void what_is_kept_stays_until_it_was_used(void **state)
     (void)state;
     for (uint32_t policy = 0; policy < 3; policy++) {
         struct fixture fx;
-        struct sc_store_host_key key = key_of(0, 0);
+        struct sc_host_tier_key key = key_of(0, 0);
         fixture_init(&fx, (enum sc_policy)policy, 1);
         assert_true(put(&fx, 0, 0, PAGES / 4));
         assert_true(keep(&fx, 0, 0, 1));
@@ -166,7 +166,7 @@ static void what_is_kept_stays_until_it_was_used(void **state)
             (void)put(&fx, 1 + i % (PIECES - 1), i / PIECES % LAYERS, 1 + i % 2);
         assert_true(stats_of(&fx).evictions > 0);
         assert_true(has(&fx, 0, 0));
-        sc_store_host_unpin(fx.host, sc_store_host_get(fx.host, &key));
+        sc_host_tier_unpin(fx.host, sc_host_tier_get(fx.host, &key));
         assert_int_equal(stats_of(&fx).bytes_kept, 0);
         for (uint64_t i = 0; i < 40u * KEYS && has(&fx, 0, 0); i++)
             (void)put(&fx, 1 + i % (PIECES - 1), i / PIECES % LAYERS, 1);
@@ -191,9 +191,9 @@ static void not_all_of_the_memory_is_kept(void **state)
         assert_true(put(&fx, i / LAYERS, i % LAYERS, 1)); /* others find room */
     for (uint64_t i = 0; i < kept; i++)
         assert_true(has(&fx, i / LAYERS, i % LAYERS));
-    sc_store_host_let_go(fx.host, 5, 0);
+    sc_host_tier_let_go(fx.host, 5, 0);
     assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
-    sc_store_host_let_go(fx.host, 6, 0);
+    sc_host_tier_let_go(fx.host, 6, 0);
     assert_int_equal(stats_of(&fx).bytes_kept, 0);
     fixture_done(&fx);
 }
@@ -207,22 +207,22 @@ static void not_all_of_the_slabs_are_kept(void **state)
         uint64_t kept = 0;
         fixture_init_of(&fx, SC_POLICY_LRU, 1, 16 * PAGE);
         for (uint64_t i = 0; i < PAGES; i++) {
-            struct sc_store_host_key key = key_of(i / LAYERS, i % LAYERS);
-            struct sc_store_host_slab *slab = NULL;
+            struct sc_host_tier_key key = key_of(i / LAYERS, i % LAYERS);
+            struct sc_host_tier_memory_slab *slab = NULL;
             bool is_there = way == 0 && put(&fx, i / LAYERS, i % LAYERS, 1);
             assert_true(way == 1 || is_there);
             if (way == 0) /* that is there */
                 kept += keep(&fx, i / LAYERS, i % LAYERS, 5);
-            else if (sc_store_host_begin_kept(fx.host, &key, 1, PAGE, 1000, 5, &slab) ==
+            else if (sc_host_tier_begin_kept(fx.host, &key, 1, PAGE, 1000, 5, &slab) ==
                      SC_STORE_HOST_BEGUN) {
-                sc_store_host_publish(fx.host, slab);
+                sc_host_tier_publish(fx.host, slab);
                 kept++;
             }
         }
         assert_int_equal(kept, 17 - 17 / 4);
         for (uint64_t i = PAGES; i < KEYS; i++)
             assert_true(put(&fx, i / LAYERS, i % LAYERS, 1)); /* others find room */
-        sc_store_host_let_go(fx.host, 5, 0);
+        sc_host_tier_let_go(fx.host, 5, 0);
         assert_int_equal(stats_of(&fx).bytes_kept, 0);
         fixture_done(&fx);
     }
@@ -237,15 +237,15 @@ static void time_lets_go(void **state)
         assert_true(put(&fx, 0, layer, 1));
         assert_true(keep(&fx, 0, layer, 1 + layer));
     }
-    sc_store_host_expire(fx.host, UINT64_MAX - 1); /* nobody has let go of it */
+    sc_host_tier_expire(fx.host, UINT64_MAX - 1); /* nobody has let go of it */
     assert_int_equal(stats_of(&fx).bytes_kept, 2 * PAGE);
-    sc_store_host_let_go(fx.host, 1, 100);
-    sc_store_host_let_go(fx.host, 2, 200);
-    sc_store_host_expire(fx.host, 99);
+    sc_host_tier_let_go(fx.host, 1, 100);
+    sc_host_tier_let_go(fx.host, 2, 200);
+    sc_host_tier_expire(fx.host, 99);
     assert_int_equal(stats_of(&fx).bytes_kept, 2 * PAGE);
-    sc_store_host_expire(fx.host, 100);
+    sc_host_tier_expire(fx.host, 100);
     assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
-    sc_store_host_expire(fx.host, 200);
+    sc_host_tier_expire(fx.host, 200);
     assert_int_equal(stats_of(&fx).bytes_kept, 0);
     assert_int_equal(layers(&fx, 0), 2); /* as any other now */
     fixture_done(&fx);
@@ -258,18 +258,18 @@ static void a_second_keeper_shortens_nothing(void **state)
     struct fixture fx;
     fixture_init(&fx, SC_POLICY_VALUE, 1);
     assert_true(put(&fx, 0, 0, 1) && keep(&fx, 0, 0, 1));
-    sc_store_host_let_go(fx.host, 1, 100);
+    sc_host_tier_let_go(fx.host, 1, 100);
     assert_true(keep(&fx, 0, 0, 2));
     assert_true(keep(&fx, 0, 0, 2));    /* found a second time */
-    sc_store_host_expire(fx.host, 150); /* it is not over for this one */
+    sc_host_tier_expire(fx.host, 150); /* it is not over for this one */
     assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
-    sc_store_host_let_go(fx.host, 2, 0);
-    sc_store_host_expire(fx.host, 99);
+    sc_host_tier_let_go(fx.host, 2, 0);
+    sc_host_tier_expire(fx.host, 99);
     assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
-    sc_store_host_expire(fx.host, 100);
+    sc_host_tier_expire(fx.host, 100);
     assert_int_equal(stats_of(&fx).bytes_kept, 0);
     assert_true(keep(&fx, 0, 0, 3)); /* what is over is no promise */
-    sc_store_host_let_go(fx.host, 3, 0);
+    sc_host_tier_let_go(fx.host, 3, 0);
     assert_int_equal(stats_of(&fx).bytes_kept, 0);
     fixture_done(&fx);
 }
@@ -289,10 +289,10 @@ static void *changer_main(void *argument)
     struct worker *worker = argument;
     for (uint32_t step = 0; step < 15000; step++) {
         uint64_t i = LAYERS + below(&worker->seed, KEYS - LAYERS);
-        struct sc_store_host_key key = key_of(i / LAYERS, i % LAYERS);
+        struct sc_host_tier_key key = key_of(i / LAYERS, i % LAYERS);
         (void)put(worker->fx, i / LAYERS, i % LAYERS, 1 + i % 2);
         if (i % 3 == 0)
-            sc_store_host_forget_layers(worker->fx->host, &key);
+            sc_host_tier_forget_layers(worker->fx->host, &key);
     }
     return NULL;
 }

@@ -68,7 +68,7 @@ static void the_second_picks_read_nothing(void **state)
             assert_int_equal(picked.cost.read_bytes == 0, round == 1);
             for (uint32_t range = 0; range < match.count; range++)
                 assert_int_equal(
-                    sc_store_hosted_has(world->store, 1, &match.ranges[range], SC_STORE_WANT_ROWS),
+                    sc_host_slab_has(world->store, 1, &match.ranges[range], SC_STORE_WANT_ROWS),
                     range != 3);
         }
         for (uint32_t want = SC_STORE_WANT_K; setups[i].layout == SC_STORE_SPLIT && want < 3;
@@ -79,7 +79,7 @@ static void the_second_picks_read_nothing(void **state)
                 struct picked picked = gather_load(world, &match, 0, &picks, NULL);
                 assert_int_equal(picked.cost.read_bytes == 0, round == 1);
                 assert_false(
-                    sc_store_hosted_has(world->store, 0, &match.ranges[1], SC_STORE_WANT_ROWS));
+                    sc_host_slab_has(world->store, 0, &match.ranges[1], SC_STORE_WANT_ROWS));
                 picks = (struct sc_store_gather_rows){.rows = rows, .count = 5, .wanted = want};
                 assert_int_equal(gather_load(world, &match, 1, &picks, NULL).cost.read_bytes, 0);
             }
@@ -116,7 +116,7 @@ static void parts_and_mixtures_are_right(void **state)
                     .row_first = first,
                     .row_count = (uint32_t)random_below(&seed, twins[r]->row_count - first + 1)};
                 rows += ranges[r].row_count;
-                hosted += sc_store_hosted_has(world->store, 1, &ranges[r], SC_STORE_WANT_ROWS);
+                hosted += sc_host_slab_has(world->store, 1, &ranges[r], SC_STORE_WANT_ROWS);
             }
             struct loaded loaded = world_load(world, reader, 1, ranges, twins, count);
             assert_int_equal(loaded.status, SPEC_OK);
@@ -142,13 +142,13 @@ static void rot_in_memory_is_found(void **state)
         const struct world_piece *piece = &world->pieces[0];
         struct sc_store_range range = {.piece = piece->id, .row_count = piece->row_count};
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
-        struct sc_store_hosted hosted =
-            sc_store_hosted_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
+        struct sc_host_slab hosted =
+            sc_host_slab_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
         assert_non_null(hosted.slab);
         hosted.bytes[hosted.row_at + 700] ^= 4;
-        sc_store_host_unpin(world->store->host, hosted.slab);
+        sc_host_tier_unpin(world->store->host, hosted.slab);
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_E_CORRUPT);
-        assert_false(sc_store_hosted_has(world->store, 2, &range, SC_STORE_WANT_ROWS));
+        assert_false(sc_host_slab_has(world->store, 2, &range, SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
         sc_store_readers_close(reader, 1);
         world_free(world);
@@ -199,8 +199,8 @@ static void evictions_beside_loads_are_right(void **state)
             assert_int_equal(world_store(world, key, key * 7, 150), SPEC_OK);
         for (uint32_t round = 0; round < 30; round++)
             rows_ok(world, round % 2 == 0 ? 1 : 2 + round / 2 % 3);
-        struct sc_store_host_stats stats;
-        sc_store_host_stats(world->store->host, &stats);
+        struct sc_host_tier_stats stats;
+        sc_host_tier_stats(world->store->host, &stats);
         assert_in_range(stats.bytes_used, 1, 2u << 20);
         assert_true(stats.hits > 0);
         world_free(world);
@@ -225,14 +225,14 @@ static void pieces_that_skip_rows_are_kept(void **state)
             assert_int_equal(world_load(world, reader, layer, &range, &twin, 1).status, SPEC_OK);
         uint64_t before = stats_of(world).read_bytes;
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-            assert_true(sc_store_hosted_has(world->store, layer, &range, SC_STORE_WANT_ROWS));
-            assert_false(sc_store_hosted_has(world->store, layer, &early, SC_STORE_WANT_ROWS));
-            assert_false(sc_store_hosted_has(world->store, layer, &none, SC_STORE_WANT_ROWS));
-            struct sc_store_hosted hosted =
-                sc_store_hosted_get(world->store, layer, &range, SC_STORE_WANT_ROWS);
+            assert_true(sc_host_slab_has(world->store, layer, &range, SC_STORE_WANT_ROWS));
+            assert_false(sc_host_slab_has(world->store, layer, &early, SC_STORE_WANT_ROWS));
+            assert_false(sc_host_slab_has(world->store, layer, &none, SC_STORE_WANT_ROWS));
+            struct sc_host_slab hosted =
+                sc_host_slab_get(world->store, layer, &range, SC_STORE_WANT_ROWS);
             assert_int_equal(hosted.row_at % 64, 0);
             assert_int_equal(hosted.tag_at, 0);
-            sc_store_host_unpin(world->store->host, hosted.slab);
+            sc_host_tier_unpin(world->store->host, hosted.slab);
             for (range.row_first = 7; range.row_first < 64; range.row_first += 5)
                 for (range.row_count = 0; range.row_count <= 64 - range.row_first;
                      range.row_count += 3)
@@ -310,9 +310,9 @@ static void a_range_that_began_without_room_is_not_kept(void **state)
         sc_store_reader_cancel(other);
         while (rows.row_count > 0)
             assert_int_equal(next_of(world, one, &rows), SPEC_OK);
-        assert_false(sc_store_hosted_has(world->store, 0, &ranges[0], SC_STORE_WANT_ROWS));
+        assert_false(sc_host_slab_has(world->store, 0, &ranges[0], SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, one, 0, &world->pieces[0]).rows, 64);
-        assert_true(sc_store_hosted_has(world->store, 0, &ranges[0], SC_STORE_WANT_ROWS));
+        assert_true(sc_host_slab_has(world->store, 0, &ranges[0], SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, one, 0, &world->pieces[0]).rows, 64);
         sc_store_readers_close(one, 1);
         sc_store_readers_close(other, 1);
@@ -391,7 +391,7 @@ static void loads_that_fail_keep_nothing_wrong(void **state)
     for (uint32_t i = 0; i < 2; i++) /* the simulated ones */
         for (uint32_t s = 0; s < 2; s++) {
             struct world *world = world_hosted(&setups[i], sizes[s], 11 + s);
-            struct sc_store_host_stats stats;
+            struct sc_host_tier_stats stats;
             uint64_t failed = 0;
             assert_int_equal(world_store(world, 1, 5, 300), SPEC_OK);
             struct sc_store_reader *reader = world_reader(world);
@@ -402,7 +402,7 @@ static void loads_that_fail_keep_nothing_wrong(void **state)
                 sc_io_sim_fault_ppm(world->disk, SC_SIM_READ_EIO, 0);
                 sc_io_sim_fault_ppm(world->disk, SC_SIM_FLIP, 0);
                 assert_int_equal(world_load_key(world, reader, round % 3, 1).rows, 300);
-                sc_store_host_stats(world->store->host, &stats);
+                sc_host_tier_stats(world->store->host, &stats);
                 assert_in_range(stats.bytes_used, 0, sizes[s]);
             }
             assert_true(failed > 10);
@@ -545,8 +545,8 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
             hosted += loaders[l].hosted;
             sc_store_selector_close(loaders[l].selector);
         }
-        struct sc_store_host_stats stats;
-        sc_store_host_stats(world->store->host, &stats);
+        struct sc_host_tier_stats stats;
+        sc_host_tier_stats(world->store->host, &stats);
         assert_true(hosted > 0 && stats.evictions > 0);
         assert_in_range(stats.bytes_used, 0, 600u << 10);
         world_free(world); /* asserts that nothing is pinned */

@@ -28,10 +28,10 @@ static struct world *world_tiers(const struct world_setup *setup, const struct t
     return world_opened(world);
 }
 
-static struct sc_store_host_stats host_stats(const struct world *world)
+static struct sc_host_tier_stats host_stats(const struct world *world)
 {
-    struct sc_store_host_stats stats;
-    sc_store_host_stats(world->store->host, &stats);
+    struct sc_host_tier_stats stats;
+    sc_host_tier_stats(world->store->host, &stats);
     return stats;
 }
 
@@ -96,7 +96,7 @@ static void any_part_is_right_beside_memory(void **state)
         order_some(world);
         for (uint32_t round = 0; round < 60; round++)
             any_parts_ok(world, round, &random);
-        struct sc_store_host_stats stats = host_stats(world);
+        struct sc_host_tier_stats stats = host_stats(world);
         hits += stats.hits + stats.upper_hits;
         evicted += stats.evictions;
         assert_in_range(stats.bytes_used, 0, kinds[i % 3].host_bytes);
@@ -107,14 +107,14 @@ static void any_part_is_right_beside_memory(void **state)
 }
 
 /* The chunk that has the row of key 1's extent in a layer. */
-static struct sc_store_hosted_chunk chunk_of_row(struct world *world, uint32_t layer, uint64_t row)
+static struct sc_host_chunk chunk_of_row(struct world *world, uint32_t layer, uint64_t row)
 {
     const struct sc_store_extent_entry *extent = extent_of(world, world->pieces[0].id);
     struct sc_store_slab_where where;
     sc_store_slab_where(&world->store->shape, extent, layer,
                         sc_store_table_piece(&world->store->table, world->pieces[0].id), &where);
     assert_non_null(where.slots);
-    return sc_store_hosted_chunk_of(world->store, layer, &where, extent->row_count,
+    return sc_host_chunk_of(world->store, layer, &where, extent->row_count,
                                     where.slots[row]);
 }
 
@@ -133,15 +133,15 @@ static void rot_in_memory_is_found(void **state)
         const struct sc_store_annex *order =
             atomic_load(&extent_of(world, world->pieces[0].id)->order);
         uint64_t slot = sc_store_permutation_of(order->slots, 300, 1)[200];
-        const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 1, 200);
-        struct sc_store_hosted hosted = sc_store_hosted_chunk_get(world->store, &chunk);
+        const struct sc_host_chunk chunk = chunk_of_row(world, 1, 200);
+        struct sc_host_slab hosted = sc_host_chunk_get(world->store, &chunk);
         assert_non_null(hosted.slab);
         bool is_split = setup->layout == SC_STORE_SPLIT;
         uint64_t stride = setup->k_row_bytes * (is_split ? 1 : 2);
         hosted
             .bytes[(is_split ? hosted.v_at : hosted.row_at) + (slot - chunk.first) * stride + 77] ^=
             4;
-        sc_store_host_unpin(world->store->host, hosted.slab);
+        sc_host_tier_unpin(world->store->host, hosted.slab);
         struct sc_store_reader *reader = world_reader(world);
         struct sc_store_rows got;
         if (i % 2 == 0) {
@@ -163,9 +163,9 @@ static void rot_in_memory_is_found(void **state)
             assert_int_equal(got.tier, SPEC_TIER_HOST);
             sc_store_selector_close(selector);
         }
-        assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+        assert_false(sc_host_chunk_has(world->store, &chunk));
         load_key(world, 1, 1);
-        assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
+        assert_true(sc_host_chunk_has(world->store, &chunk));
         sc_store_readers_close(reader, 1);
         world_free(world);
     }
@@ -186,8 +186,8 @@ static void rot_on_the_disk_is_found_in_memory(void **state)
         if (i != 200 / 64)
             match_add(&part, match.twins[i], 0, 64);
     assert_true(picked_bytes(world, &part, 1) > 0);
-    const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 1, 200);
-    assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
+    const struct sc_host_chunk chunk = chunk_of_row(world, 1, 200);
+    assert_true(sc_host_chunk_has(world->store, &chunk));
     assert_int_equal(picked_bytes(world, &part, 1), 0);
     struct sc_store_reader *reader = world_reader(world);
     for (uint32_t round = 0; round < 2; round++) { /* of memory, then of the disk */
@@ -195,9 +195,9 @@ static void rot_on_the_disk_is_found_in_memory(void **state)
         assert_int_equal(loaded.status, SPEC_E_CORRUPT);
         assert_int_equal(loaded.failed_range, 200 / 64);
         (void)picked_bytes(world, &part, 1); /* who does not want that row keeps it no more */
-        assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+        assert_false(sc_host_chunk_has(world->store, &chunk));
     }
-    assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+    assert_false(sc_host_chunk_has(world->store, &chunk));
     sc_store_readers_close(reader, 1);
     world_free(world);
 }
@@ -251,9 +251,9 @@ static void what_lacks_its_end_is_given_back(void **state)
                      299);
     assert_int_equal(host_stats(world).bytes_used, host_stats(world).slabs * (64u << 10));
     load_key(world, 1, 1); /* another keeps it */
-    struct sc_store_hosted_chunk last = chunk_of_row(world, 1, 299);
+    struct sc_host_chunk last = chunk_of_row(world, 1, 299);
     last.key.first = 256;
-    assert_true(sc_store_hosted_chunk_has(world->store, &last));
+    assert_true(sc_host_chunk_has(world->store, &last));
     sc_store_readers_close(reader, 1);
     world_free(world);
 }
@@ -289,9 +289,9 @@ static void chunks_leave_with_the_last_piece(void **state)
     order_all(world);
     load_key(world, 0, 1);
     load_key(world, 2, 1);
-    const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 2, 100);
+    const struct sc_host_chunk chunk = chunk_of_row(world, 2, 100);
     for (uint32_t i = 0; i < 5; i++) {
-        assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
+        assert_true(sc_host_chunk_has(world->store, &chunk));
         sc_store_piece_drop(world->store, world->pieces[i].id);
         struct match match = {.count = 0};
         for (uint32_t left = i + 1; left < 5; left++)
@@ -299,7 +299,7 @@ static void chunks_leave_with_the_last_piece(void **state)
         if (match.count > 0)
             assert_int_equal(picked_bytes(world, &match, 0), 0);
     }
-    assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+    assert_false(sc_host_chunk_has(world->store, &chunk));
     assert_int_equal(host_stats(world).slabs, 0);
     world_free(world);
 }

@@ -57,14 +57,14 @@ static void passes_that_are_longer_than_memory_are_right(void **state)
     for (uint32_t i = 0; i < SETUPS; i++)
         for (uint32_t s = 0; s < 3; s++) {
             struct world *world = world_keeping(&setups[i], sizes[s], 2 + s);
-            struct sc_store_host_stats stats;
+            struct sc_host_tier_stats stats;
             if (world == NULL)
                 continue;
             for (uint64_t key = 1; key <= 3; key++) {
                 assert_int_equal(world_store(world, key, 7 * key, 200), SPEC_OK);
                 for (uint64_t other = 1; other <= key; other++)
                     rows_ok(world, other);
-                sc_store_host_stats(world->store->host, &stats);
+                sc_host_tier_stats(world->store->host, &stats);
                 assert_in_range(stats.bytes_used, 0, sizes[s]);
             }
             world_free(world); /* asserts that none is being filled */
@@ -78,7 +78,7 @@ static void what_is_not_committed_leaves_nothing(void **state)
     for (uint32_t i = 0; i < SETUPS; i++)
         for (uint32_t layers = 0; layers <= setups[i].layers; layers++) {
             struct world *world = world_keeping(&setups[i], 8u << 20, 10 + layers);
-            struct sc_store_host_stats stats;
+            struct sc_host_tier_stats stats;
             if (world == NULL)
                 continue;
             struct pass *pass = pass_make(world, 1, 0, 200);
@@ -91,7 +91,7 @@ static void what_is_not_committed_leaves_nothing(void **state)
             if (!fails)
                 sc_store_extent_abort(pass->extent);
             pass_wait(pass);
-            sc_store_host_stats(world->store->host, &stats);
+            sc_host_tier_stats(world->store->host, &stats);
             if (!fails || world->disk != NULL) {
                 assert_true(pass->status != SPEC_OK);
                 assert_int_equal(stats.bytes_used, 0);
@@ -113,13 +113,13 @@ static void a_piece_that_skips_rows_is_read(void **state)
         holes_store(world);
         struct match match = holes_match(world);
         struct sc_store_reader *reader = world_reader(world);
-        assert_false(sc_store_hosted_has(world->store, 1, &match.ranges[0], SC_STORE_WANT_ROWS));
-        assert_true(sc_store_hosted_has(world->store, 1, &match.ranges[1], SC_STORE_WANT_ROWS));
+        assert_false(sc_host_slab_has(world->store, 1, &match.ranges[0], SC_STORE_WANT_ROWS));
+        assert_true(sc_host_slab_has(world->store, 1, &match.ranges[1], SC_STORE_WANT_ROWS));
         assert_int_equal(world_load(world, reader, 1, match.ranges, match.twins, match.count).rows,
                          match.rows);
-        assert_true(sc_store_hosted_has(world->store, 1, &match.ranges[0], SC_STORE_WANT_ROWS));
+        assert_true(sc_host_slab_has(world->store, 1, &match.ranges[0], SC_STORE_WANT_ROWS));
         sc_store_piece_drop(world->store, match.ranges[1].piece);
-        assert_false(sc_store_hosted_has(world->store, 1, &match.ranges[1], SC_STORE_WANT_ROWS));
+        assert_false(sc_host_slab_has(world->store, 1, &match.ranges[1], SC_STORE_WANT_ROWS));
         sc_store_readers_close(reader, 1);
         world_free(world);
     }

@@ -162,9 +162,9 @@ static void a_small_pool_is_left_to_rows(void **state)
 {
     (void)state;
     struct world_setup setup = setups[0];
-    setup.staging_bytes = 8 * (setup.op_bytes + SC_FRAMES_SLACK_BYTES); /* one is the spare */
+    setup.staging_bytes = 8 * (setup.op_bytes + SC_STAGING_SLACK_BYTES); /* one is the spare */
     struct world *world = world_live(&setup, 4);
-    assert_int_equal(sc_frames_count(world->store->frames), 7);
+    assert_int_equal(sc_staging_count(world->store->frames), 7);
     assert_int_equal(world_store(world, 1, 0, 10), SPEC_OK);
     settle(world);
     assert_int_equal(stats_of(world).built_pieces, 1);
@@ -258,24 +258,24 @@ static void frames_that_others_take_are_read_back(void **state)
     for (uint32_t i = 0; i < 2; i++)
         for (uint64_t steps = 0; steps < 120; steps += 5) {
             struct world *world = world_live(&setups[i], steps);
-            struct sc_frames *pool = world->store->frames;
+            struct sc_staging *pool = world->store->frames;
             uint8_t *frames[256];
-            uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
+            uint64_t count = 0, most = sc_staging_count(pool) / 8 * 5 - 2;
             struct pass *pass = pass_make(world, 1, 5, 100);
             assert_int_equal(pass_begin(pass), SPEC_OK);
             assert_int_equal(pass_put(pass), SPEC_OK);
             step_some(world, steps / 2);
             while (count < most) /* no layer of codes is put beside so many */
-                frames[count++] = sc_frames_take(pool, SC_IO_CLASS_DEMAND);
+                frames[count++] = sc_staging_take(pool, SC_IO_CLASS_DEMAND);
             while (pass->layer < setups[i].layers)
                 assert_int_equal(pass_put(pass), SPEC_OK);
             step_some(world, steps);
-            while ((frames[count] = sc_frames_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
+            while ((frames[count] = sc_staging_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
                 count++;
             for (uint64_t f = 0; f < count; f++)
                 memset(frames[f], 0x5a, setups[i].op_bytes);
             while (count > 0)
-                sc_frames_put(pool, frames[--count]);
+                sc_staging_put(pool, frames[--count]);
             pass_end(pass);
             build_wait(world);
             lost += stats_of(world).read_bytes > 0;
@@ -292,33 +292,33 @@ static void frames_that_others_take_are_read_back(void **state)
 /* As somebody does who takes every frame that is free, and fills it. */
 static void frames_overwrite(struct world *world)
 {
-    struct sc_frames *pool = world->store->frames;
+    struct sc_staging *pool = world->store->frames;
     uint8_t *frames[256];
     uint64_t count = 0;
-    while ((frames[count] = sc_frames_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
+    while ((frames[count] = sc_staging_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
         memset(frames[count++], 0x5a, world->setup->op_bytes);
     while (count > 0)
-        sc_frames_put(pool, frames[--count]);
+        sc_staging_put(pool, frames[--count]);
 }
 
 /* A pass without its last layer, before which others take every frame that is free: the window that
  * the last layer begins in is not written yet. */
 static struct pass *pass_without_frames(struct world *world, uint64_t steps, uint64_t more)
 {
-    struct sc_frames *pool = world->store->frames;
+    struct sc_staging *pool = world->store->frames;
     uint8_t *frames[256];
-    uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
+    uint64_t count = 0, most = sc_staging_count(pool) / 8 * 5 - 2;
     struct pass *pass = pass_make(world, 1, 5, 100);
     assert_int_equal(pass_begin(pass), SPEC_OK);
     assert_int_equal(pass_put(pass), SPEC_OK);
     while (count < most) /* no layer of codes is put beside so many */
-        frames[count++] = sc_frames_take(pool, SC_IO_CLASS_DEMAND);
+        frames[count++] = sc_staging_take(pool, SC_IO_CLASS_DEMAND);
     while (pass->layer + 1 < world->setup->layers)
         assert_int_equal(pass_put(pass), SPEC_OK);
     step_some(world, steps);
     frames_overwrite(world);
     while (count > 0)
-        sc_frames_put(pool, frames[--count]);
+        sc_staging_put(pool, frames[--count]);
     step_some(world, more);
     return pass;
 }
@@ -394,11 +394,11 @@ static void a_pool_that_stays_full_ends_the_wait(void **state)
     (void)state;
     for (uint32_t is_long = 0; is_long < 2; is_long++) {
         struct world *world = world_live(&setups[0], 8);
-        struct sc_frames *pool = world->store->frames;
+        struct sc_staging *pool = world->store->frames;
         uint8_t *frames[256];
-        uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
+        uint64_t count = 0, most = sc_staging_count(pool) / 8 * 5 - 2;
         while (count < most)
-            frames[count++] = sc_frames_take(pool, SC_IO_CLASS_DEMAND);
+            frames[count++] = sc_staging_take(pool, SC_IO_CLASS_DEMAND);
         assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
         sc_store_build_quant(world->store);
         world_wait_ns(world, 8000000000);
@@ -406,7 +406,7 @@ static void a_pool_that_stays_full_ends_the_wait(void **state)
             settle(world);
         assert_int_equal(key_check(world, 1, false), 0);
         while (count > 0)
-            sc_frames_put(pool, frames[--count]);
+            sc_staging_put(pool, frames[--count]);
         if (is_long)
             build_all(world, 0);
         settle(world);
@@ -697,15 +697,15 @@ struct taker { /* of frames, as loads take them; every one is overwritten */
 static void *taker_main(void *argument)
 {
     struct taker *taker = argument;
-    struct sc_frames *pool = taker->world->store->frames;
+    struct sc_staging *pool = taker->world->store->frames;
     uint8_t *frames[256];
     uint64_t seed = 1;
     while (!atomic_load(&taker->ends)) {
         uint64_t count = 0, most = random_below(&seed, 256);
-        while (count < most && (frames[count] = sc_frames_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
+        while (count < most && (frames[count] = sc_staging_take(pool, SC_IO_CLASS_DEMAND)) != NULL)
             memset(frames[count++], 0x5a, taker->world->setup->op_bytes);
         while (count > 0)
-            sc_frames_put(pool, frames[--count]);
+            sc_staging_put(pool, frames[--count]);
     }
     return NULL;
 }

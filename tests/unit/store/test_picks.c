@@ -181,9 +181,9 @@ static void scene_open(struct scene *scene, const struct world_setup *setup, uin
 static void scene_open_nth(struct scene *scene, uint32_t i, uint64_t seed)
 {
     const struct world_setup *setup = &setups[i % SETUPS];
-    bool is_hosted = i >= SETUPS;
-    scene_open_with(scene, setup, seed, 64u << 20, is_hosted ? 700 * 2 * setup->k_row_bytes : 0);
-    for (uint32_t p = 0; is_hosted && p < scene->world->piece_count; p += 2)
+    bool is_in_host_tier = i >= SETUPS;
+    scene_open_with(scene, setup, seed, 64u << 20, is_in_host_tier ? 700 * 2 * setup->k_row_bytes : 0);
+    for (uint32_t p = 0; is_in_host_tier && p < scene->world->piece_count; p += 2)
         for (uint32_t layer = 0; layer < 2; layer++)
             assert_int_equal(
                 world_load_piece(scene->world, scene->reader, layer, &scene->world->pieces[p])
@@ -197,8 +197,8 @@ static void scene_close(struct scene *scene)
     struct sc_store_stats stats;
     sc_store_stats(scene->world->store, &stats);
     assert_int_equal(stats.staging_bytes_used, 0);
-    struct sc_store_host_stats host;
-    sc_store_host_stats(scene->world->store->host, &host);
+    struct sc_host_tier_stats host;
+    sc_host_tier_stats(scene->world->store->host, &host);
     assert_true(host.bytes_max == 0 || host.hits > 0);
     world_free(scene->world);
     free(scene->tags);
@@ -217,7 +217,7 @@ static uint64_t rows_check(const struct scene *scene, const struct sc_store_rows
         scene_row(scene, row);
         assert_int_equal(row, sc_store_gather_row(&scene->load, rows->row_first) + i);
         bool is_there =
-            sc_store_hosted_has(scene->world->store, scene->layer,
+            sc_host_slab_has(scene->world->store, scene->layer,
                                 &scene->ranges[scene->row_range[row]], scene->load.wanted);
         /* a slab that the disk gave is there as soon as a row of it came */
         assert_true(rows->tier == SPEC_TIER_HOST ? is_there : !is_there || scene->load.whole_slabs);

@@ -214,14 +214,14 @@ static void any_ranges_are_right_from_both(void **state)
 /* ---- Rot ------------------------------------------------------------------------------------- */
 
 /* The slab of a piece, pinned; NULL: there is none. */
-static struct sc_store_host_slab *slab_of(const struct world *world, uint64_t piece, uint32_t layer,
-                                          enum want want, struct sc_store_host_key *ret_key)
+static struct sc_host_tier_memory_slab *slab_of(const struct world *world, uint64_t piece, uint32_t layer,
+                                          enum want want, struct sc_host_tier_key *ret_key)
 {
     const struct sc_store *store = world->store;
     const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, entry->extent);
-    *ret_key = (struct sc_store_host_key){
+    *ret_key = (struct sc_host_tier_key){
         .copy = extent->copy, .first = entry->extent_row, .layer = layer};
     ret_key->kind = SC_STORE_HOST_TAGS;
     if (want == WANT_PROBES || want == WANT_SHORT) {
@@ -231,7 +231,7 @@ static struct sc_store_host_slab *slab_of(const struct world *world, uint64_t pi
         ret_key->kind = SC_STORE_HOST_QUANT;
         ret_key->copy = atomic_load(&extent->codes)->copy;
     }
-    return sc_store_host_get(store->host, ret_key);
+    return sc_host_tier_get(store->host, ret_key);
 }
 
 static bool is_same(const uint8_t *a, const uint8_t *b, uint64_t bytes)
@@ -247,7 +247,7 @@ static void rot_in_memory_is_read_over(void **state)
     for (uint32_t i = 0; i < 2; i++)
         for (uint32_t want = 0; want < WANTS; want++) {
             struct world *world = world_hosted(&setups[i], 8u << 20, 30 + want);
-            struct sc_store_host_key key;
+            struct sc_host_tier_key key;
             static uint8_t good[64u << 10];
             uint64_t random = want + 1, found = 0;
             store_all(world);
@@ -256,26 +256,26 @@ static void rot_in_memory_is_read_over(void **state)
             (void)look(world, &match, want, 1, selector);
             for (uint32_t turn = 0; turn < 60; turn++) {
                 uint64_t p = random_below(&random, 5);
-                struct sc_store_host_slab *slab =
+                struct sc_host_tier_memory_slab *slab =
                     slab_of(world, match.ranges[p].piece, 1, want, &key);
                 assert_non_null(slab);
-                uint8_t *bytes = sc_store_host_bytes(world->store->host, slab);
+                uint8_t *bytes = sc_host_tier_bytes(world->store->host, slab);
                 uint64_t used = 64 + 2 * 512 + (want < WANT_TAGS ? 512 + 64 * 96 : 0);
                 used = want == WANT_TAGS ? 64 + 512 : want >= WANT_CODES ? 64 + 512 + 3000 : used;
                 uint64_t at = random_below(&random, used);
                 memcpy(good, bytes, used);
                 bytes[at] ^= (uint8_t)(1u << random_below(&random, 8));
-                sc_store_host_unpin(world->store->host, slab);
+                sc_host_tier_unpin(world->store->host, slab);
                 uint64_t before = stats_of(world).read_bytes;
                 (void)look(world, &match, want, 1, selector);
                 found += stats_of(world).read_bytes > before;
                 slab = slab_of(world, match.ranges[p].piece, 1, want, &key);
                 assert_non_null(slab);
-                bytes = sc_store_host_bytes(world->store->host, slab);
+                bytes = sc_host_tier_bytes(world->store->host, slab);
                 if (stats_of(world).read_bytes > before)
                     assert_true(is_same(good, bytes, used));
                 memcpy(bytes, good, used);
-                sc_store_host_unpin(world->store->host, slab);
+                sc_host_tier_unpin(world->store->host, slab);
             }
             struct sc_store_stats stats = stats_of(world);
             assert_int_equal(stats.bad_blocks, 0); /* the disk has no bad one */
@@ -313,7 +313,7 @@ static void a_tag_that_came_wrong_does_not_stay(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct world *world = world_hosted(&setups[i], 8u << 20, 70);
-        struct sc_store_host_key key;
+        struct sc_host_tier_key key;
         uint32_t tier;
         store_all(world);
         struct sc_store_selector *selector = selector_make(world);
@@ -321,16 +321,16 @@ static void a_tag_that_came_wrong_does_not_stay(void **state)
         struct match match = match_of(world, 1);
         assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_OK); /* rows are kept */
         assert_int_equal(gather_all(world, &match, reader, selector, &tier), SPEC_OK);
-        struct sc_store_host_slab *slab = slab_of(world, match.ranges[1].piece, 1, WANT_TAGS, &key);
+        struct sc_host_tier_memory_slab *slab = slab_of(world, match.ranges[1].piece, 1, WANT_TAGS, &key);
         assert_non_null(slab);
-        uint8_t *bytes = sc_store_host_bytes(world->store->host, slab);
+        uint8_t *bytes = sc_host_tier_bytes(world->store->host, slab);
         uint64_t tag_bytes = sc_store_selector_tags_bytes(world->store, match.ranges[1].row_count);
         uint64_t seed = key.copy * UINT64_C(0x9e3779b97f4a7c15) + key.first;
         bytes[64 + 17] ^= 1;
         uint64_t sum = sc_store_checksum(bytes + 64, tag_bytes,
                                          seed * UINT64_C(0x9e3779b97f4a7c15) + key.layer);
         memcpy(bytes, &sum, sizeof(sum)); /* as if it had been so */
-        sc_store_host_unpin(world->store->host, slab);
+        sc_host_tier_unpin(world->store->host, slab);
         assert_int_equal(gather_all(world, &match, reader, selector, &tier), SPEC_E_CORRUPT);
         assert_int_equal(tier, SPEC_TIER_HOST);
         assert_int_equal(gather_all(world, &match, reader, selector, &tier), SPEC_OK);
@@ -491,15 +491,15 @@ static void slabs_of_a_piece_go_with_it(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct world *world = world_hosted(&setups[i], 8u << 20, 60);
-        struct sc_store_host_key key;
+        struct sc_host_tier_key key;
         store_all(world);
         for (uint32_t want = 0; want < WANTS; want++)
             look_at_all(world, want);
         uint64_t piece = world->pieces[1].id;
         for (uint32_t want = 0; want < WANTS; want++) {
-            struct sc_store_host_slab *slab = slab_of(world, piece, 0, want, &key);
+            struct sc_host_tier_memory_slab *slab = slab_of(world, piece, 0, want, &key);
             assert_non_null(slab);
-            sc_store_host_unpin(world->store->host, slab);
+            sc_host_tier_unpin(world->store->host, slab);
         }
         sc_store_piece_drop(world->store, piece);
         for (uint32_t want = 0; want < WANTS; want++)
@@ -515,7 +515,7 @@ static void what_goes_meanwhile_is_read(void **state)
     for (uint32_t want = 0; want < WANTS; want++)
         for (uint32_t i = 0; i < 2; i++) {
             struct world *world = world_hosted(&setups[i], 8u << 20, 70);
-            struct sc_store_host_key key;
+            struct sc_host_tier_key key;
             store_all(world);
             look_at_all(world, want);
             struct match match = match_of(world, 1);
@@ -524,11 +524,11 @@ static void what_goes_meanwhile_is_read(void **state)
             for (uint32_t gone = 1; gone < 32; gone += 6) {
                 assert_true(sc_store_selector_begin(selector, &wanted));
                 for (uint32_t p = 0; p < match.count; p++) {
-                    struct sc_store_host_slab *slab =
+                    struct sc_host_tier_memory_slab *slab =
                         slab_of(world, match.ranges[p].piece, 2, want, &key);
                     if (slab != NULL && (gone >> p % 5 & 1) != 0)
-                        sc_store_host_forget(world->store->host, &key);
-                    sc_store_host_unpin(world->store->host, slab);
+                        sc_host_tier_forget(world->store->host, &key);
+                    sc_host_tier_unpin(world->store->host, slab);
                 }
                 assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
                 (void)look_check(world, &match, want, 2, selector);
@@ -633,8 +633,8 @@ static void lookers_beside_each_other_get_what_is_right(void **state)
             assert_null(wrong);
             hosted += lookers[l].hosted;
         }
-        struct sc_store_host_stats stats;
-        sc_store_host_stats(world->store->host, &stats);
+        struct sc_host_tier_stats stats;
+        sc_host_tier_stats(world->store->host, &stats);
         assert_true(hosted > 0 && stats.evictions > 0);
         world_free(world); /* asserts that nothing is pinned */
     }

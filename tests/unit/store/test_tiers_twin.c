@@ -341,21 +341,21 @@ static void rot_some(struct scene *scene)
         struct sc_store_slab_where where;
         sc_store_slab_where(&world->store->shape, extent, layer,
                             sc_store_table_piece(&world->store->table, twin->id), &where);
-        struct sc_store_hosted hosted = sc_store_hosted_get(
+        struct sc_host_slab hosted = sc_host_slab_get(
             world->store, layer, &range,
             world->setup->layout == SC_STORE_SPLIT ? (uint32_t)below(scene, 3) : 0);
         uint64_t rows = twin->row_count;
         if (hosted.slab == NULL && where.slots != NULL) {
-            const struct sc_store_hosted_chunk chunk = sc_store_hosted_chunk_of(
+            const struct sc_host_chunk chunk = sc_host_chunk_of(
                 world->store, layer, &where, extent->row_count,
                 where.slots[sc_store_table_piece(&world->store->table, twin->id)->extent_row]);
-            hosted = sc_store_hosted_chunk_get(world->store, &chunk);
+            hosted = sc_host_chunk_get(world->store, &chunk);
             rows = chunk.end - chunk.first;
         }
         if (hosted.slab == NULL)
             continue;
         hosted.bytes[hosted.row_at + below(scene, rows * world->setup->k_row_bytes)] ^= 16;
-        sc_store_host_unpin(world->store->host, hosted.slab);
+        sc_host_tier_unpin(world->store->host, hosted.slab);
         scene->has_rotted = true;
         return;
     }
@@ -411,11 +411,11 @@ static void reopen(struct scene *scene)
 
 static void tiers_hold(const struct scene *scene)
 {
-    struct sc_store_host_stats stats;
+    struct sc_host_tier_stats stats;
     const struct world *world = scene->world;
     if (world->store->host == NULL)
         return;
-    sc_store_host_stats(world->store->host, &stats);
+    sc_host_tier_stats(world->store->host, &stats);
     assert_in_range(stats.bytes_used, 0, world->config.host_bytes);
     assert_in_range(stats.upper_bytes_used, 0, world->config.upper_bytes);
 }
