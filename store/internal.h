@@ -103,7 +103,7 @@ struct sc_store {
     struct sc_store_demand demand;
     struct sc_store_writing writing;
     _Atomic uint32_t busy;      /* tasks posted and writes in inflight; close waits for 0 */
-    _Atomic uint64_t copy_next; /* of the next extent or annex (copy_number.c) */
+    _Atomic uint64_t copy_next; /* of the next extent or derived (copy_number.c) */
 
     /* What the log says: guarded by log.lock; table: lookups from any thread. */
     struct sc_store_log log;

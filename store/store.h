@@ -257,7 +257,7 @@ struct sc_store_stats {
     /* Likewise of the tier above it; slabs that rose into it, and sank from it into host memory. */
     uint64_t upper_bytes_max, upper_bytes_used, upper_hits;
     uint64_t upper_promoted, upper_demoted;
-    /* Written since open, beside rows: with write_bytes' annexes and merges. */
+    /* Written since open, beside rows: with write_bytes' derived_sections and merges. */
     uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes; /* of rows that passes stored, bare */
     uint64_t budget_left;      /* bytes that may be written now; 0 too where there is no budget */

@@ -34,7 +34,7 @@ static struct sc_host_tier_key key_of_kind(const struct sc_store *store,
 {
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_annex *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    const struct sc_store_section *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
     struct sc_host_tier_key key = key_of(store, piece, layer);
     key.kind = kind;
     if (kind == SC_STORE_HOST_PROBES)
@@ -57,11 +57,11 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     return true;
 }
 
-/* All chunks of the extent's edition in another permutation; false: it has none. */
+/* All chunks of the extent's row_copy in another permutation; false: it has none. */
 static bool chunks_key(const struct sc_store_extent_entry *extent,
                        struct sc_host_tier_key *ret_key)
 {
-    const struct sc_store_annex *permutation = atomic_load_explicit(&extent->permutation, memory_order_acquire);
+    const struct sc_store_section *permutation = atomic_load_explicit(&extent->permutation, memory_order_acquire);
     if (permutation == NULL)
         return false;
     *ret_key = (struct sc_host_tier_key){.copy = permutation->copy, .kind = SC_STORE_HOST_SLOTS};

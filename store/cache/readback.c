@@ -187,7 +187,7 @@ void sc_store_readback_add(struct sc_store_readback *readback,
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
     struct sc_store_slab_where from, to;
     sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
-    to = from; /* of the same edition: another may be found at any moment */
+    to = from; /* of the same row_copy: another may be found at any moment */
     sc_store_slab_move(&to, what->to);
     uint32_t last = what->k_alone ? 0 : to.half_count - 1;
     stretch->what = *what;

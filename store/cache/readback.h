@@ -5,7 +5,7 @@
  *   stretch  [rows, in whole pages][their tags, likewise]     of neighbouring pieces of an extent,
  *                                                             in one layer
  *
- * Bytes that the cache holds are taken from there. Only the others are read. Rows of an edition in
+ * Bytes that the cache holds are taken from there. Only the others are read. Rows of an row_copy in
  * another permutation (store/rows/row_permutation.h) are read one by one, and put together when they are
  * given.
  *

@@ -211,31 +211,31 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
 }
 
 /* Of what the kind needs, nothing is absent, and of the other kinds' there is nothing. own: as in
- * decode_annex. */
-static bool annex_has(const struct sc_store_field *own)
+ * decode_section. */
+static bool derived_has(const struct sc_store_field *own)
 {
     uint64_t kind = own[0].value;
-    bool is_order = kind == SC_STORE_ANNEX_ORDER;
-    for (uint32_t i = 4; i < 7; i++) /* of an edition: when the extent has probe rows of its own */
-        if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_ANNEX_PROBES))
+    bool is_order = kind == SC_STORE_SECTION_ORDER;
+    for (uint32_t i = 4; i < 7; i++) /* of an row_copy: when the extent has probe rows of its own */
+        if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_SECTION_PROBES))
             return false;
     for (uint32_t i = 7; i < 13; i++)
-        if (own[i].seen != (kind == SC_STORE_ANNEX_QUANT))
+        if (own[i].seen != (kind == SC_STORE_SECTION_QUANT))
             return false;
     for (uint32_t i = 15; i < 18; i++)
         if (own[i].seen != is_order)
             return false;
-    if (kind != SC_STORE_ANNEX_PROBES && kind != SC_STORE_ANNEX_QUANT &&
-        kind != SC_STORE_ANNEX_RETIRED && !is_order)
+    if (kind != SC_STORE_SECTION_PROBES && kind != SC_STORE_SECTION_QUANT &&
+        kind != SC_STORE_SECTION_RETIRED && !is_order)
         return false;
-    return own[13].seen == own[14].seen && (!own[13].seen || kind == SC_STORE_ANNEX_QUANT);
+    return own[13].seen == own[14].seen && (!own[13].seen || kind == SC_STORE_SECTION_QUANT);
 }
 
-static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+static bool decode_section(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_field fields[] = {
         SC_STORE_COMMON_FIELDS,
-        SC_STORE_FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_ORDER),
+        SC_STORE_FIELD_UINT("kind", SC_STORE_SECTION_PROBES, SC_STORE_SECTION_ORDER),
         SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
         SC_STORE_FIELD_UINT("stride", 8, UINT64_C(1) << 40),
         {SC_STORE_FIELD_KEY("parts"), .kind = 'a'},
@@ -255,55 +255,55 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         SC_STORE_FIELD_OPTIONAL("off", 0, UINT64_C(1) << 40),
         SC_STORE_FIELD_OPTIONAL("at", 0, UINT64_MAX)};
     const struct sc_store_field *own = &fields[SC_STORE_COMMON];
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 18) || !annex_has(own))
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 18) || !derived_has(own))
         return false;
-    struct sc_store_record_extent *annex = &record->extent;
+    struct sc_store_record_extent *derived = &record->extent;
     uint64_t kind = own[0].value;
-    annex->copy = own[1].value;
-    annex->stride = own[2].value;
-    annex->probe_row_bytes = own[4].value; /* what is absent is 0 */
-    annex->probe_offset = own[5].value;
-    annex->probe_tag_offset = own[6].value;
-    annex->is_retired = kind == SC_STORE_ANNEX_RETIRED;
-    annex->is_order = kind == SC_STORE_ANNEX_ORDER;
-    annex->tag_offset = own[15].value;
-    annex->row_offset = own[16].value;
-    annex->permuted_at_ns = own[17].value;
-    annex->codec_shape = (struct sc_store_codec_shape){0};
-    if (kind == SC_STORE_ANNEX_QUANT)
-        annex->codec_shape = (struct sc_store_codec_shape){.bits_k = (uint32_t)own[7].value,
+    derived->copy = own[1].value;
+    derived->stride = own[2].value;
+    derived->probe_row_bytes = own[4].value; /* what is absent is 0 */
+    derived->probe_offset = own[5].value;
+    derived->probe_tag_offset = own[6].value;
+    derived->is_retired = kind == SC_STORE_SECTION_RETIRED;
+    derived->is_order = kind == SC_STORE_SECTION_ORDER;
+    derived->tag_offset = own[15].value;
+    derived->row_offset = own[16].value;
+    derived->permuted_at_ns = own[17].value;
+    derived->codec_shape = (struct sc_store_codec_shape){0};
+    if (kind == SC_STORE_SECTION_QUANT)
+        derived->codec_shape = (struct sc_store_codec_shape){.bits_k = (uint32_t)own[7].value,
                                                          .bits_v = (uint32_t)own[8].value,
                                                          .scale_bytes = own[10].value,
                                                          .k_row_bytes = own[11].value,
                                                          .v_row_bytes = own[12].value,
                                                          .form = (uint32_t)own[9].value};
-    if ((annex->codec_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
-        (annex->codec_shape.form & SC_STORE_FORM_K_PER_CHANNEL) == 0)
+    if ((derived->codec_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
+        (derived->codec_shape.form & SC_STORE_FORM_K_PER_CHANNEL) == 0)
         return false;
-    if (annex->codec_shape.form != 0 && annex->codec_shape.scale_bytes % 64 != 0)
+    if (derived->codec_shape.form != 0 && derived->codec_shape.scale_bytes % 64 != 0)
         return false;
-    return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
-           annex->stride % 8 == 0 && annex->tag_offset % 8 == 0 && annex->row_offset % 8 == 0 &&
-           decode_parts(own[3].bytes, payload + bytes, annex);
+    return derived->probe_offset % 8 == 0 && derived->probe_tag_offset % 8 == 0 &&
+           derived->stride % 8 == 0 && derived->tag_offset % 8 == 0 && derived->row_offset % 8 == 0 &&
+           decode_parts(own[3].bytes, payload + bytes, derived);
 }
 
-bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
+bool sc_store_record_section_fits(const struct sc_store_record_extent *derived, uint64_t row_count,
                                 uint64_t tags_per_row, uint64_t k_row_bytes)
 {
-    const struct sc_store_codec_shape *codes = &annex->codec_shape;
-    if (annex->is_order) {
-        struct sc_store_record_extent like = *annex;
+    const struct sc_store_codec_shape *codes = &derived->codec_shape;
+    if (derived->is_order) {
+        struct sc_store_record_extent like = *derived;
         like.row_count = row_count;
         return sc_store_record_extent_fits(&like, tags_per_row, k_row_bytes);
     }
     if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
-        return annex->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
+        return derived->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
                                     2 * (16 + codes->scale_bytes) +
                                     sc_store_quant_table_bytes(codes, true) +
                                     sc_store_quant_table_bytes(codes, false);
-    return annex->probe_row_bytes <= k_row_bytes &&
-           annex->probe_tag_offset >= annex->probe_offset + row_count * annex->probe_row_bytes &&
-           annex->stride >= annex->probe_tag_offset + row_count * 8;
+    return derived->probe_row_bytes <= k_row_bytes &&
+           derived->probe_tag_offset >= derived->probe_offset + row_count * derived->probe_row_bytes &&
+           derived->stride >= derived->probe_tag_offset + row_count * 8;
 }
 
 static bool decode_drop(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
@@ -396,8 +396,8 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
         return decode_head(payload, bytes, record);
     case SC_STORE_RECORD_AVERAGE:
         return decode_average(payload, bytes, record);
-    case SC_STORE_RECORD_ANNEX:
-        return decode_annex(payload, bytes, record);
+    case SC_STORE_RECORD_SECTION:
+        return decode_section(payload, bytes, record);
     case SC_STORE_RECORD_PERMUTATION:
         return decode_permutation(payload, bytes, record);
     default:

@@ -103,24 +103,24 @@ void sc_store_record_encode_extent(struct sc_store_writer *writer, uint64_t id,
 }
 
 void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t extent_id,
-                               const struct sc_store_record_extent *annex)
+                               const struct sc_store_record_extent *derived)
 {
-    const struct sc_store_codec_shape *codes = &annex->codec_shape;
-    bool has_quant = codes->bits_k != 0, has_probes = annex->probe_row_bytes > 0;
+    const struct sc_store_codec_shape *codes = &derived->codec_shape;
+    bool has_quant = codes->bits_k != 0, has_probes = derived->probe_row_bytes > 0;
     msgpack_packer packer = pack_begin(writer,
-                                       annex->is_order ? (has_probes ? 10 : 7)
+                                       derived->is_order ? (has_probes ? 10 : 7)
                                        : has_quant     ? 10
                                                        : 7,
-                                       SC_STORE_RECORD_ANNEX, extent_id);
+                                       SC_STORE_RECORD_SECTION, extent_id);
     pack_uint(&packer, "kind",
-              annex->is_order ? SC_STORE_ANNEX_ORDER
-              : has_quant     ? SC_STORE_ANNEX_QUANT
-                              : SC_STORE_ANNEX_PROBES);
-    pack_uint(&packer, "copy", annex->copy);
-    if (annex->is_order) {
-        pack_uint(&packer, "tags", annex->tag_offset);
-        pack_uint(&packer, "off", annex->row_offset);
-        pack_uint(&packer, "at", annex->permuted_at_ns);
+              derived->is_order ? SC_STORE_SECTION_ORDER
+              : has_quant     ? SC_STORE_SECTION_QUANT
+                              : SC_STORE_SECTION_PROBES);
+    pack_uint(&packer, "copy", derived->copy);
+    if (derived->is_order) {
+        pack_uint(&packer, "tags", derived->tag_offset);
+        pack_uint(&packer, "off", derived->row_offset);
+        pack_uint(&packer, "at", derived->permuted_at_ns);
     }
     if (has_quant) {
         pack_uint(&packer, "bitsk", codes->bits_k);
@@ -130,12 +130,12 @@ void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t exten
         pack_uint(&packer, "kcode", codes->k_row_bytes);
         pack_uint(&packer, "vcode", codes->v_row_bytes);
     } else if (has_probes) {
-        pack_uint(&packer, "prow", annex->probe_row_bytes);
-        pack_uint(&packer, "probe", annex->probe_offset);
-        pack_uint(&packer, "ptags", annex->probe_tag_offset);
+        pack_uint(&packer, "prow", derived->probe_row_bytes);
+        pack_uint(&packer, "probe", derived->probe_offset);
+        pack_uint(&packer, "ptags", derived->probe_tag_offset);
     }
-    pack_uint(&packer, "stride", annex->stride);
-    pack_parts(&packer, annex->parts, annex->part_count);
+    pack_uint(&packer, "stride", derived->stride);
+    pack_parts(&packer, derived->parts, derived->part_count);
 }
 
 static void pack_tokens(msgpack_packer *packer, const uint32_t *tokens, uint64_t count)

@@ -48,10 +48,10 @@ void sc_store_table_done(struct sc_store_table *table)
         table->parts = slab->next;
         sc_alloc_free(table->alloc, slab);
     }
-    while (table->annexes != NULL) {
-        struct sc_store_annex *annex = table->annexes;
-        table->annexes = annex->next;
-        sc_alloc_free(table->alloc, annex);
+    while (table->derived_sections != NULL) {
+        struct sc_store_section *derived = table->derived_sections;
+        table->derived_sections = derived->next;
+        sc_alloc_free(table->alloc, derived);
     }
     root_free(table->alloc, table->pieces);
     root_free(table->alloc, table->extents);
@@ -140,20 +140,20 @@ struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_
     return parts;
 }
 
-struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count,
+struct sc_store_section *sc_store_table_section(struct sc_store_table *table, uint32_t part_count,
                                             uint64_t slot_words)
 {
-    uint64_t slots_at = sizeof(struct sc_store_annex) + part_count * sizeof(struct sc_store_part);
-    struct sc_store_annex *annex =
+    uint64_t slots_at = sizeof(struct sc_store_section) + part_count * sizeof(struct sc_store_part);
+    struct sc_store_section *derived =
         sc_alloc_zero(table->alloc, slots_at + slot_words * sizeof(uint64_t));
-    if (annex == NULL)
+    if (derived == NULL)
         return NULL;
-    annex->part_count = part_count;
+    derived->part_count = part_count;
     if (slot_words > 0)
-        annex->slots = (uint16_t *)(void *)((uint8_t *)annex + slots_at);
-    annex->next = table->annexes;
-    table->annexes = annex;
-    return annex;
+        derived->slots = (uint16_t *)(void *)((uint8_t *)derived + slots_at);
+    derived->next = table->derived_sections;
+    table->derived_sections = derived;
+    return derived;
 }
 
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id)

@@ -45,11 +45,11 @@ struct sc_store_piece_entry {
 _Static_assert(sizeof(struct sc_store_piece_entry) == 48, "a million pieces are 48 MB");
 _Static_assert(SC_STORE_ROWS_MAX <= UINT16_MAX, "rows of an entry");
 
-/* What became of an extent's rows where they were stored first, while another edition stays. */
+/* What became of an extent's rows where they were stored first, while another row_copy stays. */
 enum sc_store_rows_state {
     SC_STORE_ROWS_HELD,
     SC_STORE_ROWS_VOID, /* void in the log; pages are held until their time */
-    SC_STORE_ROWS_FREED /* its pages, but those of annexes, are others' */
+    SC_STORE_ROWS_FREED /* its pages, but those of derived_sections, are others' */
 };
 
 struct sc_store_extent_entry {
@@ -66,11 +66,11 @@ struct sc_store_extent_entry {
     struct sc_store_salt salt; /* constant */
     _Atomic bool is_erased;    /* of what is being erased (store/erase/); set once, read by any */
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
-    struct sc_store_annex *_Atomic annex;
-    struct sc_store_annex *_Atomic codes; /* likewise its codes */
-    /* Likewise its second edition: all of a layer, rows in another permutation. What stands in `parts` is
+    struct sc_store_section *_Atomic derived;
+    struct sc_store_section *_Atomic codes; /* likewise its codes */
+    /* Likewise its second row_copy: all of a layer, rows in another permutation. What stands in `parts` is
      * the same, until it goes. */
-    struct sc_store_annex *_Atomic permutation;
+    struct sc_store_section *_Atomic permutation;
     _Atomic bool is_quantising; /* inline_quant_task.c makes them, or tells build_sections.c to */
     /* Ids of its pieces: set by commit or replay, then constant; in row permutation, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
@@ -83,65 +83,65 @@ struct sc_store_extent_entry {
     uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
     uint64_t rows_due_ns;       /* executor's clock */
     uint64_t copied;            /* of the last checkpoint that copied its record */
-    /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
-    struct sc_store_annex *_Atomic held_annex;
-    struct sc_store_annex *_Atomic held_quant;
-    struct sc_store_annex *_Atomic held_permutation;
-    /* build_sections.c's: an edition that is found and has no record; the next such, 0: none. */
+    /* Writer, changed under the space lock: an derived whose pages count among held_pages. */
+    struct sc_store_section *_Atomic held_section;
+    struct sc_store_section *_Atomic held_quant;
+    struct sc_store_section *_Atomic held_permutation;
+    /* build_sections.c's: an row_copy that is found and has no record; the next such, 0: none. */
     uint32_t order_next;
     uint64_t order_moment;
 };
 
 /* Sections of an extent that were built later and lie elsewhere; constant. */
-struct sc_store_annex {
-    struct sc_store_annex *next; /* the table's list */
+struct sc_store_section {
+    struct sc_store_section *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
     struct sc_store_codec_shape codec_shape; /* bits_k 0: no codes */
-    uint16_t *slots; /* of an edition (row_permutation.h), behind the parts; NULL: it is none */
-    uint64_t tag_offset, row_offset; /* of an edition */
+    uint16_t *slots; /* of an row_copy (row_permutation.h), behind the parts; NULL: it is none */
+    uint64_t tag_offset, row_offset; /* of an row_copy */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */
 };
 
-/* Where the extent says which annex of this kind it has, */
-static inline struct sc_store_annex *_Atomic *
-sc_store_annex_place(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
+/* Where the extent says which derived of this kind it has, */
+static inline struct sc_store_section *_Atomic *
+sc_store_section_place(struct sc_store_extent_entry *extent, const struct sc_store_section *derived)
 {
-    return annex->slots != NULL            ? &extent->permutation
-           : annex->codec_shape.bits_k != 0 ? &extent->codes
-                                           : &extent->annex;
+    return derived->slots != NULL            ? &extent->permutation
+           : derived->codec_shape.bits_k != 0 ? &extent->codes
+                                           : &extent->derived;
 }
 
 /* and which has pages. */
-static inline struct sc_store_annex *_Atomic *
-sc_store_annex_held(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
+static inline struct sc_store_section *_Atomic *
+sc_store_section_held(struct sc_store_extent_entry *extent, const struct sc_store_section *derived)
 {
-    return annex->slots != NULL            ? &extent->held_permutation
-           : annex->codec_shape.bits_k != 0 ? &extent->held_quant
-                                           : &extent->held_annex;
+    return derived->slots != NULL            ? &extent->held_permutation
+           : derived->codec_shape.bits_k != 0 ? &extent->held_quant
+                                           : &extent->held_section;
 }
 
 /* Where the layers of an extent are: as it was stored, or in another permutation. */
-struct sc_store_edition {
+struct sc_store_row_copy {
     const struct sc_store_part *parts;
-    const struct sc_store_annex *annex; /* NULL: as it was stored */
+    const struct sc_store_section *derived; /* NULL: as it was stored */
     uint64_t stride, probe_offset, probe_tag_offset, tag_offset, row_offset;
     uint32_t part_count;
 };
-static inline struct sc_store_edition
-sc_store_edition_of(const struct sc_store_extent_entry *extent)
+static inline struct sc_store_row_copy
+sc_store_row_copy_of(const struct sc_store_extent_entry *extent)
 {
-    const struct sc_store_annex *annex = atomic_load_explicit(&extent->permutation, memory_order_acquire);
-    if (annex != NULL)
-        return (struct sc_store_edition){.parts = annex->parts,
-                                         .annex = annex,
-                                         .stride = annex->stride,
-                                         .probe_offset = annex->probe_offset,
-                                         .probe_tag_offset = annex->probe_tag_offset,
-                                         .tag_offset = annex->tag_offset,
-                                         .row_offset = annex->row_offset,
-                                         .part_count = annex->part_count};
-    return (struct sc_store_edition){.parts = extent->parts,
+    const struct sc_store_section *derived = atomic_load_explicit(&extent->permutation, memory_order_acquire);
+    if (derived != NULL)
+        return (struct sc_store_row_copy){.parts = derived->parts,
+                                         .derived = derived,
+                                         .stride = derived->stride,
+                                         .probe_offset = derived->probe_offset,
+                                         .probe_tag_offset = derived->probe_tag_offset,
+                                         .tag_offset = derived->tag_offset,
+                                         .row_offset = derived->row_offset,
+                                         .part_count = derived->part_count};
+    return (struct sc_store_row_copy){.parts = extent->parts,
                                      .stride = extent->stride,
                                      .probe_offset = extent->probe_offset,
                                      .probe_tag_offset = extent->probe_tag_offset,
@@ -150,7 +150,7 @@ sc_store_edition_of(const struct sc_store_extent_entry *extent)
                                      .part_count = extent->part_count};
 }
 
-/* Where an extent's probe rows are: in front of its rows, or in an annex. */
+/* Where an extent's probe rows are: in front of its rows, or in an derived. */
 struct sc_store_probes {
     const struct sc_store_part *parts;
     uint32_t part_count;
@@ -159,23 +159,23 @@ struct sc_store_probes {
 };
 static inline struct sc_store_probes sc_store_probes_of(const struct sc_store_extent_entry *extent)
 {
-    const struct sc_store_annex *annex = atomic_load_explicit(&extent->annex, memory_order_acquire);
-    if (annex != NULL && annex->probe_row_bytes > extent->probe_row_bytes)
-        return (struct sc_store_probes){.parts = annex->parts,
-                                        .part_count = annex->part_count,
-                                        .row_bytes = annex->probe_row_bytes,
-                                        .copy = annex->copy,
-                                        .stride = annex->stride,
-                                        .offset = annex->probe_offset,
-                                        .tag_offset = annex->probe_tag_offset};
-    const struct sc_store_edition edition = sc_store_edition_of(extent);
-    return (struct sc_store_probes){.parts = edition.parts,
-                                    .part_count = edition.part_count,
+    const struct sc_store_section *derived = atomic_load_explicit(&extent->derived, memory_order_acquire);
+    if (derived != NULL && derived->probe_row_bytes > extent->probe_row_bytes)
+        return (struct sc_store_probes){.parts = derived->parts,
+                                        .part_count = derived->part_count,
+                                        .row_bytes = derived->probe_row_bytes,
+                                        .copy = derived->copy,
+                                        .stride = derived->stride,
+                                        .offset = derived->probe_offset,
+                                        .tag_offset = derived->probe_tag_offset};
+    const struct sc_store_row_copy row_copy = sc_store_row_copy_of(extent);
+    return (struct sc_store_probes){.parts = row_copy.parts,
+                                    .part_count = row_copy.part_count,
                                     .row_bytes = extent->probe_row_bytes,
                                     .copy = extent->copy,
-                                    .stride = edition.stride,
-                                    .offset = edition.probe_offset,
-                                    .tag_offset = edition.probe_tag_offset};
+                                    .stride = row_copy.stride,
+                                    .offset = row_copy.probe_offset,
+                                    .tag_offset = row_copy.probe_tag_offset};
 }
 
 struct sc_store_table_folder;
@@ -185,7 +185,7 @@ struct sc_store_table {
     struct sc_store_table_folder *_Atomic *pieces; /* [SC_STORE_TABLE_FOLDER] */
     struct sc_store_table_folder *_Atomic *extents;
     struct sc_store_parts_slab *parts; /* newest first */
-    struct sc_store_annex *annexes;    /* all that were ever made */
+    struct sc_store_section *derived_sections;    /* all that were ever made */
     uint64_t piece_next, extent_next;  /* ids that come next */
 };
 
@@ -200,9 +200,9 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 
-/* An annex that stays until the table is done: its members and parts, and so many words of slots,
+/* An derived that stays until the table is done: its members and parts, and so many words of slots,
  * are the caller's to set. NULL: no memory. */
-struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count,
+struct sc_store_section *sc_store_table_section(struct sc_store_table *table, uint32_t part_count,
                                             uint64_t slot_words);
 
 /* The entry's memory; NULL: no such id was ever reserved. Any thread. */

@@ -23,7 +23,7 @@
 
 enum sc_store_wear_kind {
     SC_STORE_WEAR_ROWS,  /* of passes, with their tags and probe rows */
-    SC_STORE_WEAR_QUANT, /* and other annexes */
+    SC_STORE_WEAR_QUANT, /* and other derived_sections */
     SC_STORE_WEAR_COMPACTION,
     SC_STORE_WEAR_LOG,
     SC_STORE_WEAR_CHECKPOINTS,

@@ -8,7 +8,7 @@
  *
  * An op is one read of paired rows (or of K or V rows alone), or two of a split layout's K and V
  * rows. Its rows lie evenly from at[], by slot (store/rows/row_permutation.h): that of the first
- * pick is at at[]. Where an edition has another permutation, picks of one extent take turns by their
+ * pick is at at[]. Where an row_copy has another permutation, picks of one extent take turns by their
  * slots, and a slab is a chunk of slots.
  *
  * Picks of a range, or of a chunk of slots, that lies in the host tier are an op of their own, as

@@ -235,7 +235,7 @@ static bool take_next(struct sc_store_selector *selector, struct sc_store_select
 /* What a read of it would have wanted. */
 static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_selector_take *take)
 {
-    const struct sc_store_annex *codes = take->coded != NULL ? take->coded->codes : NULL;
+    const struct sc_store_section *codes = take->coded != NULL ? take->coded->codes : NULL;
     uint64_t bytes = sc_store_selector_tags_bytes(store, take->row_count);
     struct sc_store_blocks blocks;
     if (codes == NULL)

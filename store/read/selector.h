@@ -7,7 +7,7 @@
  *
  *   run      adjacent rows of one extent
  *   block    rows of a run: their probe rows, the tags of those, the rows' tags; read into one
- *            frame, or an area of the load's memory. The first two may lie in the extent's annex
+ *            frame, or an area of the load's memory. The first two may lie in the extent's derived
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
  *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for one load alone
  *            of a load of codes: [a struct sc_store_quant_range a range][area of each block][K, V block
@@ -83,7 +83,7 @@ struct sc_store_selector_plan {
     uint64_t quant_at; /* bytes of the range's codes that earlier blocks have; its rows come last */
     const struct sc_store_extent_entry *extent;
     struct sc_store_probes probes;
-    struct sc_store_edition edition; /* where the tags are */
+    struct sc_store_row_copy row_copy; /* where the tags are */
     uint64_t row, left, step; /* of the run: its next row, rows that are left, a block's rows */
     uint64_t tagged;          /* of codes: rows from there on whose tags a block has */
 
@@ -112,7 +112,7 @@ struct sc_store_quant_range {        /* of a range, in memory */
     uint64_t k_at, v_at;                /* its blocks, behind the run's start; as long as whole
                                            ones are not there, 0 (of those in parts, or that
                                            host memory has, never) */
-    const struct sc_store_annex *codes; /* as they were when the load began; NULL: it has none */
+    const struct sc_store_section *codes; /* as they were when the load began; NULL: it has none */
     uint32_t row;                       /* of the coded rows, that the range begins with */
     _Atomic uint32_t left;              /* blocks of it, and of its tags, that have not come */
     bool is_good, has_v;
@@ -137,7 +137,7 @@ bool sc_store_selector_memory_take_quant(struct sc_store *store,
                                        const struct sc_store_selector_plan *plan, uint64_t rows,
                                        struct sc_store_selector_memory *ret_memory);
 /* What codes the range has, that fit what may be read at once; NULL: none. */
-const struct sc_store_annex *sc_store_selector_quant_of(const struct sc_store *store,
+const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store *store,
                                                       const struct sc_store_range *range,
                                                       struct sc_store_blocks *ret_blocks);
 /* The same of memory that is the caller's, not the pool's: where what lies, of codes as they are

@@ -73,7 +73,7 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
         .row_first = row_first, .row_count = wanted->row_count, .wanted_bytes = plan->wanted_bytes};
     take.piece = sc_store_quant_piece(store, wanted->piece, &take.extent);
     const struct sc_store_probes probes = sc_store_probes_of(take.extent);
-    const struct sc_store_annex *codes = NULL;
+    const struct sc_store_section *codes = NULL;
     struct sc_store_blocks blocks;
     enum sc_host_tier_kind kind = SC_STORE_HOST_TAGS;
     uint64_t copy = take.extent->copy;
@@ -113,7 +113,7 @@ bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t 
     struct sc_store_blocks blocks = {0};
     if (!sc_store_selector_take_set(plan, range, 0, &take))
         return false;
-    const struct sc_store_annex *codes = NULL;
+    const struct sc_store_section *codes = NULL;
     if (plan->is_quant)
         codes = sc_store_selector_quant_of(store, &plan->ranges[range], &blocks);
     if (plan->is_quant && (codes == NULL || codes->copy != take.key.copy))

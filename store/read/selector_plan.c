@@ -66,7 +66,7 @@ static bool run_open(struct sc_store_selector_plan *plan)
     plan->extent = extent;
     plan->left = left;
     plan->probes = sc_store_probes_of(extent);
-    plan->edition = sc_store_edition_of(extent);
+    plan->row_copy = sc_store_row_copy_of(extent);
     plan->step = rows_even(plan, &plan->probes, left);
     plan->tagged = 0;
     return plan->step > 0;
@@ -140,32 +140,32 @@ static struct sc_store_selector_section section_of(struct sc_store_where layer, 
 }
 
 /* Sections of codes: so many bytes of K's and of V's blocks, from block->k_at and v_at on. */
-static void quant_sections(struct sc_store_selector_plan *plan, const struct sc_store_annex *annex,
+static void quant_sections(struct sc_store_selector_plan *plan, const struct sc_store_section *derived,
                            uint64_t k_bytes, uint64_t v_bytes)
 {
     struct sc_store_selector_block *block = &plan->block;
     struct sc_store_where layer =
-        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, plan->layer);
+        sc_store_layer_where(derived->parts, derived->part_count, derived->stride, plan->layer);
     block->probes = section_of(layer, 0, 1, block->k_at, k_bytes);
     block->probe_tags = section_of(layer, 0, 1, block->v_at, v_bytes);
 }
 
-const struct sc_store_annex *sc_store_selector_quant_of(const struct sc_store *store,
+const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store *store,
                                                       const struct sc_store_range *range,
                                                       struct sc_store_blocks *ret_blocks)
 {
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, range->piece, &extent);
-    const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    const struct sc_store_section *derived = atomic_load_explicit(&extent->codes, memory_order_acquire);
     *ret_blocks = (struct sc_store_blocks){0};
-    if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
+    if (derived == NULL || range->row_count == 0 || range->row_first < piece->skip)
         return NULL;
-    sc_store_quant_blocks(store, extent, annex->copy, &annex->codec_shape, piece, ret_blocks);
-    return sc_store_quant_fit(annex, ret_blocks) ? annex : NULL;
+    sc_store_quant_blocks(store, extent, derived->copy, &derived->codec_shape, piece, ret_blocks);
+    return sc_store_quant_fit(derived, ret_blocks) ? derived : NULL;
 }
 
 /* What codes the range is read with. */
-static const struct sc_store_annex *annex_of(const struct sc_store_selector_plan *plan,
+static const struct sc_store_section *derived_of(const struct sc_store_selector_plan *plan,
                                              uint64_t range)
 {
     struct sc_store_blocks blocks;
@@ -176,13 +176,13 @@ static const struct sc_store_annex *annex_of(const struct sc_store_selector_plan
 
 /* The block at the cursor is a part of the codes of one range, if they are more than a read takes:
  * the next bytes of K's block and then of V's; the last has the range's rows. */
-static bool quant_plan_part(struct sc_store_selector_plan *plan, const struct sc_store_annex *annex)
+static bool quant_plan_part(struct sc_store_selector_plan *plan, const struct sc_store_section *derived)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
     struct sc_store_selector_block *block = &plan->block;
     const struct sc_store_extent_entry *same;
     struct sc_store_blocks blocks;
-    sc_store_quant_blocks(plan->store, plan->extent, annex->copy, &annex->codec_shape,
+    sc_store_quant_blocks(plan->store, plan->extent, derived->copy, &derived->codec_shape,
                           sc_store_quant_piece(plan->store, range->piece, &same), &blocks);
     if (sc_store_selector_reads(plan->store, &blocks, plan->k_alone) == 1)
         return false;
@@ -191,7 +191,7 @@ static bool quant_plan_part(struct sc_store_selector_plan *plan, const struct sc
     to = to < all ? to : all;
     block->k_at = blocks.k_at + (from < k ? from : k);
     block->v_at = blocks.v_at + (from > k ? from - k : 0);
-    quant_sections(plan, annex, from < k ? (to < k ? to : k) - from : 0,
+    quant_sections(plan, derived, from < k ? (to < k ? to : k) - from : 0,
                    to > k ? to - (from > k ? from : k) : 0);
     block->range_first = plan->range;
     block->range_count = 1;
@@ -210,16 +210,16 @@ static void quant_plan(struct sc_store_selector_plan *plan)
     uint64_t first = plan->range, i = first, k_end = 0, v_end = 0, rows = 0;
     uint64_t most = sc_store_quant_frame_bytes(store);
     const struct sc_store_extent_entry *extent = plan->extent;
-    const struct sc_store_annex *annex = annex_of(plan, first);
-    if (annex != NULL && quant_plan_part(plan, annex))
+    const struct sc_store_section *derived = derived_of(plan, first);
+    if (derived != NULL && quant_plan_part(plan, derived))
         return;
     for (; i < plan->range_count && rows < plan->tagged; i++) {
         struct sc_store_blocks blocks = {0};
-        if (ranges[i].row_count > 0 && annex_of(plan, i) != annex)
+        if (ranges[i].row_count > 0 && derived_of(plan, i) != derived)
             break; /* none, or those of a follower that has read its log anew */
-        if (annex != NULL && ranges[i].row_count > 0) {
+        if (derived != NULL && ranges[i].row_count > 0) {
             const struct sc_store_extent_entry *same;
-            sc_store_quant_blocks(store, extent, annex->copy, &annex->codec_shape,
+            sc_store_quant_blocks(store, extent, derived->copy, &derived->codec_shape,
                                   sc_store_quant_piece(store, ranges[i].piece, &same), &blocks);
         }
         uint64_t k_at = i == first ? blocks.k_at : block->k_at;
@@ -236,9 +236,9 @@ static void quant_plan(struct sc_store_selector_plan *plan)
     }
     block->row_count = rows;
     block->range_first = first;
-    block->range_count = annex != NULL ? i - first : 0;
-    if (annex != NULL)
-        quant_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
+    block->range_count = derived != NULL ? i - first : 0;
+    if (derived != NULL)
+        quant_sections(plan, derived, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
 }
 
 /* The block at the cursor, of the tags of a run's rows: of as many ranges as one read takes,
@@ -302,9 +302,9 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
         return SPEC_OK;
     if (plan->left == 0 && !run_open(plan))
         return SPEC_E_CORRUPT; /* dropped since begin */
-    const struct sc_store_edition *edition = &plan->edition;
+    const struct sc_store_row_copy *row_copy = &plan->row_copy;
     struct sc_store_where tags =
-        sc_store_layer_where(edition->parts, edition->part_count, edition->stride, plan->layer);
+        sc_store_layer_where(row_copy->parts, row_copy->part_count, row_copy->stride, plan->layer);
     const struct sc_store_probes *probes = &plan->probes;
     uint64_t row = plan->row, count = plan->left, piece;
     count = count < plan->step ? count : plan->step;
@@ -336,7 +336,7 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
         block->probes = section_of(layer, probes->offset, probes->row_bytes, row, count);
         block->probe_tags = section_of(layer, probes->tag_offset, 8, row, count);
     }
-    block->tags = section_of(tags, edition->tag_offset, sc_store_selector_tags_bytes(plan->store, 1),
+    block->tags = section_of(tags, row_copy->tag_offset, sc_store_selector_tags_bytes(plan->store, 1),
                              row, block->tag_count);
     /* A gap in codes would stay in the load's memory. */
     block_parts(block, plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES,

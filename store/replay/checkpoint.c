@@ -425,8 +425,8 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         keeps = keeps || void_is(copy, record.id);
         break;
     case SC_STORE_RECORD_PERMUTATION:
-    case SC_STORE_RECORD_ANNEX:
-        keeps = (keeps || sc_store_annex_is_held(copy->store, record.id)) &&
+    case SC_STORE_RECORD_SECTION:
+        keeps = (keeps || sc_store_section_is_held(copy->store, record.id)) &&
                 !is_erased(copy, record.id);
         break;
     case SC_STORE_RECORD_ROWS_GONE:

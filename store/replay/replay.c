@@ -418,9 +418,9 @@ void sc_store_replay_sweep(struct sc_store *store, bool all)
 
 /* ---- A record ------------------------------------------------------------------------------- */
 
-static spec_status replay_annex(struct sc_store *store, struct spec_error *reterr)
+static spec_status replay_section(struct sc_store *store, struct spec_error *reterr)
 {
-    spec_status status = sc_store_replay_annex(store, reterr);
+    spec_status status = sc_store_replay_section(store, reterr);
     if (store->replay->record.extent.is_order && status == SPEC_OK)
         sc_store_replay_permutation_end(store);
     return status;
@@ -464,8 +464,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
         replay_epoch(store, replay);
     else if (record->type == SC_STORE_RECORD_PERMUTATION)
         return sc_store_replay_permutation(store, reterr);
-    else if (record->type == SC_STORE_RECORD_ANNEX)
-        return replay_annex(store, reterr);
+    else if (record->type == SC_STORE_RECORD_SECTION)
+        return replay_section(store, reterr);
     else if (record->type == SC_STORE_RECORD_ROWS_GONE)
         sc_store_replay_rows_gone(store);
     else if (record->type == SC_STORE_RECORD_AVERAGE)

@@ -1,8 +1,8 @@
 /* Replay of extents: where they lie, and what was built for them later.
  *
  *   extent   takes its places; its pieces follow its record directly
- *   annex    takes its own, and is found from its extent
- *   permutation    slots of an edition to come, kept until its annex' record
+ *   derived    takes its own, and is found from its extent
+ *   permutation    slots of an row_copy to come, kept until its derived' record
  *   gone     an earlier version kept codes of the extent, and no rows: its pieces are void
  *
  * When another record than a piece comes, an extent without a piece gives its places back, as
@@ -189,17 +189,17 @@ void sc_store_replay_extent_end(struct sc_store *store)
 
 /* ---- Annexes -------------------------------------------------------------------------------- */
 
-static bool annex_is(const struct sc_store_annex *annex,
+static bool derived_is(const struct sc_store_section *derived,
                      const struct sc_store_record_extent *record)
 {
-    return annex->copy == record->copy && annex->stride == record->stride &&
-           annex->probe_offset == record->probe_offset &&
-           annex->probe_tag_offset == record->probe_tag_offset &&
-           annex->probe_row_bytes == record->probe_row_bytes &&
-           memcmp(&annex->codec_shape, &record->codec_shape, sizeof(annex->codec_shape)) == 0 &&
-           annex->tag_offset == record->tag_offset && annex->row_offset == record->row_offset &&
-           annex->part_count == record->part_count &&
-           memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
+    return derived->copy == record->copy && derived->stride == record->stride &&
+           derived->probe_offset == record->probe_offset &&
+           derived->probe_tag_offset == record->probe_tag_offset &&
+           derived->probe_row_bytes == record->probe_row_bytes &&
+           memcmp(&derived->codec_shape, &record->codec_shape, sizeof(derived->codec_shape)) == 0 &&
+           derived->tag_offset == record->tag_offset && derived->row_offset == record->row_offset &&
+           derived->part_count == record->part_count &&
+           memcmp(derived->parts, record->parts, derived->part_count * sizeof(*derived->parts)) == 0;
 }
 
 /* Codes of other namespaces are nobody's to judge here, and never read. */
@@ -239,7 +239,7 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
     if (record->id > 0 && record->id < replay->extent_next)
         extent = sc_store_table_extent(&store->table, record->id + replay->extent_base);
     if (extent == NULL || extent->row_count == 0 || extent->part_count == 0)
-        return SPEC_OK; /* nor is its annex' record anything */
+        return SPEC_OK; /* nor is its derived' record anything */
     uint64_t layers = sc_store_space_of(&store->log.spaces, extent->space)->layer_count,
              rows = extent->row_count;
     uint64_t count = record->permutation.slots_bytes / 2 / rows;
@@ -268,7 +268,7 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
     return SPEC_OK;
 }
 
-/* All slots of the record's annex were there. */
+/* All slots of the record's derived were there. */
 static bool order_is_whole(const struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
     const struct sc_store_replay_permutation *permutation = &store->replay->permutation;
@@ -281,20 +281,20 @@ static bool order_is_whole(const struct sc_store *store, const struct sc_store_e
 
 /* ---- Annexes, found from their extents ------------------------------------------------------- */
 
-static void annex_set(struct sc_store_annex *annex, const struct sc_store_record_extent *record)
+static void derived_set(struct sc_store_section *derived, const struct sc_store_record_extent *record)
 {
-    annex->copy = record->copy;
-    annex->stride = record->stride;
-    annex->probe_offset = record->probe_offset;
-    annex->probe_tag_offset = record->probe_tag_offset;
-    annex->probe_row_bytes = (uint32_t)record->probe_row_bytes;
-    annex->tag_offset = record->tag_offset;
-    annex->row_offset = record->row_offset;
-    annex->codec_shape = record->codec_shape;
-    memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
+    derived->copy = record->copy;
+    derived->stride = record->stride;
+    derived->probe_offset = record->probe_offset;
+    derived->probe_tag_offset = record->probe_tag_offset;
+    derived->probe_row_bytes = (uint32_t)record->probe_row_bytes;
+    derived->tag_offset = record->tag_offset;
+    derived->row_offset = record->row_offset;
+    derived->codec_shape = record->codec_shape;
+    memcpy(derived->parts, record->parts, record->part_count * sizeof(*record->parts));
 }
 
-spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_replay *replay = store->replay;
     struct sc_store_record_extent *record = &replay->record.extent;
@@ -307,17 +307,17 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
         return SPEC_OK;
     const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
-    const struct sc_store_annex like = {.codec_shape = record->codec_shape,
+    const struct sc_store_section like = {.codec_shape = record->codec_shape,
                                         .slots = record->is_order ? replay->permutation.slots : NULL};
-    struct sc_store_annex *_Atomic *place = sc_store_annex_place(extent, &like);
-    const struct sc_store_annex *known = atomic_load(place);
-    bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->tags_per_row,
+    struct sc_store_section *_Atomic *place = sc_store_section_place(extent, &like);
+    const struct sc_store_section *known = atomic_load(place);
+    bool fits = sc_store_record_section_fits(record, extent->row_count, shape->tags_per_row,
                                            shape->k_row_bytes) &&
                 (!record->is_order || order_is_whole(store, extent)) &&
                 quant_fit(store, extent, &record->codec_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
-        sc_store_replay_lie(store, fits ? "a second annex" : "an annex' geometry");
+        sc_store_replay_lie(store, fits ? "a second derived" : "an derived' geometry");
         return SPEC_OK;
     }
     bool placed =
@@ -325,27 +325,27 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
             ? replay_places(store, record->parts, record->part_count, record->stride)
             : sc_store_follow_places(store, record->parts, record->part_count, record->stride);
     if (!placed) {
-        sc_store_replay_lie(store, "an annex' place is outside or taken");
+        sc_store_replay_lie(store, "an derived' place is outside or taken");
         return SPEC_OK;
     }
-    if (known != NULL && annex_is(known, record))
+    if (known != NULL && derived_is(known, record))
         return SPEC_OK; /* read again */
     uint64_t words =
         record->is_order ? sc_store_permutation_words(extent->row_count) * shape->layer_count : 0;
     sc_store_replay_table_lock(store);
-    struct sc_store_annex *annex = sc_store_table_annex(&store->table, record->part_count, words);
+    struct sc_store_section *derived = sc_store_table_section(&store->table, record->part_count, words);
     sc_store_replay_table_unlock(store);
-    if (annex == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "an annex of %" PRIu32 " parts",
+    if (derived == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "an derived of %" PRIu32 " parts",
                        record->part_count);
-    annex_set(annex, record);
+    derived_set(derived, record);
     if (words > 0)
-        memcpy(annex->slots, replay->permutation.slots, words * 8);
-    if (sc_store_replay_is_writer(store) && !sc_store_annex_hold(store, id, annex)) {
-        sc_store_place_free(store, annex->parts, annex->part_count, annex->stride, 0);
+        memcpy(derived->slots, replay->permutation.slots, words * 8);
+    if (sc_store_replay_is_writer(store) && !sc_store_section_hold(store, id, derived)) {
+        sc_store_place_free(store, derived->parts, derived->part_count, derived->stride, 0);
         return SPEC_OK;
     }
-    atomic_store_explicit(place, annex, memory_order_release);
+    atomic_store_explicit(place, derived, memory_order_release);
     if (record->is_order) {
         sc_store_count(&store->counts.orders, 1);
         (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);

@@ -70,20 +70,20 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
                          const struct sc_store_piece_entry *piece,
                          struct sc_store_slab_where *ret_where)
 {
-    const struct sc_store_edition edition = sc_store_edition_of(extent);
+    const struct sc_store_row_copy row_copy = sc_store_row_copy_of(extent);
     struct sc_store_where where =
-        sc_store_layer_where(edition.parts, edition.part_count, edition.stride, layer);
-    uint64_t rows = where.offset + edition.row_offset, k_bytes = shape->k_row_bytes;
+        sc_store_layer_where(row_copy.parts, row_copy.part_count, row_copy.stride, layer);
+    uint64_t rows = where.offset + row_copy.row_offset, k_bytes = shape->k_row_bytes;
     *ret_where = (struct sc_store_slab_where){.segment = where.segment,
                                               .half_count = 1,
                                               .rows = rows,
                                               .base = {rows, rows + k_bytes},
                                               .stride = shape->row_bytes,
-                                              .tags = where.offset + edition.tag_offset,
+                                              .tags = where.offset + row_copy.tag_offset,
                                               .tag_stride = 8ull * shape->tags_per_row};
-    if (edition.annex != NULL) {
-        ret_where->slots = sc_store_permutation_of(edition.annex->slots, extent->row_count, layer);
-        ret_where->slots_copy = edition.annex->copy;
+    if (row_copy.derived != NULL) {
+        ret_where->slots = sc_store_permutation_of(row_copy.derived->slots, extent->row_count, layer);
+        ret_where->slots_copy = row_copy.derived->copy;
     }
     if (shape->layout != SC_STORE_SPLIT)
         return;

@@ -11,7 +11,7 @@
  * (store/section/permute_queue.h): each run looks whether that is so.
  *
  * It is slow on purpose: one window in inflight, in the lowest io_class, and a pause after it so that
- * bytes_per_s holds. Told to rest, it begins no extent, and looks at no edition that waits.
+ * bytes_per_s holds. Told to rest, it begins no extent, and looks at no row_copy that waits.
  *
  * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is
  * wrong with it, its load will find). A step waits for nothing.
@@ -41,7 +41,7 @@ struct sc_store_build {
 
     /* Guarded by the space lock. */
     bool runs, closing;
-    bool again[SC_STORE_SIDECAR_KINDS]; /* all of it (probe rows), or what extents got since */
+    bool again[SC_STORE_BUILDER_KINDS]; /* all of it (probe rows), or what extents got since */
     uint64_t rate;                      /* bytes a second; 0: as fast as it goes */
     uint64_t order_rate;                /* as rate, of another permutation */
     bool order_wanted; /* other orders are asked for; else what waits may be settled */
@@ -49,7 +49,7 @@ struct sc_store_build {
 
     /* The run's, one step after the other. */
     enum state state;
-    enum sc_store_sidecar_kind kind;
+    enum sc_store_builder_kind kind;
     uint64_t next, end;  /* ids of extents; end 0: the run has not looked yet */
     uint64_t missed;     /* the oldest that lacks codes, though a run may have passed it; 0: none */
     uint64_t quant_from; /* older ones have codes, or were passed over since the last start */
@@ -58,7 +58,7 @@ struct sc_store_build {
     uint64_t extent_id;
     uint32_t tries;
     struct sc_store_desk desk;
-    struct sc_store_sidecar sidecar;
+    struct sc_store_builder builder;
     struct sc_store_range *ranges; /* [pieces_max] of another permutation */
     struct sc_store_permute_queue orders;
     spec_status written;
@@ -74,12 +74,12 @@ static bool extent_lacks(const struct sc_store_build *build,
     if (extent == NULL || extent->live_count == 0 ||
         extent->space != atomic_load(&store->log.space_id))
         return false;
-    if (build->kind == SC_STORE_SIDECAR_QUANT)
+    if (build->kind == SC_STORE_BUILDER_QUANT)
         return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_quantising) &&
                atomic_load(&extent->held_quant) == NULL;
-    if (build->kind == SC_STORE_SIDECAR_ORDER)
+    if (build->kind == SC_STORE_BUILDER_ORDER)
         return sc_store_permute_queue_lack(store, extent);
-    return atomic_load(&extent->held_annex) == NULL &&
+    return atomic_load(&extent->held_section) == NULL &&
            sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
 }
 
@@ -104,24 +104,24 @@ static uint64_t extent_next(struct sc_store_build *build)
 static bool spans_make(struct sc_store_build *build)
 {
     const struct sc_store *store = build->store;
-    struct sc_store_sidecar *sidecar = &build->sidecar;
+    struct sc_store_builder *builder = &build->builder;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, build->extent_id);
     uint64_t row = 0;
-    sc_store_sidecar_set(sidecar, extent, build->kind);
+    sc_store_builder_set(builder, extent, build->kind);
     for (uint64_t id = extent->piece_first; id <= extent->piece_last; id++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
         if (piece == NULL || piece->extent != build->extent_id)
             continue;
-        if (sidecar->span_count + 3 > store->limits.pieces_max)
+        if (builder->span_count + 3 > store->limits.pieces_max)
             return false;
         uint64_t first = piece->extent_row + piece->skip;
-        sc_store_sidecar_span(sidecar, row, first, NULL);
+        sc_store_builder_span(builder, row, first, NULL);
         row = (uint64_t)piece->extent_row + piece->row_count;
-        sc_store_sidecar_span(sidecar, first, row, piece);
+        sc_store_builder_span(builder, first, row, piece);
     }
-    sc_store_sidecar_span(sidecar, row, extent->row_count, NULL);
-    return sidecar->piece_count > 0;
+    sc_store_builder_span(builder, row, extent->row_count, NULL);
+    return builder->piece_count > 0;
 }
 
 /* ---- Which rows ----------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static bool spans_make(struct sc_store_build *build)
 /* The extent's live rows, as ranges. */
 static uint64_t live_ranges(struct sc_store_build *build)
 {
-    const struct sc_store_extent_entry *extent = build->sidecar.extent;
+    const struct sc_store_extent_entry *extent = build->builder.extent;
     uint64_t count = 0;
     for (uint64_t id = extent->piece_first; id <= extent->piece_last; id++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&build->store->table, id);
@@ -147,9 +147,9 @@ static uint64_t live_ranges(struct sc_store_build *build)
 
 static spec_status order_choose(struct sc_store_build *build, struct spec_error *reterr)
 {
-    struct sc_store_sidecar *sidecar = &build->sidecar;
-    return sc_store_permute_queue_next(&build->orders, sidecar->extent, build->ranges,
-                                  live_ranges(build), &sidecar->slots, reterr);
+    struct sc_store_builder *builder = &build->builder;
+    return sc_store_permute_queue_next(&build->orders, builder->extent, build->ranges,
+                                  live_ranges(build), &builder->slots, reterr);
 }
 
 /* ---- Memory --------------------------------------------------------------------------------- */
@@ -158,11 +158,11 @@ static void run_free(struct sc_store_build *build)
 {
     struct sc_alloc *alloc = build->store->params.alloc;
     sc_store_desk_leave(&build->desk);
-    sc_alloc_free(alloc, build->sidecar.spans);
-    sc_alloc_free(alloc, build->sidecar.plans);
+    sc_alloc_free(alloc, build->builder.spans);
+    sc_alloc_free(alloc, build->builder.plans);
     sc_alloc_free(alloc, build->ranges);
-    build->sidecar.spans = NULL;
-    build->sidecar.plans = NULL;
+    build->builder.spans = NULL;
+    build->builder.plans = NULL;
     build->ranges = NULL;
     sc_store_permute_queue_leave(&build->orders);
 }
@@ -176,19 +176,19 @@ static bool run_alloc(struct sc_store_build *build)
     if (rows < store->params.config->chunk_tokens) /* a slab is coded at once */
         rows = store->params.config->chunk_tokens;
     run_free(build);
-    build->sidecar.plans = sc_alloc_array(alloc, pieces, sizeof(*build->sidecar.plans));
-    build->sidecar.spans = sc_alloc_array(alloc, pieces, sizeof(*build->sidecar.spans));
+    build->builder.plans = sc_alloc_array(alloc, pieces, sizeof(*build->builder.plans));
+    build->builder.spans = sc_alloc_array(alloc, pieces, sizeof(*build->builder.spans));
     build->ranges = sc_alloc_array(alloc, pieces, sizeof(*build->ranges));
     return build->ranges != NULL && sc_store_desk_take(&build->desk, rows) &&
-           build->sidecar.plans != NULL && build->sidecar.spans != NULL;
+           build->builder.plans != NULL && build->builder.spans != NULL;
 }
 
 /* ---- The run -------------------------------------------------------------------------------- */
 
-static void on_written(struct sc_store_extent *annex, spec_status status, void *user)
+static void on_written(struct sc_store_extent *derived, spec_status status, void *user)
 {
     struct sc_store_build *build = user;
-    SC_ASSERT(build->store->params.poison, annex == build->sidecar.annex);
+    SC_ASSERT(build->store->params.poison, derived == build->builder.derived);
     build->written = status;
     build->state = WRITE;
     sc_exec_post(build->store->params.exec, &build->task, SC_IO_CLASS_BACKGROUND);
@@ -222,18 +222,18 @@ static void post_after(struct sc_store_build *build, uint64_t wait_ns)
 }
 
 /* Space lock held. Once through the table from here on. */
-static void run_begin(struct sc_store_build *build, enum sc_store_sidecar_kind kind)
+static void run_begin(struct sc_store_build *build, enum sc_store_builder_kind kind)
 {
     build->kind = kind;
     build->next = 1;
     build->end = build->stopped = 0;
     build->again[kind] = false;
-    if (kind == SC_STORE_SIDECAR_QUANT) {
+    if (kind == SC_STORE_BUILDER_QUANT) {
         build->next = build->quant_from;
         if (build->missed != 0 && build->missed < build->next)
             build->next = build->missed;
         build->missed = 0;
-    } else if (kind == SC_STORE_SIDECAR_ORDER) {
+    } else if (kind == SC_STORE_BUILDER_ORDER) {
         build->end = build->order_wanted ? 0 : 1; /* nothing is looked for */
         build->order_wanted = false;
     } else {
@@ -242,15 +242,15 @@ static void run_begin(struct sc_store_build *build, enum sc_store_sidecar_kind k
 }
 
 /* Space lock held. What follows the time through the table that has ended, or KINDS. */
-static enum sc_store_sidecar_kind kind_next(const struct sc_store_build *build)
+static enum sc_store_builder_kind kind_next(const struct sc_store_build *build)
 {
-    enum sc_store_sidecar_kind next = SC_STORE_SIDECAR_PROBES;
+    enum sc_store_builder_kind next = SC_STORE_BUILDER_PROBES;
     if (build->closing)
-        return SC_STORE_SIDECAR_KINDS;
-    if (build->kind == SC_STORE_SIDECAR_PROBES && build->store->params.codes.shape.bits_k != 0)
-        return SC_STORE_SIDECAR_QUANT;
-    while (next < SC_STORE_SIDECAR_KINDS && !build->again[next])
-        next = (enum sc_store_sidecar_kind)(next + 1);
+        return SC_STORE_BUILDER_KINDS;
+    if (build->kind == SC_STORE_BUILDER_PROBES && build->store->params.codes.shape.bits_k != 0)
+        return SC_STORE_BUILDER_QUANT;
+    while (next < SC_STORE_BUILDER_KINDS && !build->again[next])
+        next = (enum sc_store_builder_kind)(next + 1);
     return next;
 }
 
@@ -260,10 +260,10 @@ static void run_end(struct sc_store_build *build)
     struct sc_store *store = build->store;
     run_free(build);
     pthread_mutex_lock(&store->disk.lock);
-    if (build->kind == SC_STORE_SIDECAR_QUANT && build->end > 0)
+    if (build->kind == SC_STORE_BUILDER_QUANT && build->end > 0)
         build->quant_from = build->stopped > 0 ? build->stopped : build->end;
-    enum sc_store_sidecar_kind next = kind_next(build);
-    build->runs = next < SC_STORE_SIDECAR_KINDS;
+    enum sc_store_builder_kind next = kind_next(build);
+    build->runs = next < SC_STORE_BUILDER_KINDS;
     bool again = build->runs;
     if (again)
         run_begin(build, next);
@@ -274,7 +274,7 @@ static void run_end(struct sc_store_build *build)
         sc_store_busy_end(store);
 }
 
-/* Begins the annex of build->extent_id. */
+/* Begins the derived of build->extent_id. */
 static spec_status extent_begin(struct sc_store_build *build, struct spec_error *reterr)
 {
     if (build->desk.back.memory == NULL && !run_alloc(build))
@@ -282,28 +282,28 @@ static spec_status extent_begin(struct sc_store_build *build, struct spec_error 
     if (!spans_make(build))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
     spec_status status =
-        build->kind == SC_STORE_SIDECAR_ORDER ? order_choose(build, reterr) : SPEC_OK;
+        build->kind == SC_STORE_BUILDER_ORDER ? order_choose(build, reterr) : SPEC_OK;
     if (status != SPEC_OK)
         return status;
-    return sc_store_sidecar_begin(&build->sidecar, on_written, build, reterr);
+    return sc_store_builder_begin(&build->builder, on_written, build, reterr);
 }
 
 /* A window after the other, until one is read, a pause is due, or the layer waits for room. */
 static void make_on(struct sc_store_build *build)
 {
-    enum sc_store_sidecar_next next;
+    enum sc_store_builder_next next;
     uint64_t bytes;
     pthread_mutex_lock(&build->store->disk.lock);
-    uint64_t rate = build->kind == SC_STORE_SIDECAR_ORDER ? build->order_rate : build->rate;
+    uint64_t rate = build->kind == SC_STORE_BUILDER_ORDER ? build->order_rate : build->rate;
     pthread_mutex_unlock(&build->store->disk.lock);
     build->state = MAKE;
     do {
-        next = sc_store_sidecar_step(&build->sidecar, &bytes);
-        if (next == SC_STORE_SIDECAR_OVER || next == SC_STORE_SIDECAR_READ)
+        next = sc_store_builder_step(&build->builder, &bytes);
+        if (next == SC_STORE_BUILDER_OVER || next == SC_STORE_BUILDER_READ)
             return; /* the next step may run already */
-    } while (next != SC_STORE_SIDECAR_ROOM && (rate == 0 || bytes == 0));
-    post_after(build, next == SC_STORE_SIDECAR_ROOM
-                          ? SC_STORE_SIDECAR_ROOM_NS
+    } while (next != SC_STORE_BUILDER_ROOM && (rate == 0 || bytes == 0));
+    post_after(build, next == SC_STORE_BUILDER_ROOM
+                          ? SC_STORE_BUILDER_ROOM_NS
                           : (uint64_t)((double)bytes * 1e9 / (double)rate));
 }
 
@@ -352,29 +352,29 @@ static void write_end(struct sc_store_build *build, bool closing)
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t wait_ns = 0;
     if (build->written == SPEC_OK && !closing) {
-        spec_status status = sc_store_annex_commit(build->sidecar.annex, build->extent_id, &error);
-        if (status == SPEC_OK && build->kind == SC_STORE_SIDECAR_ORDER) {
+        spec_status status = sc_store_section_commit(build->builder.derived, build->extent_id, &error);
+        if (status == SPEC_OK && build->kind == SC_STORE_BUILDER_ORDER) {
             sc_store_permute_queue_add(&build->orders, build->extent_id);
-            sc_store_count(&store->counts.permuted_pieces, build->sidecar.piece_count);
+            sc_store_count(&store->counts.permuted_pieces, build->builder.piece_count);
         }
         sc_store_count(&store->counts.built_pieces,
-                       status == SPEC_OK ? build->sidecar.piece_count : 0);
+                       status == SPEC_OK ? build->builder.piece_count : 0);
         sc_store_count(&store->counts.built_bytes,
-                       status == SPEC_OK ? build->sidecar.layer_bytes * store->shape.layer_count
+                       status == SPEC_OK ? build->builder.layer_bytes * store->shape.layer_count
                                          : 0);
         build->extent_id = build->tries = 0;
     } else {
-        sc_store_extent_discard(build->sidecar.annex);
-        if (build->sidecar.is_bad)
+        sc_store_extent_discard(build->builder.derived);
+        if (build->builder.is_bad)
             SC_LOG(store->params.log, 1,
                    "extent %" PRIu64 " layer %" PRIu32 " gets no selector: its rows cannot be had",
-                   build->extent_id, build->sidecar.layer);
-        if (build->sidecar.is_bad || ++build->tries > TRIES) /* it is passed over */
+                   build->extent_id, build->builder.layer);
+        if (build->builder.is_bad || ++build->tries > TRIES) /* it is passed over */
             build->extent_id = build->tries = 0;
         else
             wait_ns = AGAIN_NS;
     }
-    build->sidecar.annex = NULL;
+    build->builder.derived = NULL;
     build->state = LOOK;
     post_after(build, wait_ns);
 }
@@ -387,8 +387,8 @@ static void build_step(struct sc_task *task)
     if (build->state == WRITE) {
         write_end(build, closing);
     } else if (closing && build->state == MAKE) {
-        sc_store_sidecar_leave(&build->sidecar);
-        sc_store_extent_abort(build->sidecar.annex);
+        sc_store_builder_leave(&build->builder);
+        sc_store_extent_abort(build->builder.derived);
     } else if (closing) {
         build->extent_id = 0;
         run_end(build);
@@ -412,7 +412,7 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
     store->build->task.step = build_step;
     store->build->desk.store = store->build->desk.back.store = store;
     store->build->desk.back.task = &store->build->task;
-    store->build->sidecar.desk = &store->build->desk;
+    store->build->builder.desk = &store->build->desk;
     store->build->orders.store = store;
     store->build->orders.alloc = store->params.alloc;
     store->build->next = store->build->quant_from = 1;
@@ -421,7 +421,7 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
 }
 
 /* Space lock held. */
-static void run_start(struct sc_store_build *build, enum sc_store_sidecar_kind kind)
+static void run_start(struct sc_store_build *build, enum sc_store_builder_kind kind)
 {
     struct sc_store *store = build->store;
     build->runs = true;
@@ -444,10 +444,10 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
     if (extent_id != 0 && (build->missed == 0 || extent_id < build->missed))
         build->missed = extent_id;
     if (build->runs) {
-        build->again[SC_STORE_SIDECAR_QUANT] = true;
+        build->again[SC_STORE_BUILDER_QUANT] = true;
     } else if (!build->closing) {
         build->rate = 0;
-        run_start(build, SC_STORE_SIDECAR_QUANT);
+        run_start(build, SC_STORE_BUILDER_QUANT);
     }
     pthread_mutex_unlock(&store->disk.lock);
 }
@@ -462,9 +462,9 @@ static void order_start(struct sc_store *store, bool wanted, uint64_t bytes_per_
     build->order_wanted = build->order_wanted || wanted;
     build->order_rate = wanted ? bytes_per_s : build->order_rate;
     if (build->runs)
-        build->again[SC_STORE_SIDECAR_ORDER] = true;
+        build->again[SC_STORE_BUILDER_ORDER] = true;
     else if (!build->closing)
-        run_start(build, SC_STORE_SIDECAR_ORDER);
+        run_start(build, SC_STORE_BUILDER_ORDER);
     pthread_mutex_unlock(&store->disk.lock);
 }
 
@@ -488,9 +488,9 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
     pthread_mutex_lock(&store->disk.lock);
     build->rate = bytes_per_s;
     if (build->runs)
-        build->again[SC_STORE_SIDECAR_PROBES] = true;
+        build->again[SC_STORE_BUILDER_PROBES] = true;
     else if (!build->closing)
-        run_start(build, SC_STORE_SIDECAR_PROBES);
+        run_start(build, SC_STORE_BUILDER_PROBES);
     pthread_mutex_unlock(&store->disk.lock);
 }
 

@@ -18,10 +18,10 @@ static void job_lose(struct sc_store_inline_quant_job *job)
     pthread_mutex_unlock(&job->live->lock);
 }
 
-static void on_written(struct sc_store_extent *annex, spec_status status, void *user)
+static void on_written(struct sc_store_extent *derived, spec_status status, void *user)
 {
     struct sc_store_inline_quant_job *job = user;
-    (void)annex;
+    (void)derived;
     pthread_mutex_lock(&job->live->lock);
     job->is_written = true;
     job->written = status;
@@ -54,12 +54,12 @@ static void job_done(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_inline_quant *live = job->live;
     if (live->current == job)
-        sc_store_sidecar_leave(job->sidecar);
+        sc_store_builder_leave(job->builder);
     live->current = live->current == job ? NULL : live->current;
     sc_store_cache_forget(live->store->cache, job->entry.copy, 0, UINT64_MAX);
 }
 
-/* The job has no annex any more. */
+/* The job has no derived any more. */
 static void job_over(struct sc_store_inline_quant_job *job, bool has_quant)
 {
     struct sc_store_inline_quant *live = job->live;
@@ -70,12 +70,12 @@ static void job_over(struct sc_store_inline_quant_job *job, bool has_quant)
     bool is_left = job->is_left;
     pthread_mutex_unlock(&live->lock);
     job_done(job);
-    job->sidecar->layer = 0; /* of the next job */
+    job->builder->layer = 0; /* of the next job */
     if (is_left)             /* else sc_store_inline_quant_end wakes the task */
         job_ended(job, has_quant);
 }
 
-/* All writes of its annex ended; unless the codes are lost, the extent's id is known too. */
+/* All writes of its derived ended; unless the codes are lost, the extent's id is known too. */
 static void job_written(struct sc_store_inline_quant_job *job)
 {
     pthread_mutex_lock(&job->live->lock);
@@ -83,78 +83,78 @@ static void job_written(struct sc_store_inline_quant_job *job)
     uint64_t extent_id = job->extent_id;
     pthread_mutex_unlock(&job->live->lock);
     if (good)
-        good = sc_store_annex_commit(job->sidecar->annex, extent_id, NULL) == SPEC_OK;
+        good = sc_store_section_commit(job->builder->derived, extent_id, NULL) == SPEC_OK;
     else
-        sc_store_extent_discard(job->sidecar->annex);
-    job->sidecar->annex = NULL;
+        sc_store_extent_discard(job->builder->derived);
+    job->builder->derived = NULL;
     job_over(job, good);
 }
 
 static void job_give_up(struct sc_store_inline_quant_job *job)
 {
-    if (job->sidecar->annex == NULL) {
+    if (job->builder->derived == NULL) {
         job_over(job, false);
         return;
     }
     job_done(job);
     job->state = SC_STORE_INLINE_QUANT_WRITING;
-    sc_store_extent_abort(job->sidecar->annex);
+    sc_store_extent_abort(job->builder->derived);
 }
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
 /* false: a layer of its codes would never find room, or no object is free. */
-static bool annex_begin(struct sc_store_inline_quant_job *job)
+static bool derived_begin(struct sc_store_inline_quant_job *job)
 {
-    struct sc_store_sidecar *sidecar = job->sidecar;
+    struct sc_store_builder *builder = job->builder;
     const struct sc_store *store = job->live->store;
     uint64_t row = 0;
-    sc_store_sidecar_set(sidecar, &job->entry, SC_STORE_SIDECAR_QUANT);
+    sc_store_builder_set(builder, &job->entry, SC_STORE_BUILDER_QUANT);
     for (uint64_t i = 0; row < job->entry.row_count; row += job->pieces[i++].row_count)
-        sc_store_sidecar_span(sidecar, row, row + job->pieces[i].row_count, &job->pieces[i]);
-    bool good = sc_store_sidecar_frames(sidecar) <= sc_store_sidecar_frames_most(store) &&
-                sc_store_sidecar_begin(sidecar, on_written, job, NULL) == SPEC_OK;
+        sc_store_builder_span(builder, row, row + job->pieces[i].row_count, &job->pieces[i]);
+    bool good = sc_store_builder_frames(builder) <= sc_store_builder_frames_most(store) &&
+                sc_store_builder_begin(builder, on_written, job, NULL) == SPEC_OK;
     sc_store_inline_quant_due_give(job);
-    sidecar->annex = good ? sidecar->annex : NULL;
+    builder->derived = good ? builder->derived : NULL;
     return good;
 }
 
-/* The job's next layer is the current one. false: there is no memory, or no annex. */
+/* The job's next layer is the current one. false: there is no memory, or no derived. */
 static bool job_start(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_inline_quant *live = job->live;
     bool good = live->desk->back.memory != NULL ||
                 sc_store_desk_take(live->desk, live->store->params.config->chunk_tokens);
-    good = good && (job->sidecar->annex != NULL || annex_begin(job));
+    good = good && (job->builder->derived != NULL || derived_begin(job));
     live->current = good ? job : NULL;
     return good;
 }
 
 /* Codes some rows, or puts the layer. Rows that are coded are forgotten by the cache. */
-static enum sc_store_sidecar_next layer_make(struct sc_store_inline_quant_job *job)
+static enum sc_store_builder_next layer_make(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_inline_quant *live = job->live;
     struct sc_store_cache *cache = live->store->cache;
-    uint64_t begin = sc_store_sidecar_at(job->sidecar), read_bytes;
-    enum sc_store_sidecar_next next;
+    uint64_t begin = sc_store_builder_at(job->builder), read_bytes;
+    enum sc_store_builder_next next;
     do {
-        next = sc_store_sidecar_step(job->sidecar, &read_bytes);
-    } while (next == SC_STORE_SIDECAR_STEP &&
-             (job->sidecar->rows > 0 || sc_store_sidecar_at(job->sidecar) - begin < STEPS_BYTES));
-    if (next == SC_STORE_SIDECAR_READ)
+        next = sc_store_builder_step(job->builder, &read_bytes);
+    } while (next == SC_STORE_BUILDER_STEP &&
+             (job->builder->rows > 0 || sc_store_builder_at(job->builder) - begin < STEPS_BYTES));
+    if (next == SC_STORE_BUILDER_READ)
         return next; /* when it has come the task may run beside this */
-    if (next == SC_STORE_SIDECAR_OVER) {
-        bool is_whole = job->sidecar->layer == live->store->shape.layer_count;
+    if (next == SC_STORE_BUILDER_OVER) {
+        bool is_whole = job->builder->layer == live->store->shape.layer_count;
         job->state = SC_STORE_INLINE_QUANT_WRITING;
         if (!is_whole)
             job_lose(job);
         job_done(job);
-    } else if (next == SC_STORE_SIDECAR_LAYER) {
+    } else if (next == SC_STORE_BUILDER_LAYER) {
         live->current = NULL;
-        sc_store_cache_forget(cache, job->entry.copy, 0, job->sidecar->layer * job->entry.stride);
+        sc_store_cache_forget(cache, job->entry.copy, 0, job->builder->layer * job->entry.stride);
     } else { /* its tags stand before its rows, and are needed to its end */
-        sc_store_cache_forget(cache, job->entry.copy, sc_store_sidecar_rows_at(job->sidecar),
-                              sc_store_sidecar_at(job->sidecar));
+        sc_store_cache_forget(cache, job->entry.copy, sc_store_builder_rows_at(job->builder),
+                              sc_store_builder_at(job->builder));
     }
     return next;
 }
@@ -170,7 +170,7 @@ static bool has_work(const struct sc_store_inline_quant_job *job)
         return job->is_left;
     if (job->state == SC_STORE_INLINE_QUANT_WRITING)
         return job->is_written && (job->is_left || job->is_lost);
-    return job->is_lost || job->sidecar->layer < job->packed;
+    return job->is_lost || job->builder->layer < job->packed;
 }
 
 /* Lock held. The job that is within a layer, else the oldest with work; NULL: none. */
@@ -187,7 +187,7 @@ static struct sc_store_inline_quant_job *job_next(struct sc_store_inline_quant *
 }
 
 /* What the task waits for: ROOM, READ; else it can go on. */
-static enum sc_store_sidecar_next job_step(struct sc_store_inline_quant_job *job, bool is_lost)
+static enum sc_store_builder_next job_step(struct sc_store_inline_quant_job *job, bool is_lost)
 {
     if (job->state == SC_STORE_INLINE_QUANT_OVER)
         job_ended(job, false);
@@ -199,7 +199,7 @@ static enum sc_store_sidecar_next job_step(struct sc_store_inline_quant_job *job
         job_lose(job);
     else
         return layer_make(job);
-    return SC_STORE_SIDECAR_STEP;
+    return SC_STORE_BUILDER_STEP;
 }
 
 static bool is_idle(const struct sc_store_inline_quant *live)
@@ -226,13 +226,13 @@ static void inline_quant_step(struct sc_task *task)
         sc_store_busy_end(live->store);
         return;
     }
-    enum sc_store_sidecar_next next = job_step(job, is_lost);
-    if (next == SC_STORE_SIDECAR_READ)
+    enum sc_store_builder_next next = job_step(job, is_lost);
+    if (next == SC_STORE_BUILDER_READ)
         return; /* the task is posted when it has come, if it did not run already */
     pthread_mutex_lock(&live->lock); /* stop cancels what is posted under it */
-    if (next == SC_STORE_SIDECAR_ROOM && !live->is_closing)
+    if (next == SC_STORE_BUILDER_ROOM && !live->is_closing)
         sc_exec_post_at(exec, &live->task, sc_store_inline_quant_lane(live->store),
-                        sc_exec_now_ns(exec) + SC_STORE_SIDECAR_ROOM_NS);
+                        sc_exec_now_ns(exec) + SC_STORE_BUILDER_ROOM_NS);
     else
         sc_exec_post(exec, &live->task, sc_store_inline_quant_lane(live->store));
     pthread_mutex_unlock(&live->lock);
@@ -251,23 +251,23 @@ static bool arrays_take(struct sc_store_inline_quant *live)
     live->desk = sc_alloc_zero(alloc, sizeof(*live->desk));
     first->pieces = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->pieces));
     first->parts = sc_alloc_array(alloc, jobs * layers, sizeof(*first->parts));
-    first->sidecar = sc_alloc_array(alloc, jobs, sizeof(*first->sidecar));
+    first->builder = sc_alloc_array(alloc, jobs, sizeof(*first->builder));
     if (live->desk == NULL || first->pieces == NULL || first->parts == NULL ||
-        first->sidecar == NULL)
+        first->builder == NULL)
         return false;
-    first->sidecar->plans = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->sidecar->plans));
-    first->sidecar->spans = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->sidecar->spans));
-    if (first->sidecar->plans == NULL || first->sidecar->spans == NULL)
+    first->builder->plans = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->builder->plans));
+    first->builder->spans = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->builder->spans));
+    if (first->builder->plans == NULL || first->builder->spans == NULL)
         return false;
     for (uint64_t i = 0; i < jobs; i++) {
         struct sc_store_inline_quant_job *job = &live->jobs[i];
         job->live = live;
         job->pieces = first->pieces + i * pieces;
         job->parts = first->parts + i * layers;
-        job->sidecar = first->sidecar + i;
-        job->sidecar->desk = live->desk;
-        job->sidecar->plans = first->sidecar->plans + i * pieces;
-        job->sidecar->spans = first->sidecar->spans + i * pieces;
+        job->builder = first->builder + i;
+        job->builder->desk = live->desk;
+        job->builder->plans = first->builder->plans + i * pieces;
+        job->builder->spans = first->builder->spans + i * pieces;
     }
     return true;
 }
@@ -329,11 +329,11 @@ void sc_store_inline_quant_close(struct sc_store *store)
         return;
     if (live->desk != NULL && live->desk->store != NULL)
         sc_store_desk_leave(live->desk);
-    if (live->jobs[0].sidecar != NULL) {
-        sc_alloc_free(alloc, live->jobs[0].sidecar->spans);
-        sc_alloc_free(alloc, live->jobs[0].sidecar->plans);
+    if (live->jobs[0].builder != NULL) {
+        sc_alloc_free(alloc, live->jobs[0].builder->spans);
+        sc_alloc_free(alloc, live->jobs[0].builder->plans);
     }
-    sc_alloc_free(alloc, live->jobs[0].sidecar);
+    sc_alloc_free(alloc, live->jobs[0].builder);
     sc_alloc_free(alloc, live->jobs[0].parts);
     sc_alloc_free(alloc, live->jobs[0].pieces);
     sc_alloc_free(alloc, live->desk);

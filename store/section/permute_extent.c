@@ -1,13 +1,13 @@
-/* An extent's edition in another permutation: its records, and the end of the one before it.
+/* An extent's row_copy in another permutation: its records, and the end of the one before it.
  *
  *   written   all writes ended; synced
  *   found     extent->permutation: whoever plans a load from now on reads it   both stand
  *   quiet     nobody who may have planned before reads any more   (params.permutation.is_quiet)
- *   records   slots, layer by layer, then the annex               the log has one or the other
+ *   records   slots, layer by layer, then the derived               the log has one or the other
  *   void      the extent's own pages wait for leases              ROWS_VOID -> ROWS_FREED
  *
  * Holds: no record before its rows, which agreed with their tags, were synced; a crash anywhere
- * leaves one whole edition; pages are free lease_ns_max after the record (quarantine.c).
+ * leaves one whole row_copy; pages are free lease_ns_max after the record (quarantine.c).
  * Does not: choose extents, orders or moments (build_sections.c).
  * Threads: build_sections.c's task.
  * Tests: tests/unit/store/test_reorder.c */
@@ -16,34 +16,34 @@
 #include "store/rows/row_permutation.h"
 #include "store/space/tier.h"
 
-/* Log lock held. One append a record: all of them may be more than an append takes. The annex'
+/* Log lock held. One append a record: all of them may be more than an append takes. The derived'
  * comes last, and without it the others are nothing. */
-static spec_status order_append(struct sc_store *store, const struct sc_store_annex *annex,
+static spec_status order_append(struct sc_store *store, const struct sc_store_section *derived,
                                 uint64_t id, uint64_t row_count, struct spec_error *reterr)
 {
     struct sc_store_part parts[SC_LIMIT_LAYERS];
     const struct sc_store_record_extent record = {.is_order = true,
-                                                  .copy = annex->copy,
-                                                  .probe_row_bytes = annex->probe_row_bytes,
-                                                  .probe_tag_offset = annex->probe_tag_offset,
-                                                  .tag_offset = annex->tag_offset,
-                                                  .row_offset = annex->row_offset,
-                                                  .stride = annex->stride,
+                                                  .copy = derived->copy,
+                                                  .probe_row_bytes = derived->probe_row_bytes,
+                                                  .probe_tag_offset = derived->probe_tag_offset,
+                                                  .tag_offset = derived->tag_offset,
+                                                  .row_offset = derived->row_offset,
+                                                  .stride = derived->stride,
                                                   .permuted_at_ns =
                                                       sc_exec_wall_ns(store->params.exec),
-                                                  .part_count = annex->part_count,
+                                                  .part_count = derived->part_count,
                                                   .parts = parts};
     uint32_t layers = store->shape.layer_count, each = sc_store_record_permutation_layers(row_count);
     spec_status status = SPEC_OK;
     struct sc_store_append append;
-    for (uint32_t i = 0; i < annex->part_count; i++) {
-        parts[i] = annex->parts[i];
+    for (uint32_t i = 0; i < derived->part_count; i++) {
+        parts[i] = derived->parts[i];
         parts[i].segment = store->disk.segments[parts[i].segment].number;
     }
     for (uint32_t layer = 0; layer < layers && status == SPEC_OK; layer += each) {
         sc_store_append_begin(store, &append);
         sc_store_append_frame(&append);
-        sc_store_record_encode_permutation(&append.writer, id, annex->copy, layer, annex->slots, row_count,
+        sc_store_record_encode_permutation(&append.writer, id, derived->copy, layer, derived->slots, row_count,
                                   layers - layer < each ? layers - layer : each);
         status = sc_store_append_commit(store, &append, reterr);
     }
@@ -59,10 +59,10 @@ spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_
                                   struct spec_error *reterr)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, extent_id);
-    const struct sc_store_annex *annex = atomic_load(&extent->permutation);
+    const struct sc_store_section *derived = atomic_load(&extent->permutation);
     uint64_t bytes = sc_store_record_bytes_permutation(extent->row_count, store->shape.layer_count) +
-                     sc_store_record_bytes_parts(annex->part_count);
-    spec_status status = sc_store_tier_sync(store, annex->parts, annex->part_count, reterr);
+                     sc_store_record_bytes_parts(derived->part_count);
+    spec_status status = sc_store_tier_sync(store, derived->parts, derived->part_count, reterr);
     if (status == SPEC_OK && !sc_store_log_reserve(store, bytes))
         return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes",
                        store->dir);
@@ -72,7 +72,7 @@ spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_
     if (extent->live_count == 0)
         status = sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     else
-        status = order_append(store, annex, extent_id, extent->row_count, reterr);
+        status = order_append(store, derived, extent_id, extent->row_count, reterr);
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, bytes);
     if (status == SPEC_OK) /* from now: a follower may have looked in between */

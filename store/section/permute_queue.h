@@ -1,7 +1,7 @@
 /* Which permutation an extent's rows get, and editions whose records are still to come.
  *
  *   choose    scores of each layer, asked for -> slots (store/rows/row_permutation.h)
- *   add       an edition is written and found: it waits for a moment without older loads
+ *   add       an row_copy is written and found: it waits for a moment without older loads
  *   settle    records of those that have waited long enough (permute_extent.c)
  *
  * Holds: a run of build_sections.c that asks for none takes no memory.
@@ -32,7 +32,7 @@ spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *orders,
                                    const struct sc_store_range *ranges, uint64_t range_count,
                                    const uint16_t **ret_slots, struct spec_error *reterr);
 void sc_store_permute_queue_leave(struct sc_store_permute_queue *orders); /* the memory */
-/* The extent's edition is found from now on. */
+/* The extent's row_copy is found from now on. */
 void sc_store_permute_queue_add(struct sc_store_permute_queue *orders, uint64_t extent_id);
 void sc_store_permute_queue_settle(struct sc_store_permute_queue *orders);
 

@@ -1,4 +1,4 @@
-/* A sidecar in the making.
+/* A builder in the making.
  *
  * Holds, Does not, Threads, Tests: store/section/section.h. */
 #include "store/section/section.h"
@@ -14,33 +14,33 @@
 /* What is made of rows: one of the three below. */
 struct sc_store_format {
     /* Bytes of a layer. */
-    uint64_t (*layer_bytes)(const struct sc_store_sidecar *sidecar);
+    uint64_t (*layer_bytes)(const struct sc_store_builder *builder);
     /* Verified rows [row, + count) of the span, into the layer. */
-    void (*take)(struct sc_store_sidecar *sidecar, const struct sc_store_span *span, uint64_t count,
+    void (*take)(struct sc_store_builder *builder, const struct sc_store_span *span, uint64_t count,
                  const struct sc_store_back *back);
     bool is_whole; /* of whole pieces, K and V; else of any rows, K alone */
     bool is_raw;   /* the layer is written as it is; else its tags are made */
 };
 
-static const struct sc_store *store_of(const struct sc_store_sidecar *sidecar)
+static const struct sc_store *store_of(const struct sc_store_builder *builder)
 {
-    return sidecar->desk->store;
+    return builder->desk->store;
 }
 
 /* ---- Probe rows ------------------------------------------------------------------------------ */
 
-static uint64_t probes_layer_bytes(const struct sc_store_sidecar *sidecar)
+static uint64_t probes_layer_bytes(const struct sc_store_builder *builder)
 {
-    return sidecar->extent->row_count * store_of(sidecar)->params.probe_row_bytes;
+    return builder->extent->row_count * store_of(builder)->params.probe_row_bytes;
 }
 
-static void probes_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+static void probes_take(struct sc_store_builder *builder, const struct sc_store_span *span,
                         uint64_t count, const struct sc_store_back *back)
 {
-    uint64_t bytes = store_of(sidecar)->params.probe_row_bytes;
+    uint64_t bytes = store_of(builder)->params.probe_row_bytes;
     (void)span;
     for (uint64_t i = 0; i < count; i++)
-        memcpy(sidecar->desk->layer + (sidecar->row + i) * bytes,
+        memcpy(builder->desk->layer + (builder->row + i) * bytes,
                back->halves[0] + i * back->stride, bytes);
 }
 
@@ -49,35 +49,35 @@ static const struct sc_store_format PROBES = {.layer_bytes = probes_layer_bytes,
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
 
-static uint64_t quant_layer_bytes(const struct sc_store_sidecar *sidecar)
+static uint64_t quant_layer_bytes(const struct sc_store_builder *builder)
 {
-    const struct sc_store *store = store_of(sidecar);
+    const struct sc_store *store = store_of(builder);
     const struct sc_store_piece_entry *piece = NULL;
     for (uint64_t i = 0; piece == NULL; i++) /* there is one */
-        piece = sidecar->spans[i].piece;
+        piece = builder->spans[i].piece;
     return sc_store_quant_layer_bytes(store, &store->params.codes.shape,
                                       piece->first_position - piece->extent_row,
-                                      sidecar->extent->row_count);
+                                      builder->extent->row_count);
 }
 
-static void quant_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+static void quant_take(struct sc_store_builder *builder, const struct sc_store_span *span,
                        uint64_t count, const struct sc_store_back *back)
 {
-    const struct sc_store *store = store_of(sidecar);
+    const struct sc_store *store = store_of(builder);
     struct sc_store_blocks blocks;
     const uint8_t *rows[SC_LIMIT_CHUNK_TOKENS];
     const uint8_t *v = store->shape.layout == SC_STORE_SPLIT
                            ? back->halves[1]
                            : back->halves[0] + store->shape.k_row_bytes;
-    sc_store_quant_blocks(store, sidecar->extent, sidecar->annex->copy, &store->params.codes.shape,
+    sc_store_quant_blocks(store, builder->extent, builder->derived->copy, &store->params.codes.shape,
                           span->piece, &blocks);
     SC_ASSERT(store->params.poison, blocks.row_count == count);
-    uint8_t *layer = sidecar->desk->layer;
+    uint8_t *layer = builder->desk->layer;
     for (uint32_t part = SC_STORE_PART_K; part <= SC_STORE_PART_V; part++) {
         bool is_k = part == SC_STORE_PART_K;
         for (uint64_t i = 0; i < count; i++)
             rows[i] = (is_k ? back->halves[0] : v) + i * back->stride;
-        sc_store_block_make(store, &blocks, sidecar->layer, part, rows,
+        sc_store_block_make(store, &blocks, builder->layer, part, rows,
                             layer + (is_k ? blocks.k_at : blocks.v_at));
     }
 }
@@ -87,31 +87,31 @@ static const struct sc_store_format CODES = {
 
 /* ---- Rows in another permutation ------------------------------------------------------------------- */
 
-static struct sc_store_place order_place(const struct sc_store_sidecar *sidecar)
+static struct sc_store_place order_place(const struct sc_store_builder *builder)
 {
-    return sc_store_shape_place(&store_of(sidecar)->shape, sidecar->extent->probe_row_bytes,
-                                sidecar->extent->row_count);
+    return sc_store_shape_place(&store_of(builder)->shape, builder->extent->probe_row_bytes,
+                                builder->extent->row_count);
 }
 
-static uint64_t order_layer_bytes(const struct sc_store_sidecar *sidecar)
+static uint64_t order_layer_bytes(const struct sc_store_builder *builder)
 {
-    return order_place(sidecar).row_offset +
-           sidecar->extent->row_count * store_of(sidecar)->shape.row_bytes;
+    return order_place(builder).row_offset +
+           builder->extent->row_count * store_of(builder)->shape.row_bytes;
 }
 
 /* Tags stand as they are: they say nothing of a place. Those of probe rows are made once more. */
-static void order_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+static void order_take(struct sc_store_builder *builder, const struct sc_store_span *span,
                        uint64_t count, const struct sc_store_back *back)
 {
-    const struct sc_store_shape *shape = &store_of(sidecar)->shape;
-    const struct sc_store_extent_entry *extent = sidecar->extent;
-    const struct sc_store_place *place = &sidecar->place;
+    const struct sc_store_shape *shape = &store_of(builder)->shape;
+    const struct sc_store_extent_entry *extent = builder->extent;
+    const struct sc_store_place *place = &builder->place;
     uint32_t halves = shape->layout == SC_STORE_SPLIT ? 2 : 1;
     uint64_t bytes = shape->row_bytes / halves, tag_bytes = 8ull * shape->tags_per_row;
-    uint64_t probe_bytes = extent->probe_row_bytes, first = sidecar->row;
+    uint64_t probe_bytes = extent->probe_row_bytes, first = builder->row;
     const uint16_t *slots =
-        sc_store_permutation_of((uint16_t *)(uintptr_t)sidecar->slots, extent->row_count, sidecar->layer);
-    uint8_t *layer = sidecar->desk->layer, *probes = layer + first * probe_bytes;
+        sc_store_permutation_of((uint16_t *)(uintptr_t)builder->slots, extent->row_count, builder->layer);
+    uint8_t *layer = builder->desk->layer, *probes = layer + first * probe_bytes;
     memcpy(layer + place->tag_offset + first * tag_bytes, back->tags, count * tag_bytes);
     for (uint64_t i = 0; i < count; i++) {
         for (uint32_t half = 0; half < halves; half++)
@@ -121,7 +121,7 @@ static void order_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
         memcpy(probes + i * probe_bytes, back->halves[0] + i * back->stride, probe_bytes);
     }
     const struct sc_store_tag_rows tagged = {
-        .base = sc_store_tag_base(shape->digest, span->piece->hash, extent->copy, sidecar->layer,
+        .base = sc_store_tag_base(shape->digest, span->piece->hash, extent->copy, builder->layer,
                                   SC_STORE_PART_PROBE),
         .position_first = span->piece->first_position + (first - span->piece->extent_row),
         .row_bytes = probe_bytes,
@@ -153,212 +153,212 @@ void sc_store_desk_leave(struct sc_store_desk *desk)
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
 
-void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
+void sc_store_builder_set(struct sc_store_builder *builder,
                           const struct sc_store_extent_entry *extent,
-                          enum sc_store_sidecar_kind kind)
+                          enum sc_store_builder_kind kind)
 {
-    static const struct sc_store_format *const FORMATS[SC_STORE_SIDECAR_KINDS] = {
-        [SC_STORE_SIDECAR_PROBES] = &PROBES,
-        [SC_STORE_SIDECAR_QUANT] = &CODES,
-        [SC_STORE_SIDECAR_ORDER] = &ORDER};
-    *sidecar = (struct sc_store_sidecar){.desk = sidecar->desk,
+    static const struct sc_store_format *const FORMATS[SC_STORE_BUILDER_KINDS] = {
+        [SC_STORE_BUILDER_PROBES] = &PROBES,
+        [SC_STORE_BUILDER_QUANT] = &CODES,
+        [SC_STORE_BUILDER_ORDER] = &ORDER};
+    *builder = (struct sc_store_builder){.desk = builder->desk,
                                          .format = FORMATS[kind],
                                          .extent = extent,
-                                         .plans = sidecar->plans,
-                                         .spans = sidecar->spans};
+                                         .plans = builder->plans,
+                                         .spans = builder->spans};
 }
 
-void sc_store_sidecar_span(struct sc_store_sidecar *sidecar, uint64_t first, uint64_t end,
+void sc_store_builder_span(struct sc_store_builder *builder, uint64_t first, uint64_t end,
                            const struct sc_store_piece_entry *piece)
 {
-    struct sc_store_piece_plan *plan = &sidecar->plans[sidecar->span_count];
+    struct sc_store_piece_plan *plan = &builder->plans[builder->span_count];
     if (first == end)
         return;
-    sidecar->spans[sidecar->span_count++] =
+    builder->spans[builder->span_count++] =
         (struct sc_store_span){.first = first, .count = end - first, .piece = piece};
     *plan = (struct sc_store_piece_plan){.row_count = (uint32_t)(end - first)};
     if (piece == NULL)
         return;
     plan->first_position = piece->first_position + (first - piece->extent_row);
     memcpy(plan->hash, piece->hash, sizeof(plan->hash));
-    sidecar->piece_count++;
+    builder->piece_count++;
 }
 
-uint64_t sc_store_sidecar_frames(const struct sc_store_sidecar *sidecar)
+uint64_t sc_store_builder_frames(const struct sc_store_builder *builder)
 {
-    return sidecar->format->layer_bytes(sidecar) / store_of(sidecar)->limits.op_bytes + 3;
+    return builder->format->layer_bytes(builder) / store_of(builder)->limits.op_bytes + 3;
 }
 
-uint64_t sc_store_sidecar_frames_most(const struct sc_store *store)
+uint64_t sc_store_builder_frames_most(const struct sc_store *store)
 {
     return sc_staging_count(store->frames) / 8 * 5;
 }
 
-spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_written *written,
+spec_status sc_store_builder_begin(struct sc_store_builder *builder, sc_store_written *written,
                                    void *user, struct spec_error *reterr)
 {
     const struct sc_store_pass pass = {
-        .pieces = sidecar->plans, .piece_count = sidecar->span_count, .user = user};
-    sidecar->layer_bytes = sidecar->format->layer_bytes(sidecar);
-    if (sidecar->slots != NULL)
-        sidecar->place = order_place(sidecar);
-    const struct sc_store_annex_form form = {.raw_bytes =
-                                                 sidecar->format->is_raw ? sidecar->layer_bytes : 0,
-                                             .slots = sidecar->slots,
-                                             .place = sidecar->place};
-    return sc_store_annex_begin(sidecar->desk->store, &pass, &form, written, &sidecar->annex,
+        .pieces = builder->plans, .piece_count = builder->span_count, .user = user};
+    builder->layer_bytes = builder->format->layer_bytes(builder);
+    if (builder->slots != NULL)
+        builder->place = order_place(builder);
+    const struct sc_store_section_form form = {.raw_bytes =
+                                                 builder->format->is_raw ? builder->layer_bytes : 0,
+                                             .slots = builder->slots,
+                                             .place = builder->place};
+    return sc_store_section_begin(builder->desk->store, &pass, &form, written, &builder->derived,
                                 reterr);
 }
 
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 /* How many rows from `row` on one window takes: of a paired layout also rows of several pieces. */
-static void window_size(struct sc_store_sidecar *sidecar)
+static void window_size(struct sc_store_builder *builder)
 {
-    const struct sc_store_span *span = &sidecar->spans[sidecar->span];
-    uint64_t most = sidecar->row + sidecar->desk->rows_max, end = span->first + span->count;
-    bool is_split = store_of(sidecar)->shape.layout == SC_STORE_SPLIT;
-    if (!sidecar->format->is_whole && end > most)
+    const struct sc_store_span *span = &builder->spans[builder->span];
+    uint64_t most = builder->row + builder->desk->rows_max, end = span->first + span->count;
+    bool is_split = store_of(builder)->shape.layout == SC_STORE_SPLIT;
+    if (!builder->format->is_whole && end > most)
         end = most;
-    for (uint64_t i = sidecar->span + 1; !is_split && i < sidecar->span_count && end < most; i++) {
-        uint64_t next = sidecar->spans[i].first + sidecar->spans[i].count;
-        if (sidecar->spans[i].piece == NULL || (sidecar->format->is_whole && next > most))
+    for (uint64_t i = builder->span + 1; !is_split && i < builder->span_count && end < most; i++) {
+        uint64_t next = builder->spans[i].first + builder->spans[i].count;
+        if (builder->spans[i].piece == NULL || (builder->format->is_whole && next > most))
             break;
         end = next < most ? next : most;
     }
-    sidecar->rows = end - sidecar->row;
+    builder->rows = end - builder->row;
 }
 
 /* The window at `row`, which is in no gap. true: the task is posted when it is there. */
-static bool window_have(struct sc_store_sidecar *sidecar)
+static bool window_have(struct sc_store_builder *builder)
 {
-    const struct sc_store_span *from = &sidecar->spans[sidecar->span], *to = from;
-    window_size(sidecar);
-    uint64_t end = sidecar->row + sidecar->rows;
+    const struct sc_store_span *from = &builder->spans[builder->span], *to = from;
+    window_size(builder);
+    uint64_t end = builder->row + builder->rows;
     while (to->first + to->count < end)
         to++;
-    const struct sc_store_stretch_rows rows = {.extent = sidecar->extent,
-                                               .layer = sidecar->layer,
+    const struct sc_store_stretch_rows rows = {.extent = builder->extent,
+                                               .layer = builder->layer,
                                                .from = from->piece,
                                                .to = to->piece,
-                                               .first = sidecar->row,
+                                               .first = builder->row,
                                                .end = end,
-                                               .k_alone = !sidecar->format->is_whole};
-    sc_store_readback_add(&sidecar->desk->back, &rows);
-    return sc_store_readback_submit(&sidecar->desk->back);
+                                               .k_alone = !builder->format->is_whole};
+    sc_store_readback_add(&builder->desk->back, &rows);
+    return sc_store_readback_submit(&builder->desk->back);
 }
 
 /* Takes the window in; false: some of it could not be read, or failed its tags. */
-static bool window_take(struct sc_store_sidecar *sidecar)
+static bool window_take(struct sc_store_builder *builder)
 {
-    uint64_t end = sidecar->row + sidecar->rows;
-    while (sidecar->row < end) {
-        const struct sc_store_span *span = &sidecar->spans[sidecar->span];
+    uint64_t end = builder->row + builder->rows;
+    while (builder->row < end) {
+        const struct sc_store_span *span = &builder->spans[builder->span];
         uint64_t span_end = span->first + span->count;
-        uint64_t count = (span_end < end ? span_end : end) - sidecar->row;
+        uint64_t count = (span_end < end ? span_end : end) - builder->row;
         struct sc_store_back back;
-        if (!sc_store_readback_rows(&sidecar->desk->back, 0, span->piece, sidecar->row, count,
+        if (!sc_store_readback_rows(&builder->desk->back, 0, span->piece, builder->row, count,
                                     &back))
             return false;
-        sidecar->format->take(sidecar, span, count, &back);
-        sidecar->row += count;
-        sidecar->span += sidecar->row == span_end;
+        builder->format->take(builder, span, count, &back);
+        builder->row += count;
+        builder->span += builder->row == span_end;
     }
     return true;
 }
 
-static void gaps_pass(struct sc_store_sidecar *sidecar)
+static void gaps_pass(struct sc_store_builder *builder)
 {
-    while (sidecar->span < sidecar->span_count && sidecar->spans[sidecar->span].piece == NULL)
-        sidecar->row += sidecar->spans[sidecar->span++].count;
+    while (builder->span < builder->span_count && builder->spans[builder->span].piece == NULL)
+        builder->row += builder->spans[builder->span++].count;
 }
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
 static void layer_pack(void *user, uint32_t part, uint64_t first, uint64_t count, uint8_t *dst)
 {
-    const struct sc_store_sidecar *sidecar = user;
-    uint64_t bytes = part == SC_STORE_PART_PROBE ? store_of(sidecar)->params.probe_row_bytes : 1;
-    memcpy(dst, sidecar->desk->layer + first * bytes, count * bytes);
+    const struct sc_store_builder *builder = user;
+    uint64_t bytes = part == SC_STORE_PART_PROBE ? store_of(builder)->params.probe_row_bytes : 1;
+    memcpy(dst, builder->desk->layer + first * bytes, count * bytes);
 }
 
 /* false: no memory. */
-static bool layer_open(struct sc_store_sidecar *sidecar)
+static bool layer_open(struct sc_store_builder *builder)
 {
-    struct sc_store_desk *desk = sidecar->desk;
+    struct sc_store_desk *desk = builder->desk;
     struct sc_alloc *alloc = desk->store->params.alloc;
-    uint64_t end = sidecar->layer_bytes > 64 ? sidecar->layer_bytes - 64 : 0;
-    if (desk->layer_bytes < sidecar->layer_bytes) {
+    uint64_t end = builder->layer_bytes > 64 ? builder->layer_bytes - 64 : 0;
+    if (desk->layer_bytes < builder->layer_bytes) {
         sc_alloc_free(alloc, desk->layer);
-        desk->layer = sc_alloc(alloc, sidecar->layer_bytes);
-        desk->layer_bytes = desk->layer != NULL ? sidecar->layer_bytes : 0;
+        desk->layer = sc_alloc(alloc, builder->layer_bytes);
+        desk->layer_bytes = desk->layer != NULL ? builder->layer_bytes : 0;
     }
     if (desk->layer == NULL)
         return false;
-    bool has_gaps = sidecar->piece_count < sidecar->span_count; /* else only the end may be blank */
-    has_gaps = has_gaps || sidecar->slots != NULL;              /* or between sections */
-    memset(desk->layer + (has_gaps ? 0 : end), 0, sidecar->layer_bytes - (has_gaps ? 0 : end));
-    sidecar->row = sidecar->span = 0;
-    sidecar->waits = 0;
-    sidecar->is_open = true;
-    gaps_pass(sidecar);
+    bool has_gaps = builder->piece_count < builder->span_count; /* else only the end may be blank */
+    has_gaps = has_gaps || builder->slots != NULL;              /* or between sections */
+    memset(desk->layer + (has_gaps ? 0 : end), 0, builder->layer_bytes - (has_gaps ? 0 : end));
+    builder->row = builder->span = 0;
+    builder->waits = 0;
+    builder->is_open = true;
+    gaps_pass(builder);
     return true;
 }
 
-static enum sc_store_sidecar_next layer_put(struct sc_store_sidecar *sidecar)
+static enum sc_store_builder_next layer_put(struct sc_store_builder *builder)
 {
-    const struct sc_store *store = store_of(sidecar);
-    struct sc_store_extent *annex = sidecar->annex;
-    uint64_t frames = sc_store_sidecar_frames(sidecar), most = sc_store_sidecar_frames_most(store);
-    const struct sc_store_source source = {.pack = layer_pack, .user = sidecar};
-    uint32_t layer = sidecar->layer;
+    const struct sc_store *store = store_of(builder);
+    struct sc_store_extent *derived = builder->derived;
+    uint64_t frames = sc_store_builder_frames(builder), most = sc_store_builder_frames_most(store);
+    const struct sc_store_source source = {.pack = layer_pack, .user = builder};
+    uint32_t layer = builder->layer;
     bool is_last = layer + 1 == store->shape.layer_count;
     if (frames <= most && sc_staging_used(store->frames) + frames > most) {
-        if (++sidecar->waits <= WAITS)
-            return SC_STORE_SIDECAR_ROOM;
-        sc_store_extent_abort(annex);
-        return SC_STORE_SIDECAR_OVER;
+        if (++builder->waits <= WAITS)
+            return SC_STORE_BUILDER_ROOM;
+        sc_store_extent_abort(derived);
+        return SC_STORE_BUILDER_OVER;
     }
-    sidecar->layer++;
-    sidecar->is_open = false;
-    bool good = sc_store_extent_put_layer(annex, layer, &source, NULL) == SPEC_OK;
-    return good && !is_last ? SC_STORE_SIDECAR_LAYER : SC_STORE_SIDECAR_OVER;
+    builder->layer++;
+    builder->is_open = false;
+    bool good = sc_store_extent_put_layer(derived, layer, &source, NULL) == SPEC_OK;
+    return good && !is_last ? SC_STORE_BUILDER_LAYER : SC_STORE_BUILDER_OVER;
 }
 
-enum sc_store_sidecar_next sc_store_sidecar_step(struct sc_store_sidecar *sidecar,
+enum sc_store_builder_next sc_store_builder_step(struct sc_store_builder *builder,
                                                  uint64_t *ret_bytes)
 {
     *ret_bytes = 0;
-    if (!sidecar->is_open && !layer_open(sidecar)) {
-        sc_store_extent_abort(sidecar->annex);
-        return SC_STORE_SIDECAR_OVER;
+    if (!builder->is_open && !layer_open(builder)) {
+        sc_store_extent_abort(builder->derived);
+        return SC_STORE_BUILDER_OVER;
     }
-    if (sidecar->rows == 0 && sidecar->row == sidecar->extent->row_count)
-        return layer_put(sidecar);
-    if (sidecar->rows == 0)
-        return window_have(sidecar) ? SC_STORE_SIDECAR_READ : SC_STORE_SIDECAR_STEP;
-    sidecar->is_bad = !window_take(sidecar);
-    *ret_bytes = sc_store_readback_clear(&sidecar->desk->back);
-    sidecar->rows = 0;
-    gaps_pass(sidecar);
-    if (!sidecar->is_bad)
-        return SC_STORE_SIDECAR_STEP;
-    sc_store_extent_abort(sidecar->annex);
-    return SC_STORE_SIDECAR_OVER;
+    if (builder->rows == 0 && builder->row == builder->extent->row_count)
+        return layer_put(builder);
+    if (builder->rows == 0)
+        return window_have(builder) ? SC_STORE_BUILDER_READ : SC_STORE_BUILDER_STEP;
+    builder->is_bad = !window_take(builder);
+    *ret_bytes = sc_store_readback_clear(&builder->desk->back);
+    builder->rows = 0;
+    gaps_pass(builder);
+    if (!builder->is_bad)
+        return SC_STORE_BUILDER_STEP;
+    sc_store_extent_abort(builder->derived);
+    return SC_STORE_BUILDER_OVER;
 }
 
-void sc_store_sidecar_leave(struct sc_store_sidecar *sidecar)
+void sc_store_builder_leave(struct sc_store_builder *builder)
 {
-    (void)sc_store_readback_clear(&sidecar->desk->back);
-    sidecar->rows = 0;
+    (void)sc_store_readback_clear(&builder->desk->back);
+    builder->rows = 0;
 }
 
-uint64_t sc_store_sidecar_rows_at(const struct sc_store_sidecar *sidecar)
+uint64_t sc_store_builder_rows_at(const struct sc_store_builder *builder)
 {
-    return sidecar->layer * sidecar->extent->stride + sidecar->extent->row_offset;
+    return builder->layer * builder->extent->stride + builder->extent->row_offset;
 }
 
-uint64_t sc_store_sidecar_at(const struct sc_store_sidecar *sidecar)
+uint64_t sc_store_builder_at(const struct sc_store_builder *builder)
 {
-    return sc_store_sidecar_rows_at(sidecar) + sidecar->row * store_of(sidecar)->shape.row_bytes;
+    return sc_store_builder_rows_at(builder) + builder->row * store_of(builder)->shape.row_bytes;
 }

@@ -4,7 +4,7 @@
  *   b, then c dropped         [ L ......... R )             a run of free rows
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
- *   another edition     the extent's own pages, in which its rows stood first: listed
+ *   another row_copy     the extent's own pages, in which its rows stood first: listed
  *
  * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
  * padding stay until the extent's last piece goes. So what is free is a function of the extent and
@@ -129,34 +129,34 @@ static uint64_t span_free(const struct sc_store *store, const struct sc_store_ex
     return count;
 }
 
-static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_space *map)
+static uint64_t derived_free(const struct sc_store_section *derived, struct sc_store_space *map)
 {
     uint64_t count = 0;
-    for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
-        const struct sc_store_part *part = &annex->parts[i];
-        uint64_t first = part->offset / PAGE, pages = sc_store_part_pages(part, annex->stride);
+    for (uint32_t i = 0; derived != NULL && i < derived->part_count; i++) {
+        const struct sc_store_part *part = &derived->parts[i];
+        uint64_t first = part->offset / PAGE, pages = sc_store_part_pages(part, derived->stride);
         count += run_free(map, part->segment, first, first + pages);
     }
     return count;
 }
 
-/* Pages of the edition in another permutation are freed, or counted (map NULL). */
+/* Pages of the row_copy in another permutation are freed, or counted (map NULL). */
 static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
-    return annex_free(atomic_load(&extent->held_permutation), map);
+    return derived_free(atomic_load(&extent->held_permutation), map);
 }
 
-static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+static uint64_t sections_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
-    return annex_free(atomic_load(&extent->held_annex), map) +
-           annex_free(atomic_load(&extent->held_quant), map) + order_free(extent, map);
+    return derived_free(atomic_load(&extent->held_section), map) +
+           derived_free(atomic_load(&extent->held_quant), map) + order_free(extent, map);
 }
 
-/* Pages that the last piece, whose span this is, still holds: tags, padding and an annex too. */
+/* Pages that the last piece, whose span this is, still holds: tags, padding and an derived too. */
 static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {
-    uint64_t count = annexes_free(extent, map);
+    uint64_t count = sections_free(extent, map);
     uint64_t row_bytes = extent_shape(store, extent)->row_bytes;
     for (uint32_t i = 0; i < extent->part_count; i++) {
         const struct sc_store_part *part = &extent->parts[i];
@@ -257,31 +257,31 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t id)
     pthread_mutex_unlock(&store->disk.lock);
 }
 
-bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex)
+bool sc_store_section_hold(struct sc_store *store, uint64_t id, struct sc_store_section *derived)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-    struct sc_store_annex *_Atomic *held = sc_store_annex_held(extent, annex);
+    struct sc_store_section *_Atomic *held = sc_store_section_held(extent, derived);
     uint64_t pages = 0;
-    for (uint32_t i = 0; i < annex->part_count; i++)
-        pages += sc_store_part_pages(&annex->parts[i], annex->stride);
+    for (uint32_t i = 0; i < derived->part_count; i++)
+        pages += sc_store_part_pages(&derived->parts[i], derived->stride);
     pthread_mutex_lock(&store->disk.lock);
     bool holds =
         extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
     if (holds) {
-        atomic_store(held, annex);
+        atomic_store(held, derived);
         extent->held_pages += (uint32_t)pages;
-        if (annex->codec_shape.bits_k != 0)
+        if (derived->codec_shape.bits_k != 0)
             sc_store_count(&store->counts.quantised_bytes, pages * PAGE);
     }
     pthread_mutex_unlock(&store->disk.lock);
     return holds;
 }
 
-bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
+bool sc_store_section_is_held(struct sc_store *store, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     return extent != NULL &&
-           (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_quant) != NULL ||
+           (atomic_load(&extent->held_section) != NULL || atomic_load(&extent->held_quant) != NULL ||
             atomic_load(&extent->held_permutation) != NULL);
 }
 
@@ -302,7 +302,7 @@ static uint64_t piece_pages(const struct sc_store *store,
     if (has_parts)
         return span->alone ? rest_free(store, extent, span, map)
                            : span_free(store, extent, span, map);
-    return span->alone ? annexes_free(extent, map) : 0;
+    return span->alone ? sections_free(extent, map) : 0;
 }
 
 /* Space lock held. What waited is over; nothing is left of it where its last piece went before. */
@@ -327,7 +327,7 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
         sc_store_table_extent(&store->table, entry->extent);
     struct span span = span_find(store, extent, piece, true);
     if (!has_rows(extent))
-        return annexes_free(extent, NULL) * PAGE / atomic_load(&extent->live_count);
+        return sections_free(extent, NULL) * PAGE / atomic_load(&extent->live_count);
     return piece_pages(store, extent, &span, NULL) * PAGE;
 }
 
@@ -376,9 +376,9 @@ static void piece_free(struct sc_store *store, uint64_t id)
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
     if (span.alone) {
-        uint64_t codes = annex_free(atomic_load(&extent->held_quant), NULL);
+        uint64_t codes = derived_free(atomic_load(&extent->held_quant), NULL);
         atomic_fetch_sub_explicit(&store->counts.quantised_bytes, codes * PAGE, memory_order_relaxed);
-        atomic_store(&extent->held_annex, NULL);
+        atomic_store(&extent->held_section, NULL);
         atomic_store(&extent->held_quant, NULL);
         atomic_store(&extent->held_permutation, NULL);
         if (!has_rows(extent))
@@ -440,11 +440,11 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
 /* Space lock held. Rows as they were stored are void from now on. Returns their pages. */
 static uint64_t rows_void(struct sc_store_extent_entry *extent)
 {
-    uint64_t annexes = annexes_free(extent, NULL);
-    if (!has_rows(extent) || extent->held_pages - extent->void_pages <= annexes)
+    uint64_t derived_sections = sections_free(extent, NULL);
+    if (!has_rows(extent) || extent->held_pages - extent->void_pages <= derived_sections)
         return 0;
     atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
-    return extent->held_pages - extent->void_pages - annexes;
+    return extent->held_pages - extent->void_pages - derived_sections;
 }
 
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t dropped_wall_ns)
@@ -750,7 +750,7 @@ void sc_store_pieces_erase(struct sc_store *store,
 static void erased_free(struct sc_store *store, const struct sc_store_extent_entry *extent,
                         uint64_t id, struct sc_store_space *map)
 {
-    uint64_t pages = annexes_free(extent, map);
+    uint64_t pages = sections_free(extent, map);
     if (atomic_load(&extent->rows_state) != SC_STORE_ROWS_FREED)
         pages += parts_free(store, id, extent, map);
     SC_ASSERT(store->params.poison, pages == extent->held_pages);

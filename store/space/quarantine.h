@@ -25,7 +25,7 @@ struct sc_store_quarantine {
 };
 
 struct sc_store;
-struct sc_store_annex;
+struct sc_store_section;
 
 /* An extent's pieces are in the table, and it holds all its pages: gives back those of rows that no
  * piece covers, all when there is no piece. Once for each extent; no lock held. */
@@ -36,8 +36,8 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t extent);
  * share.reserved. No lock held; allocates nothing. A follower has no space: no effect. */
 uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                                  uint64_t dropped_wall_ns);
-/* The rows of an extent that has another edition, and a piece that lives, are void in the log where
- * they were stored first: all its pages but its annexes' wait likewise. Returns their bytes. No
+/* The rows of an extent that has another row_copy, and a piece that lives, are void in the log where
+ * they were stored first: all its pages but its derived_sections' wait likewise. Returns their bytes. No
  * lock held; a follower: 0. */
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t extent,
                                   uint64_t dropped_wall_ns);
@@ -73,7 +73,7 @@ bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map)
 
 /* Its pages are the extent's from now on, and go with its last piece; false: the extent holds
  * nothing that lives, or has one. No lock held. */
-bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex);
-bool sc_store_annex_is_held(struct sc_store *store, uint64_t id);
+bool sc_store_section_hold(struct sc_store *store, uint64_t id, struct sc_store_section *derived);
+bool sc_store_section_is_held(struct sc_store *store, uint64_t id);
 
 #endif

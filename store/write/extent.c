@@ -326,7 +326,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->is_part = pass->is_part;
     extent->is_firm = pass->is_firm;
     extent->queued = (struct sc_store_queued){0};
-    extent->is_annex = extent->is_raw = false;
+    extent->is_section = extent->is_raw = false;
     extent->quant_stride = 0;
     extent->codec_shape = (struct sc_store_codec_shape){0};
     extent->slots = NULL;
@@ -412,45 +412,45 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     return SPEC_OK;
 }
 
-spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
-                                 const struct sc_store_annex_form *form, sc_store_written *written,
-                                 struct sc_store_extent **ret_annex, struct spec_error *reterr)
+spec_status sc_store_section_begin(struct sc_store *store, const struct sc_store_pass *pass,
+                                 const struct sc_store_section_form *form, sc_store_written *written,
+                                 struct sc_store_extent **ret_section, struct spec_error *reterr)
 {
-    struct sc_store_extent *annex = NULL;
+    struct sc_store_extent *derived = NULL;
     uint64_t rows = 0, raw_bytes = form->raw_bytes;
     for (uint64_t i = 0; i < pass->piece_count; i++)
         rows += pass->pieces[i].row_count;
     if (pass->piece_count > store->limits.pieces_max)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " pieces, at most %" PRIu64,
                        pass->piece_count, store->limits.pieces_max);
-    spec_status status = object_take(store, pass, &annex, reterr);
+    spec_status status = object_take(store, pass, &derived, reterr);
     if (status != SPEC_OK)
         return status;
-    annex->is_annex = true;
-    annex->is_raw = raw_bytes > 0;
-    annex->slots = form->slots;
+    derived->is_section = true;
+    derived->is_raw = raw_bytes > 0;
+    derived->slots = form->slots;
     uint64_t bytes = store->params.probe_row_bytes, end = sc_store_up(rows * bytes, 8) + rows * 8;
-    if (annex->is_raw)
+    if (derived->is_raw)
         end = raw_bytes;
-    if (annex->is_raw && form->slots == NULL)
-        annex->codec_shape = store->params.codes.shape;
-    annex->probe_row_bytes = annex->is_raw ? 0 : bytes;
-    annex->place = (struct sc_store_place){.probe_tag_offset = annex->is_raw ? 0 : end - rows * 8,
+    if (derived->is_raw && form->slots == NULL)
+        derived->codec_shape = store->params.codes.shape;
+    derived->probe_row_bytes = derived->is_raw ? 0 : bytes;
+    derived->place = (struct sc_store_place){.probe_tag_offset = derived->is_raw ? 0 : end - rows * 8,
                                            .tag_offset = end,
                                            .row_offset = end,
                                            .stride = sc_store_up(end, 64)};
-    annex->row_count = rows;
-    annex->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count);
+    derived->row_count = rows;
+    derived->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count);
     if (form->slots != NULL) {
-        annex->order_place = form->place;
-        annex->place.stride = form->place.stride;
-        annex->log_bytes += sc_store_record_bytes_permutation(rows, store->shape.layer_count);
+        derived->order_place = form->place;
+        derived->place.stride = form->place.stride;
+        derived->log_bytes += sc_store_record_bytes_permutation(rows, store->shape.layer_count);
     }
-    annex->written = written;
-    annex->is_background = true;
-    status = extent_start(store, annex, reterr);
+    derived->written = written;
+    derived->is_background = true;
+    status = extent_start(store, derived, reterr);
     if (status == SPEC_OK)
-        *ret_annex = annex;
+        *ret_section = derived;
     return status;
 }
 

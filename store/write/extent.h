@@ -54,21 +54,21 @@ struct sc_store_extent {
     uint32_t piece_count, part_count;
     uint64_t row_count, probe_row_bytes, log_bytes;
     uint64_t quant_stride; /* of rows: room that their codes' job gives back (inline_quant.h) */
-    uint64_t copy;         /* of the extent or the annex */
+    uint64_t copy;         /* of the extent or the derived */
     struct sc_store_place place;
     struct sc_store_pass_share *share; /* of its pass; NULL: its writes are not queued */
     uint64_t permutation;                    /* of its pass: tokens before it */
     bool is_part;                      /* of a pass of several extents: others go first */
     bool is_firm;                      /* it is never cancelled for others */
-    struct sc_store_place order_place; /* of an edition: where sections of its bytes begin */
+    struct sc_store_place order_place; /* of an row_copy: where sections of its bytes begin */
     struct sc_store_provenance provenance;
     struct sc_store_salt salt;
-    bool is_background; /* a merge or an annex: no host is waited for */
+    bool is_background; /* a merge or an derived: no host is waited for */
     void *user;
-    bool is_annex;                         /* probe rows alone, codes, or an edition */
-    bool is_raw;                           /* of an annex: bytes as they are; else probe rows */
-    struct sc_store_codec_shape codec_shape; /* of an annex; bits_k 0: no codes */
-    const uint16_t *slots; /* of an edition (store/rows/row_permutation.h); the maker's memory */
+    bool is_section;                         /* probe rows alone, codes, or an row_copy */
+    bool is_raw;                           /* of an derived: bytes as they are; else probe rows */
+    struct sc_store_codec_shape codec_shape; /* of an derived; bits_k 0: no codes */
+    const uint16_t *slots; /* of an row_copy (store/rows/row_permutation.h); the maker's memory */
     struct sc_store_inline_quant_job *live;    /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */
     struct sc_host_tier_memory_slab **slabs; /* kept, or a merge's [layer_count] */
@@ -126,25 +126,25 @@ void sc_store_extent_unref(struct sc_store_extent *extent);
 
 /* ---- Annexes (extent.c, extent_commit.c) ----------------------------------------------------- */
 
-/* What an annex has in each layer. */
-struct sc_store_annex_form {
+/* What an derived has in each layer. */
+struct sc_store_section_form {
     uint64_t raw_bytes; /* 0: probe rows of params.probe_row_bytes */
     /* NULL: those bytes are codes; else all of a layer, rows in another permutation, laid out so. Kept by
-     * pointer until the annex is committed or discarded. */
+     * pointer until the derived is committed or discarded. */
     const uint16_t *slots;
     struct sc_store_place place;
 };
 
-/* Reserves an annex of an extent, whose rows from the first to the last the pass' pieces cover, in
+/* Reserves an derived of an extent, whose rows from the first to the last the pass' pieces cover, in
  * permutation (positions do not matter). Written as an extent is, by put_layer with PROBE rows alone, or,
  * raw, with K_CODES, whose rows are bytes. */
-spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
-                                 const struct sc_store_annex_form *form, sc_store_written *written,
-                                 struct sc_store_extent **ret_annex, struct spec_error *reterr);
+spec_status sc_store_section_begin(struct sc_store *store, const struct sc_store_pass *pass,
+                                 const struct sc_store_section_form *form, sc_store_written *written,
+                                 struct sc_store_extent **ret_section, struct spec_error *reterr);
 /* In the place of commit: the record, then selectors of the extent are found. DROPPED: the extent
- * has gone meanwhile. The object returns to its pool. Executor thread. An edition is found, and
+ * has gone meanwhile. The object returns to its pool. Executor thread. An row_copy is found, and
  * read, but has no record yet: store/section/permute_extent.h. */
-spec_status sc_store_annex_commit(struct sc_store_extent *annex, uint64_t extent_id,
+spec_status sc_store_section_commit(struct sc_store_extent *derived, uint64_t extent_id,
                                   struct spec_error *reterr);
 
 #endif

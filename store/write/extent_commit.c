@@ -1,7 +1,7 @@
 /* Commit: what was written whole becomes pieces that a lookup may find, by one append to the log.
  *
  *   extent   [namespace, when it is new][extent][piece][piece]...   one write; then the table
- *   annex    [annex]                                                then its extent points to it
+ *   derived    [derived]                                                then its extent points to it
  *
  * Holds: no byte of an extent is in the log before all its writes completed; the table knows of it
  * after the log does.
@@ -363,43 +363,43 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
-/* ---- An annex' commit ----------------------------------------------------------------------- */
+/* ---- An derived' commit ----------------------------------------------------------------------- */
 
-static void order_set(struct sc_store_annex *annex, const struct sc_store_extent *from,
+static void order_set(struct sc_store_section *derived, const struct sc_store_extent *from,
                       const struct sc_store_extent_entry *extent)
 {
-    annex->probe_tag_offset = from->order_place.probe_tag_offset;
-    annex->tag_offset = from->order_place.tag_offset;
-    annex->row_offset = from->order_place.row_offset;
-    annex->probe_row_bytes = extent->probe_row_bytes;
-    memcpy(annex->slots, from->slots,
+    derived->probe_tag_offset = from->order_place.probe_tag_offset;
+    derived->tag_offset = from->order_place.tag_offset;
+    derived->row_offset = from->order_place.row_offset;
+    derived->probe_row_bytes = extent->probe_row_bytes;
+    memcpy(derived->slots, from->slots,
            sc_store_permutation_words(from->row_count) * 8 * from->store->shape.layer_count);
 }
 
-/* Log lock held. Whoever plans a load from now on reads the edition. */
+/* Log lock held. Whoever plans a load from now on reads the row_copy. */
 static spec_status order_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
-                                 struct sc_store_annex *annex, struct spec_error *reterr)
+                                 struct sc_store_section *derived, struct spec_error *reterr)
 {
     if (extent->live_count == 0)
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     sc_store_count(&store->counts.orders, 1);
-    atomic_store_explicit(&extent->permutation, annex, memory_order_release);
+    atomic_store_explicit(&extent->permutation, derived, memory_order_release);
     return SPEC_OK;
 }
 
-/* Log lock held. One record; the annex is found from then on. */
-static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_annex *annex,
+/* Log lock held. One record; the derived is found from then on. */
+static spec_status derived_append(struct sc_store_extent *extent, struct sc_store_section *derived,
                                 uint64_t extent_id, struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, extent_id);
-    struct sc_store_annex *_Atomic *place = sc_store_annex_place(entry, annex);
-    struct sc_store_record_extent record = {.copy = annex->copy,
-                                            .probe_row_bytes = annex->probe_row_bytes,
-                                            .codec_shape = annex->codec_shape,
-                                            .probe_tag_offset = annex->probe_tag_offset,
-                                            .stride = annex->stride,
-                                            .part_count = annex->part_count,
+    struct sc_store_section *_Atomic *place = sc_store_section_place(entry, derived);
+    struct sc_store_record_extent record = {.copy = derived->copy,
+                                            .probe_row_bytes = derived->probe_row_bytes,
+                                            .codec_shape = derived->codec_shape,
+                                            .probe_tag_offset = derived->probe_tag_offset,
+                                            .stride = derived->stride,
+                                            .part_count = derived->part_count,
                                             .parts = parts_numbered(extent)};
     struct sc_store_append append;
     if (entry->live_count == 0)
@@ -409,48 +409,48 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
     sc_store_record_encode_annex(&append.writer, extent_id, &record);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
-        atomic_store_explicit(place, annex, memory_order_release);
+        atomic_store_explicit(place, derived, memory_order_release);
     return status;
 }
 
-spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t extent_id,
+spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t extent_id,
                                   struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     SC_ASSERT(store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
     spec_status status = atomic_load(&extent->status);
-    struct sc_store_annex *annex = NULL;
+    struct sc_store_section *derived = NULL;
     if (status == SPEC_OK) {
         pthread_mutex_lock(&store->log.lock);
         uint64_t words = extent->slots != NULL
                              ? sc_store_permutation_words(extent->row_count) * store->shape.layer_count
                              : 0;
-        annex = sc_store_table_annex(&store->table, extent->part_count, words);
+        derived = sc_store_table_section(&store->table, extent->part_count, words);
         pthread_mutex_unlock(&store->log.lock);
-        status = annex != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
+        status = derived != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
     }
-    if (annex != NULL) {
-        annex->copy = extent->copy;
-        annex->stride = extent->place.stride;
-        annex->probe_tag_offset = extent->place.probe_tag_offset;
-        annex->probe_row_bytes = (uint32_t)extent->probe_row_bytes;
-        annex->codec_shape = extent->codec_shape;
-        memcpy(annex->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
+    if (derived != NULL) {
+        derived->copy = extent->copy;
+        derived->stride = extent->place.stride;
+        derived->probe_tag_offset = extent->place.probe_tag_offset;
+        derived->probe_row_bytes = (uint32_t)extent->probe_row_bytes;
+        derived->codec_shape = extent->codec_shape;
+        memcpy(derived->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
         if (extent->slots != NULL)
-            order_set(annex, extent, sc_store_table_extent(&store->table, extent_id));
-        status = sc_store_annex_hold(store, extent_id, annex) ? SPEC_OK : SPEC_E_DROPPED;
+            order_set(derived, extent, sc_store_table_extent(&store->table, extent_id));
+        status = sc_store_section_hold(store, extent_id, derived) ? SPEC_OK : SPEC_E_DROPPED;
     }
     if (status != SPEC_OK) {
         sc_store_extent_discard(extent);
-        return sc_fail(reterr, status, "the annex was not written, or its extent has gone");
+        return sc_fail(reterr, status, "the derived was not written, or its extent has gone");
     }
     /* Its pages are the extent's now: without a record they are held until the extent goes. */
     pthread_mutex_lock(&store->log.lock);
-    if (annex->slots == NULL)
-        status = annex_append(extent, annex, extent_id, reterr);
+    if (derived->slots == NULL)
+        status = derived_append(extent, derived, extent_id, reterr);
     else /* a step before its record: sc_store_permutation_commit */
         status =
-            order_publish(store, sc_store_table_extent(&store->table, extent_id), annex, reterr);
+            order_publish(store, sc_store_table_extent(&store->table, extent_id), derived, reterr);
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");

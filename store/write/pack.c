@@ -69,7 +69,7 @@ struct layer_job {
 
 static enum sc_store_wear_kind kind_of(const struct sc_store_extent *extent)
 {
-    if (extent->is_annex)
+    if (extent->is_section)
         return SC_STORE_WEAR_QUANT;
     return extent->written != NULL ? SC_STORE_WEAR_COMPACTION : SC_STORE_WEAR_ROWS;
 }
@@ -333,22 +333,22 @@ static bool pack_piece(const struct layer_job *job, const struct sc_store_piece_
     return pack_items(job, piece, extent_row, &items);
 }
 
-/* An annex has none. */
+/* An derived has none. */
 static uint64_t row_bytes_of(const struct sc_store_extent *extent)
 {
-    return extent->is_annex ? 0 : extent->store->shape.row_bytes;
+    return extent->is_section ? 0 : extent->store->shape.row_bytes;
 }
 
 static uint64_t tag_bytes_of(const struct sc_store_extent *extent)
 {
-    return extent->is_annex ? 0 : 8ull * extent->store->shape.tags_per_row;
+    return extent->is_section ? 0 : 8ull * extent->store->shape.tags_per_row;
 }
 
 static bool pack_rows(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
     uint64_t extent_row = 0;
-    for (uint32_t i = 0; i < extent->piece_count && !extent->is_annex; i++) {
+    for (uint32_t i = 0; i < extent->piece_count && !extent->is_section; i++) {
         if (!pack_piece(job, &extent->pieces[i], extent_row))
             return false;
         extent_row += extent->pieces[i].row_count;
@@ -356,7 +356,7 @@ static bool pack_rows(const struct layer_job *job)
     return true;
 }
 
-/* An annex of codes, or an edition: its layer's bytes as they are. */
+/* An derived of codes, or an row_copy: its layer's bytes as they are. */
 static bool pack_raw(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;

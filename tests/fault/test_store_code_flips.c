@@ -89,7 +89,7 @@ static void every_flipped_bit_of_codes_gives_what_was_coded_or_nothing(void **st
     codes_look(world, selector, &whole);
     assert_true(whole.coded > 0);
     for (uint64_t key = 1; key <= 2; key++) {
-        const struct sc_store_annex *annex = atomic_load(&extent_of(world, key)->codes);
+        const struct sc_store_section *annex = atomic_load(&extent_of(world, key)->codes);
         uint64_t first = annex->parts[0].offset * 8;
         assert_int_equal(annex->part_count, 1);
         for (uint64_t bit = 0; bit < annex->stride * small.layers * 8; bit += EVERY) {
@@ -147,7 +147,7 @@ static void every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing(v
         count = sc_store_frame_bytes(log + at);
         assert_true(sc_store_record_peek(log + at + SC_STORE_FRAME_BYTES,
                                          count - SC_STORE_FRAME_BYTES, &record));
-        if (record.type != SC_STORE_RECORD_ANNEX)
+        if (record.type != SC_STORE_RECORD_SECTION)
             continue;
         records++;
         record_flip(world, log, bytes, at, at + count, &counts);

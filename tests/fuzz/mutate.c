@@ -254,9 +254,9 @@ static void make_retired(struct make *make, uint32_t of)
     msgpack_packer_init(&packer, &writer, sc_store_writer_put);
     msgpack_pack_map(&packer, 9);
     pack_uint(&packer, "v", SC_STORE_RECORD_VERSION);
-    pack_uint(&packer, "t", SC_STORE_RECORD_ANNEX);
+    pack_uint(&packer, "t", SC_STORE_RECORD_SECTION);
     pack_uint(&packer, "id", make->extents[of].id);
-    pack_uint(&packer, "kind", SC_STORE_ANNEX_RETIRED);
+    pack_uint(&packer, "kind", SC_STORE_SECTION_RETIRED);
     pack_uint(&packer, "copy", copy);
     pack_uint(&packer, "hrows", count);
     msgpack_pack_str_with_body(&packer, "hot", 3);

@@ -26,7 +26,7 @@ struct ctl_space {
     char *descriptor;
     uint64_t pieces, rows;           /* that live */
     uint64_t probe_rows;             /* of them, with probe keys */
-    uint64_t annex_rows;             /* of those, in an annex */
+    uint64_t derived_rows;             /* of those, in an annex */
     uint64_t probe_bytes;            /* of all layers, with their tags */
     uint64_t chunk_tokens;           /* as the descriptor says; 0: it does not */
     uint64_t code_pieces, code_rows; /* that live and have codes */
@@ -93,7 +93,7 @@ struct ctl_store {
 
 /* What the namespaces and pieces of a rank hold, added up. */
 struct ctl_sum {
-    uint64_t code_pieces, code_rows, quantised_bytes, ordered_rows, probe_rows, annex_rows, probe_bytes,
+    uint64_t code_pieces, code_rows, quantised_bytes, ordered_rows, probe_rows, derived_rows, probe_bytes,
         live_pieces, live_rows, live_bytes, live_extents, dropped_pieces, void_pieces;
 };
 

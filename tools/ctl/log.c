@@ -241,7 +241,7 @@ bool ctl_objects_open(const char *path, int64_t rank, struct ctl_store *ret_stor
     return store_open(path, rank, SC_STORE_OBJECTS_PREFIX, ret_store);
 }
 
-static void annex_free(struct ctl_extent *annex)
+static void derived_free(struct ctl_extent *annex)
 {
     if (annex != NULL) {
         free(annex->parts);
@@ -256,8 +256,8 @@ void ctl_store_close(struct ctl_store *store)
         for (uint64_t j = 0; j < rank->space_count; j++)
             free(rank->spaces[j].descriptor);
         for (uint64_t j = 0; j < rank->extent_count; j++) {
-            annex_free(rank->extents[j].annex);
-            annex_free(rank->extents[j].codes);
+            derived_free(rank->extents[j].annex);
+            derived_free(rank->extents[j].codes);
             free(rank->extents[j].slots);
             free(rank->extents[j].parts);
         }
@@ -524,7 +524,7 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
     struct ctl_extent **place = in->codec_shape.bits_k != 0 ? &extent->codes : &extent->annex;
     if ((*place != NULL && !in->is_order) ||
         last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
-        !sc_store_record_annex_fits(in, extent->row_count,
+        !sc_store_record_section_fits(in, extent->row_count,
                                     rank->spaces[extent->space].layout == SC_STORE_SPLIT ? 2 : 1,
                                     k_row_bytes)) {
         rank->lie_count++;
@@ -657,7 +657,7 @@ static void load_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_AVERAGE:
         rank->average_count++;
         break;
-    case SC_STORE_RECORD_ANNEX:
+    case SC_STORE_RECORD_SECTION:
         add_annex(rank, record);
         break;
     case SC_STORE_RECORD_ROWS_GONE:
@@ -702,7 +702,7 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         if (probes->probe_row_bytes == 0)
             continue;
         space->probe_rows += piece->row_count;
-        space->annex_rows += extent->annex != NULL ? piece->row_count : 0;
+        space->derived_rows += extent->annex != NULL ? piece->row_count : 0;
         space->probe_bytes += piece->row_count * (probes->probe_row_bytes + 8) * space->layer_count;
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)

@@ -139,7 +139,7 @@ struct ctl_sum ctl_sum_of(const struct ctl_rank *rank)
     for (uint64_t i = 0; i < rank->space_count; i++) {
         sum.live_rows += rank->spaces[i].rows;
         sum.probe_rows += rank->spaces[i].probe_rows;
-        sum.annex_rows += rank->spaces[i].annex_rows;
+        sum.derived_rows += rank->spaces[i].derived_rows;
         sum.probe_bytes += rank->spaces[i].probe_bytes;
         sum.code_pieces += rank->spaces[i].code_pieces;
         sum.code_rows += rank->spaces[i].code_rows;
@@ -221,7 +221,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "live_tokens", u64(sum->live_rows));
     add(object, "live_bytes", u64(sum->live_bytes));
     add(object, "tokens_with_probe_keys", u64(sum->probe_rows));
-    add(object, "tokens_with_built_keys", u64(sum->annex_rows));
+    add(object, "tokens_with_built_keys", u64(sum->derived_rows));
     add(object, "probe_key_bytes", u64(sum->probe_bytes));
     add(object, "pieces_with_codes", u64(sum->code_pieces));
     add(object, "tokens_with_codes", u64(sum->code_rows));
@@ -245,7 +245,7 @@ static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
            rank->segment_count, sum->live_rows, sum->live_pieces, sum->live_extents);
     printf("  selectors  %s probe keys of %" PRIu64 " tokens, those of %" PRIu64
            " built later; averages: %" PRIu64 " records\n",
-           ctl_bytes_text(sum->probe_bytes, selector), sum->probe_rows, sum->annex_rows,
+           ctl_bytes_text(sum->probe_bytes, selector), sum->probe_rows, sum->derived_rows,
            rank->average_count);
     bits_line(rank, sum);
     printf("  log       %s, %" PRIu64 " records since checkpoint %" PRIu64 "; %" PRIu64
@@ -422,10 +422,10 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
     const struct sc_store_codec_shape *codes = &annex->codec_shape;
     bool is_quant = codes->bits_k != 0;
     add(line, "kind",
-        u64(annex->is_order     ? SC_STORE_ANNEX_ORDER
-            : annex->is_retired ? SC_STORE_ANNEX_RETIRED
-            : is_quant          ? SC_STORE_ANNEX_QUANT
-                                : SC_STORE_ANNEX_PROBES));
+        u64(annex->is_order     ? SC_STORE_SECTION_ORDER
+            : annex->is_retired ? SC_STORE_SECTION_RETIRED
+            : is_quant          ? SC_STORE_SECTION_QUANT
+                                : SC_STORE_SECTION_PROBES));
     add(line, "copy", u64(annex->copy));
     if (annex->is_order) {
         add(line, "tag_offset", u64(annex->tag_offset));
@@ -478,7 +478,7 @@ static void dump_record(const struct sc_store_record *record, void *user)
         add(line, "requests", u64(record->average.requests));
         add(line, "codes", u64(record->average.codes_bytes / 2));
         break;
-    case SC_STORE_RECORD_ANNEX:
+    case SC_STORE_RECORD_SECTION:
         dump_annex(line, record);
         break;
     case SC_STORE_RECORD_PERMUTATION:

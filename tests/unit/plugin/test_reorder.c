@@ -181,7 +181,7 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
     for (uint64_t id = 1; id < rig.conn->store->table.extent_next; id++) {
         const struct sc_store_extent_entry *extent =
             sc_store_table_extent(&rig.conn->store->table, id);
-        const struct sc_store_annex *annex = atomic_load(&extent->order);
+        const struct sc_store_section *annex = atomic_load(&extent->order);
         if (annex == NULL)
             continue;
         uint64_t rows = extent->row_count, half = rows / 2;

@@ -335,7 +335,7 @@ struct place {
     char path[96];
     uint64_t at, bytes;
     struct sc_store_blocks blocks;
-    const struct sc_store_annex *annex;
+    const struct sc_store_section *annex;
     uint32_t layer, part;
 };
 
@@ -348,7 +348,7 @@ static bool place_find(const struct rig *rig, uint64_t id, uint32_t layer, uint3
         return false;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_annex *annex = extent != NULL ? atomic_load(&extent->codes) : NULL;
+    const struct sc_store_section *annex = extent != NULL ? atomic_load(&extent->codes) : NULL;
     if (annex == NULL)
         return false;
     struct place place = {.annex = annex, .layer = layer, .part = part};

@@ -19,10 +19,10 @@ static void plant_parts(struct sc_sim_fragments *fragments, const struct world *
 }
 
 static void plant_annex(struct sc_sim_fragments *fragments, const struct world *world,
-                        const struct sc_store_annex *annex)
+                        const struct sc_store_section *derived)
 {
-    if (annex != NULL)
-        plant_parts(fragments, world, annex->parts, annex->part_count, annex->stride);
+    if (derived != NULL)
+        plant_parts(fragments, world, derived->parts, derived->part_count, derived->stride);
 }
 
 void fragments_plant(struct sc_sim_fragments *fragments, const struct world *world,
@@ -34,7 +34,7 @@ void fragments_plant(struct sc_sim_fragments *fragments, const struct world *wor
         if (extent->held_pages == 0 || !sc_store_erasure_covers(what, &extent->salt))
             continue;
         plant_parts(fragments, world, extent->parts, extent->part_count, extent->stride);
-        plant_annex(fragments, world, extent->held_annex);
+        plant_annex(fragments, world, extent->held_section);
         plant_annex(fragments, world, extent->held_quant);
         plant_annex(fragments, world, extent->held_permutation);
     }

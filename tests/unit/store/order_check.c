@@ -76,7 +76,7 @@ struct sc_store_extent_entry *extent_of(struct world *world, uint64_t piece)
 void slot_damage(struct world *world, uint64_t piece, uint32_t layer, uint64_t row)
 {
     const struct sc_store_extent_entry *extent = extent_of(world, piece);
-    const struct sc_store_annex *order = atomic_load(&extent->order);
+    const struct sc_store_section *order = atomic_load(&extent->order);
     const uint16_t *slots = sc_store_permutation_of(order->slots, extent->row_count, layer);
     struct sc_store_where where =
         sc_store_layer_where(order->parts, order->part_count, order->stride, layer);

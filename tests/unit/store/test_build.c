@@ -209,11 +209,11 @@ static void build_leaves_holes_blank(void **state)
     const struct sc_store_table *table = &world->store->table;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(table, sc_store_table_piece(table, world->pieces[holes].id)->extent);
-    const struct sc_store_annex *annex = atomic_load(&extent->annex);
+    const struct sc_store_section *derived = atomic_load(&extent->derived);
     for (uint32_t layer = 0; layer < setups[0].layers; layer++) {
         struct sc_store_where where =
-            sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
-        uint64_t at = where.offset + annex->probe_offset, in = at % SC_IO_PAGE_BYTES;
+            sc_store_layer_where(derived->parts, derived->part_count, derived->stride, layer);
+        uint64_t at = where.offset + derived->probe_offset, in = at % SC_IO_PAGE_BYTES;
         where.offset = at - in;
         assert_int_equal(sc_io_file_pread(world->store->io,
                                           world->store->disk.segments[where.segment].file, bytes,
@@ -226,7 +226,7 @@ static void build_leaves_holes_blank(void **state)
     world_free(world);
 }
 
-/* The annex' pages go with the extent's last piece, after the quarantine, also over a reopen. */
+/* The derived' pages go with the extent's last piece, after the quarantine, also over a reopen. */
 static void build_gives_its_pages_back_with_the_extent(void **state)
 {
     (void)state;

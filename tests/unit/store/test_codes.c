@@ -164,13 +164,13 @@ static void damage_every_byte(uint64_t op_bytes)
     reopen(world);
     build_all(world, 0);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
-    const struct sc_store_annex *annex = atomic_load(&extent->codes);
+    const struct sc_store_section *derived = atomic_load(&extent->codes);
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_quant_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
+    sc_store_quant_blocks(world->store, extent, derived->copy, &derived->codec_shape, piece, &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
-    uint64_t start = annex->parts[0].offset + annex->stride; /* layer 1 */
+    uint64_t start = derived->parts[0].offset + derived->stride; /* layer 1 */
     struct sc_store_selector *selector = selector_make(world);
     struct match match = match_of(world, 1);
     uint64_t whole = match.count - raw_count(world, &match, 1), tried = 0;
@@ -397,14 +397,14 @@ static void a_misdirected_block_is_never_believed(void **state)
     struct match match;
     struct world *world = world_coded(192, &selector, &match);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
-    const struct sc_store_annex *annex = atomic_load(&extent->codes);
+    const struct sc_store_section *derived = atomic_load(&extent->codes);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     static uint8_t layer[1 << 20];
-    assert_true(annex->stride <= sizeof(layer));
-    uint64_t at = annex->parts[0].offset; /* layer 0 over layer 2 */
-    assert_true(sc_io_sim_disk_peek(world->disk, path, at, layer, annex->stride));
+    assert_true(derived->stride <= sizeof(layer));
+    uint64_t at = derived->parts[0].offset; /* layer 0 over layer 2 */
+    assert_true(sc_io_sim_disk_peek(world->disk, path, at, layer, derived->stride));
     assert_true(
-        sc_io_sim_disk_poke(world->disk, path, at + 2 * annex->stride, layer, annex->stride));
+        sc_io_sim_disk_poke(world->disk, path, at + 2 * derived->stride, layer, derived->stride));
     codes_load(&match, selector, 2, false);
     assert_int_equal(codes_check(world, &match, 0, 2, false, selector), 0);
     sc_store_selector_close(selector);
@@ -460,7 +460,7 @@ static void codes_survive_every_fault(void **state)
                 rows_ok(world, key);
                 (void)key_check(world, key, false);
             }
-            /* Of writes every second one is a record. An annex without one is lost until the store
+            /* Of writes every second one is a record. An derived without one is lost until the store
              * is opened again. */
             if (n % 2 == (KINDS[kind] == SC_FAULT_WRITE))
                 reopen(world);
@@ -738,13 +738,13 @@ static void a_damaged_table_is_never_read(void **state)
     (void)state;
     struct world *world = world_free_widths(&setups[0]);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
-    const struct sc_store_annex *annex = atomic_load(&extent->codes);
+    const struct sc_store_section *derived = atomic_load(&extent->codes);
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_quant_blocks(world->store, extent, annex->copy, &annex->codec_shape, piece, &blocks);
+    sc_store_quant_blocks(world->store, extent, derived->copy, &derived->codec_shape, piece, &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
-    uint64_t start = annex->parts[0].offset + annex->stride + SC_STORE_BLOCK_HEAD_BYTES, tried = 0;
+    uint64_t start = derived->parts[0].offset + derived->stride + SC_STORE_BLOCK_HEAD_BYTES, tried = 0;
     for (uint32_t part = 0; part < 2; part++)
         for (uint64_t b = 0; b < (uint64_t)FREE_TABLE * 8; b++) {
             uint64_t at = start + (part == 0 ? blocks.k_at : blocks.v_at) + b / 8;

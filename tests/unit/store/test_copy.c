@@ -128,7 +128,7 @@ static void built_of(struct world *world, uint64_t row_key, enum sc_io_sim_fault
     if (fault != SC_SIM_FAULTS)
         writes_fault(world, fault, false);
     const struct sc_store_extent_entry *extent = copy_extent(world->store, copy);
-    assert_non_null(atomic_load(&extent->annex));
+    assert_non_null(atomic_load(&extent->derived));
     assert_non_null(atomic_load(&extent->codes));
 }
 
@@ -144,13 +144,13 @@ static void annexes_that_were_lost_are_missed(void **state)
         uint32_t coded = codes_load_of(world, &earlier);
         assert_true(coded > 0);
         const struct sc_store_extent_entry *extent = copy_extent(world->store, &earlier);
-        uint64_t probes_at = atomic_load(&extent->annex)->parts[0].offset;
+        uint64_t probes_at = atomic_load(&extent->derived)->parts[0].offset;
         uint64_t codes_at = atomic_load(&extent->codes)->parts[0].offset;
         copy_drop(world, &earlier);
         world_close(world);
         built_of(world, 601, SC_SIM_LOST, &later);
         extent = copy_extent(world->store, &later);
-        assert_int_equal(atomic_load(&extent->annex)->parts[0].offset, probes_at);
+        assert_int_equal(atomic_load(&extent->derived)->parts[0].offset, probes_at);
         assert_int_equal(atomic_load(&extent->codes)->parts[0].offset, codes_at);
         assert_int_equal(probes_load(world, &later), 0);
         assert_int_equal(codes_load_of(world, &later), 0);

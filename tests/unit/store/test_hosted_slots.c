@@ -130,7 +130,7 @@ static void rot_in_memory_is_found(void **state)
         order_all(world);
         struct match match = match_of(world, 1);
         load_key(world, 1, 1);
-        const struct sc_store_annex *order =
+        const struct sc_store_section *order =
             atomic_load(&extent_of(world, world->pieces[0].id)->order);
         uint64_t slot = sc_store_permutation_of(order->slots, 300, 1)[200];
         const struct sc_host_chunk chunk = chunk_of_row(world, 1, 200);

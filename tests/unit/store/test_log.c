@@ -580,7 +580,7 @@ static void log_sections_that_do_not_fit_are_not_believed(void **state)
  *
  * Of extent 1, at page 128: codes of 64 rows in 3 layers, or probe rows of 18 bytes. */
 
-static void annex_honest(struct forge *forge, bool is_quant)
+static void derived_honest(struct forge *forge, bool is_quant)
 {
     forge->parts[0] = (struct sc_store_part){.offset = 128 * 4096, .layer_count = 3};
     forge->extent = (struct sc_store_record_extent){
@@ -634,7 +634,7 @@ static void forge_annex(struct forge *forge, uint64_t id, const char *from, cons
 }
 
 /* Neither codes nor probe rows of key 1 can be had: none were ever written. */
-static void annex_gives_nothing(struct world *world)
+static void derived_gives_nothing(struct world *world)
 {
     struct sc_store_selector *selector = NULL;
     struct sc_store_slab slab;
@@ -650,18 +650,18 @@ static void annex_gives_nothing(struct world *world)
     sc_store_selector_close(selector);
 }
 
-static void annex_check(struct forge *forge, uint64_t lies)
+static void derived_check(struct forge *forge, uint64_t lies)
 {
     struct world *world = forge->world;
     image_write(world, &forge->image);
     world_open_ok(world);
     assert_int_equal(stats_of(world).corrupt_records, lies);
-    annex_gives_nothing(world);
+    derived_gives_nothing(world);
     world_close(world);
     forge_check(forge, 1, lies);
 }
 
-struct bend { /* of an honest annex */
+struct bend { /* of an honest derived */
     bool is_quant, is_believed;
     uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
     uint32_t bits_k, layers, segment, form;
@@ -669,26 +669,26 @@ struct bend { /* of an honest annex */
     const char *from, *to;
 };
 
-static void annex_bend(struct forge *forge, const struct bend *bend)
+static void derived_bend(struct forge *forge, const struct bend *bend)
 {
-    struct sc_store_record_extent *annex = &forge->extent;
-    annex_honest(forge, bend->is_quant);
+    struct sc_store_record_extent *derived = &forge->extent;
+    derived_honest(forge, bend->is_quant);
     forge->parts[0].segment = bend->segment;
     if (bend->offset > 0)
         forge->parts[0].offset = bend->offset;
     if (bend->layers > 0)
         forge->parts[0].layer_count = bend->layers;
     if (bend->stride > 0)
-        annex->stride = bend->stride;
+        derived->stride = bend->stride;
     if (bend->scale > 0)
-        annex->codec_shape.scale_bytes = bend->scale;
+        derived->codec_shape.scale_bytes = bend->scale;
     if (bend->bits_k > 0)
-        annex->codec_shape.bits_k = bend->bits_k;
-    annex->codec_shape.form = bend->form;
+        derived->codec_shape.bits_k = bend->bits_k;
+    derived->codec_shape.form = bend->form;
     if (bend->probe_row > 0)
-        annex->probe_row_bytes = bend->probe_row;
+        derived->probe_row_bytes = bend->probe_row;
     if (bend->probe_tags > 0)
-        annex->probe_tag_offset = bend->probe_tags;
+        derived->probe_tag_offset = bend->probe_tags;
 }
 
 static const struct bend LIES[] = {
@@ -752,9 +752,9 @@ static void log_annexes_that_lie_harm_nothing(void **state)
     (void)state;
     for (uint32_t i = 0; i < sizeof(LIES) / sizeof(LIES[0]); i++) {
         struct forge *forge = forge_make();
-        annex_bend(forge, &LIES[i]);
+        derived_bend(forge, &LIES[i]);
         forge_annex_older(forge, 1, LIES[i].from, LIES[i].to, LIES[i].older);
-        annex_check(forge, LIES[i].is_believed ? 0 : 1);
+        derived_check(forge, LIES[i].is_believed ? 0 : 1);
     }
 }
 
@@ -845,7 +845,7 @@ static void log_editions_that_lie_harm_nothing(void **state)
 static uint32_t form_of(struct world *world)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
-    const struct sc_store_annex *codes = atomic_load(&extent->codes);
+    const struct sc_store_section *codes = atomic_load(&extent->codes);
     assert_non_null(codes);
     assert_int_equal(codes->codec_shape.scale_bytes, 64);
     return codes->codec_shape.form;
@@ -859,7 +859,7 @@ static void log_forms_of_codes_are_kept(void **state)
     for (uint32_t i = 0; i < sizeof(FORMS) / sizeof(FORMS[0]); i++) {
         struct forge *forge = forge_make();
         struct world *world = forge->world;
-        annex_honest(forge, true);
+        derived_honest(forge, true);
         forge->extent.stride = 4288;
         forge->extent.codec_shape.scale_bytes = 64;
         forge->extent.codec_shape.form = FORMS[i];
@@ -878,7 +878,7 @@ static void log_forms_of_codes_are_kept(void **state)
     }
 }
 
-/* An annex of kind 5 of extent 1, as earlier versions wrote it, from a page of segment 0 on. */
+/* An derived of kind 5 of extent 1, as earlier versions wrote it, from a page of segment 0 on. */
 static void forge_retired(struct forge *forge, uint8_t page)
 {
     static const char RECORD[] = "\x89\xA1v\x01\xA1t\x08\xA2id\x01\xA4kind\x05\xA4"
@@ -912,7 +912,7 @@ static void log_a_retired_annex_counts_for_nothing(void **state)
         assert_int_equal(stats_of(world).extent_bytes, bytes);
         space_check(world->store);
         world_close(world);
-        annex_honest(forge, true);
+        derived_honest(forge, true);
         forge_annex(forge, 1, NULL, NULL);
         image_write(world, &forge->image);
         for (uint32_t opened = 0; opened < 3; opened++) {
@@ -934,14 +934,14 @@ static void log_annexes_beside_others_are_one_of_a_kind(void **state)
     (void)state;
     for (uint32_t bend = 0; bend < 4; bend++) {
         struct forge *forge = forge_make();
-        annex_honest(forge, true);
+        derived_honest(forge, true);
         forge_annex(forge, bend == 3 ? 7 : 1, NULL, NULL);
-        annex_honest(forge, bend == 0);
+        derived_honest(forge, bend == 0);
         if (bend != 1)
             forge->parts[0].offset = 192 * 4096;
         forge_annex(forge, 1, NULL,
                     NULL); /* a second one; in its place; of the other kind; alone */
-        annex_check(forge, bend < 2 ? 1 : 0);
+        derived_check(forge, bend < 2 ? 1 : 0);
     }
 }
 
