@@ -3,7 +3,7 @@
  * docs/internals/architecture.md.
  *
  * Locks, by rank: a inflight's own (30), the spare frame's (35), space (40), log (50), live (54),
- * cache (55), wear (58), frames (60), the pool's of selectors (61), the back end's (62 and more).
+ * cache (55), day_budget (58), frames (60), the pool's of selectors (61), the back end's (62 and more).
  * The log lock is never held while space is taken: space freed by a drop is given back after it.
  *
  * Threads: per member, below.
@@ -100,7 +100,7 @@ struct sc_store {
     struct sc_store_disk disk;
     struct sc_store_log_share share;
     struct sc_store_quarantine quarantine;
-    struct sc_store_demand demand;
+    struct sc_store_reserve demand;
     struct sc_store_writing writing;
     _Atomic uint32_t busy;      /* tasks posted and writes in inflight; close waits for 0 */
     _Atomic uint64_t copy_next; /* of the next extent or derived (copy_number.c) */
@@ -110,7 +110,7 @@ struct sc_store {
     struct sc_store_table table;
     struct sc_store_follow follow;
     struct sc_store_notifybox notify;
-    struct sc_store_wear wear; /* any thread */
+    struct sc_store_write_budget day_budget; /* any thread */
     struct sc_store_erasures erasures;
     struct sc_store_eraser *eraser; /* of a writer, while one runs: store/erase/eraser.c */
 

@@ -271,7 +271,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_journal_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_wear_open(store, reterr);
+        status = sc_store_write_budget_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_segments_open(store, reterr);
     if (status == SPEC_OK)
@@ -293,7 +293,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_replay_log(store, reterr); /* last: it may cut a torn log */
     if (status == SPEC_OK)
-        sc_store_demand_open(store);
+        sc_store_reserve_open(store);
     return status;
 }
 
@@ -317,7 +317,7 @@ struct sc_store *sc_store_base_make(const struct sc_store_params *params)
     pthread_mutex_init(&store->disk.lock, NULL);
     pthread_mutex_init(&store->log.lock, NULL);
     pthread_mutex_init(&store->spare.lock, NULL);
-    pthread_mutex_init(&store->wear.lock, NULL);
+    pthread_mutex_init(&store->day_budget.lock, NULL);
     pthread_mutex_init(&store->erasures.lock, NULL);
     return store;
 }
@@ -335,7 +335,7 @@ void sc_store_base_free(struct sc_store *store)
     pthread_mutex_destroy(&store->disk.lock);
     pthread_mutex_destroy(&store->log.lock);
     pthread_mutex_destroy(&store->spare.lock);
-    pthread_mutex_destroy(&store->wear.lock);
+    pthread_mutex_destroy(&store->day_budget.lock);
     pthread_mutex_destroy(&store->erasures.lock);
     sc_alloc_free(alloc, store);
 }
@@ -445,11 +445,11 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .write_bytes = sc_store_counted(&store->counts.write_bytes),
         .write_ops = sc_store_counted(&store->counts.write_ops),
         .stored_row_bytes = sc_store_counted(&store->counts.stored_row_bytes),
-        .budget_left = sc_store_wear_left(store),
-        .quantised_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_QUANT]),
-        .compaction_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_COMPACTION]),
-        .log_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_LOG]),
-        .checkpoint_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_CHECKPOINTS]),
+        .budget_left = sc_store_write_budget_left(store),
+        .quantised_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_QUANT]),
+        .compaction_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_COMPACTION]),
+        .log_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_LOG]),
+        .checkpoint_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_CHECKPOINTS]),
         .verify_ns = sc_store_counted(&store->counts.verify_ns),
         .corrupt_rows = sc_store_counted(&store->counts.corrupt_rows),
         .corrupt_records = sc_store_counted(&store->counts.corrupt_records),

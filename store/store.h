@@ -427,7 +427,7 @@ uint64_t sc_store_piece_from(const struct sc_store *store, uint64_t piece);
 
 /* ---- Room, eviction, epochs, checkpoints (writer) ------------------------------------------- */
 
-struct sc_store_room {
+struct sc_store_free_space {
     uint64_t bytes_max;        /* this rank's share of disk_bytes, but what the log may take */
     uint64_t free_bytes;       /* free pages in runs that hold a chunk's layer, and segments that
                                 * may still be made */
@@ -438,15 +438,15 @@ struct sc_store_room {
     uint64_t log_pieces_over; /* pieces that shall go because the log has no room, the oldest */
     bool is_paused;           /* sc_store_is_paused */
 };
-void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
+void sc_store_free_space(struct sc_store *store, struct sc_store_free_space *ret_room);
 /* Its bytes_max alone, without a look at every segment. Any thread. */
-uint64_t sc_store_room_most(struct sc_store *store);
+uint64_t sc_store_free_space_most(struct sc_store *store);
 /* The device failed lately: extents are refused, whatever is free. Any thread. */
 bool sc_store_is_paused(struct sc_store *store);
 /* So many rows would have been stored, had there been room: they count as demand. Any thread. */
-void sc_store_room_missed(struct sc_store *store, uint64_t rows);
+void sc_store_free_space_missed(struct sc_store *store, uint64_t rows);
 /* Bytes of pages that an extent of so many rows takes; room_bytes: with its codes. */
-uint64_t sc_store_room_bytes(const struct sc_store *store, uint64_t rows);
+uint64_t sc_store_free_space_bytes(const struct sc_store *store, uint64_t rows);
 uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows);
 /* How many tokens of a pass [first, first + count) the write budget allows now: all of them, or up
  * to a chunk's end. Their bytes are taken from it until they are given back, once the pass's

@@ -75,8 +75,8 @@ static uint64_t class_end(struct sc_plugin_evict *evict, uint32_t class_of)
 static void missed(spec_connector *conn, uint64_t place, uint64_t rows)
 {
     uint32_t class_of = class_wants(&conn->evict, place);
-    uint64_t bytes = sc_store_room_bytes(conn->store, rows);
-    sc_store_room_missed(conn->store, rows);
+    uint64_t bytes = sc_store_free_space_bytes(conn->store, rows);
+    sc_store_free_space_missed(conn->store, rows);
     atomic_fetch_add(&conn->evict.demand_bytes[class_of], bytes);
     atomic_fetch_or(&conn->evict.wanting, UINT32_C(1) << class_of);
 }
@@ -90,8 +90,8 @@ void sc_plugin_evict_missed(spec_connector *conn, const struct sc_plugin_request
 void sc_plugin_evict_ask(spec_connector *conn, const struct sc_plugin_request *request,
                          uint64_t rows)
 {
-    uint64_t bytes = sc_store_room_bytes(conn->store, rows), place = UINT64_MAX;
-    if (bytes > sc_store_room_most(conn->store)) /* it never fits: nothing goes for it */
+    uint64_t bytes = sc_store_free_space_bytes(conn->store, rows), place = UINT64_MAX;
+    if (bytes > sc_store_free_space_most(conn->store)) /* it never fits: nothing goes for it */
         return;
     if (request != NULL)
         place = sc_plugin_evict_place(conn, request);
@@ -122,13 +122,13 @@ static uint64_t sub_to_zero(uint64_t a, uint64_t b)
 }
 
 /* What is free, or will be when leases have ended. */
-static uint64_t room_to_be(const struct sc_store_room *room)
+static uint64_t room_to_be(const struct sc_store_free_space *room)
 {
     return room->free_bytes + room->quarantine_bytes;
 }
 
 /* What shall be: pages that go now are free a lease later, so as much as a lease's time takes. */
-static uint64_t room_wanted(const struct sc_store_room *room, uint64_t demand_bytes)
+static uint64_t room_wanted(const struct sc_store_free_space *room, uint64_t demand_bytes)
 {
     uint64_t least = room->bytes_max / LEAST_PART, most = MOST_PART(room->bytes_max);
     uint64_t wanted = demand_bytes + demand_bytes / DEMAND_PART;
@@ -137,7 +137,7 @@ static uint64_t room_wanted(const struct sc_store_room *room, uint64_t demand_by
 }
 
 /* What may be stored before something has to go, but for crumbs between extents. */
-static void spare_set(spec_connector *conn, const struct sc_store_room *room)
+static void spare_set(spec_connector *conn, const struct sc_store_free_space *room)
 {
     uint64_t least = room->bytes_max / LEAST_PART, gap = room->bytes_max / GAP_PART;
     uint64_t spare = sub_to_zero(room_to_be(room) + gap, least + room->bytes_max / CRUMBS_PART);
@@ -146,23 +146,23 @@ static void spare_set(spec_connector *conn, const struct sc_store_room *room)
 
 void sc_plugin_evict_open(spec_connector *conn)
 {
-    struct sc_store_room room;
-    sc_store_room(conn->store, &room);
+    struct sc_store_free_space room;
+    sc_store_free_space(conn->store, &room);
     spare_set(conn, &room);
 }
 
 void sc_plugin_evict_check(spec_connector *conn, uint64_t place, uint64_t rows)
 {
     struct sc_plugin_evict *evict = &conn->evict;
-    struct sc_store_room room;
-    sc_store_room(conn->store, &room);
+    struct sc_store_free_space room;
+    sc_store_free_space(conn->store, &room);
     spare_set(conn, &room);
     uint32_t class_of = class_wants(evict, place);
     uint64_t gap = room.bytes_max / GAP_PART;
     bool none_left = room.piece_new == atomic_load(&evict->none_piece_new) &&
                      place_end(place) <= atomic_load(&evict->none_place_end);
     bool lacks = room_to_be(&room) + gap < room_wanted(&room, room.demand_bytes) && !none_left;
-    atomic_fetch_add(&evict->demand_bytes[class_of], sc_store_room_bytes(conn->store, rows));
+    atomic_fetch_add(&evict->demand_bytes[class_of], sc_store_free_space_bytes(conn->store, rows));
     if (lacks)
         atomic_fetch_or(&evict->wanting, UINT32_C(1) << class_of);
     if (lacks || room.log_pieces_over > 0)
@@ -243,7 +243,7 @@ static void demand_take(spec_connector *conn)
 
 /* What is lacking for the demand of a class and those above it: of the highest class that lacks
  * something. The demand of lower ones makes nothing go that stands higher. */
-static uint64_t share_of(struct sc_plugin_evict *evict, const struct sc_store_room *room,
+static uint64_t share_of(struct sc_plugin_evict *evict, const struct sc_store_free_space *room,
                          uint64_t *ret_place_end)
 {
     for (uint32_t i = SC_PLUGIN_CLASSES; i-- > 0;) {
@@ -274,7 +274,7 @@ static bool share_ended(struct sc_plugin_evict *evict, uint64_t share_end)
  * end of a request that goes on, does not go for what may come, unless that stands later, but for
  * who found no room; and what was stored since then does not go for him either: it may be his own,
  * now that he found room. */
-static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *room,
+static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_free_space *room,
                              struct sc_radix_among *ret_among, bool *ret_is_share)
 {
     struct sc_plugin_evict *evict = &conn->evict;
@@ -299,7 +299,7 @@ static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *r
 }
 
 /* Leaves that shall go: the index is full, or the log is. */
-static uint64_t runs_wanted(spec_connector *conn, const struct sc_store_room *room)
+static uint64_t runs_wanted(spec_connector *conn, const struct sc_store_free_space *room)
 {
     struct sc_plugin_evict *evict = &conn->evict;
     uint64_t asked = atomic_exchange(&evict->asked_runs, 0);
@@ -310,11 +310,11 @@ static uint64_t runs_wanted(spec_connector *conn, const struct sc_store_room *ro
 bool sc_plugin_evict_some(spec_connector *conn)
 {
     struct sc_plugin_evict *evict = &conn->evict;
-    struct sc_store_room before, after;
+    struct sc_store_free_space before, after;
     struct sc_radix_among among;
     bool is_share;
     demand_take(conn);
-    sc_store_room(conn->store, &before);
+    sc_store_free_space(conn->store, &before);
     uint64_t bytes = bytes_wanted(conn, &before, &among, &is_share);
     uint64_t runs = runs_wanted(conn, &before);
     uint64_t leaf_count = 0, others = bytes > 0 ? bytes : before.log_pieces_over > 0;
@@ -328,7 +328,7 @@ bool sc_plugin_evict_some(spec_connector *conn)
         atomic_store(&evict->none_place_end, among.place_end);
         atomic_store(&evict->none_piece_new, none_is_old ? before.piece_new : 0);
     }
-    sc_store_room(conn->store, &after);
+    sc_store_free_space(conn->store, &after);
     spare_set(conn, &after);
     uint64_t freed = sub_to_zero(room_to_be(&after), room_to_be(&before));
     bool found = gave || leaf_count > 0;
@@ -389,7 +389,7 @@ uint64_t sc_plugin_evict_admits(spec_connector *conn, const struct sc_plugin_req
     if (rows == 0 || !sc_radix_has_later(conn->radix, place))
         return rows;
     _Atomic uint64_t *spare_bytes = &conn->evict.spare_bytes;
-    uint64_t spare = atomic_load(spare_bytes), bytes = sc_store_room_bytes(conn->store, rows);
+    uint64_t spare = atomic_load(spare_bytes), bytes = sc_store_free_space_bytes(conn->store, rows);
     uint64_t stay = bytes < spare ? bytes : spare;
     while (!atomic_compare_exchange_weak(spare_bytes, &spare, sub_to_zero(spare, stay)))
         ;
@@ -400,7 +400,7 @@ uint64_t sc_plugin_evict_admits(spec_connector *conn, const struct sc_plugin_req
     sc_plugin_kick(conn, SC_JOB_EVICT); /* it looks how much may be stored by now */
     uint64_t end = first + (uint64_t)((double)rows * (double)stay / (double)bytes);
     end -= end % chunk;
-    while (end > first && sc_store_room_bytes(conn->store, end - first) > stay)
+    while (end > first && sc_store_free_space_bytes(conn->store, end - first) > stay)
         end = end > chunk ? end - chunk : 0;
     return sub_to_zero(end, first);
 }

@@ -543,6 +543,6 @@ spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_appen
     journal->sequence = append->sequence;
     journal->chain = append->chain;
     sc_store_count(&store->counts.log_bytes, append->writer.used);
-    sc_store_wear_charge(store, SC_STORE_WEAR_LOG, append->writer.used);
+    sc_store_write_budget_charge(store, SC_STORE_WRITTEN_LOG, append->writer.used);
     return SPEC_OK;
 }

@@ -21,19 +21,19 @@
 
 #define SC_STORE_DAY_NS 86400000000000ull
 
-enum sc_store_wear_kind {
-    SC_STORE_WEAR_ROWS,  /* of passes, with their tags and probe rows */
-    SC_STORE_WEAR_QUANT, /* and other derived_sections */
-    SC_STORE_WEAR_COMPACTION,
-    SC_STORE_WEAR_LOG,
-    SC_STORE_WEAR_CHECKPOINTS,
-    SC_STORE_WEAR_KINDS
+enum sc_store_write_budget_kind {
+    SC_STORE_WRITTEN_ROWS,  /* of passes, with their tags and probe rows */
+    SC_STORE_WRITTEN_QUANT, /* and other derived_sections */
+    SC_STORE_WRITTEN_COMPACTION,
+    SC_STORE_WRITTEN_LOG,
+    SC_STORE_WRITTEN_CHECKPOINTS,
+    SC_STORE_WRITTEN_KINDS
 };
 
-struct sc_store_wear {
+struct sc_store_write_budget {
     uint64_t budget; /* bytes a day, of this rank; 0: none. Set by open, constant after */
 
-    _Atomic uint64_t written[SC_STORE_WEAR_KINDS]; /* bytes */
+    _Atomic uint64_t written[SC_STORE_WRITTEN_KINDS]; /* bytes */
 
     pthread_mutex_t lock;
     /* Guarded by it. */
@@ -44,22 +44,22 @@ struct sc_store_wear {
 struct sc_store;
 
 /* When the log is open and was not read yet. A writer's open. */
-spec_status sc_store_wear_open(struct sc_store *store, struct spec_error *reterr);
-/* The file `wear`, in which versions before 0.3 kept the level. When open will not fail. */
-void sc_store_wear_file_remove(struct sc_store *store);
+spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error *reterr);
+/* The file `day_budget`, in which versions before 0.3 kept the level. When open will not fail. */
+void sc_store_write_budget_file_remove(struct sc_store *store);
 
 /* Bytes were queued, and taken from the bucket before. */
-void sc_store_wear_count(struct sc_store *store, enum sc_store_wear_kind kind, uint64_t bytes);
+void sc_store_write_budget_count(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes);
 /* The same, and they are taken from it now. */
-void sc_store_wear_charge(struct sc_store *store, enum sc_store_wear_kind kind, uint64_t bytes);
+void sc_store_write_budget_charge(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes);
 /* Takes bytes from the bucket, or (less than 0) gives them back. */
-void sc_store_wear_move(struct sc_store *store, int64_t bytes);
+void sc_store_write_budget_move(struct sc_store *store, int64_t bytes);
 /* Takes what of `bytes` is there, and returns it; of a full bucket at least `least`. */
-uint64_t sc_store_wear_take(struct sc_store *store, uint64_t least, uint64_t bytes);
+uint64_t sc_store_write_budget_take(struct sc_store *store, uint64_t least, uint64_t bytes);
 /* How long until the bucket is a quarter full: work that can wait leaves the rest to passes. 0: it
  * is, or there is no budget. */
-uint64_t sc_store_wear_wait_ns(struct sc_store *store);
+uint64_t sc_store_write_budget_wait_ns(struct sc_store *store);
 /* What is left in the bucket; 0: nothing, or there is no budget. */
-uint64_t sc_store_wear_left(struct sc_store *store);
+uint64_t sc_store_write_budget_left(struct sc_store *store);
 
 #endif

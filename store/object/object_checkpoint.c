@@ -37,7 +37,7 @@ static spec_status copy_flush(struct sc_store_object_copy *copy, struct spec_err
                                            copy->next.end, reterr);
     copy->next.end += bytes;
     copy->writer.used = 0;
-    sc_store_wear_charge(copy->store, SC_STORE_WEAR_CHECKPOINTS, bytes);
+    sc_store_write_budget_charge(copy->store, SC_STORE_WRITTEN_CHECKPOINTS, bytes);
     return status;
 }
 

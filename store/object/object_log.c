@@ -239,7 +239,7 @@ static spec_status replay_log(struct sc_store *store, const struct sc_store_obje
         status = log_begin(store, reterr);
     if (status == SPEC_OK) {
         sc_store_log_new_remove(store);
-        sc_store_wear_file_remove(store);
+        sc_store_write_budget_file_remove(store);
         sc_store_segments_trim(store);
     }
     sc_alloc_free(store->params.alloc, replay->copies.slots);
@@ -300,7 +300,7 @@ spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
     if (status == SPEC_OK)
         status = sc_store_journal_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_wear_open(store, reterr);
+        status = sc_store_write_budget_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_segments_open(store, reterr);
     if (status == SPEC_OK)

@@ -117,11 +117,11 @@ static uint64_t pages_most(struct sc_store *store)
 /* Takes a value's bytes from the write budget; false: it has not so many now. */
 static bool budget_take(struct sc_store *store, uint64_t bytes)
 {
-    if (store->wear.budget == 0)
+    if (store->day_budget.budget == 0)
         return true;
-    uint64_t taken = sc_store_wear_take(store, bytes, bytes);
+    uint64_t taken = sc_store_write_budget_take(store, bytes, bytes);
     if (taken < bytes)
-        sc_store_wear_move(store, -(int64_t)taken);
+        sc_store_write_budget_move(store, -(int64_t)taken);
     return taken >= bytes;
 }
 
@@ -149,7 +149,7 @@ enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint
     if (wakes)
         sc_exec_post(store->params.exec, &store->disk.maker, SC_IO_CLASS_WRITER);
     if (lack == SC_STORE_LACK_LOG || lack == SC_STORE_LACK_PAGES)
-        sc_store_wear_move(store, -(int64_t)(pages * PAGE)); /* back to the budget */
+        sc_store_write_budget_move(store, -(int64_t)(pages * PAGE)); /* back to the budget */
     return lack;
 }
 
@@ -218,7 +218,7 @@ void sc_store_object_write(struct sc_store *store, struct sc_store_write **write
     for (uint64_t i = 0; i < count; i++)
         bytes += writes[i]->op.bytes;
     sc_store_count(&store->counts.write_ops, count);
-    sc_store_wear_count(store, SC_STORE_WEAR_ROWS, bytes); /* taken with the pages */
+    sc_store_write_budget_count(store, SC_STORE_WRITTEN_ROWS, bytes); /* taken with the pages */
     sc_store_tier_fail(sc_store_tier_write(store, writes, count));
 }
 

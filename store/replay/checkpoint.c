@@ -86,7 +86,7 @@ static spec_status copy_flush(struct copy *copy, struct spec_error *reterr)
         sc_io_file_pwrite(copy->store->io, copy->file, copy->out, bytes, copy->end, reterr);
     copy->end += bytes;
     copy->writer.used = 0;
-    sc_store_wear_charge(copy->store, SC_STORE_WEAR_CHECKPOINTS, bytes);
+    sc_store_write_budget_charge(copy->store, SC_STORE_WRITTEN_CHECKPOINTS, bytes);
     return status;
 }
 
@@ -803,7 +803,7 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     bool is_void = count > live && (count - live) * DEAD_SHARE >= count;
     if (waits)
         return false;
-    bool is_wanted = grew && (is_void || is_stale) && sc_store_wear_wait_ns(store) == 0;
+    bool is_wanted = grew && (is_void || is_stale) && sc_store_write_budget_wait_ns(store) == 0;
     return is_broken || is_wanted || is_crowded || sc_store_log_is_tight(store);
 }
 
@@ -832,7 +832,7 @@ void sc_store_checkpoint_close(struct sc_store *store)
     uint64_t dead_count, dead_bytes = sc_store_spaces_dead(&store->log.spaces, &dead_count);
     bool is_wanted = (count > kept && (count - kept) * DEAD_SHARE >= count) ||
                      dead_bytes * DEAD_SHARE >= journal->end || averages_are_stale(store);
-    if (is_wanted && sc_store_wear_wait_ns(store) == 0)
+    if (is_wanted && sc_store_write_budget_wait_ns(store) == 0)
         status = sc_store_checkpoint(store, &error);
     else
         status = sc_io_file_sync(store->io, journal->file, &error);

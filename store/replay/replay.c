@@ -613,7 +613,7 @@ spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reter
     store->log.journal.piece_next_read = store->table.piece_next;
     if (status == SPEC_OK) {
         sc_store_log_new_remove(store);
-        sc_store_wear_file_remove(store);
+        sc_store_write_budget_file_remove(store);
         sc_store_segments_trim(store);
         replay_shorten(store);
     }

@@ -41,7 +41,7 @@ static bool replay_places(struct sc_store *store, struct sc_store_part *parts, u
         uint64_t pages = sc_store_part_pages(&parts[i], stride);
         if (index == store->disk.segment_max ||
             !replay_take(store, index, parts[i].offset / SC_IO_PAGE_BYTES, pages)) {
-            sc_store_place_free(store, parts, i, stride, 0);
+            sc_store_extent_free(store, parts, i, stride, 0);
             return false;
         }
         parts[i].segment = (uint32_t)index;
@@ -342,7 +342,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     if (words > 0)
         memcpy(derived->slots, replay->permutation.slots, words * 8);
     if (sc_store_replay_is_writer(store) && !sc_store_section_hold(store, id, derived)) {
-        sc_store_place_free(store, derived->parts, derived->part_count, derived->stride, 0);
+        sc_store_extent_free(store, derived->parts, derived->part_count, derived->stride, 0);
         return SPEC_OK;
     }
     atomic_store_explicit(place, derived, memory_order_release);

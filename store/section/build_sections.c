@@ -310,7 +310,7 @@ static void make_on(struct sc_store_build *build)
 static void extent_look(struct sc_store_build *build)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    uint64_t wait_ns = sc_store_wear_wait_ns(build->store);
+    uint64_t wait_ns = sc_store_write_budget_wait_ns(build->store);
     if (build->extent_id == 0) /* it gives pages back: whatever is made, and for no budget */
         sc_store_permute_queue_settle(&build->orders);
     if (build->orders.first != 0 && wait_ns > WAIT_NS_MIN)

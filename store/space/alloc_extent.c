@@ -47,7 +47,7 @@ void sc_store_quant_due_give(struct sc_store *store, uint64_t quant_stride)
     pthread_mutex_unlock(&store->disk.lock);
 }
 
-spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
+spec_status sc_store_extent_alloc(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
                                 uint64_t quant_stride, struct sc_store_part *parts,
                                 uint32_t *ret_part_count, struct spec_error *reterr)
 {
@@ -59,7 +59,7 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
         fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
                parts_take(store, stride, quant_stride, parts, ret_part_count);
     if (fits)
-        sc_store_demand_add(store, sc_store_parts_bytes(parts, *ret_part_count, stride));
+        sc_store_reserve_add(store, sc_store_parts_bytes(parts, *ret_part_count, stride));
     else if (has_log)
         store->share.reserved -= log_bytes;
     bool wakes = sc_store_maker_wake(store);
@@ -77,12 +77,12 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
                          : (unsigned long long)store->disk.bytes_max);
 }
 
-void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
+void sc_store_extent_free(struct sc_store *store, const struct sc_store_part *parts,
                          uint32_t part_count, uint64_t stride, uint64_t log_bytes)
 {
     pthread_mutex_lock(&store->disk.lock);
     sc_store_parts_free(store, parts, part_count, stride);
-    sc_store_demand_sub(store, sc_store_parts_bytes(parts, part_count, stride));
+    sc_store_reserve_sub(store, sc_store_parts_bytes(parts, part_count, stride));
     SC_ASSERT(store->params.poison, store->share.reserved >= log_bytes);
     store->share.reserved -= log_bytes;
     pthread_mutex_unlock(&store->disk.lock);

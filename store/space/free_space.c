@@ -30,16 +30,16 @@ uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows)
     return sc_store_up(layer_bytes(store, rows) * store->shape.layer_count, PAGE);
 }
 
-uint64_t sc_store_room_bytes(const struct sc_store *store, uint64_t rows)
+uint64_t sc_store_free_space_bytes(const struct sc_store *store, uint64_t rows)
 {
     uint64_t codes = sc_store_quant_layer_new(store, 0, rows) * store->shape.layer_count;
     return sc_store_rows_bytes(store, rows) + sc_store_up(codes, PAGE);
 }
 
-void sc_store_room_missed(struct sc_store *store, uint64_t rows)
+void sc_store_free_space_missed(struct sc_store *store, uint64_t rows)
 {
     pthread_mutex_lock(&store->disk.lock);
-    sc_store_demand_add(store, sc_store_room_bytes(store, rows));
+    sc_store_reserve_add(store, sc_store_free_space_bytes(store, rows));
     pthread_mutex_unlock(&store->disk.lock);
 }
 
@@ -68,7 +68,7 @@ static uint64_t bytes_most(struct sc_store *store, uint64_t *ret_makeable)
     return store->disk.segment_bytes + *ret_makeable;
 }
 
-uint64_t sc_store_room_most(struct sc_store *store)
+uint64_t sc_store_free_space_most(struct sc_store *store)
 {
     uint64_t makeable;
     if (store->params.role != SC_STORE_WRITER)
@@ -79,9 +79,9 @@ uint64_t sc_store_room_most(struct sc_store *store)
     return bytes;
 }
 
-void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
+void sc_store_free_space(struct sc_store *store, struct sc_store_free_space *ret_room)
 {
-    struct sc_store_room room = {0};
+    struct sc_store_free_space room = {0};
     *ret_room = room;
     if (store->params.role != SC_STORE_WRITER)
         return;
@@ -104,7 +104,7 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     room.bytes_max = bytes_most(store, &makeable);
     room.free_bytes += makeable;
     room.quarantine_bytes = store->quarantine.bytes;
-    sc_store_demand_look(store, piece_next, &room.demand_bytes, &room.piece_new);
+    sc_store_reserve_look(store, piece_next, &room.demand_bytes, &room.piece_new);
     pthread_mutex_unlock(&store->disk.lock);
     room.is_paused = sc_store_is_paused(store);
     room.log_pieces_over = sc_store_log_pieces_over(store);

@@ -11,53 +11,53 @@
 #define DEMAND_NS_MIN 1000000ull /* shorter leases: what goes is free at once */
 
 /* The newest slot, after those that no time was spent in were emptied. */
-static struct sc_store_demand_slot *demand_now(struct sc_store *store)
+static struct sc_store_reserve_slot *demand_now(struct sc_store *store)
 {
-    struct sc_store_demand *demand = &store->demand;
+    struct sc_store_reserve *demand = &store->demand;
     uint64_t span_ns = store->params.config->lease_ns_max;
     span_ns = span_ns > DEMAND_NS_MIN ? span_ns : DEMAND_NS_MIN;
-    uint64_t slot = sc_exec_now_ns(store->params.exec) / (span_ns / (SC_STORE_DEMAND_SLOTS - 1));
+    uint64_t slot = sc_exec_now_ns(store->params.exec) / (span_ns / (SC_STORE_RESERVE_SLOTS - 1));
     uint64_t gone = slot > demand->slot ? slot - demand->slot : 0;
     demand->slot += gone;
-    gone = gone < SC_STORE_DEMAND_SLOTS ? gone : SC_STORE_DEMAND_SLOTS;
+    gone = gone < SC_STORE_RESERVE_SLOTS ? gone : SC_STORE_RESERVE_SLOTS;
     for (uint64_t i = 0; i < gone; i++)
-        demand->slots[(slot - i) % SC_STORE_DEMAND_SLOTS] =
-            (struct sc_store_demand_slot){.piece_first = demand->piece_seen};
-    return &demand->slots[demand->slot % SC_STORE_DEMAND_SLOTS];
+        demand->slots[(slot - i) % SC_STORE_RESERVE_SLOTS] =
+            (struct sc_store_reserve_slot){.piece_first = demand->piece_seen};
+    return &demand->slots[demand->slot % SC_STORE_RESERVE_SLOTS];
 }
 
-void sc_store_demand_open(struct sc_store *store)
+void sc_store_reserve_open(struct sc_store *store)
 {
     store->demand.piece_seen = store->table.piece_next; /* nothing of it is new */
     (void)demand_now(store);
-    for (uint32_t i = 0; i < SC_STORE_DEMAND_SLOTS; i++)
-        store->demand.slots[i] = (struct sc_store_demand_slot){
-            .bytes = store->quarantine.bytes / SC_STORE_DEMAND_SLOTS, /* it was needed, lately */
+    for (uint32_t i = 0; i < SC_STORE_RESERVE_SLOTS; i++)
+        store->demand.slots[i] = (struct sc_store_reserve_slot){
+            .bytes = store->quarantine.bytes / SC_STORE_RESERVE_SLOTS, /* it was needed, lately */
             .piece_first = store->table.piece_next};
 }
 
-void sc_store_demand_add(struct sc_store *store, uint64_t bytes)
+void sc_store_reserve_add(struct sc_store *store, uint64_t bytes)
 {
     demand_now(store)->bytes += bytes;
 }
 
-void sc_store_demand_sub(struct sc_store *store, uint64_t bytes)
+void sc_store_reserve_sub(struct sc_store *store, uint64_t bytes)
 {
-    struct sc_store_demand_slot *now = demand_now(store);
+    struct sc_store_reserve_slot *now = demand_now(store);
     now->bytes -= bytes < now->bytes ? bytes : now->bytes;
 }
 
-void sc_store_demand_look(struct sc_store *store, uint64_t piece_next, uint64_t *ret_bytes,
+void sc_store_reserve_look(struct sc_store *store, uint64_t piece_next, uint64_t *ret_bytes,
                           uint64_t *ret_piece_new)
 {
-    struct sc_store_demand *demand = &store->demand;
-    uint64_t before = (uint64_t)(demand_now(store) - demand->slots) + SC_STORE_DEMAND_SLOTS - 1;
+    struct sc_store_reserve *demand = &store->demand;
+    uint64_t before = (uint64_t)(demand_now(store) - demand->slots) + SC_STORE_RESERVE_SLOTS - 1;
     demand->piece_seen = piece_next > demand->piece_seen ? piece_next : demand->piece_seen;
     *ret_bytes = 0;
     *ret_piece_new = UINT64_MAX;
     if (store->params.config->lease_ns_max < DEMAND_NS_MIN)
         return;
-    *ret_piece_new = demand->slots[before % SC_STORE_DEMAND_SLOTS].piece_first;
-    for (uint32_t i = 0; i < SC_STORE_DEMAND_SLOTS; i++)
+    *ret_piece_new = demand->slots[before % SC_STORE_RESERVE_SLOTS].piece_first;
+    for (uint32_t i = 0; i < SC_STORE_RESERVE_SLOTS; i++)
         *ret_bytes += demand->slots[i].bytes;
 }

@@ -17,17 +17,17 @@ uint64_t sc_store_budget_take(struct sc_store *store, uint64_t first, uint64_t c
     uint64_t chunk = store->params.config->chunk_tokens, lead = chunk - first % chunk;
     lead = lead < count ? lead : count;
     *ret_bytes = 0;
-    if (store->wear.budget == 0)
+    if (store->day_budget.budget == 0)
         return count;
     uint64_t wanted = sc_store_rows_bytes(store, count), least = sc_store_rows_bytes(store, lead);
-    uint64_t taken = sc_store_wear_take(store, least, wanted), end = first + count;
+    uint64_t taken = sc_store_write_budget_take(store, least, wanted), end = first + count;
     if (taken < wanted) {
         end = first + (uint64_t)((double)count * ((double)taken / (double)wanted));
         end = sc_store_down(end, chunk);
         end = end < first + lead && taken >= least ? first + lead : end;
     }
     if (end <= first) {
-        sc_store_wear_move(store, -(int64_t)taken);
+        sc_store_write_budget_move(store, -(int64_t)taken);
         return 0;
     }
     *ret_bytes = taken;
@@ -37,12 +37,12 @@ uint64_t sc_store_budget_take(struct sc_store *store, uint64_t first, uint64_t c
 bool sc_store_budget_take_whole(struct sc_store *store, uint64_t count, uint64_t *ret_bytes)
 {
     *ret_bytes = 0;
-    if (store->wear.budget == 0)
+    if (store->day_budget.budget == 0)
         return true;
     uint64_t wanted = sc_store_rows_bytes(store, count);
-    uint64_t taken = sc_store_wear_take(store, wanted, wanted);
+    uint64_t taken = sc_store_write_budget_take(store, wanted, wanted);
     if (taken < wanted) {
-        sc_store_wear_move(store, -(int64_t)taken);
+        sc_store_write_budget_move(store, -(int64_t)taken);
         return false;
     }
     *ret_bytes = taken;
@@ -51,10 +51,10 @@ bool sc_store_budget_take_whole(struct sc_store *store, uint64_t count, uint64_t
 
 void sc_store_budget_give(struct sc_store *store, uint64_t bytes)
 {
-    sc_store_wear_move(store, -(int64_t)bytes);
+    sc_store_write_budget_move(store, -(int64_t)bytes);
 }
 
 uint64_t sc_store_budget_wait_ns(struct sc_store *store)
 {
-    return sc_store_wear_wait_ns(store);
+    return sc_store_write_budget_wait_ns(store);
 }

@@ -194,12 +194,12 @@ void sc_store_write_put(struct sc_store *store, struct sc_store_write *write)
     sc_store_write_wake(store);
 }
 
-void sc_store_write_counted(struct sc_store *store, enum sc_store_wear_kind kind, uint64_t bytes,
+void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes,
                             uint64_t ops)
 {
     sc_store_count(&store->counts.write_bytes, bytes);
     sc_store_count(&store->counts.write_ops, ops);
-    sc_store_wear_count(store, kind, bytes);
+    sc_store_write_budget_count(store, kind, bytes);
 }
 
 /* ---- References ----------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ static void finish_step(struct sc_task *task)
     struct sc_store_extent *extent =
         (struct sc_store_extent *)((char *)task - offsetof(struct sc_store_extent, finish));
     struct sc_store *store = extent->store;
-    sc_store_wear_move(store, -(int64_t)extent->due_bytes); /* it was given up */
+    sc_store_write_budget_move(store, -(int64_t)extent->due_bytes); /* it was given up */
     extent->due_bytes = 0;
     if (extent->written != NULL)
         extent->written(extent, atomic_load(&extent->status), extent->user);
@@ -357,10 +357,10 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
                                 struct spec_error *reterr)
 {
     spec_status status =
-        sc_store_place_take(store, extent->place.stride, extent->log_bytes, extent->quant_stride,
+        sc_store_extent_alloc(store, extent->place.stride, extent->log_bytes, extent->quant_stride,
                             extent->parts, &extent->part_count, reterr);
     if (status == SPEC_OK && !extent_is_begun(store, extent)) {
-        sc_store_place_free(store, extent->parts, extent->part_count, extent->place.stride,
+        sc_store_extent_free(store, extent->parts, extent->part_count, extent->place.stride,
                             extent->log_bytes);
         sc_store_quant_due_give(store, extent->quant_stride);
         status = sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
@@ -371,7 +371,7 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
     }
     extent->due_bytes =
         sc_store_parts_bytes(extent->parts, extent->part_count, extent->place.stride);
-    sc_store_wear_move(store, (int64_t)extent->due_bytes);
+    sc_store_write_budget_move(store, (int64_t)extent->due_bytes);
     extent->layer_next = 0;
     extent->ended = false;
     extent->window_count = extent->ready_count = 0;
@@ -459,7 +459,7 @@ void sc_store_extent_discard(struct sc_store_extent *extent)
     SC_ASSERT(extent->store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
     sc_store_write_through_layer_end(extent, 0, 0, 0);
     sc_store_inline_quant_end(extent->live, 0);
-    sc_store_place_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
+    sc_store_extent_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
                         extent->log_bytes);
     sc_store_extent_put(extent);
 }

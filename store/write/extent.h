@@ -107,7 +107,7 @@ void sc_store_write_done(struct sc_store_write *write);
 /* The object returns to its pool; its places are not freed by this. */
 void sc_store_extent_put(struct sc_store_extent *extent);
 /* So many operations of so many bytes go to the device. */
-void sc_store_write_counted(struct sc_store *store, enum sc_store_wear_kind kind, uint64_t bytes,
+void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes,
                             uint64_t ops);
 /* A frame with the operation that will carry it; NULL: no more than `leaves` are free. */
 struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leaves);

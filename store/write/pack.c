@@ -67,11 +67,11 @@ struct layer_job {
     const struct sc_store_source *source;
 };
 
-static enum sc_store_wear_kind kind_of(const struct sc_store_extent *extent)
+static enum sc_store_write_budget_kind kind_of(const struct sc_store_extent *extent)
 {
     if (extent->is_section)
-        return SC_STORE_WEAR_QUANT;
-    return extent->written != NULL ? SC_STORE_WEAR_COMPACTION : SC_STORE_WEAR_ROWS;
+        return SC_STORE_WRITTEN_QUANT;
+    return extent->written != NULL ? SC_STORE_WRITTEN_COMPACTION : SC_STORE_WRITTEN_ROWS;
 }
 
 static void window_submit(struct sc_store_extent *extent, const struct sc_store_window *window,

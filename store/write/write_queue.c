@@ -404,7 +404,7 @@ void sc_store_write_queue_feed(struct sc_store *store)
             return;
         for (uint64_t i = 0; i < count; i++)
             bytes += writes[i]->op.bytes;
-        sc_store_write_counted(store, SC_STORE_WEAR_ROWS, bytes, count);
+        sc_store_write_counted(store, SC_STORE_WRITTEN_ROWS, bytes, count);
         end_unwritten(store, sc_store_tier_write(store, writes, count));
     }
 }

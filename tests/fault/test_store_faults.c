@@ -281,14 +281,14 @@ struct producer {
 static void producer_drop(struct producer *producer, const struct pass *pass)
 {
     struct sc_store *store = producer->world->store;
-    struct sc_store_room room;
+    struct sc_store_free_space room;
     uint64_t ids[8];
     for (uint32_t p = 0; p < pass->piece_count; p++)
         ids[p] = pass->first_id + p;
     sc_store_pieces_drop(store, ids, pass->piece_count / 2);
     for (uint32_t p = 0; p < pass->piece_count; p++)
         sc_store_piece_drop(store, ids[p]);
-    sc_store_room(store, &room);
+    sc_store_free_space(store, &room);
     producer->seen_free += room.free_bytes;
 }
 

@@ -190,7 +190,7 @@ static void runs_and_bytes_that_lack_at_once_are_two_things(void **state)
     for (uint64_t seed = 8; seed < 12; seed++)
         assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
     assert_int_equal(counter(&conn->stats.evicted_chunks), 0);
-    atomic_store(&conn->evict.asked_bytes[sc_radix_place(0)], sc_store_room_most(conn->store));
+    atomic_store(&conn->evict.asked_bytes[sc_radix_place(0)], sc_store_free_space_most(conn->store));
     atomic_store(&conn->evict.asked_runs, 3);
     assert_true(sc_plugin_evict_some(conn));
     assert_int_equal(counter(&conn->stats.evicted_chunks), 16);
@@ -268,11 +268,11 @@ static void the_demand_of_a_lease_is_evicted_ahead(void **state)
 {
     (void)state;
     struct rig rig;
-    struct sc_store_room room;
+    struct sc_store_free_space room;
     open_small(&rig, true, SMALL ", \"lease_ns_max\": 1000000000");
     for (uint64_t seed = 0; seed < 50; seed++) { /* five leases, two disks */
         assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
-        sc_store_room(rig.conn->store, &room);
+        sc_store_free_space(rig.conn->store, &room);
         uint64_t wanted = room.demand_bytes / 4 * 5;
         uint64_t to_be = room.free_bytes + room.quarantine_bytes;
         assert_true(to_be + room.bytes_max / 64 >= wanted);
@@ -371,14 +371,14 @@ static void refused_while_paused(struct rig *rig, uint64_t seed, uint64_t tokens
 {
     struct prompt prompt = rig_prompt(seed, 0, 0, tokens);
     struct spec_lookup_result result = rig_lookup(rig, &prompt);
-    struct sc_store_room before, after;
+    struct sc_store_free_space before, after;
     rig_background(rig);
-    sc_store_room(rig->conn->store, &before);
+    sc_store_free_space(rig->conn->store, &before);
     assert_true(before.is_paused);
     spec_ticket ticket = rig_store(rig, result.request, &prompt, 0, tokens);
     assert_int_equal(rig->conn->jobs.slots[SC_JOB_EVICT].state, 0);
     assert_int_equal(rig_wait(rig, ticket), SPEC_E_NO_SPACE);
-    sc_store_room(rig->conn->store, &after);
+    sc_store_free_space(rig->conn->store, &after);
     assert_int_equal(after.demand_bytes, before.demand_bytes);
     rig_release(rig, result.request);
     rig_prompt_free(&prompt);
@@ -425,8 +425,8 @@ static void nothing_is_evicted_while_the_device_is_paused(void **state)
     sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 1000000);
     assert_int_equal(fill_one(&rig, 100, 32), SPEC_E_NO_SPACE);
     sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 0);
-    struct sc_store_room room;
-    sc_store_room(rig.conn->store, &room);
+    struct sc_store_free_space room;
+    sc_store_free_space(rig.conn->store, &room);
     assert_true(room.is_paused);
     sc_plugin_evict_ask_runs(rig.conn);
     rig_background(&rig);

@@ -122,18 +122,18 @@ static void evict_makes_an_eighth_free(void **state)
     struct rig rig;
     rig_begin_shape(&rig, true, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\"", 2, 2, 64,
                     SPEC_DTYPE_F32);
-    struct sc_store_room room;
-    sc_store_room(rig.conn->store, &room);
+    struct sc_store_free_space room;
+    sc_store_free_space(rig.conn->store, &room);
     uint64_t seed = 0;
     for (; room.free_bytes > room.bytes_max / 10; seed++) {
         fill(&rig, seed, 30);
-        sc_store_room(rig.conn->store, &room);
+        sc_store_free_space(rig.conn->store, &room);
     }
     rig_background(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.evicted_chunks), 0);
     assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
-    sc_store_room(rig.conn->store, &room);
+    sc_store_free_space(rig.conn->store, &room);
     assert_true(room.free_bytes + room.quarantine_bytes >= room.bytes_max / 8);
     assert_true(room.quarantine_bytes > 0); /* leases are 30 s */
     uint64_t evicted = atomic_load(&rig.conn->stats.evicted_chunks);

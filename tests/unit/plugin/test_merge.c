@@ -599,11 +599,11 @@ static void a_close_ends_a_merge(void **state)
     rig_reopen(&rig);
     assert_int_equal(store_stats(&rig).piece_count, CHUNK + 2);
     check_read(&rig, &prompt);
-    struct sc_store_room room;
+    struct sc_store_free_space room;
     sc_plugin_kick(rig.conn, SC_JOB_COMPACT);
     rig_pass_ns(&rig, 60000 * MS);
     assert_int_equal(merged(&rig), 1);
-    sc_store_room(rig.conn->store, &room);
+    sc_store_free_space(rig.conn->store, &room);
     assert_int_equal(room.quarantine_bytes, 0);
     check_read(&rig, &prompt);
     rig_end(&rig, &prompt);

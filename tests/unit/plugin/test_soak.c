@@ -121,8 +121,8 @@ static void passes_of_one_token(void **state)
 /* Pages of segments: what a store of passes of one token holds. */
 static uint64_t pages_of(struct soak *soak)
 {
-    struct sc_store_room room;
-    sc_store_room(soak->rig.conn->store, &room);
+    struct sc_store_free_space room;
+    sc_store_free_space(soak->rig.conn->store, &room);
     return room.bytes_max / 4096;
 }
 

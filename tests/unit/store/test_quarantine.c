@@ -76,7 +76,7 @@ static void quarantine_pages_are_reused_after_the_lease_and_not_before(void **st
     for (uint32_t turn = 0; turn < 2 * SETUPS; turn++) {
         struct world *world = leased_world(&setups[turn / 2], turn);
         uint64_t key = 1, stored = fill(world, &key, 150);
-        struct sc_store_room room;
+        struct sc_store_free_space room;
         assert_true(stored > 0);
         uint64_t held = stats_of(world).extent_bytes;
         drop_all(world);
@@ -92,7 +92,7 @@ static void quarantine_pages_are_reused_after_the_lease_and_not_before(void **st
         assert_int_equal(world_store(world, key++, 0, 150), SPEC_E_NO_SPACE);
         world_wait_ns(world, dropped_ns + LEASE_NS - 1 - sc_exec_wall_ns(world->exec));
         assert_int_equal(world_store(world, key++, 0, 150), SPEC_E_NO_SPACE);
-        sc_store_room(world->store, &room);
+        sc_store_free_space(world->store, &room);
         assert_int_equal(room.quarantine_bytes, held);
         world_wait_ns(world, 1);
         assert_int_equal(world_store(world, key++, 0, 150), SPEC_OK);
@@ -121,10 +121,10 @@ static void quarantine_times_are_told_apart(void **state)
         world_wait_ns(world, LEASE_NS / 50 * (1 + i % 3));
     }
     for (uint32_t step = 0; step < 150; step++) {
-        struct sc_store_room room;
+        struct sc_store_free_space room;
         world_wait_ns(world, LEASE_NS / 100);
         uint64_t now_ns = sc_exec_wall_ns(world->exec);
-        sc_store_room(world->store, &room);
+        sc_store_free_space(world->store, &room);
         space_check(world->store);
         for (uint32_t i = 0; i < 40; i++) {
             const struct sc_store_piece_entry *piece =
@@ -415,26 +415,26 @@ static void room_counts_what_is_held_free_and_waiting(void **state)
 {
     (void)state;
     struct world *world = leased_world(&setups[0], 3);
-    struct sc_store_room room, before;
+    struct sc_store_free_space room, before;
     uint64_t key = 1;
-    sc_store_room(world->store, &before);
+    sc_store_free_space(world->store, &before);
     assert_int_equal(before.free_bytes, before.bytes_max);
     uint64_t most = setups[0].disk_bytes - sc_store_disk_beside(world->store);
     assert_int_equal(before.bytes_max, most - most % SC_STORE_SEGMENT_MIN); /* no shorter ones */
     assert_true(before.bytes_max >= setups[0].disk_bytes / 4 * 3);
     uint64_t stored = fill(world, &key, 150);
-    sc_store_room(world->store, &room);
+    sc_store_free_space(world->store, &room);
     assert_true(room.free_bytes < stats_of(world).extent_bytes / stored + (1u << 20));
     while (world->piece_count > 0) {
         uint64_t held = stats_of(world).extent_bytes;
         drop_twin(world, world->piece_count / 2);
-        sc_store_room(world->store, &room);
+        sc_store_free_space(world->store, &room);
         assert_true(room.free_bytes + held <= room.bytes_max);
         assert_true(room.free_bytes + held + (1u << 20) > room.bytes_max);
     }
     assert_int_equal(room.quarantine_bytes, stats_of(world).extent_bytes);
     world_wait_ns(world, 2 * LEASE_NS);
-    sc_store_room(world->store, &room);
+    sc_store_free_space(world->store, &room);
     assert_int_equal(room.quarantine_bytes, 0);
     assert_true(room.free_bytes + (1u << 20) > before.bytes_max);
     world_free(world);
@@ -445,28 +445,28 @@ static void room_knows_what_a_lease_takes(void **state)
 {
     (void)state;
     struct world *world = leased_world(&setups[0], 3);
-    struct sc_store_room room;
-    sc_store_room(world->store, &room);
+    struct sc_store_free_space room;
+    sc_store_free_space(world->store, &room);
     assert_int_equal(room.demand_bytes, 0);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     uint64_t first = stats_of(world).extent_bytes, next = sc_store_piece_next(world->store);
-    sc_store_room(world->store, &room);
+    sc_store_free_space(world->store, &room);
     assert_int_equal(room.demand_bytes, first);
     assert_true(room.piece_new < next); /* it is new */
     world_wait_ns(world, LEASE_NS / 16);
-    sc_store_room(world->store, &room);
+    sc_store_free_space(world->store, &room);
     assert_true(room.piece_new < next); /* for a 16th at least */
     world_wait_ns(world, LEASE_NS / 2 - LEASE_NS / 16);
     assert_int_equal(sc_store_rows_bytes(world->store, 64), first);
-    sc_store_room_missed(world->store, 64);
-    sc_store_room(world->store, &room);
+    sc_store_free_space_missed(world->store, 64);
+    sc_store_free_space(world->store, &room);
     assert_int_equal(room.demand_bytes, 2 * first);
     assert_int_equal(room.piece_new, next); /* it is not any more */
     world_wait_ns(world, LEASE_NS / 16 * 10);
-    sc_store_room(world->store, &room);
+    sc_store_free_space(world->store, &room);
     assert_int_equal(room.demand_bytes, first);
     world_wait_ns(world, LEASE_NS);
-    sc_store_room(world->store, &room);
+    sc_store_free_space(world->store, &room);
     assert_int_equal(room.demand_bytes, 0);
     world_free(world);
 }
@@ -568,9 +568,9 @@ enum pattern { WHOLE_PASSES, TAILS, CHUNKS };
 
 /* Drops as the pattern says until a tenth is free, as far as room tells. */
 static void evict(struct world *world, enum pattern pattern, uint64_t *random,
-                  struct sc_store_room *ret_room)
+                  struct sc_store_free_space *ret_room)
 {
-    sc_store_room(world->store, ret_room);
+    sc_store_free_space(world->store, ret_room);
     while (ret_room->free_bytes < ret_room->bytes_max / 10 && world->piece_count > 0) {
         uint32_t i = (uint32_t)random_below(random, world->piece_count), last = i;
         uint64_t key = world->pieces[i].key;
@@ -581,7 +581,7 @@ static void evict(struct world *world, enum pattern pattern, uint64_t *random,
         for (uint32_t j = world->piece_count; pattern == WHOLE_PASSES && j-- > 0;)
             if (world->pieces[j].key == key)
                 drop_twin(world, j);
-        sc_store_room(world->store, ret_room);
+        sc_store_free_space(world->store, ret_room);
     }
 }
 
@@ -606,7 +606,7 @@ static void room_in_fragments_is_used(void **state)
         setup.disk_bytes *= 4;
         struct world *world = world_make(&setup, 9);
         uint64_t random = 77, key = 1, given = 0, asked = 0;
-        struct sc_store_room room, before;
+        struct sc_store_free_space room, before;
         world_open_ok(world);
         for (uint32_t failed = 0; failed < 8;)
             failed += world_store(world, key++, 0, (uint32_t)(20 + random_below(&random, 400))) !=
@@ -615,7 +615,7 @@ static void room_in_fragments_is_used(void **state)
             evict(world, (enum pattern)(i % 3), &random, &before);
             for (uint32_t failed = 0; failed < 6;)
                 failed += !store_cut(world, key++, (uint32_t)(20 + random_below(&random, 200)));
-            sc_store_room(world->store, &room);
+            sc_store_free_space(world->store, &room);
             asked += before.free_bytes;
             given += before.free_bytes - room.free_bytes;
         }
@@ -752,7 +752,7 @@ static void quarantine_lets_a_reader_finish_on_its_lease(void **state)
         struct sc_store *follower = NULL;
         struct sc_store_extent *extent = NULL;
         struct sc_store_reader *reader = NULL;
-        struct sc_store_room room;
+        struct sc_store_free_space room;
         uint8_t hash[SC_STORE_HASH_BYTES];
         uint64_t key = 2;
         params.role = SC_STORE_READER;
@@ -765,7 +765,7 @@ static void quarantine_lets_a_reader_finish_on_its_lease(void **state)
         assert_int_equal(sc_store_extent_begin(follower, &what, &extent, &world->error),
                          SPEC_E_UNSUPPORTED);
         assert_int_equal(sc_store_extent_rows_fit(follower, 1), 0);
-        sc_store_room(follower, &room);
+        sc_store_free_space(follower, &room);
         assert_int_equal(room.bytes_max, 0);
         pass_free(pass);
 

@@ -514,8 +514,8 @@ static void no_budget_keeps_both_editions(void **state)
         order_host.is_loud = true;
         order_all(world);
         assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
-        world->store->wear.budget = 1;
-        world->store->wear.level = -1e12;
+        world->store->day_budget.budget = 1;
+        world->store->day_budget.level = -1e12;
         if (runs != 0)
             sc_store_build_permutation(world->store, 0);
         for (uint32_t s = 0; s < 8; s++) { /* seconds: it may wait for as long as it likes */

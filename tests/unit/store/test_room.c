@@ -82,13 +82,13 @@ static void room_holds_both_logs_whatever_comes(void **state)
     world->config.lease_ns_max = 0;
     world->config.disk_bytes = 3u << 20;
     world_open_ok(world);
-    struct sc_store_room room;
+    struct sc_store_free_space room;
     uint64_t random = 7, refused = 0, oldest = 0;
     for (uint64_t key = 1; key < 4000; key++) {
         spec_status status = world_store(world, key, random_below(&random, 64), 1);
         assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
         refused += status != SPEC_OK;
-        sc_store_room(world->store, &room);
+        sc_store_free_space(world->store, &room);
         bool is_full = status != SPEC_OK || room.free_bytes < 64u << 10;
         uint64_t drops = is_full ? 40 : room.log_pieces_over;
         for (; drops > 0 && oldest < world->piece_count; drops--)

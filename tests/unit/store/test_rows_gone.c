@@ -106,8 +106,8 @@ static void pieces_are_void_and_pages_wait_for_leases(void **state)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
         }
         world_wait_ns(world, 2 * LEASE_NS);
-        struct sc_store_room room;
-        sc_store_room(world->store, &room);
+        struct sc_store_free_space room;
+        sc_store_free_space(world->store, &room);
         assert_int_equal(room.quarantine_bytes, 0);
         space_check(world->store);
         assert_int_equal(stats_of(world).extent_bytes, two);

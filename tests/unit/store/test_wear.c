@@ -11,7 +11,7 @@
 #define BUDGET (4u << 20) /* bytes a day */
 #define FULL   (BUDGET / 4)
 #define ROWS   256u /* of a pass that is wanted: a quarter of a MiB */
-#define WEAR   "/sim/store/rank-0000-of-0001/wear"
+#define WEAR   "/sim/store/rank-0000-of-0001/day_budget"
 
 static const struct world_setup sim = {"paired 512-byte rows, 2 layers", WORLD_ON(SIM, 0),
                                        WORLD_SHAPE(PAIRED, 2, 256, 0), WORLD_DISK(256, 4, 64)};
@@ -19,14 +19,14 @@ static const struct world_setup sim = {"paired 512-byte rows, 2 layers", WORLD_O
 static uint64_t written(struct world *world)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < SC_STORE_WEAR_KINDS; i++)
-        bytes += atomic_load(&world->store->wear.written[i]);
+    for (uint32_t i = 0; i < SC_STORE_WRITTEN_KINDS; i++)
+        bytes += atomic_load(&world->store->day_budget.written[i]);
     return bytes;
 }
 
 static int64_t left(struct world *world)
 {
-    return (int64_t)sc_store_wear_left(world->store);
+    return (int64_t)sc_store_write_budget_left(world->store);
 }
 
 static struct world *world_of(uint64_t budget)
@@ -148,7 +148,7 @@ static void what_was_not_written_is_given_back(void **state)
     assert_int_equal(pass_put(pass), SPEC_OK);
     sc_store_extent_abort(pass->extent);
     pass_wait(pass);
-    uint64_t rows = atomic_load(&world->store->wear.written[SC_STORE_WEAR_ROWS]);
+    uint64_t rows = atomic_load(&world->store->day_budget.written[SC_STORE_WRITTEN_ROWS]);
     assert_true(rows > 0 && rows < bytes);
     int64_t more = left(world) - (FULL - (int64_t)rows); /* the device took a moment */
     assert_true(more >= 0 && more < 1024);
@@ -207,7 +207,7 @@ static void each_kind_is_counted(void **state)
     assert_int_equal(stats.stored_row_bytes, 640 * 512 * 2);
     assert_true(stats.write_bytes >= 640 * 520 * 2);
     assert_int_equal(stats.write_bytes,
-                     atomic_load(&world->store->wear.written[SC_STORE_WEAR_ROWS]));
+                     atomic_load(&world->store->day_budget.written[SC_STORE_WRITTEN_ROWS]));
     uint64_t log = stats.log_write_bytes;
     assert_true(log > 0 && stats.checkpoint_write_bytes == 0);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
@@ -225,10 +225,10 @@ static void a_budget_of_a_byte_is_one(void **state)
 {
     (void)state;
     struct world *world = world_of(1);
-    sc_store_wear_move(world->store, 1 << 20);
+    sc_store_write_budget_move(world->store, 1 << 20);
     for (uint64_t day = 0; day < 3; day++, world_wait_ns(world, DAY_NS)) {
         assert_int_equal(store_allowed(world, 2 + day, ROWS), 0);
-        uint64_t wait_ns = sc_store_wear_wait_ns(world->store);
+        uint64_t wait_ns = sc_store_write_budget_wait_ns(world->store);
         assert_true(wait_ns > DAY_NS / 24 && wait_ns <= DAY_NS + 1);
     }
     world_free(world);
@@ -245,7 +245,7 @@ static void *spend(void *user)
     for (uint32_t i = 0; i < 2000; i++) {
         uint64_t held, rows = sc_store_budget_take(own->world->store, 0, 64, &held);
         own->taken += held;
-        sc_store_wear_count(own->world->store, SC_STORE_WEAR_ROWS, held);
+        sc_store_write_budget_count(own->world->store, SC_STORE_WRITTEN_ROWS, held);
         assert_true(rows == 0 || rows == 64);
     }
     return NULL;
