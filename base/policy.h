@@ -20,7 +20,7 @@
  * (what falls all the same stays a while longer).
  * Does not: keep anything, read a clock.
  * Threads: any.
- * Tests: tests/unit/base/test_policy.c, tests/unit/store/test_host.c,
+ * Tests: tests/unit/base/test_policy.c, tests/unit/store/test_host_tier.c,
  * tests/unit/hashing/test_radix_random.c, test_radix_policy.c */
 #ifndef SC_BASE_POLICY_H
 #define SC_BASE_POLICY_H

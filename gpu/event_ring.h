@@ -17,7 +17,7 @@
  * and each other. What a flight holds is given back on the thread that reaps or waits, under the
  * own_stream's lock (rank 56): `give` may take locks above it (frames have 60), and must not come back
  * here.
- * Tests: tests/unit/gpu/test_flight.c, test_load.c, and the mutants gpu-* of tests/unit/mutants/ */
+ * Tests: tests/unit/gpu/test_event_ring.c, test_load.c, and the mutants gpu-* of tests/unit/mutants/ */
 #ifndef SC_GPU_EVENT_RING_H
 #define SC_GPU_EVENT_RING_H
 

@@ -12,7 +12,7 @@
  * nothing is allocated after open.
  * Does not: wait, know the device, or touch the memory: base is only an address here.
  * Threads: any; one lock (rank 82), held for a few words.
- * Tests: tests/unit/gpu/test_stage.c */
+ * Tests: tests/unit/gpu/test_staging_arena.c */
 #ifndef SC_GPU_STAGING_ARENA_H
 #define SC_GPU_STAGING_ARENA_H
 

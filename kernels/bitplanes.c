@@ -1,6 +1,6 @@
 /* Tables of planes: see bitplanes.h.
  *
- * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #include "kernels/bitplanes.h"
 
 #include <string.h>

@@ -25,7 +25,7 @@
  *   to finite values of the rows' type: span is beyond f16 before they are not, and of keys that
  *   are turned back none is 2^15 or larger.
  * Does not: check addresses or checksums, allocate. Source: docs/decisions/0029-codes-of-free-
- *   widths.md. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ *   widths.md. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_BITPLANES_H
 #define SC_KERNELS_BITPLANES_H
 

@@ -2,7 +2,7 @@
  * one call of the rung a head, or one for all heads where they lie side by side. Where K lies in
  * columns its values are decoded into rows on the stack, and turned.
  *
- * Threads: any. Tests: tests/unit/kernels/test_code.c, test_columns.c */
+ * Threads: any. Tests: tests/unit/kernels/test_codec.c, test_columns.c */
 #include "kernels/codec.h"
 #include "kernels/columns.h"
 #include "kernels/bitplanes.h"

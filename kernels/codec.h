@@ -16,7 +16,7 @@
  *   has codes decodes to finite values of the rows' type: of f16 rows min is exact, and step, off
  *   by at most 2^-11 of itself, falls short of the largest value up to 8 bits.
  * Does not: check addresses or checksums, allocate.
- * Threads: any. Tests: tests/unit/kernels/test_code.c */
+ * Threads: any. Tests: tests/unit/kernels/test_codec.c */
 #ifndef SC_KERNELS_CODEC_H
 #define SC_KERNELS_CODEC_H
 

@@ -1,6 +1,6 @@
 /* Numbers to float32 and back, plain C: the reference of every other rung. See dtype.h.
  *
- * Threads: any. Tests: tests/unit/kernels/test_widen.c, test_code.c */
+ * Threads: any. Tests: tests/unit/kernels/test_widen.c, test_codec.c */
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 

@@ -3,7 +3,7 @@
  *
  * Holds: widening is exact. f16 NaNs become quiet, payload kept, as hardware does it; bf16 bits are
  * kept as they are. Narrowing takes the nearest, ties to even, and no NaN.
- * Threads: any. Tests: tests/unit/kernels/test_widen.c, test_code.c */
+ * Threads: any. Tests: tests/unit/kernels/test_widen.c, test_codec.c */
 #ifndef SC_KERNELS_DTYPE_H
 #define SC_KERNELS_DTYPE_H
 

@@ -8,7 +8,7 @@
  * Holds: rows that leave were verified; what fails is a status, and says which range.
  * Does not: choose rows, unpack them (plugin/).
  * Threads: as each call says.
- * Tests: tests/unit/store/test_store.c, test_picks.c, test_selector.c, test_flight.c */
+ * Tests: tests/unit/store/test_store.c, test_gather.c, test_selector.c, test_flight.c */
 #ifndef SC_STORE_LOAD_H
 #define SC_STORE_LOAD_H
 

@@ -9,7 +9,7 @@
  * addition spread 32 of them, and channels that have no bit in a plane cost nothing. Beside that
  * turning bytes to columns, and codes back to rows, is a third.
  *
- * Included by bitplanes_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Included by bitplanes_rung.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_COLUMNS_H
 #define SC_KERNELS_CPU_BITPLANES_COLUMNS_H
 

@@ -16,7 +16,7 @@
  *   STREAM_ROWS         rows whose lines are made beside each other where stores go past the caches
  *   group_spread, codes_floats, pairs_both, pairs_swapped, line_put, plane_bits, bits_together
  *
- * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_RUNG_H
 #define SC_KERNELS_CPU_BITPLANES_RUNG_H
 

@@ -9,7 +9,7 @@
  *                  with steps and bases in the factors: 6 operations a pair, not 8
  *   one, not turned, of many keys: see bitplanes_score_tables.h
  *
- * Included by bitplanes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Included by bitplanes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_SCORE_COLUMNS_H
 #define SC_KERNELS_CPU_BITPLANES_SCORE_COLUMNS_H
 

@@ -2,7 +2,7 @@
  * once, turned, and multiplied with each; of one query what it is multiplied with is folded into it
  * first.
  *
- * Included by bitplanes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Included by bitplanes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_SCORE_ROWS_H
 #define SC_KERNELS_CPU_BITPLANES_SCORE_ROWS_H
 

@@ -6,7 +6,7 @@
  *
  * Written in the words of v8.h or v16.h, one of which is included before it.
  *
- * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_SCORE_RUNG_H
 #define SC_KERNELS_CPU_BITPLANES_SCORE_RUNG_H
 

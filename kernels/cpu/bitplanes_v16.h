@@ -3,7 +3,7 @@
  *   spread    a plane's bits go to the bits of the channels that have them (pdep: no processor with
  *             AVX-512 is slow at it), which are a mask of 64 bytes: an addition under it a plane
  *
- * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_V16_H
 #define SC_KERNELS_CPU_BITPLANES_V16_H
 

@@ -7,7 +7,7 @@
  *   together   half of what is to move by 1, 2, 4 .. 32 bits moves, by masks that are made once a
  *              plane and slab
  *
- * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_V8_H
 #define SC_KERNELS_CPU_BITPLANES_V8_H
 

@@ -11,7 +11,7 @@
  *   CODE_STEP_VECTORS   what step_vectors is at most
  *   tile_decode, step_vectors, centred_of, in_order    (their comments say what they do)
  *
- * Threads: any. Tests: tests/unit/kernels/test_code.c */
+ * Threads: any. Tests: tests/unit/kernels/test_codec.c */
 #ifndef SC_KERNELS_CPU_CODEC_RUNG_H
 #define SC_KERNELS_CPU_CODEC_RUNG_H
 

@@ -5,7 +5,7 @@
  *   codes    a plane's bits are broadcast and shifted into their lanes; "or the bits of 2^23, minus
  *            (2^23 - 1/2)" makes code + 1/2 of them without a conversion
  *
- * Threads: any. Tests: tests/unit/kernels/test_code.c */
+ * Threads: any. Tests: tests/unit/kernels/test_codec.c */
 #ifndef SC_KERNELS_CPU_CODEC_V16_H
 #define SC_KERNELS_CPU_CODEC_V16_H
 

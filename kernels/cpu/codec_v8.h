@@ -1,7 +1,7 @@
 /* Coarse codes, 8 channels a step: what of them is a rung's own, with AVX2. Tiles of rows whose
  * scales stay in registers; codes made by broadcast and shift, as codec_v16.h makes them.
  *
- * Threads: any. Tests: tests/unit/kernels/test_code.c */
+ * Threads: any. Tests: tests/unit/kernels/test_codec.c */
 #ifndef SC_KERNELS_CPU_CODEC_V8_H
 #define SC_KERNELS_CPU_CODEC_V8_H
 

@@ -1,6 +1,6 @@
 /* Codes of free widths (bitplanes.h) to values in a memory: see spec.h. Adds to ref/: the device.
  *
- * Tests: tests/unit/kernels/test_cuda_planes.c */
+ * Tests: tests/unit/kernels/test_cuda_bitplanes.c */
 #include "kernels/cuda/bitplanes_units.h"
 
 #define PLANES_BESIDE 4u   /* blocks that a multiprocessor shall have at once */

@@ -6,7 +6,7 @@
  * selector is the table's, brings each channel its own: so 17 operations a run and plane, whatever
  * the widths (docs/decisions/0033-cuda-kernels.md).
  *
- * Tests: tests/unit/kernels/test_cuda_planes.c, test_cuda_importance.c */
+ * Tests: tests/unit/kernels/test_cuda_bitplanes.c, test_cuda_importance.c */
 #ifndef SC_KERNELS_CUDA_BITPLANES_UNITS_H
 #define SC_KERNELS_CUDA_BITPLANES_UNITS_H
 

@@ -1,6 +1,6 @@
 /* Codes of even widths (codec.h) to values in a memory: see spec.h. Adds to ref/: the device.
  *
- * Tests: tests/unit/kernels/test_cuda_code.c */
+ * Tests: tests/unit/kernels/test_cuda_codec.c */
 #include "kernels/cuda/codec_units.h"
 
 /* Values of 8 channels from `channel` on, which may be of several heads. */

@@ -2,7 +2,7 @@
  *
  * A unit is 16 channels of a row, as they are coded: of a plane of w bits it has 2 w bytes.
  *
- * Tests: tests/unit/kernels/test_cuda_code.c, test_cuda_importance.c */
+ * Tests: tests/unit/kernels/test_cuda_codec.c, test_cuda_importance.c */
 #ifndef SC_KERNELS_CUDA_CODEC_UNITS_H
 #define SC_KERNELS_CUDA_CODEC_UNITS_H
 

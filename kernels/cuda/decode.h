@@ -7,7 +7,7 @@
  * So what belongs to a channel (scales) is made once a thread, neighbours write neighbouring bytes,
  * and no thread needs another one.
  *
- * Tests: tests/unit/kernels/test_cuda_code.c, test_cuda_planes.c */
+ * Tests: tests/unit/kernels/test_cuda_codec.c, test_cuda_bitplanes.c */
 #ifndef SC_KERNELS_CUDA_DECODE_H
 #define SC_KERNELS_CUDA_DECODE_H
 

@@ -1,6 +1,6 @@
 /* Descriptors and grids: see launch.h.
  *
- * Threads: any. Tests: tests/unit/kernels/test_cuda_rows.c, test_cuda_code.c */
+ * Threads: any. Tests: tests/unit/kernels/test_cuda_rows.c, test_cuda_codec.c */
 #include "kernels/cuda/launch.h"
 
 #include <limits.h>

@@ -22,7 +22,7 @@
  * is written; nothing outside of rows, codes, scales, turns and tables is read. The order of
  * threads changes nothing, where no two tokens have the same slot. Does not: check
  * (sc_cuda_memory_of and those beside it in kernels/cuda/launch.h do). Tests:
- * tests/unit/kernels/test_cuda_rows.c, test_cuda_code.c, test_cuda_planes.c,
+ * tests/unit/kernels/test_cuda_rows.c, test_cuda_codec.c, test_cuda_bitplanes.c,
  * test_cuda_importance.c, test_cuda_tensor.c */
 #ifndef SC_KERNELS_CUDA_SPEC_H
 #define SC_KERNELS_CUDA_SPEC_H

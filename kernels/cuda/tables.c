@@ -4,7 +4,7 @@
  *   by pairs, none   [0 .. 7 | n/2 .. n/2 + 7][8 .. 15 | ...] ...     a run inside 8 channels
  *
  * Holds: a run lies inside a group, so that its bits of a plane follow each other.
- * Threads: any. Tests: tests/unit/kernels/test_cuda_planes.c */
+ * Threads: any. Tests: tests/unit/kernels/test_cuda_bitplanes.c */
 #include "kernels/cuda/launch.h"
 
 #include <string.h>

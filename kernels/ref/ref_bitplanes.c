@@ -1,6 +1,6 @@
 /* Codes of free widths, plain C: the reference of every other rung.
  *
- * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+ * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
 #include "kernels/bitplanes.h"
 #include "kernels/ref/value.h"
 

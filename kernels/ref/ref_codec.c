@@ -1,6 +1,6 @@
 /* Coarse codes, plain C: the reference of every other rung.
  *
- * Threads: any. Tests: tests/unit/kernels/test_code.c */
+ * Threads: any. Tests: tests/unit/kernels/test_codec.c */
 #include "kernels/codec.h"
 #include "kernels/ref/value.h"
 

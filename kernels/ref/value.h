@@ -1,6 +1,6 @@
 /* Single values of rows and scales, plain C: what the references of codes are written with.
  *
- * Threads: any. Tests: tests/unit/kernels/test_code.c, test_planes.c */
+ * Threads: any. Tests: tests/unit/kernels/test_codec.c, test_bitplanes.c */
 #ifndef SC_KERNELS_REF_VALUE_H
 #define SC_KERNELS_REF_VALUE_H
 

@@ -15,8 +15,8 @@
  * Holds: a branch is committed behind the rows of its pass; it is whole or not found.
  * Does not: choose, code or stage states; deliver them to a device.
  * Threads: per call, below.
- * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_states.c,
- * test_states_room.c */
+ * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_recurrent.c,
+ * test_recurrent_space.c */
 #ifndef SC_PLUGIN_RECURRENT_H
 #define SC_PLUGIN_RECURRENT_H
 

@@ -1,7 +1,7 @@
 /* The table of policies, and where averages come from and go to.
  *
  * Holds, Does not, Threads: baselines.h.
- * Tests: tests/unit/plugin/test_lab.c, test_average.c */
+ * Tests: tests/unit/plugin/test_baselines.c, test_average.c */
 #include "plugin/baselines/baselines.h"
 #include "hashing/digest.h"
 #include "plugin/baselines/average.h"

@@ -16,7 +16,7 @@
  * reader learns from its writer's log, and keeps what its own requests add in memory.
  * Does not: know the plugin, or look at a key.
  * Threads: open and close by one; the others any.
- * Tests: tests/unit/plugin/test_lab.c, test_average.c, test_prediction.c, test_select.c, test_layered.c
+ * Tests: tests/unit/plugin/test_baselines.c, test_average.c, test_prediction.c, test_select.c, test_layered.c
  */
 #ifndef SC_PLUGIN_BASELINES_H
 #define SC_PLUGIN_BASELINES_H

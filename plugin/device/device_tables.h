@@ -11,7 +11,7 @@
  * Does not: read, verify, choose, or wait for the host's stream.
  * Threads: any; open and close one. Locks: attach (26), slots (29), pinned_buffers and d2h_batches
  * (58), tables (59).
- * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_device_boxes.c */
+ * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_pinned.c */
 #ifndef SC_PLUGIN_DEVICE_TABLES_H
 #define SC_PLUGIN_DEVICE_TABLES_H
 

@@ -14,7 +14,7 @@
  * Does not: tell who places a call's rows twice; retry. What cannot be enqueued fails the item.
  * Threads: those that place for the request's item, one of its items at a time. One lock a batch
  * (rank 28).
- * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_device_boxes.c */
+ * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_pinned.c */
 #ifndef SC_PLUGIN_H2D_BATCH_H
 #define SC_PLUGIN_H2D_BATCH_H
 

@@ -1,7 +1,7 @@
 /* Pieces of a chunk that become one (compact.c; docs/decisions/0016).
  *
  * Threads: the job; tails: per call, below.
- * Tests: tests/unit/plugin/test_merge.c */
+ * Tests: tests/unit/plugin/test_compaction.c */
 #ifndef SC_PLUGIN_INDEX_COMPACT_H
 #define SC_PLUGIN_INDEX_COMPACT_H
 

@@ -1,8 +1,8 @@
 /* Branches of states that are matched and loaded (plugin/args/recurrent.h).
  *
  * Threads: per call, below.
- * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_states.c,
- * test_states_room.c */
+ * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_recurrent.c,
+ * test_recurrent_space.c */
 #ifndef SC_PLUGIN_LOAD_LOAD_RECURRENT_H
 #define SC_PLUGIN_LOAD_LOAD_RECURRENT_H
 

@@ -12,7 +12,7 @@
  * or of no size that a measure has), are refused; a note is read whole, or not at all.
  * Does not: look at a clock, write (load_or_compute.c).
  * Threads: set: one at a time; get: any, beside it; the rest: any.
- * Tests: tests/unit/plugin/test_fill_note.c */
+ * Tests: tests/unit/plugin/test_estimate_record.c */
 #ifndef SC_PLUGIN_ESTIMATE_RECORD_H
 #define SC_PLUGIN_ESTIMATE_RECORD_H
 

@@ -24,7 +24,7 @@
  * is stored is promised.
  * Does not: read or compute to measure.
  * Threads: as each call says; the lock (rank 26) is held for arithmetic.
- * Tests: tests/unit/plugin/test_fill.c, test_fill_told.c, conformance (abi_186_*, abi_188_*,
+ * Tests: tests/unit/plugin/test_load_policy.c, test_load_policy_reported.c, conformance (abi_186_*, abi_188_*,
  * abi_218_*) */
 #ifndef SC_PLUGIN_LOAD_OR_COMPUTE_H
 #define SC_PLUGIN_LOAD_OR_COMPUTE_H

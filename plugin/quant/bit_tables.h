@@ -4,7 +4,7 @@
  * Holds: what find or add returned stays, unchanged, until close. find takes no lock.
  * Does not: allocate after open: as many tables as fit, and further ones are not to be had.
  * Threads: find any; add any, one at a time by its lock.
- * Tests: tests/unit/plugin/test_coding.c */
+ * Tests: tests/unit/plugin/test_quant.c */
 #ifndef SC_PLUGIN_BIT_TABLES_H
 #define SC_PLUGIN_BIT_TABLES_H
 

@@ -14,7 +14,7 @@
  * right.
  * Does not: wait: what cannot be noted at once is not.
  * Threads: any.
- * Tests: tests/unit/plugin/test_coding.c */
+ * Tests: tests/unit/plugin/test_quant.c */
 #ifndef SC_PLUGIN_CALIBRATE_H
 #define SC_PLUGIN_CALIBRATE_H
 

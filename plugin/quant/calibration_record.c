@@ -11,7 +11,7 @@
  *
  * Holds: words that are not exactly such change nothing; what this process learnt is never
  * replaced. Threads: load: open's, or who follows; write: background threads and close. Tests:
- * tests/unit/plugin/test_coding.c */
+ * tests/unit/plugin/test_quant.c */
 #include "plugin/quant/calibrate.h"
 
 #include "store/store.h"

@@ -8,7 +8,7 @@
  *
  * Holds: what sc_store_quant.reads said yes to can be decoded until close.
  * Threads: any.
- * Tests: tests/unit/plugin/test_coding.c, conformance (abi_150_* .. abi_156_*, abi_196_*) */
+ * Tests: tests/unit/plugin/test_quant.c, conformance (abi_150_* .. abi_156_*, abi_196_*) */
 #ifndef SC_PLUGIN_QUANT_H
 #define SC_PLUGIN_QUANT_H
 

@@ -7,7 +7,7 @@
  *   than that, fewer positions have turns, half or a quarter and so on: keys behind them get no
  *   codes, and turned codes of them are not read here, their rows come exactly.
  * Threads: any; who wants what another is making waits for him, some tens of microseconds.
- * Tests: tests/unit/plugin/test_coding.c */
+ * Tests: tests/unit/plugin/test_quant.c */
 #ifndef SC_PLUGIN_ROPE_H
 #define SC_PLUGIN_ROPE_H
 

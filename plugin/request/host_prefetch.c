@@ -17,7 +17,7 @@
  * Does not: say what loads read (plugin/select/select.c), touch the request otherwise: its loads go
  * on.
  * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's.
- * Tests: tests/unit/plugin/test_stage.c, test_stage_meanwhile.c, test_stage_choice.c,
+ * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c, test_host_prefetch_choice.c,
  * tests/fault/test_host_races.c, conformance (abi_130_*, abi_192_*, abi_193_*, abi_195_*) */
 #include "plugin/args/args.h"
 #include "plugin/connector.h"

@@ -1,7 +1,7 @@
 /* Matches that are brought into host memory before their loads ask (host_prefetch.c).
  *
  * Threads: per member and call, below.
- * Tests: tests/unit/plugin/test_stage.c, test_bypass.c */
+ * Tests: tests/unit/plugin/test_host_prefetch.c, test_bypass.c */
 #ifndef SC_PLUGIN_REQUEST_HOST_PREFETCH_H
 #define SC_PLUGIN_REQUEST_HOST_PREFETCH_H
 

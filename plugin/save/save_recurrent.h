@@ -1,8 +1,8 @@
 /* Branches of states that are stored (plugin/args/recurrent.h): of a pass that ends, behind its rows.
  *
  * Threads: the request's host thread, but unref.
- * Tests: conformance (abi_212_*), tests/unit/plugin/test_states.c,
- * test_states_room.c */
+ * Tests: conformance (abi_212_*), tests/unit/plugin/test_recurrent.c,
+ * test_recurrent_space.c */
 #ifndef SC_PLUGIN_SAVE_RECURRENT_H
 #define SC_PLUGIN_SAVE_RECURRENT_H
 

@@ -9,7 +9,7 @@
  * Does not: know what has a name; two of one name pass for each other, which costs a rank that is
  * wrong and never a byte. Allocate after init.
  * Threads: one at a time.
- * Tests: tests/unit/store/test_past.c */
+ * Tests: tests/unit/store/test_ghost_list.c */
 #ifndef SC_STORE_GHOST_LIST_H
 #define SC_STORE_GHOST_LIST_H
 

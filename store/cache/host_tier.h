@@ -33,7 +33,7 @@
  * What was forgotten before a slab was published, or since, is not found.
  * Does not: verify (whoever gets a slab does, as if it had read it), read, know ranges or pieces.
  * Threads: any. One lock (rank 57); no bytes are copied under it.
- * Tests: tests/unit/store/test_host.c, test_host_keep.c, test_host_inside.c, test_host_dual.c */
+ * Tests: tests/unit/store/test_host_tier.c, test_host_tier_keep.c, test_host_tier_inside.c, test_host_tier_dual.c */
 #ifndef SC_STORE_HOST_TIER_H
 #define SC_STORE_HOST_TIER_H
 

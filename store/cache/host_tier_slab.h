@@ -15,7 +15,7 @@
  * are when they are wanted. It is found as long as a row of the extent may be.
  * Does not: choose what is evicted (host_tier.c), read.
  * Threads: any; a filler: its load's consumer.
- * Tests: tests/unit/store/test_hosted.c, test_hosted_slots.c, test_tiers_twin.c, test_keep.c */
+ * Tests: tests/unit/store/test_host_tier_slab.c, test_host_tier_slab_slots.c, test_tiers_twin.c, test_write_through.c */
 #ifndef SC_STORE_HOST_TIER_SLAB_H
 #define SC_STORE_HOST_TIER_SLAB_H
 

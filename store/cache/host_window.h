@@ -10,7 +10,7 @@
  * Holds: what is found spans enough pages and nothing that may not go; nothing is changed.
  * Does not: know ranks, evict.
  * Threads: the caller's lock.
- * Tests: tests/unit/store/test_host_window.c, test_host.c */
+ * Tests: tests/unit/store/test_host_tier_window.c, test_host_tier.c */
 #ifndef SC_STORE_HOST_WINDOW_H
 #define SC_STORE_HOST_WINDOW_H
 

@@ -20,7 +20,7 @@
  * Does not: know what is read, or why; allocate; retry a failed read.
  * Threads: init, wait, raise, cancel, done: the owner, one at a time; completions and the frame
  * waiter: the executor's. One lock a inflight (rank 30), which its client's state is under too.
- * Tests: tests/unit/store/test_flight.c, test_store.c, test_picks.c, test_selector.c,
+ * Tests: tests/unit/store/test_inflight.c, test_store.c, test_gather.c, test_selector.c,
  * tests/fault/test_store_faults.c */
 #ifndef SC_STORE_INFLIGHT_H
 #define SC_STORE_INFLIGHT_H

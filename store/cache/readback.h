@@ -13,8 +13,8 @@
  * task is posted when all reads of a window have ended, also those that failed.
  * Does not: choose rows, wait, keep to a rate.
  * Threads: one at a time; completions only count.
- * Tests: tests/unit/store/test_build.c, test_codes.c, test_live.c,
- * tests/unit/plugin/test_merge.c */
+ * Tests: tests/unit/store/test_build.c, test_quant.c, test_inline_quant.c,
+ * tests/unit/plugin/test_compaction.c */
 #ifndef SC_STORE_READBACK_H
 #define SC_STORE_READBACK_H
 

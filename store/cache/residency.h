@@ -10,7 +10,7 @@
  * a pause, when it may be 0; no slab is linked in two groups.
  * Does not: own slabs; allocate after open.
  * Threads: count any; all else under the lock of the host tier.
- * Tests: tests/unit/store/test_host_keep.c */
+ * Tests: tests/unit/store/test_host_tier_keep.c */
 #ifndef SC_STORE_RESIDENCY_H
 #define SC_STORE_RESIDENCY_H
 

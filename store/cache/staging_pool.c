@@ -2,7 +2,7 @@
  * used a moment ago (its pages present, its lines perhaps in cache) is the next to be used, and one
  * waiting list a class of lanes.
  *
- * Tests: tests/unit/store/test_frames.c */
+ * Tests: tests/unit/store/test_staging_pool.c */
 #include "store/cache/staging_pool.h"
 
 #include <pthread.h>

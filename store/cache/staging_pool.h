@@ -23,7 +23,7 @@
  * callers that begin many demand loads and consume them one after the other bound the frames of
  * each.
  * Threads: any (one short lock, rank 60; the executor is called with it released).
- * Tests: tests/unit/store/test_frames.c */
+ * Tests: tests/unit/store/test_staging_pool.c */
 #ifndef SC_STORE_STAGING_POOL_H
 #define SC_STORE_STAGING_POOL_H
 

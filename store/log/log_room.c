@@ -25,7 +25,7 @@
  * Holds: bytes counted are <= disk_bytes_max after every promise.
  * Does not: drop pieces or write a checkpoint (plugin/index/evict.c asks, and does).
  * Threads: any; the space lock or the log lock, as said, never both.
- * Tests: tests/unit/store/test_room.c, tests/unit/plugin/test_soak.c */
+ * Tests: tests/unit/store/test_free_space.c, tests/unit/plugin/test_soak.c */
 #include "store/log/log_room.h"
 #include "store/internal.h"
 #include "store/rows/where.h"

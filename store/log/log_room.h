@@ -1,7 +1,7 @@
 /* Room for two logs (log_room.c; docs/decisions/0015).
  *
  * Threads: per call, below.
- * Tests: tests/unit/store/test_room.c, test_checkpoint.c */
+ * Tests: tests/unit/store/test_free_space.c, test_checkpoint.c */
 #ifndef SC_STORE_LOG_ROOM_H
 #define SC_STORE_LOG_ROOM_H
 

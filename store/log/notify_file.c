@@ -21,7 +21,7 @@
  * is not of stays for a writer that is (of SC_STORE_NOTIFY_FAMILIES families, the last ones).
  * Does not: wait for a lock: SPEC_PENDING, the caller asks again; sync.
  * Threads: post any executor thread; take and close one at a time.
- * Tests: tests/unit/store/test_mail.c */
+ * Tests: tests/unit/store/test_notify.c */
 #include "store/log/notify_file.h"
 #include "store/internal.h"
 #include "store/rows/tag.h"

@@ -1,7 +1,7 @@
 /* What others say to a writer (notify_file.c; docs/results/peers.md).
  *
  * Threads: open and close; posting and taking are store.h's.
- * Tests: tests/unit/store/test_mail.c */
+ * Tests: tests/unit/store/test_notify.c */
 #ifndef SC_STORE_NOTIFY_FILE_H
 #define SC_STORE_NOTIFY_FILE_H
 

@@ -10,7 +10,7 @@
  * unless the store is new: then it is full. Time is the executor's clock's.
  * Does not: refuse a write: who begins one asks (store/space/write_allowance.c).
  * Threads: any; its lock (rank 58), a few instructions; counts are relaxed.
- * Tests: tests/unit/store/test_wear.c */
+ * Tests: tests/unit/store/test_write_budget.c */
 #ifndef SC_STORE_WRITE_BUDGET_H
 #define SC_STORE_WRITE_BUDGET_H
 

@@ -11,7 +11,7 @@
  * Holds: what is published was verified as a load verifies it.
  * Does not: wait, choose pieces, keep slabs (fetch_match.c), retry.
  * Threads: one at a time; completions only count.
- * Tests: tests/unit/plugin/test_stage_choice.c */
+ * Tests: tests/unit/plugin/test_host_prefetch_choice.c */
 #ifndef SC_STORE_FETCH_SELECTORS_H
 #define SC_STORE_FETCH_SELECTORS_H
 

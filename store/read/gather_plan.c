@@ -1,7 +1,7 @@
 /* Picks -> stretches of rows that lie together -> reads of pages.
  *
  * Holds, Does not, Threads: store/read/gather_plan.h.
- * Tests: tests/unit/store/test_picks.c */
+ * Tests: tests/unit/store/test_gather.c */
 #include "store/read/gather_plan.h"
 
 #include "store/read/scan_plan.h"

@@ -20,7 +20,7 @@
  * MARKS.
  * Does not: lock, do I/O, look at bytes or tags.
  * Threads: the reader's lock.
- * Tests: tests/unit/store/test_picks.c, test_hosted_slots.c, test_tiers_twin.c */
+ * Tests: tests/unit/store/test_gather.c, test_host_tier_slab_slots.c, test_tiers_twin.c */
 #ifndef SC_STORE_GATHER_PLAN_H
 #define SC_STORE_GATHER_PLAN_H
 

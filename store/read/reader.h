@@ -3,7 +3,7 @@
  * two include it.
  *
  * Holds, Threads: store/read/reader.c.
- * Tests: tests/unit/store/test_store.c, test_picks.c, test_hosted_slots.c */
+ * Tests: tests/unit/store/test_store.c, test_gather.c, test_host_tier_slab_slots.c */
 #ifndef SC_STORE_READER_H
 #define SC_STORE_READER_H
 

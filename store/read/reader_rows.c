@@ -8,7 +8,7 @@
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
  * Does not: wait, begin reads (reader.c).
  * Threads: the consumer's, without the lock.
- * Tests: tests/unit/store/test_store.c, test_picks.c, test_hosted_slots.c, test_tiers_twin.c */
+ * Tests: tests/unit/store/test_store.c, test_gather.c, test_host_tier_slab_slots.c, test_tiers_twin.c */
 #include "store/read/reader.h"
 #include "store/rows/quant_blocks.h"
 #include "store/rows/tag.h"

@@ -20,7 +20,7 @@
  * fits a frame.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the reader's lock.
- * Tests: tests/unit/store/test_store.c, test_hosted_slots.c */
+ * Tests: tests/unit/store/test_store.c, test_host_tier_slab_slots.c */
 #ifndef SC_STORE_SCAN_PLAN_H
 #define SC_STORE_SCAN_PLAN_H
 

@@ -22,7 +22,7 @@
  * Does not: allocate after open, retry.
  * Threads: begin, demand, wait, end, close: the owner, one at a time; completions and on_ready: the
  * executor's. The inflight's lock is not held while verifying or copying; the pool's (rank 61).
- * Tests: tests/unit/store/test_selector.c, test_sketch_host.c, tests/fault/test_store_faults.c */
+ * Tests: tests/unit/store/test_selector.c, test_selector_host.c, tests/fault/test_store_faults.c */
 #include "store/read/selector.h"
 #include "store/cache/inflight.h"
 #include "store/read/scan_plan.h"

@@ -25,7 +25,7 @@
  * A slab that is gone by then, or fails, is read after all, by frames, once all else is planned.
  *
  * Threads: a plan: the selector's lock. Memory: whoever holds it in the pool.
- * Tests: tests/unit/store/test_selector.c, test_codes.c, test_sketch_host.c */
+ * Tests: tests/unit/store/test_selector.c, test_quant.c, test_selector_host.c */
 #ifndef SC_STORE_SELECTOR_H
 #define SC_STORE_SELECTOR_H
 

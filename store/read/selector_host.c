@@ -10,7 +10,7 @@
  * probe rows have their own, row tags, which a disk's reader proves by their rows, have one here,
  * so that memory that rots is not taken for a bad disk. A slab has all rows of its piece that can
  * be read. Does not: choose what is evicted (store/cache/host_tier.c), plan, lock. Threads: any;
- * who copies holds the load's memory. Tests: tests/unit/store/test_sketch_host.c */
+ * who copies holds the load's memory. Tests: tests/unit/store/test_selector_host.c */
 #include "store/read/selector.h"
 
 #include "store/rows/tag.h"

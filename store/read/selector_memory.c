@@ -11,7 +11,7 @@
  * position); a range is marked good when its blocks of codes are there whole and verified.
  * Does not: verify row tags (rows fail by them), lock, read the disk.
  * Threads: any; who fills or reads it holds it in the pool.
- * Tests: tests/unit/store/test_selector.c, test_codes.c */
+ * Tests: tests/unit/store/test_selector.c, test_quant.c */
 #include "store/read/selector.h"
 
 #include "store/rows/tag.h"

@@ -10,7 +10,7 @@
  * takes.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the selector's lock.
- * Tests: tests/unit/store/test_selector.c, test_codes.c */
+ * Tests: tests/unit/store/test_selector.c, test_quant.c */
 #include "store/read/scan_plan.h"
 #include "store/read/selector.h"
 #include "store/rows/where.h"

@@ -1,7 +1,7 @@
 /* Blocks of codes.
  *
  * Holds, Does not, Threads: store/rows/quant_blocks.h.
- * Tests: tests/unit/store/test_codes.c */
+ * Tests: tests/unit/store/test_quant.c */
 #include "store/rows/quant_blocks.h"
 
 #include "store/load.h"

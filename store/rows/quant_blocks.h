@@ -14,7 +14,7 @@
  * with these bits.
  * Does not: know what codes mean (the plugin's encoder and decoder do).
  * Threads: any.
- * Tests: tests/unit/store/test_codes.c */
+ * Tests: tests/unit/store/test_quant.c */
 #ifndef SC_STORE_QUANT_BLOCKS_H
 #define SC_STORE_QUANT_BLOCKS_H
 

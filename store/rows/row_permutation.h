@@ -9,7 +9,7 @@
  *
  * Holds: slots of a layer are a permutation of the extent's rows, also where some are void.
  * Threads: any.
- * Tests: tests/unit/store/test_order.c */
+ * Tests: tests/unit/store/test_row_permutation.c */
 #ifndef SC_STORE_ROW_PERMUTATION_H
 #define SC_STORE_ROW_PERMUTATION_H
 

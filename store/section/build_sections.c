@@ -17,7 +17,7 @@
  * wrong with it, its load will find). A step waits for nothing.
  * Does not: drop pieces, start by itself.
  * Threads: start, stop: any; steps: the executor's, one at a time.
- * Tests: tests/unit/store/test_build.c, test_codes.c, test_reorder.c,
+ * Tests: tests/unit/store/test_build.c, test_quant.c, test_reorder.c,
  * tests/fault/test_store_faults.c */
 #include "store/section/build_sections.h"
 

@@ -1,7 +1,7 @@
 /* Sections that extents lack, built later (build_sections.c).
  *
  * Threads: per call, below.
- * Tests: tests/unit/store/test_build.c, test_codes.c */
+ * Tests: tests/unit/store/test_build.c, test_quant.c */
 #ifndef SC_STORE_BUILD_SECTIONS_H
 #define SC_STORE_BUILD_SECTIONS_H
 

@@ -14,7 +14,7 @@
  * looks up. A step waits for nothing.
  * Does not: choose extents, keep to a rate, commit.
  * Threads: its maker's task.
- * Tests: tests/unit/store/test_build.c, test_codes.c, test_live.c,
+ * Tests: tests/unit/store/test_build.c, test_quant.c, test_inline_quant.c,
  * tests/fault/test_store_faults.c */
 #ifndef SC_STORE_SECTION_H
 #define SC_STORE_SECTION_H

@@ -7,7 +7,7 @@
  * same bytes; of a full bucket the first chunk, or what is one whole, is allowed, however large it
  * is, and made up for.
  * Threads: any.
- * Tests: tests/unit/store/test_wear.c, tests/unit/plugin/test_budget.c */
+ * Tests: tests/unit/store/test_write_budget.c, tests/unit/plugin/test_budget.c */
 #include "store/internal.h"
 #include "store/store.h"
 

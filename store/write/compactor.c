@@ -15,7 +15,7 @@
  * lived then; a step waits for nothing; memory is held while a compact runs.
  * Does not: choose what is compacted, commit, drop (plugin/index/compact.c).
  * Threads: begin, stop: any; steps: the executor's, one at a time.
- * Tests: tests/unit/plugin/test_merge.c */
+ * Tests: tests/unit/plugin/test_compaction.c */
 #include "store/write/compactor.h"
 #include "store/cache/host_tier_slab.h"
 #include "store/cache/readback.h"

@@ -7,7 +7,7 @@
  *              \________/ lost: aborted
  *
  * Threads: store/write/inline_quant.h.
- * Tests: tests/unit/store/test_live.c */
+ * Tests: tests/unit/store/test_inline_quant.c */
 #ifndef SC_STORE_INLINE_QUANT_STATE_H
 #define SC_STORE_INLINE_QUANT_STATE_H
 

@@ -8,7 +8,7 @@
  * Holds: a slab is found when its piece is, and has all its bytes: a commit comes after all writes.
  * Does not: hold up the caller of a store, who only begins slabs; verify (tags do, when it is
  * used). Threads: begin, of a layer: the extent's producer; copies: any, of other bytes; end: its
- * committer. Tests: tests/unit/store/test_keep.c */
+ * committer. Tests: tests/unit/store/test_write_through.c */
 #ifndef SC_STORE_WRITE_THROUGH_H
 #define SC_STORE_WRITE_THROUGH_H
 

@@ -3,7 +3,7 @@
 #ifndef SC_TESTS_FAULT_STORE_TWIN_H
 #define SC_TESTS_FAULT_STORE_TWIN_H
 
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup twin_setups[] = {

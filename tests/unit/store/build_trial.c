@@ -1,7 +1,7 @@
 /* Trials of what is built; see build_trial.h. */
 #include "tests/unit/store/build_trial.h"
 
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/space_check.h"
 
 const struct world_setup build_setups[BUILD_SETUPS] = {

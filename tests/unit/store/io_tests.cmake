@@ -1,6 +1,6 @@
 # Tests of the I/O back ends and of the staging pool.
 sc_add_folder(NAME io_fixture SOURCES io_fixture.c LINKS sim_disk cmocka)
-sc_add_test(NAME test_store_frames SOURCES test_frames.c LINKS sc_store)
+sc_add_test(NAME test_store_frames SOURCES test_staging_pool.c LINKS sc_store)
 sc_add_test(NAME test_store_io SOURCES test_io.c LINKS io_fixture)
 sc_add_test(NAME test_store_io_cost SOURCES test_io_cost.c LINKS io_fixture
             THREADS threads_may_submit_and_ask_at_once)

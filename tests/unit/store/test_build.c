@@ -5,7 +5,7 @@
  * Threads: the fixture's. */
 #include "store/space/tier.h"
 #include "tests/unit/store/build_trial.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/late_io.h"
 #include "tests/unit/store/selector_check.h"
 #include "tests/unit/store/space_check.h"

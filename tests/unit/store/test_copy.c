@@ -3,7 +3,7 @@
  *
  * Threads: the seeded loop. */
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/copy_check.h"
 
 static const struct world_setup setups[] = {

@@ -4,7 +4,7 @@
  * Threads: the fixture's. */
 #include "store/internal.h"
 #include "tests/unit/store/erase_check.h"
-#include "tests/unit/store/order_check.h"
+#include "tests/unit/store/permutation_check.h"
 
 static const struct world_setup setups[] = {
     {"paired, probe rows", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 128, 32), WORLD_DISK(4, 1, 64),

@@ -4,7 +4,7 @@
  * Threads: the seeded loop. */
 #include "store/internal.h"
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/space_check.h"
 
 #include <msgpack.h>

@@ -7,8 +7,8 @@
 #include "store/rows/row_permutation.h"
 #include "store/space/quarantine.h"
 #include "tests/unit/store/build_trial.h"
-#include "tests/unit/store/codes_check.h"
-#include "tests/unit/store/order_check.h"
+#include "tests/unit/store/quant_check.h"
+#include "tests/unit/store/permutation_check.h"
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup *const setups = build_setups;

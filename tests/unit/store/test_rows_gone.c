@@ -5,7 +5,7 @@
  * Threads: the fixture's. */
 #include "store/log/record_format.h"
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/space_check.h"
 
 #include <msgpack.h>

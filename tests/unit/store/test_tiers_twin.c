@@ -7,7 +7,7 @@
  * Threads: one; the executor's loop. */
 #include "store/cache/host_tier_slab.h"
 #include "store/space/quarantine.h"
-#include "tests/unit/store/order_check.h"
+#include "tests/unit/store/permutation_check.h"
 #include "tests/unit/store/space_check.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #include "store/write/extent.h"
 #include "store/write/inline_quant.h"
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup setups[] = {

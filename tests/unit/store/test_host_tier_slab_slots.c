@@ -5,7 +5,7 @@
  * Threads: the fixture's. */
 #include "store/cache/host_tier_slab.h"
 #include "store/rows/row_permutation.h"
-#include "tests/unit/store/order_check.h"
+#include "tests/unit/store/permutation_check.h"
 
 static const struct world_setup *const setups = build_setups;
 

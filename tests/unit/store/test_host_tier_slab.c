@@ -6,7 +6,7 @@
 #include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 
-#include "tests/unit/store/order_check.h"
+#include "tests/unit/store/permutation_check.h"
 
 #include <pthread.h>
 

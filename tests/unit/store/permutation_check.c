@@ -1,7 +1,7 @@
 /* Editions in another order under test.
  *
- * Threads: tests/unit/store/order_check.h. */
-#include "tests/unit/store/order_check.h"
+ * Threads: tests/unit/store/permutation_check.h. */
+#include "tests/unit/store/permutation_check.h"
 
 #include "store/rows/row_permutation.h"
 

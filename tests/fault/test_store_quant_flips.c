@@ -5,7 +5,7 @@
  * Threads: the seeded loop. */
 #include "tests/sample.h"
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 
 #define LOG_PATH     "/sim/store/rank-0000-of-0001/log"
 #define SEGMENT_PATH "/sim/store/rank-0000-of-0001/seg-00000000"

@@ -3,7 +3,7 @@
  * moves while the device is waited for or the test says that the host computes.
  *
  * Threads: one, but where a test makes some. */
-#include "tests/unit/plugin/fill_rig.h"
+#include "tests/unit/plugin/load_policy_rig.h"
 
 static void all_is_promised_until_both_sides_are_known(void **state)
 {

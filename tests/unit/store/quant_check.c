@@ -1,5 +1,5 @@
-/* An encoder that any row changes, and what codes of a match must be; see codes_check.h. */
-#include "tests/unit/store/codes_check.h"
+/* An encoder that any row changes, and what codes of a match must be; see quant_check.h. */
+#include "tests/unit/store/quant_check.h"
 
 bool encode(void *user, const struct sc_store_encode *what)
 {

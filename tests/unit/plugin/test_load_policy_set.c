@@ -3,7 +3,7 @@
  *
  * Each connector has a loop and a virtual clock of its own; meet() brings them to one time.
  * Threads: one, but where a test makes some. */
-#include "tests/unit/plugin/fill_rig.h"
+#include "tests/unit/plugin/load_policy_rig.h"
 #include "tests/unit/threads.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #define SC_TESTS_UNIT_STORE_ORDER_CHECK_H
 
 #include "tests/unit/store/build_trial.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 
 /* What the caller knows, and when it is quiet. */
 struct order_host {

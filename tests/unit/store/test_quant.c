@@ -6,7 +6,7 @@
 #include "store/read/selector.h"
 #include "store/rows/quant_blocks.h"
 #include "tests/unit/store/build_trial.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup setups[] = {

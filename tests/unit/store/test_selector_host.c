@@ -7,7 +7,7 @@
 #include "store/read/selector.h"
 #include "store/rows/tag.h"
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 
 #include <pthread.h>
 

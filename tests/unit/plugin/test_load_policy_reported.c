@@ -2,7 +2,7 @@
  * which steps are believed, and what lookup promises then. On the simulated device and its clock.
  *
  * Threads: one. */
-#include "tests/unit/plugin/fill_rig.h"
+#include "tests/unit/plugin/load_policy_rig.h"
 
 #define STEP_NS UINT64_C(100000000)
 

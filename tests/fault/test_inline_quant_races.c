@@ -8,7 +8,7 @@
  * Threads: two that store, one that loads, one that takes frames, one that drops; the executor's.
  */
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/late_io.h"
 #include "tests/unit/store/space_check.h"
 #include "tests/unit/threads.h"

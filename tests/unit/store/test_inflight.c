@@ -9,7 +9,7 @@
  * SC_SEED=n runs one seed, SC_SEEDS=n so many, from 1 or SC_SEED on. */
 #include "store/io/io_backend.h"
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/quant_check.h"
 
 #include <pthread.h>
 
