@@ -367,7 +367,7 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  * where it says BUSY, DROPPED or NO_SPACE, rows may be found and states not. Until a pass has its
  * last layer nothing of it is found, and what its layers say of computed_on counts for all of it. A
  * lease keeps rows as ever, and states until they are evicted: then attach is STALE. Such a host
- * ends passes where it wants matches to end; a promise that fill cut shortens ends at an earlier
+ * ends passes where it wants matches to end; a promise that load_policy split shortens ends at an earlier
  * one, and what is promised now and then, where nothing is worth loading, is all of it. States that
  * half of staging_bytes has no room for at once are INVALID at open. [ABI-212]
  * get_important of such a layer gives one row, R 1 (0 without a match), of position
@@ -948,10 +948,10 @@ struct spec_api {
      * what is new is delivered whole, at every layer of its request: flagged DENSE, as exact as it
      * was stored, so that what is computed on it may be stored. spec_select's budget rules it out
      * [ABI-073].
-     * Layered (select.base "coarse"): all R rows, in ascending order of position; k_e = ceil(R *
+     * Layered (select.base "quantised"): all R rows, in ascending order of position; k_e = ceil(R *
      * exact_ppm / 10^6) of them bit-identical to what was stored, the others values of their codes
      * (docs/reference/store-format.md), each rounded to the destination's type; exact_bits tells
-     * them apart [ABI-150]. Where widths are free (layered.widths), channels have bits of their
+     * them apart [ABI-150]. Where widths are free (layered.bit_allocation), channels have bits of their
      * own, by the table that each block of codes begins with, and keys that were turned back by the
      * model's rotary parameters before they were coded are turned by them again, to the bit
      * [ABI-196].

@@ -471,16 +471,16 @@ static void preset_apply(const struct parse *parse)
 }
 
 /* Codes of even widths are of some widths only. */
-static spec_status check_widths(const struct parse *parse)
+static spec_status check_bit_allocation(const struct parse *parse)
 {
     const struct sc_config *config = parse->config;
     static const char *const FRACTIONS[] = {"", ".25", ".5", ".75"};
     const uint32_t quarters[2] = {config->quarters_k, config->quarters_v};
-    for (uint32_t i = 0; i < 2 && config->widths == SC_BITS_UNIFORM; i++)
+    for (uint32_t i = 0; i < 2 && config->bit_allocation == SC_BITS_UNIFORM; i++)
         if (quarters[i] % 4 != 0 || quarters[i] == 28 || quarters[i] == 4)
             return sc_fail(parse->reterr, SPEC_E_CONFIG,
                            "config: layered.bits_%c: found %" PRIu32 "%s, expected 2, 3, 4, 5, 6 "
-                           "or 8 where layered.widths is even",
+                           "or 8 where layered.bit_allocation is even",
                            i == 0 ? 'k' : 'v', quarters[i] / 4, FRACTIONS[quarters[i] % 4]);
     return SPEC_OK;
 }
@@ -498,7 +498,7 @@ bool sc_config_selects(const struct sc_config *config)
 bool sc_config_stores_quantised(const struct sc_config *config)
 {
     bool reads = config->base == SC_BASE_QUANTISED || config->identify == SC_IDENTIFY_QUANTISED;
-    return config->codes == SC_QUANTISE_YES || (config->codes == SC_QUANTISE_AUTO && reads);
+    return config->quantise == SC_QUANTISE_YES || (config->quantise == SC_QUANTISE_AUTO && reads);
 }
 
 static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config *ret_config,
@@ -524,7 +524,7 @@ static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config
                        ", expected 0 or at least segment_bytes, %" PRIu64,
                        config.disk_bytes, config.segment_bytes);
     preset_apply(&parse);
-    status = check_widths(&parse);
+    status = check_bit_allocation(&parse);
     if (status == SPEC_OK)
         *ret_config = config;
     return status;

@@ -98,9 +98,9 @@ struct sc_config {
     uint64_t gpu_store_bytes;       /* "gpu.store_bytes" */
     uint64_t upper_bus_bytes_per_s; /* "upper_bus_bytes_per_s": 25 GB; 0: nothing is charged */
     uint32_t base;                  /* "select.base": enum sc_config_base */
-    uint32_t codes;                 /* "layered.codes": enum sc_config_quantise */
+    uint32_t quantise;              /* "layered.quantise": enum sc_config_quantise */
     uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
-    uint32_t widths;                 /* "layered.widths": enum sc_config_bit_allocation */
+    uint32_t bit_allocation;                 /* "layered.bit_allocation": enum sc_config_bit_allocation */
     uint64_t exact_ppm;              /* "layered.exact_ppm" */
     uint64_t exact_first;            /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;

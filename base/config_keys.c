@@ -6,10 +6,10 @@
 /* The second half is the first with read.planner range. */
 #define PRESET_NAMES                                                                               \
     "recompute", "as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress-itf",            \
-        "spec-itf", "hinted", "layered", "layered-even", "int8", "cake", "impress", "spec",        \
+        "spec-itf", "hinted", "layered", "layered-uniform", "int8", "cake", "impress", "spec",        \
         "attention-store", "impress-itf-ro", "recompute+range", "as-like+range",                   \
         "as-h2o-lru+range", "as-h2o-lfu+range", "spi+range", "random+range", "impress-itf+range",  \
-        "spec-itf+range", "hinted+range", "layered+range", "layered-even+range", "int8+range",     \
+        "spec-itf+range", "hinted+range", "layered+range", "layered-uniform+range", "int8+range",     \
         "cake+range", "impress+range", "spec+range", "attention-store+range",                      \
         "impress-itf-ro+range"
 
@@ -32,7 +32,7 @@ static const struct sc_config_row rows[] = {
     {{"preset", "choice", "as-like",
       "recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, impress[-itf[-ro]], spec[-itf], "
       "hinted, "
-      "layered[-even], int8, cake, attention-store, or NAME+range",
+      "layered[-uniform], int8, cake, attention-store, or NAME+range",
       "Defaults of other keys, by the name of a system; keys that are given win. See below."},
      CHOICE(preset, PRESET_NAMES)},
     {{"chunk_tokens", "integer", "64", "16 .. 256, a power of two",
@@ -100,17 +100,17 @@ static const struct sc_config_row rows[] = {
       "least 64KiB and at least a row."},
      SIZE(io_op_bytes, 64 * KIB, 8 * MIB),
      .multiple_of = 4 * KIB},
-    {{"fill", "choice", "cut", "\"load\", \"cut\" or \"ends\"",
-      "How much of a match lookup promises. load: all of it. ends: all of it, and nothing is read "
+    {{"load_policy", "choice", "split", "\"load\", \"split\" or \"bidirectional\"",
+      "How much of a match lookup promises. load: all of it. bidirectional: all of it, and nothing is read "
       "before a load asks, for engines that compute from the front while they load from the back "
-      "(next_chunk). cut: the beginning that is worth "
+      "(next_chunk). split: the beginning that is worth "
       "loading, so that loading it and computing the rest, which go on side by side, end soonest; "
       "all of it until both were measured. Rank 0's writer measures, also for the next open; a set "
       "of ranks, and readers, cut by what its log says. The same in all processes of a store, as "
       "`compute.tokens_per_s`."},
-     CHOICE(fill, "load", "cut", "ends")},
+     CHOICE(load_policy, "load", "split", "bidirectional")},
     {{"compute.tokens_per_s", "integer", "0", "0 .. 1000000000",
-      "fill cut: how fast the engine computes the tokens of a prompt, until passes that were "
+      "load_policy split: how fast the engine computes the tokens of a prompt, until passes that were "
       "stored "
       "have shown it. 0: it is not known before."},
      INTEGER(compute_tokens_per_s, 0, 1000000000)},
@@ -156,32 +156,32 @@ static const struct sc_config_row rows[] = {
     {{"select.mass_ppm", "integer", "900000", "0 .. 1000000",
       "Share of the importance of the budget mass, in millionths."},
      INTEGER(mass_ppm, 0, 1000000)},
-    {{"select.identify", "choice", "probes", "\"probes\", \"keys\", \"static\" or \"coarse\"",
+    {{"select.identify", "choice", "probes", "\"probes\", \"keys\", \"static\" or \"quantised\"",
       "Where scores come from. probes: keys of the first heads, stored a second time; one "
       "set for all heads, or one a head where they disagree. keys: the keys of all heads, "
-      "one set a head. static: stored averages of earlier requests. coarse: the codes of all "
+      "one set a head. static: stored averages of earlier requests. quantised: the codes of all "
       "heads' keys, one set."},
-     CHOICE(identify, "probes", "keys", "static", "coarse")},
-    {{"select.base", "choice", "none", "\"none\" or \"coarse\"",
-      "What an item gets of rows that are not chosen. none: nothing. coarse: their codes' values, "
+     CHOICE(identify, "probes", "keys", "static", "quantised")},
+    {{"select.base", "choice", "none", "\"none\" or \"quantised\"",
+      "What an item gets of rows that are not chosen. none: nothing. quantised: their codes' values, "
       "so that every row is there; the budget is layered.exact_ppm then."},
-     CHOICE(base, "none", "coarse")},
+     CHOICE(base, "none", "quantised")},
     {{"layered.bits_k", "number", "4",
-      "1 .. 8 in steps of .25; with even widths 2, 3, 4, 5, 6 or 8",
+      "1 .. 8 in steps of .25; with uniform bits 2, 3, 4, 5, 6 or 8",
       "Bits of a value of K in the codes that are made from now on, on average; scales come on "
       "top: 32 bits a channel of each piece of a chunk."},
      QUARTERS(quarters_k, 1, 8)},
     {{"layered.bits_v", "number", "2",
-      "1 .. 8 in steps of .25; with even widths 2, 3, 4, 5, 6 or 8",
+      "1 .. 8 in steps of .25; with uniform bits 2, 3, 4, 5, 6 or 8",
       "The same of V. Of free widths V has some where this is no whole number."},
      QUARTERS(quarters_v, 1, 8)},
-    {{"layered.widths", "choice", "even", "\"even\" or \"free\"",
-      "Bits of each channel in the codes that are made from now on. even: all the same. free: more "
+    {{"layered.bit_allocation", "choice", "uniform", "\"uniform\" or \"per_channel\"",
+      "Bits of each channel in the codes that are made from now on. uniform: all the same. per_channel: more "
       "where ranges and queries say that errors count, and keys are coded as they were before the "
       "rotary turn. Codes of either kind are read."},
-     CHOICE(widths, "even", "free")},
+     CHOICE(bit_allocation, "uniform", "per_channel")},
     {{"layered.exact_ppm", "integer", "50000", "0 .. 1000000",
-      "select.base coarse: share of the rows that are delivered exactly, in millionths, rounded up "
+      "select.base quantised: share of the rows that are delivered exactly, in millionths, rounded up "
       "to whole rows. 1000000: all of them, and no codes are read."},
      INTEGER(exact_ppm, 0, 1000000)},
     {{"layered.keep_first", "integer", "0", "0 .. 16777216",
@@ -191,7 +191,7 @@ static const struct sc_config_row rows[] = {
       "Last rows of the match that are always exact, within that share."},
      INTEGER(exact_last, 0, SC_LIMIT_REQUEST_TOKENS)},
     {{"layered.refine_bytes", "size", "64MiB", "0 .. 1TiB",
-      "select.base coarse: memory for what is known of submitted deliveries, so that refine_of may "
+      "select.base quantised: memory for what is known of submitted deliveries, so that refine_of may "
       "make more of their rows exact: 12 bytes a row and layer, or 20 of a split layout, an equal "
       "share for each request. The oldest are forgotten first. 0: none can be refined."},
      SIZE(refine_bytes, 0, TIB)},
@@ -209,10 +209,10 @@ static const struct sc_config_row rows[] = {
       "Memory of a layer that is reordered; what was stored together and has larger ones is left "
       "as it is."},
      SIZE(reorder_bytes_max, MIB, TIB)},
-    {{"layered.codes", "choice", "auto", "\"auto\", \"no\" or \"yes\"",
+    {{"layered.quantise", "choice", "auto", "\"auto\", \"no\" or \"yes\"",
       "Whether codes are made of what is stored. auto: where select.base or select.identify is "
-      "coarse."},
-     CHOICE(codes, "auto", "no", "yes")},
+      "quantised."},
+     CHOICE(quantise, "auto", "no", "yes")},
     {{"select.probe_heads", "integer", "3", "0 .. 16",
       "KV heads whose keys are stored a second time for probes (all, when there are fewer). Unless "
       "this key is given, none are stored by a configuration that does not probe; rows stored "
@@ -433,6 +433,14 @@ static const struct sc_config_removed_key removed_keys[] = {
     {"store.coarse_only", "leave it out; for want of space whole prefixes are evicted"},
     {"layered.planes", "give layered.bits_k and bits_v more bits where codes are too coarse"},
     {"layered.exact", "leave it out: rows of layered.exact_ppm come bit for bit"},
+    {"fill", "it is named load_policy now; cut is split, and ends is bidirectional"},
+    {"stage_bytes", "it is named staging_bytes now"},
+    {"gpu.stage_bytes", "it is named gpu.staging_bytes now"},
+    {"host_written", "it is named host_write_through now"},
+    {"layered.widths", "it is named layered.bit_allocation now; even is uniform, and free is "
+                       "per_channel"},
+    {"layered.codes", "it is named layered.quantise now"},
+    {"select.sketch_bytes", "it is named select.selector_bytes now"},
     {"gpu_bytes", "it is named upper_bytes now, since host memory stands for that tier"},
     {"gpu_policy", "it is named upper_policy now"},
     {"gpu.bus_bytes_per_s", "it is named upper_bus_bytes_per_s now"},

@@ -15,76 +15,76 @@ static const char *const texts[SC_PRESETS] = {
     [SC_PRESET_RECOMPUTE] = JSON({}),
     [SC_PRESET_AS_LIKE] = JSON({}),
     [SC_PRESET_AS_H2O_LRU] = JSON({
-        "fill": "load", "host_policy": "lru",
+        "load_policy": "load", "host_policy": "lru",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0, "identify": "keys"},
         "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_AS_H2O_LFU] = JSON({
-        "fill": "load", "host_policy": "lfu",
+        "load_policy": "load", "host_policy": "lfu",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0, "identify": "keys"},
         "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_SPI] = JSON({
-        "fill": "load", "host_policy": "lru",
+        "load_policy": "load", "host_policy": "lru",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0, "identify": "static"},
         "prefetch": {"predictor": "static", "min_precision_ppm": 0},
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_RANDOM] = JSON({
-        "fill": "load", "host_policy": "lru",
+        "load_policy": "load", "host_policy": "lru",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "prefetch": {"predictor": "random", "min_precision_ppm": 0},
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_IMPRESS_ITF] = JSON({
-        "fill": "load",
+        "load_policy": "load",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_IMPRESS_ITF_RO] = JSON({
-        "fill": "load",
+        "load_policy": "load",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "reorder": {"scope": "node", "interval_s": 600},
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_IMPRESS] = JSON({
-        "fill": "load", "host_policy": "score", "upper_bytes": "auto",
+        "load_policy": "load", "host_policy": "score", "upper_bytes": "auto",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "reorder": {"scope": "node", "interval_s": 600},
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_SPEC_ITF] = JSON({
-        "fill": "load",
+        "load_policy": "load",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "prefetch": {"predictor": "layer", "min_precision_ppm": 0},
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_SPEC] = JSON({
-        "fill": "load", "host_policy": "score", "upper_bytes": "auto",
+        "load_policy": "load", "host_policy": "score", "upper_bytes": "auto",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "prefetch": {"predictor": "layer", "min_precision_ppm": 0},
         "reorder": {"scope": "node", "interval_s": 600},
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_ATTENTION_STORE] = JSON({
-        "fill": "load", "host_policy": "lru", "host_write_through": "yes", "upper_bytes": "auto"
+        "load_policy": "load", "host_policy": "lru", "host_write_through": "yes", "upper_bytes": "auto"
     }),
-    [SC_PRESET_CAKE] = JSON({"fill": "ends", "host_policy": "lru"}),
+    [SC_PRESET_CAKE] = JSON({"load_policy": "bidirectional", "host_policy": "lru"}),
     [SC_PRESET_HINTED] = JSON({
-        "select": {"retain_ppm": 250000, "identify": "coarse"},
+        "select": {"retain_ppm": 250000, "identify": "quantised"},
         "prefetch": {"predictor": "hint"}, "read": {"planner": "range"}
     }),
     [SC_PRESET_LAYERED] = JSON({
-        "select": {"base": "coarse", "identify": "coarse"},
+        "select": {"base": "quantised", "identify": "quantised"},
         "prefetch": {"predictor": "hint"}, "read": {"planner": "range"},
-        "layered": {"widths": "free", "bits_k": 3}
+        "layered": {"bit_allocation": "per_channel", "bits_k": 3}
     }),
     [SC_PRESET_LAYERED_UNIFORM] = JSON({
-        "select": {"base": "coarse", "identify": "coarse"},
+        "select": {"base": "quantised", "identify": "quantised"},
         "prefetch": {"predictor": "hint"}, "read": {"planner": "range"}
     }),
     [SC_PRESET_INT8] = JSON({
-        "select": {"base": "coarse", "identify": "coarse"}, "read": {"planner": "range"},
+        "select": {"base": "quantised", "identify": "quantised"}, "read": {"planner": "range"},
         "layered": {"bits_k": 8, "bits_v": 8, "exact_ppm": 0}
     }),
 };

@@ -126,7 +126,7 @@ static void set_layered(struct contender *contender, const char *name, double sh
     (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%.*s",
                    (int)(strchr(name, '@') - name < 30 ? strchr(name, '@') - name : 30), name);
     (void)snprintf(contender->json, sizeof(contender->json),
-                   "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH
+                   "\"preset\": \"layered-uniform\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH
                    "}, "
                    "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
                    "\"exact_ppm\": %" PRIu64 ", \"keep_first\": %u, \"keep_last\": %u}",
@@ -522,7 +522,7 @@ static struct eng_driver *open_driver(struct state *state, const char *suffix, c
     struct eng_driver *driver = NULL;
     struct eng_error error;
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s%s\", \"fill\": \"load\", \"host_bytes\": 0, "
+                   "{\"path\": \"%s%s\", \"load_policy\": \"load\", \"host_bytes\": 0, "
                    "\"disk_bytes\": \"%s\", "
                    "\"staging_bytes\": \"512MiB\", %s}",
                    state->store, suffix,

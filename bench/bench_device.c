@@ -170,7 +170,7 @@ static void open_connector(struct state *state)
     char config[4096];
     (void)snprintf(
         config, sizeof(config),
-        "{\"path\": \"%s\", \"fill\": \"load\", %s"
+        "{\"path\": \"%s\", \"load_policy\": \"load\", %s"
         "\"disk_bytes\": \"40GiB\", "
         "\"staging_bytes\": %" PRIu64 ", \"io\": {\"backend\": \"%s\", \"op_bytes\": %" PRIu64 "}%s}",
         state->dir, strstr(state->extra, "\"host_bytes\"") != NULL ? "" : "\"host_bytes\": 0, ",

@@ -216,7 +216,7 @@ static void open_store(struct state *state, const char *backend)
     struct spec_error error = {.struct_size = sizeof(error)};
     char config[4096];
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s\", \"fill\": \"load\", \"host_bytes\": 0, "
+                   "{\"path\": \"%s\", \"load_policy\": \"load\", \"host_bytes\": 0, "
                    "\"disk_bytes\": \"1GiB\", \"io\": "
                    "{\"backend\": \"%s\"}}",
                    state->dir, backend);
@@ -469,7 +469,7 @@ static void codes_begin(const struct state *state, uint32_t layer, enum sc_io_cl
     if (layer < LAYERS &&
         !sc_store_selector_begin(state->selectors[layer % AHEAD],
                                &(struct sc_store_selector_want){.layer = layer,
-                                                              .lane = lane,
+                                                              .io_class = lane,
                                                               .ranges = state->ranges,
                                                               .range_count = state->range_count,
                                                               .is_quant = true}))

@@ -73,7 +73,7 @@ static struct eng_driver *open_driver(struct state *state, const char *members, 
     struct eng_error error;
     struct eng_driver *driver = NULL;
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s\", \"fill\": \"load\", \"host_bytes\": 0, "
+                   "{\"path\": \"%s\", \"load_policy\": \"load\", \"host_bytes\": 0, "
                    "\"disk_bytes\": \"8GiB\", %s}",
                    bench_option(state->argc, state->argv, "--store", "build/bench-store"), members);
     const struct eng_driver_params params = {

@@ -61,7 +61,7 @@ static struct eng_driver *open_driver(const struct state *state, bool ordered, c
     struct eng_error error;
     struct eng_driver *driver = NULL;
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s-%s\", \"fill\": \"load\", \"host_bytes\": 0, "
+                   "{\"path\": \"%s-%s\", \"load_policy\": \"load\", \"host_bytes\": 0, "
                    "\"disk_bytes\": \"8GiB\", \"reorder\": {\"scope\": \"%s\"}, "
                    "\"maintain\": {\"bytes_per_s\": 0}, %s}",
                    bench_option(state->argc, state->argv, "--store", "build/bench-store"),

@@ -159,7 +159,7 @@ def judge_raw(named, calls, verdict):
                                                       for row in named["alone"])
           + " s, all layers by get_important "
           + ", ".join(f"{row['whole_ns'] / 1e9:.3f}" for row in named["alone"]))
-    ok &= verdict("the tail alone / all layers, fill load", max(
+    ok &= verdict("the tail alone / all layers, load_policy load", max(
         row["load_ns"] / row["whole_ns"] for row in named["alone"]), ALONE, True)
     step_ns = 1e9 * compute_s(512)
     cost = [statistics.median(row["ns"]) for row in calls]

@@ -156,7 +156,7 @@ class Cell:
     def config(self, preset, cache=None, keys=None):
         share = self.cache if cache is None else cache
         cached = int(self.store_bytes() * share)
-        config = {"path": "/sim/store", "preset": preset, "fill": "load",
+        config = {"path": "/sim/store", "preset": preset, "load_policy": "load",
                   "host_bytes": int(cached * (1 - GPU_OF_CACHE)),
                   "upper_bytes": int(cached * GPU_OF_CACHE), "disk_bytes": "256GiB",
                   "upper_bus_bytes_per_s": int(BUS / self.scale),

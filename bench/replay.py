@@ -55,7 +55,7 @@ def family_of(preset):
 
 
 def config(store, preset):
-    out = {"path": store, "preset": name_of(preset), "fill": "load", "host_bytes": 0,
+    out = {"path": store, "preset": name_of(preset), "load_policy": "load", "host_bytes": 0,
            "disk_bytes": "20GB", "staging_bytes": "512MiB"}
     if ", hints" in preset:
         out["prefetch"] = {"predictor": "hint"}

@@ -39,13 +39,13 @@ ROUNDS = 3  # of real cells, all presets in turn
 # is judged without them: to rank them is to score a layer twice, and what they hide is little.
 PRESETS = {"layered": ("layered", True, "none"), "layered, hints": ("layered", True, "before"),
            "layered, one call": ("layered", True, "none"),
-           "layered-even": ("layered-even", True, "none"),
+           "layered-uniform": ("layered-uniform", True, "none"),
            "as-like": ("impress-itf", False, "none"), "impress-itf": ("impress-itf", True, "none"),
            "impress-itf+range": ("impress-itf", True, "none"),
-           "hinted": ("layered-even", True, "before")}
+           "hinted": ("layered-uniform", True, "before")}
 # Where a layer is computed, the next one's destination is told ahead: layered by SPEC_ITEM_AHEAD,
 # unless "one call" is what is shown; a full load needs no queries, and nothing is left to do of it.
-AHEAD = ("layered", "layered-even", "layered, hints", "as-like")
+AHEAD = ("layered", "layered-uniform", "layered, hints", "as-like")
 HINT_RECALL = 0.8
 WINDOWS = ("no window", "window")
 
@@ -100,7 +100,7 @@ class Cell:
     def measure_real(self):
         where = os.path.join(self.build, "bench-store")
         self.stores = {preset: f"{where}-{preset}"
-                       for preset in ("impress-itf", "layered", "layered-even")}
+                       for preset in ("impress-itf", "layered", "layered-uniform")}
         try:
             for preset, store in self.stores.items():
                 shutil.rmtree(store, ignore_errors=True)

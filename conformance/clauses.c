@@ -125,7 +125,7 @@ const struct conf_clause CONF_ROW_CLAUSES[] = {
     {184,
      "rescoring reads rows exactly where codes are damaged or missing, and nothing gets worse"},
     {185, "a deadline or budget ends rescoring, and what cannot be scored is refused"},
-    {186, "with fill load all of a match is promised"},
+    {186, "with load_policy load all of a match is promised"},
     {187, "all ranks and readers promise the same part of a match"},
     {188, "what is computed again though stored is not written again"},
     {189, "retention hints of a request"},

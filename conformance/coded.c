@@ -155,7 +155,7 @@ void coded_configure_layered(struct fixture *fx, const char *layered, const char
                            ? ""
                            : "\"select\": {\"selector_bytes\": \"16MiB\"}, "; /* scenes are small */
     int length = snprintf(
-        text, sizeof(text), "%s%s\"preset\": \"layered-even\", %s\"layered\": {%s}%s%s", extra,
+        text, sizeof(text), "%s%s\"preset\": \"layered-uniform\", %s\"layered\": {%s}%s%s", extra,
         extra[0] != '\0' ? ", " : "", room, layered, members[0] != '\0' ? ", " : "", members);
     assert_true(length > 0 && (size_t)length < sizeof(text));
     fixture_reconfigure(fx, text);

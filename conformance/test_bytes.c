@@ -183,10 +183,10 @@ static void abi_180_configurations_that_choose_rows_or_code_them_are_unsupported
         "\"select\": {\"budget\": \"count\", \"count\": 10}",
         "\"preset\": \"impress-itf\"",
         "\"preset\": \"hinted\"",
-        "\"preset\": \"layered-even\"",
+        "\"preset\": \"layered-uniform\"",
         "\"preset\": \"spi\"",
-        "\"select\": {\"base\": \"coarse\"}",
-        "\"layered\": {\"codes\": \"yes\"}",
+        "\"select\": {\"base\": \"quantised\"}",
+        "\"layered\": {\"quantise\": \"yes\"}",
     };
     if (conf_says_what_is_chosen())
         conf_skip("the command line's configuration says what is chosen or stored");

@@ -7,9 +7,9 @@
 #include "conformance/suite.h"
 
 #define TOKENS    512u
-#define FREE      "\"fill\": \"cut\", \"compute\": {\"tokens_per_s\": 1000000000}"
-#define ENDLESS   "\"fill\": \"cut\", \"compute\": {\"tokens_per_s\": 1}"
-#define LOAD_ONLY "\"fill\": \"load\""
+#define FREE      "\"load_policy\": \"split\", \"compute\": {\"tokens_per_s\": 1000000000}"
+#define ENDLESS   "\"load_policy\": \"split\", \"compute\": {\"tokens_per_s\": 1}"
+#define LOAD_ONLY "\"load_policy\": \"load\""
 
 static void open_with(struct fixture *fx, const char *extra)
 {
@@ -206,7 +206,7 @@ static void abi_188_worse_rows_are_replaced_all_the_same(void **state)
 
 /* ---- 218: a host tells what its steps took ---- */
 
-#define MEASURED "\"fill\": \"cut\""
+#define MEASURED "\"load_policy\": \"split\""
 #define STEPS    8u /* two are enough, and three in turn outweigh what a pass has shown */
 
 static bool can_tell(const struct fixture *fx)

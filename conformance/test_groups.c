@@ -501,7 +501,7 @@ static void abi_210_configurations_that_choose_rows_or_code_them_are_unsupported
     struct fixture *fx = *state;
     static const char *const CHOOSING[] = {
         "\"preset\": \"impress\"", "\"select\": {\"retain_ppm\": 250000}",
-        "\"select\": {\"probe_heads\": 1}", "\"layered\": {\"codes\": \"yes\"}"};
+        "\"select\": {\"probe_heads\": 1}", "\"layered\": {\"quantise\": \"yes\"}"};
     struct described described;
     if (conf_says_what_is_chosen())
         conf_skip("the command line's configuration says what is chosen or stored");

@@ -583,7 +583,7 @@ static bool opens_small_staging(struct fixture *fx)
     fixture_shape(fx, (struct shape){STAGED_LAYERS, 8, 64, SPEC_DTYPE_F16});
     fixture_reconfigure(fx, "\"disk_bytes\": \"512MiB\", \"staging_bytes\": \"16MiB\", "
                             "\"max_requests\": 8, \"max_request_tokens\": 8192, "
-                            "\"fill\": \"load\"");
+                            "\"load_policy\": \"load\"");
     if (SPEC_HAS(fx->api, wait_kept))
         return true;
     print_message("skipped: the connector has no wait_kept\n");

@@ -24,7 +24,7 @@ void widths_configure(struct fixture *fx, const struct widths *widths)
 {
     char layered[160];
     (void)snprintf(layered, sizeof(layered),
-                   "\"widths\": \"free\", \"bits_k\": %.1f, \"bits_v\": %.1f",
+                   "\"bit_allocation\": \"per_channel\", \"bits_k\": %.1f, \"bits_v\": %.1f",
                    widths->halves[0] / 2.0, widths->halves[1] / 2.0);
     coded_configure_layered(fx, layered, "");
 }

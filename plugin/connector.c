@@ -40,7 +40,7 @@ static spec_status check_scored(const spec_connector *conn, struct spec_error *r
         return SPEC_OK;
     const char *key = config->base == SC_BASE_QUANTISED           ? "select.base"
                       : config->identify == SC_IDENTIFY_QUANTISED ? "select.identify"
-                      : sc_config_stores_quantised(config)          ? "layered.codes"
+                      : sc_config_stores_quantised(config)          ? "layered.quantise"
                       : config->budget != SPEC_BUDGET_RATIO    ? "select.budget"
                       : sc_config_selects(config)              ? "select.retain_ppm"
                       : conn->choice.probe_heads > 0           ? "select.probe_heads"
@@ -225,7 +225,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .selector_bytes_max = selector_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = sc_plugin_quant_params(conn),
-        .order = {.span_rows = conn->baseline.averages == NULL ? 0
+        .permutation = {.span_rows = conn->baseline.averages == NULL ? 0
                                : conn->config.reorder_scope == SC_REORDER_NODE
                                    ? SC_STORE_PERMUTATION_ROWS_MAX
                                    : SC_PLUGIN_SPAN_ROWS,

@@ -44,7 +44,7 @@
 #include "plugin/index/evict.h"
 #include "plugin/index/index.h"
 #include "plugin/index/jobs.h"
-#include "plugin/index/compaction.h"
+#include "plugin/index/compact.h"
 #include "plugin/load/loads.h"
 #include "plugin/load_or_compute/load_or_compute.h"
 #include "plugin/peers/peers.h"
@@ -195,7 +195,7 @@ struct spec_connector {
     /* Other processes. */
     struct sc_plugin_ranks ranks;
     struct sc_plugin_notify_queue notify_queue;
-    struct sc_plugin_tick turn;
+    struct sc_plugin_tick tick;
 };
 
 /* Of a layer's rows. */

@@ -25,7 +25,7 @@ SHAPES = {"mha": {"kv-heads": 32, "query-heads": 32, "head-size": 128, "layer-pa
           "gqa": {"kv-heads": 8, "query-heads": 32, "head-size": 128, "layer-params": 2e8}}
 PRESETS = ("as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress-itf", "spec-itf",
            "impress-itf+range", "spec-itf+range", "impress-itf-ro", "impress", "spec", "cake",
-           "attention-store", "hinted", "layered", "layered-even", "int8")
+           "attention-store", "hinted", "layered", "layered-uniform", "int8")
 LIMIT_S = 240
 
 

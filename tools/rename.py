@@ -4,7 +4,8 @@
 A table is a text file. Lines that begin with # are comments; the others are one of
   word OLD NEW   an identifier, where it stands as a whole word; OLD may begin or end with *, which
                  then stands for any further letters, digits and underscores, and so does NEW.
-                 `in GLOB...` behind it: in files alone whose path fits one of these
+                 `in GLOB...` behind it: in files alone whose path fits one of these, and in
+                 patches of such files
   path OLD NEW   a file or a folder, moved with git mv; its path is replaced where it is written,
                  with and without the folder above it, and a file's name alone if no other has it.
                  OLD.* and NEW.*: all files of that name, whatever they end with
@@ -26,6 +27,7 @@ KEPT = ("docs/decisions/", "docs/results/", "CHANGELOG.md", "tools/renames/", "t
         "tests/unit/tools/test_rename.py", "models/")
 PUBLIC_RE = re.compile(r"sc_|SC_|spec_|SPEC_")
 NO_CODE_RE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
+PATCHED_RE = re.compile(r"^\+\+\+ b/(\S+)", re.M)
 PATH_BEGINS = r"(?:(?<=\ba/)|(?<=\bb/)|(?<![\w/.-]))"  # a/ and b/: in patches
 
 
@@ -97,8 +99,10 @@ def rename_words(root, words):
 
     for path, text in before.items():
         changed = text
+        patched = PATCHED_RE.search(text) if path.endswith(".patch") else None
+        place = patched.group(1) if patched else path
         for pattern, new, globs in words:
-            if not globs or any(fnmatch.fnmatch(path, glob) for glob in globs):
+            if not globs or any(fnmatch.fnmatch(place, glob) for glob in globs):
                 changed = pattern.sub(lambda match, new=new: replace(match, new, path), changed)
         if changed != text:
             after[path] = changed

@@ -264,7 +264,7 @@ static void from_drive(struct rig *rig, struct loads *it)
 {
     struct rig_samples times[2], ratio;
     const struct rig_way ways[] = {{"host", host_run, it, 0}, {"device", device_run, it, 0}};
-    connector_open(rig, it, "whole", "\"fill\": \"load\", \"host_bytes\": 0");
+    connector_open(rig, it, "whole", "\"load_policy\": \"load\", \"host_bytes\": 0");
     store_all(it);
     all_poison(rig, it);
     load_all(rig, it, true);
@@ -287,7 +287,7 @@ static void from_tier(struct rig *rig, struct loads *it)
     const struct rig_way ways[] = {{"copy", copy_run, it, 0}, {"device", device_run, it, 0}};
     const struct rig_way to_host = {"host", host_run, it, 0};
     (void)snprintf(extra, sizeof(extra),
-                   "\"fill\": \"load\", \"io\": {\"threads\": %u}, \"host_bytes\": %" PRIu64,
+                   "\"load_policy\": \"load\", \"io\": {\"threads\": %u}, \"host_bytes\": %" PRIu64,
                    THREADS, it->bytes + it->bytes / 4 + HOST_SLACK);
     connector_open(rig, it, "tier", extra);
     store_all(it);
@@ -501,7 +501,7 @@ static void calls(struct rig *rig, struct loads *it)
     char extra[256], note[160];
     (void)snprintf(
         extra, sizeof(extra),
-        "\"fill\": \"load\", \"preset\": \"layered-even\", \"prefetch\": {\"predictor\": "
+        "\"load_policy\": \"load\", \"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": "
         "\"none\"}, \"select\": {\"selector_bytes\": \"%s\"}, \"host_bytes\": %" PRIu64,
         is_small(it) ? "16MiB" : "256MiB", 2 * it->bytes + HOST_SLACK);
     connector_open(rig, it, "layered", extra);

@@ -78,7 +78,7 @@ FORM(computed, spec_computed, COMPUTED, ns);
 FORM(attach, spec_attach_params, ATTACH, lease);
 FORM(next_chunk, spec_next_chunk, NEXT_CHUNK, token_count);
 FORM(maintain, spec_maintain_params, MAINTAIN, salt);
-FORM(stage, spec_prefetch_to_host_params, STAGE, request);
+FORM(prefetch_to_host, spec_prefetch_to_host_params, STAGE, request);
 FORM(stats, spec_stats, STATS, matched_tokens);
 
 /* ---- Reading and writing --------------------------------------------------------------------- */

@@ -235,7 +235,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         .value = {piece->id, piece->skip, piece->provenance.computed_on},
         .replaces = &replaces,
         .replacing = is_own ? sc_plugin_on_replacing : NULL,
-        .compaction = true,
+        .merges = true,
     };
     memcpy(insertion.root.bytes, piece->root, sizeof(insertion.root));
     struct sc_radix_inserted inserted;

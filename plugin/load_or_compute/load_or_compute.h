@@ -109,7 +109,7 @@ void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took
 void sc_plugin_load_policy_tick(spec_connector *conn);
 /* Whether lookups cut by what this process alone knows: one rank's writer without readers. */
 bool sc_plugin_load_policy_is_alone(const spec_connector *conn);
-/* Where the promise ends that could end at `end`: fill cut, or `end`. tokens: [request's
+/* Where the promise ends that could end at `end`: load_policy split, or `end`. tokens: [request's
  * token_count] that are looked for. Any thread, as the next two. */
 uint64_t sc_plugin_load_policy_split(spec_connector *conn, const struct sc_plugin_request *request,
                             const uint32_t *tokens, uint64_t end, uint64_t multiple);

@@ -74,7 +74,7 @@ static struct sc_store_codec_shape shape_of(const spec_connector *conn)
 {
     const struct sc_config *config = &conn->config;
     uint64_t channels = channels_of(conn);
-    bool is_free = config->widths == SC_BITS_PER_CHANNEL && may_be_free(conn);
+    bool is_free = config->bit_allocation == SC_BITS_PER_CHANNEL && may_be_free(conn);
     struct sc_store_codec_shape shape = {
         .bits_k = is_free ? config->quarters_k / 4 : even_bits(config->quarters_k),
         .bits_v = is_free ? config->quarters_v / 4 : even_bits(config->quarters_v),
@@ -116,7 +116,7 @@ spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *
     if (status == SPEC_OK && capacity > 0) {
         status = sc_plugin_rope_open(&coding->turns, &conn->alloc, model,
                                       config->max_request_tokens, &is_known, reterr);
-        if (!is_known && config->widths == SC_BITS_PER_CHANNEL)
+        if (!is_known && config->bit_allocation == SC_BITS_PER_CHANNEL)
             SC_LOG(&conn->log, SPEC_LOG_INFO,
                    "rope_scaling_kind %s is unknown here: keys are coded as they come, not turned "
                    "back, which takes more bits",

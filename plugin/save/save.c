@@ -67,7 +67,7 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
         .salt = request->salt,
         .user = save, /* the commit says its provenance */
         .share = &request->share,
-        .order = states == NULL ? first - request->step.shared_end : 0,
+        .permutation = states == NULL ? first - request->step.shared_end : 0,
         .is_part = states == NULL && request->step.save_count > 1,
         .is_firm = states != NULL};
     save->state = SC_SAVE_WRITING;

@@ -123,5 +123,5 @@ def line(settings, rope):
     layered = settings.get("layered")
     if not rope.why or not isinstance(layered, dict) or layered.get("widths") != "free":
         return None
-    return ("layered.widths free: keys are coded as they come, not turned back, which takes about "
+    return ("layered.bit_allocation free: keys are coded as they come, not turned back, which takes about "
             f"half a bit more: {rope.why}")

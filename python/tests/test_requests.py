@@ -67,7 +67,7 @@ class Case(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.settings = {"path": os.path.join(folder.name, "kv"), "disk_bytes": "64MiB",
-                         "segment_bytes": "1MiB", "fill": "load"}
+                         "segment_bytes": "1MiB", "load_policy": "load"}
         self.model = Model(1, 1, 1, 16, abi.DTYPE_F16, b"test")
         self.conn = Connector(self.settings, self.model, role=abi.ROLE_WRITER)
         self.addCleanup(self.conn.close)

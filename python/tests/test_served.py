@@ -133,7 +133,7 @@ class Engines(unittest.TestCase):
         path = os.path.join(folder.name, "spec.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"path": os.path.join(folder.name, "kv"), "disk_bytes": "64MiB",
-                       "segment_bytes": "1MiB", "fill": "load"}, file)
+                       "segment_bytes": "1MiB", "load_policy": "load"}, file)
         self.config = mock.MagicMock(
             scheduler_config=SimpleNamespace(max_num_seqs=4),
             model_config=SimpleNamespace(max_model_len=1024),

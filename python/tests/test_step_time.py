@@ -194,7 +194,7 @@ class Plugin(unittest.TestCase):
     def test_the_plugin_learns_from_steps(self):
         with tempfile.TemporaryDirectory() as folder:
             config = {"path": os.path.join(folder, "store"), "disk_bytes": "64MiB",
-                      "segment_bytes": "1MiB", "fill": "cut"}
+                      "segment_bytes": "1MiB", "load_policy": "split"}
             with Connector(config, Model(3, 2, 2, 16, abi.DTYPE_F16, b"test")) as conn:
                 for _ in range(2):
                     conn.computed(200, 19900, 10**9, is_part=True)

@@ -29,15 +29,15 @@
 #define MS        UINT64_C(1000000)
 
 static const char *const WAYS[] = {
-    "\"preset\": \"layered-even\", \"host_bytes\": \"1MiB\"",
+    "\"preset\": \"layered-uniform\", \"host_bytes\": \"1MiB\"",
     "\"preset\": \"int8\", \"host_bytes\": \"192KiB\"",
-    "\"preset\": \"layered-even\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}",
+    "\"preset\": \"layered-uniform\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}",
     "\"preset\": \"int8\", \"host_bytes\": \"64MiB\", \"select\": {\"dense_layers\": 2}",
-    "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}",
-    "\"preset\": \"layered-even\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}, "
-    "\"layered\": {\"widths\": \"free\", \"bits_k\": 5.5, \"bits_v\": 3}",
-    "\"preset\": \"layered-even\", \"host_bytes\": \"192KiB\", \"read\": {\"planner\": \"chunk\"}, "
-    "\"layered\": {\"widths\": \"free\"}",
+    "\"preset\": \"layered-uniform\", \"layered\": {\"bit_allocation\": \"per_channel\"}",
+    "\"preset\": \"layered-uniform\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}, "
+    "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": 5.5, \"bits_v\": 3}",
+    "\"preset\": \"layered-uniform\", \"host_bytes\": \"192KiB\", \"read\": {\"planner\": \"chunk\"}, "
+    "\"layered\": {\"bit_allocation\": \"per_channel\"}",
 };
 
 struct races {
@@ -223,7 +223,7 @@ static void rows_make(struct races *races)
     const struct world *world = &races->world;
     const struct sc_config *config = &world->rig.conn->config;
     assert_int_equal(rig_part_bytes(&world->rig), ROW_BYTES);
-    races->is_free = config->widths == SC_BITS_PER_CHANNEL;
+    races->is_free = config->bit_allocation == SC_BITS_PER_CHANNEL;
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t part = 0; part < 2; part++) {
             uint32_t bits = (uint32_t)(part == 0 ? config->quarters_k / 4 : config->quarters_v / 4);

@@ -25,7 +25,7 @@
 static const char *const WAYS[] = {
     "\"preset\": \"layered\"",
     "\"preset\": \"as-like\"",
-    "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}",
+    "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}",
     ("\"preset\": \"layered\", \"host_bytes\": \"1MiB\", \"submit\": {\"threads\": 3}, "
      "\"prefetch\": {\"predictor\": \"hint\"}"),
     "\"preset\": \"as-like\", \"submit\": {\"threads\": 2}, \"host_bytes\": \"1MiB\"",

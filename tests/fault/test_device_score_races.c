@@ -148,7 +148,7 @@ static void world_begin(struct world *world, bool is_sim, uint64_t score_bytes, 
 {
     char gpu[128];
     (void)snprintf(extra, 512,
-                   "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"hint\"}, "
+                   "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"hint\"}, "
                    "\"submit\": {\"threads\": %u}, \"max_requests\": 20, "
                    "\"gpu\": {\"device\": 0, %s}",
                    is_sim ? 0u : 2u, gpu_of(gpu, score_bytes));

@@ -96,7 +96,7 @@ static void every_nth(bool is_sim, enum sc_fault_kind kind, uint64_t met_min)
         rig_init(&rig, is_sim,
                  is_sim ? "\"chunk_tokens\": 16, \"max_requests\": 4, "
                           "\"disk_bytes\": \"64MiB\", \"segment_bytes\": \"1MiB\", "
-                          "\"layered\": {\"codes\": \"yes\"}"
+                          "\"layered\": {\"quantise\": \"yes\"}"
                         : "\"chunk_tokens\": 16, \"max_requests\": 4, "
                           "\"disk_bytes\": \"16MiB\", \"segment_bytes\": \"1MiB\"");
         met = cycle(&rig, kind, n);
@@ -202,7 +202,7 @@ static void a_lying_device_gives_misses(void **state)
         rig_init(&rig, true,
                  "\"chunk_tokens\": 16, \"max_requests\": 4, "
                  "\"disk_bytes\": \"64MiB\", \"segment_bytes\": \"1MiB\", "
-                 "\"layered\": {\"codes\": \"yes\"}");
+                 "\"layered\": {\"quantise\": \"yes\"}");
         sc_io_sim_disk_close(rig.disk);
         struct sc_io_sim_disk_params params = {.alloc = &rig.disk_alloc, .seed = seed};
         assert_int_equal(sc_io_sim_disk_open(&params, &rig.disk, NULL), SPEC_OK);

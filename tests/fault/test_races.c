@@ -39,7 +39,7 @@
 #define KINDS 6u
 
 #define FREE                                                                                       \
-    "\"layered\": {\"widths\": \"free\", \"bits_k\": 7.5, \"bits_v\": 5, \"exact_ppm\": 250000}"
+    "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": 7.5, \"bits_v\": 5, \"exact_ppm\": 250000}"
 #define KINDS_EVEN 4u
 
 static const struct {
@@ -47,18 +47,18 @@ static const struct {
     bool is_layered;
 } WAYS[KINDS] = {
     {COMMON
-     "\"preset\": \"layered-even\", \"layered\": {\"bits_k\": 8, \"bits_v\": 8, \"exact_ppm\": "
+     "\"preset\": \"layered-uniform\", \"layered\": {\"bits_k\": 8, \"bits_v\": 8, \"exact_ppm\": "
      "250000}",
      true},
     {COMMON "\"preset\": \"hinted\", \"store\": {\"pruned\": \"yes\"}", false},
     {COMMON
-     "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}, \"layered\": {\"bits_k\": "
+     "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}, \"layered\": {\"bits_k\": "
      "8, \"bits_v\": 8, \"exact_ppm\": 250000}",
      true},
     {COMMON "\"preset\": \"as-like\", \"store\": {\"pruned\": \"yes\", \"layout\": \"split\"}",
      false},
-    {COMMON "\"preset\": \"layered-even\", " FREE, true},
-    {COMMON "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}, " FREE, true},
+    {COMMON "\"preset\": \"layered-uniform\", " FREE, true},
+    {COMMON "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}, " FREE, true},
 };
 
 struct lease {

@@ -30,7 +30,7 @@
 
 static const char *const WAYS[] = {
     "\"host_bytes\": \"512KiB\", \"chunk_tokens\": 16",
-    "\"fill\": \"ends\", \"host_bytes\": \"512KiB\", \"chunk_tokens\": 16",
+    "\"load_policy\": \"bidirectional\", \"host_bytes\": \"512KiB\", \"chunk_tokens\": 16",
     "\"host_bytes\": \"512KiB\", \"chunk_tokens\": 16, \"store\": {\"layout\": \"split\"}",
 };
 

@@ -33,7 +33,7 @@
     "\"max_requests\": 32, \"lease_ns_max\": 400000000, "
 #define WHOLE EXTRA "\"store\": {\"pruned\": \"yes\"}"
 #define LAYERED                                                                                    \
-    EXTRA "\"store\": {\"pruned\": \"yes\", \"lossy\": \"yes\"}, \"preset\": \"layered-even\", "   \
+    EXTRA "\"store\": {\"pruned\": \"yes\", \"lossy\": \"yes\"}, \"preset\": \"layered-uniform\", "   \
           "\"layered\": "                                                                          \
           "{\"bits_k\": 8, \"bits_v\": 8, \"exact_ppm\": 250000}"
 #define NEAR                                                                                       \

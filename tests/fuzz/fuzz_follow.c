@@ -143,7 +143,7 @@ static void twin_load(struct twin *twin)
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
         struct sc_store_range range = {twin->told[i], 0, twin->rows[i]};
         if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = i % 2,
-                                                                         .lane = SC_IO_CLASS_DEMAND,
+                                                                         .io_class = SC_IO_CLASS_DEMAND,
                                                                          .ranges = &range,
                                                                          .range_count = 1,
                                                                          .is_quant = true,

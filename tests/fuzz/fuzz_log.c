@@ -103,7 +103,7 @@ static void codes_look(struct sc_store_selector *selector)
     struct sc_store_slab slab;
     for (uint32_t i = 0; i < told_count && i < 16; i++)
         if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = i % 2,
-                                                                         .lane = SC_IO_CLASS_DEMAND,
+                                                                         .io_class = SC_IO_CLASS_DEMAND,
                                                                          .ranges = &told[i],
                                                                          .range_count = 1,
                                                                          .is_quant = true,
@@ -152,7 +152,7 @@ static bool look(void)
         uint64_t wanted = i % 3 * 2;
         if (sc_store_selector_begin(selector,
                                   &(struct sc_store_selector_want){.layer = i % 2,
-                                                                 .lane = SC_IO_CLASS_DEMAND,
+                                                                 .io_class = SC_IO_CLASS_DEMAND,
                                                                  .ranges = &told[i],
                                                                  .range_count = 1,
                                                                  .probe_row_bytes = wanted}))

@@ -93,7 +93,7 @@ static double measure(struct device *device, uint32_t kind, uint64_t op_bytes, b
                                            .buffer = device->memory + i * op_bytes,
                                            .bytes = op_bytes,
                                            .kind = kind,
-                                           .lane = SC_IO_CLASS_DEMAND,
+                                           .io_class = SC_IO_CLASS_DEMAND,
                                            .done = on_done,
                                            .user = device};
         op_issue(device, &device->ops[i]);

@@ -454,7 +454,7 @@ static struct ctl_extent *extent_find(const struct ctl_rank *rank, uint64_t id)
 /* Slots of some layers. Of an extent that is not there: ignored, as a replay does. */
 static void add_order(struct ctl_rank *rank, const struct sc_store_record *record)
 {
-    const struct sc_store_record_permutation *in = &record->order;
+    const struct sc_store_record_permutation *in = &record->permutation;
     const struct ctl_extent *extent = extent_find(rank, record->id);
     if (extent == NULL)
         return;

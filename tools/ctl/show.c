@@ -476,15 +476,15 @@ static void dump_record(const struct sc_store_record *record, void *user)
         break;
     case SC_STORE_RECORD_AVERAGE:
         add(line, "requests", u64(record->average.requests));
-        add(line, "codes", u64(record->average.codes_bytes / 2));
+        add(line, "codes", u64(record->average.quant_bytes / 2));
         break;
     case SC_STORE_RECORD_SECTION:
         dump_annex(line, record);
         break;
     case SC_STORE_RECORD_PERMUTATION:
-        add(line, "copy", u64(record->order.copy));
-        add(line, "layer_first", u64(record->order.layer_first));
-        add(line, "slots", u64(record->order.slots_bytes / 2));
+        add(line, "copy", u64(record->permutation.copy));
+        add(line, "layer_first", u64(record->permutation.layer_first));
+        add(line, "slots", u64(record->permutation.slots_bytes / 2));
         break;
     default:
         add(line, "checkpoint", u64(record->head.number));

@@ -125,11 +125,11 @@ static const char usage[] =
     "  --queries all|probe  which heads' queries the connector is given; default all\n"
     "  --ahead              layered: the connector is told a layer's place while the one below is\n"
     "                       computed, and gives what the queries choose afterwards\n"
-    "  --fill load|ends     ends: a match's first tokens are computed while its rows are loaded "
+    "  --load_policy load|ends     ends: a match's first tokens are computed while its rows are loaded "
     "from\n"
     "                       the last one on, until both have met; default load\n"
-    "  --fill-tokens N      of --fill ends: tokens that are computed at a time; default 512\n"
-    "  --fill-deadline-us N of --fill ends: what is not loaded by then is computed; default 0: "
+    "  --fill-tokens N      of --load_policy bidirectional: tokens that are computed at a time; default 512\n"
+    "  --fill-deadline-us N of --load_policy bidirectional: what is not loaded by then is computed; default 0: "
     "none\n"
     "  --no-store           take what the connector has, add nothing\n"
     "  --store-query        store the query's KV too; default: the prefix's alone\n"
@@ -363,14 +363,14 @@ static eng_status options_check(const struct eng_options *options, struct eng_er
     else if (options->ahead && options->hint != ENG_HINT_NONE)
         wrong = "--ahead and --hint both say what comes before a layer's queries: give one";
     else if (options->fill == ENG_LOAD_POLICY_ENDS && options->connector == NULL)
-        wrong = "--fill ends belongs to --connector, which is missing";
+        wrong = "--load_policy bidirectional belongs to --connector, which is missing";
     else if (options->fill == ENG_LOAD_POLICY_ENDS &&
              (options->has_rho || options->ahead || selection_given(options)))
-        wrong = "--fill ends loads whole rows of all layers: not with --rho, --select, --hint, "
+        wrong = "--load_policy bidirectional loads whole rows of all layers: not with --rho, --select, --hint, "
                 "--ahead, --probe-heads or --queries";
     else if (options->fill != ENG_LOAD_POLICY_ENDS &&
              (options->fill_tokens != 0 || options->fill_deadline_us != 0))
-        wrong = "--fill-tokens and --fill-deadline-us belong to --fill ends, which is missing";
+        wrong = "--fill-tokens and --fill-deadline-us belong to --load_policy bidirectional, which is missing";
     else if (options->settle && options->connector == NULL)
         wrong = "--settle belongs to --connector, which is missing";
     else if (options->no_store && options->store_query)

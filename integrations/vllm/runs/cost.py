@@ -24,7 +24,7 @@ from .engines import HERE, Host, prompts_of, verdict, words_of
 SLOW_BYTES_PER_S = 1000000
 PROMPTS, OWN, BATCH = 3, 724, 1024  # prompts of 980 tokens, each computed in one step
 WARM = 8  # other prompts first: a process's first steps take many times as long as those after
-PLUGIN = {"fill": "cut", "io": {"backend": "pread"}, "host_bytes": 0}
+PLUGIN = {"load_policy": "split", "io": {"backend": "pread"}, "host_bytes": 0}
 
 
 class Disk:

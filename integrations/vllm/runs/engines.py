@@ -42,7 +42,7 @@ def words_of(args, block, store=None, *, extra=None, module=MODULE, plugin=None,
         config = os.path.join(store, "spec.json")
         with open(config, "w", encoding="utf-8") as file:
             json.dump({"path": os.path.join(store, "kv"), "disk_bytes": "8GiB",
-                       "segment_bytes": "8MiB", "fill": "load", **(plugin or {})}, file)
+                       "segment_bytes": "8MiB", "load_policy": "load", **(plugin or {})}, file)
         words["kv_transfer_config"] = {
             "kv_connector": "SpecConnector", "kv_connector_module_path": module,
             "kv_role": "kv_both", "kv_load_failure_policy": "recompute",

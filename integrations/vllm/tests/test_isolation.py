@@ -46,7 +46,7 @@ def engine_config(folder, caching=True):
     path = os.path.join(folder, "spec.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"path": os.path.join(folder, "kv"), "disk_bytes": "64MiB",
-                   "segment_bytes": "4MiB", "fill": "load"}, file)
+                   "segment_bytes": "4MiB", "load_policy": "load"}, file)
     return EngineArgs(
         model=MODEL, dtype="float32", max_model_len=1024, block_size=BLOCK, max_num_seqs=4,
         kv_cache_memory_bytes=64 << 20, enable_prefix_caching=caching, max_num_batched_tokens=512,

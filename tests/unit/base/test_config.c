@@ -117,8 +117,8 @@ static const struct expected expected[] = {
      {"\"64KiB\"", "\"8MiB\"", "69632"},
      {64 * KIB, 8 * MIB, 69632},
      {"0", "65535", "65537", "\"60KiB\"", "\"9MiB\"", "8388609"}},
-    {"fill",
-     MEMBER(fill),
+    {"load_policy",
+     MEMBER(load_policy),
      1,
      {"\"load\"", "\"cut\"", "\"ends\""},
      {0, 1, 2},
@@ -192,7 +192,7 @@ static const struct expected expected[] = {
      {"2.0", "5", "8"},
      {8, 20, 32},
      {"1.75", "2.5", "8.25"}},
-    {"layered.widths", MEMBER(widths), 0, {"\"even\"", "\"free\""}, {0, 1}, {"\"any\"", "1"}},
+    {"layered.bit_allocation", MEMBER(bit_allocation), 0, {"\"even\"", "\"free\""}, {0, 1}, {"\"any\"", "1"}},
     {"layered.exact_ppm", MEMBER(exact_ppm), 50000, {"0", "1000000"}, {0, 1000000}, {"1000001"}},
     {"layered.keep_first", MEMBER(exact_first), 0, {"0", "9"}, {0, 9}, {"16777217"}},
     {"layered.keep_last", MEMBER(exact_last), 0, {"0", "9"}, {0, 9}, {"16777217"}},
@@ -220,7 +220,7 @@ static const struct expected expected[] = {
      {"\"1MiB\"", "\"1TiB\""},
      {MIB, TIB},
      {"0", "\"2TiB\""}},
-    {"layered.codes", MEMBER(codes), 0, {"\"auto\"", "\"no\"", "\"yes\""}, {0, 1, 2}, {"1"}},
+    {"layered.quantise", MEMBER(quantise), 0, {"\"auto\"", "\"no\"", "\"yes\""}, {0, 1, 2}, {"1"}},
     {"select.probe_heads", MEMBER(probe_heads), 0, {"0", "3", "16"}, {0, 3, 16}, {"17", "\"3\""}},
     {"select.alpha_milli",
      MEMBER(alpha_milli),
@@ -773,7 +773,7 @@ static const struct {
      0, 50000, false},
     {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_QUANTISED, 0, SC_PREDICTOR_HINT, 0, 1, 1, 750000,
      0, 0, 50000, false},
-    {"layered-even", SC_PRESET_LAYERED_UNIFORM, 1000000, SC_IDENTIFY_QUANTISED, 0, SC_PREDICTOR_HINT, 0, 1,
+    {"layered-uniform", SC_PRESET_LAYERED_UNIFORM, 1000000, SC_IDENTIFY_QUANTISED, 0, SC_PREDICTOR_HINT, 0, 1,
      1, 750000, 0, 0, 50000, false},
     {"int8", SC_PRESET_INT8, 1000000, SC_IDENTIFY_QUANTISED, 0, 0, 0, 1, 1, 750000, 0, 8, 0, false},
     {"cake", SC_PRESET_CAKE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU, 0, 50000, false},
@@ -809,16 +809,16 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.quarters_v = presets[c].bits > 0 ? 4 * (uint32_t)presets[c].bits : plain.quarters_v;
         plain.exact_ppm = presets[c].exact_ppm;
         if (plain.preset == SC_PRESET_LAYERED) {
-            plain.widths = 1;
+            plain.bit_allocation = 1;
             plain.quarters_k = 4 * 3;
         }
         plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;
-        plain.fill = presets[c].is_literature ? SC_LOAD_POLICY_LOAD : plain.fill;
-        plain.fill = plain.preset == SC_PRESET_CAKE ? SC_LOAD_POLICY_BIDIRECTIONAL : plain.fill;
+        plain.load_policy = presets[c].is_literature ? SC_LOAD_POLICY_LOAD : plain.load_policy;
+        plain.load_policy = plain.preset == SC_PRESET_CAKE ? SC_LOAD_POLICY_BIDIRECTIONAL : plain.load_policy;
         bool is_staged = plain.preset == SC_PRESET_ATTENTION_STORE;
         bool is_dual = is_staged || plain.host_policy == SC_POLICY_SCORE;
-        plain.fill = is_staged ? SC_LOAD_POLICY_LOAD : plain.fill;
+        plain.load_policy = is_staged ? SC_LOAD_POLICY_LOAD : plain.load_policy;
         plain.host_write_through = is_staged ? 1 : 0;
         bool is_ordered =
             plain.preset == SC_PRESET_IMPRESS_ITF_RO || plain.host_policy == SC_POLICY_SCORE;
@@ -1031,10 +1031,10 @@ static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
             rows++;
             if (strstr(line, "the whole prefix") != NULL && fill == SC_LOAD_POLICY_SPLIT)
                 fail_msg("%s promises as much as is worth loading: %s", presets[i].name, line);
-            assert_int_equal(strstr(line, "`fill` ends") != NULL, fill == SC_LOAD_POLICY_BIDIRECTIONAL);
-            if (strstr(line, "`fill` load") != NULL)
+            assert_int_equal(strstr(line, "`load_policy` ends") != NULL, fill == SC_LOAD_POLICY_BIDIRECTIONAL);
+            if (strstr(line, "`load_policy` load") != NULL)
                 assert_int_equal(fill, SC_LOAD_POLICY_LOAD);
-            if (strstr(line, "`fill` cut") != NULL)
+            if (strstr(line, "`load_policy` cut") != NULL)
                 assert_int_equal(fill, SC_LOAD_POLICY_SPLIT);
         }
         fclose(file);

@@ -75,7 +75,7 @@ static void takes_several_queries_behind_one_option(void **state)
     assert_int_equal(options.probe_heads, 2);
     assert_true(options.probe_queries);
     eng_options_done(&options);
-    assert_int_equal(parse("--model m --connector s --config {} --prefix p --fill ends "
+    assert_int_equal(parse("--model m --connector s --config {} --prefix p --load_policy bidirectional "
                            "--fill-tokens 17 --fill-deadline-us 300",
                            &options, &error),
                      ENG_OK);
@@ -113,16 +113,16 @@ static void refuses_wrong_command_lines(void **state)
         {"--model m --prefix p --hint before", "belong to --connector"},
         {"--model m --prefix p --ahead", "belongs to --connector"},
         {"--model m --prefix p --connector c --config {} --ahead --hint before", "give one"},
-        {"--model m --prefix p --fill ends", "belongs to --connector"},
+        {"--model m --prefix p --load_policy bidirectional", "belongs to --connector"},
         {"--model m --prefix p --connector c --config {} --fill both", "load or ends"},
-        {"--model m --prefix p --connector c --config {} --fill ends --rho .5", "whole rows"},
-        {"--model m --prefix p --connector c --config {} --fill ends --ahead", "whole rows"},
-        {"--model m --prefix p --connector c --config {} --fill ends --hint both", "whole rows"},
-        {"--model m --prefix p --connector c --config {} --fill ends --fill-tokens 0",
+        {"--model m --prefix p --connector c --config {} --load_policy bidirectional --rho .5", "whole rows"},
+        {"--model m --prefix p --connector c --config {} --load_policy bidirectional --ahead", "whole rows"},
+        {"--model m --prefix p --connector c --config {} --load_policy bidirectional --hint both", "whole rows"},
+        {"--model m --prefix p --connector c --config {} --load_policy bidirectional --fill-tokens 0",
          "--fill-tokens is 0"},
-        {"--model m --prefix p --connector c --config {} --fill-tokens 5", "belong to --fill ends"},
-        {"--model m --prefix p --connector c --config {} --fill load --fill-deadline-us 5",
-         "belong to --fill ends"},
+        {"--model m --prefix p --connector c --config {} --fill-tokens 5", "belong to --load_policy bidirectional"},
+        {"--model m --prefix p --connector c --config {} --load_policy load --fill-deadline-us 5",
+         "belong to --load_policy bidirectional"},
         {"--model m --prefix p --connector s --config c --hint soon", "none, before, after"},
         {"--model m --prefix p --connector s --config c --queries some", "all or probe"},
         {"--model m --prefix p --connector s", "needs --config"},
@@ -590,7 +590,7 @@ static void the_program_traces_layers_of_a_hit(void **state)
     char message[512];
     const char *arguments = "--model " GOLDEN " --prefix-ids 5,6,7,8 --query-ids 9,10 11,12 "
                             "--connector " SC_BINARY_DIR "/lib/libspec_connector.so "
-                            "--config '{\"path\": \"store\", \"fill\": \"load\"}' "
+                            "--config '{\"path\": \"store\", \"load_policy\": \"load\"}' "
                             "--trace trace --max-new 3";
     assert_int_equal(program(arguments, message, sizeof(message)), 0);
     assert_string_equal(message, "");
@@ -638,7 +638,7 @@ static void the_program_drives_both_ends(void **state)
         struct json_object *json = NULL;
         struct eng_error error = {0};
         (void)snprintf(line, sizeof(line),
-                       "%s %s --fill ends --fill-tokens %s --logits last --json json --trace trace",
+                       "%s %s --load_policy bidirectional --fill-tokens %s --logits last --json json --trace trace",
                        common, connector, budgets[i]);
         assert_int_equal(program(line, message, sizeof(message)), 0);
         assert_string_equal(message, "");

@@ -87,7 +87,7 @@ static void open_recipe(struct fixture *fx, struct recipe recipe, enum eng_dtype
 
 static void open_fixture(struct fixture *fx, bool llama, enum eng_dtype dtype)
 {
-    open_recipe(fx, llama ? recipe_llama() : recipe_opt(), dtype, "\"fill\": \"load\"");
+    open_recipe(fx, llama ? recipe_llama() : recipe_opt(), dtype, "\"load_policy\": \"load\"");
 }
 
 /* Rows of 1 KiB in float32; small blocks, and nothing stays in memory. */
@@ -97,7 +97,7 @@ static void open_wide_fixture(struct fixture *fx)
     recipe.kv_heads = 2;
     recipe.head_dim = 64;
     open_recipe(fx, recipe, ENG_F32,
-                "\"fill\": \"ends\", \"chunk_tokens\": 16, \"host_bytes\": 0, \"io\": "
+                "\"load_policy\": \"bidirectional\", \"chunk_tokens\": 16, \"host_bytes\": 0, \"io\": "
                 "{\"op_bytes\": \"64KiB\"}");
 }
 
@@ -537,7 +537,7 @@ static struct eng_driver *open_ends(struct fixture *fx, enum eng_dtype dtype, ui
                                        .model_dir = fx->folder,
                                        .model = fx->model,
                                        .kv_dtype = dtype,
-                                       .load_policy = ENG_LOAD_POLICY_ENDS,
+                                       .fill = ENG_LOAD_POLICY_ENDS,
                                        .fill_tokens = tokens,
                                        .fill_deadline_ns = deadline_ns,
                                        .store = true};
@@ -772,7 +772,7 @@ static void a_plugin_without_both_ends_is_one_line(void **state)
                                        .model_dir = fx.folder,
                                        .model = fx.model,
                                        .kv_dtype = ENG_F32,
-                                       .load_policy = ENG_LOAD_POLICY_ENDS};
+                                       .fill = ENG_LOAD_POLICY_ENDS};
     assert_int_equal(eng_driver_open(&params, &driver, &error), ENG_E_INPUT);
     assert_null(driver);
     assert_non_null(strstr(error.text, "next_chunk"));

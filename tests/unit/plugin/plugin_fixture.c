@@ -239,7 +239,7 @@ spec_status rig_try_open_model(struct rig *rig, const struct spec_model *model)
                    rig->path, rig->stage != NULL ? rig->stage : "16MiB",
                    rig->backend != NULL ? rig->backend : "pread",
                    rig->op != NULL ? rig->op : "1MiB",
-                   strstr(rig->extra, "\"fill\"") != NULL ? "" : ", \"fill\": \"load\"",
+                   strstr(rig->extra, "\"fill\"") != NULL ? "" : ", \"load_policy\": \"load\"",
                    strstr(rig->extra, "\"host_bytes\"") != NULL ? "" : ", \"host_bytes\": 0",
                    rig_requests(rig->extra, requests, sizeof(requests)),
                    rig_members(extra, members, sizeof(members)));

@@ -202,7 +202,7 @@ void stand_open(struct stand *stand, bool is_sim, const char *gpu)
 {
     char extra[256];
     (void)snprintf(extra, sizeof(extra),
-                   "\"preset\": \"layered-even\", \"gpu\": {\"device\": 0%s%s}",
+                   "\"preset\": \"layered-uniform\", \"gpu\": {\"device\": 0%s%s}",
                    gpu[0] != 0 ? ", " : "", gpu);
     device_host_open(&stand->host, 0);
     rig_begin_shape(&stand->rig, is_sim, extra, 2, 3, 16, SPEC_DTYPE_F16);
@@ -221,7 +221,7 @@ void stand_assert_idle(spec_connector *conn)
     uint64_t boxes = 0;
     for (const struct sc_plugin_pinned *box = device->free; box != NULL; box = box->next)
         boxes++;
-    assert_int_equal(boxes, device->box_count);
+    assert_int_equal(boxes, device->pinned_count);
     assert_int_equal(atomic_load(&conn->poison.broken), 0);
 }
 

@@ -41,20 +41,20 @@ static const struct {
     {"hinted", "split",
      ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", false,
      false},
-    {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, false},
-    {"layered-even", "split",
+    {"layered-uniform", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, false},
+    {"layered-uniform", "split",
      ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
      "{\"planner\": "
      "\"chunk\"}",
      true, false},
-    {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, true},
-    {"layered-even", "split",
+    {"layered-uniform", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, true},
+    {"layered-uniform", "split",
      ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", true, true},
-    {"layered-even", "paired",
+    {"layered-uniform", "paired",
      ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
      "{\"planner\": \"range\"}",
      true, true},
-    {"layered-even", "split", "", true, true},
+    {"layered-uniform", "split", "", true, true},
 };
 #define CASE_COUNT (sizeof(CASES) / sizeof(CASES[0]))
 
@@ -499,7 +499,7 @@ static void world_choose(struct host *host, char *config, uint64_t bytes)
                    "\"store\": {\"layout\": \"%s\"}, \"layered\": {%s}%s",
                    CASES[which].preset, draw(host, 2) == 0 && !CASES[which].is_layered ? 16 : 64,
                    draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout,
-                   CASES[which].is_free ? "\"widths\": \"free\"" : "", CASES[which].more);
+                   CASES[which].is_free ? "\"bit_allocation\": \"per_channel\"" : "", CASES[which].more);
     host->is_layered = CASES[which].is_layered;
     host->is_free = CASES[which].is_free;
     *world = (struct world){.matched = ROWS, .group = 1, .agree = 3 + (int64_t)draw(host, 2) * 5};

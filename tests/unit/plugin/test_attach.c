@@ -415,10 +415,10 @@ static void what_was_evicted_is_attached_until_the_lease_ends(void **state)
         assert_loads(&pair.reader, &got.result, &pair.prompt, 0);
         rig_release(&pair.reader, got.result.request);
     }
-    assert_true(pair.reader.conn->ghosts.count > 0);
+    assert_true(pair.reader.conn->grace.count > 0);
     rig_pass_ns(&pair.reader, 31000 * MS); /* lease_ns_max is 30 s */
     assert_int_equal(attach(&pair.reader, found[0].lease, 0).status, SPEC_E_STALE);
-    assert_int_equal(pair.reader.conn->ghosts.count, 0);
+    assert_int_equal(pair.reader.conn->grace.count, 0);
     struct sc_radix_stats stats;
     sc_radix_stats(pair.reader.conn->radix, &stats);
     assert_int_equal(stats.hidden, 0);

@@ -8,7 +8,7 @@
 #include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/threads.h"
 
-#define LAYERED "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}"
+#define LAYERED "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}"
 
 static uint64_t corrupt_ranges(struct rig *rig)
 {
@@ -109,7 +109,7 @@ static void wide_open(struct wide *wide)
 {
     *wide = (struct wide){.prompt = rig_prompt(5, 0, 0, WIDE_ROWS)};
     rig_init(&wide->rig, false,
-             "\"preset\": \"layered-even\", \"max_requests\": 4, \"chunk_tokens\": 16");
+             "\"preset\": \"layered-uniform\", \"max_requests\": 4, \"chunk_tokens\": 16");
     wide->rig.stage = "64MiB";
     rig_shape(&wide->rig, 2, 8, 128, SPEC_DTYPE_F16);
     rig_open(&wide->rig);

@@ -16,9 +16,9 @@
 static const struct {
     bool is_sim;
     const char *extra;
-} WAYS[] = {{true, "\"chunk_tokens\": 16, \"host_bytes\": 0, \"fill\": \"ends\""},
+} WAYS[] = {{true, "\"chunk_tokens\": 16, \"host_bytes\": 0, \"load_policy\": \"bidirectional\""},
             {false, "\"chunk_tokens\": 16, \"host_bytes\": 0, \"submit\": {\"threads\": 0}"},
-            {false, "\"chunk_tokens\": 16, \"host_bytes\": 0, \"fill\": \"ends\""},
+            {false, "\"chunk_tokens\": 16, \"host_bytes\": 0, \"load_policy\": \"bidirectional\""},
             {false, "\"chunk_tokens\": 16, \"store\": {\"layout\": \"split\"}"}};
 #define WAY_COUNT (sizeof(WAYS) / sizeof(WAYS[0]))
 

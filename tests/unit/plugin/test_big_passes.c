@@ -86,7 +86,7 @@ static void check_pace(uint32_t layers, uint32_t heads, uint64_t tokens, uint64_
                        uint64_t least_percent)
 {
     struct rig rig;
-    rig_make(&rig, layers, heads, "\"fill\": \"load\", \"host_bytes\": 0");
+    rig_make(&rig, layers, heads, "\"load_policy\": \"load\", \"host_bytes\": 0");
     struct pass pass = pass_begin(&rig, 1, tokens);
     uint64_t each_ns = ns_between(&rig, tokens, percent);
     spec_status status = pass_run(&rig, &pass, each_ns);
@@ -128,7 +128,7 @@ static void abi_217_the_ticket_tells_how_many_tokens_are_kept(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0");
+    rig_make(&rig, 16, 4, "\"load_policy\": \"load\", \"host_bytes\": 0");
     struct prompt begun = rig_prompt(1, 0, 0, 300);
     assert_int_equal(rig_fill(&rig, &begun), SPEC_OK);
     struct pass pass = pass_begin(&rig, 1, 4096);
@@ -161,7 +161,7 @@ static void abi_217_the_request_goes_on_where_the_kept_part_ends(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0");
+    rig_make(&rig, 16, 4, "\"load_policy\": \"load\", \"host_bytes\": 0");
     struct pass pass = {.prompt = rig_prompt(1, 0, 0, 4196)};
     struct spec_lookup_result found;
     assert_int_equal(rig_try_lookup(&rig, &pass.prompt, 0, RIG_MAX, &found), SPEC_OK);
@@ -191,7 +191,7 @@ static void abi_217_a_host_that_waits_keeps_all(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0");
+    rig_make(&rig, 16, 4, "\"load_policy\": \"load\", \"host_bytes\": 0");
     static const uint64_t WAITS[] = {UINT64_MAX, 3000000, 1};
     uint64_t kept[3], tokens = 4096;
     for (uint32_t i = 0; i < 3; i++) {
@@ -224,7 +224,7 @@ static void abi_085_a_range_that_is_stored_again_is_written_from_where_it_was_cu
 {
     (void)state;
     struct rig rig;
-    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0");
+    rig_make(&rig, 16, 4, "\"load_policy\": \"load\", \"host_bytes\": 0");
     struct pass pass = pass_begin(&rig, 1, 2048);
     uint64_t tries = 0;
     for (spec_status status = SPEC_E_BUSY; status == SPEC_E_BUSY && tries < 8; tries++)
@@ -242,7 +242,7 @@ static void abi_085_the_next_pass_goes_on_behind_what_is_kept(void **state)
     (void)state;
     struct rig rig;
     uint64_t kept = 0, tries = 0;
-    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0");
+    rig_make(&rig, 16, 4, "\"load_policy\": \"load\", \"host_bytes\": 0");
     for (spec_status status = SPEC_E_BUSY; status == SPEC_E_BUSY && tries < 8; tries++) {
         struct pass pass = pass_begin(&rig, 1, 4096);
         assert_true(pass.first > kept || tries == 0);
@@ -265,7 +265,7 @@ static void abi_085_passes_at_once_share_staging_and_no_decoded_token_is_lost(vo
     struct rig rig;
     struct pass passes[PASSES];
     uint64_t kept = 0, least = UINT64_MAX;
-    rig_make(&rig, LAYERS, 4, "\"fill\": \"load\", \"host_bytes\": 0");
+    rig_make(&rig, LAYERS, 4, "\"load_policy\": \"load\", \"host_bytes\": 0");
     struct pass decoder = pass_begin(&rig, 100, 300);
     assert_int_equal(pass_run(&rig, &decoder, 100000000), SPEC_OK);
     rig_prompt_free(&decoder.prompt);
@@ -312,7 +312,7 @@ static void abi_085_tokens_of_many_requests_find_room_behind_a_pass(void **state
     struct prompt prompts[REQUESTS];
     struct spec_lookup_result found[REQUESTS];
     spec_ticket tickets[REQUESTS];
-    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0, \"max_requests\": 64");
+    rig_make(&rig, 16, 4, "\"load_policy\": \"load\", \"host_bytes\": 0, \"max_requests\": 64");
     for (uint32_t i = 0; i < REQUESTS; i++) {
         struct prompt begun = rig_prompt(10 + i, 0, 0, PROMPT);
         assert_int_equal(rig_fill(&rig, &begun), SPEC_OK);
@@ -345,7 +345,7 @@ static void abi_090_an_aborted_pass_leaves_nothing_in_staging(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0");
+    rig_make(&rig, 16, 4, "\"load_policy\": \"load\", \"host_bytes\": 0");
     struct pass pass = pass_begin(&rig, 1, 4096);
     for (uint32_t layer = 0; layer < 9; layer++)
         pass_layer(&rig, &pass, layer);

@@ -6,7 +6,7 @@
 
 #define DEVICE_RATE UINT64_C(200000000)
 #define WAIT_NS     UINT64_C(20000000000) /* the device writes all of staging in 84 ms */
-#define MEMBERS     "\"fill\": \"load\", \"host_bytes\": 0"
+#define MEMBERS     "\"load_policy\": \"load\", \"host_bytes\": 0"
 
 static void rig_make(struct rig *rig, uint32_t layers, uint32_t heads, const char *extra)
 {

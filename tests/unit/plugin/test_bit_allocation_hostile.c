@@ -11,10 +11,10 @@
 #include <math.h>
 
 #define FREE                                                                                       \
-    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"layered\": {\"widths\": \"free\"}"
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"bit_allocation\": \"per_channel\"}"
 #define FREE_WIDE                                                                                  \
-    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, "                                          \
-    "\"layered\": {\"widths\": \"free\", \"bits_k\": 5.5}"
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, "                                          \
+    "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": 5.5}"
 #define ROWS_MAX 512u
 
 static uint64_t g_queries; /* which channels they look at */
@@ -179,7 +179,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             char extra[200];
             (void)snprintf(
                 extra, sizeof(extra),
-                "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"layered\": {\"widths\": "
+                "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"widths\": "
                 "\"free\", \"bits_k\": %s, \"bits_v\": %s}",
                 BITS[b], BITS[(b + s) % 6]);
             rig_init(&rig, true, extra);
@@ -423,16 +423,16 @@ static void damage(const struct place *place, uint64_t *random)
 
 static const char *const KINDS[] = {
     FREE,
-    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"layered\": {\"widths\": \"free\", "
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"bit_allocation\": \"per_channel\", "
     "\"bits_k\": "
     "2.5, \"bits_v\": 3.5}",
-    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"store\": {\"layout\": \"split\"}, "
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"store\": {\"layout\": \"split\"}, "
     "\"layered\": "
-    "{\"widths\": \"free\", \"bits_k\": 7, \"bits_v\": 7}",
-    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"chunk_tokens\": 16, \"host_bytes\": "
+    "{\"bit_allocation\": \"per_channel\", \"bits_k\": 7, \"bits_v\": 7}",
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"chunk_tokens\": 16, \"host_bytes\": "
     "\"1MiB\", "
-    "\"layered\": {\"widths\": \"free\", \"bits_v\": 4.5}",
-    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"chunk_tokens\": 256, \"layered\": "
+    "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_v\": 4.5}",
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"chunk_tokens\": 256, \"layered\": "
     "{\"widths\": "
     "\"free\", \"bits_k\": 8, \"bits_v\": 2}"};
 
@@ -568,8 +568,8 @@ static void tables_of_others_leave_room_for_our_own(void **state)
 }
 
 #define LEASED(bits)                                                                               \
-    "\"preset\": \"layered-even\", \"lease_ns_max\": 1000000000, "                                 \
-    "\"layered\": {\"widths\": \"free\", \"bits_k\": " bits "}"
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 1000000000, "                                 \
+    "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": " bits "}"
 
 /* ---- Several processes ----------------------------------------------------------------------- */
 
@@ -706,7 +706,7 @@ static void codes_are_what_they_were(void **state)
         model.rope_theta = 10000;
         for (uint32_t t = 0; t < TURN_COUNT; t++) {
             (void)snprintf(extra, sizeof(extra),
-                           "\"preset\": \"layered-even\", %s, \"layered\": "
+                           "\"preset\": \"layered-uniform\", %s, \"layered\": "
                            "{\"widths\": \"%s\", \"bits_k\": %s, \"bits_v\": %s}",
                            BESIDE[kind], TURNS[t][0], TURNS[t][1], TURNS[t][2]);
             assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);

@@ -94,7 +94,7 @@ static void codes_that_are_made_later_wait_for_the_budget(void **state)
     rig_begin(&rig, true, "\"store\": {\"write_budget\": \"1MiB\"}");
     struct prompt prompt = rig_prompt(6, 0, 0, 1000);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-    rig.extra = "\"preset\": \"layered-even\", \"store\": {\"write_budget\": \"1MiB\"}";
+    rig.extra = "\"preset\": \"layered-uniform\", \"store\": {\"write_budget\": \"1MiB\"}";
     for (uint64_t turn = 0; turn < 2; turn++) {
         rig_reopen(&rig);
         rig_pass_ns(&rig, HOUR / 60);

@@ -372,7 +372,7 @@ static void averages_and_orders_wait(void **state)
         struct world world;
         char config[512];
         (void)snprintf(config, sizeof(config),
-                       "\"preset\": \"layered-even\", \"select\": {\"min_tokens\": 0, "
+                       "\"preset\": \"layered-uniform\", \"select\": {\"min_tokens\": 0, "
                        "\"min_share_ppm\": 0}, \"maintain\": {\"bytes_per_s\": 0}%s",
                        WAYS[way]);
         world_open_coded(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);

@@ -119,8 +119,8 @@ static void what_would_interpret_them_is_refused(void **state)
         {"\"preset\": \"spi\"", "select.retain_ppm"},
         {"\"preset\": \"random\"", "select.retain_ppm"},
         {"\"preset\": \"hinted\"", "select.identify"},
-        {"\"preset\": \"layered-even\"", "select.base"},
-        {"\"layered\": {\"codes\": \"yes\"}", "layered.codes"},
+        {"\"preset\": \"layered-uniform\"", "select.base"},
+        {"\"layered\": {\"quantise\": \"yes\"}", "layered.quantise"},
         {"\"select\": {\"probe_heads\": 2, \"min_share_ppm\": 0}", "select.probe_heads"},
     };
     static const struct {

@@ -93,11 +93,11 @@ static void whole_chunks_are_left_alone(void **state)
     rig_begin(&rig, true, CHUNKS);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     settle(&rig);
-    assert_null(rig.conn->merges.job);
+    assert_null(rig.conn->compaction.job);
     struct prompt longer = rig_prompt(2, 1000, 0, 9 * CHUNK - 8);
     converse(&rig, &longer, 9 * CHUNK - 8); /* half a chunk, */
     settle(&rig);
-    assert_null(rig.conn->merges.job);
+    assert_null(rig.conn->compaction.job);
     rig_prompt_free(&longer);
     longer = rig_prompt(2, 1000, 0, 9 * CHUNK);
     converse(&rig, &longer, 9 * CHUNK); /* and the other: two pieces, which are too few */
@@ -116,8 +116,8 @@ static void rows_of_every_kind_are_merged(void **state)
         CHUNKS ", \"store\": {\"layout\": \"split\"}",
         CHUNKS ", \"select\": {\"probe_heads\": 1}",
         CHUNKS ", \"store\": {\"layout\": \"split\"}, \"select\": {\"probe_heads\": 1}",
-        CHUNKS ", \"select\": {\"base\": \"coarse\"}",
-        CHUNKS ", \"store\": {\"layout\": \"split\"}, \"select\": {\"base\": \"coarse\"}",
+        CHUNKS ", \"select\": {\"base\": \"quantised\"}",
+        CHUNKS ", \"store\": {\"layout\": \"split\"}, \"select\": {\"base\": \"quantised\"}",
     };
     for (uint32_t i = 0; i < sizeof(EXTRA) / sizeof(EXTRA[0]); i++) {
         struct rig rig;
@@ -906,7 +906,7 @@ static void an_annex_in_a_merges_object_keeps_nothing(void **state)
     struct sc_store_stats stats;
     rig_begin_shape(
         &rig, true,
-        "\"layered\": {\"codes\": \"yes\"}, \"chunk_tokens\": 16, \"segment_bytes\": \"4MiB\", "
+        "\"layered\": {\"quantise\": \"yes\"}, \"chunk_tokens\": 16, \"segment_bytes\": \"4MiB\", "
         "\"host_bytes\": \"1MiB\", \"lease_ns_max\": 100000000, "
         "\"maintain\": {\"bytes_per_s\": 0}",
         3, 2, 64, SPEC_DTYPE_F16);

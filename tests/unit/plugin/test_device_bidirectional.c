@@ -9,7 +9,7 @@
 
 #define LAYERS 3u
 #define ROWS   200u
-#define DISK   "\"chunk_tokens\": 16, \"host_bytes\": 0, \"fill\": \"ends\""
+#define DISK   "\"chunk_tokens\": 16, \"host_bytes\": 0, \"load_policy\": \"bidirectional\""
 
 static const char *const CALLS[] = {
 #define X(name, version, arguments) #name,

@@ -44,8 +44,8 @@ static const struct way WAYS[] = {
     {"\"preset\": \"as-like\"", 8, 128, 1000000},
     {"\"preset\": \"as-like\"", 3, 16, 1000000},
     {"\"preset\": \"as-like\", \"store\": {\"layout\": \"split\"}", 8, 128, 1000000},
-    {"\"preset\": \"layered-even\"", 4, 32, 200000},
-    {"\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}", 4, 32, 200000},
+    {"\"preset\": \"layered-uniform\"", 4, 32, 200000},
+    {"\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}", 4, 32, 200000},
 };
 
 /* The tier has every row that a load to plain memory brought. */

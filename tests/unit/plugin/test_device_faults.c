@@ -23,7 +23,7 @@ static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
 /* One stores rows alone; the others are layered, by even codes and by free ones. */
 #define WHOLE "\"preset\": \"as-like\""
 #define ON_0  ", \"gpu\": {\"device\": 0}"
-#define EVEN  "\"preset\": \"layered-even\""
+#define EVEN  "\"preset\": \"layered-uniform\""
 #define FREE  "\"preset\": \"layered\""
 
 static void scene_open(struct world *world, const char *extra)

@@ -21,7 +21,7 @@
 
 static const char *const WAYS[] = {
     "\"preset\": \"hinted\"",
-    "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"hint\"}",
+    "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"hint\"}",
 };
 
 static const char *const CALLS[] = {

@@ -33,9 +33,9 @@ struct way {
 };
 
 static const struct way WAYS[] = {
-    {"\"preset\": \"layered-even\"", "", SPEC_SELECT_EXACT},
+    {"\"preset\": \"layered-uniform\"", "", SPEC_SELECT_EXACT},
     {"\"preset\": \"layered\"", "", SPEC_SELECT_EXACT},
-    {"\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"hint\"}", "",
+    {"\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"hint\"}", "",
      SPEC_SELECT_EXACT},
     {"\"preset\": \"impress-itf\"", "\"alpha_milli\": 1000, ", SPEC_SELECT_BUDGET},
 };

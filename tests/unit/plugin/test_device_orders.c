@@ -273,7 +273,7 @@ static void run(enum fake_policy policy, uint64_t seed, bool values_turn)
     fake_policy(policy, seed);
     device_host_open(&scene.host, 0);
     rig_begin_shape(&scene.rig, true,
-                    "\"preset\": \"layered-even\", \"max_requests\": 20, "
+                    "\"preset\": \"layered-uniform\", \"max_requests\": 20, "
                     "\"gpu\": {\"staging_bytes\": \"1MiB\"}",
                     1, HEADS, SIZE, SPEC_DTYPE_F16);
     for (uint32_t i = 0; i < 2; i++)

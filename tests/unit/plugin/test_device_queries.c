@@ -25,7 +25,7 @@ static const struct way WAYS[] = {
     {"\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 1000}", SPEC_SELECT_BUDGET},
     {"\"preset\": \"impress-itf\", \"select\": {\"identify\": \"keys\"}", SPEC_SELECT_BUDGET},
     {"\"preset\": \"hinted\"", SPEC_SELECT_BUDGET},
-    {"\"preset\": \"layered-even\"", SPEC_SELECT_EXACT},
+    {"\"preset\": \"layered-uniform\"", SPEC_SELECT_EXACT},
     {"\"preset\": \"layered\"", SPEC_SELECT_EXACT},
 };
 

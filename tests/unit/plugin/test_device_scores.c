@@ -99,7 +99,7 @@ static spec_status score_with(struct stand *stand, const struct scene *scene, ui
 {
     struct sc_plugin_device *device = &stand->rig.conn->device;
     struct sc_plugin_pinned *taken = NULL, *box;
-    for (uint64_t i = left; i < device->box_count; i++) {
+    for (uint64_t i = left; i < device->pinned_count; i++) {
         box = sc_plugin_pinned_try(device);
         assert_non_null(box);
         box->next = taken;
@@ -126,11 +126,11 @@ static void what_never_waits_is_told_at_once(void **state)
     stand_open(&stand, true, "\"score_bytes\": \"8MiB\"");
     struct sc_plugin_device *device = &stand.rig.conn->device;
     assert_true(sc_gpu_staging_take(&device->scores, device->params.score_bytes, &range));
-    assert_int_equal(score_with(&stand, scene, device->box_count, found), SPEC_E_BUSY);
+    assert_int_equal(score_with(&stand, scene, device->pinned_count, found), SPEC_E_BUSY);
     sc_gpu_staging_give(&device->scores, &range);
     for (uint64_t left = 0; left < 3; left++) /* it takes three, none of which comes back before */
         assert_int_equal(score_with(&stand, scene, left, found), SPEC_E_BUSY);
-    assert_int_equal(score_with(&stand, scene, device->box_count, found), SPEC_OK);
+    assert_int_equal(score_with(&stand, scene, device->pinned_count, found), SPEC_OK);
     sums_compare(found, right, count);
     stand_close(&stand);
     free(found);

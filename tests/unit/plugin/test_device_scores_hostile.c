@@ -56,7 +56,7 @@ static void a_hint_finds_the_boxes_of_those_before_it(void **state)
         spec_status status = stand_hint(&stand, scene, found);
         if (status != SPEC_OK)
             fail_msg("hint %" PRIu32 " of %" PRIu64 " boxes: %s", i,
-                     stand.rig.conn->device.box_count, sc_status_name(status));
+                     stand.rig.conn->device.pinned_count, sc_status_name(status));
         sums_compare(found, right, count);
     }
     stand_close(&stand);
@@ -81,15 +81,15 @@ static void a_hint_without_a_box_gives_up(void **state)
     stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
     struct sc_plugin_device *device = &stand.rig.conn->device;
     assert_true(stand_takes(&stand, scene));
-    for (uint64_t i = 1; i < device->box_count; i++) {
+    for (uint64_t i = 1; i < device->pinned_count; i++) {
         box = sc_plugin_pinned_try(device);
         assert_non_null(box);
         box->next = taken;
         taken = box;
     }
-    uint32_t given = atomic_load(&device->box_word);
+    uint32_t given = atomic_load(&device->pinned_word);
     assert_int_equal(stand_hint(&stand, scene, found), SPEC_E_BUSY);
-    assert_int_equal(atomic_load(&device->box_word), given + 1); /* the one that went off */
+    assert_int_equal(atomic_load(&device->pinned_word), given + 1); /* the one that went off */
     while ((box = taken) != NULL) {
         taken = box->next;
         sc_plugin_pinned_give(box);
@@ -328,12 +328,12 @@ static void a_hint_waits_for_nothing(void **state)
     fake_policy(FAKE_LAZY, 1);
     stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"8MiB\"");
     spec_connector *conn = stand.rig.conn;
-    for (uint64_t left = 0; left <= conn->device.box_count; left++) {
-        bool is_room = left == conn->device.box_count; /* then boxes are free, and it needs three */
+    for (uint64_t left = 0; left <= conn->device.pinned_count; left++) {
+        bool is_room = left == conn->device.pinned_count; /* then boxes are free, and it needs three */
         struct end end;
         if (left == 3)
             continue;
-        end_begin(&end, conn, is_room, conn->device.box_count - left);
+        end_begin(&end, conn, is_room, conn->device.pinned_count - left);
         assert_int_equal(stand_hint(&stand, scene, found), SPEC_E_BUSY);
         assert_false(end.has_come);
         rig_pass_ns(&stand.rig, 10000000);
@@ -405,7 +405,7 @@ static void each_call_of_the_driver_may_fail(void **state)
 #define SMALLEST ", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", \"score_bytes\": \"64KiB\"}"
 
 static const char *const WAYS[] = {
-    "\"preset\": \"layered-even\"",
+    "\"preset\": \"layered-uniform\"",
     "\"preset\": \"layered\"",
     "\"preset\": \"hinted\"",
 };
@@ -837,7 +837,7 @@ static void as_few_boxes_as_there_may_be(void **state)
     struct stand stand;
     fake_policy(FAKE_LAZY, 1);
     stand_open(&stand, false, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
-    assert_int_equal(stand.rig.conn->device.box_count, 4);
+    assert_int_equal(stand.rig.conn->device.pinned_count, 4);
     stand_score_beside(&stand, scene, right, 3, 1, 1);
     stand_close(&stand);
     free(right);

@@ -124,7 +124,7 @@ static void codes_are_those_of_the_hosts_rows(void **state)
 {
     (void)state;
     static const char *const ways[] = {
-        "\"preset\": \"layered-even\"" SMALL,
+        "\"preset\": \"layered-uniform\"" SMALL,
         "\"preset\": \"layered\", \"store\": {\"layout\": \"split\"}" SMALL,
     };
     for (uint32_t i = 0; i < COUNT(ways); i++) {

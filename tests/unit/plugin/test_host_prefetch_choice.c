@@ -207,7 +207,7 @@ static void without_room_the_front_is_there(void **state)
     for (uint32_t i = 0; i < 6 * 3; i++) {
         struct world world;
         char extra[200];
-        (void)snprintf(extra, sizeof(extra), "\"preset\": \"layered-even\", \"host_bytes\": %lu%s",
+        (void)snprintf(extra, sizeof(extra), "\"preset\": \"layered-uniform\", \"host_bytes\": %lu%s",
                        SIZES[i / 3], SHAPES[i % 3]);
         open_with(&world, extra, 0);
         spec_request request = look_and_land(&world);
@@ -422,7 +422,7 @@ static void others_load_meanwhile(void **state)
         struct world world = {.matched = MATCHED, .group = 2, .agree = 3};
         char extra[200];
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"layered-even\", \"host_bytes\": \"%s\"%s",
+                       "\"preset\": \"layered-uniform\", \"host_bytes\": \"%s\"%s",
                        n % 2 == 0 ? "64MiB" : "160KiB", SHAPES[n % 3]);
         world_make(&world, false, extra, LAYERS, 2, 16, MATCHED + 2);
         world_open_stored(&world);

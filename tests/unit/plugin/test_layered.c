@@ -25,7 +25,7 @@ static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
         char extra[256];
         (void)snprintf(
             extra, sizeof(extra),
-            "\"preset\": \"layered-even\", \"store\": {\"layout\": \"%s\"}, \"layered\": "
+            "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"%s\"}, \"layered\": "
             "{\"bits_k\": %u, \"bits_v\": %u}",
             CASES[i].layout, CASES[i].bits_k, CASES[i].bits_v);
         world_open_coded(&world, extra, CASES[i].heads, CASES[i].group, CASES[i].head_size,
@@ -66,7 +66,7 @@ static void lookup_begins_the_first_codes(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     rig_pass_ns(&world.rig, 1000000000);
     for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD; layer++) {
@@ -86,7 +86,7 @@ static void all_exact_is_the_whole_load(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 1, 0, 1000000);
@@ -105,7 +105,7 @@ static void an_item_that_ends_early_says_so(void **state)
     (void)state;
     struct world world;
     world_open_coded(&world,
-                     "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}", 2, 2,
+                     "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}", 2, 2,
                      16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
@@ -133,7 +133,7 @@ static void rows_without_codes_are_exact(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-even\", \"layered\": {\"codes\": \"no\"}", 2, 2,
+    world_open_coded(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"quantise\": \"no\"}", 2, 2,
                      16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
@@ -180,11 +180,11 @@ static void what_was_stored_before_gets_codes(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    reopen_as(&world, "\"preset\": \"layered-even\"");
+    reopen_as(&world, "\"preset\": \"layered-uniform\"");
     wait_for_quant(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
-    reopen_as(&world, "\"preset\": \"layered-even\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
+    reopen_as(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
     wait_for_quant(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
@@ -199,7 +199,7 @@ static void what_was_passed_over_gets_codes_from_maintain(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    reopen_as(&world, "\"preset\": \"layered-even\"");
+    reopen_as(&world, "\"preset\": \"layered-uniform\"");
     sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0); /* the run has not read yet */
     wait_for_quant(&world);
     assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_READ]), 1);
@@ -219,7 +219,7 @@ static void static_sets_begin_at_the_front(void **state)
     struct world world;
     world_open_coded(
         &world,
-        "\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"layered\": "
+        "\"preset\": \"layered-uniform\", \"select\": {\"identify\": \"static\"}, \"layered\": "
         "{\"keep_last\": 3}, \"prefetch\": {\"predictor\": \"none\"}",
         2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
@@ -241,7 +241,7 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
     struct spec_lookup_result result = rig_lookup(&world.rig, &world.prompt);
     assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_EXACT);
     spec_ticket ticket = 0;
@@ -262,7 +262,7 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
 /* ---- Averages ------------------------------------------------------------------------------- */
 
 #define STATIC                                                                                     \
-    "\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "         \
+    "\"preset\": \"layered-uniform\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "         \
     "{\"predictor\": "                                                                             \
     "\"static\"}"
 
@@ -318,7 +318,7 @@ static void scores_teach_what_is_exact_without_queries(void **state)
         char layered[128], without[192];
         float before[200], after[200];
         (void)snprintf(layered, sizeof(layered),
-                       "\"preset\": \"layered-even\", \"store\": {\"layout\": \"%s\"}",
+                       "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"%s\"}",
                        LAYOUTS[way]);
         (void)snprintf(without, sizeof(without), STATIC ", \"store\": {\"layout\": \"%s\"}",
                        LAYOUTS[way]);
@@ -368,7 +368,7 @@ static void a_choice_counts_once(void **state)
     for (uint32_t way = 0; way < 3; way++) { /* one; the other; eight of the other, then one */
         if (way > 0)
             world_done(&world);
-        world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         for (uint32_t i = way == 2 ? 9 : 1; i-- > 0;)
             choose(&world, way == 1 || i > 0);
         assert_int_equal(world_averages(&world, 1, is[way]), 200);
@@ -417,11 +417,11 @@ static void rows_without_codes_keep_their_averages(void **state)
     (void)state;
     struct world world = {.matched = 200, .group = 2, .agree = 3};
     float sums[200], before[200], after[200], moved = 0;
-    world_make(&world, true, "\"preset\": \"layered-even\"", 4, 2, 16, 9);
+    world_make(&world, true, "\"preset\": \"layered-uniform\"", 4, 2, 16, 9);
     world.matched = 128;
     world_open_stored(&world);
     wait_for_quant(&world);
-    reopen_as(&world, "\"preset\": \"layered-even\", \"layered\": {\"codes\": \"no\"}");
+    reopen_as(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"quantise\": \"no\"}");
     store_more(&world, 200);
     spec_request handle = look(&world, 0);
     struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);

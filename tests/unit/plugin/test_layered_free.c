@@ -54,7 +54,7 @@ static uint64_t tables_read(struct world *world, spec_request handle, uint32_t l
     assert_int_equal(sc_store_selector_open(conn->store, ROWS_MAX, ROWS_MAX, &selector, NULL), SPEC_OK);
     assert_true(sc_store_selector_begin(
         selector, &(struct sc_store_selector_want){.layer = layer,
-                                               .lane = SC_IO_CLASS_DEMAND,
+                                               .io_class = SC_IO_CLASS_DEMAND,
                                                .ranges = request->ranges,
                                                .range_count = request->range_count,
                                                .is_quant = true}));
@@ -350,7 +350,7 @@ static void text_make(const struct shape *shape, const char *widths, const char 
 {
     static const char *const FRACTIONS[] = {"", ".25", ".5", ".75"};
     (void)snprintf(text, 512,
-                   "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
+                   "\"preset\": \"layered-uniform\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
                    "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, "
                    "\"widths\": "
                    "\"%s\"}",

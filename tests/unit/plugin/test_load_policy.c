@@ -101,7 +101,7 @@ static void waiting_for_rows_is_not_computing(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, "\"fill\": \"cut\", \"sim\": {\"bytes_per_s\": 10000000, \"op_ns\": 20000}");
+    begin(&rig, "\"load_policy\": \"split\", \"sim\": {\"bytes_per_s\": 10000000, \"op_ns\": 20000}");
     struct prompt first = plain(1, TOKENS), second = rig_prompt(1, TOKENS, 1, 2 * TOKENS);
     struct prompt third = plain(2, TOKENS);
     serve(&rig, &first, TOKEN_NS);
@@ -163,7 +163,7 @@ static void a_device_that_recovers_is_used_again(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = begin_taught(&rig,
-                                        "\"fill\": \"cut\", \"host_bytes\": 0, "
+                                        "\"load_policy\": \"split\", \"host_bytes\": 0, "
                                         "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}",
                                         TOKEN_NS);
     assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, 0);
@@ -211,7 +211,7 @@ static void a_few_requests_find_that_a_device_recovered(void **state)
         struct rig rig;
         char extra[160];
         snprintf(extra, sizeof(extra),
-                 "\"fill\": \"cut\", %s, \"sim\": {\"bytes_per_s\": 30000000, \"op_ns\": 20000}",
+                 "\"load_policy\": \"split\", %s, \"sim\": {\"bytes_per_s\": 30000000, \"op_ns\": 20000}",
                  cases[c]);
         begin(&rig, extra);
         for (uint64_t i = 0; i < 4; i++) {
@@ -373,7 +373,7 @@ static void a_cut_pass_is_measured_as_a_whole(void **state)
         struct prompt prompt = rig_prompt(90, 0, 0, 400);
         char extra[96];
         (void)snprintf(extra, sizeof(extra),
-                       "\"fill\": \"cut\", \"max_request_tokens\": %" PRIu64, limit);
+                       "\"load_policy\": \"split\", \"max_request_tokens\": %" PRIu64, limit);
         rig_begin(&rig, true, extra);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         const struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);

@@ -117,7 +117,7 @@ static void with_another_fill_nothing_is_learnt(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, "\"fill\": \"load\"");
+    begin(&rig, "\"load_policy\": \"load\"");
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(tell(&rig, 0, TOKENS, STEP_NS, 0), SPEC_OK);
     assert_int_equal(stats_of(&rig).compute_token_ps, 0);

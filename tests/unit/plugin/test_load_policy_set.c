@@ -69,7 +69,7 @@ static void a_restart_on_another_device_is_found_out(void **state)
     struct rig rig;
     struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     rig_close(&rig);
-    rig.extra = "\"fill\": \"cut\", \"sim\": {\"bytes_per_s\": 25000000, \"op_ns\": 20000}";
+    rig.extra = "\"load_policy\": \"split\", \"sim\": {\"bytes_per_s\": 25000000, \"op_ns\": 20000}";
     rig_open(&rig);
     sc_io_sim_disk_device(rig.disk, &(struct sc_io_sim_device){.bytes_per_s = 25000000});
     for (uint32_t i = 0; i < 6; i++)
@@ -319,7 +319,7 @@ static void a_set_looks_at_a_slow_device_together(void **state)
     (void)state;
     struct rig rigs[SET];
     struct prompt prompt = set_open_taught(rigs,
-                                           "\"fill\": \"cut\", \"host_bytes\": 0, "
+                                           "\"load_policy\": \"split\", \"host_bytes\": 0, "
                                            "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}",
                                            TOKEN_NS / 4);
     pass_all(rigs, SET, 2 * SECOND);
@@ -510,7 +510,7 @@ static void a_log_that_takes_nothing_changes_nothing(void **state)
 /* On files and threads, with what an engine would have measured put in by hand. */
 static void real_open(struct rig *rigs, uint32_t count, uint32_t rank_count)
 {
-    rig_init(&rigs[0], false, "\"fill\": \"cut\"");
+    rig_init(&rigs[0], false, "\"load_policy\": \"split\"");
     rig_shape(&rigs[0], LAYERS, 4, 128, SPEC_DTYPE_F16);
     rigs[0].stage = "64MiB";
     rigs[0].rank_count = rank_count;

@@ -193,7 +193,7 @@ static void refusing_submit(struct sc_io *io, struct sc_io_op *ops)
         op->next = NULL;
         if (buffer >= memory && buffer < memory + sizeof(memory)) {
             op->task.step = refused_step;
-            sc_exec_post(io->exec, &op->task, (enum sc_io_class)op->lane);
+            sc_exec_post(io->exec, &op->task, (enum sc_io_class)op->io_class);
         } else {
             refusing_goes_on(io, op);
         }

@@ -100,7 +100,7 @@ static void more_rows_than_boxes_hold(void **state)
             load_make(&pile, &load, (uint32_t)(seed % LAYERS));
             fake_policy((enum fake_policy)policy, seed);
             assert_int_equal(sc_plugin_get_important(pile.rig.conn, &load.item, 1, NULL), SPEC_OK);
-            assert_int_equal(pile.rig.conn->device.box_count, 4);
+            assert_int_equal(pile.rig.conn->device.pinned_count, 4);
             load_check(&pile, &load);
             load_free(&pile, &load);
         }
@@ -152,7 +152,7 @@ static void rows_larger_than_usual_have_larger_boxes(void **state)
     struct pile pile;
     fake_policy(FAKE_EAGER, 1);
     pile_open(&pile, "\"preset\": \"as-like\"", 512, 128, 70);
-    assert_true(pile.rig.conn->device.box_bytes > 2u << 20);
+    assert_true(pile.rig.conn->device.pinned_buffer_bytes > 2u << 20);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct load load;
         load_make(&pile, &load, layer);

@@ -425,7 +425,7 @@ static void what_is_not_known_is_said_once(void **state)
         struct spec_model model = rig_model(&rig);
         (void)snprintf(
             config, sizeof(config),
-            "{\"path\": \"%s\", \"preset\": \"layered-even\", \"staging_bytes\": \"16MiB\", "
+            "{\"path\": \"%s\", \"preset\": \"layered-uniform\", \"staging_bytes\": \"16MiB\", "
             "\"host_bytes\": 0, \"layered\": {\"widths\": \"%s\"}}",
             rig.path, CASES[i].widths);
         const struct spec_open_params params = {.struct_size = sizeof(params),
@@ -949,7 +949,7 @@ static void one_slab_of_a_layer_is_measured_first(void **state)
     enum { LAYERS = 3, SLABS = 300 / 64 };
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
-    rig_init(&rig, true, "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}");
+    rig_init(&rig, true, "\"preset\": \"layered-uniform\", \"layered\": {\"bit_allocation\": \"per_channel\"}");
     rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
     rig_open(&rig);
     g_encoded.kernels = rig.conn->kernels;
@@ -975,7 +975,7 @@ static void who_learns_nothing_writes_nothing(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
-    rig_begin_shape(&rig, true, "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}",
+    rig_begin_shape(&rig, true, "\"preset\": \"layered-uniform\", \"layered\": {\"bit_allocation\": \"per_channel\"}",
                     3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {

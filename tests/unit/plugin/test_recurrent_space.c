@@ -309,7 +309,7 @@ static void a_cut_falls_on_the_end_of_a_pass(void **state)
     for (uint32_t c = 0; c < 3; c++) {
         char extra[256];
         (void)snprintf(extra, sizeof(extra),
-                       "\"disk_bytes\": \"1GiB\", \"fill\": \"cut\", "
+                       "\"disk_bytes\": \"1GiB\", \"load_policy\": \"split\", "
                        "\"sim\": {\"bytes_per_s\": %lu, \"op_ns\": 20000}",
                        CASES[c].bytes_per_s);
         hybrid_make(&model, true, extra);

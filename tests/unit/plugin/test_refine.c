@@ -52,11 +52,11 @@ static void submit_takes_what_get_important_takes(void **state)
 {
     (void)state;
     static const char *const EXTRA[] = {
-        "\"preset\": \"layered-even\"",
-        "\"preset\": \"layered-even\", \"select\": {\"dense_layers\": 1}",
-        "\"preset\": \"layered-even\", \"select\": {\"metric\": \"random\"}",
-        "\"preset\": \"layered-even\", \"layered\": {\"keep_first\": 20}",
-        ("\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "
+        "\"preset\": \"layered-uniform\"",
+        "\"preset\": \"layered-uniform\", \"select\": {\"dense_layers\": 1}",
+        "\"preset\": \"layered-uniform\", \"select\": {\"metric\": \"random\"}",
+        "\"preset\": \"layered-uniform\", \"layered\": {\"keep_first\": 20}",
+        ("\"preset\": \"layered-uniform\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "
          "{\"predictor\": \"none\"}")};
     static const uint32_t PPM[] = {0, 50000, 1000000};
     uint32_t taken = 0, refused = 0;
@@ -103,7 +103,7 @@ static void all_layers_are_refined_later_and_nothing_is_allocated(void **state)
         struct world world;
         char extra[128];
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"layered-even\", \"store\": {\"layout\": \"%s\"}",
+                       "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"%s\"}",
                        LAYOUTS[way]);
         world_open_coded(&world, extra, 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct sc_alloc *alloc = &world.rig.conn->alloc;
@@ -156,7 +156,7 @@ static void the_oldest_delivery_makes_room(void **state)
     struct shot shots[3];
     spec_ticket tickets[3];
     world_open_coded(&world,
-                     "\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": "
+                     "\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": "
                      "{\"refine_bytes\": \"12KiB\"}",
                      2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
@@ -190,7 +190,7 @@ static void a_delivery_that_fits_alone_has_room(void **state)
         struct world world;
         struct shot shot;
         world_open_coded(&world,
-                         "\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": "
+                         "\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": "
                          "{\"refine_bytes\": \"8KiB\"}",
                          2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
@@ -214,7 +214,7 @@ static void items_of_one_call_are_refined_beside_others(void **state)
     struct shot shots[4];
     struct spec_important items[4];
     spec_ticket ticket;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     for (uint32_t i = 0; i < 4; i++) {
         shot_make(&shots[i], &world, request, i, 0, i == 3 ? 1000000 : 50000);
@@ -273,9 +273,9 @@ static void ahead_and_queries_later_are_one_call(void **state)
 {
     (void)state;
     static const char *const EXTRA[] = {
-        "\"preset\": \"layered-even\"",
-        "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}",
-        "\"preset\": \"layered-even\", \"layered\": {\"keep_first\": 3, \"keep_last\": 4}"};
+        "\"preset\": \"layered-uniform\"",
+        "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}",
+        "\"preset\": \"layered-uniform\", \"layered\": {\"keep_first\": 3, \"keep_last\": 4}"};
     static const uint32_t PPM[] = {100000, 1000000, 0, 300000};
     for (uint32_t e = 0; e < 3; e++) {
         struct world world;
@@ -335,7 +335,7 @@ static void a_guess_brings_rows_and_decides_nothing(void **state)
     struct world world;
     struct shot shot, once;
     spec_ticket ticket;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     for (uint32_t way = 0; way < 2; way++) { /* the guess is right, or another's */
         spec_request request = look(&world, 0);
         shot_make(&shot, &world, request, 1, 0, 100000);
@@ -373,7 +373,7 @@ static void queries_of_a_choice_are_checked(void **state)
     (void)state;
     struct world world;
     uint32_t taken = 0, refused = 0;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0), other = look(&world, 0);
     static const uint32_t PPM[] = {0, 50000, 1000000};
     for (uint32_t p = 0; p < 3; p++)
@@ -406,7 +406,7 @@ static void what_did_not_choose_leaves_it_to_the_next(void **state)
     (void)state;
     struct world world;
     struct shot shot, once;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     spec_request request = look(&world, 0), other = look(&world, 0);
     spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
     assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 1, NULL), SPEC_OK);
@@ -440,7 +440,7 @@ static void without_memory_for_codes_a_choice_is_every_row(void **state)
         struct shot shot;
         char extra[128];
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"layered-even\", \"select\": {\"selector_bytes\": %lu}",
+                       "\"preset\": \"layered-uniform\", \"select\": {\"selector_bytes\": %lu}",
                        round == 0 ? UINT64_C(1) << 20 : used);
         world_open_coded(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
@@ -475,7 +475,7 @@ static void codes_of_two_more_layers_follow(void **state)
     (void)state;
     struct world world;
     struct shot shot;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request handle = look(&world, 0);
     const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
     shot_make(&shot, &world, handle, 0, 0, 100000);
@@ -504,9 +504,9 @@ static void what_cannot_be_ahead_is_refused(void **state)
         const char *extra;
         spec_status expected;
     } CASES[] = {
-        {"\"preset\": \"layered-even\"", SPEC_OK},
-        {"\"preset\": \"layered-even\", \"layered\": {\"refine_bytes\": 0}", SPEC_E_BUSY},
-        {"\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": {\"refine_bytes\": "
+        {"\"preset\": \"layered-uniform\"", SPEC_OK},
+        {"\"preset\": \"layered-uniform\", \"layered\": {\"refine_bytes\": 0}", SPEC_E_BUSY},
+        {"\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": {\"refine_bytes\": "
          "\"4KiB\"}",
          SPEC_E_BUSY},
         {"\"preset\": \"hinted\"", SPEC_E_UNSUPPORTED},
@@ -535,7 +535,7 @@ static void what_came_ahead_is_not_computed_on(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
     spec_request request = look(&world, 0);
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < 4; layer++) {
@@ -611,7 +611,7 @@ static void four_threads_refine_at_once(void **state)
     (void)state;
     struct world world = {.matched = 200, .group = 2, .agree = 3};
     struct refiner refiners[4];
-    world_make(&world, false, "\"preset\": \"layered-even\"", 4, 2, 16, 7);
+    world_make(&world, false, "\"preset\": \"layered-uniform\"", 4, 2, 16, 7);
     world_open_stored(&world);
     wait_for_quant(&world);
     for (uint32_t i = 0; i < 4; i++)

@@ -167,7 +167,7 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
                             .is_scored = !is_static && !is_random && way % 8 != 3,
                             .is_tight = is_tight};
     (void)snprintf(extra, sizeof(extra),
-                   "\"preset\": \"layered-even\", \"max_requests\": 13, \"lease_ns_max\": 0, "
+                   "\"preset\": \"layered-uniform\", \"max_requests\": 13, \"lease_ns_max\": 0, "
                    "\"prefetch\": {\"predictor\": \"%s\"}, "
                    "\"select\": {\"identify\": \"%s\", \"metric\": \"%s\", \"dense_layers\": %u, "
                    "\"selector_bytes\": \"%s\"}, "

@@ -52,7 +52,7 @@ static void open_layered(struct world *world, const char *layout, const char *mo
 {
     static char config[512]; /* the rig keeps it, for a reopen */
     (void)snprintf(config, sizeof(config),
-                   "\"preset\": \"layered-even\", \"select\": {\"min_tokens\": 0, "
+                   "\"preset\": \"layered-uniform\", \"select\": {\"min_tokens\": 0, "
                    "\"min_share_ppm\": 0}, \"store\": {\"layout\": \"%s\"}, "
                    "\"maintain\": {\"bytes_per_s\": 0}%s",
                    layout, more);
@@ -181,7 +181,7 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
     for (uint64_t id = 1; id < rig.conn->store->table.extent_next; id++) {
         const struct sc_store_extent_entry *extent =
             sc_store_table_extent(&rig.conn->store->table, id);
-        const struct sc_store_section *annex = atomic_load(&extent->order);
+        const struct sc_store_section *annex = atomic_load(&extent->permutation);
         if (annex == NULL)
             continue;
         uint64_t rows = extent->row_count, half = rows / 2;

@@ -7,7 +7,7 @@
 #include "plugin/baselines/average.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
-#define LAYERED "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}"
+#define LAYERED "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}"
 #define WORDS   ((ROWS_MAX + 63) / 64)
 
 /* The shot's item goes for what the ticket delivered, by its queries, the other way round. */
@@ -413,7 +413,7 @@ static void what_cannot_be_scored_anew_is_refused(void **state)
         spec_status expected;
     } CASES[] = {
         {LAYERED, SPEC_OK},
-        {"\"preset\": \"layered-even\", \"layered\": {\"refine_bytes\": 0}", SPEC_E_STALE},
+        {"\"preset\": \"layered-uniform\", \"layered\": {\"refine_bytes\": 0}", SPEC_E_STALE},
         {"\"preset\": \"hinted\"", SPEC_E_UNSUPPORTED},
         {"\"preset\": \"as-like\"", SPEC_E_UNSUPPORTED},
     };

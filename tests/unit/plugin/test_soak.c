@@ -201,9 +201,9 @@ static void prompts_in_what_is_left_of_segments(void **state)
     } WAYS[] = {
         {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 800, 3, 43200},
         {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 400, 3, 21600},
-        {"\"preset\": \"layered-even\", \"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1,
+        {"\"preset\": \"layered-uniform\", \"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1,
          SECOND / 100, 3, 5700},
-        {"\"preset\": \"layered-even\", \"disk_bytes\": \"16MiB\", " LEASE "30000000000", 40, 1,
+        {"\"preset\": \"layered-uniform\", \"disk_bytes\": \"16MiB\", " LEASE "30000000000", 40, 1,
          SECOND / 12, 10, 680},
     };
     for (uint32_t i = 0; i < sizeof(WAYS) / sizeof(WAYS[0]); i++) {

@@ -177,7 +177,7 @@ static void nobody_else_touches_a_destination(void **state)
          false, true, true},
         {"\"preset\": \"as-h2o-lru\", \"select\": {\"probe_heads\": 3}", SPEC_IMPORTANT_FALLBACK,
          false, false, true},
-        {"\"preset\": \"layered-even\"", 0, true, false, false},
+        {"\"preset\": \"layered-uniform\"", 0, true, false, false},
     };
     for (uint32_t way = 0; way < sizeof(WAYS) / sizeof(WAYS[0]); way++) {
         bool layered = WAYS[way].codes;
@@ -208,7 +208,7 @@ static void refining_goes_through_the_door(void **state)
     (void)state;
     struct world world;
     struct shot plain, closed;
-    world_open_coded(&world, "\"preset\": \"layered-even\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED, 0);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED, 0);
     spec_request request = look(&world, 0);
     shot_make(&closed, &world, request, 1, 0, 100000);
     door_make();

@@ -45,7 +45,7 @@ void orders_on(struct world *world, uint64_t span)
     memset(&order_host, 0, sizeof(order_host));
     world->config.maintain_bytes_per_s = 0;
     world->config.lease_ns_max = LEASE_NS;
-    world->params.order = (struct sc_store_permutation){.span_rows = span,
+    world->params.permutation = (struct sc_store_permutation){.span_rows = span,
                                                   .bytes_max = 64u << 20,
                                                   .scores = scores,
                                                   .moment = moment,
@@ -76,7 +76,7 @@ struct sc_store_extent_entry *extent_of(struct world *world, uint64_t piece)
 void slot_damage(struct world *world, uint64_t piece, uint32_t layer, uint64_t row)
 {
     const struct sc_store_extent_entry *extent = extent_of(world, piece);
-    const struct sc_store_section *order = atomic_load(&extent->order);
+    const struct sc_store_section *order = atomic_load(&extent->permutation);
     const uint16_t *slots = sc_store_permutation_of(order->slots, extent->row_count, layer);
     struct sc_store_where where =
         sc_store_layer_where(order->parts, order->part_count, order->stride, layer);

@@ -446,7 +446,7 @@ struct loaded world_load(struct world *world, struct sc_store_reader *reader, ui
         loaded.failed_range = rows.failed_range;
         if (loaded.status != SPEC_OK || rows.row_count == 0)
             break;
-        if (world->params.order.span_rows == 0) /* else they come in any order */
+        if (world->params.permutation.span_rows == 0) /* else they come in any order */
             assert_int_equal(rows.row_first, loaded.rows);
         uint64_t range = 0, range_row = rows.row_first;
         assert_true(rows.row_first + rows.row_count <= all);

@@ -142,7 +142,7 @@ static void depth_loads_read_ahead_share_their_half(void **state)
     settle(&scene);
     assert_true(frames_used(&scene) <= FRAMES / 2);
     for (uint32_t i = 0; i < 6; i++)
-        assert_true(scene.readers[i]->flight.frame_count <= SC_READER_SLOTS);
+        assert_true(scene.readers[i]->inflight.frame_count <= SC_READER_SLOTS);
     begin(&scene, 6, 1, SC_IO_CLASS_DEMAND);
     assert_true(takes_all(scene.readers[6], 1));
     for (uint32_t i = 6; i-- > 0;) {
@@ -163,11 +163,11 @@ static void depth_a_load_alone_leaves_frames_to_one_that_comes(void **state)
     settle(&scene);
     begin(&scene, 1, 1, SC_IO_CLASS_SPECULATIVE);
     settle(&scene);
-    assert_true(scene.readers[0]->flight.frame_count > SC_READER_SLOTS);
-    assert_int_equal(scene.readers[1]->flight.frame_count, 0);
+    assert_true(scene.readers[0]->inflight.frame_count > SC_READER_SLOTS);
+    assert_int_equal(scene.readers[1]->inflight.frame_count, 0);
     assert_true(takes_all(scene.readers[0], 0)); /* what it consumes goes to who waits */
     settle(&scene);
-    assert_true(scene.readers[1]->flight.frame_count > SC_READER_SLOTS);
+    assert_true(scene.readers[1]->inflight.frame_count > SC_READER_SLOTS);
     sc_store_reader_cancel(scene.readers[1]);
     settle(&scene);
     assert_int_equal(frames_used(&scene), 0);

@@ -131,7 +131,7 @@ static void rot_in_memory_is_found(void **state)
         struct match match = match_of(world, 1);
         load_key(world, 1, 1);
         const struct sc_store_section *order =
-            atomic_load(&extent_of(world, world->pieces[0].id)->order);
+            atomic_load(&extent_of(world, world->pieces[0].id)->permutation);
         uint64_t slot = sc_store_permutation_of(order->slots, 300, 1)[200];
         const struct sc_host_chunk chunk = chunk_of_row(world, 1, 200);
         struct sc_host_slab hosted = sc_host_chunk_get(world->store, &chunk);
@@ -235,7 +235,7 @@ static void what_lacks_its_end_is_given_back(void **state)
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     order_all(world);
     const uint16_t *slots = sc_store_permutation_of(
-        atomic_load(&extent_of(world, world->pieces[0].id)->order)->slots, 300, 1);
+        atomic_load(&extent_of(world, world->pieces[0].id)->permutation)->slots, 300, 1);
     for (uint32_t i = 0; i < 5; i++) {
         const struct world_piece *twin = &world->pieces[i];
         uint32_t row = 0;

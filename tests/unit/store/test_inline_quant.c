@@ -70,7 +70,7 @@ static void settle(struct world *world)
     while ((busy = atomic_load(&world->store->busy)) != 0)
         (void)sc_exec_wait(world->exec, &world->store->busy, busy,
                            sc_exec_now_ns(world->exec) + 20000000);
-    assert_int_equal(world->store->disk.codes_due, 0);
+    assert_int_equal(world->store->disk.quant_due, 0);
 }
 
 static void all_have_quant(struct world *world, uint64_t key_last)
@@ -239,7 +239,7 @@ static void rows_leave_room_for_their_codes(void **state)
                     pass_end(passes[p]);
             }
             settle(world);
-            assert_int_equal(world->store->disk.codes_due, 0);
+            assert_int_equal(world->store->disk.quant_due, 0);
         }
         assert_int_equal(status, SPEC_E_NO_SPACE);
         assert_true(key > 2);
@@ -469,7 +469,7 @@ static void a_pass_that_is_given_up_leaves_nothing(void **state)
                 sc_store_extent_abort(pass->extent);
             pass_wait(pass);
             pass_free(pass);
-            assert_int_equal(world->store->disk.codes_due, 0); /* whenever its task has its turn */
+            assert_int_equal(world->store->disk.quant_due, 0); /* whenever its task has its turn */
             assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
             settle(world);
             assert_int_equal(stats_of(world).built_pieces, 0);
@@ -546,7 +546,7 @@ static void whatever_ends_passes_gives_back_what_is_due(void **state)
                 pass_free(*pass);
                 *pass = NULL;
             }
-            uint64_t due = world->store->disk.codes_due;
+            uint64_t due = world->store->disk.quant_due;
             most = due > most ? due : most;
             step_some(world, random_below(&random, 4));
         }

@@ -35,7 +35,7 @@ static uint64_t ordered_rows(struct world *world, uint64_t key, bool is_cut)
         const struct world_piece *twin = &world->pieces[i];
         if (twin->key == key && twin->id != 0 &&
             sc_store_table_live(&world->store->table, twin->id) != NULL &&
-            atomic_load(&extent_of(world, twin->id)->order) != NULL)
+            atomic_load(&extent_of(world, twin->id)->permutation) != NULL)
             count += twin->row_count * (uint64_t)world->setup->layers;
     }
     return count;
@@ -96,7 +96,7 @@ static void slots_follow_the_scores(void **state)
     order_all(world);
     const struct sc_store_extent_entry *extent = extent_of(world, world->pieces[0].id);
     for (uint32_t layer = 0; layer < setups[0].layers; layer++) {
-        const uint16_t *slots = sc_store_permutation_of(atomic_load(&extent->order)->slots, 300, layer);
+        const uint16_t *slots = sc_store_permutation_of(atomic_load(&extent->permutation)->slots, 300, layer);
         for (uint64_t i = 0; i < 300; i++)
             for (uint64_t j = i + 1; j < 300 && j / 128 == i / 128; j++)
                 assert_int_equal(slots[i] < slots[j], score_of(i, layer) >= score_of(j, layer));
@@ -162,7 +162,7 @@ static void one_is_found_amid_a_load(void **state)
             sc_store_reader_begin(reader, 1, match.ranges, match.count, SC_IO_CLASS_DEMAND);
             load_take(world, reader, &match, 1, bites);
             if (bites == 0) /* it was found, and in time */
-                assert_non_null(atomic_load(&extent_of(world, world->pieces[0].id)->order));
+                assert_non_null(atomic_load(&extent_of(world, world->pieces[0].id)->permutation));
             sc_store_readers_close(reader, 1);
             world_free(world);
         }
@@ -208,7 +208,7 @@ static uint64_t gaps_of(struct world *world, const struct match *match, uint32_t
     static bool has_row[1024];
     const struct sc_store_extent_entry *extent = extent_of(world, match->ranges[0].piece);
     const uint16_t *slots =
-        sc_store_permutation_of(atomic_load(&extent->order)->slots, extent->row_count, layer);
+        sc_store_permutation_of(atomic_load(&extent->permutation)->slots, extent->row_count, layer);
     uint64_t sum = 0, last = UINT64_MAX;
     *ret_longest = 0;
     memset(has_row, 0, sizeof(has_row));
@@ -549,7 +549,7 @@ static void what_is_not_known_or_too_large_stays(void **state)
     all_is_ordered(world, 3);
     world_close(world);
     order_host.known_from = 0;
-    world->params.order.bytes_max = 299 * 1024;
+    world->params.permutation.bytes_max = 299 * 1024;
     world_open_ok(world);
     order_all(world);
     assert_int_equal(ordered_rows(world, 1, false), 0);

@@ -79,9 +79,9 @@ class Ctl(unittest.TestCase):
         self.root.cleanup()
 
     def store(self, **config):
-        # fill load: what is measured is not written, so the log has the same records each time
+        # load_policy load: what is measured is not written, so the log has the same records each time
         config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
-                  "fill": "load", **config}
+                  "load_policy": "load", **config}
         subprocess.run([HOST, PLUGIN, json.dumps(config)], check=True, capture_output=True)
 
     def json(self, command, *arguments, code=0, stdin=None):
@@ -221,7 +221,7 @@ class Ctl(unittest.TestCase):
     def test_keys_that_were_built_later_are_counted_and_verified(self):
         shutil.rmtree(self.path)
         config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
-                  "fill": "load"}
+                  "load_policy": "load"}
         after = {**config, "select": {"probe_heads": 2}}
         subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after)], check=True,
                        capture_output=True)
@@ -253,8 +253,8 @@ class Ctl(unittest.TestCase):
         """150 tokens whose codes were made when the store was opened again."""
         shutil.rmtree(self.path)
         config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
-                  "fill": "load"}
-        after = {**config, "layered": {"codes": "yes", "bits_k": 5, **layered}}
+                  "load_policy": "load"}
+        after = {**config, "layered": {"quantise": "yes", "bits_k": 5, **layered}}
         subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after)], check=True,
                        capture_output=True)
         dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]

@@ -196,7 +196,7 @@ class Commands(unittest.TestCase):
         command = task().command("out.json", demo.SELECTIVE)
         self.assertEqual(json.loads(command[command.index("--config") + 1]),
                          {"path": demo.STORE, "preset": "impress-itf+range",
-                          "fill": "load", "host_bytes": 0, "store": {"pruned": "no"}})
+                          "load_policy": "load", "host_bytes": 0, "store": {"pruned": "no"}})
         command = task().command("out.json", demo.LAYERED, demo.HINT)
         self.assertEqual(command[command.index("--hint") + 1], "after")
         self.assertNotIn("--connector", task().command("out.json", None))

@@ -63,6 +63,13 @@ class Rename(unittest.TestCase):
         self.assertEqual(self.read("b/x.c"), "int lane;\n")
         self.assertIn("expected word|path OLD NEW", self.rename("word lane priority in\n", status=1))
 
+    def test_a_patch_is_renamed_as_the_file_that_it_changes(self):
+        self.write("m/1.patch", "--- a/a/x.c\n+++ b/a/x.c\n-int lane;\n")
+        self.write("m/2.patch", "--- a/b/x.c\n+++ b/b/x.c\n-int lane;\n")
+        self.rename("word lane priority in a/*.c\n")
+        self.assertIn("-int priority;", self.read("m/1.patch"))
+        self.assertIn("-int lane;", self.read("m/2.patch"))
+
     def test_a_file_moves_and_its_path_is_replaced(self):
         self.write("p/lab/lab.c", '#include "p/lab/lab.h"\n')
         self.write("p/lab/lab.h", "/* p/lab/lab.c, lab/lab.c */\n")
