@@ -367,7 +367,7 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  * where it says BUSY, DROPPED or NO_SPACE, rows may be found and states not. Until a pass has its
  * last layer nothing of it is found, and what its layers say of computed_on counts for all of it. A
  * lease keeps rows as ever, and states until they are evicted: then attach is STALE. Such a host
- * ends passes where it wants matches to end; a promise that load_policy split shortens ends at an earlier
+ * ends passes where it wants matches to end; a promise that load policy split shortens ends at an earlier
  * one, and what is promised now and then, where nothing is worth loading, is all of it. States that
  * half of staging_bytes has no room for at once are INVALID at open. [ABI-212]
  * get_important of such a layer gives one row, R 1 (0 without a match), of position

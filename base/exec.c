@@ -1,8 +1,8 @@
 /* The executor (exec.h says what holds).
  *
- *   post    -> lanes[io_class]: head -> task -> ... -> tail     thread mode, first in, first out
+ *   post    -> lanes[class]: head -> task -> ... -> tail     thread mode, first in, first out
  *           -> lanes[0]: all lanes together                 loop mode, picked by the seed
- *   post_at -> timers: nearest due first, then as posted       moved to a io_class when due
+ *   post_at -> timers: nearest due first, then as posted       moved to a class when due
  *
  * Idle workers wait on `work_ready`. One of them, the watcher, waits on `timer_ready` instead, with
  * the nearest due time as its limit; so one thread wakes for a timer, not all. A worker that leaves
@@ -106,7 +106,7 @@ static void timers_insert(struct task_list *timers, struct sc_task *task)
     *link = task;
 }
 
-/* The list that a runnable task waits in: a io_class each for workers, one for the seeded loop. */
+/* The list that a runnable task waits in: a class each for workers, one for the seeded loop. */
 static struct task_list *lane_of(struct sc_exec *exec, const struct sc_task *task)
 {
     return &exec->lanes[exec->thread_count == 0 ? 0 : task->io_class];
@@ -181,7 +181,7 @@ static uint32_t half_of(uint32_t io_class)
     return io_class >= SC_IO_CLASS_WRITER ? 1 : 0;
 }
 
-/* Lock held. The highest io_class that has a task which may run now; SC_IO_CLASSES: none has. */
+/* Lock held. The highest class that has a task which may run now; SC_IO_CLASSES: none has. */
 static uint32_t lane_next(const struct sc_exec *exec)
 {
     uint32_t io_class = 0;

@@ -41,7 +41,7 @@ spec_status sc_gpu_begin(struct sc_gpu_device *device, struct sc_gpu_slot *slot,
 spec_status sc_gpu_follow(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                           struct sc_gpu_stream *first, struct spec_error *reterr);
 /* E1, in two halves, since the host's stream is the host's thread's: end is behind what the kernels
- * own_stream has been given so far (what copies wrote into a destination is followed first); what the
+ * stream has been given so far (what copies wrote into a destination is followed first); what the
  * host's stream gets after end_wait comes behind the end. The stream is checked as by
  * sc_gpu_stream_check. */
 spec_status sc_gpu_end(struct sc_gpu_device *device, struct sc_gpu_slot *slot,

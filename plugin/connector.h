@@ -104,7 +104,7 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     _Atomic uint64_t host_bytes_per_s; /* of whole layers from host memory, likewise */
     _Atomic uint64_t spared;           /* piece that failed by tags of host memory last; 0: none */
     struct sc_plugin_accuracy *trusts;    /* [layer_count + 1] of guesses; the last: of all layers */
-    struct sc_plugin_window window;    /* of compute, that reading ahead may load_policy */
+    struct sc_plugin_window window;    /* of compute, that reading ahead may fill */
     struct sc_plugin_contention contention; /* what others waited for meanwhile */
 };
 

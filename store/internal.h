@@ -2,8 +2,8 @@
  * that works on it. Of the product only store/ includes this. Which room is on which floor:
  * docs/internals/architecture.md.
  *
- * Locks, by rank: a inflight's own (30), the spare frame's (35), space (40), log (50), live (54),
- * cache (55), day_budget (58), frames (60), the pool's of selectors (61), the back end's (62 and more).
+ * Locks, by rank: a flight's own (30), the spare frame's (35), space (40), log (50), live (54),
+ * cache (55), write budget (58), frames (60), the pool's of selectors (61), the back end's (62 and more).
  * The log lock is never held while space is taken: space freed by a drop is given back after it.
  *
  * Threads: per member, below.
@@ -34,7 +34,7 @@
 
 #define SC_STORE_EPOCHS_DIR    "epochs"      /* a reader makes it, too, before there is a store */
 #define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* the shortest that is made when space runs out */
-#define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, notify */
+#define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, notification */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30) /* disk_bytes when the configuration says 0 */
 #define SC_STORE_RETRY_NS      5000000000ull /* after ENOSPC or EIO: no new extents for so long */
 
@@ -77,7 +77,7 @@ struct sc_store_counts {
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
     _Atomic uint64_t bad_blocks, quantised_bytes;
-    _Atomic uint64_t orders;         /* editions in another permutation that were ever found or made */
+    _Atomic uint64_t orders;         /* editions in another order that were ever found or made */
     _Atomic uint64_t permutations_waiting; /* made, and without a record yet */
     _Atomic uint64_t permuted_pieces; /* made since open */
     _Atomic uint32_t loads;          /* that are begun and not complete */
@@ -102,8 +102,8 @@ struct sc_store {
     struct sc_store_quarantine quarantine;
     struct sc_store_reserve demand;
     struct sc_store_writing writing;
-    _Atomic uint32_t busy;      /* tasks posted and writes in inflight; close waits for 0 */
-    _Atomic uint64_t copy_next; /* of the next extent or derived (copy_number.c) */
+    _Atomic uint32_t busy;      /* tasks posted and writes in flight; close waits for 0 */
+    _Atomic uint64_t copy_next; /* of the next extent or derived section (copy_number.c) */
 
     /* What the log says: guarded by log.lock; table: lookups from any thread. */
     struct sc_store_log log;

@@ -1,7 +1,7 @@
-/* Loading from a store: rows of pieces in permutation, or chosen ones, by readers; probe keys, tags and
+/* Loading from a store: rows of pieces in order, or chosen ones, by readers; probe keys, tags and
  * codes of a layer by selectors.
  *
- *   match      [range 0: rows of a piece][range 1] ...     rows are numbered in this permutation
+ *   match      [range 0: rows of a piece][range 1] ...     rows are numbered in this order
  *   reader     begin -> next, next ...  runs of verified rows of one layer, of all or of picks
  *   selector     begin -> there -> end    what rows are chosen by, held in memory
  *
@@ -16,7 +16,7 @@
 
 /* ---- Readers -------------------------------------------------------------------------------- */
 
-struct sc_store_range { /* rows of one piece, in logical permutation */
+struct sc_store_range { /* rows of one piece, in logical order */
     uint64_t piece;
     uint32_t row_first;
     uint32_t row_count;
@@ -36,24 +36,24 @@ uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t pie
  * thread; no lock. */
 uint64_t sc_store_upper_promoted_halves(const struct sc_store *store);
 
-/* Loads rows of one layer, in permutation, through frames of the staging pool: operations of up to
+/* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what
- * follows, so a layer read ahead goes on without the caller: as far as its io_class has frames, which
- * loads beside it share; one in the demand io_class up to 64 frames ahead of its consumer. A reader
+ * follows, so a layer read ahead goes on without the caller: as far as its class has frames, which
+ * loads beside it share; one in the demand class up to 64 frames ahead of its consumer. A reader
  * that is waited for progresses even when other readers hold every frame: readers may be begun in
- * any number and consumed in any permutation, one after the other (a thread that has rows of one reader
+ * any number and consumed in any order, one after the other (a thread that has rows of one reader
  * goes on with it, or cancels it, before it waits for another). */
 struct sc_store_reader;
 
 /* `count` >= 1 readers whose memory is taken, and first touched, together: at connector open.
- *   ret_readers  [count]; close takes the first, cancels, and waits for what is in inflight */
+ *   ret_readers  [count]; close takes the first, cancels, and waits for what is in flight */
 spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
                                   struct sc_store_reader **ret_readers, struct spec_error *reterr);
 void sc_store_readers_close(struct sc_store_reader *first, uint64_t count);
 /* Whether loads go through a few buffers that stay in caches: sc_io_is_shallow. */
 bool sc_store_is_shallow(const struct sc_store *store);
 
-/* Starts a load. ranges are kept by pointer until the reader is idle again. The io_class DEMAND may use
+/* Starts a load. ranges are kept by pointer until the reader is idle again. The class DEMAND may use
  * every frame; SPECULATIVE leaves a reserve to demand. Never blocks. */
 void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
@@ -68,31 +68,31 @@ enum sc_store_part_wanted {
     SC_STORE_WANT_V
 };
 struct sc_store_gather_rows {
-    const uint32_t *rows; /* [count] indexes in the permutation of the ranges, each once. They go out in
-                           * this permutation; ascending neighbours share operations. Kept by pointer.
+    const uint32_t *rows; /* [count] indexes in the order of the ranges, each once. They go out in
+                           * this order; ascending neighbours share operations. Kept by pointer.
                            * NULL: 0, 1 .. count - 1 (so all K of a split layout are read) */
     uint64_t count;
     uint32_t wanted;    /* enum sc_store_part_wanted */
     bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
     uint64_t gap_bytes; /* planner `range`: gaps up to this are read through, as long as all of them
                          * stay within a sixth of the rows: pages are worth more than operations */
-    /* The reader's own: the permutation in which the first turn_count are read; else they go out as they
+    /* The reader's own: the order in which the first turn_count are read; else they go out as they
      * are. */
     const uint32_t *turn;
     uint64_t turn_count;
 };
-/* Starts a load of picks; reader_next gives them in that permutation (of extents whose rows stand in
- * another permutation, in any), in runs of rows that follow each
+/* Starts a load of picks; reader_next gives them in that order (of extents whose rows stand in
+ * another order, in any), in runs of rows that follow each
  * other, row_first being the index in picks->rows, rows of k_row_bytes when K or V alone is wanted.
  * Small reads share frames and batches: up to 64 go out together, and 320 at once. */
 void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
                                  const struct sc_store_range *ranges, uint64_t range_count,
                                  const struct sc_store_gather_rows *picks, enum sc_io_class io_class);
-/* Tags of the layer's rows, in the permutation of the ranges: [rows * tags a row], verified or not (a
+/* Tags of the layer's rows, in the order of the ranges: [rows * tags a row], verified or not (a
  * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
 void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
 /* What is really wanted of a load of picks that was begun on a guess: bit i of wanted_bits is row i
- * in the permutation of the ranges. Nothing more is planned, but the rest of a slab that is begun
+ * in the order of the ranges. Nothing more is planned, but the rest of a slab that is begun
  * (planner `chunk`); operations that were not handed to the device yet and hold no wanted row are
  * dropped; reader_next gives wanted rows only. Sets the bits of the wanted rows that will come in
  * ret_covered_bits (zeroed by the caller); returns how many. wanted_bits is kept by pointer, and
@@ -102,7 +102,7 @@ void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits);
 
-/* Where rows of a whole load belong, by their permutation in the ranges, so that they go there while they
+/* Where rows of a whole load belong, by their order in the ranges, so that they go there while they
  * are verified. All spans of a row NULL: it goes nowhere. */
 struct sc_store_sink {
     sc_store_spans *spans;
@@ -116,7 +116,7 @@ struct sc_store_rows {
     const uint8_t *rows; /* packed rows, row_bytes each, verified; until the next call */
     const uint8_t *v;    /* V of the first of them, where K and V are both wanted */
     uint64_t stride;     /* from row to row: row_bytes, but of K or V apart, or alone */
-    uint64_t row_first;  /* index in the permutation of the ranges */
+    uint64_t row_first;  /* index in the order of the ranges */
     uint64_t row_count;
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
     uint32_t tier;         /* SPEC_TIER_*: where they came from, or what failed */
@@ -150,7 +150,7 @@ bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
 void sc_store_reader_nudge(struct sc_store_reader *reader);
 /* Whether what is left of the load has come, or failed: reader_next will not wait. */
 bool sc_store_reader_is_there(const struct sc_store_reader *reader);
-/* Ends a load early; frames in inflight are recycled when they complete. Never blocks. */
+/* Ends a load early; frames in flight are recycled when they complete. Never blocks. */
 void sc_store_reader_cancel(struct sc_store_reader *reader);
 bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
 
@@ -159,9 +159,9 @@ bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
 
 struct sc_store_match_fetched {
     spec_status status; /* OK: all of it is there, but codes and keys that are damaged where loads
-                         * go without; NO_SPACE: so much of it as found room, in the permutation of
+                         * go without; NO_SPACE: so much of it as found room, in the order of
                          * the stage; CORRUPT (also: a piece is void), IO: as a load says;
-                         * NO_MEMORY: rows in another permutation could not be put together; DROPPED:
+                         * NO_MEMORY: rows in another order could not be put together; DROPPED:
                          * it was cancelled */
     uint64_t failed_range; /* not of OK, and not if it was cancelled */
     uint64_t bytes;        /* that were brought */
@@ -246,7 +246,7 @@ spec_status sc_store_selector_state(const struct sc_store_selector *selector);
 /* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Progresses even when readers hold
  * every frame (the caller has no rows of one that it is in the midst of). Not from a task. */
 spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t deadline_ns);
-/* Of a selector whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the permutation of the
+/* Of a selector whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the order of the
  * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
 const uint8_t *sc_store_selector_keys(const struct sc_store_selector *selector);
 const uint64_t *sc_store_selector_tags(const struct sc_store_selector *selector);
@@ -279,7 +279,7 @@ uint64_t sc_store_selector_bytes_used(const struct sc_store *store);
 /* What a load of so many rows takes of selector_bytes_max. */
 uint64_t sc_store_selector_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
 
-/* What a byte costs on this device, and one more operation when many are in inflight, as this store's
+/* What a byte costs on this device, and one more operation when many are in flight, as this store's
  * reads have shown it since open (store/io/io_cost.c); a guess (5 us, 2.5 GB/s) until then. Any
  * thread. */
 struct sc_store_device {

@@ -15,7 +15,7 @@
 struct sc_store *sc_store_base_make(const struct sc_store_params *params);
 /* Closes segments, log, lock and back end, and frees the store; what is not open is skipped. */
 void sc_store_base_free(struct sc_store *store);
-/* Waits until no task is posted and no write is in inflight. */
+/* Waits until no task is posted and no write is in flight. */
 void sc_store_base_wait(struct sc_store *store);
 
 spec_status sc_store_io_open(struct sc_store *store, struct spec_error *reterr);

@@ -3,7 +3,7 @@
  *   DIR/store.msgpack                    identity: magic, format version, store id
  *      /store.lock                       held while the identity is made
  *   DIR/rank-RRRR-of-NNNN/lock           one writer; names its holder
- *                        /log            framed msgpack records, appended in permutation; a checkpoint
+ *                        /log            framed msgpack records, appended in order; a checkpoint
  *                                        puts a shorter one in its place
  *                        /notify           what readers say to the writer
  *                        /seg-SSSSSSSS   preallocated segments that hold extents
@@ -72,7 +72,7 @@ struct sc_store_mark {
     uint8_t digest[SC_STORE_SHA256_BYTES];
 };
 
-/* A piece as the log tells it. Ids ascend in log permutation, from 1, with gaps; 0 is "none". */
+/* A piece as the log tells it. Ids ascend in log order, from 1, with gaps; 0 is "none". */
 struct sc_store_piece {
     uint64_t id;
     uint64_t extent;
@@ -150,13 +150,13 @@ struct sc_store_quant {
     void *user;
 };
 
-/* In which permutation the rows of an extent stand (store/rows/row_permutation.h). */
+/* In which order the rows of an extent stand (store/rows/row_permutation.h). */
 struct sc_store_range;
 #define SC_STORE_PERMUTATION_ROWS_MAX 16384u /* rows of the ranges, together */
 struct sc_store_permutation {
-    uint64_t span_rows; /* no row leaves its span of so many; 0: extents get no other permutation */
+    uint64_t span_rows; /* no row leaves its span of so many; 0: extents get no other order */
     uint64_t bytes_max; /* of a layer, which is held in memory while it is written */
-    /* What the rows of a layer are worth, 0: not known, in the permutation of the ranges, which are all
+    /* What the rows of a layer are worth, 0: not known, in the order of the ranges, which are all
      * rows that the extent has. false: too little is known yet. Executor thread. */
     bool (*scores)(void *user, const struct sc_store_range *ranges, uint64_t range_count,
                    uint32_t layer, float *ret_scores);
@@ -198,7 +198,7 @@ struct sc_store_params {
     spec_status (*on_secret)(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
                              struct spec_error *reterr);
     /* Called for every live piece of this namespace (PEER: of its family) and of its current epoch,
-     * in log permutation, parents before children: during open, and for a follower in sc_store_follow.
+     * in log order, parents before children: during open, and for a follower in sc_store_follow.
      * ret_mark: a number of the caller's that stays with the piece (0 unless set). false: the piece
      * is not believed (its chain does not fit); a writer drops it. */
     bool (*on_piece)(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
@@ -249,7 +249,7 @@ struct sc_store_stats {
     uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
     uint64_t bad_blocks;                /* of codes, that failed verification */
     uint64_t quantised_bytes;                /* taken by codes, alignment included */
-    uint64_t permuted_pieces;            /* written anew in another permutation since open */
+    uint64_t permuted_pieces;            /* written anew in another order since open */
     bool is_building;                   /* what extents lack is being made */
     /* Of the host tier: levels, whole pages; counts of slabs that loads asked for. */
     uint64_t host_bytes_max, host_bytes_used, host_bytes_kept;
@@ -257,7 +257,7 @@ struct sc_store_stats {
     /* Likewise of the tier above it; slabs that rose into it, and sank from it into host memory. */
     uint64_t upper_bytes_max, upper_bytes_used, upper_hits;
     uint64_t upper_promoted, upper_demoted;
-    /* Written since open, beside rows: with write_bytes' derived_sections and merges. */
+    /* Written since open, beside rows: with write_bytes' derived sections and merges. */
     uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes; /* of rows that passes stored, bare */
     uint64_t budget_left;      /* bytes that may be written now; 0 too where there is no budget */
@@ -269,7 +269,7 @@ struct sc_store_stats {
  * SPEC_E_NO_SPACE, SPEC_E_NO_MEMORY. On error nothing of an existing store was changed. */
 spec_status sc_store_open(const struct sc_store_params *params, struct sc_store **ret_store,
                           struct spec_error *reterr);
-/* Waits for what is in inflight; extents not committed are discarded by their owners before. */
+/* Waits for what is in flight; extents not committed are discarded by their owners before. */
 void sc_store_close(struct sc_store *store);
 void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats);
 /* What names the store wherever it lies. false: a follower has not found it yet. Open, or the
@@ -302,7 +302,7 @@ struct sc_store_pass {
     bool is_background; /* no host is waited for: it ends soon, whatever hosts do */
     void *user;         /* on_written's extent_user */
     /* NULL: its writes go to the device as they come. Else they are queued, those of whole extents
-     * first, then by `permutation`; and when staging has no free frame, the extent of greatest permutation of
+     * first, then by `permutation`; and when staging has no free frame, the extent of greatest order of
      * the pass that holds most frames is cancelled, unless it is firm: its next put_layer is BUSY.
      */
     struct sc_store_pass_share *share;
@@ -328,7 +328,7 @@ uint64_t sc_store_extent_rows_max(const struct sc_store *store);
 uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count);
 
 /* Addresses of the spans of rows [row, row + count): [count][row_bytes / span_bytes], a row's bytes
- * in that permutation. Allocates nothing, waits for nothing. */
+ * in that order. Allocates nothing, waits for nothing. */
 #define SC_STORE_SPANS_MAX 512u /* of a row */
 typedef void sc_store_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans);
 
@@ -344,7 +344,7 @@ struct sc_store_source {
     uint64_t wait_until_ns; /* while staging is full; 0: not at all */
     void *user;
 };
-/* Packs one layer: calls pack or spans for runs of rows, in permutation, straight into staging, computes
+/* Packs one layer: calls pack or spans for runs of rows, in order, straight into staging, computes
  * tags, queues writes. Probe rows, when the extent has them, come first; then ROW, or of a split
  * layout K and V of one piece after the other. Layers ascend by one from 0 (SPEC_E_INVALID
  * otherwise); one thread at a time for one extent. Waits for frames until source->wait_until_ns,
@@ -554,12 +554,12 @@ struct sc_store_notify {
     uint8_t hash[SC_STORE_HASH_BYTES];
     uint8_t family[SC_STORE_HASH_BYTES];
 };
-/* Appends one record to the notify of a rank's writer. Executor thread; blocks for one small append.
- * Errors: IO, NO_SPACE (the notify is full); SPEC_PENDING: ask again (that rank has no directory yet,
- * or somebody else writes into its notify now). */
+/* Appends one record to the notification of a rank's writer. Executor thread; blocks for one small append.
+ * Errors: IO, NO_SPACE (the notification is full); SPEC_PENDING: ask again (that rank has no directory yet,
+ * or somebody else writes into its notification now). */
 spec_status sc_store_notify_post(struct sc_store *store, uint32_t rank,
                                const struct sc_store_notify *notify, struct spec_error *reterr);
-/* Writer: calls on_notify for every record that came since the last call (the first: since the notify
+/* Writer: calls on_notify for every record that came since the last call (the first: since the notification
  * was made or cut) and is whole; what an earlier writer took may come again. Executor thread or
  * open, one at a time. */
 spec_status sc_store_notify_take(struct sc_store *store,

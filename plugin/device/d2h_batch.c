@@ -132,7 +132,7 @@ static spec_status work_make(struct sc_plugin_d2h_batch *d2h_batch, const struct
     return SPEC_OK;
 }
 
-/* Slot locked, device entered: the own_stream of it whose next flight boards, with the d2h_batch; 0: none
+/* Slot locked, device entered: the stream of it whose next flight boards, with the batch; 0: none
  * has room. */
 static uint32_t stream_begin(struct sc_plugin_d2h_batch *d2h_batch, struct sc_gpu_slot *slot)
 {

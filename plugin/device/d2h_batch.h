@@ -2,14 +2,14 @@
  *
  *   the host's stream   ..its work | pack |  E0  | its next work, over the source too
  *                                             \
- *   a stream of ours                           '-> wait | copy | flight: the d2h_batch is there
- *   d2h_batch  device [rows, packed] --- copy ---> pinned host memory [rows][slots]
- *   ring    [ . | d2h_batch | d2h_batch | d2h_batch | . ]   on both sides: gpu/staging_arena.h
+ *   a stream of ours                           '-> wait | copy | flight: the batch is there
+ *   batch  device [rows, packed] --- copy ---> pinned host memory [rows][slots]
+ *   ring    [ . | batch | batch | batch | . ]   on both sides: gpu/staging_arena.h
  *
- * Holds: the source is the host's again, in the order of its stream, when send returns; a d2h_batch's
+ * Holds: the source is the host's again, in the order of its stream, when send returns; a batch's
  * memory is nobody else's until it is given back, and it is given back when nothing of the device's
  * touches it any more, on a device that failed too. What it says is there was copied whole.
- * Loads have memory of their own (pinned_buffers): neither waits for the other's.
+ * Loads have memory of their own (pinned buffers): neither waits for the other's.
  * Does not: wait, but on an error; follow addresses of the device; know extents.
  * Threads: take, send any thread of the host's, inside its call; the rest any. Locks: of the slots
  * (29), of the free ones (58), then those of gpu/.
@@ -53,11 +53,11 @@ struct sc_plugin_d2h_batch *sc_plugin_d2h_batch_take(struct sc_plugin_device *de
 void sc_plugin_d2h_batch_give(struct sc_plugin_d2h_batch *d2h_batch);
 
 /* Packs rows `first` and on of memory that was checked (sc_plugin_h2d_batch_check), behind what its
- * stream was given, and copies them to the d2h_batch's rows. seat: a number that spreads hosts'
+ * stream was given, and copies them to the batch's rows. seat: a number that spreads hosts'
  * streams over ours.
  * Errors: BUSY (as many fly as may), UNSUPPORTED (the device is closed; a shape that no kernel has;
  * a forked child), IO (the device is closed from now on), INVALID (the stream has changed since the
- * check). After an error the d2h_batch is the caller's, and nothing writes to it; the source may have
+ * check). After an error the batch is the caller's, and nothing writes to it; the source may have
  * been read until then. Blocks: after IO alone, for what was enqueued. */
 spec_status sc_plugin_d2h_batch_send(struct sc_plugin_d2h_batch *d2h_batch,
                                   const struct sc_kernels_move *how, void *stream, uint64_t first,

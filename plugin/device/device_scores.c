@@ -233,7 +233,7 @@ bool sc_plugin_score_takes(const struct sc_plugin_score *score)
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
-/* Who has a room waits for pinned_buffers and the device alone (his host's stream, too), and gives it back.
+/* Who has a room waits for pinned buffers and the device alone (his host's stream, too), and gives it back.
  * false: there is none now, and the score never waits. */
 static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
                       struct sc_gpu_range *ret_range)
@@ -270,17 +270,17 @@ static spec_status fail_busy(struct spec_error *reterr)
 
 /* ---- Up ------------------------------------------------------------------------------------- */
 
-/* Bytes for ascending places of the device, a pinned at a time. */
+/* Bytes for ascending places of the device, a pinned buffer at a time. */
 struct cargo {
     const struct sc_plugin_score *score;
     struct sc_plugin_pinned *pinned; /* NULL: none */
     uint64_t at, used;         /* the place of its first byte; how many it has */
-    uint64_t skew;             /* where in the pinned that is: places are as aligned there */
+    uint64_t skew;             /* where in the pinned buffer that is: places are as aligned there */
     spec_status status;        /* once it is not OK nothing goes up */
     struct spec_error *reterr;
 };
 
-/* Slot locked, device entered. The pinned is the flight's from here on. */
+/* Slot locked, device entered. The pinned buffer is the flight's from here on. */
 static spec_status pinned_send(struct cargo *cargo)
 {
     struct sc_plugin_device *device = cargo->score->device;
@@ -477,7 +477,7 @@ static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *s
     return status;
 }
 
-/* Sums [first, + count) into the pinned; behind the kernels, which the first of them launch. */
+/* Sums [first, + count) into the pinned buffer; behind the kernels, which the first of them launch. */
 static spec_status fetch(const struct plan *plan, const struct sc_plugin_pinned *pinned, uint64_t first,
                          uint64_t count, _Atomic uint32_t *over, struct spec_error *reterr)
 {

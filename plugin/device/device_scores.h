@@ -2,7 +2,7 @@
  * come back (kernels/cuda/importance.cu).
  *
  *   host     codes | keys of probes, host queries, new keys       sums [keys], or [heads][keys]
- *               \  pinned_buffers, as they are                               ^ a pinned
+ *               \  pinned buffers, as they are                               ^ a pinned buffer
  *   device       '-> room: [slabs][tables, scales, codes, turns][..][stats][sums][total]
  *   queries and new keys of the device's are read where they lie, behind what their stream had been
  *   given (fetch_scored.h: begin)
@@ -27,14 +27,14 @@ struct sc_plugin_score {
     const struct sc_plugin_afar *queries, *fresh;
     uint64_t head_count; /* KV heads from the first on that are scored */
     bool is_total;       /* their sums are added, in order */
-    bool never_waits;    /* for room or pinned_buffers, which may wait for a host's stream */
+    bool never_waits;    /* for room or pinned buffers, which may wait for a host's stream */
 };
 
 /* Whether the device can: a shape that kernels take, and gpu.score_bytes that hold it. */
 bool sc_plugin_score_takes(const struct sc_plugin_score *score);
 /* ret_sums: [prefix.count] if is_total, else [head_count][prefix.count]. The device takes it.
  * Errors: IO or UNSUPPORTED (the device is closed), what begin said of queries or new keys; BUSY,
- * if it never waits: there is no room, or no pinned. */
+ * if it never waits: there is no room, or no pinned buffer. */
 spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_sums,
                                 struct spec_error *reterr);
 

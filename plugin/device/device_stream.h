@@ -13,7 +13,7 @@
 #include "gpu/work.h"
 #include "plugin/device/device_tables.h"
 
-/* The own_stream's next flight boards, with what is held. false: as many fly as there is room for, and
+/* The stream's next flight boards, with what is held. false: as many fly as there is room for, and
  * nothing is held. */
 bool sc_plugin_stream_begin(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                           const struct sc_gpu_hold *hold);
@@ -28,7 +28,7 @@ spec_status sc_plugin_stream_submit(struct sc_plugin_device *device, struct sc_g
  * and it does in any case; then nothing follows the pointer any more. */
 struct sc_gpu_hold sc_plugin_stream_hold(_Atomic uint32_t *over);
 /* Until it has. Without the lock. Asks a few hundred times, then waits in the driver for what the
- * own_stream's stream was given. */
+ * stream's stream was given. */
 void sc_plugin_stream_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                           const _Atomic uint32_t *over);
 /* A kernel with its one parameter, of a grid that kernels/cuda/launch.h made, or refused (fits).

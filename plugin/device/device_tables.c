@@ -1,4 +1,4 @@
-/* Attaching, pinned_buffers and tables: see device_tables.h. */
+/* Attaching, pinned buffers and tables: see device_tables.h. */
 #include "plugin/device/device_tables.h"
 
 #include "plugin/args/dtype_table.h"
@@ -87,7 +87,7 @@ static uint64_t hint_stride(const struct sc_plugin_device *device)
     return (device->params.hint_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* Of pinned_buffers, behind them what stores have, and hints: whole pages. */
+/* Of pinned buffers, behind them what stores have, and hints: whole pages. */
 static uint64_t hints_first(const struct sc_plugin_device *device)
 {
     return device->pinned_count * device->pinned_buffer_bytes + device->params.store_bytes;
@@ -278,7 +278,7 @@ static struct sc_plugin_pinned *pinned_pop(struct sc_plugin_device *device)
     return pinned;
 }
 
-/* Flights of pinned_buffers are looked at, on all streams; those that have landed end. */
+/* Flights of pinned buffers are looked at, on all streams; those that have landed end. */
 static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
@@ -305,15 +305,15 @@ struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device)
     return pinned_pop(device);
 }
 
-/* The oldest of the own_stream's flights has landed; false: none flies. */
+/* The oldest of the stream's flights has landed; false: none flies. */
 static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream)
 {
     uint64_t flying = sc_gpu_flights_flying(own_stream);
     return flying > 0 && sc_gpu_flights_wait(device->gpu, own_stream, flying - 1) > 0;
 }
 
-/* Where no pinned flies others fill them, who may wait for the disk, and so for workers that stand
- * here or at a batch's lock: what they have so far is sent off. Who has a pinned then works at it. */
+/* Where no pinned buffer flies others fill them, who may wait for the disk, and so for workers that stand
+ * here or at a batch's lock: what they have so far is sent off. Who has a pinned buffer then works at it. */
 struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot)
 {
     struct sc_gpu_slot *own = &device->gpu->slots[slot];

@@ -1,15 +1,15 @@
 /* The device that loads go to and stores come from: attached when memory on it is first named, and
  * what carries rows and codes there.
  *
- *   stage   [pinned][pinned][pinned] ... [ring of stores, d2h_batch.h]   pinned, and as much on the device
- *   pinned     filled by a request's batch (h2d_batch.h) -> copied whole -> read by kernels -> free
+ *   stage   [pinned buffer][pinned buffer][pinned buffer] ... [ring of stores, d2h_batch.h]   pinned, and as much on the device
+ *   pinned buffer     filled by a request's batch (h2d_batch.h) -> copied whole -> read by kernels -> free
  *   slot    two streams; requests share a few, and others for what they are asked with, for hints
  *
  * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
- * and told to each item that asks for the same one. From then on nothing is allocated. A pinned is
+ * and told to each item that asks for the same one. From then on nothing is allocated. A pinned buffer is
  * somebody's until the device has read all of it, on a device that failed too.
  * Does not: read, verify, choose, or wait for the host's stream.
- * Threads: any; open and close one. Locks: attach (26), slots (29), pinned_buffers and d2h_batches
+ * Threads: any; open and close one. Locks: attach (26), slots (29), pinned buffers and batches
  * (58), tables (59).
  * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_pinned.c */
 #ifndef SC_PLUGIN_DEVICE_TABLES_H
@@ -35,7 +35,7 @@
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
     (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS +                   \
      SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES)
-#define SC_PLUGIN_PINNED_SLABS     256u /* of the host tier, that a pinned reads */
+#define SC_PLUGIN_PINNED_SLABS     256u /* of the host tier, that a pinned buffer reads */
 #define SC_PLUGIN_DEVICE_TABLES 64u  /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -123,7 +123,7 @@ struct sc_plugin_device {
     uint64_t pinned_count;
     struct sc_plugin_h2d_batch *batches; /* [request_count] */
     struct sc_plugin_d2h_batches d2h_batches; /* of stores */
-    struct sc_gpu_pin direct; /* of the host tier's memory: direct.h; zero: pinned_buffers have its rows */
+    struct sc_gpu_pin direct; /* of the host tier's memory: direct.h; zero: pinned buffers have its rows */
     uint8_t *rooms;           /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints; /* [hint_count] */
     struct sc_gpu_range score_range;
@@ -134,7 +134,7 @@ struct sc_plugin_device {
 
     pthread_mutex_t pinned_lock;
     struct sc_plugin_pinned *free;
-    _Atomic uint32_t pinned_word; /* moves when a pinned comes free */
+    _Atomic uint32_t pinned_word; /* moves when a pinned buffer comes free */
 
     pthread_mutex_t table_lock;
     struct sc_plugin_device_table tables[SC_PLUGIN_DEVICE_TABLES];
@@ -179,7 +179,7 @@ void sc_plugin_device_close(struct sc_plugin_device *device);
 spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ordinal,
                                     struct spec_error *reterr);
 
-/* A pinned, the caller's. Waits for the device where all are in use: the caller has none. */
+/* A pinned buffer, the caller's. Waits for the device where all are in use: the caller has none. */
 struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot);
 /* The same without waiting; NULL: none is free, nor one of those that went off and have landed. */
 struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device);

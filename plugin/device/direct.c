@@ -1,4 +1,4 @@
-/* The tier's memory, registered, and slabs that pinned_buffers keep: see direct.h. */
+/* The tier's memory, registered, and slabs that pinned buffers keep: see direct.h. */
 #include "plugin/device/direct.h"
 
 void sc_plugin_direct_open(struct sc_plugin_device *device)

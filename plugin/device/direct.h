@@ -1,12 +1,12 @@
 /* Rows of the host tier that the device reads where they are: the tier's memory is registered, and
- * a pinned names its rows instead of having them.
+ * a pinned buffer names its rows instead of having them.
  *
  *   tier --kernel, over the bus--> places
  *
- * Holds: a slab whose rows a pinned names stays as it is until the device is through with the pinned.
- *   Memory that the driver does not register is read by the processor, into pinned_buffers.
+ * Holds: a slab whose rows a pinned buffer names stays as it is until the device is through with the pinned buffer.
+ *   Memory that the driver does not register is read by the processor, into pinned buffers.
  * Does not: verify (who places rows did).
- * Threads: open and close: attach's. A pinned's slabs: who fills it, then the flight that gives it.
+ * Threads: open and close: attach's. A pinned buffer's slabs: who fills it, then the flight that gives it.
  * Tests: tests/unit/plugin/test_device_direct.c */
 #ifndef SC_PLUGIN_DIRECT_H
 #define SC_PLUGIN_DIRECT_H
@@ -23,9 +23,9 @@ static inline bool sc_plugin_direct_has(const struct sc_plugin_device *device,
 {
     return device->direct.device != NULL && rows->slab != NULL;
 }
-/* The pinned keeps the slab. false: it keeps as many others as it can. */
+/* The pinned buffer keeps the slab. false: it keeps as many others as it can. */
 bool sc_plugin_direct_hold(struct sc_plugin_pinned *pinned, struct sc_host_tier_memory_slab *slab);
-/* The pinned's slabs are let go. */
+/* The pinned buffer's slabs are let go. */
 void sc_plugin_direct_leave(struct sc_plugin_pinned *pinned);
 
 #endif

@@ -1,4 +1,4 @@
-/* Filling pinned_buffers, sending them off, and the table of a device's memory: see h2d_batch.h. */
+/* Filling pinned buffers, sending them off, and the table of a device's memory: see h2d_batch.h. */
 #include "plugin/device/h2d_batch.h"
 
 #include "kernels/codec.h"
@@ -13,10 +13,10 @@
 #define EVEN_ROWS  16u          /* of a slab, that a block of a decoder has */
 #define FREE_ROWS  32u          /* likewise, of free widths */
 #define BLOCKS_SM  4u           /* of rows, a multiprocessor */
-#define WORTH_ROWS 16u          /* of a slab: a pinned with room for fewer goes off first */
+#define WORTH_ROWS 16u          /* of a slab: a pinned buffer with room for fewer goes off first */
 #define BITE_BYTES (128u << 10) /* of the tier, wanted at a time: there are fewer calls */
 
-/* Of descriptors and slots of rows, which a pinned gets last. */
+/* Of descriptors and slots of rows, which a pinned buffer gets last. */
 static uint64_t reserve_bytes(void)
 {
     return UP(SC_PLUGIN_H2D_ROWS * (sizeof(uint64_t) + sizeof(int64_t))) +
@@ -103,7 +103,7 @@ static void batch_fail(struct sc_plugin_h2d_batch *batch, spec_status status,
     memcpy(batch->why, error->text, sizeof(batch->why) - 1);
 }
 
-/* Lock held. Bytes of the pinned, which has them. */
+/* Lock held. Bytes of the pinned buffer, which has them. */
 static uint64_t pinned_buffer_bytes(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
 {
     uint64_t at = batch->used;
@@ -118,7 +118,7 @@ static uint64_t pinned_put(struct sc_plugin_h2d_batch *batch, const void *from, 
     return at;
 }
 
-/* Lock held. What is in the pinned is nobody's. */
+/* Lock held. What is in the pinned buffer is nobody's. */
 static void batch_clear(struct sc_plugin_h2d_batch *batch)
 {
     batch->used = 0;
@@ -132,7 +132,7 @@ static bool is_empty(const struct sc_plugin_h2d_batch *batch)
     return batch->row_count == 0 && batch->even_count == 0 && batch->free_count == 0;
 }
 
-/* The destination, with slots that stand in the pinned. */
+/* The destination, with slots that stand in the pinned buffer. */
 static struct sc_cuda_memory memory_of(const struct sc_plugin_h2d_batch *batch)
 {
     struct sc_cuda_memory memory = {.head_stride_bytes = 0};
@@ -153,14 +153,14 @@ static spec_status launch(struct sc_plugin_h2d_batch *batch, enum sc_plugin_kern
     return sc_plugin_stream_launch(batch->device, stream, kernel, fits, shape, what, reterr);
 }
 
-/* All of these have their places in the pinned before the first is launched. */
+/* All of these have their places in the pinned buffer before the first is launched. */
 struct work {
     struct sc_cuda_codec evens;
     struct sc_cuda_bitplanes frees;
     struct sc_cuda_rows rows;
 };
 
-/* Lock held. Descriptors and slots go into the pinned, which has a reserve for them. */
+/* Lock held. Descriptors and slots go into the pinned buffer, which has a reserve for them. */
 static struct work work_make(struct sc_plugin_h2d_batch *batch)
 {
     const struct sc_kernels_move *how = &batch->to.how;
@@ -221,7 +221,7 @@ static spec_status kernels_launch(struct sc_plugin_h2d_batch *batch, struct work
     return launch(batch, SC_PLUGIN_KERNEL_sc_cuda_rows_place, fits, &rows, &work->rows, reterr);
 }
 
-/* Slot locked, device entered. The pinned is the flights' from here on. */
+/* Slot locked, device entered. The pinned buffer is the flights' from here on. */
 static spec_status pinned_send(struct sc_plugin_h2d_batch *batch, struct work *work,
                             struct spec_error *reterr)
 {
@@ -242,7 +242,7 @@ static spec_status pinned_send(struct sc_plugin_h2d_batch *batch, struct work *w
     return sc_plugin_stream_submit(batch->device, kernels, status, reterr);
 }
 
-/* Lock held. What is in the pinned goes off, whatever becomes of it. */
+/* Lock held. What is in the pinned buffer goes off, whatever becomes of it. */
 static void batch_flush(struct sc_plugin_h2d_batch *batch)
 {
     struct sc_plugin_device *device = batch->device;
@@ -284,14 +284,14 @@ bool sc_plugin_h2d_batches_send(struct sc_plugin_device *device)
 
 /* ---- Filling -------------------------------------------------------------------------------- */
 
-/* Lock held. Bytes that a pinned has for more of this. */
+/* Lock held. Bytes that a pinned buffer has for more of this. */
 static uint64_t room_of(const struct sc_plugin_h2d_batch *batch)
 {
     uint64_t most = batch->device->pinned_buffer_bytes - reserve_bytes();
     return batch->pinned == NULL || batch->used > most ? 0 : most - batch->used;
 }
 
-/* Lock held. A pinned that has so many bytes, which one that is new has. */
+/* Lock held. A pinned buffer that has so many bytes, which one that is new has. */
 static void room_make(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
 {
     if (room_of(batch) >= bytes)
@@ -337,7 +337,7 @@ static struct rows_from rows_from_of(const struct sc_plugin_h2d_batch *batch,
     return from;
 }
 
-/* Lock held. A pinned with room for it, which keeps the slab that it is in. */
+/* Lock held. A pinned buffer with room for it, which keeps the slab that it is in. */
 static void row_room(struct sc_plugin_h2d_batch *batch, const struct rows_from *from)
 {
     room_make(batch, from->is_direct ? ALIGN : UP(from->bytes));
@@ -460,7 +460,7 @@ static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch, const struct 
     return (const uint8_t *)(uintptr_t)(batch->pinned->at + at);
 }
 
-/* Lock held. Their slots, none where a row is skipped, into the pinned; the token of the first. false:
+/* Lock held. Their slots, none where a row is skipped, into the pinned buffer; the token of the first. false:
  * all of them are skipped, and nothing was put. */
 static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
                       uint64_t *ret_token)
@@ -531,7 +531,7 @@ static void even_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows 
         batch->even_rows = (uint32_t)rows->count;
 }
 
-/* Lock held. As many of `left` rows as the pinned, or a new one, has room for. */
+/* Lock held. As many of `left` rows as the pinned buffer, or a new one, has room for. */
 static uint64_t rows_room(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
                           uint64_t left)
 {

@@ -1,11 +1,11 @@
-/* What one request places on the device: rows and codes are copied into a pinned as they are verified,
+/* What one request places on the device: rows and codes are copied into a pinned buffer as they are verified,
  * and go off when it is full, or when somebody waits for them.
  *
- *   pinned     [rows, codes, scales, tables, turns ..]  ..  [descriptors][slots]     16-byte aligned
+ *   pinned buffer     [rows, codes, scales, tables, turns ..]  ..  [descriptors][slots]     16-byte aligned
  *           rows of the host tier are read by kernels from where they are (direct.h)
- *   flight  copies: pinned -> device       kernels: behind it, from the device's pinned to their places
+ *   flight  copies: pinned buffer -> device       kernels: behind it, from the device's pinned buffer to their places
  *
- * Tokens of a pinned are numbered by where their slot stands in it, so that blocks, negative slots and
+ * Tokens of a pinned buffer are numbered by where their slot stands in it, so that blocks, negative slots and
  * tokens that are skipped are all one thing to a kernel: a slot, or none.
  *
  * Holds: what goes off was copied whole before, from bytes that were verified; the kernels' stream
@@ -31,7 +31,7 @@ struct sc_plugin_h2d_batch {
     uint32_t slot; /* of the device, which other requests may use, too */
 
     pthread_mutex_t lock;
-    struct sc_plugin_placing to; /* of what is in the pinned */
+    struct sc_plugin_placing to; /* of what is in the pinned buffer */
     struct sc_plugin_pinned *pinned;   /* NULL: none */
     uint64_t used;               /* bytes of it */
     spec_status status;          /* of the item; the first that is not OK, with its text */
@@ -44,11 +44,11 @@ struct sc_plugin_h2d_batch {
     uint32_t free_count, free_rows, free_units;
     struct sc_cuda_codec_slab evens[SC_PLUGIN_H2D_SLABS];
     struct sc_cuda_bitplanes_slab frees[SC_PLUGIN_H2D_SLABS];
-    const struct sc_kernels_bitplanes *tables_of[SC_PLUGIN_H2D_SLABS]; /* that are in the pinned */
+    const struct sc_kernels_bitplanes *tables_of[SC_PLUGIN_H2D_SLABS]; /* that are in the pinned buffer */
     const struct sc_kernels_rotary *tables_rope[SC_PLUGIN_H2D_SLABS];
     uint64_t tables_at[SC_PLUGIN_H2D_SLABS];
     uint32_t table_count;
-    struct { /* slots that are in the pinned: of these tokens, without those that are skipped */
+    struct { /* slots that are in the pinned buffer: of these tokens, without those that are skipped */
         const uint64_t *skipped;
         uint64_t token, count, at; /* count 0: none are */
         bool is_any;
@@ -58,13 +58,13 @@ struct sc_plugin_h2d_batch {
     uint32_t scale_count;
 };
 
-/* Bytes of a pinned that has room for the largest thing that goes into one. */
+/* Bytes of a pinned buffer that has room for the largest thing that goes into one. */
 uint64_t sc_plugin_h2d_batch_least(const struct sc_plugin_device *device);
 spec_status sc_plugin_h2d_batches_open(struct sc_plugin_device *device, struct spec_error *reterr);
 /* Takes half of what open made, or nothing. */
 void sc_plugin_h2d_batches_close(struct sc_plugin_device *device);
-/* What a batch has in a pinned goes off, of the first that has one and that nobody works at; false:
- * there is none. The caller may hold a batch's lock, and its batch has no pinned. */
+/* What a batch has in a pinned buffer goes off, of the first that has one and that nobody works at; false:
+ * there is none. The caller may hold a batch's lock, and its batch has no pinned buffer. */
 bool sc_plugin_h2d_batches_send(struct sc_plugin_device *device);
 
 /* A struct sc_plugin_memory_way's; user: a struct sc_plugin_device_seat. */

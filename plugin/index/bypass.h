@@ -3,7 +3,7 @@
  *   maintain BYPASS     until_ns
  *     lookup            promises nothing               attach  STALE
  *     store             takes no pass that begins      stage   ends, and brings nothing
- *     jobs, the store   begin no compact, nothing that rows lack, no other order; no averages
+ *     jobs, the store   begin no compaction, nothing that rows lack, no other order; no averages
  *   its deadline, or maintain once more: what rested goes on
  *
  * Holds: who asks whether there is one takes no lock, and reads no clock while there is none; what

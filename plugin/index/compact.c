@@ -434,7 +434,7 @@ void sc_plugin_compact_close(spec_connector *conn)
     struct sc_plugin_compact *compact = conn->compaction.job;
     if (compact == NULL)
         return;
-    pthread_mutex_lock(&conn->jobs.lock); /* a compact that still runs ends beside this */
+    pthread_mutex_lock(&conn->jobs.lock); /* a compaction that still runs ends beside this */
     struct sc_store_extent *extent = compact->written;
     compact->written = NULL;
     pthread_mutex_unlock(&conn->jobs.lock);

@@ -8,7 +8,7 @@
  *   spare       memory that the index needs next
  *
  * What extents lack is built by the store itself (store/section/build_sections.c), when it is asked
- * to. During a bypass (bypass.h) averages wait, and compaction that have not begun; what room and the
+ * to. During a bypass (bypass.h) averages wait, and compactions that have not begun; what room and the
  * log need goes on, and so does what tells of failed pieces.
  *
  * Threads: maintain any; steps on the executor's; open by one.

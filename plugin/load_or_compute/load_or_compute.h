@@ -99,7 +99,7 @@ spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed 
                                struct spec_error *reterr);
 /* A load of the request's ended so. Whose turn its loads are. */
 void sc_plugin_load_policy_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost);
-/* A layer of all the request's rows was delivered; in_host_tier: rows that memory gave. */
+/* A layer of all the request's rows was delivered; in the host tier: rows that memory gave. */
 void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            uint64_t hosted_rows);
 /* The host's thread was in get_important for so long, and waited for the device of it. */
@@ -109,7 +109,7 @@ void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took
 void sc_plugin_load_policy_tick(spec_connector *conn);
 /* Whether lookups cut by what this process alone knows: one rank's writer without readers. */
 bool sc_plugin_load_policy_is_alone(const spec_connector *conn);
-/* Where the promise ends that could end at `end`: load_policy split, or `end`. tokens: [request's
+/* Where the promise ends that could end at `end`: load policy split, or `end`. tokens: [request's
  * token_count] that are looked for. Any thread, as the next two. */
 uint64_t sc_plugin_load_policy_split(spec_connector *conn, const struct sc_plugin_request *request,
                             const uint32_t *tokens, uint64_t end, uint64_t multiple);

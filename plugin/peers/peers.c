@@ -9,7 +9,7 @@
  *
  * Holds: one thread at a time changes an index: own under index.lock, a peer's under the peer's
  * lock, piece by piece, so that attach never waits for long; lookups take no lock.
- * Does not: load rows of other ranks, write into their directories (but notify, notify.c). */
+ * Does not: load rows of other ranks, write into their directories (but notification, notify.c). */
 #include "plugin/peers/peers.h"
 #include "plugin/args/lease.h"
 #include "plugin/args/provenance.h"

@@ -27,7 +27,7 @@ struct sc_plugin_ranks {
 };
 
 struct sc_plugin_notify_queue {      /* what other processes are told, and tell */
-    pthread_mutex_t post_lock; /* rank 6: notify that is being posted */
+    pthread_mutex_t post_lock; /* rank 6: notification that is being posted */
     uint64_t epoch;            /* guarded by post_lock: to be told */
     uint64_t *epoch_told;      /* [ranks.count] guarded by post_lock */
 
@@ -36,7 +36,7 @@ struct sc_plugin_notify_queue {      /* what other processes are told, and tell 
     uint32_t first, count;
 
     /* The turn's (and open's). */
-    uint64_t epoch_heard;   /* by notify */
+    uint64_t epoch_heard;   /* by notification */
     uint64_t weights_heard; /* of the weights' epoch (store.h), when it was read last */
     spec_status notify_status;
 };
@@ -54,7 +54,7 @@ spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
 /* Reads the weights' epoch, and puts the log's if that is ahead. If it cannot be read, open fails:
  * old rows could be promised. */
 spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr);
-/* Takes notify, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
+/* Takes notification, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
  */
 void sc_plugin_notify_tick(spec_connector *conn);
 

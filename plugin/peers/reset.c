@@ -1,14 +1,14 @@
-/* Epochs, and the notify that carries them and failed ranges from readers to writers.
+/* Epochs, and the notification that carries them and failed ranges from readers to writers.
  *
  *   reset in a writer    one record in its log; other ranks and readers follow the log
- *   reset in a reader    its own epoch moves; notify to every rank's writer, which records it
+ *   reset in a reader    its own epoch moves; notification to every rank's writer, which records it
  *   both                 the epoch of the weights (store/log/weights_epoch.c), which connectors of
  *                        other configurations follow: another layout, chunk size, number of ranks
- *   failed range         void here; notify to the writer of our rank, which drops the piece, unless
+ *   failed range         void here; notification to the writer of our rank, which drops the piece, unless
  *                        it has given up the rows that failed and keeps their codes
  *
  * The epoch is part of every chain's root. The connector's is the highest that it has heard of: of
- * its own log, the other ranks' logs, the notify, the weights, its host. A reset takes the weights'
+ * its own log, the other ranks' logs, the notification, the weights, its host. A reset takes the weights'
  * epoch before anybody moves to it: if somebody stored under an epoch that is not taken, another
  * configuration's reset could take it, and what was stored would outlast that reset. A log is ahead
  * of the weights if an older build wrote it: the next open of a writer puts the log's epoch.

@@ -363,7 +363,7 @@ void sc_plugin_visit_end(spec_connector *conn, struct sc_plugin_visit *visit);
 /* What release does at once, or when the call ends that has the request, or the submission that has
  * the turn. */
 void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request);
-/* What it matched is let go: its pin, and its part in what compaction wait for. */
+/* What it matched is let go: its pin, and its part in what compactions wait for. */
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);
 
 /* tiers.c */

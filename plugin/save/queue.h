@@ -1,8 +1,8 @@
 /* Layers whose bytes are still on their way (plugin/device/d2h_batch.h), and the task that puts
  * them into their extents once they are there.
  *
- *   host's call   layer -> d2h_batch, packed behind its stream -> queue     returns at once
- *   task          looks: what came -> put_layer, tags from host memory -> the d2h_batch is free
+ *   host's call   layer -> batch, packed behind its stream -> queue     returns at once
+ *   task          looks: what came -> put_layer, tags from host memory -> the batch is free
  *
  *   queue  [A 0][A 1][B 0][A 2] ..     of each extent one after the other; what is at the front of
  *                                      its extent goes when it is there, whoever's waits before it

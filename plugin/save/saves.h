@@ -74,7 +74,7 @@ struct sc_plugin_queue {
     spec_connector *conn;  /* set by open, constant */
     struct sc_task task;   /* posted, or runs, while is_active */
     uint64_t wait_ns;      /* the task's: until it looks again */
-    _Atomic uint32_t word; /* moves when a d2h_batch is free again */
+    _Atomic uint32_t word; /* moves when a batch is free again */
 
     /* Guarded by saves.lock. */
     struct sc_plugin_d2h_batch *head, *tail;

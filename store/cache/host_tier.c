@@ -98,7 +98,7 @@ static uint64_t what_of(const struct sc_host_tier_key *key)
     return (uint64_t)key->kind << 32 | key->first;
 }
 
-/* Slabs that differ by layer alone, or all that are of one row_copy's slots: the second part of
+/* Slabs that differ by layer alone, or all that are of one copy of the rows's slots: the second part of
  * their group's name. Layers that have a window are a group of their own. */
 static uint64_t group_of(const struct sc_host_tier_key *key, bool is_windowed)
 {

@@ -1,7 +1,7 @@
 /* Host memory as a tier: slabs that were had once, for the next that want them; and a second one
  * above it, whose bytes stand for a device's (decision 0046).
  *
- *   key     copy     of the extent or derived: a number that never comes again (copy_number.c)
+ *   key     copy     of the extent or derived section: a number that never comes again (copy_number.c)
  *           first    the slab's first row in it, or its first slot
  *           layer, kind
  *   slab    [tags of its rows | rows]      store/cache/host_tier_slab.h
@@ -49,12 +49,12 @@ enum sc_host_tier_kind { /* what a slab has of a piece */
                           SC_STORE_HOST_TAGS,
                           SC_STORE_HOST_K,    /* of a split layout, where K is read alone */
                           SC_STORE_HOST_V,    /* likewise */
-                          SC_STORE_HOST_SLOTS /* rows of any pieces of an extent whose row_copy has
-                                               * another permutation; all of one are counted together */
+                          SC_STORE_HOST_SLOTS /* rows of any pieces of an extent whose copy of the rows has
+                                               * another order; all of one are counted together */
 };
 
 struct sc_host_tier_key {
-    uint64_t copy; /* of what has these bytes: the extent, or its derived */
+    uint64_t copy; /* of what has these bytes: the extent, or its derived section */
     uint32_t first, layer;
     uint32_t kind; /* enum sc_host_tier_kind */
 };

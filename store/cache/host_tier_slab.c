@@ -57,7 +57,7 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     return true;
 }
 
-/* All chunks of the extent's row_copy in another permutation; false: it has none. */
+/* All chunks of the extent's copy of the rows in another order; false: it has none. */
 static bool chunks_key(const struct sc_store_extent_entry *extent,
                        struct sc_host_tier_key *ret_key)
 {

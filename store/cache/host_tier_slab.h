@@ -6,7 +6,7 @@
  *   half    [K rows], or [V rows]
  *           likewise, of a split layout: where picks read one of the two
  *   chunk   [rows, or K rows, then V rows]
- *           chunk_tokens slots of an extent's row_copy in another permutation (row_permutation.h), of
+ *           chunk_tokens slots of an extent's copy of the rows in another order (row_permutation.h), of
  *           whichever pieces, from a multiple of chunk_tokens on
  *
  * Holds: a slab has all rows of its piece that can be read, as they were read and verified; whoever
@@ -41,7 +41,7 @@ struct sc_host_slab sc_host_slab_get(const struct sc_store *store, uint32_t laye
                                            const struct sc_store_range *range, uint32_t wanted);
 bool sc_host_slab_has(const struct sc_store *store, uint32_t layer,
                          const struct sc_store_range *range, uint32_t wanted);
-/* A chunk of an row_copy's slots in a layer. */
+/* A chunk of a copy of the rows's slots in a layer. */
 struct sc_host_chunk {
     struct sc_host_tier_key key;
     uint64_t first, end; /* slots */

@@ -1,4 +1,4 @@
-/* Operations in inflight.
+/* Operations in flight.
  *
  * Holds, Does not, Threads, Tests: store/cache/inflight.h. */
 #include "store/cache/inflight.h"
@@ -6,7 +6,7 @@
 #include "store/cache/host_tier.h"
 #include "store/space/tier.h"
 
-#define INFLIGHT_BYTES (16ull << 20) /* twice the device's in-inflight target of 8 MiB */
+#define INFLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
 #define PAUSE_NS     50000u        /* nothing flies for so long although more is wanted */
 
 /* Frames beyond that have no slots of their own in the commons: 64 GiB of the usual ones, and 20
@@ -347,7 +347,7 @@ static bool has_room(const struct sc_inflight *inflight)
            inflight->memory.reads_max - inflight->read_count >= inflight->slot_reads;
 }
 
-/* given: a frame that was handed over, or NULL. NULL: none is to be had, and the inflight waits. */
+/* given: a frame that was handed over, or NULL. NULL: none is to be had, and the flight waits. */
 static uint8_t *frame_take(struct sc_inflight *inflight, uint8_t **given)
 {
     struct sc_store *store = inflight->store;
@@ -485,7 +485,7 @@ void sc_inflight_cancel(struct sc_inflight *inflight)
     sc_inflight_disarm(inflight);
 }
 
-/* Nothing of the load is in inflight and no frame comes: takes the spare one, if nobody has it. */
+/* Nothing of the load is in flight and no frame comes: takes the spare one, if nobody has it. */
 static void starved_start(struct sc_inflight *inflight, struct sc_inflight_batch *batch)
 {
     struct sc_store *store = inflight->store;

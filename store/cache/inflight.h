@@ -1,17 +1,17 @@
-/* Operations in inflight: the reads of one load after another, each with the memory it goes to.
+/* Operations in flight: the reads of one load after another, each with the memory it goes to.
  *
  *   load    begun by its owner, planned bit by bit by its client (reader.c, selector.c)
  *   slot    what is read into one place: [read][read]...      one frame, or memory of the pool
- *   list    slots of the load in the permutation in which they were started
+ *   list    slots of the load in the order in which they were started
  *           [landed][flying][flying][landed] ...
  *           not in the list: free, or flying for a load that was cancelled (its memory goes back
  *           when its reads have ended; the generation tells)
  *   frame   counted when the slot is started, picked when a device takes its first read, so that
  *           what stands in queues keeps no memory from being used again while it is in cache
  *
- * Completions pump: as long as slots, reads, frames and the in-inflight target allow, the next slots
- * are started without the owner. A inflight has a few slots of its own, with which it always goes on,
- * and beyond them takes those that it shares with others (the commons). Without a frame a inflight
+ * Completions pump: as long as slots, reads, frames and the in-flight target allow, the next slots
+ * are started without the owner. A flight has a few slots of its own, with which it always goes on,
+ * and beyond them takes those that it shares with others (the commons). Without a frame a flight
  * waits in the pool's queue; one that is waited for, has nothing in its list and gets no frame
  * takes the store's spare frame, so that loads whose frames nobody consumes yet cannot stop it.
  *
@@ -19,7 +19,7 @@
  * never reaches the device.
  * Does not: know what is read, or why; allocate; retry a failed read.
  * Threads: init, wait, raise, cancel, done: the owner, one at a time; completions and the frame
- * waiter: the executor's. One lock a inflight (rank 30), which its client's state is under too.
+ * waiter: the executor's. One lock a flight (rank 30), which its client's state is under too.
  * Tests: tests/unit/store/test_inflight.c, test_store.c, test_gather.c, test_selector.c,
  * tests/fault/test_store_faults.c */
 #ifndef SC_STORE_INFLIGHT_H
@@ -28,7 +28,7 @@
 #include "store/internal.h"
 #include "store/load.h"
 
-#define SC_INFLIGHT_READS_MAX 640u /* of a inflight, queued or in inflight */
+#define SC_INFLIGHT_READS_MAX 640u /* of a flight, queued or in flight */
 
 struct sc_inflight;
 struct sc_inflight_slot;
@@ -46,7 +46,7 @@ struct sc_inflight_read {
 struct sc_inflight_slot { /* the first member of the client's */
     struct sc_inflight *inflight;
     struct sc_inflight_slot *prev, *next;       /* of the list; next: free, too */
-    struct sc_inflight_read *reads, **read_end; /* in the permutation of submission */
+    struct sc_inflight_read *reads, **read_end; /* in the order of submission */
     uint8_t *frame; /* where its reads go to; NULL: none, or one was laid down for it */
     uint8_t *run;   /* memory of the store's pool that it holds instead of a frame; or NULL */
     struct sc_host_tier_memory_slab *host; /* likewise, of the host tier */
@@ -69,7 +69,7 @@ struct sc_inflight_batch {
 
 enum sc_inflight_need { SC_INFLIGHT_NOTHING, SC_INFLIGHT_FRAME, SC_INFLIGHT_NO_FRAME };
 
-/* What a inflight asks of its planner (a reader, a selector). All with the lock held. */
+/* What a flight asks of its planner (a reader, a selector). All with the lock held. */
 struct sc_inflight_client {
     /* Plans the next slot, unless one is planned and was not filled. NOTHING: there is none, or
      * none now. NO_FRAME: it reads nothing, or to memory that `place` gives. */
@@ -104,7 +104,7 @@ struct sc_inflight_commons {
     _Atomic uint32_t left; /* changed under the lock; any thread looks, for a guess */
 };
 
-/* Memory of a inflight: the caller's, and no longer needed when done returns. */
+/* Memory of a flight: the caller's, and no longer needed when done returns. */
 struct sc_inflight_memory {
     struct sc_inflight_commons *commons; /* or NULL */
     void *slots;                       /* [slots_max] of slot_bytes each, the client's */
@@ -157,7 +157,7 @@ void sc_inflight_commons_done(struct sc_inflight_commons *commons);
 /* Slots that may be had, while nobody else takes any; lock held. */
 uint64_t sc_inflight_slots_left(const struct sc_inflight *inflight);
 
-/* inflight is zero. */
+/* flight is zero. */
 void sc_inflight_init(struct sc_inflight *inflight, struct sc_store *store,
                     const struct sc_inflight_client *client, const struct sc_inflight_memory *memory);
 /* After cancel: waits for what flies. */

@@ -44,7 +44,7 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(readback->store->params.exec, readback->task, SC_IO_CLASS_BACKGROUND);
 }
 
-/* ---- Rows in another permutation ------------------------------------------------------------------ */
+/* ---- Rows in another order ------------------------------------------------------------------ */
 
 static void gather_leave(const struct sc_store *store, struct sc_store_gather *gather)
 {
@@ -119,7 +119,7 @@ struct place { /* of bytes of a layer */
     const struct sc_store_stretch_rows *rows;
     struct sc_store_where where;
     uint64_t at;    /* from the extent's beginning, as the cache counts */
-    bool is_stored; /* as that has it: not of another permutation */
+    bool is_stored; /* as that has it: not of another order */
 };
 
 /* Plans a read of the bytes into the window's memory. The first and last of them that the cache has
@@ -187,7 +187,7 @@ void sc_store_readback_add(struct sc_store_readback *readback,
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
     struct sc_store_slab_where from, to;
     sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
-    to = from; /* of the same row_copy: another may be found at any moment */
+    to = from; /* of the same copy of the rows: another may be found at any moment */
     sc_store_slab_move(&to, what->to);
     uint32_t last = what->k_alone ? 0 : to.half_count - 1;
     stretch->what = *what;
@@ -258,7 +258,7 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     const struct sc_store *store = readback->store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_stretch *stretch = &readback->stretches[i];
-    /* As when the stretch was added: its extent may have got another permutation meanwhile. */
+    /* As when the stretch was added: its extent may have got another order meanwhile. */
     struct sc_store_slab_where where = stretch->from;
     bool is_gathered = where.slots != NULL;
     sc_store_slab_move(&where, piece);

@@ -5,8 +5,8 @@
  *   stretch  [rows, in whole pages][their tags, likewise]     of neighbouring pieces of an extent,
  *                                                             in one layer
  *
- * Bytes that the cache holds are taken from there. Only the others are read. Rows of an row_copy in
- * another permutation (store/rows/row_permutation.h) are read one by one, and put together when they are
+ * Bytes that the cache holds are taken from there. Only the others are read. Rows of a copy of the rows in
+ * another order (store/rows/row_permutation.h) are read one by one, and put together when they are
  * given.
  *
  * Holds: the rows that are given agree with their tags, whether the cache or the disk had them; one
@@ -37,7 +37,7 @@ struct sc_store_stretch_bytes { /* [start, end) of a segment */
     struct sc_store_cache_entry *pin;
 };
 
-/* Rows of another permutation, of memory of its own: [read of each half of each row][pointers to them]
+/* Rows of another order, of memory of its own: [read of each half of each row][pointers to them]
  * [pages of each][rows, or K rows, then V rows]. */
 struct sc_store_gather {
     uint8_t *memory; /* NULL: it is none, or there was no memory */

@@ -18,7 +18,7 @@ struct kept {            /* a frame that is free, and in no hurry */
     uint32_t prev, next; /* kept before it, after it */
 };
 
-enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this permutation */
+enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this order */
 
 struct sc_staging {
     /* Set by open, constant after. */
@@ -354,7 +354,7 @@ uint8_t *sc_staging_candidate(struct sc_staging *frames)
 }
 
 /* On a virtio disk, whose host copies into the frame, medians of 13 loads: pread 2.28 -> 2.43 GB/s,
- * by eight threads 2.35 -> 2.50. With io_uring and 8 MiB in inflight, medians of 9: 2.63 -> 2.53 and
+ * by eight threads 2.35 -> 2.50. With io_uring and 8 MiB in flight, medians of 9: 2.63 -> 2.53 and
  * 2.68 -> 2.45. Processors without the instruction take it for a no-operation. */
 #if defined(__x86_64__)
 __attribute__((target("cldemote"))) void sc_staging_leave(const uint8_t *bytes, uint64_t count)

@@ -11,12 +11,12 @@
  *   speculative   leaves half free (rounded up); background the same
  *
  * A reader that finds no frame waits with a struct sc_staging_waiter of its own: the next frame that
- * its io_class may have is handed to it (waiter->frame) and its task is posted. Handing over, rather
+ * its class may have is handed to it (waiter->frame) and its task is posted. Handing over, rather
  * than waking to try again, means that nobody overtakes a waiter: demand before writer before
- * speculative, the oldest first inside a io_class.
+ * speculative, the oldest first inside a class.
  *
  * Holds: a frame has one owner at a time; as many frames lie in the stack, or are kept, as are free
- * or laid down; while somebody waits, no frame is free that its io_class may have; nothing is allocated
+ * or laid down; while somebody waits, no frame is free that its class may have; nothing is allocated
  * after open.
  * Does not: know what a frame holds; take a frame back from its owner. So the owner of
  * frames that were filled and not consumed must not wait for another owner to be served first:
@@ -32,7 +32,7 @@
 #include "store/io/io.h"
 
 #define SC_STAGING_SLACK_BYTES (2u * SC_IO_PAGE_BYTES) /* rounding out at both ends */
-#define SC_STAGING_COUNT_MIN   4u /* below this a quarter and a half leave a io_class nothing */
+#define SC_STAGING_COUNT_MIN   4u /* below this a quarter and a half leave a class nothing */
 
 struct sc_staging;
 
@@ -60,9 +60,9 @@ spec_status sc_staging_open(const struct sc_staging_params *params, struct sc_st
 /* Every frame was put back and nobody waits (asserted). Takes NULL. */
 void sc_staging_close(struct sc_staging *frames);
 
-/* A frame, or NULL when the io_class (enum sc_io_class) may have none now. Contents are undefined. */
+/* A frame, or NULL when the class (enum sc_io_class) may have none now. Contents are undefined. */
 uint8_t *sc_staging_take(struct sc_staging *frames, uint32_t io_class);
-/* The same for an owner that leaves so many frames free, whatever its io_class leaves. */
+/* The same for an owner that leaves so many frames free, whatever its class leaves. */
 uint8_t *sc_staging_take_leaving(struct sc_staging *frames, uint64_t leaves);
 /* How many are free now. */
 uint64_t sc_staging_free(struct sc_staging *frames);
@@ -74,8 +74,8 @@ uint8_t *sc_staging_take_or_wait(struct sc_staging *frames, uint32_t io_class,
 /* true: it waited, and its task will not be posted for that wait. false: it was not waiting: a
  * frame was handed over (the task is posted, running or done, and owns it), or it never waited. */
 bool sc_staging_wait_cancel(struct sc_staging *frames, struct sc_staging_waiter *waiter);
-/* A waiting waiter moves to the end of another io_class's queue, and gets a frame at once when that
- * io_class may have one. Not waiting: no effect. */
+/* A waiting waiter moves to the end of another class's queue, and gets a frame at once when that
+ * class may have one. Not waiting: no effect. */
 void sc_staging_wait_raise(struct sc_staging *frames, struct sc_staging_waiter *waiter, uint32_t io_class);
 
 /* For an owner that has no use for the memory yet: it lays the frame down and keeps the right to
@@ -103,7 +103,7 @@ void sc_staging_put(struct sc_staging *frames, uint8_t *frame);
 /* Constant after open. */
 uint64_t sc_staging_frame_bytes(const struct sc_staging *frames); /* op_bytes + slack */
 uint64_t sc_staging_count(const struct sc_staging *frames);
-/* As many as a io_class may have when nobody else has any. */
+/* As many as a class may have when nobody else has any. */
 uint64_t sc_staging_count_for(const struct sc_staging *frames, uint32_t io_class);
 const uint8_t *sc_staging_memory(const struct sc_staging *frames); /* of all frames */
 uint64_t sc_staging_bytes(const struct sc_staging *frames);        /* what was allocated */

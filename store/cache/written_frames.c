@@ -1,6 +1,6 @@
 /* Bytes of extents that frames hold.
  *
- *   entries   [frames]     an entry a frame, in the permutation of the pool's memory
+ *   entries   [frames]     an entry a frame, in the order of the pool's memory
  *   heads     [a power of two] -> entries whose first byte is in one block of a copy
  *
  * Holds, Does not, Threads, Tests: store/cache/written_frames.h. */

@@ -8,7 +8,7 @@
  *
  * Holds: an operation completes exactly once, whole (short reads and writes are continued inside)
  * or with a status; done runs after the last byte moved; a buffer is never touched after done.
- * Does not: allocate per operation, permutation operations, verify bytes.
+ * Does not: allocate per operation, order operations, verify bytes.
  * Fault points (base/fault.h), in every back end: READ and WRITE fail an operation or a blocking
  * call with EIO before it moves a byte; COMPLETION fails an operation after it moved all of them;
  * RESERVE fails reserve, and a blocking write, with ENOSPC; SYNC fails sync with EIO.
@@ -73,7 +73,7 @@ struct sc_io_custom {
     /* Sets io->backend and io->own (store/io/io_backend.h); the other members of io are set. */
     spec_status (*open)(struct sc_io *io, void *user, struct spec_error *reterr);
     void *user;
-    uint64_t seed; /* a connector on it runs in the executor's loop, which has its permutation by this */
+    uint64_t seed; /* a connector on it runs in the executor's loop, which has its order by this */
 };
 
 struct sc_io_params {
@@ -96,7 +96,7 @@ struct sc_io_params {
  * io_uring was asked for and does not work here. */
 spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
                        struct spec_error *reterr);
-void sc_io_close(struct sc_io *io); /* files are closed, nothing in inflight */
+void sc_io_close(struct sc_io *io); /* files are closed, nothing in flight */
 const char *sc_io_name(const struct sc_io *io);
 
 /* Files and directories: blocking calls for open, recovery and background tasks. Paths are whole.
@@ -170,7 +170,7 @@ bool sc_io_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 /* Queues the operations; never blocks, allocates nothing. */
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count);
 
-/* Moves those of the operations that still stand in a queue to a higher io_class, behind what is there.
+/* Moves those of the operations that still stand in a queue to a higher class, behind what is there.
  * They were submitted, and their done functions have not returned. Never blocks. */
 void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class);
 
@@ -184,7 +184,7 @@ bool sc_io_is_shallow(const struct sc_io *io);
 
 /* Tells where most operations' buffers are: [base, base + bytes), none across a multiple of
  * piece_bytes from base. io_uring registers it bit by bit; the others need not know. Once in a back
- * end's life; base NULL takes it back, before the memory is freed and with nothing in inflight. */
+ * end's life; base NULL takes it back, before the memory is freed and with nothing in flight. */
 void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
 
 /* What io_uring counts since open; zeros for the others. */
@@ -192,12 +192,12 @@ struct sc_io_counts {
     uint64_t enters;           /* calls of io_uring_enter */
     uint64_t ops;              /* operations that ended */
     uint64_t short_ops;        /* transfers that moved a part and went on */
-    uint64_t late;             /* completions that matched nothing in inflight: ignored */
-    uint64_t inflight_bytes_max; /* the most that was in inflight at once */
+    uint64_t late;             /* completions that matched nothing in flight: ignored */
+    uint64_t inflight_bytes_max; /* the most that was in flight at once */
 };
 void sc_io_stats(struct sc_io *io, struct sc_io_counts *ret_stats);
 
-/* What a byte costs here, and one more operation when many are in inflight: as this back end's reads
+/* What a byte costs here, and one more operation when many are in flight: as this back end's reads
  * showed it (store/io/io_cost.c); a guess (2.5 GB/s, 5 us) of what none has shown yet. Any thread.
  */
 struct sc_io_cost {

@@ -145,10 +145,10 @@ struct sc_io {
     struct sc_io_cost_watch cost;
 };
 
-/* So many operations are submitted while ops_before are in inflight. No lock of the back end's. */
+/* So many operations are submitted while ops_before are in flight. No lock of the back end's. */
 void sc_io_cost_submitted(struct sc_io *io, uint64_t ops_before, uint64_t ops, uint64_t bytes,
                           bool is_reads);
-/* The last operation in inflight ended; its done was not called yet. */
+/* The last operation in flight ended; its done was not called yet. */
 void sc_io_cost_idle(struct sc_io *io);
 /* The first operation of a stretch ended, where first_ns was AWAITED. */
 void sc_io_cost_first(struct sc_io *io);

@@ -1,12 +1,12 @@
 /* What a byte and an operation cost here, as ordinary reads show it: who plans reads of chosen rows
  * asks what a gap between them may cost (decision 0020).
  *
- *   in inflight  __/‾‾‾‾‾‾\___/‾‾‾‾‾‾‾‾|‾‾‾‾‾‾‾‾\___   stretches: until nothing is in inflight, or
+ *   in flight  __/‾‾‾‾‾‾\___/‾‾‾‾‾‾‾‾|‾‾‾‾‾‾‾‾\___   stretches: until nothing is in flight, or
  *                |<-ns->|   |<--ns-->|<--ns-->|      enough was read and others come
  *
- * As long as enough is in inflight the device is busy, so that what ended within a stretch tells what
+ * As long as enough is in flight the device is busy, so that what ended within a stretch tells what
  * an operation of its size takes at depth. What the first one took longer than that, where nothing
- * was in inflight before it, is latency, and taken off. Stretches go into bins by that size, and of a
+ * was in flight before it, is latency, and taken off. Stretches go into bins by that size, and of a
  * bin the median of the last counts. Through the bins of the smallest and of the largest operations
  * goes a line, ns = op_ns + byte_ns * bytes. Where all are of one size, op_ns / byte_ns, which is
  * the gap that costs as much as an operation, stays the guess's.
@@ -25,11 +25,11 @@
 
 #define PREFETCH_BYTE_NS     0.4     /* 2.5 GB/s */
 #define PREFETCH_GAP_BYTES   12500.0 /* 5 us of it */
-#define BUSY_OPS          32u     /* so many in inflight, or as many bytes, keep a device busy */
+#define BUSY_OPS          32u     /* so many in flight, or as many bytes, keep a device busy */
 #define BUSY_BYTES        (1u << 20)
 #define STRETCH_OPS_MIN   128u /* or so many bytes: .5 to 2 ms */
 #define STRETCH_BYTES_MIN (2u << 20)
-#define STRETCH_OPS_MAX   512u        /* or as many bytes, twice what io_uring has in inflight: */
+#define STRETCH_OPS_MAX   512u        /* or as many bytes, twice what io_uring has in flight: */
 #define STRETCH_BYTES_MAX (16u << 20) /* the next submit ends it */
 #define LAG_SHARE         4.0 /* of a stretch, or so many ns: no more is taken for latency */
 #define LAG_NS_MAX        2e5

@@ -42,7 +42,7 @@ static void pread_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t 
 
 static void pread_close(struct sc_io *io)
 {
-    (void)io; /* files are closed and nothing is in inflight: nothing is held */
+    (void)io; /* files are closed and nothing is in flight: nothing is held */
 }
 
 static const struct sc_io_backend pread_backend = {

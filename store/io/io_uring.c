@@ -1,11 +1,11 @@
 /* The io_uring back end (docs/decisions/0006-io-uring.md): rings of their own threads.
  *
- *   submit -> queue[io_class] --fill--> slot + SQE --enter--> kernel --reap--> done
+ *   submit -> queue[class] --fill--> slot + SQE --enter--> kernel --reap--> done
  *             one for all    |       of one ring, one thread at a time
- *                            as long as the bytes in inflight of all rings stay in the io_class's share,
+ *                            as long as the bytes in flight of all rings stay in the class's share,
  *                            less beside what waits for its consumer, and operations in INFLIGHT_OPS
  *
- * A ring's turn is reap, fill, enter: submit and wait for half of what it has in inflight, or, when
+ * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
  * nothing new went out and another ring is there for what comes, for all. So a stream costs two
  * enters per target and a lone batch two in all, the device does not run dry, and one operation
  * that hangs holds up others for WAIT_NS_MAX at most. Before a done function that takes long, what
@@ -22,11 +22,11 @@
  * with blocking calls.
  *
  * Holds: a slot with an operation has at most one entry in the kernel; user_data is slot and
- * generation, and a completion that matches no slot in inflight is counted and ignored; inflight_bytes
+ * generation, and a completion that matches no slot in flight is counted and ignored; inflight_bytes
  * is the sum over operations that were taken from the queue and have not completed; a queue that
- * is not empty has a ring in inflight or awake; an idle ring has nothing in inflight and no SQE.
+ * is not empty has a ring in flight or awake; an idle ring has nothing in flight and no SQE.
  * Does not: use SQPOLL; allocate after open; touch rings in a forked child.
- * Threads: a ring's own members are of the thread that steps it; queue, lists and inflight under
+ * Threads: a ring's own members are of the thread that steps it; queue, lists and flight under
  * lock (rank 71); the file table under table_lock (rank 63).
  * Tests: tests/unit/store/test_io.c (one body, every back end), test_io_uring.c */
 #include "store/io/io_uring.h"
@@ -38,7 +38,7 @@
 #define QUIET_TARGETS   4u /* written since a read was taken: then writes fill the target */
 #define SLICE_BYTES     (16ull << 20) /* pinned at once: a few ms */
 #define SLICE_BYTES_MAX (1ull << 30)  /* the kernel's limit of one buffer */
-#define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in inflight or not */
+#define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in flight or not */
 #define TRIES_MAX       16u
 #define RETRY_NS        1000000u
 #define WAIT_NS_MAX     50000000u /* what completed, or came, waits no longer for one that hangs */
@@ -50,7 +50,7 @@ static void counter_add(_Atomic uint64_t *counter)
 
 /* ---- The queue ------------------------------------------------------------------------------ */
 
-/* Bytes that may fly for a io_class. Reads share host and processor caches with the buffers that were
+/* Bytes that may fly for a class. Reads share host and processor caches with the buffers that were
  * read into and wait for their consumer: together they stay at 5/4 of the target, but half of it
  * may always fly. So nobody has to be woken when a buffer is consumed, and reading ahead for a host
  * that is away goes on. Writes have half of the target, with which a device runs dry at times, as
@@ -68,7 +68,7 @@ static uint64_t share_of(const struct sc_uring *uring, uint32_t io_class)
     return share < rest ? share : rest;
 }
 
-/* Lock held. The highest io_class's oldest operation, or NULL when it must wait for its share. */
+/* Lock held. The highest class's oldest operation, or NULL when it must wait for its share. */
 static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_io_class)
 {
     for (uint32_t io_class = 0; io_class < SC_IO_CLASSES; io_class++) {
@@ -134,7 +134,7 @@ static void queue_put(struct sc_uring *uring, struct sc_io_op *op)
     uring->queue[io_class].tail = op;
 }
 
-/* Lock held. False: it is not in its io_class's queue. */
+/* Lock held. False: it is not in its class's queue. */
 static bool queue_remove(struct sc_uring *uring, const struct sc_io_op *op)
 {
     const uint32_t io_class = op->io_class < SC_IO_CLASSES ? op->io_class : SC_IO_CLASS_BACKGROUND;
@@ -195,7 +195,7 @@ static uint64_t user_data_of(const struct sc_uring_ring *ring, const struct sc_u
     return (uint64_t)slot->generation << 32 | (uint64_t)(slot - ring->slots);
 }
 
-/* The slot of a completion; NULL: it is of no operation in inflight. */
+/* The slot of a completion; NULL: it is of no operation in flight. */
 static struct sc_uring_slot *slot_match(const struct sc_uring_ring *ring, uint64_t user_data)
 {
     const uint64_t i = user_data & UINT32_MAX;
@@ -407,7 +407,7 @@ void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64
 
 enum turn { TURN_ENTER, TURN_AGAIN, TURN_PIN, TURN_IDLE };
 
-/* Lock held, nothing in inflight: the ring is nobody's until it is taken from the list. */
+/* Lock held, nothing in flight: the ring is nobody's until it is taken from the list. */
 static void ring_rests(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;
@@ -431,7 +431,7 @@ static uint32_t wait_count_of(const struct sc_uring_ring *ring, uint32_t flying,
     return flying;
 }
 
-/* Lock held. What completed is in inflight no more. */
+/* Lock held. What completed is in flight no more. */
 static void ring_release(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;

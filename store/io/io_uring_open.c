@@ -17,7 +17,7 @@
 
 #define RINGS_DEFAULT  2u
 #define INFLIGHT_DEFAULT (8ull << 20)
-#define INFLIGHT_OPS     128u  /* in inflight over all rings: more gave no more, and 512 less */
+#define INFLIGHT_OPS     128u  /* in flight over all rings: more gave no more, and 512 less */
 #define SLOT_BYTES     8192u /* of the target for a slot: smaller operations fill it by count */
 #define SLOTS_MIN      64u
 #define SLOTS_MAX      256u

@@ -8,7 +8,7 @@
  *
  * Holds: end, sequence and chain belong to the last frame that is believed; an append that failed
  * leaves them as they were, and its bytes are cut off or, if that fails too, never continued.
- * Does not: sync (permutation, not barriers: a lost tail is a miss), know what records mean.
+ * Does not: sync (order, not barriers: a lost tail is a miss), know what records mean.
  * Threads: the log lock, or open.
  * Tests: tests/unit/store/test_log.c */
 #include "store/log/journal.h"

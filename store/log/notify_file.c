@@ -1,4 +1,4 @@
-/* The notify of a rank: what readers and other ranks say to its writer.
+/* The notification of a rank: what readers and other ranks say to its writer.
  *
  *   rank-RRRR-of-NNNN/notify       [record 128][record 128] ...          at most 16 KiB
  *                    /notify.lock  held while a record is appended or the file is cut
@@ -11,7 +11,7 @@
  *   take:  read on from where the last take ended; when all was taken and it is long: lock, keep
  *          each family's last epoch, cut the rest off, unlock
  *
- * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full notify makes
+ * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full notification makes
  * the sender wait: it asks again until the writer has come.
  *
  * No honest sender writes beyond that bound: what lies there is not read, and cut off.
@@ -236,7 +236,7 @@ static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t e
     return SPEC_OK;
 }
 
-/* Takes what is new, of as much as a notify may have. */
+/* Takes what is new, of as much as a notification may have. */
 static spec_status take_new(struct sc_store *store, uint64_t size, const struct taker *taker,
                             struct spec_error *reterr)
 {

@@ -18,7 +18,7 @@ struct sc_store_notifybox { /* a writer's: one task at a time */
 
 struct sc_store;
 
-/* What there is of a rank's own notify is a file, and ours. The writer's, at open. */
+/* What there is of a rank's own notification is a file, and ours. The writer's, at open. */
 spec_status sc_store_notify_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_notify_close(struct sc_store *store);
 

@@ -5,7 +5,7 @@
 #include "store/log/record.h"
 #include "store/log/record_format.h"
 
-/* As our encoder puts them: the first three keys, in permutation. */
+/* As our encoder puts them: the first three keys, in order. */
 static bool peek_first(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_cursor cursor = {payload, payload + bytes, false};
@@ -216,7 +216,7 @@ static bool derived_has(const struct sc_store_field *own)
 {
     uint64_t kind = own[0].value;
     bool is_order = kind == SC_STORE_SECTION_ORDER;
-    for (uint32_t i = 4; i < 7; i++) /* of an row_copy: when the extent has probe rows of its own */
+    for (uint32_t i = 4; i < 7; i++) /* of a copy of the rows: when the extent has probe rows of its own */
         if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_SECTION_PROBES))
             return false;
     for (uint32_t i = 7; i < 13; i++)

@@ -59,7 +59,7 @@ enum sc_store_section_kind {
     SC_STORE_SECTION_PROBES = 1,
     SC_STORE_SECTION_QUANT = 3,
     SC_STORE_SECTION_RETIRED = 5, /* versions before 0.3 wrote it; nothing is read of it */
-    SC_STORE_SECTION_ORDER = 6    /* all of a layer, rows in another permutation (row_permutation.h) */
+    SC_STORE_SECTION_ORDER = 6    /* all of a layer, rows in another order (row_permutation.h) */
 };
 
 struct sc_store_record_space {
@@ -69,16 +69,16 @@ struct sc_store_record_space {
 
 struct sc_store_record_extent {
     uint64_t space; /* id of a namespace record */
-    uint64_t copy;  /* that its tags are made with: no other extent or derived has it */
+    uint64_t copy;  /* that its tags are made with: no other extent or derived section has it */
     uint64_t row_count;
     /* From a layer's start to the first of each. */
     uint64_t probe_offset, probe_tag_offset; /* mean something when probe_row_bytes does */
     uint64_t tag_offset, row_offset;
     uint64_t probe_row_bytes;              /* 0: no probe rows */
     uint64_t stride;                       /* from layer to layer */
-    struct sc_store_codec_shape codec_shape; /* of an derived; bits_k 0: it has no codes */
-    bool is_retired;        /* of an derived: it counts for nothing, and its pages are free */
-    bool is_order;          /* of an derived: an row_copy; its sections as an extent's, and */
+    struct sc_store_codec_shape codec_shape; /* of a derived section; bits_k 0: it has no codes */
+    bool is_retired;        /* of a derived section: it counts for nothing, and its pages are free */
+    bool is_order;          /* of a derived section: a copy of the rows; its sections as an extent's, and */
     uint64_t permuted_at_ns; /* since when the one before it is void (wall clock) */
     struct sc_store_provenance provenance;
     bool leaves_ids; /* the ids behind its own and behind its last piece's are left free */
@@ -100,9 +100,9 @@ struct sc_store_record_drop { /* id: of the piece, or of an extent without rows 
     uint64_t at_ns;           /* wall clock */
 };
 
-/* id: of an extent, of whose row_copy to come these are the slots of some layers. */
+/* id: of an extent, of whose copy of the rows to come these are the slots of some layers. */
 struct sc_store_record_permutation {
-    uint64_t copy;        /* of that derived */
+    uint64_t copy;        /* of that derived section */
     uint64_t layer_first; /* the layers are as many as there are slots for */
     const uint8_t *slots; /* u16 each, little-endian; in the payload */
     uint64_t slots_bytes;
@@ -126,7 +126,7 @@ struct sc_store_record {
     struct sc_store_record_average average;
     struct sc_store_record_permutation permutation;
     struct sc_store_record_space space;
-    struct sc_store_record_extent extent; /* an derived too: its probe members, stride and parts */
+    struct sc_store_record_extent extent; /* a derived section too: its probe members, stride and parts */
     struct sc_store_piece piece;          /* tokens, marks: the two arrays below; no provenance */
     uint32_t *tokens;                     /* [SC_STORE_ROWS_MAX], the caller's */
     struct sc_store_mark *marks;          /* [SC_STORE_MARKS_MAX], the caller's */
@@ -232,12 +232,12 @@ bool sc_store_record_decode_plain(uint8_t *payload, uint64_t bytes,
                                   struct sc_store_piece *ret_piece);
 
 /* Whether the sections of a layer, of tags_per_row tags a row and of rows of 2 * k_row_bytes, stand
- * in permutation, one behind the other and inside the stride. (Of a decoded record, so nothing
+ * in order, one behind the other and inside the stride. (Of a decoded record, so nothing
  * overflows.) */
 bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, uint64_t tags_per_row,
                                  uint64_t k_row_bytes);
 
-/* The same of an derived to an extent of so many rows. */
+/* The same of a derived section to an extent of so many rows. */
 bool sc_store_record_section_fits(const struct sc_store_record_extent *derived, uint64_t row_count,
                                 uint64_t tags_per_row, uint64_t k_row_bytes);
 
@@ -253,7 +253,7 @@ static inline uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
     return SC_STORE_FRAME_BYTES + 192 + descriptor_bytes;
 }
 
-static inline uint64_t sc_store_record_bytes_parts(uint64_t part_count) /* extent, derived */
+static inline uint64_t sc_store_record_bytes_parts(uint64_t part_count) /* extent, derived section */
 {
     return SC_STORE_FRAME_BYTES + 256 + part_count * 25;
 }
@@ -264,7 +264,7 @@ static inline uint32_t sc_store_record_permutation_layers(uint64_t row_count)
     return (uint32_t)(SC_STORE_PERMUTATION_BYTES_MAX / (row_count * 2));
 }
 
-/* What an row_copy's records of slots take. */
+/* What a copy of the rows's records of slots take. */
 static inline uint64_t sc_store_record_bytes_permutation(uint64_t row_count, uint64_t layer_count)
 {
     uint64_t each = sc_store_record_permutation_layers(row_count);

@@ -102,7 +102,7 @@ static inline bool sc_store_field_has_key(const struct sc_store_field *field, co
     return true;
 }
 
-/* Keys may come in any permutation; in that of `fields` they are found without a search. false: it is no
+/* Keys may come in any order; in that of `fields` they are found without a search. false: it is no
  * such map, or does not end where the bytes do. */
 bool sc_store_fields_read(const uint8_t *payload, uint64_t bytes, struct sc_store_field *fields,
                           uint32_t count);

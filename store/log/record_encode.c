@@ -1,6 +1,6 @@
 /* Encoding of records: one msgpack map each, into the caller's buffer.
  *
- *   [v][t][id] and what the type has, in an permutation by which the decoder finds keys without a search
+ *   [v][t][id] and what the type has, in an order by which the decoder finds keys without a search
  *
  * Holds, Does not, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c */

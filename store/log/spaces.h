@@ -1,6 +1,6 @@
 /* Namespaces that the log has named, by id.
  *
- *   slabs   [slab 0][slab 1] ..   entries in the permutation of their ids, which ascend, with gaps
+ *   slabs   [slab 0][slab 1] ..   entries in the order of their ids, which ascend, with gaps
  *
  * Invariants: an entry never moves, and stays as long as the store is open, also when a checkpoint
  * has left its record out: what still refers to its id never finds another namespace. `next` only

@@ -45,11 +45,11 @@ struct sc_store_piece_entry {
 _Static_assert(sizeof(struct sc_store_piece_entry) == 48, "a million pieces are 48 MB");
 _Static_assert(SC_STORE_ROWS_MAX <= UINT16_MAX, "rows of an entry");
 
-/* What became of an extent's rows where they were stored first, while another row_copy stays. */
+/* What became of an extent's rows where they were stored first, while another copy of the rows stays. */
 enum sc_store_rows_state {
     SC_STORE_ROWS_HELD,
     SC_STORE_ROWS_VOID, /* void in the log; pages are held until their time */
-    SC_STORE_ROWS_FREED /* its pages, but those of derived_sections, are others' */
+    SC_STORE_ROWS_FREED /* its pages, but those of derived sections, are others' */
 };
 
 struct sc_store_extent_entry {
@@ -68,11 +68,11 @@ struct sc_store_extent_entry {
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_section *_Atomic derived;
     struct sc_store_section *_Atomic codes; /* likewise its codes */
-    /* Likewise its second row_copy: all of a layer, rows in another permutation. What stands in `parts` is
+    /* Likewise its second copy of the rows: all of a layer, rows in another order. What stands in `parts` is
      * the same, until it goes. */
     struct sc_store_section *_Atomic permutation;
     _Atomic bool is_quantising; /* inline_quant_task.c makes them, or tells build_sections.c to */
-    /* Ids of its pieces: set by commit or replay, then constant; in row permutation, maybe with gaps. */
+    /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
     uint32_t held_pages;        /* of the space map, from the trim on */
@@ -83,11 +83,11 @@ struct sc_store_extent_entry {
     uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
     uint64_t rows_due_ns;       /* executor's clock */
     uint64_t copied;            /* of the last checkpoint that copied its record */
-    /* Writer, changed under the space lock: an derived whose pages count among held_pages. */
+    /* Writer, changed under the space lock: a derived section whose pages count among held_pages. */
     struct sc_store_section *_Atomic held_section;
     struct sc_store_section *_Atomic held_quant;
     struct sc_store_section *_Atomic held_permutation;
-    /* build_sections.c's: an row_copy that is found and has no record; the next such, 0: none. */
+    /* build_sections.c's: a copy of the rows that is found and has no record; the next such, 0: none. */
     uint32_t order_next;
     uint64_t order_moment;
 };
@@ -97,13 +97,13 @@ struct sc_store_section {
     struct sc_store_section *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
     struct sc_store_codec_shape codec_shape; /* bits_k 0: no codes */
-    uint16_t *slots; /* of an row_copy (row_permutation.h), behind the parts; NULL: it is none */
-    uint64_t tag_offset, row_offset; /* of an row_copy */
+    uint16_t *slots; /* of a copy of the rows (row_permutation.h), behind the parts; NULL: it is none */
+    uint64_t tag_offset, row_offset; /* of a copy of the rows */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */
 };
 
-/* Where the extent says which derived of this kind it has, */
+/* Where the extent says which derived section of this kind it has, */
 static inline struct sc_store_section *_Atomic *
 sc_store_section_place(struct sc_store_extent_entry *extent, const struct sc_store_section *derived)
 {
@@ -121,7 +121,7 @@ sc_store_section_held(struct sc_store_extent_entry *extent, const struct sc_stor
                                            : &extent->held_section;
 }
 
-/* Where the layers of an extent are: as it was stored, or in another permutation. */
+/* Where the layers of an extent are: as it was stored, or in another order. */
 struct sc_store_row_copy {
     const struct sc_store_part *parts;
     const struct sc_store_section *derived; /* NULL: as it was stored */
@@ -150,7 +150,7 @@ sc_store_row_copy_of(const struct sc_store_extent_entry *extent)
                                      .part_count = extent->part_count};
 }
 
-/* Where an extent's probe rows are: in front of its rows, or in an derived. */
+/* Where an extent's probe rows are: in front of its rows, or in a derived section. */
 struct sc_store_probes {
     const struct sc_store_part *parts;
     uint32_t part_count;
@@ -200,7 +200,7 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 
-/* An derived that stays until the table is done: its members and parts, and so many words of slots,
+/* A derived section that stays until the table is done: its members and parts, and so many words of slots,
  * are the caller's to set. NULL: no memory. */
 struct sc_store_section *sc_store_table_section(struct sc_store_table *table, uint32_t part_count,
                                             uint64_t slot_words);

@@ -23,7 +23,7 @@
 
 enum sc_store_write_budget_kind {
     SC_STORE_WRITTEN_ROWS,  /* of passes, with their tags and probe rows */
-    SC_STORE_WRITTEN_QUANT, /* and other derived_sections */
+    SC_STORE_WRITTEN_QUANT, /* and other derived sections */
     SC_STORE_WRITTEN_COMPACTION,
     SC_STORE_WRITTEN_LOG,
     SC_STORE_WRITTEN_CHECKPOINTS,

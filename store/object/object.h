@@ -76,7 +76,7 @@ uint64_t sc_store_object_tag(const struct sc_store_object_name *name, const uint
 
 struct sc_store_objects_params {
     struct sc_store_params store; /* alloc .. rank_count; the rest is 0 */
-    /* Called during open, in the permutation of the log. An error ends the open. */
+    /* Called during open, in the order of the log. An error ends the open. */
     spec_status (*on_domain)(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
                              struct spec_error *reterr);
     /* *ret_mark: the caller's number for it, not 0. SPEC_E_BUSY: the caller has no room for it, or
@@ -101,7 +101,7 @@ spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
                                   struct sc_store **ret_store,
                                   struct sc_store_objects_found *ret_found,
                                   struct spec_error *reterr);
-/* Syncs the log. No write is in inflight and nothing else is called. Takes NULL. */
+/* Syncs the log. No write is in flight and nothing else is called. Takes NULL. */
 void sc_store_objects_close(struct sc_store *store);
 
 /* Staging of the store, and the most bytes of an operation. Constant while open. */

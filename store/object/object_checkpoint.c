@@ -1,7 +1,7 @@
 /* Checkpoints of objects: a log that is written from memory.
  *
  *   log      [.......... void and live ..........] | records that came since begin
- *   log.new  [head][domains][objects, in the permutation of use] | the same records, copied
+ *   log.new  [head][domains][objects, in the order of use] | the same records, copied
  *
  * Who calls writes what was in the log at begin and still lives. What is appended meanwhile is
  * copied behind it, as it is, under new sequences; the last of it under the log lock.

@@ -5,7 +5,7 @@
  *   passes   [choice of layer 0][of 1] ..  codes, probe keys or row tags, where loads choose rows:
  *                                          they read these for certain (fetch_selectors.h)
  *            [rows of layer 0][of 1] ..    but of pieces that are read as codes alone
- *   pass p   what is there is kept; for the others slabs are begun, in their permutation, until there is
+ *   pass p   what is there is kept; for the others slabs are begun, in their order, until there is
  *            no room; then they are read, window after window, verified, published
  *   windows  [stretch of neighbouring pieces][stretch] ..   of rows: readback.h
  *            [block of pieces of one layer][block] ..       of choice: fetch_selectors.h
@@ -16,7 +16,7 @@
  *            \-> cancel, a failure, no room ---^         there of a match that does not fit
  *
  * Holds: what is published agreed with its tags, or checksums; a slab is begun before it is read,
- * so nothing is read in vain; at most WINDOWS windows are in inflight, in the lowest io_class, in
+ * so nothing is read in vain; at most WINDOWS windows are in flight, in the lowest class, in
  * operations of io.op_bytes or one piece; the caller's ranges and `what` are not touched once done
  * has run.
  * Does not: know requests, deadlines or tickets (plugin/request/host_prefetch.c), wait, retry.

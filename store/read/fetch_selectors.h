@@ -18,7 +18,7 @@
 #include "store/read/selector.h"
 
 #define SC_STORE_SELECTOR_FETCH_PIECES 64u
-#define SC_STORE_SELECTOR_FETCH_BLOCKS 16u /* in inflight together */
+#define SC_STORE_SELECTOR_FETCH_BLOCKS 16u /* in flight together */
 
 struct sc_store_selector_fetch {
     struct sc_store *store; /* constant */
@@ -33,7 +33,7 @@ struct sc_store_selector_fetch {
     struct sc_store_selector_plan plan;
     struct sc_store_selector_memory memory;
     bool is_laid, is_planned;
-    bool has_block;     /* plan.block is not in inflight yet */
+    bool has_block;     /* plan.block is not in flight yet */
     uint64_t frames_at; /* behind the memory's start */
     uint32_t block_count;
     struct sc_store_selector_fetch_block {

@@ -141,7 +141,7 @@ static uint64_t slot_of(const struct sc_store_gather_place *place, uint64_t row)
 
 /* ---- Turns ---------------------------------------------------------------------------------- */
 
-/* Picks [first, end), which ascend in one extent whose row_copy has another permutation: by their slots,
+/* Picks [first, end), which ascend in one extent whose copy of the rows has another order: by their slots,
  * and behind them, as they are, those that the host tier has. */
 static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory,
                        uint64_t first, uint64_t end)
@@ -172,7 +172,7 @@ static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_m
     SC_ASSERT(plan->store->params.poison, at == tail);
 }
 
-/* The permutation in which picks are read, as far as the scratch goes; turn_count 0: as they are. */
+/* The order in which picks are read, as far as the scratch goes; turn_count 0: as they are. */
 static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory)
 {
     uint64_t most = SC_STORE_ROWS_MAX, first = 0;

@@ -1,4 +1,4 @@
-/* From chosen rows to reads: picks of one layer, in their permutation, without their tags.
+/* From chosen rows to reads: picks of one layer, in their order, without their tags.
  *
  *   picks   2 3 4 | 9 | 70 71        ascending stretches; a descent begins anew
  *   slabs   [piece 7: rows 0..64    ][piece 8: rows 64..128 ]
@@ -8,13 +8,13 @@
  *
  * An op is one read of paired rows (or of K or V rows alone), or two of a split layout's K and V
  * rows. Its rows lie evenly from at[], by slot (store/rows/row_permutation.h): that of the first
- * pick is at at[]. Where an row_copy has another permutation, picks of one extent take turns by their
+ * pick is at at[]. Where a copy of the rows has another order, picks of one extent take turns by their
  * slots, and a slab is a chunk of slots.
  *
  * Picks of a range, or of a chunk of slots, that lies in the host tier are an op of their own, as
  * far as they ascend.
  *
- * Holds: ops hold every pick once, in permutation (turns: in theirs); the reads of one fit a frame; begin
+ * Holds: ops hold every pick once, in order (turns: in theirs); the reads of one fit a frame; begin
  * and next allocate nothing and cost O(1) a pick, amortised over the ranges that a stretch passes;
  * after a descent a piece is found by a search in MARKS places of the ranges, then among ranges /
  * MARKS.
@@ -31,9 +31,9 @@
 
 #define SC_STORE_GATHER_MARKS 128u
 
-/* Scratch of a reader, for rows of editions in another permutation. */
+/* Scratch of a reader, for rows of editions in another order. */
 struct sc_store_slot_memory {
-    uint32_t turn[SC_STORE_ROWS_MAX]; /* picks in the permutation in which they are read */
+    uint32_t turn[SC_STORE_ROWS_MAX]; /* picks in the order in which they are read */
     uint32_t at[SC_STORE_ROWS_MAX];   /* what stands in a slot, + 1; 0: nothing that is wanted */
 };
 

@@ -1,25 +1,25 @@
-/* Loading: reads planned for a inflight, its slots consumed in permutation, rows out, verified.
+/* Loading: reads planned for a flight, its slots consumed in order, rows out, verified.
  *
- *   inflight  list: [landed front][flying][flying][landed] ...    consumed in permutation
+ *   flight  list: [landed front][flying][flying][landed] ...    consumed in order
  *   slot    whole ranges: one operation of the plan, at most two reads
  *           picks: as many small reads as fit a frame, at most SLOT_READS, submitted together;
  *           [unit: picks of one read, or of a K and a V read][unit] ...   from a ring of units
  *
  * What follows is started by completions, several operations at once: when half of the target is
- * free; and by the consumer, who frees slots. What is read ahead goes as far as its io_class has
+ * free; and by the consumer, who frees slots. What is read ahead goes as far as its class has
  * frames; the slots for that are shared by readers that were opened together.
  *
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position;
  * after cancel nothing of the old load touches the next.
  * Does not: allocate after open, retry a failed operation.
- * Threads: begin, demand, next, cancel, close: the owner, one at a time. The inflight's lock is not
+ * Threads: begin, demand, next, cancel, close: the owner, one at a time. The flight's lock is not
  * held while verifying.
  * Tests: tests/unit/store/test_store.c, test_tiers_twin.c, tests/fault/test_store_faults.c */
 #include "store/read/reader.h"
 
 #include <string.h>
 
-/* Reads of a load of picks that may be queued or in inflight. Half of them are planned anew when the
+/* Reads of a load of picks that may be queued or in flight. Half of them are planned anew when the
  * other half is left, of which as many slots as the back end's depth of 128 spans may be nearly
  * done: so the depth stays full. With 320 loads of 4 KiB rows took a tenth longer. */
 #define READS       SC_INFLIGHT_READS_MAX
@@ -30,7 +30,7 @@
  * no frame, and what lies behind them on the disk is begun when they are planned. */
 #define HOSTED_SLOTS 1024u
 
-/* ---- What a inflight asks --------------------------------------------------------------------- */
+/* ---- What a flight asks --------------------------------------------------------------------- */
 
 static struct sc_store_reader *reader_of(const struct sc_inflight *inflight)
 {
@@ -86,7 +86,7 @@ static uint32_t units_used(const struct sc_store_reader *reader)
 
 /* Lock held. Operations with a frame that the load may begin. One that is waited for has its
  * consumer at hand, and keeps a few ahead of it, or as many as it had and as may fly: should the
- * caller go away, others find frames. One that is read ahead goes as far as frames of its io_class do,
+ * caller go away, others find frames. One that is read ahead goes as far as frames of its class do,
  * which are half of the pool: alone it gets all of them (the other load is the layer before it),
  * beside others its share. */
 static uint64_t frames_left(const struct sc_inflight *inflight)

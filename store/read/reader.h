@@ -1,5 +1,5 @@
-/* What the two files of a load share: reader.c plans what a inflight reads and consumes its slots in
- * permutation, reader_rows.c verifies the rows of the slot at the front and hands them out. Only these
+/* What the two files of a load share: reader.c plans what a flight reads and consumes its slots in
+ * order, reader_rows.c verifies the rows of the slot at the front and hands them out. Only these
  * two include it.
  *
  * Holds, Threads: store/read/reader.c.
@@ -31,7 +31,7 @@ struct sc_reader_slot {
     struct sc_inflight_slot inflight;
     struct sc_store_plan_op plan;    /* of whole ranges */
     uint32_t unit_first, unit_count; /* of picks */
-    uint32_t tier;                   /* of inflight.host: SPEC_TIER_*, where it lay */
+    uint32_t tier;                   /* of flight.host: SPEC_TIER_*, where it lay */
     uint64_t serial;                 /* of whole ranges: no other slot of the reader's had it */
     _Atomic uint32_t check;          /* likewise: enum sc_reader_check */
 };
@@ -46,7 +46,7 @@ enum sc_reader_check {
 struct sc_reader_helper { /* verify_ahead.c */
     struct sc_task task;
     struct sc_store_reader *reader;
-    bool is_out; /* posted, or running; guarded by inflight.lock */
+    bool is_out; /* posted, or running; guarded by flight.lock */
 };
 
 struct sc_reader_group { /* readers that were opened together. Set by open, constant after */
@@ -63,7 +63,7 @@ struct sc_reader_group { /* readers that were opened together. Set by open, cons
 };
 
 struct sc_store_reader {
-    struct sc_inflight inflight; /* its lock guards what is in inflight and what is planned */
+    struct sc_inflight inflight; /* its lock guards what is in flight and what is planned */
 
     /* Set by open, constant after. */
     struct sc_reader_group *group;
@@ -77,7 +77,7 @@ struct sc_store_reader {
 
     struct sc_reader_helper helpers[SC_READER_HELPERS];
 
-    /* Guarded by inflight.lock. */
+    /* Guarded by flight.lock. */
     uint64_t serials;           /* that slots had */
     uint32_t unit_next;         /* of the ring */
     uint32_t frames_raised;     /* that it had when it was raised, and as many as may fly */

@@ -181,7 +181,7 @@ void sc_reader_rows_leave(struct sc_store_reader *reader)
     reader->last_bytes = 0;
 }
 
-/* ---- Whole ranges of an row_copy in another permutation ----------------------------------------------
+/* ---- Whole ranges of a copy of the rows in another order ----------------------------------------------
  */
 
 /* Which row of the run, + 1, the front's next slot has; 0: none of it. */

@@ -154,7 +154,7 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     const struct sc_store *store = plan->store;
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    struct sc_store_slab_where where = plan->where; /* the row_copy whose tags are planned */
+    struct sc_store_slab_where where = plan->where; /* the copy of the rows whose tags are planned */
     sc_store_slab_move(&where, piece);
     /* Two halves, each rounded out at both ends, share op_bytes and the frame's two spare pages. */
     uint64_t most = (store->limits.op_bytes + SC_STAGING_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
@@ -330,7 +330,7 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     op->row_at = at + (rows - start);
 }
 
-/* Of an row_copy in another permutation: tags, then slots. The cursor stays at the run's first row until
+/* Of a copy of the rows in another order: tags, then slots. The cursor stays at the run's first row until
  * all are planned. */
 static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {

@@ -1,4 +1,4 @@
-/* From ranges to read operations: the rows of one layer, in permutation, with their tags.
+/* From ranges to read operations: the rows of one layer, in order, with their tags.
  *
  *   ranges  piece 7 rows 0..64 | piece 8 rows 0..64 | piece 3 rows 5..9
  *   runs    [ one extent, adjacent rows             ] [ another          ]
@@ -12,11 +12,11 @@
  * A range that lies in the host tier is an operation of its own, which reads nothing, and ends a
  * run.
  *
- *   slots   [ . 7 3 . | 5 4 6 . ]     an row_copy in another permutation: the tags, then stretches of
+ *   slots   [ . 7 3 . | 5 4 6 . ]     a copy of the rows in another order: the tags, then stretches of
  *   ops     [tags] [7 3][5 4 6]       slots that have rows of the run, whichever these are; a chunk
  *                                     of slots that lies in the host tier is one of its own
  *
- * Holds: operations cover every wanted row once, tags first, in permutation but for such editions; each
+ * Holds: operations cover every wanted row once, tags first, in order but for such editions; each
  * fits a frame.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the reader's lock.
@@ -37,7 +37,7 @@ struct sc_store_plan {
     uint32_t layer;
 
     uint64_t range, range_row; /* the next row to plan */
-    uint64_t row_next;         /* its index in the permutation of the ranges */
+    uint64_t row_next;         /* its index in the order of the ranges */
 
     /* The run; row_count 0: none is open. */
     const struct sc_store_extent_entry *extent;
@@ -63,7 +63,7 @@ struct sc_store_plan_op {
     /* Rows [run_row, run_row + row_count) of the run lie at row_at, packed; of a split layout the K
      * rows at row_at and the V rows at v_at. */
     uint64_t run_row, row_count, row_at, v_at;
-    uint64_t row_first; /* index of the first (of slots: of the run's first) in the permutation
+    uint64_t row_first; /* index of the first (of slots: of the run's first) in the order
                          * of the ranges */
     /* Not NULL: slots [slot_first, + slot_count) lie at row_at, and at v_at, of which row_count
      * have rows of the run: extent rows [run_first, + run_count), row r in slot slots[r]. */

@@ -5,7 +5,7 @@
  *   begin -> [block in a slot: up to three reads to one place]... -> copied out -> next block ...
  *                                                    all rows done, or one failed -> on_ready, wait
  *
- * Blocks may come in any permutation and none waits for another. Who completes a block's last read
+ * Blocks may come in any order and none waits for another. Who completes a block's last read
  * copies it out, gives its frame back and issues what follows; so a selector holds no frame that
  * waits for its caller. A block of codes needs no frame: it is read into the load's memory, where
  * its codes stay.
@@ -21,7 +21,7 @@
  * reads.
  * Does not: allocate after open, retry.
  * Threads: begin, demand, wait, end, close: the owner, one at a time; completions and on_ready: the
- * executor's. The inflight's lock is not held while verifying or copying; the pool's (rank 61).
+ * executor's. The flight's lock is not held while verifying or copying; the pool's (rank 61).
  * Tests: tests/unit/store/test_selector.c, test_selector_host.c, tests/fault/test_store_faults.c */
 #include "store/read/selector.h"
 #include "store/cache/inflight.h"
@@ -38,12 +38,12 @@ struct slot {
 };
 
 struct sc_store_selector {
-    struct sc_inflight inflight; /* its lock guards what is in inflight and what is planned */
+    struct sc_inflight inflight; /* its lock guards what is in flight and what is planned */
 
     /* Set by open, constant after. */
     uint64_t rows_max, ranges_max;
 
-    /* Guarded by inflight.lock. */
+    /* Guarded by flight.lock. */
     struct sc_store_selector_memory memory;
     bool is_active, is_planned;
     bool has_block; /* plan.block has no slot yet */
@@ -62,7 +62,7 @@ struct sc_store_selector {
     _Atomic int32_t state; /* spec_status */
 };
 
-/* ---- What a inflight asks --------------------------------------------------------------------- */
+/* ---- What a flight asks --------------------------------------------------------------------- */
 
 static struct sc_store_selector *selector_of(const struct sc_inflight *inflight)
 {

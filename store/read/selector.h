@@ -1,13 +1,13 @@
 /* The parts of a selector: what is to be read of a layer, block by block, and where it goes.
  *
  *   selector_plan.c    ranges -> blocks: which bytes of which segments
- *   selector.c         blocks -> reads in inflight -> frames, or areas; who waits, who is told
+ *   selector.c         blocks -> reads in flight -> frames, or areas; who waits, who is told
  *   selector_memory.c  frames -> the load's memory: verified, copied out. areas: verified
  *   selector_host.c    slabs of host memory -> the load's memory, and what was read into slabs
  *
  *   run      adjacent rows of one extent
  *   block    rows of a run: their probe rows, the tags of those, the rows' tags; read into one
- *            frame, or an area of the load's memory. The first two may lie in the extent's derived
+ *            frame, or an area of the load's memory. The first two may lie in the extent's derived section
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
  *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for one load alone
  *            of a load of codes: [a struct sc_store_quant_range a range][area of each block][K, V block
@@ -107,7 +107,7 @@ static inline bool sc_store_selector_bit(const uint64_t *bits, uint64_t i)
 }
 
 struct sc_store_quant_range {        /* of a range, in memory */
-    uint64_t piece, row_first; /* row_first: in the permutation of the ranges */
+    uint64_t piece, row_first; /* row_first: in the order of the ranges */
     uint32_t row_count;
     uint64_t k_at, v_at;                /* its blocks, behind the run's start; as long as whole
                                            ones are not there, 0 (of those in parts, or that
@@ -169,7 +169,7 @@ struct sc_store_selector_take {
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece;
     struct sc_store_quant_range *coded;  /* of a load of codes, in the load's memory; else NULL */
-    uint64_t row_first, row_count; /* in the permutation of the ranges */
+    uint64_t row_first, row_count; /* in the order of the ranges */
     uint64_t row;                  /* of the slab's, that it begins with */
     uint64_t wanted_bytes, probe_row_bytes;
 };

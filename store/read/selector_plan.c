@@ -5,7 +5,7 @@
  *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              of one size in a run
  *            of codes: [tags of rows 0..128][codes of rows 0..64][of 64..128]   [tags][codes]
  *
- * Holds: blocks cover every row once, in permutation, of codes and once more its tags; each is complete
+ * Holds: blocks cover every row once, in order, of codes and once more its tags; each is complete
  * in itself: no other is needed to verify it, but where the codes of one range are more than a read
  * takes.
  * Does not: allocate, lock, do I/O, look at bytes.

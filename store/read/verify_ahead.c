@@ -7,12 +7,12 @@
  * Holds: a slot is good after all of its rows agreed with their tags while its slab was pinned, so
  *   its bytes are those that are handed out. What no helper has verified the consumer does.
  * Does not: fail a load: rows that disagree are met again, and told, by the consumer.
- * Threads: helpers the executor's; claim and result under the inflight's lock.
+ * Threads: helpers the executor's; claim and result under the flight's lock.
  * Tests: tests/unit/plugin/test_device_direct.c, tests/fault/test_device_races.c */
 #include "store/read/reader.h"
 #include "store/rows/tag.h"
 
-#define STEP_SLOTS 16u   /* of one step of a helper: other tasks of its io_class wait meanwhile */
+#define STEP_SLOTS 16u   /* of one step of a helper: other tasks of its class wait meanwhile */
 #define SPINS      4096u /* until the consumer verifies what a helper has begun */
 
 /* What a helper verifies. */

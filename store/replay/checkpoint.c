@@ -9,7 +9,7 @@
  * is copied where its ids have their place, in front of what hangs on those pieces: what lies
  * between them is not there any more after the next one.
  *
- * Frames are copied in permutation, payloads byte for byte, under new sequences and a new chain. So ids,
+ * Frames are copied in order, payloads byte for byte, under new sequences and a new chain. So ids,
  * unknown keys and the meaning of "before" stay. Of the averages of a live piece the newest is
  * copied. A piece that was dropped is copied with its drop
  * record as long as its pages are held, so that they are held after a reopen too; that an extent's
@@ -153,7 +153,7 @@ static bool left_is_void(const struct copy *copy, const struct sc_store_piece_en
            atomic_load(&left->state) == SC_STORE_PIECE_DROPPED;
 }
 
-/* Where extents stand out of permutation, two records may have one id: whether the one that waits for its
+/* Where extents stand out of order, two records may have one id: whether the one that waits for its
  * pieces is what the table knows. (Segments have other numbers there.) */
 static bool extent_is_believed(const struct copy *copy, const struct sc_store_extent_entry *entry)
 {

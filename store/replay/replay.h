@@ -1,7 +1,7 @@
 /* Replay's files: who applies which record, and what they share.
  *
  *   replay.c         open, head, namespace, epoch, average; which record it is; a writer's open
- *   replay_extent.c  extent, derived, gone
+ *   replay_extent.c  extent, derived section, gone
  *   replay_piece.c   piece, drop
  *   replay_left.c    ids that are left free
  *
@@ -19,7 +19,7 @@ struct sc_store_left {
     bool has_piece, extent_is_taken, piece_is_taken;
 };
 
-/* Slots of an row_copy whose derived is still to come; slots NULL: of none. */
+/* Slots of a copy of the rows whose derived section is still to come; slots NULL: of none. */
 struct sc_store_replay_permutation {
     uint16_t *slots;
     uint64_t extent, copy, layer_next; /* extent: in the log's numbering */
@@ -119,7 +119,7 @@ bool sc_store_replay_space_is_told(const struct sc_store *store, uint64_t id);
 
 spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_replay *replay,
                                    bool decodes, struct spec_error *reterr);
-/* Slots of an row_copy of an extent that stands before; its derived' record comes behind all of them.
+/* Slots of a copy of the rows of an extent that stands before; its derived section' record comes behind all of them.
  */
 spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_error *reterr);
 void sc_store_replay_permutation_end(struct sc_store *store);

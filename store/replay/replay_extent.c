@@ -1,8 +1,8 @@
 /* Replay of extents: where they lie, and what was built for them later.
  *
  *   extent   takes its places; its pieces follow its record directly
- *   derived    takes its own, and is found from its extent
- *   permutation    slots of an row_copy to come, kept until its derived' record
+ *   derived section    takes its own, and is found from its extent
+ *   order    slots of a copy of the rows to come, kept until its derived section' record
  *   gone     an earlier version kept codes of the extent, and no rows: its pieces are void
  *
  * When another record than a piece comes, an extent without a piece gives its places back, as
@@ -211,7 +211,7 @@ static bool quant_fit(const struct sc_store *store, const struct sc_store_extent
            extent->space != atomic_load(&store->log.space_id) || codes->fits(codes->user, shape);
 }
 
-/* ---- Editions in another permutation -------------------------------------------------------------- */
+/* ---- Editions in another order -------------------------------------------------------------- */
 
 void sc_store_replay_permutation_end(struct sc_store *store)
 {
@@ -239,7 +239,7 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
     if (record->id > 0 && record->id < replay->extent_next)
         extent = sc_store_table_extent(&store->table, record->id + replay->extent_base);
     if (extent == NULL || extent->row_count == 0 || extent->part_count == 0)
-        return SPEC_OK; /* nor is its derived' record anything */
+        return SPEC_OK; /* nor is its derived section' record anything */
     uint64_t layers = sc_store_space_of(&store->log.spaces, extent->space)->layer_count,
              rows = extent->row_count;
     uint64_t count = record->permutation.slots_bytes / 2 / rows;
@@ -268,7 +268,7 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
     return SPEC_OK;
 }
 
-/* All slots of the record's derived were there. */
+/* All slots of the record's derived section were there. */
 static bool order_is_whole(const struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
     const struct sc_store_replay_permutation *permutation = &store->replay->permutation;

@@ -5,7 +5,7 @@
  *   extent 7, gap     piece 20, its last     extent 9 ...     extent 8     piece 21
  *       leaves 8          leaves 21
  *
- * Where a checkpoint left piece 20 out, what came of 21 follows in permutation.
+ * Where a checkpoint left piece 20 out, what came of 21 follows in order.
  *
  * Holds: by extent, ascending, and so are the pieces; a free id is taken once, or given up by a
  * drop record, in one reading of the log; no other id below those that come next is ever believed.

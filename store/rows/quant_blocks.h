@@ -8,9 +8,9 @@
  *
  * A piece's number in its extent is the difference of two chunk numbers, so its place follows from
  * the piece alone. Rows that it skips have no codes. What stands behind the blocks is not read: in
- * derived_sections of versions before 0.3 there may be more than zeros.
+ * derived sections of versions before 0.3 there may be more than zeros.
  *
- * Holds: a block that is believed was made of this piece's rows, for this derived, at this layer,
+ * Holds: a block that is believed was made of this piece's rows, for this derived section, at this layer,
  * with these bits.
  * Does not: know what codes mean (the plugin's encoder and decoder do).
  * Threads: any.
@@ -37,7 +37,7 @@ struct sc_store_blocks { /* of a piece */
     uint64_t k_at, v_at; /* from the layer's start */
     uint64_t k_bytes, v_bytes;
     uint64_t position, row_count; /* of the rows that are coded */
-    uint64_t copy;                /* of the derived: of the checksums */
+    uint64_t copy;                /* of the derived section: of the checksums */
     const uint8_t *piece_hash;    /* the piece's own */
 };
 void sc_store_quant_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,

@@ -1,4 +1,4 @@
-/* The permutation of an extent's rows.
+/* The order of an extent's rows.
  *
  * Holds, Threads, Tests: store/rows/row_permutation.h. */
 #include "store/rows/row_permutation.h"

@@ -1,4 +1,4 @@
-/* The permutation of an extent's rows, layer by layer: which slot each row stands in
+/* The order of an extent's rows, layer by layer: which slot each row stands in
  * (docs/decisions/0045; IMPRESS section 4.4.1, there the mapping list m of a node, s'[m] = s).
  *
  *   rows     [t0][t1][t2][t3]      as they were stored; t0 and t3 are wanted most

@@ -3,7 +3,7 @@
  *   part      [layer f][layer f + 1] ...      whole layers in one segment, a stride apart
  *   layer     [probe rows][their tags][tags][rows]    sections; the extent's record has their
  *                                                     offsets from the layer's first byte
- *   derived     [probe rows][their tags]        or codes: parts and a stride of its own
+ *   derived section     [probe rows][their tags]        or codes: parts and a stride of its own
  *
  * Holds: a layer that is written now begins on a border of its rows' alignment.
  * Does not: know what is free, or any file.
@@ -87,7 +87,7 @@ struct sc_store_slab_where {
     uint64_t rows; /* where those of the extent begin */
     uint64_t base[2], stride, tags, tag_stride;
     const uint16_t *slots; /* of the layer: row_permutation.h; NULL: row r stands in slot r */
-    uint64_t slots_copy;   /* of slots: of their row_copy, a number that never comes again */
+    uint64_t slots_copy;   /* of slots: of their copy of the rows, a number that never comes again */
 };
 static inline uint64_t sc_store_slot_of(const struct sc_store_slab_where *where, uint64_t row)
 {
@@ -97,7 +97,7 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
                          const struct sc_store_extent_entry *extent, uint32_t layer,
                          const struct sc_store_piece_entry *piece,
                          struct sc_store_slab_where *ret_where);
-/* From a piece to another of the extent, in the same row_copy: to be found anew, it may be in one
+/* From a piece to another of the extent, in the same copy of the rows: to be found anew, it may be in one
  * that was found meanwhile. */
 void sc_store_slab_move(struct sc_store_slab_where *where,
                         const struct sc_store_piece_entry *piece);

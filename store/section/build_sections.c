@@ -6,12 +6,12 @@
  *             layer after layer        +--+ also after an abort
  *
  * One run goes through the table once for probe rows, then for codes; or for codes of what was
- * stored since alone. Rows in another permutation are made when they are asked for alone
+ * stored since alone. Rows in another order are made when they are asked for alone
  * (sc_store_build_permutation), and stand beside the extent's until nobody reads these any more
  * (store/section/permute_queue.h): each run looks whether that is so.
  *
- * It is slow on purpose: one window in inflight, in the lowest io_class, and a pause after it so that
- * bytes_per_s holds. Told to rest, it begins no extent, and looks at no row_copy that waits.
+ * It is slow on purpose: one window in flight, in the lowest class, and a pause after it so that
+ * bytes_per_s holds. Told to rest, it begins no extent, and looks at no copy of the rows that waits.
  *
  * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is
  * wrong with it, its load will find). A step waits for nothing.
@@ -43,7 +43,7 @@ struct sc_store_build {
     bool runs, closing;
     bool again[SC_STORE_BUILDER_KINDS]; /* all of it (probe rows), or what extents got since */
     uint64_t rate;                      /* bytes a second; 0: as fast as it goes */
-    uint64_t order_rate;                /* as rate, of another permutation */
+    uint64_t order_rate;                /* as rate, of another order */
     bool order_wanted; /* other orders are asked for; else what waits may be settled */
     bool rests;        /* nothing begins */
 
@@ -59,7 +59,7 @@ struct sc_store_build {
     uint32_t tries;
     struct sc_store_desk desk;
     struct sc_store_builder builder;
-    struct sc_store_range *ranges; /* [pieces_max] of another permutation */
+    struct sc_store_range *ranges; /* [pieces_max] of another order */
     struct sc_store_permute_queue orders;
     spec_status written;
 };
@@ -274,7 +274,7 @@ static void run_end(struct sc_store_build *build)
         sc_store_busy_end(store);
 }
 
-/* Begins the derived of build->extent_id. */
+/* Begins the derived section of build->extent_id. */
 static spec_status extent_begin(struct sc_store_build *build, struct spec_error *reterr)
 {
     if (build->desk.back.memory == NULL && !run_alloc(build))

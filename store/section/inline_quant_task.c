@@ -59,7 +59,7 @@ static void job_done(struct sc_store_inline_quant_job *job)
     sc_store_cache_forget(live->store->cache, job->entry.copy, 0, UINT64_MAX);
 }
 
-/* The job has no derived any more. */
+/* The job has no derived section any more. */
 static void job_over(struct sc_store_inline_quant_job *job, bool has_quant)
 {
     struct sc_store_inline_quant *live = job->live;
@@ -75,7 +75,7 @@ static void job_over(struct sc_store_inline_quant_job *job, bool has_quant)
         job_ended(job, has_quant);
 }
 
-/* All writes of its derived ended; unless the codes are lost, the extent's id is known too. */
+/* All writes of its derived section ended; unless the codes are lost, the extent's id is known too. */
 static void job_written(struct sc_store_inline_quant_job *job)
 {
     pthread_mutex_lock(&job->live->lock);
@@ -119,7 +119,7 @@ static bool derived_begin(struct sc_store_inline_quant_job *job)
     return good;
 }
 
-/* The job's next layer is the current one. false: there is no memory, or no derived. */
+/* The job's next layer is the current one. false: there is no memory, or no derived section. */
 static bool job_start(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_inline_quant *live = job->live;

@@ -1,13 +1,13 @@
-/* An extent's row_copy in another permutation: its records, and the end of the one before it.
+/* An extent's copy of the rows in another order: its records, and the end of the one before it.
  *
  *   written   all writes ended; synced
  *   found     extent->permutation: whoever plans a load from now on reads it   both stand
  *   quiet     nobody who may have planned before reads any more   (params.permutation.is_quiet)
- *   records   slots, layer by layer, then the derived               the log has one or the other
+ *   records   slots, layer by layer, then the derived section               the log has one or the other
  *   void      the extent's own pages wait for leases              ROWS_VOID -> ROWS_FREED
  *
  * Holds: no record before its rows, which agreed with their tags, were synced; a crash anywhere
- * leaves one whole row_copy; pages are free lease_ns_max after the record (quarantine.c).
+ * leaves one whole copy of the rows; pages are free lease_ns_max after the record (quarantine.c).
  * Does not: choose extents, orders or moments (build_sections.c).
  * Threads: build_sections.c's task.
  * Tests: tests/unit/store/test_reorder.c */
@@ -16,7 +16,7 @@
 #include "store/rows/row_permutation.h"
 #include "store/space/tier.h"
 
-/* Log lock held. One append a record: all of them may be more than an append takes. The derived'
+/* Log lock held. One append a record: all of them may be more than an append takes. The derived section'
  * comes last, and without it the others are nothing. */
 static spec_status order_append(struct sc_store *store, const struct sc_store_section *derived,
                                 uint64_t id, uint64_t row_count, struct spec_error *reterr)

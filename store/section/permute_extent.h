@@ -1,4 +1,4 @@
-/* An extent's row_copy in another permutation: see permute_extent.c.
+/* An extent's copy of the rows in another order: see permute_extent.c.
  *
  * Threads: build_sections.c's task.
  * Tests: tests/unit/store/test_reorder.c */
@@ -7,9 +7,9 @@
 
 #include "store/internal.h"
 
-/* The records of an row_copy that is found and that nobody reads beside the one before it, which
+/* The records of a copy of the rows that is found and that nobody reads beside the one before it, which
  * goes then. DROPPED: the extent has gone. NO_SPACE: the log has no room now. What else fails
- * pauses the store; the row_copy is read, and is gone after a reopen. */
+ * pauses the store; the copy of the rows is read, and is gone after a reopen. */
 spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_id,
                                   struct spec_error *reterr);
 

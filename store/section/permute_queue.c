@@ -1,4 +1,4 @@
-/* Which permutation rows get, and what waits for its records.
+/* Which order rows get, and what waits for its records.
  *
  * Holds, Threads, Tests: store/section/permute_queue.h. */
 #include "store/section/permute_queue.h"

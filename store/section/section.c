@@ -1,4 +1,4 @@
-/* A builder in the making.
+/* A derived section in the making.
  *
  * Holds, Does not, Threads, Tests: store/section/section.h. */
 #include "store/section/section.h"
@@ -85,7 +85,7 @@ static void quant_take(struct sc_store_builder *builder, const struct sc_store_s
 static const struct sc_store_format CODES = {
     .layer_bytes = quant_layer_bytes, .take = quant_take, .is_whole = true, .is_raw = true};
 
-/* ---- Rows in another permutation ------------------------------------------------------------------- */
+/* ---- Rows in another order ------------------------------------------------------------------- */
 
 static struct sc_store_place order_place(const struct sc_store_builder *builder)
 {

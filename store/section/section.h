@@ -1,5 +1,5 @@
-/* A builder in the making: what extents get beside their rows, probe rows, codes or the rows
- * themselves in another permutation, an derived each (docs/decisions/0008), made from the rows.
+/* A derived section in the making: what extents get beside their rows, probe rows, codes or the rows
+ * themselves in another order, a derived section each (docs/decisions/0008), made from the rows.
  *
  *   spans    [piece 7][gap][piece 9][piece 10] ...     the extent's rows, first to last; a gap's
  *                                                      belong to no live piece
@@ -8,7 +8,7 @@
  *
  * They are made by build_sections.c for extents that are stored (it walks the table), by
  * inline_quant_task.c for those that are being stored. Each owns a desk: memory for one window and
- * one layer, in which it makes one builder after another.
+ * one layer, in which it makes one derived section after another.
  *
  * Holds: what is made comes from rows that agree with their tags; a gap is zeros, which nobody
  * looks up. A step waits for nothing.
@@ -53,7 +53,7 @@ struct sc_store_builder {
     struct sc_store_piece_plan *plans; /* [limits.pieces_max], the maker's memory */
     struct sc_store_span *spans;       /* likewise */
     uint64_t span_count, piece_count;
-    const uint16_t *slots;       /* of another permutation: store/rows/row_permutation.h */
+    const uint16_t *slots;       /* of another order: store/rows/row_permutation.h */
     struct sc_store_place place; /* likewise, of a layer */
 
     struct sc_store_extent *derived; /* NULL: not begun */
@@ -70,7 +70,7 @@ bool sc_store_desk_take(struct sc_store_desk *desk, uint64_t rows_max);
 /* The memory goes back. The desk may be empty. */
 void sc_store_desk_leave(struct sc_store_desk *desk);
 
-/* Of an extent without spans; desk, plans and spans are set. Of another permutation, slots are set before
+/* Of an extent without spans; desk, plans and spans are set. Of another order, slots are set before
  * begin. */
 void sc_store_builder_set(struct sc_store_builder *builder,
                           const struct sc_store_extent_entry *extent,
@@ -84,7 +84,7 @@ uint64_t sc_store_builder_frames(const struct sc_store_builder *builder);
  * use, because rows come first. */
 uint64_t sc_store_builder_frames_most(const struct sc_store *store);
 
-/* Begins the derived, once all spans are set. `written` is called as on_written is (store.h), when
+/* Begins the derived section, once all spans are set. `written` is called as on_written is (store.h), when
  * the step that says OVER, or an abort, has ended it. */
 spec_status sc_store_builder_begin(struct sc_store_builder *builder, sc_store_written *written,
                                    void *user, struct spec_error *reterr);

@@ -4,7 +4,7 @@
  *   b, then c dropped         [ L ......... R )             a run of free rows
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
- *   another row_copy     the extent's own pages, in which its rows stood first: listed
+ *   another copy of the rows     the extent's own pages, in which its rows stood first: listed
  *
  * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
  * padding stay until the extent's last piece goes. So what is free is a function of the extent and
@@ -140,7 +140,7 @@ static uint64_t derived_free(const struct sc_store_section *derived, struct sc_s
     return count;
 }
 
-/* Pages of the row_copy in another permutation are freed, or counted (map NULL). */
+/* Pages of the copy of the rows in another order are freed, or counted (map NULL). */
 static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
     return derived_free(atomic_load(&extent->held_permutation), map);
@@ -152,7 +152,7 @@ static uint64_t sections_free(const struct sc_store_extent_entry *extent, struct
            derived_free(atomic_load(&extent->held_quant), map) + order_free(extent, map);
 }
 
-/* Pages that the last piece, whose span this is, still holds: tags, padding and an derived too. */
+/* Pages that the last piece, whose span this is, still holds: tags, padding and a derived section too. */
 static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {

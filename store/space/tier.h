@@ -35,7 +35,7 @@ bool sc_store_tier_aim_written(struct sc_store *store, struct sc_io_op *op,
                                struct sc_store_where where, uint64_t bytes);
 /* Queues reads that were aimed; never blocks. */
 void sc_store_tier_read(struct sc_store *store, struct sc_io_op *const *ops, uint64_t count);
-/* Moves those that still stand in a queue to a higher io_class (sc_io_raise). */
+/* Moves those that still stand in a queue to a higher class (sc_io_raise). */
 void sc_store_tier_raise(struct sc_store *store, struct sc_io_op *const *ops, uint64_t count,
                          uint32_t io_class);
 /* A read that ended with SPEC_E_DROPPED: the device never saw it. */

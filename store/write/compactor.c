@@ -8,11 +8,11 @@
  *   begin -> READ -> ... -> WRITE -> done(extent)      the caller's to commit or to discard
  *             window after window, layer after layer
  *
- * It is slow on purpose: one window in inflight, in the lowest io_class, and a pause after it so that
+ * It is slow on purpose: one window in flight, in the lowest class, and a pause after it so that
  * bytes_per_s holds.
  *
  * Holds: rows that are written agreed with the tags of the piece that they are read from, which
- * lived then; a step waits for nothing; memory is held while a compact runs.
+ * lived then; a step waits for nothing; memory is held while a compaction runs.
  * Does not: choose what is compacted, commit, drop (plugin/index/compact.c).
  * Threads: begin, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/plugin/test_compaction.c */

@@ -16,7 +16,7 @@
 #include "store/internal.h"
 #include "store/rows/where.h"
 
-/* Windows that are queued by one call: half of what is in inflight. */
+/* Windows that are queued by one call: half of what is in flight. */
 #define SC_STORE_EXTENT_READY 4u
 /* Windows that are open: two with tags, the current one, one that a row straddles into. */
 #define SC_STORE_EXTENT_WINDOWS 4u
@@ -31,7 +31,7 @@ struct sc_store_window {
 
 /* What the queue of writes knows of an extent (write_queue.c). */
 struct sc_store_queued {
-    struct sc_store_write *head, *tail; /* its windows, in the permutation of the file */
+    struct sc_store_write *head, *tail; /* its windows, in the order of the file */
     uint64_t count;
     struct sc_store_extent *next, *before; /* extents with a producer */
     bool is_packing;                       /* its windows are the producer's */
@@ -54,21 +54,21 @@ struct sc_store_extent {
     uint32_t piece_count, part_count;
     uint64_t row_count, probe_row_bytes, log_bytes;
     uint64_t quant_stride; /* of rows: room that their codes' job gives back (inline_quant.h) */
-    uint64_t copy;         /* of the extent or the derived */
+    uint64_t copy;         /* of the extent or the derived section */
     struct sc_store_place place;
     struct sc_store_pass_share *share; /* of its pass; NULL: its writes are not queued */
     uint64_t permutation;                    /* of its pass: tokens before it */
     bool is_part;                      /* of a pass of several extents: others go first */
     bool is_firm;                      /* it is never cancelled for others */
-    struct sc_store_place order_place; /* of an row_copy: where sections of its bytes begin */
+    struct sc_store_place order_place; /* of a copy of the rows: where sections of its bytes begin */
     struct sc_store_provenance provenance;
     struct sc_store_salt salt;
-    bool is_background; /* a merge or an derived: no host is waited for */
+    bool is_background; /* a merge or a derived section: no host is waited for */
     void *user;
-    bool is_section;                         /* probe rows alone, codes, or an row_copy */
-    bool is_raw;                           /* of an derived: bytes as they are; else probe rows */
-    struct sc_store_codec_shape codec_shape; /* of an derived; bits_k 0: no codes */
-    const uint16_t *slots; /* of an row_copy (store/rows/row_permutation.h); the maker's memory */
+    bool is_section;                         /* probe rows alone, codes, or a copy of the rows */
+    bool is_raw;                           /* of a derived section: bytes as they are; else probe rows */
+    struct sc_store_codec_shape codec_shape; /* of a derived section; bits_k 0: no codes */
+    const uint16_t *slots; /* of a copy of the rows (store/rows/row_permutation.h); the maker's memory */
     struct sc_store_inline_quant_job *live;    /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */
     struct sc_host_tier_memory_slab **slabs; /* kept, or a merge's [layer_count] */
@@ -126,23 +126,23 @@ void sc_store_extent_unref(struct sc_store_extent *extent);
 
 /* ---- Annexes (extent.c, extent_commit.c) ----------------------------------------------------- */
 
-/* What an derived has in each layer. */
+/* What a derived section has in each layer. */
 struct sc_store_section_form {
     uint64_t raw_bytes; /* 0: probe rows of params.probe_row_bytes */
-    /* NULL: those bytes are codes; else all of a layer, rows in another permutation, laid out so. Kept by
-     * pointer until the derived is committed or discarded. */
+    /* NULL: those bytes are codes; else all of a layer, rows in another order, laid out so. Kept by
+     * pointer until the derived section is committed or discarded. */
     const uint16_t *slots;
     struct sc_store_place place;
 };
 
-/* Reserves an derived of an extent, whose rows from the first to the last the pass' pieces cover, in
- * permutation (positions do not matter). Written as an extent is, by put_layer with PROBE rows alone, or,
+/* Reserves a derived section of an extent, whose rows from the first to the last the pass' pieces cover, in
+ * order (positions do not matter). Written as an extent is, by put_layer with PROBE rows alone, or,
  * raw, with K_CODES, whose rows are bytes. */
 spec_status sc_store_section_begin(struct sc_store *store, const struct sc_store_pass *pass,
                                  const struct sc_store_section_form *form, sc_store_written *written,
                                  struct sc_store_extent **ret_section, struct spec_error *reterr);
 /* In the place of commit: the record, then selectors of the extent are found. DROPPED: the extent
- * has gone meanwhile. The object returns to its pool. Executor thread. An row_copy is found, and
+ * has gone meanwhile. The object returns to its pool. Executor thread. A copy of the rows is found, and
  * read, but has no record yet: store/section/permute_extent.h. */
 spec_status sc_store_section_commit(struct sc_store_extent *derived, uint64_t extent_id,
                                   struct spec_error *reterr);

@@ -1,7 +1,7 @@
 /* Commit: what was written whole becomes pieces that a lookup may find, by one append to the log.
  *
  *   extent   [namespace, when it is new][extent][piece][piece]...   one write; then the table
- *   derived    [derived]                                                then its extent points to it
+ *   derived section    [derived section]                                                then its extent points to it
  *
  * Holds: no byte of an extent is in the log before all its writes completed; the table knows of it
  * after the log does.
@@ -363,7 +363,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
-/* ---- An derived' commit ----------------------------------------------------------------------- */
+/* ---- A derived section' commit ----------------------------------------------------------------------- */
 
 static void order_set(struct sc_store_section *derived, const struct sc_store_extent *from,
                       const struct sc_store_extent_entry *extent)
@@ -376,7 +376,7 @@ static void order_set(struct sc_store_section *derived, const struct sc_store_ex
            sc_store_permutation_words(from->row_count) * 8 * from->store->shape.layer_count);
 }
 
-/* Log lock held. Whoever plans a load from now on reads the row_copy. */
+/* Log lock held. Whoever plans a load from now on reads the copy of the rows. */
 static spec_status order_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
                                  struct sc_store_section *derived, struct spec_error *reterr)
 {
@@ -387,7 +387,7 @@ static spec_status order_publish(struct sc_store *store, struct sc_store_extent_
     return SPEC_OK;
 }
 
-/* Log lock held. One record; the derived is found from then on. */
+/* Log lock held. One record; the derived section is found from then on. */
 static spec_status derived_append(struct sc_store_extent *extent, struct sc_store_section *derived,
                                 uint64_t extent_id, struct spec_error *reterr)
 {

@@ -1,8 +1,8 @@
 /* Codes of rows that are being stored, made while they go to the disk.
  *
  *   frames   [ window ][ window ][ window ]      filled, written, then kept in the cache
- *   layer    [K blocks][V blocks]                made by a builder (store/section/section.h), which
- *                                                puts it into an derived
+ *   layer    [K blocks][V blocks]                made by a derived section (store/section/section.h), which
+ *                                                puts it into a derived section
  *
  *   the extent   begin -> window.. packed -> ... -> end(id)          never waits for any of this
  *   the task            layer, put -> ... -> written -> wait for the id -> record
@@ -11,7 +11,7 @@
  * frames were given away meanwhile are on the disk by then and are read back. If the codes cannot
  * be finished (no room, or no free object) the extent is left to build_sections.c.
  *
- * Holds: an derived' record stands behind its extent's.
+ * Holds: a derived section' record stands behind its extent's.
  * Does not: delay rows, know what codes mean.
  * Threads: begin, window, packed: the extent's producer; end: who commits or discards it; the task
  * is the executor's, one step at a time. One lock (rank 54), the cache's inside it.

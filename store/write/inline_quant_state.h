@@ -1,7 +1,7 @@
 /* The state behind store/write/inline_quant.h, for its two files alone.
  *
  *   inline_quant.c        called as an extent is stored: begin, windows, layers, end; wakes it
- *   inline_quant_task.c   the task, which makes layers and derived_sections; open and close
+ *   inline_quant_task.c   the task, which makes layers and derived sections; open and close
  *
  *   a job   MAKING -> WRITING -> (written) -> OVER        the task's steps
  *              \________/ lost: aborted
@@ -25,7 +25,7 @@ struct sc_store_inline_quant_job {
     struct sc_store_part *parts;         /* [layer_count] */
 
     /* Guarded by lock. */
-    uint64_t quant_stride; /* until the derived has its places, or never will: its room is due */
+    uint64_t quant_stride; /* until the derived section has its places, or never will: its room is due */
     bool is_used, is_left, is_lost, is_written;
     uint64_t permutation; /* of begin */
     uint64_t extent_id;
@@ -35,7 +35,7 @@ struct sc_store_inline_quant_job {
     /* The task's, but for begin. */
     enum sc_store_inline_quant_state state;
     struct sc_store_extent_entry entry; /* as its commit will make it */
-    struct sc_store_builder *builder;   /* begin leaves it as it is: of layer 0, without an derived */
+    struct sc_store_builder *builder;   /* begin leaves it as it is: of layer 0, without a derived section */
 };
 
 struct sc_store_inline_quant {
@@ -62,7 +62,7 @@ static inline enum sc_io_class sc_store_inline_quant_lane(const struct sc_store 
 
 /* Lock held: the task has something to do. */
 void sc_store_inline_quant_wake(struct sc_store_inline_quant *live);
-/* The derived has its places, or never will. Once more: no effect. */
+/* The derived section has its places, or never will. Once more: no effect. */
 void sc_store_inline_quant_due_give(struct sc_store_inline_quant_job *job);
 
 #endif

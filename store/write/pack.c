@@ -1,4 +1,4 @@
-/* Packing: the layers of one pass, packed into frames in file permutation and tagged on the way; the
+/* Packing: the layers of one pass, packed into frames in file order and tagged on the way; the
  * producer's side of an extent.
  *
  *   file      |--- layer 0 ---|--- layer 1 ---|--- layer 2 ...        a part: layers without gaps
@@ -13,7 +13,7 @@
  * begins in the same page.
  *
  * Holds: every byte of a part is written exactly once.
- * Does not: wait, allocate, permutation its writes, hold a lock.
+ * Does not: wait, allocate, order its writes, hold a lock.
  * Threads: one producer an extent; writes complete on the executor's (sc_store_write_done).
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/rows/tag.h"
@@ -333,7 +333,7 @@ static bool pack_piece(const struct layer_job *job, const struct sc_store_piece_
     return pack_items(job, piece, extent_row, &items);
 }
 
-/* An derived has none. */
+/* A derived section has none. */
 static uint64_t row_bytes_of(const struct sc_store_extent *extent)
 {
     return extent->is_section ? 0 : extent->store->shape.row_bytes;
@@ -356,7 +356,7 @@ static bool pack_rows(const struct layer_job *job)
     return true;
 }
 
-/* An derived of codes, or an row_copy: its layer's bytes as they are. */
+/* A derived section of codes, or a copy of the rows: its layer's bytes as they are. */
 static bool pack_raw(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;

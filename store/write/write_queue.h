@@ -1,16 +1,16 @@
 /* The queue of writes between passes and the device: which window is written next, and whose rows
  * are given up when staging has no free frame.
  *
- *   put_layer -> windows -> queue of their extent --feed--> device (at most a few in inflight)
+ *   put_layer -> windows -> queue of their extent --feed--> device (at most a few in flight)
  *
- *   permutation     1. extents that have all layers, those of small passes first, then the oldest
+ *   order     1. extents that have all layers, those of small passes first, then the oldest
  *             2. the others by their place in their pass, so that beginnings come first
  *   no frame  the last extent of the pass that holds most frames is cancelled: its queued windows
  *             are never written, and their frames are free at once
  *
  * The layers of a pass arrive one after the other, so an extent is worth nothing before its last
- * layer. If a pass is larger than staging, writing in the permutation of arrival spends the device on
- * rows that will be dropped. In this permutation the device works on the prefix, and what staging cannot
+ * layer. If a pass is larger than staging, writing in the order of arrival spends the device on
+ * rows that will be dropped. In this order the device works on the prefix, and what staging cannot
  * hold is dropped from the end, one extent at a time.
  *
  * Holds: a window is written once, or never; an extent that has all layers is not cancelled; the
@@ -60,7 +60,7 @@ bool sc_store_write_queue_layer_begin(struct sc_store_extent *extent);
 bool sc_store_write_queue_layer_end(struct sc_store_extent *extent, bool is_last);
 /* The producer puts no more layers. Unless all of them are packed, queued windows are cancelled. */
 void sc_store_write_queue_end(struct sc_store_extent *extent);
-/* No frame will be free by itself: nothing is queued or in inflight, extents that lack layers have
+/* No frame will be free by itself: nothing is queued or in flight, extents that lack layers have
  * the frames, and all that are being packed wait for one. */
 bool sc_store_write_queue_is_stuck(const struct sc_store_extent *extent, uint64_t leaves);
 /* The device could take more than is queued. */
@@ -81,7 +81,7 @@ bool sc_store_write_queue_make_room(struct sc_store_extent *extent);
 
 /* A write that came from the queue is complete. Then call feed. */
 void sc_store_write_queue_written(struct sc_store *store, uint64_t bytes);
-/* Passes windows on to the device, as many as may be in inflight. */
+/* Passes windows on to the device, as many as may be in flight. */
 void sc_store_write_queue_feed(struct sc_store *store);
 
 #endif

@@ -1,6 +1,6 @@
 /* The device model of the simulated disk.
  *
- *   submit -> queue of its io_class -> [transfer: device busy, bytes move] -> [latency] -> done
+ *   submit -> queue of its class -> [transfer: device busy, bytes move] -> [latency] -> done
  *                                        one at a time                  any number
  *
  * An operation's own task is stepped at the end of its transfer, which starts the next one, and
@@ -10,7 +10,7 @@
  * If the environment names a file in SC_SIM_TRACE, each transfer is appended to it as a line, so
  * that two builds can be compared (tools/op_stream.py).
  *
- * Holds: one operation at a time has the device, the highest io_class's first.
+ * Holds: one operation at a time has the device, the highest class's first.
  * Does not: sleep: time is the executor's, a virtual clock in its seeded loop.
  * Threads: tests/sim/io_sim_disk.h; steps are the executor's.
  * Tests: tests/unit/store/test_io_sim.c */
@@ -83,7 +83,7 @@ static void trace_open(void)
     trace = path != NULL ? fopen(path, "a") : NULL;
 }
 
-/* A line for each transfer: kind, file, offset, bytes, io_class, and the time at which it begins. */
+/* A line for each transfer: kind, file, offset, bytes, class, and the time at which it begins. */
 static void trace_transfer(const struct sc_io_op *op, uint64_t bytes)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -78,7 +78,7 @@ spec_status sources_store(struct desk *desk, const struct sources *sources);
 void desk_assert_read(struct desk *desk);
 /* The desk's ticket says OK, and that holds. */
 void desk_assert_stored(struct desk *desk);
-/* Once all has come back: no save, flight or d2h_batch is anybody's. */
+/* Once all has come back: no save, flight or batch is anybody's. */
 void desk_assert_idle(struct desk *desk);
 /* The whole of it by host memory, in a request of its own. */
 void desk_assert_goes_on(struct desk *desk);

@@ -241,7 +241,7 @@ static void close_waits_for_a_stream_that_stands_still(void **state)
     }
 }
 
-/* More passes than there are d2h_batches, a row each, and none of it runs: each call is taken, each
+/* More passes than there are batches, a row each, and none of it runs: each call is taken, each
  * ticket tells, and no request's slot is lost. */
 static void many_rows_that_stand_still(void **state)
 {
@@ -569,7 +569,7 @@ static void limits_that_are_no_multiple_of_anything(void **state)
 /* ---- Disks and memory that fail ---------------------------------------------------------------
  */
 
-/* A write, a reserve or a sync of the pass fails while d2h_batches fly. */
+/* A write, a reserve or a sync of the pass fails while batches fly. */
 static void disks_may_fail_while_parcels_fly(void **state)
 {
     (void)state;

@@ -226,7 +226,7 @@ static void build_leaves_holes_blank(void **state)
     world_free(world);
 }
 
-/* The derived' pages go with the extent's last piece, after the quarantine, also over a reopen. */
+/* The derived section' pages go with the extent's last piece, after the quarantine, also over a reopen. */
 static void build_gives_its_pages_back_with_the_extent(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* How far loads are read ahead: beyond the slots of a reader, as far as frames of the io_class go; who
+/* How far loads are read ahead: beyond the slots of a reader, as far as frames of the class go; who
  * is waited for beside them; ranges in the host tier, which need no frame, before others.
  *
  * Threads: the fixture's; the last test: LOADERS, with readers that were opened together. */

@@ -486,7 +486,7 @@ static void a_pass_whose_segment_cannot_be_made_is_given_up(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         struct world *world = world_faulty(&setups[0], seed);
-        for (uint64_t key = 2; key < 4; key++) /* an derived has room beside them, rows have not */
+        for (uint64_t key = 2; key < 4; key++) /* a derived section has room beside them, rows have not */
             assert_int_equal(world_store(world, key, 0, 200), SPEC_OK);
         settle(world);
         sc_fault_arm(&world->fault, SC_FAULT_RESERVE, 0);

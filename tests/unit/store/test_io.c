@@ -153,7 +153,7 @@ static void fails_a_read_past_the_end(void **state)
     free(memory);
 }
 
-/* Operations of random sizes on disjoint ranges, all in flight at once, in every io_class. */
+/* Operations of random sizes on disjoint ranges, all in flight at once, in every class. */
 static void completes_each_of_many_operations_once(void **state)
 {
     enum { OPS = 300, SLOT = 8 * PAGE };
@@ -216,7 +216,7 @@ static void serves_a_higher_lane_first(void **state)
 {
     struct fixture *fx = *state;
     if (fx->setup->thread_count == 0 && fx->setup->backend != SC_BACKEND_SIM)
-        return; /* the loop steps tasks in seeded order, whatever their io_class */
+        return; /* the loop steps tasks in seeded order, whatever their class */
     enum { OPS = 12 };
     /* One worker and one operation in flight, so that order of start is order of completion. */
     const struct setup *setup_before = fx->setup;

@@ -661,7 +661,7 @@ static void derived_check(struct forge *forge, uint64_t lies)
     forge_check(forge, 1, lies);
 }
 
-struct bend { /* of an honest derived */
+struct bend { /* of an honest derived section */
     bool is_quant, is_believed;
     uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
     uint32_t bits_k, layers, segment, form;
@@ -878,7 +878,7 @@ static void log_forms_of_codes_are_kept(void **state)
     }
 }
 
-/* An derived of kind 5 of extent 1, as earlier versions wrote it, from a page of segment 0 on. */
+/* A derived section of kind 5 of extent 1, as earlier versions wrote it, from a page of segment 0 on. */
 static void forge_retired(struct forge *forge, uint8_t page)
 {
     static const char RECORD[] = "\x89\xA1v\x01\xA1t\x08\xA2id\x01\xA4kind\x05\xA4"

@@ -403,7 +403,7 @@ static void serves_a_raised_waiter_at_once(void **state)
     fixture_done(&fx);
 }
 
-/* Random calls beside a model that only counts: after each, nobody waits for a frame that his io_class
+/* Random calls beside a model that only counts: after each, nobody waits for a frame that his class
  * may have, and no frame is lost. */
 static void agrees_with_a_counting_twin(void **state)
 {
