@@ -16,7 +16,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 18);
+VALUE(SPEC_ABI_MINOR, 19);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -464,7 +464,7 @@ AT(spec_api, minor, 6, 2);
 AT(spec_api, open, 8, 8);
 AT(spec_api, close, 16, 8);
 AT(spec_api, lookup, 24, 8);
-AT(spec_api, stage, 32, 8);
+AT(spec_api, prefetch_to_host, 32, 8);
 AT(spec_api, attach, 40, 8);
 AT(spec_api, next_chunk, 48, 8);
 AT(spec_api, begin_layer, 56, 8);

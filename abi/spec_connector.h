@@ -53,8 +53,8 @@
  *          spec_important.refined_rows and refined_bits, spec_provenance.refined_ppm (in the place
  *          of a reserved word), spec_stats.plane_rows. Rows of get_important and store, queries,
  *          new keys and hints may be CUDA memory.
- *          0.11 next_chunk and SPEC_ITEM_BIDIRECTIONAL act: a prompt is computed from its beginning while it
- *          is loaded from its end; fill "ends"; stats from given_tokens on.
+ *          0.11 next_chunk and SPEC_ITEM_BIDIRECTIONAL act: a prompt is computed from its
+ *          beginning while it is loaded from its end; fill "ends"; stats from given_tokens on.
  *          0.12 maintain REORDER acts; spec_stats.reordered_chunks. A tier above host
  *          memory (upper_bytes): tier_rows and tier_bytes say UPPER of what lies there.
  *          0.13 maintain BYPASS acts, a reader's as well; stats from bypassed_lookups on.
@@ -75,6 +75,13 @@
  *          refined_bit_words and refined_rows, and of stats coarsened_chunks, coarse_only_chunks,
  *          hot_rows, hot_bytes and plane_rows; the upper tier's names: SPEC_TIER_UPPER,
  *          upper_bytes_used, upper_hits and those beside them (before: GPU, gpu_*).
+ *          0.19 renames and changes nothing else. Calls: prefetch_to_host (stage), with
+ *          spec_prefetch_to_host_params; SPEC_ITEM_BIDIRECTIONAL (TAIL). Statistics: selector_*
+ *          (sketch_*), selectors_refused, compacted_chunks and compaction_write_bytes (merge*),
+ *          quantised_bytes and quantised_write_bytes (code_*), quantised_layers and quantised_rows
+ *          (coarse_*), layered_exact_rows and layered_forced_rows (coarse_*), upper_promoted and
+ *          upper_demoted (risen, sunk), host_prefetched_bytes and host_prefetches_open (stage*),
+ *          staging_bytes_used.
  * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through
  * it; the conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's
  * meaning never changes. */
@@ -89,7 +96,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 18u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 19u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -158,9 +165,9 @@ struct spec_error {
  * the same do no harm: begin_layer, get_important, get_important_submit, prefetch_next, store and
  * store_abort are SPEC_E_BUSY while another of them has one of their requests, and have changed
  * nothing; get_important_wait is BUSY when it would report meanwhile, and its ticket stays.
- * release, stage and next_chunk may overlap them. A release beside a call is SPEC_OK, and the
- * handle is STALE from its return on, for other releases, too. Items of the call that were not
- * begun are STALE, and one that is being delivered ends as it would have, or is STALE. The
+ * release, prefetch_to_host and next_chunk may overlap them. A release beside a call is SPEC_OK,
+ * and the handle is STALE from its return on, for other releases, too. Items of the call that were
+ * not begun are STALE, and one that is being delivered ends as it would have, or is STALE. The
  * request ends when the call does, and counts against max_requests until then. A handle never names
  * another request. [ABI-220] */
 
@@ -357,8 +364,8 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  *
  * store takes rows of every token, of a WINDOW layer, too. Of such a layer an item's R, positions
  * and destination are those of the rows that the match needs, from from_token on, in every other
- * word of this contract, and lookup's tier_bytes and stage go by them; but with SPEC_ITEM_BIDIRECTIONAL all
- * layers have the same rows. [ABI-211]
+ * word of this contract, and lookup's tier_bytes and prefetch_to_host go by them; but with
+ * SPEC_ITEM_BIDIRECTIONAL all layers have the same rows. [ABI-211]
  *
  * Of a model with STATE layers a match ends only where the states of all of them are stored: where
  * a pass ended, all of whose rows are stored or were. matched_tokens and leases say that end (of
@@ -367,14 +374,14 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  * where it says BUSY, DROPPED or NO_SPACE, rows may be found and states not. Until a pass has its
  * last layer nothing of it is found, and what its layers say of computed_on counts for all of it. A
  * lease keeps rows as ever, and states until they are evicted: then attach is STALE. Such a host
- * ends passes where it wants matches to end; a promise that load policy split shortens ends at an earlier
- * one, and what is promised now and then, where nothing is worth loading, is all of it. States that
- * half of staging_bytes has no room for at once are INVALID at open. [ABI-212]
+ * ends passes where it wants matches to end; a promise that load policy split shortens ends at an
+ * earlier one, and what is promised now and then, where nothing is worth loading, is all of it.
+ * States that half of staging_bytes has no room for at once are INVALID at open. [ABI-212]
  * get_important of such a layer gives one row, R 1 (0 without a match), of position
  * matched_tokens - 1: state_bytes at k_base, bit by bit, where k_bytes says that there is room; of
  * that memory v_base and slots are NULL, and strides and dtype are not looked at, nor are queries,
- * select and budgets. SPEC_ITEM_* and refine_of are INVALID, and so is SPEC_ITEM_BIDIRECTIONAL for such a
- * model. A state that cannot be had voids the match from from_token on. [ABI-213] */
+ * select and budgets. SPEC_ITEM_* and refine_of are INVALID, and so is SPEC_ITEM_BIDIRECTIONAL for
+ * such a model. A state that cannot be had voids the match from from_token on. [ABI-213] */
 #define SPEC_GROUP_FULL   0u
 #define SPEC_GROUP_WINDOW 1u
 #define SPEC_GROUP_LATENT 2u
@@ -707,7 +714,7 @@ struct spec_stats {
     uint64_t requests_open, tickets_open;                              /* levels */
     uint64_t chunks, index_bytes;                                      /* levels */
     uint64_t disk_bytes_used, disk_bytes_max, extent_bytes, log_bytes; /* levels, bytes */
-    uint64_t staging_bytes_used;                                         /* level */
+    uint64_t staging_bytes_used;                                       /* level */
     uint64_t verify_ns, exposed_ns;
     uint64_t prefetched_rows, demanded_rows;
     uint64_t log_lines_dropped;
@@ -729,15 +736,15 @@ struct spec_stats {
         selected_from_rows; /* rows delivered, rows matched, of selected layers */
     uint64_t selector_read_bytes, identify_ns;
     uint64_t speculated_bytes, unused_bytes; /* read ahead by prediction; of them not wanted */
-    uint64_t selector_bytes_used;              /* level: memory of selectors that are being used */
-    uint64_t selectors_refused;               /* layers that found no such memory */
+    uint64_t selector_bytes_used;            /* level: memory of selectors that are being used */
+    uint64_t selectors_refused;              /* layers that found no such memory */
     uint64_t built_chunks, built_bytes;      /* by maintain's BUILD; what was written for them */
     /* Since 0.4. Layers that were delivered layered, rows of those and how many of them exactly;
      * of the others, rows whose codes were missing, raw or damaged, and so were read exactly. */
     uint64_t quantised_layers, quantised_rows, layered_exact_rows, layered_forced_rows;
     uint64_t partial_layers; /* ended by a deadline or by budget_bytes */
     uint64_t bad_blocks;     /* of codes, that failed verification */
-    uint64_t quantised_bytes;     /* level: codes on disk; counted in disk_bytes_used */
+    uint64_t quantised_bytes; /* level: codes on disk; counted in disk_bytes_used */
     uint64_t building;       /* level: 1 while codes, or what else is missing, are being made */
     /* Since 0.6. Items with refine_of, and rows that they made exact. */
     uint64_t refined_layers, refined_rows;
@@ -759,7 +766,7 @@ struct spec_stats {
      * stored, without all that. */
     uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes;
-    /* Since 0.9. Bytes that stage brought to host memory; level: matches that are being staged, or
+    /* Since 0.9. Bytes that prefetch_to_host read into host memory; level: matches in progress, or
      * wait for it. */
     uint64_t host_prefetched_bytes, host_prefetches_open;
     /* Since 0.9. Compute or load: lookups that promised less than was stored, because computing the
@@ -885,8 +892,9 @@ struct spec_api {
      * what loads left there goes first. Errors: INVALID, STALE, UNSUPPORTED (host_bytes 0),
      * BUSY (16 matches are being staged, or this one is; tickets).  Threads: any.  Blocks: never.
      * Since: 0.9 */
-    spec_status (*stage)(spec_connector *conn, const struct spec_prefetch_to_host_params *params,
-                         spec_ticket *ret_ticket, struct spec_error *reterr);
+    spec_status (*prefetch_to_host)(spec_connector *conn,
+                                    const struct spec_prefetch_to_host_params *params,
+                                    spec_ticket *ret_ticket, struct spec_error *reterr);
 
     /* Opens a lease's promise in another process (or this one) as a request, without tokens: it
      * loads rows [from_token, the lookup's matched_tokens) [ABI-131], those of the tokens that the
@@ -905,10 +913,10 @@ struct spec_api {
     /* Compute or load from both ends (Cake): the next tokens of the match, from from_token on, that
      * the engine computes instead of having them loaded: up to budget_tokens, ending on the chunk
      * grid where that is not nothing, or where the other end stands. It may be called before a
-     * submission with SPEC_ITEM_BIDIRECTIONAL, while one runs, and after it was reported. Such a submission
-     * loads from matched_tokens down: a token is given out, or loaded, never both; what is being
-     * read when the engine comes there is given out, but for what is being placed. MET: all tokens
-     * have been given out or taken to be loaded; those above first_token are there when
+     * submission with SPEC_ITEM_BIDIRECTIONAL, while one runs, and after it was reported. Such a
+     * submission loads from matched_tokens down: a token is given out, or loaded, never both; what
+     * is being read when the engine comes there is given out, but for what is being placed. MET:
+     * all tokens have been given out or taken to be loaded; those above first_token are there when
      * get_important_wait says so, and not before [ABI-132]. A range that fails and a deadline end
      * the loading side alone: what it has delivered is good, and what it had taken and has not is
      * given out once the wait has reported, after MET. So a host asks until it is MET, waits, and
@@ -951,9 +959,9 @@ struct spec_api {
      * Layered (select.base "quantised"): all R rows, in ascending order of position; k_e = ceil(R *
      * exact_ppm / 10^6) of them bit-identical to what was stored, the others values of their codes
      * (docs/reference/store-format.md), each rounded to the destination's type; exact_bits tells
-     * them apart [ABI-150]. Where widths are free (layered.bit_allocation), channels have bits of their
-     * own, by the table that each block of codes begins with, and keys that were turned back by the
-     * model's rotary parameters before they were coded are turned by them again, to the bit
+     * them apart [ABI-150]. Where widths are free (layered.bit_allocation), channels have bits of
+     * their own, by the table that each block of codes begins with, and keys that were turned back
+     * by the model's rotary parameters before they were coded are turned by them again, to the bit
      * [ABI-196].
      * Exact are the rows of highest importance, summed over all KV heads and computed
      * with the codes' values of the prefix's keys, where it has codes, and the exact new keys; ties
@@ -1050,17 +1058,17 @@ struct spec_api {
      * not waited for); wait: INVALID (the ticket), TIMEOUT (nothing was written), BUSY (ABI-220),
      * and those of the items as get_important.  Threads: any; of a request's calls, wait is one.
      * Blocks: submit never, wait until ready or timeout_ns from now (UINT64_MAX: for ever).
-     * With SPEC_ITEM_BIDIRECTIONAL the destinations have room for all R rows, row j being token from_token +
-     * j, and those that next_chunk gives out are the host's own to write, meanwhile. wait reports
-     * when the loading side has met the other or has ended: of each item row_count rows were
-     * delivered, the last ones of the match, next_position - row_count is the first of them, each
-     * bit-identical to what was stored. Rows in front of that are as the host wrote them, or, if it
-     * has not, undefined. That holds too where the status is CORRUPT or IO (the match is void from
-     * failed_position on, as ever, but these rows are good), and at an item's deadline, which
-     * ends the loading, SPEC_OK and PARTIAL. Of a destination on a device that failed nothing was
-     * delivered. Queries, new_keys, select, positions, bits, budget_bytes and refine_of with it,
-     * other flags, other items beside it, or not every layer once and in order, are INVALID
-     * [ABI-205].
+     * With SPEC_ITEM_BIDIRECTIONAL the destinations have room for all R rows, row j being token
+     * from_token + j, and those that next_chunk gives out are the host's own to write, meanwhile.
+     * wait reports when the loading side has met the other or has ended: of each item row_count
+     * rows were delivered, the last ones of the match, next_position - row_count is the first of
+     * them, each bit-identical to what was stored. Rows in front of that are as the host wrote
+     * them, or, if it has not, undefined. That holds too where the status is CORRUPT or IO (the
+     * match is void from failed_position on, as ever, but these rows are good), and at an item's
+     * deadline, which ends the loading, SPEC_OK and PARTIAL. Of a destination on a device that
+     * failed nothing was delivered. Queries, new_keys, select, positions, bits, budget_bytes and
+     * refine_of with it, other flags, other items beside it, or not every layer once and in order,
+     * are INVALID [ABI-205].
      * Since: 0.6 (before: UNSUPPORTED) */
     spec_status (*get_important_submit)(spec_connector *conn, struct spec_important *items,
                                         uint64_t count, spec_ticket *ret_ticket,
@@ -1165,7 +1173,7 @@ struct spec_api {
                                struct spec_error *reterr);
 
     /* Tickets: ret_statuses[i] is PENDING, or how the work ended (OK, DROPPED, BUSY, IO, NO_SPACE;
-     * of stage CORRUPT, TIMEOUT, too);
+     * of prefetch_to_host CORRUPT, TIMEOUT, too);
      * a ticket that was reported done is ended and INVALID afterwards [ABI-100]. wait returns when
      * all are done, or SPEC_E_TIMEOUT with the statuses so far written [ABI-101].
      * Errors: INVALID (a ticket that is unknown or named twice).  Threads: any.  Blocks: poll
@@ -1213,8 +1221,8 @@ struct spec_api {
      * suspected). From the return until deadline_ns has passed (0: until it is ended), of several
      * calls the last one's, SPEC_BYPASS_END ends it at once: lookups, peeks as well, are misses as
      * of an empty store, and never PENDING; a pass whose layer 0 comes meanwhile is DROPPED, with
-     * what hangs on it in its request, later too; stage brings nothing; attach is STALE. No other
-     * call has an error because of it. Requests that were made before load what they were
+     * what hangs on it in its request, later too; prefetch_to_host reads nothing; attach is STALE.
+     * No other call has an error because of it. Requests that were made before load what they were
      * promised, and passes that had begun are stored. Work in the background that can wait (pieces
      * that become one, BUILD, REORDER, what is learnt) begins when it has ended; CHECKPOINT, EVICT
      * and reset act. Then all that was stored before is found again. It is of this connector alone,

@@ -480,7 +480,7 @@ static spec_status check_bit_allocation(const struct parse *parse)
         if (quarters[i] % 4 != 0 || quarters[i] == 28 || quarters[i] == 4)
             return sc_fail(parse->reterr, SPEC_E_CONFIG,
                            "config: layered.bits_%c: found %" PRIu32 "%s, expected 2, 3, 4, 5, 6 "
-                           "or 8 where layered.bit_allocation is even",
+                           "or 8 where layered.bit_allocation is uniform",
                            i == 0 ? 'k' : 'v', quarters[i] / 4, FRACTIONS[quarters[i] % 4]);
     return SPEC_OK;
 }

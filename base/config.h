@@ -53,7 +53,11 @@ enum sc_config_predictor {
     SC_PREDICTOR_LAYER,
     SC_PREDICTOR_HINT
 };
-enum sc_config_load_policy { SC_LOAD_POLICY_LOAD, SC_LOAD_POLICY_SPLIT, SC_LOAD_POLICY_BIDIRECTIONAL };
+enum sc_config_load_policy {
+    SC_LOAD_POLICY_LOAD,
+    SC_LOAD_POLICY_SPLIT,
+    SC_LOAD_POLICY_BIDIRECTIONAL
+};
 enum sc_config_scope { SC_REORDER_SPAN, SC_REORDER_NODE };
 enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
 enum sc_config_staging { SC_STAGING_AUTO, SC_STAGING_NEVER, SC_STAGING_ALWAYS };
@@ -68,9 +72,9 @@ struct sc_config {
     uint32_t chunk_tokens;          /* "chunk_tokens": 64; a power of two, 16 .. 256 */
     uint64_t disk_bytes;            /* "disk_bytes": 0 = min(20 GiB, half of what is free) */
     uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
-    uint64_t staging_bytes;           /* "staging_bytes": 256 MiB; >= 16 MiB */
+    uint64_t staging_bytes;         /* "staging_bytes": 256 MiB; >= 16 MiB */
     uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO, or 0: there is no host tier */
-    uint32_t host_write_through;          /* "host_write_through": "no" (0) | "yes" (1) */
+    uint32_t host_write_through;    /* "host_write_through": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
     uint32_t upper_policy;          /* "upper_policy": 0: host_policy, else enum sc_policy + 1 */
     uint64_t upper_bytes;           /* "upper_bytes": SC_CONFIG_AUTO, or 0: there is no such tier */
@@ -78,7 +82,7 @@ struct sc_config {
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
     uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
     uint64_t io_op_bytes;           /* "io.op_bytes": 1 MiB; 64 KiB .. 8 MiB, a multiple of 4 KiB */
-    uint32_t load_policy;                  /* "load_policy": enum sc_config_load_policy */
+    uint32_t load_policy;           /* "load_policy": enum sc_config_load_policy */
     uint64_t compute_tokens_per_s;  /* "compute.tokens_per_s": 0: not known */
     uint32_t max_requests;          /* "max_requests": 64 */
     uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */
@@ -92,7 +96,7 @@ struct sc_config {
     uint64_t mass_ppm;              /* "select.mass_ppm" */
     uint32_t identify;              /* "select.identify": enum sc_config_identify */
     uint64_t gpu_device;            /* "gpu.device": SC_CONFIG_AUTO, or an ordinal */
-    uint64_t gpu_staging_bytes;       /* "gpu.staging_bytes" */
+    uint64_t gpu_staging_bytes;     /* "gpu.staging_bytes" */
     uint64_t gpu_query_bytes;       /* "gpu.query_bytes" */
     uint64_t gpu_score_bytes;       /* "gpu.score_bytes" */
     uint64_t gpu_store_bytes;       /* "gpu.store_bytes" */
@@ -100,7 +104,7 @@ struct sc_config {
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t quantise;              /* "layered.quantise": enum sc_config_quantise */
     uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
-    uint32_t bit_allocation;                 /* "layered.bit_allocation": enum sc_config_bit_allocation */
+    uint32_t bit_allocation;         /* "layered.bit_allocation": enum sc_config_bit_allocation */
     uint64_t exact_ppm;              /* "layered.exact_ppm" */
     uint64_t exact_first;            /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;
@@ -118,7 +122,7 @@ struct sc_config {
     uint64_t min_share_ppm;         /* "select.min_share_ppm": 500000: shorter than what is new */
     uint32_t unit;                  /* "select.unit": rows of a granule; 1: none */
     uint32_t predictor;             /* "prefetch.predictor": enum sc_config_predictor */
-    uint64_t selector_bytes;          /* "select.selector_bytes": memory for them, 128 MiB */
+    uint64_t selector_bytes;        /* "select.selector_bytes": memory for them, 128 MiB */
     uint64_t average_bytes;         /* "select.average_bytes": cap of memory, 64 MiB */
     uint64_t min_precision_ppm;     /* "prefetch.min_precision_ppm" */
     uint32_t hint_rows;             /* "hint.rows": 64 */

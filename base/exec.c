@@ -185,8 +185,8 @@ static uint32_t half_of(uint32_t io_class)
 static uint32_t lane_next(const struct sc_exec *exec)
 {
     uint32_t io_class = 0;
-    while (io_class < SC_IO_CLASSES &&
-           (exec->lanes[io_class].head == NULL || exec->running[half_of(io_class)] >= exec->half_max))
+    while (io_class < SC_IO_CLASSES && (exec->lanes[io_class].head == NULL ||
+                                        exec->running[half_of(io_class)] >= exec->half_max))
         io_class++;
     return io_class;
 }
@@ -375,7 +375,8 @@ void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_io_clas
     SC_ASSERT(exec->poison, was_posted == 0);
     SC_ASSERT(exec->poison, (uint32_t)io_class < SC_IO_CLASSES);
     if (was_posted == 0) { /* else it is in a list: a second insertion would break that list */
-        task->io_class = (uint32_t)io_class < SC_IO_CLASSES ? (uint32_t)io_class : SC_IO_CLASS_BACKGROUND;
+        task->io_class =
+            (uint32_t)io_class < SC_IO_CLASSES ? (uint32_t)io_class : SC_IO_CLASS_BACKGROUND;
         task->due_ns = due_ns;
         insert(exec, task, is_due);
     }

@@ -6,8 +6,8 @@
  *   loop:     post -> one list; sc_exec_wait picks a runnable task by the seed, or, when none is
  *             runnable, moves the clock to the next due task
  *
- * Holds: a posted task is stepped exactly once per post; a worker takes the highest class first, the
- * oldest first inside a class; a task with a due time is never stepped before it.
+ * Holds: a posted task is stepped exactly once per post; a worker takes the highest class first,
+ * the oldest first inside a class; a task with a due time is never stepped before it.
  * With keeps_one at most thread_count tasks of the upper two lanes run at a time, and as many of
  * the lower two, by one thread more than that: steps that block for long in the lower lanes (writes
  * to a device that stalls) leave one thread to the upper ones.

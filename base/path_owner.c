@@ -5,7 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-spec_status sc_path_owner_check(const struct stat *about, const char *path, struct spec_error *reterr)
+spec_status sc_path_owner_check(const struct stat *about, const char *path,
+                                struct spec_error *reterr)
 {
     if (about->st_uid == geteuid() && (about->st_mode & (S_IWGRP | S_IWOTH)) == 0)
         return SPEC_OK;

@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 
 /* SPEC_E_IO with EACCES where it is shared. path: for the text. */
-spec_status sc_path_owner_check(const struct stat *about, const char *path, struct spec_error *reterr);
+spec_status sc_path_owner_check(const struct stat *about, const char *path,
+                                struct spec_error *reterr);
 
 /* The same of a directory; a symbolic link to it is followed. Nothing there: SPEC_OK. */
 spec_status sc_path_owner_check_directory(const char *path, struct spec_error *reterr);

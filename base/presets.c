@@ -67,7 +67,8 @@ static const char *const texts[SC_PRESETS] = {
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_ATTENTION_STORE] = JSON({
-        "load_policy": "load", "host_policy": "lru", "host_write_through": "yes", "upper_bytes": "auto"
+        "load_policy": "load", "host_policy": "lru", "host_write_through": "yes",
+        "upper_bytes": "auto"
     }),
     [SC_PRESET_CAKE] = JSON({"load_policy": "bidirectional", "host_policy": "lru"}),
     [SC_PRESET_HINTED] = JSON({

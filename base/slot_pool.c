@@ -2,7 +2,7 @@
 #include "base/slot_pool.h"
 
 void sc_slot_pool_init(struct sc_slot_pool *slots, uint32_t count, struct sc_exec *exec,
-                   struct sc_poison *poison)
+                       struct sc_poison *poison)
 {
     SC_ASSERT(poison, count >= 1 && count <= SC_SLOT_POOL_MAX);
     slots->exec = exec;

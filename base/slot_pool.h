@@ -28,9 +28,9 @@ struct sc_slot_pool {
 
 /* All of `count` slots, 1 .. SC_SLOT_POOL_MAX, are free. There is nothing to undo. */
 void sc_slot_pool_init(struct sc_slot_pool *slots, uint32_t count, struct sc_exec *exec,
-                   struct sc_poison *poison);
-/* The lowest free slot. Waits for one: sc_exec_wait, whose rules for callers hold. SC_SLOT_POOL_NONE:
- * the deadline came first; never with SC_EXEC_FOREVER. */
+                       struct sc_poison *poison);
+/* The lowest free slot. Waits for one: sc_exec_wait, whose rules for callers hold.
+ * SC_SLOT_POOL_NONE: the deadline came first; never with SC_EXEC_FOREVER. */
 uint32_t sc_slot_pool_take(struct sc_slot_pool *slots, uint64_t deadline_ns);
 /* The slot was taken (asserted). */
 void sc_slot_pool_put(struct sc_slot_pool *slots, uint32_t slot);

@@ -128,9 +128,9 @@ static void set_layered(struct contender *contender, const char *name, double sh
     (void)snprintf(contender->json, sizeof(contender->json),
                    "\"preset\": \"layered-uniform\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH
                    "}, "
-                   "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
+                   "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"bit_allocation\": \"%s\", "
                    "\"exact_ppm\": %" PRIu64 ", \"keep_first\": %u, \"keep_last\": %u}",
-                   chunk, bits_k, bits_v, is_free ? "free" : "even", (uint64_t)(share * 1e6 + .5),
+                   chunk, bits_k, bits_v, is_free ? "per_channel" : "uniform", (uint64_t)(share * 1e6 + .5),
                    kept.first, kept.last);
 }
 

@@ -84,9 +84,9 @@ static void host_replay(struct cell *cell)
     const struct cache_stream *stream = cell->stream;
     sc_alloc_init(&alloc);
     const struct sc_host_tier_params params = {.alloc = &alloc,
-                                                .bytes = cell->capacity * PAGE,
-                                                .slab_bytes = PAGE,
-                                                .policy = (enum sc_policy)cell->policy};
+                                               .bytes = cell->capacity * PAGE,
+                                               .slab_bytes = PAGE,
+                                               .policy = (enum sc_policy)cell->policy};
     if (sc_host_tier_open(&params, &host, NULL) != SPEC_OK)
         bench_die("no memory for %" PRIu64 " blocks", cell->capacity);
     for (uint64_t i = 0; i < stream->use_count; i++) {

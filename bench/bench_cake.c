@@ -137,7 +137,7 @@ static void open_connector(struct state *state, const char *fill, uint64_t bytes
                    "{\"path\": \"/sim\", \"host_bytes\": 0, \"disk_bytes\": \"4GiB\", "
                    "\"staging_bytes\": %" PRIu64 ", \"chunk_tokens\": %" PRIu64 ", "
                    "\"io\": {\"op_bytes\": %" PRIu64 "}, \"max_requests\": 4, "
-                   "\"max_request_tokens\": %" PRIu64 ", \"fill\": \"%s\", "
+                   "\"max_request_tokens\": %" PRIu64 ", \"load_policy\": \"%s\", "
                    "\"sim\": {\"bytes_per_s\": %" PRIu64
                    ", \"op_ns\": 80000, \"ops_per_s\": 700000}}",
                    ((uint64_t)1 << 30) / state->scale, state->chunk, state->op_bytes / state->scale,
@@ -371,7 +371,7 @@ static void run_cell(struct state *state, struct cell *cell)
         whole_ns = run_load(state, cell->tokens);
         state->api->close(state->conn);
     }
-    open_connector(state, "ends", rate);
+    open_connector(state, "bidirectional", rate);
     if (!cell->is_mute) {
         load = run_tail(state, cell, 0);
         sc_io_sim_disk_rate(state->disk, rate);
@@ -403,7 +403,7 @@ static void run_cell(struct state *state, struct cell *cell)
 static void fit_device(struct state *state, uint64_t over_ppm)
 {
     struct cell cell = {.tokens = state->tokens < FIT ? state->tokens : FIT, .mbit = 1000};
-    open_connector(state, "ends", device_rate(state, cell.mbit));
+    open_connector(state, "bidirectional", device_rate(state, cell.mbit));
     double took_ns = (double)run_tail(state, &cell, 0).ns;
     state->api->close(state->conn);
     state->fit = took_ns / load_ns(state, &cell, (double)cell.tokens) / ((double)over_ppm / 1e6);
@@ -415,7 +415,7 @@ static void run_calls(struct state *state, uint64_t calls)
     struct spec_error error = {.struct_size = sizeof(error)};
     struct bench_series given = {.name = "next_chunk compute", .unit = "call", .work = 1};
     struct bench_series met = {.name = "next_chunk met", .unit = "call", .work = 1};
-    open_connector(state, "ends", 0);
+    open_connector(state, "bidirectional", 0);
     for (uint64_t round = 0; round < 9; round++) {
         struct engine engine = {.state = state, .budget = 1};
         struct spec_next_chunk chunk;

@@ -66,7 +66,7 @@ static void open_connector(struct state *state, const char *fill)
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"/sim\", \"host_bytes\": 0, \"disk_bytes\": \"8GiB\", "
                    "\"staging_bytes\": \"512MiB\", "
-                   "\"max_requests\": 8, \"max_request_tokens\": %" PRIu64 ", \"fill\": \"%s\", "
+                   "\"max_requests\": 8, \"max_request_tokens\": %" PRIu64 ", \"load_policy\": \"%s\", "
                    "\"sim\": {\"bytes_per_s\": %.0f, \"op_ns\": 80000, \"ops_per_s\": 700000}}",
                    state->tokens + state->query, fill, state->bytes_per_s);
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -261,7 +261,7 @@ static void run_cell(struct state *state, double factor)
     state->bytes_per_s = even * factor;
     state->seed = 1ull << 40;
     bench_must(sc_io_sim_disk_open(&disk, &state->disk, &error), &error, "simulated disk");
-    open_connector(state, "cut");
+    open_connector(state, "split");
     fill_store(state);
     double first = mean_of(state, state->warm, true);
     double cut = mean_of(state, state->requests, true);

@@ -168,13 +168,14 @@ static void open_connector(struct state *state)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     char config[4096];
-    (void)snprintf(
-        config, sizeof(config),
-        "{\"path\": \"%s\", \"load_policy\": \"load\", %s"
-        "\"disk_bytes\": \"40GiB\", "
-        "\"staging_bytes\": %" PRIu64 ", \"io\": {\"backend\": \"%s\", \"op_bytes\": %" PRIu64 "}%s}",
-        state->dir, strstr(state->extra, "\"host_bytes\"") != NULL ? "" : "\"host_bytes\": 0, ",
-        state->staging_bytes, state->backend, state->op_bytes, state->extra);
+    (void)snprintf(config, sizeof(config),
+                   "{\"path\": \"%s\", \"load_policy\": \"load\", %s"
+                   "\"disk_bytes\": \"40GiB\", "
+                   "\"staging_bytes\": %" PRIu64
+                   ", \"io\": {\"backend\": \"%s\", \"op_bytes\": %" PRIu64 "}%s}",
+                   state->dir,
+                   strstr(state->extra, "\"host_bytes\"") != NULL ? "" : "\"host_bytes\": 0, ",
+                   state->staging_bytes, state->backend, state->op_bytes, state->extra);
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = state->layers,
                                .kv_head_count = state->heads,

@@ -147,19 +147,19 @@ static void open_connector(struct state *state, const char *policy, uint64_t rat
     const char *host_policy = strchr(policy, '+');
     int above = host_policy != NULL ? (int)(host_policy - policy) : (int)strlen(policy);
     host_policy = host_policy != NULL ? host_policy + 1 : policy;
-    (void)snprintf(
-        config, sizeof(config),
-        "{\"path\": \"/sim\", \"preset\": \"%s\", \"select\": {\"probe_heads\": 1, "
-        "\"alpha_milli\": 50000}, \"host_policy\": \"%s\", \"upper_policy\": \"%.*s\", "
-        "\"host_bytes\": %" PRIu64 ", \"upper_bytes\": %" PRIu64
-        ", \"upper_bus_bytes_per_s\": %.0f, "
-        "\"disk_bytes\": \"8GiB\", \"staging_bytes\": \"64MiB\", \"io\": {\"op_bytes\": \"64KiB\"}, "
-        "\"max_requests\": 4, \"max_request_tokens\": %" PRIu64
-        ", \"sim\": {\"bytes_per_s\": %.0f, \"op_ns\": 80000, \"ops_per_s\": 700000}}",
-        state->preset, host_policy, above, policy,
-        (state->host_chunks * SLAB_PAGES + state->chunk_count) * PAGE,
-        state->gpu_chunks * SLAB_PAGES * PAGE, (double)state->bus / less, tokens,
-        (double)rate / less * state->over);
+    (void)snprintf(config, sizeof(config),
+                   "{\"path\": \"/sim\", \"preset\": \"%s\", \"select\": {\"probe_heads\": 1, "
+                   "\"alpha_milli\": 50000}, \"host_policy\": \"%s\", \"upper_policy\": \"%.*s\", "
+                   "\"host_bytes\": %" PRIu64 ", \"upper_bytes\": %" PRIu64
+                   ", \"upper_bus_bytes_per_s\": %.0f, "
+                   "\"disk_bytes\": \"8GiB\", \"staging_bytes\": \"64MiB\", \"io\": {\"op_bytes\": "
+                   "\"64KiB\"}, "
+                   "\"max_requests\": 4, \"max_request_tokens\": %" PRIu64
+                   ", \"sim\": {\"bytes_per_s\": %.0f, \"op_ns\": 80000, \"ops_per_s\": 700000}}",
+                   state->preset, host_policy, above, policy,
+                   (state->host_chunks * SLAB_PAGES + state->chunk_count) * PAGE,
+                   state->gpu_chunks * SLAB_PAGES * PAGE, (double)state->bus / less, tokens,
+                   (double)rate / less * state->over);
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = state->layers,
@@ -346,7 +346,8 @@ static void policy_run(struct state *state, const char *policy)
            counts.rows[SPEC_TIER_HOST], counts.rows[SPEC_TIER_DISK], counts.read_bytes,
            (double)total / 1e6 / (double)count, (double)sorted[count / 2] / 1e6,
            (double)sorted[count * 99 / 100] / 1e6, after.upper_promoted - before.upper_promoted,
-           after.upper_demoted - before.upper_demoted, after.upper_bus_bytes - before.upper_bus_bytes,
+           after.upper_demoted - before.upper_demoted,
+           after.upper_bus_bytes - before.upper_bus_bytes,
            (double)(after.upper_bus_ns - before.upper_bus_ns) / 1e6 / (double)count);
     (void)fflush(stdout);
     state->api->close(state->conn);

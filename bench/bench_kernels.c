@@ -383,7 +383,7 @@ static void encode_run(const struct job *job)
             for (uint64_t i = 0; i < SLAB_ROWS; i++)
                 rows[i] = g_keys + part * PART_BYTES + (slab * SLAB_ROWS + i) * 2 * CHANNELS;
             if (!job->kernels->codec_encode(&code, rows, SLAB_ROWS, scales,
-                                           scales + sc_kernels_codec_scale_bytes(CHANNELS)))
+                                            scales + sc_kernels_codec_scale_bytes(CHANNELS)))
                 bench_die("slab %d has no codes", (int)slab);
         }
 }
@@ -403,10 +403,10 @@ static void decode_run(const struct job *job)
     for (uint64_t slab = 0; slab < SLABS; slab++)
         for (uint32_t part = 0; part < 2; part++) {
             const uint8_t *scales = block_at(part, slab);
-            how.coded =
-                (struct sc_kernels_quantised){.scales = scales,
-                                          .codes = scales + sc_kernels_codec_scale_bytes(CHANNELS),
-                                          .bits = part == 0 ? 4 : 2};
+            how.coded = (struct sc_kernels_quantised){
+                .scales = scales,
+                .codes = scales + sc_kernels_codec_scale_bytes(CHANNELS),
+                .bits = part == 0 ? 4 : 2};
             const struct sc_store_tag_rows block = {.base = 1,
                                                     .position_first = slab,
                                                     .row_bytes = block_bytes(how.coded.bits),

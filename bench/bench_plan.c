@@ -32,7 +32,7 @@
 #define LAYER_BYTES    (32ull << 20)
 #define ROWS_MAX       32768u
 #define CLUSTER        16u
-#define INFLIGHT_BYTES   (8ull << 20) /* io.in_flight_bytes */
+#define INFLIGHT_BYTES (8ull << 20) /* io.in_flight_bytes */
 #define SIZES_MAX      512u         /* of operations, in pages */
 #define THREADS        2u           /* fio's, as many as the store's: io.threads */
 #define AHEAD          3u           /* layers whose codes are there or being read */
@@ -284,7 +284,7 @@ static struct plan plan_of(const struct state *state, const struct sc_store_gath
     struct sc_store_gather_op op;
     struct plan plan = {0};
     sc_store_gather_plan_begin(&planner, state->store, layer, state->ranges, state->range_count,
-                             picks, &memory);
+                               picks, &memory);
     while (sc_store_gather_plan_next(&planner, &op)) {
         bench_must(op.status, &(struct spec_error){.text = "no such row"}, "plan");
         for (uint32_t i = 0; i < op.part_count; i++) {
@@ -333,8 +333,8 @@ static void plan_print(const struct state *state, const struct sc_store_device *
 static void reader_begin(const struct state *state, uint32_t layer,
                          const struct sc_store_gather_rows *picks, enum sc_io_class lane)
 {
-    sc_store_reader_begin_gather(state->readers[layer % 2], layer, state->ranges, state->range_count,
-                                picks, lane);
+    sc_store_reader_begin_gather(state->readers[layer % 2], layer, state->ranges,
+                                 state->range_count, picks, lane);
     sc_store_reader_tags(state->readers[layer % 2], state->tags + layer * state->row_count);
 }
 
@@ -408,9 +408,9 @@ static void time_print(const struct state *state, const char *what, bool is_chun
                        uint64_t rounds)
 {
     struct sc_store_gather_rows picks = {.rows = state->picks,
-                                   .count = state->gather_count,
-                                   .whole_slabs = is_chunk,
-                                   .gap_bytes = gap};
+                                         .count = state->gather_count,
+                                         .whole_slabs = is_chunk,
+                                         .gap_bytes = gap};
     static struct bench_series load, ahead, fio;
     struct plan plan = plan_of(state, &picks, 0);
     char command[8192], sizes[4096] = "";
@@ -447,8 +447,8 @@ static void teach_model(struct state *state)
     for (uint32_t i = 0; i < TEACHES; i++) {
         sc_store_device(state->store, &device);
         struct sc_store_gather_rows picks = {.rows = state->picks,
-                                       .count = state->gather_count,
-                                       .gap_bytes = sc_store_device_gap(&device)};
+                                             .count = state->gather_count,
+                                             .gap_bytes = sc_store_device_gap(&device)};
         sc_store_reader_begin(state->readers[0], i % LAYERS, state->ranges, state->range_count,
                               SC_IO_CLASS_DEMAND);
         do
@@ -468,11 +468,11 @@ static void codes_begin(const struct state *state, uint32_t layer, enum sc_io_cl
 {
     if (layer < LAYERS &&
         !sc_store_selector_begin(state->selectors[layer % AHEAD],
-                               &(struct sc_store_selector_want){.layer = layer,
-                                                              .io_class = lane,
-                                                              .ranges = state->ranges,
-                                                              .range_count = state->range_count,
-                                                              .is_quant = true}))
+                                 &(struct sc_store_selector_want){.layer = layer,
+                                                                  .io_class = lane,
+                                                                  .ranges = state->ranges,
+                                                                  .range_count = state->range_count,
+                                                                  .is_quant = true}))
         bench_die("no memory for codes");
 }
 
@@ -506,7 +506,7 @@ static uint64_t load_layered(const struct state *state, const struct sc_store_ga
         struct sc_store_selector *selector = state->selectors[layer % AHEAD];
         codes_await(state, layer, checks, ret_quant);
         sc_store_reader_begin_gather(state->readers[layer % 2], layer, state->ranges,
-                                    state->range_count, picks, SC_IO_CLASS_DEMAND);
+                                     state->range_count, picks, SC_IO_CLASS_DEMAND);
         sc_store_reader_tags(state->readers[layer % 2], sc_store_selector_tags(selector));
         reader_drain(state, layer, checks);
         sc_store_selector_end(selector);
@@ -517,7 +517,8 @@ static uint64_t load_layered(const struct state *state, const struct sc_store_ga
 
 /* The codes' plan is the same whatever the gap; the rows' may be any. */
 static double layered_best_ns(const struct state *state, const struct sc_store_device *device,
-                              struct sc_store_gather_rows picks, const struct sc_store_read_cost *codes)
+                              struct sc_store_gather_rows picks,
+                              const struct sc_store_read_cost *codes)
 {
     double best_ns = -1;
     for (uint64_t pages = 0; pages <= 256; pages = pages == 0 ? 1 : 2 * pages) {
@@ -621,10 +622,10 @@ int main(int argc, char **argv)
     if (state.row_bytes == 0 || state.row_bytes > 65536)
         bench_die("--row-bytes is 16 .. 65536");
     state.shape = (struct sc_store_codec_shape){.bits_k = BITS_K,
-                                               .bits_v = BITS_V,
-                                               .scale_bytes = state.row_bytes, /* two f16 each */
-                                               .k_row_bytes = state.row_bytes / 4 * BITS_K / 8,
-                                               .v_row_bytes = state.row_bytes / 4 * BITS_V / 8};
+                                                .bits_v = BITS_V,
+                                                .scale_bytes = state.row_bytes, /* two f16 each */
+                                                .k_row_bytes = state.row_bytes / 4 * BITS_K / 8,
+                                                .v_row_bytes = state.row_bytes / 4 * BITS_V / 8};
     state.row_count = LAYER_BYTES / state.row_bytes / CHUNK * CHUNK;
     state.row_count = state.row_count < ROWS_MAX ? state.row_count : ROWS_MAX;
     state.ranges = memory_of(ROWS_MAX / CHUNK * sizeof(*state.ranges));

@@ -16,8 +16,8 @@
  * Threads: one. Tests: none (a measurement). */
 #include "base/nt_copy.h"
 #include "bench/bench.h"
-#include "kernels/importance.h"
 #include "kernels/bitplanes.h"
+#include "kernels/importance.h"
 #include "store/rows/tag.h"
 
 #include <math.h>
@@ -87,13 +87,13 @@ static void planes_encode_run(const struct job *job)
         uint8_t *scales = g_codes + slab * BLOCK_BYTES;
         rows_of(slab, g_sources, rows);
         const struct sc_kernels_bitplanes_encode what = {.planes = &g_planes,
-                                                      .rows = (const uint8_t *const *)rows,
-                                                      .row_count = SLAB,
-                                                      .dtype = SC_KERNELS_F16,
-                                                      .rotary = job->rotary,
-                                                      .turns = g_turns + slab * SLAB * SIZE,
-                                                      .scales = scales,
-                                                      .codes = scales + SCALES};
+                                                         .rows = (const uint8_t *const *)rows,
+                                                         .row_count = SLAB,
+                                                         .dtype = SC_KERNELS_F16,
+                                                         .rotary = job->rotary,
+                                                         .turns = g_turns + slab * SLAB * SIZE,
+                                                         .scales = scales,
+                                                         .codes = scales + SCALES};
         if (!job->kernels->bitplanes_encode(&what))
             bench_die("slab %d has no codes", (int)slab);
     }
@@ -106,7 +106,7 @@ static void fours_encode_run(const struct job *job)
         uint8_t *scales = g_codes + slab * BLOCK_BYTES;
         rows_of(slab, g_sources, rows);
         if (!job->kernels->codec_encode(&FOURS, (const uint8_t *const *)rows, SLAB, scales,
-                                       scales + SCALES))
+                                        scales + SCALES))
             bench_die("slab %d has no codes", (int)slab);
     }
 }
@@ -127,15 +127,15 @@ static void planes_decode_run(const struct job *job)
         rows_of(slab, g_rows, rows);
         block_check(scales, SCALES + SLAB * g_planes.row_bytes);
         const struct sc_kernels_bitplanes_decode what = {.planes = &g_planes,
-                                                      .scales = scales,
-                                                      .codes = scales + SCALES,
-                                                      .row_count = SLAB,
-                                                      .head_count = HEADS,
-                                                      .dst = rows,
-                                                      .dst_dtype = job->dtype,
-                                                      .rotary = job->rotary,
-                                                      .turns = g_turns + slab * SLAB * SIZE,
-                                                      .streams = true};
+                                                         .scales = scales,
+                                                         .codes = scales + SCALES,
+                                                         .row_count = SLAB,
+                                                         .head_count = HEADS,
+                                                         .dst = rows,
+                                                         .dst_dtype = job->dtype,
+                                                         .rotary = job->rotary,
+                                                         .turns = g_turns + slab * SLAB * SIZE,
+                                                         .streams = true};
         job->kernels->bitplanes_decode(&what);
     }
     sc_nt_copy_end();
@@ -186,18 +186,18 @@ static void fours_score_run(const struct job *job)
         for (uint64_t head = 0; head < HEADS; head++) {
             const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
             const struct sc_kernels_codec_score what = {.code = &FOURS,
-                                                       .scales = scales,
-                                                       .codes = scales + SCALES,
-                                                       .row_count = SLAB,
-                                                       .channel_first = head * SIZE,
-                                                       .head_size = SIZE,
-                                                       .queries = g_queries,
-                                                       .head_padded = SIZE,
-                                                       .query_count = job->queries,
-                                                       .scores = g_scores,
-                                                       .score_stride = SLAB,
-                                                       .ahead = scales + SCALES,
-                                                       .ahead_channel = (head + 1) % HEADS * SIZE};
+                                                        .scales = scales,
+                                                        .codes = scales + SCALES,
+                                                        .row_count = SLAB,
+                                                        .channel_first = head * SIZE,
+                                                        .head_size = SIZE,
+                                                        .queries = g_queries,
+                                                        .head_padded = SIZE,
+                                                        .query_count = job->queries,
+                                                        .scores = g_scores,
+                                                        .score_stride = SLAB,
+                                                        .ahead = scales + SCALES,
+                                                        .ahead_channel = (head + 1) % HEADS * SIZE};
             job->kernels->codec_score(&what);
         }
     g_sink = (double)g_scores[1];

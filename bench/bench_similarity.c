@@ -147,7 +147,7 @@ static void print_chunks(const uint32_t *rows, uint64_t k, uint64_t total)
 
 /* The set by queries that were foreseen; they know no key of their own layer but the prefix's. */
 static void predict_by_hint(struct state *state, const struct eng_select_input *input, double rho,
-                          enum kind kind)
+                            enum kind kind)
 {
     struct eng_select_input foreseen = *input;
     foreseen.q = state->hint[kind][input->layer % 2];

@@ -106,7 +106,8 @@ static void chunk_use(struct tiers *tiers, uint32_t number, uint64_t rows, uint6
     use->stamp = ++tiers->stamp;
     use->count++;
     use->heat = sc_heat_used(use->heat, tiers->now);
-    use->importance = sc_importance_touched(use->importance, (uint32_t)(rows * 1000000 / chunk_rows));
+    use->importance =
+        sc_importance_touched(use->importance, (uint32_t)(rows * 1000000 / chunk_rows));
     use->bytes = use->cost_ns = 1;
 }
 

@@ -207,7 +207,7 @@ void let_go(struct fixture *fx, struct held *held);
 
 /* Members of a configuration: a store that a few prompts fill. */
 #define FIXTURE_SMALL_STORE                                                                        \
-    "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"staging_bytes\": \"16MiB\", "          \
+    "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"staging_bytes\": \"16MiB\", "        \
     "\"max_requests\": 16, \"max_request_tokens\": 4096, \"lease_ns_max\": 0"
 
 spec_status fixture_put(struct fixture *fx, spec_request request, const struct prompt *prompt,

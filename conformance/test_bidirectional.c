@@ -287,7 +287,9 @@ static void abi_205_a_tail_is_all_layers_of_one_request_in_order(void **state)
         struct spec_important *last = &desk.items[layers - 1];
         memcpy(desk.items, good, sizeof(good));
         last->layer = wrong == 0 ? 0 : last->layer;
-        last->flags = wrong == 1 ? 0 : wrong == 2 ? SPEC_ITEM_BIDIRECTIONAL | SPEC_ITEM_AHEAD : last->flags;
+        last->flags = wrong == 1   ? 0
+                      : wrong == 2 ? SPEC_ITEM_BIDIRECTIONAL | SPEC_ITEM_AHEAD
+                                   : last->flags;
         last->budget_bytes = wrong == 3;
         last->select = wrong == 4 ? &select : NULL;
         last->refine_of = wrong == 5;

@@ -177,8 +177,9 @@ static void abi_209_passes_that_begin_meanwhile_are_dropped(void **state)
 
 static spec_status stage(struct fixture *fx, spec_request request, spec_ticket *ret_ticket)
 {
-    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params), .request = request};
-    return fx->api->stage(fx->conn, &params, ret_ticket, &fx->error);
+    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
+                                                        .request = request};
+    return fx->api->prefetch_to_host(fx->conn, &params, ret_ticket, &fx->error);
 }
 
 static void abi_209_stage_brings_nothing(void **state)

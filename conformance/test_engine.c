@@ -74,7 +74,8 @@ static struct eng_driver *driver_open_as(struct engine *engine, uint64_t fill_to
                                        .model_dir = engine->model_dir,
                                        .model = engine->model,
                                        .kv_dtype = engine->dtype,
-                                       .fill = fill_tokens > 0 ? ENG_LOAD_POLICY_ENDS : ENG_LOAD_POLICY_LOAD,
+                                       .fill = fill_tokens > 0 ? ENG_LOAD_POLICY_ENDS
+                                                               : ENG_LOAD_POLICY_LOAD,
                                        .fill_tokens = fill_tokens,
                                        .store = true};
     must(engine, eng_driver_open(&params, &driver, &engine->error));

@@ -709,9 +709,9 @@ static void abi_211_what_a_window_leaves_out_is_not_staged_or_counted(void **sta
         told += found.tier_bytes[tier];
     assert_true(found.matched_tokens == 0 || (told >= 4 * 63 * ROW && told < whole / 8));
     const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
-                                             .request = found.request};
+                                                        .request = found.request};
     spec_ticket ticket;
-    assert_ok(fx, fx->api->stage(fx->conn, &params, &ticket, &fx->error));
+    assert_ok(fx, fx->api->prefetch_to_host(fx->conn, &params, &ticket, &fx->error));
     assert_int_equal(fixture_wait(fx, ticket), SPEC_OK);
     for (uint32_t l = 0; l < LAYERS.count && found.matched_tokens > 0; l++) {
         struct box box = box_make(&LAYERS.kinds[l], BOX_PACKED, 63);

@@ -489,9 +489,10 @@ static void abi_195_what_rows_are_chosen_by_is_staged_too(void **state)
     fixture_reopen(fx);
     struct spec_lookup_result found = scene_find(&coded.scene, 0);
     const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
-                                             .request = found.request};
+                                                        .request = found.request};
     spec_ticket ticket = 0;
-    spec_status status = fx->api->stage(fx->conn, &params, &ticket, &fx->error), ended = status;
+    spec_status status = fx->api->prefetch_to_host(fx->conn, &params, &ticket, &fx->error);
+    spec_status ended = status;
     if (status == SPEC_OK)
         assert_ok(fx, fx->api->wait(fx->conn, &ticket, 1, CONF_WAIT_NS, &ended, &fx->error));
     if (conf_options.require_hits)

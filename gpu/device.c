@@ -201,19 +201,20 @@ static spec_status event_create(struct sc_gpu_device *device, sc_cu_event *ret_e
     return refused(device, code, "cuEventCreate", reterr);
 }
 
-static spec_status stream_open(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, int priority,
-                             const struct sc_gpu_params *params, struct spec_error *reterr)
+static spec_status stream_open(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+                               int priority, const struct sc_gpu_params *params,
+                               struct spec_error *reterr)
 {
-    sc_cu_result code =
-        device->cu->cuStreamCreateWithPriority(&own_stream->stream, SC_CU_STREAM_NON_BLOCKING, priority);
+    sc_cu_result code = device->cu->cuStreamCreateWithPriority(&own_stream->stream,
+                                                               SC_CU_STREAM_NON_BLOCKING, priority);
     if (code != SC_CU_OK) {
         own_stream->stream = NULL;
         return refused(device, code, "cuStreamCreateWithPriority", reterr);
     }
     spec_status status = event_create(device, &own_stream->mark, reterr);
     if (status == SPEC_OK)
-        status = sc_gpu_flights_open(device, &own_stream->flights, params->flight_count, params->hold_max,
-                                     reterr);
+        status = sc_gpu_flights_open(device, &own_stream->flights, params->flight_count,
+                                     params->hold_max, reterr);
     return status;
 }
 
@@ -250,7 +251,7 @@ static spec_status stage_open(struct sc_gpu_device *device, const struct sc_gpu_
         }
     }
     if (!sc_gpu_staging_open(&device->stage, device->alloc, device->poison, device->stage_base,
-                           params->staging_bytes, params->stage_ranges))
+                             params->staging_bytes, params->stage_ranges))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "ranges of CUDA staging");
     return SPEC_OK;
 }

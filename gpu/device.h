@@ -61,7 +61,7 @@ struct sc_gpu_params {
      * by a host thread. A driver gives streams of one priority a few hardware queues, in which one
      * that waits holds up the others; those of another priority are not among them. */
     uint32_t urgent_count;
-    uint64_t staging_bytes;  /* device memory for staging; 0: none */
+    uint64_t staging_bytes; /* device memory for staging; 0: none */
     uint64_t stage_ranges; /* of it in use at a time */
 };
 

@@ -118,8 +118,9 @@ spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_str
     SC_ASSERT(device->poison, flight != NULL);
     if (flight == NULL)
         return SPEC_OK;
-    spec_status status = sc_gpu_check(
-        device, device->cu->cuEventRecord(flight->event, own_stream->stream), "cuEventRecord", reterr);
+    spec_status status =
+        sc_gpu_check(device, device->cu->cuEventRecord(flight->event, own_stream->stream),
+                     "cuEventRecord", reterr);
     flight->is_recorded = status == SPEC_OK;
     if (!flight->is_recorded)
         sc_gpu_stream_finish(device, own_stream->stream);
@@ -132,7 +133,7 @@ spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_str
  */
 
 static bool has_completed(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
-                       const struct sc_gpu_events *flight, bool waits)
+                          const struct sc_gpu_events *flight, bool waits)
 {
     if (!flight->is_recorded)
         return true;
@@ -157,8 +158,8 @@ static void give_back(struct sc_gpu_device *device, struct sc_gpu_flights *fligh
 }
 
 /* Under lock, inside an entry. */
-static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, uint64_t left_max,
-                     bool waits)
+static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+                     uint64_t left_max, bool waits)
 {
     struct sc_gpu_flights *flights = &own_stream->flights;
     uint64_t first = atomic_load_explicit(&flights->landed, memory_order_relaxed), number = first;

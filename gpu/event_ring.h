@@ -10,14 +10,15 @@
  *
  * Holds: what a flight holds is given back exactly once, when the stream has done all that it was
  * given before depart, and not sooner; in the order of departure. On a device that has failed it
- * is given back after a wait for the stream's stream (where that fails too, for the context: one that
- * has crashed does nothing more). Nothing is allocated after open.
+ * is given back after a wait for the stream's stream (where that fails too, for the context: one
+ * that has crashed does nothing more). Nothing is allocated after open.
  * Does not: know what a frame is; wait, unless told to.
  * Threads: begin, hold and depart are who has the slot's; reap and wait any thread's, beside them
  * and each other. What a flight holds is given back on the thread that reaps or waits, under the
  * stream's lock (rank 56): `give` may take locks above it (frames have 60), and must not come back
  * here.
- * Tests: tests/unit/gpu/test_event_ring.c, test_load.c, and the mutants gpu-* of tests/unit/mutants/ */
+ * Tests: tests/unit/gpu/test_event_ring.c, test_load.c, and the mutants gpu-* of
+ * tests/unit/mutants/ */
 #ifndef SC_GPU_EVENT_RING_H
 #define SC_GPU_EVENT_RING_H
 
@@ -67,8 +68,8 @@ spec_status sc_gpu_flights_open(struct sc_gpu_device *device, struct sc_gpu_flig
 void sc_gpu_flights_close(struct sc_gpu_device *device, struct sc_gpu_flights *flights,
                           bool is_forked);
 
-/* The stream's next flight is boarding; the one before has departed (asserted). false: as many fly as
- * the ring has; reap or wait, then again. Blocks: never. */
+/* The stream's next flight is boarding; the one before has departed (asserted). false: as many fly
+ * as the ring has; reap or wait, then again. Blocks: never. */
 bool sc_gpu_events_begin(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream);
 /* The boarding flight holds this too. false: it holds as many as it can, and this one is not held.
  * NULL give: only asks whether there is a place. */

@@ -6,8 +6,9 @@
 
 #include <string.h>
 
-bool sc_gpu_staging_open(struct sc_gpu_staging *stage, struct sc_alloc *alloc, struct sc_poison *poison,
-                       sc_cu_ptr base, uint64_t bytes, uint64_t range_count)
+bool sc_gpu_staging_open(struct sc_gpu_staging *stage, struct sc_alloc *alloc,
+                         struct sc_poison *poison, sc_cu_ptr base, uint64_t bytes,
+                         uint64_t range_count)
 {
     memset(stage, 0, sizeof(*stage));
     stage->poison = poison;
@@ -46,7 +47,8 @@ static bool room_find(const struct sc_gpu_staging *stage, uint64_t bytes, uint64
     return at + bytes - stage->tail <= stage->bytes;
 }
 
-bool sc_gpu_staging_take(struct sc_gpu_staging *stage, uint64_t bytes, struct sc_gpu_range *ret_range)
+bool sc_gpu_staging_take(struct sc_gpu_staging *stage, uint64_t bytes,
+                         struct sc_gpu_range *ret_range)
 {
     SC_ASSERT(stage->poison, bytes > 0);
     if (stage->alloc == NULL || bytes == 0 || bytes > stage->bytes) {
@@ -86,7 +88,8 @@ void sc_gpu_staging_give(struct sc_gpu_staging *stage, const struct sc_gpu_range
     if (is_out)
         stage->ends[range->number % stage->range_count].is_given = true;
     while (stage->returned < stage->taken) {
-        const struct sc_gpu_staging_end *oldest = &stage->ends[stage->returned % stage->range_count];
+        const struct sc_gpu_staging_end *oldest =
+            &stage->ends[stage->returned % stage->range_count];
         if (!oldest->is_given)
             break;
         stage->tail = oldest->end;

@@ -111,15 +111,16 @@ spec_status sc_gpu_end_wait(struct sc_gpu_device *device, struct sc_gpu_slot *sl
     return status;
 }
 
-spec_status sc_gpu_copy_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, sc_cu_ptr to,
-                           const void *from, uint64_t bytes, struct spec_error *reterr)
+spec_status sc_gpu_copy_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+                           sc_cu_ptr to, const void *from, uint64_t bytes,
+                           struct spec_error *reterr)
 {
     return sc_gpu_check(device, device->cu->cuMemcpyHtoDAsync(to, from, bytes, own_stream->stream),
                         "cuMemcpyHtoDAsync", reterr);
 }
 
-spec_status sc_gpu_copy_out(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, void *to,
-                            sc_cu_ptr from, uint64_t bytes, struct spec_error *reterr)
+spec_status sc_gpu_copy_out(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+                            void *to, sc_cu_ptr from, uint64_t bytes, struct spec_error *reterr)
 {
     return sc_gpu_check(device, device->cu->cuMemcpyDtoHAsync(to, from, bytes, own_stream->stream),
                         "cuMemcpyDtoHAsync", reterr);
@@ -138,8 +139,8 @@ spec_status sc_gpu_copy_rows_in(struct sc_gpu_device *device, struct sc_gpu_stre
                                  .to_pitch = to_stride_bytes,
                                  .width_bytes = row_bytes,
                                  .height = rows};
-    return sc_gpu_check(device, device->cu->cuMemcpy2DAsync(&copy, own_stream->stream), "cuMemcpy2DAsync",
-                        reterr);
+    return sc_gpu_check(device, device->cu->cuMemcpy2DAsync(&copy, own_stream->stream),
+                        "cuMemcpy2DAsync", reterr);
 }
 
 spec_status sc_gpu_launch(struct sc_gpu_device *device, sc_cu_stream stream, uint32_t kernel,

@@ -50,10 +50,11 @@ spec_status sc_gpu_end_wait(struct sc_gpu_device *device, struct sc_gpu_slot *sl
                             sc_cu_stream stream, struct spec_error *reterr);
 
 /* Copies; host memory is pinned (gpu/pin.h), and stays as it is until the copy is done. */
-spec_status sc_gpu_copy_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, sc_cu_ptr to,
-                           const void *from, uint64_t bytes, struct spec_error *reterr);
-spec_status sc_gpu_copy_out(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream, void *to,
-                            sc_cu_ptr from, uint64_t bytes, struct spec_error *reterr);
+spec_status sc_gpu_copy_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+                           sc_cu_ptr to, const void *from, uint64_t bytes,
+                           struct spec_error *reterr);
+spec_status sc_gpu_copy_out(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+                            void *to, sc_cu_ptr from, uint64_t bytes, struct spec_error *reterr);
 /* `rows` pieces of row_bytes, so many bytes apart. */
 spec_status sc_gpu_copy_rows_in(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                                 sc_cu_ptr to, uint64_t to_stride_bytes, const void *from,

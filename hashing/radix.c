@@ -22,7 +22,7 @@
 #define GROUP_FIRST 2u
 #define GROUP       8u  /* chunks: a power of two */
 #define RING        32u /* >= 3 * GROUP, a power of two */
-#define ACCURACY_MIN   4u
+#define ACCURACY_MIN 4u
 #define LINE_BYTES  64u
 
 /* ---- open and close ------------------------------------------------------------------------ */

@@ -38,8 +38,8 @@ static bool group_init(struct sc_kernels_bitplanes_group *group, const uint8_t *
 }
 
 bool sc_kernels_bitplanes_init(struct sc_kernels_bitplanes *ret_planes, uint64_t head_count,
-                            uint64_t head_size, const uint8_t *to,
-                            struct sc_kernels_bitplanes_group *groups)
+                               uint64_t head_size, const uint8_t *to,
+                               struct sc_kernels_bitplanes_group *groups)
 {
     uint64_t head_groups = sc_kernels_bitplanes_head_groups(head_size), row_bytes = 0;
     if (head_size == 0 || head_size > SC_KERNELS_BITPLANES_HEAD)
@@ -51,7 +51,8 @@ bool sc_kernels_bitplanes_init(struct sc_kernels_bitplanes *ret_planes, uint64_t
             if (!group_init(group, to + c, left < GROUP ? left : GROUP))
                 return false;
             group->offset = (uint32_t)row_bytes;
-            row_bytes += group->at[SC_KERNELS_BITPLANES - 1] + group->bytes[SC_KERNELS_BITPLANES - 1];
+            row_bytes +=
+                group->at[SC_KERNELS_BITPLANES - 1] + group->bytes[SC_KERNELS_BITPLANES - 1];
         }
     *ret_planes =
         (struct sc_kernels_bitplanes){head_count, head_size, head_groups, row_bytes, groups, to};
@@ -59,7 +60,7 @@ bool sc_kernels_bitplanes_init(struct sc_kernels_bitplanes *ret_planes, uint64_t
 }
 
 void sc_kernels_bitplanes_rope_tiles(const float *turns, uint64_t row_count, uint64_t turned,
-                                  float *ret_tiles)
+                                     float *ret_tiles)
 {
     const uint64_t tile = SC_KERNELS_BITPLANES_TILE;
     memset(ret_tiles, 0, sc_kernels_bitplanes_tile_floats(row_count, turned) * sizeof(*ret_tiles));

@@ -68,7 +68,7 @@ static inline uint64_t sc_kernels_bitplanes_head_groups(uint64_t head_size)
 
 /* Turns of the rows from `row` on; NULL where nothing is turned. */
 static inline const float *sc_kernels_quantised_rope(const struct sc_kernels_quantised *coded,
-                                                  uint64_t row)
+                                                     uint64_t row)
 {
     return coded->rotary != NULL ? coded->turns + row * coded->rotary->turned : NULL;
 }
@@ -83,8 +83,8 @@ static inline uint64_t sc_kernels_bitplanes_scale_bytes(const struct sc_kernels_
  * *ret_planes keeps `to` and groups.
  * false: of some group a plane has bits that are no whole bytes, or the shape is not one. */
 bool sc_kernels_bitplanes_init(struct sc_kernels_bitplanes *ret_planes, uint64_t head_count,
-                            uint64_t head_size, const uint8_t *to,
-                            struct sc_kernels_bitplanes_group *groups);
+                               uint64_t head_size, const uint8_t *to,
+                               struct sc_kernels_bitplanes_group *groups);
 
 /* Turns as scores want them where vectors are keys: of SC_KERNELS_BITPLANES_TILE rows side by side.
  *   turns  [row_count][turned]
@@ -96,7 +96,7 @@ static inline uint64_t sc_kernels_bitplanes_tile_floats(uint64_t row_count, uint
 }
 
 void sc_kernels_bitplanes_rope_tiles(const float *turns, uint64_t row_count, uint64_t turned,
-                                  float *ret_tiles);
+                                     float *ret_tiles);
 
 /* Codes of a slab, row_count from 1 to SC_KERNELS_CODEC_ROWS_MAX. */
 struct sc_kernels_bitplanes_encode {
@@ -137,8 +137,8 @@ struct sc_kernels_bitplanes_score {
     uint64_t score_stride;
     const uint8_t *ahead; /* codes of as many keys, scored next: asked for meanwhile */
     uint64_t ahead_head;  /* and this head of them */
-    /* The turns of the same keys by sc_kernels_bitplanes_rope_tiles, which are one for all heads and
-     * layers. NULL: a rung that wants them makes them in each call. */
+    /* The turns of the same keys by sc_kernels_bitplanes_rope_tiles, which are one for all heads
+     * and layers. NULL: a rung that wants them makes them in each call. */
     const float *turn_tiles;
 };
 

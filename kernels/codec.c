@@ -4,8 +4,8 @@
  *
  * Threads: any. Tests: tests/unit/kernels/test_codec.c, test_columns.c */
 #include "kernels/codec.h"
-#include "kernels/columns.h"
 #include "kernels/bitplanes.h"
+#include "kernels/columns.h"
 
 #include <stddef.h>
 
@@ -43,8 +43,9 @@ static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_co
 }
 
 /* K in columns. */
-static void columns_decode(const struct sc_kernels_decode *how, struct sc_kernels_codec_decode *what,
-                           uint64_t token_first, uint64_t token_count)
+static void columns_decode(const struct sc_kernels_decode *how,
+                           struct sc_kernels_codec_decode *what, uint64_t token_first,
+                           uint64_t token_count)
 {
     uint64_t row_bytes = sc_kernels_codec_row_bytes(what->code->channels, what->code->bits);
     uint64_t end = token_first + token_count;
@@ -114,13 +115,13 @@ static void planes_part_decode(const struct sc_kernels_decode *how, uint32_t par
     bool whole = how->memory->head_stride_bytes == head_bytes;
     uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
     struct sc_kernels_bitplanes_decode what = {.planes = how->coded.planes,
-                                            .scales = how->coded.scales,
-                                            .codes = how->coded.codes,
-                                            .head_count = whole ? how->head_count : 1,
-                                            .dst_dtype = how->dst_dtype,
-                                            .rotary = how->coded.rotary,
-                                            .turns = how->coded.turns,
-                                            .streams = how->streams};
+                                               .scales = how->coded.scales,
+                                               .codes = how->coded.codes,
+                                               .head_count = whole ? how->head_count : 1,
+                                               .dst_dtype = how->dst_dtype,
+                                               .rotary = how->coded.rotary,
+                                               .turns = how->coded.turns,
+                                               .streams = how->streams};
     if (part == 0 && sc_kernels_is_columns(how->memory)) {
         planes_columns_decode(how, &what, token_first, token_count);
         return;
@@ -149,19 +150,19 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
         return;
     }
     struct sc_kernels_codec code = {how->head_count * how->head_size, how->coded.bits,
-                                   how->dst_dtype};
+                                    how->dst_dtype};
     uint64_t row_bytes = sc_kernels_codec_row_bytes(code.channels, code.bits);
     uint64_t head_bytes = how->head_size * sc_kernels_dtype_bytes(how->dst_dtype);
     bool whole = how->memory->head_stride_bytes == head_bytes;
     uint64_t runs = whole ? 1 : how->head_count, channels = code.channels / runs;
     uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
     struct sc_kernels_codec_decode what = {.code = &code,
-                                          .scales = how->coded.scales,
-                                          .codes = how->coded.codes,
-                                          .channel_count = channels,
-                                          .dst = dst,
-                                          .dst_dtype = how->dst_dtype,
-                                          .streams = how->streams};
+                                           .scales = how->coded.scales,
+                                           .codes = how->coded.codes,
+                                           .channel_count = channels,
+                                           .dst = dst,
+                                           .dst_dtype = how->dst_dtype,
+                                           .streams = how->streams};
     if (part == 0 && sc_kernels_is_columns(how->memory)) {
         columns_decode(how, &what, token_first, token_count);
         return;

@@ -15,9 +15,9 @@
  *   rung; nothing else is touched. Work is done in one order, whatever thread does it.
  * Threads: any. Tests: tests/unit/kernels/test_importance.c */
 #include "kernels/importance.h"
+#include "kernels/bitplanes.h"
 #include "kernels/codec.h"
 #include "kernels/columns.h"
-#include "kernels/bitplanes.h"
 
 #include <math.h>
 #include <string.h>

@@ -151,10 +151,10 @@ struct sc_kernels {
     uint64_t (*bits_both)(const uint64_t *a, const uint64_t *b, uint64_t word_count);
 
     /* Coarse codes (codec.h). Codes a slab: rows[i] is the first channel of row i, row_count from 1
-     * to SC_KERNELS_CODEC_ROWS_MAX. scales and codes are written whole, whatever is returned; false:
-     * the slab has no codes (a value or a scale is not finite). */
+     * to SC_KERNELS_CODEC_ROWS_MAX. scales and codes are written whole, whatever is returned;
+     * false: the slab has no codes (a value or a scale is not finite). */
     bool (*codec_encode)(const struct sc_kernels_codec *code, const uint8_t *const *rows,
-                        uint64_t row_count, uint8_t *scales, uint8_t *codes);
+                         uint64_t row_count, uint8_t *scales, uint8_t *codes);
     void (*codec_decode)(const struct sc_kernels_codec_decode *what);
     /* Scores of keys of a slab without decoding them (codec.h). */
     void (*codec_score)(const struct sc_kernels_codec_score *what);
@@ -279,10 +279,11 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
         .few_soften = prefix##_few_soften, .accumulate = prefix##_accumulate,                      \
         .order_sift = prefix##_order_sift, .order_ranks = prefix##_order_ranks,                    \
         .order_mark = prefix##_order_mark, .bits_rows = prefix##_bits_rows,                        \
-        .bits_both = prefix##_bits_both, .codec_encode = prefix##_codec_encode,                      \
-        .codec_decode = prefix##_codec_decode, .codec_score = prefix##_codec_score,                    \
-        .bitplanes_encode = prefix##_bitplanes_encode, .bitplanes_decode = prefix##_bitplanes_decode,          \
-        .bitplanes_score = prefix##_bitplanes_score,                                                     \
+        .bits_both = prefix##_bits_both, .codec_encode = prefix##_codec_encode,                    \
+        .codec_decode = prefix##_codec_decode, .codec_score = prefix##_codec_score,                \
+        .bitplanes_encode = prefix##_bitplanes_encode,                                             \
+        .bitplanes_decode = prefix##_bitplanes_decode,                                             \
+        .bitplanes_score = prefix##_bitplanes_score,                                               \
     }
 extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
 
@@ -313,7 +314,7 @@ uint64_t sc_kernels_ref_bits_rows(const uint64_t *bits, uint64_t word_count, uin
                                   uint32_t *ret_rows, uint64_t room);
 uint64_t sc_kernels_ref_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);
 bool sc_kernels_ref_codec_encode(const struct sc_kernels_codec *code, const uint8_t *const *rows,
-                                uint64_t row_count, uint8_t *scales, uint8_t *codes);
+                                 uint64_t row_count, uint8_t *scales, uint8_t *codes);
 void sc_kernels_ref_codec_decode(const struct sc_kernels_codec_decode *what);
 void sc_kernels_ref_codec_score(const struct sc_kernels_codec_score *what);
 bool sc_kernels_ref_bitplanes_encode(const struct sc_kernels_bitplanes_encode *what);

@@ -38,7 +38,7 @@ static double cos_near(double x)
 }
 
 void sc_kernels_rope_row(uint64_t position, const double *frequencies, uint64_t turned,
-                            float *ret_rope)
+                         float *ret_rope)
 {
     for (uint64_t i = 0; i < turned / 2; i++) {
         double angle = (double)position * frequencies[i];

@@ -31,7 +31,7 @@ struct sc_kernels_rotary {
 
 /* frequencies [turned / 2];  ret_rope [turned] */
 void sc_kernels_rope_row(uint64_t position, const double *frequencies, uint64_t turned,
-                            float *ret_rope);
+                         float *ret_rope);
 
 /* The channel that turns with this one, and how: *ret_sign is what sin is multiplied with where the
  * partner's value is added, turning forth. */

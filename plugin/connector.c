@@ -40,11 +40,11 @@ static spec_status check_scored(const spec_connector *conn, struct spec_error *r
         return SPEC_OK;
     const char *key = config->base == SC_BASE_QUANTISED           ? "select.base"
                       : config->identify == SC_IDENTIFY_QUANTISED ? "select.identify"
-                      : sc_config_stores_quantised(config)          ? "layered.quantise"
-                      : config->budget != SPEC_BUDGET_RATIO    ? "select.budget"
-                      : sc_config_selects(config)              ? "select.retain_ppm"
-                      : conn->choice.probe_heads > 0           ? "select.probe_heads"
-                                                               : NULL;
+                      : sc_config_stores_quantised(config)        ? "layered.quantise"
+                      : config->budget != SPEC_BUDGET_RATIO       ? "select.budget"
+                      : sc_config_selects(config)                 ? "select.retain_ppm"
+                      : conn->choice.probe_heads > 0              ? "select.probe_heads"
+                                                                  : NULL;
     if (key == NULL)
         return SPEC_OK;
     if (conn->layers != NULL)
@@ -114,12 +114,17 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         conn->notify_queue.epoch_told == NULL ||
         (conn->ranks.role == SPEC_ROLE_READER && conn->grace.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
-    static spec_status (*const MAKES[])(spec_connector *, struct spec_error *) = {
-        make_requests,           make_readers,
-        sc_plugin_select_open,   sc_plugin_deliveries_open,
-        sc_plugin_batches_open,  sc_plugin_submit_open,
-        sc_plugin_saves_open,    sc_plugin_recurrent_saves_open,
-        sc_plugin_recurrent_loads_open, sc_plugin_admit_open};
+    static spec_status (*const MAKES[])(spec_connector *,
+                                        struct spec_error *) = {make_requests,
+                                                                make_readers,
+                                                                sc_plugin_select_open,
+                                                                sc_plugin_deliveries_open,
+                                                                sc_plugin_batches_open,
+                                                                sc_plugin_submit_open,
+                                                                sc_plugin_saves_open,
+                                                                sc_plugin_recurrent_saves_open,
+                                                                sc_plugin_recurrent_loads_open,
+                                                                sc_plugin_admit_open};
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; status == SPEC_OK && i < sizeof(MAKES) / sizeof(MAKES[0]); i++)
         status = MAKES[i](conn, reterr);
@@ -152,7 +157,7 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
 static uint64_t selector_bytes(const spec_connector *conn)
 {
     uint64_t each = sc_store_selector_bytes(conn->config.max_request_tokens,
-                                          conn->choice.probe_row_bytes, conn->config.layout);
+                                            conn->choice.probe_row_bytes, conn->config.layout);
     if (conn->choice
             .reads_quant) /* codes of 8 bits are half of rows, and lie there twice in parts */
         each += conn->config.max_request_tokens * conn->dims.row_bytes +
@@ -188,10 +193,10 @@ static void on_write(void *user)
 static spec_status open_baseline(spec_connector *conn, struct spec_error *reterr)
 {
     conn->baseline = (struct sc_baseline){.config = &conn->config,
-                                .log = &conn->log,
-                                .store = &conn->store,
-                                .on_write = on_write,
-                                .user = conn};
+                                          .log = &conn->log,
+                                          .store = &conn->store,
+                                          .on_write = on_write,
+                                          .user = conn};
     if (!sc_plugin_can_select(conn))
         return SPEC_OK; /* nothing is ever scored, nor chosen by averages, nor guessed */
     return sc_baseline_open(&conn->baseline, &conn->alloc, conn->dims.layer_count, reterr);
@@ -226,14 +231,14 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = sc_plugin_quant_params(conn),
         .permutation = {.span_rows = conn->baseline.averages == NULL ? 0
-                               : conn->config.reorder_scope == SC_REORDER_NODE
-                                   ? SC_STORE_PERMUTATION_ROWS_MAX
-                                   : SC_PLUGIN_SPAN_ROWS,
-                  .bytes_max = conn->config.reorder_bytes_max,
-                  .scores = sc_plugin_reorder_scores,
-                  .moment = sc_plugin_reorder_moment,
-                  .is_quiet = sc_plugin_reorder_is_quiet,
-                  .user = conn},
+                                     : conn->config.reorder_scope == SC_REORDER_NODE
+                                         ? SC_STORE_PERMUTATION_ROWS_MAX
+                                         : SC_PLUGIN_SPAN_ROWS,
+                        .bytes_max = conn->config.reorder_bytes_max,
+                        .scores = sc_plugin_reorder_scores,
+                        .moment = sc_plugin_reorder_moment,
+                        .is_quiet = sc_plugin_reorder_is_quiet,
+                        .user = conn},
         .on_piece = sc_plugin_on_piece,
         .on_secret = sc_plugin_on_secret,
         .piece_holds = sc_plugin_piece_holds,

@@ -40,16 +40,16 @@
 #include "plugin/baselines/baselines.h"
 #include "plugin/device/device_tables.h"
 #include "plugin/index/bypass.h"
+#include "plugin/index/compact.h"
 #include "plugin/index/erase.h"
 #include "plugin/index/evict.h"
 #include "plugin/index/index.h"
 #include "plugin/index/jobs.h"
-#include "plugin/index/compact.h"
 #include "plugin/load/loads.h"
 #include "plugin/load_or_compute/load_or_compute.h"
 #include "plugin/peers/peers.h"
-#include "plugin/request/requests.h"
 #include "plugin/request/host_prefetch.h"
+#include "plugin/request/requests.h"
 #include "plugin/save/admit.h"
 #include "plugin/save/saves.h"
 #include "plugin/save/tickets.h"
@@ -62,7 +62,7 @@
 /* Kinds of notes in the store's log; words of another meaning get another kind. Kind 1 is reserved:
  * stores of before 0.3 have notes of it, which are ignored. */
 enum {
-    SC_PLUGIN_NOTE_ESTIMATE = 2,  /* load_or_compute/estimate_record.h */
+    SC_PLUGIN_NOTE_ESTIMATE = 2,   /* load_or_compute/estimate_record.h */
     SC_PLUGIN_NOTE_CALIBRATION = 3 /* quant/calibration_record.c */
 };
 
@@ -94,7 +94,8 @@ struct sc_plugin_choice {                /* how rows are chosen; set by open, co
     struct sc_plugin_scratch *scratches; /* [scratch_slots, then scratch_longs] */
     uint8_t *scratch_memory;
     struct sc_slot_pool scratch_slots;
-    struct sc_slot_pool scratch_longs; /* of matches that the others have no room for; count 0: none */
+    struct sc_slot_pool
+        scratch_longs;     /* of matches that the others have no room for; count 0: none */
     uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..: of all rows, where layout is split */
 };
 
@@ -103,7 +104,7 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     _Atomic uint64_t gather_bytes_per_s; /* of chosen rows, likewise */
     _Atomic uint64_t host_bytes_per_s; /* of whole layers from host memory, likewise */
     _Atomic uint64_t spared;           /* piece that failed by tags of host memory last; 0: none */
-    struct sc_plugin_accuracy *trusts;    /* [layer_count + 1] of guesses; the last: of all layers */
+    struct sc_plugin_accuracy *trusts; /* [layer_count + 1] of guesses; the last: of all layers */
     struct sc_plugin_window window;    /* of compute, that reading ahead may fill */
     struct sc_plugin_contention contention; /* what others waited for meanwhile */
 };

@@ -66,7 +66,8 @@ static spec_status entry_lookup(spec_connector *conn, const struct spec_lookup_p
     return call_leave(conn, sc_plugin_lookup(conn, params, ret_result, reterr));
 }
 
-static spec_status entry_stage(spec_connector *conn, const struct spec_prefetch_to_host_params *params,
+static spec_status entry_prefetch_to_host(spec_connector *conn,
+                               const struct spec_prefetch_to_host_params *params,
                                spec_ticket *ret_ticket, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
@@ -177,7 +178,7 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
 
 /* Members that the connector counts itself, or that the store has by the same name. */
 #define OWN(name)   .name = sc_counted(&conn->stats.name)
-#define STORE(name) .name = store.name
+#define STORE(name) .name = in->name
 
 static void stats_writes(const struct sc_store_stats *store, struct spec_stats *stats)
 {
@@ -219,6 +220,68 @@ static void stats_erase(const spec_connector *conn, struct spec_stats *stats)
     stats->erase_left_bytes = counts.left_bytes;
 }
 
+/* Those that a counter or the store has under the same name. */
+static struct spec_stats stats_counters(spec_connector *conn, const struct sc_store_stats *in)
+{
+    return (struct spec_stats){OWN(lookups),
+                               OWN(lookup_hits),
+                               OWN(lookup_tokens),
+                               OWN(matched_tokens),
+                               OWN(wanted_bytes),
+                               OWN(stored_tokens),
+                               OWN(stored_chunks),
+                               OWN(dropped_chunks),
+                               OWN(duplicate_chunks),
+                               OWN(aborted_stores),
+                               OWN(corrupt_ranges),
+                               OWN(requests_open),
+                               OWN(tickets_open),
+                               OWN(exposed_ns),
+                               OWN(prefetched_rows),
+                               OWN(demanded_rows),
+                               OWN(lock_waits),
+                               OWN(leases_attached),
+                               OWN(leases_refused),
+                               OWN(selected_layers),
+                               OWN(fallback_layers),
+                               OWN(dense_layers),
+                               OWN(selected_rows),
+                               OWN(selected_from_rows),
+                               OWN(identify_ns),
+                               OWN(speculated_bytes),
+                               OWN(unused_bytes),
+                               OWN(selector_read_bytes),
+                               OWN(quantised_layers),
+                               OWN(quantised_rows),
+                               OWN(layered_exact_rows),
+                               OWN(layered_forced_rows),
+                               OWN(partial_layers),
+                               OWN(refined_layers),
+                               OWN(refined_rows),
+                               OWN(compacted_chunks),
+                               OWN(bypassed_lookups),
+                               STORE(read_bytes),
+                               STORE(read_ops),
+                               STORE(write_bytes),
+                               STORE(write_ops),
+                               STORE(io_errors),
+                               STORE(no_space),
+                               STORE(disk_bytes_used),
+                               STORE(disk_bytes_max),
+                               STORE(extent_bytes),
+                               STORE(log_bytes),
+                               STORE(staging_bytes_used),
+                               STORE(verify_ns),
+                               STORE(quarantine_bytes),
+                               STORE(checkpoints),
+                               STORE(selectors_refused),
+                               STORE(bad_blocks),
+                               STORE(quantised_bytes),
+                               STORE(built_bytes),
+                               OWN(given_tokens),
+                               OWN(tail_tokens)};
+}
+
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
                                struct spec_error *reterr)
 {
@@ -232,35 +295,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     sc_store_stats(conn->store, &store);
     struct sc_radix_stats radix;
     sc_radix_stats(conn->radix, &radix);
-    struct spec_stats stats = {OWN(lookups),           OWN(lookup_hits),
-                               OWN(lookup_tokens),     OWN(matched_tokens),
-                               OWN(wanted_bytes),      OWN(stored_tokens),
-                               OWN(stored_chunks),     OWN(dropped_chunks),
-                               OWN(duplicate_chunks),  OWN(aborted_stores),
-                               OWN(corrupt_ranges),    OWN(requests_open),
-                               OWN(tickets_open),      OWN(exposed_ns),
-                               OWN(prefetched_rows),   OWN(demanded_rows),
-                               OWN(lock_waits),        OWN(leases_attached),
-                               OWN(leases_refused),    OWN(selected_layers),
-                               OWN(fallback_layers),   OWN(dense_layers),
-                               OWN(selected_rows),     OWN(selected_from_rows),
-                               OWN(identify_ns),       OWN(speculated_bytes),
-                               OWN(unused_bytes),      OWN(selector_read_bytes),
-                               OWN(quantised_layers),     OWN(quantised_rows),
-                               OWN(layered_exact_rows), OWN(layered_forced_rows),
-                               OWN(partial_layers),    OWN(refined_layers),
-                               OWN(refined_rows),      OWN(compacted_chunks),
-                               OWN(bypassed_lookups),  STORE(read_bytes),
-                               STORE(read_ops),        STORE(write_bytes),
-                               STORE(write_ops),       STORE(io_errors),
-                               STORE(no_space),        STORE(disk_bytes_used),
-                               STORE(disk_bytes_max),  STORE(extent_bytes),
-                               STORE(log_bytes),       STORE(staging_bytes_used),
-                               STORE(verify_ns),       STORE(quarantine_bytes),
-                               STORE(checkpoints),     STORE(selectors_refused),
-                               STORE(bad_blocks),      STORE(quantised_bytes),
-                               STORE(built_bytes),     OWN(given_tokens),
-                               OWN(tail_tokens)};
+    struct spec_stats stats = stats_counters(conn, &store);
     stats.poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed);
     stats.role = conn->ranks.role;
     stats.epoch = atomic_load(&conn->epoch);
@@ -307,7 +342,7 @@ static const struct spec_api API = {
     .open = sc_plugin_open,
     .close = entry_close,
     .lookup = entry_lookup,
-    .stage = entry_stage,
+    .prefetch_to_host = entry_prefetch_to_host,
     .attach = entry_attach,
     .next_chunk = entry_next_chunk,
     .begin_layer = entry_begin_layer,

@@ -3,8 +3,9 @@
  * docs/internals/architecture.md.
  *
  * Locks, by rank: a flight's own (30), the spare frame's (35), space (40), log (50), live (54),
- * cache (55), write budget (58), frames (60), the pool's of selectors (61), the back end's (62 and more).
- * The log lock is never held while space is taken: space freed by a drop is given back after it.
+ * cache (55), write budget (58), frames (60), the pool's of selectors (61), the back end's (62 and
+ * more). The log lock is never held while space is taken: space freed by a drop is given back after
+ * it.
  *
  * Threads: per member, below.
  * Tests: tests/unit/store/, tests/fault/ */
@@ -79,7 +80,7 @@ struct sc_store_counts {
     _Atomic uint64_t bad_blocks, quantised_bytes;
     _Atomic uint64_t orders;         /* editions in another order that were ever found or made */
     _Atomic uint64_t permutations_waiting; /* made, and without a record yet */
-    _Atomic uint64_t permuted_pieces; /* made since open */
+    _Atomic uint64_t permuted_pieces;      /* made since open */
     _Atomic uint32_t loads;          /* that are begun and not complete */
 };
 
@@ -116,14 +117,15 @@ struct sc_store {
 
     /* Memory of loads: any thread. */
     struct sc_store_reserve_frame spare;
-    struct sc_host_tier *host;     /* NULL: host_bytes is 0 */
+    struct sc_host_tier *host;              /* NULL: host_bytes is 0 */
     struct sc_store_match_fetcher *fetcher; /* with host */
-    struct sc_store_pool pool; /* of params.selector_bytes_max: memory of selectors that are begun */
+    struct sc_store_pool
+        pool; /* of params.selector_bytes_max: memory of selectors that are begun */
 
     /* Work in the background. NULL: this store is not a writer. */
     struct sc_store_build *build;
     struct sc_store_compactor *compactor;
-    struct sc_store_inline_quant *live;   /* NULL, too, if rows are not coded while they are stored */
+    struct sc_store_inline_quant *live; /* NULL, too, if rows are not coded while they are stored */
     struct sc_store_cache *cache; /* with live: nothing else asks it for bytes */
 
     /* Set by open: what a commit tells others, no lock held. */

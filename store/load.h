@@ -53,8 +53,8 @@ void sc_store_readers_close(struct sc_store_reader *first, uint64_t count);
 /* Whether loads go through a few buffers that stay in caches: sc_io_is_shallow. */
 bool sc_store_is_shallow(const struct sc_store *store);
 
-/* Starts a load. ranges are kept by pointer until the reader is idle again. The class DEMAND may use
- * every frame; SPECULATIVE leaves a reserve to demand. Never blocks. */
+/* Starts a load. ranges are kept by pointer until the reader is idle again. The class DEMAND may
+ * use every frame; SPECULATIVE leaves a reserve to demand. Never blocks. */
 void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
                            enum sc_io_class io_class);
@@ -86,8 +86,9 @@ struct sc_store_gather_rows {
  * other, row_first being the index in picks->rows, rows of k_row_bytes when K or V alone is wanted.
  * Small reads share frames and batches: up to 64 go out together, and 320 at once. */
 void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
-                                 const struct sc_store_range *ranges, uint64_t range_count,
-                                 const struct sc_store_gather_rows *picks, enum sc_io_class io_class);
+                                  const struct sc_store_range *ranges, uint64_t range_count,
+                                  const struct sc_store_gather_rows *picks,
+                                  enum sc_io_class io_class);
 /* Tags of the layer's rows, in the order of the ranges: [rows * tags a row], verified or not (a
  * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
 void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
@@ -191,7 +192,8 @@ struct sc_store_match_fetch {
     uint64_t range_count;
     struct sc_store_match_fetch_wants wants;
     uint64_t keeper; /* not 0: what is there is kept for it (store/cache/host_tier.h) */
-    void (*done)(const struct sc_store_match_fetched *staged, void *user); /* executor thread, once */
+    void (*done)(const struct sc_store_match_fetched *staged,
+                 void *user); /* executor thread, once */
     void *user;
 };
 /* Whether there is a host tier. Constant after open. */
@@ -199,12 +201,13 @@ bool sc_store_can_fetch_match(const struct sc_store *store);
 /* Brings what is wanted of the ranges' pieces in the background: what rows are chosen by, of all
  * layers, then rows, layer by layer. Never blocks. Errors: UNSUPPORTED (there is no host tier),
  * BUSY (one match is staged at a time), NO_MEMORY. */
-spec_status sc_store_match_fetch_begin(struct sc_store *store, const struct sc_store_match_fetch *what,
-                                 struct spec_error *reterr);
+spec_status sc_store_match_fetch_begin(struct sc_store *store,
+                                       const struct sc_store_match_fetch *what,
+                                       struct spec_error *reterr);
 /* Whether host memory has all that is wanted of the piece, in every layer. Any thread; no lock,
  * but where some layers alone are wanted. */
-bool sc_store_match_fetch_has(const struct sc_store *store, const struct sc_store_match_fetch_wants *wants,
-                        uint64_t piece);
+bool sc_store_match_fetch_has(const struct sc_store *store,
+                              const struct sc_store_match_fetch_wants *wants, uint64_t piece);
 /* What runs ends soon, and says DROPPED, or how it ended before. Any thread. */
 void sc_store_match_fetch_cancel(struct sc_store *store);
 /* What is kept for it goes as any other does from then on (executor's clock); 0: now. */
@@ -216,11 +219,14 @@ void sc_store_match_fetch_let_go(struct sc_store *store, uint64_t keeper, uint64
  * copied out by the thread that completes them, so that no frame is held. */
 struct sc_store_selector;
 
-/* rows_max, ranges_max: of the longest match. A selector that is begun takes memory for the rows that
- * it is begun with from the store's selector_bytes_max, and keeps it until end. Connector open. */
+/* rows_max, ranges_max: of the longest match. A selector that is begun takes memory for the rows
+ * that it is begun with from the store's selector_bytes_max, and keeps it until end. Connector
+ * open. */
 spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
-                                 struct sc_store_selector **ret_selector, struct spec_error *reterr);
-void sc_store_selector_close(struct sc_store_selector *selector); /* ends it, waits for what flies */
+                                   struct sc_store_selector **ret_selector,
+                                   struct spec_error *reterr);
+void sc_store_selector_close(
+    struct sc_store_selector *selector); /* ends it, waits for what flies */
 
 struct sc_store_selector_want {
     uint32_t layer;
@@ -239,15 +245,16 @@ struct sc_store_selector_want {
  * codes: sc_store_slab_of tells them apart. false: nothing was begun, because a range is not live,
  * has no probe rows (or shorter ones), or no run of memory is free that is long enough (counted).
  * Never blocks. */
-bool sc_store_selector_begin(struct sc_store_selector *selector, const struct sc_store_selector_want *want);
+bool sc_store_selector_begin(struct sc_store_selector *selector,
+                             const struct sc_store_selector_want *want);
 void sc_store_selector_demand(struct sc_store_selector *selector);
 /* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
 spec_status sc_store_selector_state(const struct sc_store_selector *selector);
 /* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Progresses even when readers hold
  * every frame (the caller has no rows of one that it is in the midst of). Not from a task. */
 spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t deadline_ns);
-/* Of a selector whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the order of the
- * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
+/* Of a selector whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the order
+ * of the ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
 const uint8_t *sc_store_selector_keys(const struct sc_store_selector *selector);
 const uint64_t *sc_store_selector_tags(const struct sc_store_selector *selector);
 /* Whether those of the range came from host memory: what they disagree with may be right. */
@@ -267,7 +274,8 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
 const uint8_t *sc_store_selector_keys_hold(struct sc_store_selector *selector);
 void sc_store_selector_keys_leave(struct sc_store_selector *selector, const uint8_t *keys);
 struct sc_store_read_cost;
-void sc_store_selector_cost(const struct sc_store_selector *selector, struct sc_store_read_cost *ret);
+void sc_store_selector_cost(const struct sc_store_selector *selector,
+                            struct sc_store_read_cost *ret);
 /* What flies is let go, what is queued never flies; the memory may be used by others (codes': once
  * what flies into it has ended). Never blocks. */
 void sc_store_selector_end(struct sc_store_selector *selector);

@@ -213,10 +213,10 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
     const struct sc_config *config = store->params.config;
     uint64_t frame_bytes = store->limits.op_bytes + SC_STAGING_SLACK_BYTES;
     struct sc_staging_params frames = {.alloc = store->params.alloc,
-                                      .exec = store->params.exec,
-                                      .poison = store->params.poison,
-                                      .staging_bytes = config->staging_bytes - frame_bytes,
-                                      .op_bytes = store->limits.op_bytes};
+                                       .exec = store->params.exec,
+                                       .poison = store->params.poison,
+                                       .staging_bytes = config->staging_bytes - frame_bytes,
+                                       .op_bytes = store->limits.op_bytes};
     spec_status status = sc_staging_open(&frames, &store->frames, reterr);
     if (status != SPEC_OK)
         return status;
@@ -228,7 +228,7 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the spare staging frame");
     if (!sc_store_pool_open(&store->pool, store->params.alloc, store->params.poison,
                             store->params.selector_bytes_max))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes for selectors",
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes for selector keys",
                        store->params.selector_bytes_max);
     status = host_open(store, reterr);
     return status == SPEC_OK ? sc_store_match_fetcher_open(store, reterr) : status;
@@ -303,7 +303,8 @@ static uint64_t op_bytes_decide(const struct sc_store_params *params)
 {
     const struct sc_config *config = params->config;
     uint64_t bytes = OP_BYTES_LEAST;
-    while (bytes < row_op_bytes(&params->space) || bytes * 2 <= config->staging_bytes / FRAMES_WANTED)
+    while (bytes < row_op_bytes(&params->space) ||
+           bytes * 2 <= config->staging_bytes / FRAMES_WANTED)
         bytes *= 2;
     return bytes < config->io_op_bytes ? bytes : config->io_op_bytes;
 }
@@ -446,10 +447,13 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .write_ops = sc_store_counted(&store->counts.write_ops),
         .stored_row_bytes = sc_store_counted(&store->counts.stored_row_bytes),
         .budget_left = sc_store_write_budget_left(store),
-        .quantised_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_QUANT]),
-        .compaction_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_COMPACTION]),
+        .quantised_write_bytes =
+            sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_QUANT]),
+        .compaction_write_bytes =
+            sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_COMPACTION]),
         .log_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_LOG]),
-        .checkpoint_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_CHECKPOINTS]),
+        .checkpoint_write_bytes =
+            sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_CHECKPOINTS]),
         .verify_ns = sc_store_counted(&store->counts.verify_ns),
         .corrupt_rows = sc_store_counted(&store->counts.corrupt_rows),
         .corrupt_records = sc_store_counted(&store->counts.corrupt_records),

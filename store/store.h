@@ -110,9 +110,9 @@ enum sc_store_role {
 };
 
 /* How slabs are coded (kernels/codec.h, bitplanes.h); bits_k 0: they are not. */
-#define SC_STORE_FORM_K_PER_CHANNEL   1u /* a block begins with a table, of half a byte a channel */
+#define SC_STORE_FORM_K_PER_CHANNEL 1u /* a block begins with a table, of half a byte a channel */
 #define SC_STORE_FORM_K_TURNED 2u /* of those alone: before the rotary turn */
-#define SC_STORE_FORM_V_PER_CHANNEL   4u
+#define SC_STORE_FORM_V_PER_CHANNEL 4u
 struct sc_store_codec_shape {
     uint32_t bits_k, bits_v;           /* of a value; of free widths on average, rounded down */
     uint64_t scale_bytes;              /* of K or of V of a slab */
@@ -121,7 +121,8 @@ struct sc_store_codec_shape {
     uint32_t reserved;                 /* 0: shapes are compared as bytes */
 };
 /* Of a block's table: half a byte for what has 4 bytes of scales. */
-static inline uint64_t sc_store_quant_table_bytes(const struct sc_store_codec_shape *shape, bool is_k)
+static inline uint64_t sc_store_quant_table_bytes(const struct sc_store_codec_shape *shape,
+                                                  bool is_k)
 {
     uint32_t is_free = is_k ? SC_STORE_FORM_K_PER_CHANNEL : SC_STORE_FORM_V_PER_CHANNEL;
     return (shape->form & is_free) != 0 ? shape->scale_bytes / 8 : 0;
@@ -190,7 +191,7 @@ struct sc_store_params {
                                 * open, in blocks of 64 KiB; a peer takes none */
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
-    struct sc_store_quant codes; /* that extents get, in the background */
+    struct sc_store_quant codes;             /* that extents get, in the background */
     struct sc_store_permutation permutation; /* likewise, when it is asked for */
     /* The store was found: its secret, before a piece of it is told of. A follower is told again
      * where another store has come to the same path. An error ends open or sc_store_follow. May be
@@ -245,11 +246,11 @@ struct sc_store_stats {
     uint64_t staging_bytes_used;
     uint64_t quarantine_bytes; /* dropped, not yet reusable; counted in disk_bytes_used */
     uint64_t checkpoints, evicted_pieces;
-    uint64_t selectors_refused;          /* not begun, because no memory was free */
+    uint64_t selectors_refused;         /* not begun, because no memory was free */
     uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
     uint64_t bad_blocks;                /* of codes, that failed verification */
-    uint64_t quantised_bytes;                /* taken by codes, alignment included */
-    uint64_t permuted_pieces;            /* written anew in another order since open */
+    uint64_t quantised_bytes;           /* taken by codes, alignment included */
+    uint64_t permuted_pieces;           /* written anew in another order since open */
     bool is_building;                   /* what extents lack is being made */
     /* Of the host tier: levels, whole pages; counts of slabs that loads asked for. */
     uint64_t host_bytes_max, host_bytes_used, host_bytes_kept;
@@ -302,11 +303,12 @@ struct sc_store_pass {
     bool is_background; /* no host is waited for: it ends soon, whatever hosts do */
     void *user;         /* on_written's extent_user */
     /* NULL: its writes go to the device as they come. Else they are queued, those of whole extents
-     * first, then by `permutation`; and when staging has no free frame, the extent of greatest order of
-     * the pass that holds most frames is cancelled, unless it is firm: its next put_layer is BUSY.
+     * first, then by `permutation`; and when staging has no free frame, the extent of greatest
+     * order of the pass that holds most frames is cancelled, unless it is firm: its next put_layer
+     * is BUSY.
      */
     struct sc_store_pass_share *share;
-    uint64_t permutation; /* tokens of its pass before it */
+    uint64_t order; /* tokens of its pass before it */
     bool is_part;   /* one of several extents of its pass; those of one extent go before it */
     bool is_firm;
 };
@@ -505,7 +507,7 @@ struct sc_store_compact {
  * at a time. Never blocks. Errors: BUSY (one runs), NO_MEMORY, NO_SPACE, and those of extent_begin.
  */
 spec_status sc_store_compact_begin(struct sc_store *store, const struct sc_store_compact *merge,
-                                 struct spec_error *reterr);
+                                   struct spec_error *reterr);
 /* What the log says now stays, whatever becomes of the machine. Blocks. A writer's. */
 spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr);
 /* What was written of it stays, whatever becomes of the machine: what its pieces take the place of
@@ -554,17 +556,19 @@ struct sc_store_notify {
     uint8_t hash[SC_STORE_HASH_BYTES];
     uint8_t family[SC_STORE_HASH_BYTES];
 };
-/* Appends one record to the notification of a rank's writer. Executor thread; blocks for one small append.
- * Errors: IO, NO_SPACE (the notification is full); SPEC_PENDING: ask again (that rank has no directory yet,
- * or somebody else writes into its notification now). */
+/* Appends one record to the notification of a rank's writer. Executor thread; blocks for one small
+ * append.
+ * Errors: IO, NO_SPACE (the notification is full); SPEC_PENDING: ask again (that rank has no
+ * directory yet, or somebody else writes into its notification now). */
 spec_status sc_store_notify_post(struct sc_store *store, uint32_t rank,
-                               const struct sc_store_notify *notify, struct spec_error *reterr);
-/* Writer: calls on_notify for every record that came since the last call (the first: since the notification
- * was made or cut) and is whole; what an earlier writer took may come again. Executor thread or
- * open, one at a time. */
+                                 const struct sc_store_notify *notify, struct spec_error *reterr);
+/* Writer: calls on_notify for every record that came since the last call (the first: since the
+ * notification was made or cut) and is whole; what an earlier writer took may come again. Executor
+ * thread or open, one at a time. */
 spec_status sc_store_notify_take(struct sc_store *store,
-                               void (*on_notify)(const struct sc_store_notify *notify, void *user),
-                               void *user, struct spec_error *reterr);
+                                 void (*on_notify)(const struct sc_store_notify *notify,
+                                                   void *user),
+                                 void *user, struct spec_error *reterr);
 
 /* ---- The epoch of the weights, for all configurations of a directory ------------------------- */
 

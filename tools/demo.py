@@ -45,7 +45,8 @@ PRESET = "impress-itf+range"
 DISK = {"path": STORE, "load_policy": "load", "host_bytes": 0}
 # What first and second run use: probe keys are stored, every row is delivered.
 # Codes are made of it too, in the background: the first run waits for them at its end.
-WHOLE = {**DISK, "preset": PRESET, "layered": {"quantise": "yes", "bit_allocation": "per_channel", "bits_k": 3},
+WHOLE = {**DISK, "preset": PRESET,
+         "layered": {"quantise": "yes", "bit_allocation": "per_channel", "bits_k": 3},
          "select": {"retain_ppm": 1000000, "probe_heads": 3}}
 # A quarter of the rows; what is computed on them is not stored, so that later runs find exact rows.
 SELECTIVE = {**DISK, "preset": PRESET, "store": {"pruned": "no"}}

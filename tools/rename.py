@@ -10,8 +10,8 @@ A table is a text file. Lines that begin with # are comments; the others are one
                  with and without the folder above it, and a file's name alone if no other has it.
                  OLD.* and NEW.*: all files of that name, whatever they end with
 Decision records, change logs and results keep the words of their time. Two things never get one
-name: a word is refused that would become one in use, a public one (sc_, SC_, spec_, SPEC_) anywhere,
-another one in the code of a file that is changed.
+name: a word is refused that would become one in use, a public one (sc_, SC_, spec_, SPEC_)
+anywhere, another one in the code of a file that is changed.
 
 Lines that become too long are left to the caller: clang-format would reflow drawings in comments.
 
@@ -25,6 +25,7 @@ import sys
 
 KEPT = ("docs/decisions/", "docs/results/", "CHANGELOG.md", "tools/renames/", "tests/data/",
         "tests/unit/tools/test_rename.py", "models/")
+CODE = (".c", ".cpp", ".cu", ".h", ".py")
 PUBLIC_RE = re.compile(r"sc_|SC_|spec_|SPEC_")
 NO_CODE_RE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 PATCHED_RE = re.compile(r"^\+\+\+ b/(\S+)", re.M)
@@ -92,7 +93,8 @@ def rename_words(root, words):
             renamed[None, word].add(old)
             return word
         if path not in known_in:
-            known_in[path] = set(re.findall(r"\w+", NO_CODE_RE.sub(" ", before[path])))
+            code = NO_CODE_RE.sub(" ", before[path]) if path.endswith(CODE) else ""
+            known_in[path] = set(re.findall(r"\w+", code))
         if old in known_in[path]:
             renamed[path, word].add(old)
         return word
@@ -109,7 +111,8 @@ def rename_words(root, words):
     for (path, word), olds in renamed.items():
         where = f" in {path}" if path else ""
         if word in (known_in[path] if path else known) and not all(word in old for old in olds):
-            refused.append(f"{', '.join(sorted(olds))} would become {word}, which stands already{where}")
+            refused.append(f"{', '.join(sorted(olds))} would become {word}, which stands already"
+                           f"{where}")
         if len(olds) > 1:
             refused.append(f"{', '.join(sorted(olds))} would all become {word}{where}")
     if not refused:

@@ -100,8 +100,8 @@ static void widths_make(struct codes *it)
         memset(it->to[part], 2, channels);
         if (part == 0)
             widths_draw(it->to[part], channels, &turn);
-        if (!sc_kernels_bitplanes_init(&it->planes[part], shape->heads, shape->head_size, it->to[part],
-                                    it->groups[part]))
+        if (!sc_kernels_bitplanes_init(&it->planes[part], shape->heads, shape->head_size,
+                                       it->to[part], it->groups[part]))
             bench_die("widths that are none");
     }
 }
@@ -116,7 +116,7 @@ static void turns_make(const struct codes *it, uint64_t first, uint64_t count, u
         frequencies[i] = pow(5e5, -2.0 * (double)i / (double)turned);
     for (uint64_t i = 0; i < count; i++)
         sc_kernels_rope_row(first + i, frequencies, turned,
-                               (float *)(void *)(to + i * turned * sizeof(float)));
+                            (float *)(void *)(to + i * turned * sizeof(float)));
     free(frequencies);
 }
 
@@ -238,7 +238,7 @@ static void free_run(struct rig *rig, const struct codes *it, uint32_t set)
         .rows_each = FREE_ROWS};
     struct sc_cuda_shape grid;
     if (!sc_cuda_bitplanes_shape(&what, (uint32_t)it->units, (uint32_t)(2 * it->slabs), SLAB_ROWS,
-                              &grid))
+                                 &grid))
         bench_die("codes that no kernel takes");
     rig_launch(rig, rig->stream, RIG_sc_cuda_bitplanes_decode, &grid, &what);
 }

@@ -610,9 +610,9 @@ static void through_close(spec_connector *conn)
       (spec_connector * conn, const struct spec_lookup_params *params,                             \
        struct spec_lookup_result *ret_result, struct spec_error *reterr),                          \
       (real_of(conn), params, ret_result, reterr))                                                 \
-    X(stage,                                                                                       \
-      (spec_connector * conn, const struct spec_prefetch_to_host_params *params, spec_ticket *ret_ticket,     \
-       struct spec_error *reterr),                                                                 \
+    X(prefetch_to_host,                                                                            \
+      (spec_connector * conn, const struct spec_prefetch_to_host_params *params,                   \
+       spec_ticket *ret_ticket, struct spec_error *reterr),                                        \
       (real_of(conn), params, ret_ticket, reterr))                                                 \
     X(attach,                                                                                      \
       (spec_connector * conn, const struct spec_attach_params *params,                             \

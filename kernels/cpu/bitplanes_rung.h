@@ -20,9 +20,9 @@
 #ifndef SC_KERNELS_CPU_BITPLANES_RUNG_H
 #define SC_KERNELS_CPU_BITPLANES_RUNG_H
 
+#include "kernels/bitplanes.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/cpu/widen_rung.h"
-#include "kernels/bitplanes.h"
 
 #include <string.h>
 
@@ -334,8 +334,8 @@ struct planes_coded {
 };
 
 /* LANES channels of a row, turned back. channel: of the head whose first one is `first` */
-INLINE floats lanes_back(const struct sc_kernels_bitplanes_encode *what, uint64_t row, uint64_t first,
-                         uint64_t channel, uint32_t turns, uint32_t dtype)
+INLINE floats lanes_back(const struct sc_kernels_bitplanes_encode *what, uint64_t row,
+                         uint64_t first, uint64_t channel, uint32_t turns, uint32_t dtype)
 {
     const uint8_t *from = what->rows[row];
     floats x = widened(from, first + channel, dtype);
@@ -447,8 +447,8 @@ static void planes_put(const struct sc_kernels_bitplanes *planes, const struct p
 }
 
 /* Asks for the lines that a head's codes will be written to, while values are read. */
-static void codes_ahead(const struct sc_kernels_bitplanes *planes, uint64_t head, uint64_t row_count,
-                        uint8_t *dst)
+static void codes_ahead(const struct sc_kernels_bitplanes *planes, uint64_t head,
+                        uint64_t row_count, uint8_t *dst)
 {
     uint64_t at = head_at(planes, head), end = head_at(planes, head + 1);
     for (uint64_t i = 0; i < row_count; i++)

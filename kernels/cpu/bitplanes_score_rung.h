@@ -1,7 +1,7 @@
 /* Scores of codes of free widths: what the rungs share. What is a rung's own is a file:
  *
  *   bitplanes_score_columns.h   AVX2: a vector is a channel of some keys
- *   bitplanes_score_tables.h    AVX2, of one query that is not turned: a vector is some bits of 8 keys
+ *   bitplanes_score_tables.h    AVX2, of one query without rope: a vector is some bits of 8 keys
  *   bitplanes_score_rows.h      AVX-512: a vector is some channels of a key
  *
  * Written in the words of v8.h or v16.h, one of which is included before it.

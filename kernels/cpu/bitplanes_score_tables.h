@@ -9,7 +9,8 @@
  * So bits are neither spread to codes nor codes made numbers; what no channel has costs nothing.
  * Tables are made once for all rows of a call: of few they cost more than they save.
  *
- * Included by bitplanes_score_columns.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+ * Included by bitplanes_score_columns.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c
+ * */
 #ifndef SC_KERNELS_CPU_BITPLANES_SCORE_TABLES_H
 #define SC_KERNELS_CPU_BITPLANES_SCORE_TABLES_H
 

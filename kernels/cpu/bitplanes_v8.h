@@ -1,7 +1,7 @@
 /* Codes of free widths with AVX2: what of them is a rung's own.
  *
- *   spread     of most tiles in columns (bitplanes_columns.h), of a few rows here: each byte takes the
- *              byte of its plane that has its bit, and looks at the bit. So neither here nor in
+ *   spread     of most tiles in columns (bitplanes_columns.h), of a few rows here: each byte takes
+ *              the byte of its plane that has its bit, and looks at the bit. So neither here nor in
  *              drawing bits together is there a pdep or pext, which are hundreds of cycles on some
  *              processors with AVX2 (AMD's family 17h).
  *   together   half of what is to move by 1, 2, 4 .. 32 bits moves, by masks that are made once a
@@ -62,7 +62,8 @@ INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const u
     for (uint32_t r = 0; r < SPREAD_ROWS; r++)
         SC_UNROLL
     for (uint32_t v = 0; v < 2; v++)
-        _mm256_storeu_si256((void *)(ret_quant + r * SC_KERNELS_BITPLANES_HEAD + v * 32), codes[r][v]);
+        _mm256_storeu_si256((void *)(ret_quant + r * SC_KERNELS_BITPLANES_HEAD + v * 32),
+                            codes[r][v]);
 }
 
 /* LANES bytes, a number each. */

@@ -225,7 +225,7 @@ INLINE bool bits_encode(const struct sc_kernels_codec *code, const uint8_t *cons
 }
 
 static bool rung_codec_encode(const struct sc_kernels_codec *code, const uint8_t *const *rows,
-                             uint64_t row_count, uint8_t *scales, uint8_t *codes)
+                              uint64_t row_count, uint8_t *scales, uint8_t *codes)
 {
     if (!is_own(code->dtype))
         return sc_kernels_ref_codec_encode(code, rows, row_count, scales, codes);

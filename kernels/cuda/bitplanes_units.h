@@ -1,5 +1,5 @@
-/* Codes of free widths (bitplanes.h): a unit's codes, scales and turns, as whoever decodes them wants
- * them.
+/* Codes of free widths (bitplanes.h): a unit's codes, scales and turns, as whoever decodes them
+ * wants them.
  *
  * A run's bits of a plane are up to 8 that follow each other, somewhere in a row: two bytes, a
  * shift and a mask. Two products spread them to a byte each, and a byte permutation (PRMT), whose

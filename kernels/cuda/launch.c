@@ -78,7 +78,7 @@ bool sc_cuda_rows_shape(const struct sc_cuda_rows *rows, bool is_packing, uint32
 }
 
 static bool decodec_shape(uint64_t units, uint32_t slab_count, uint32_t rows_most,
-                         uint32_t rows_each, struct sc_cuda_shape *ret_shape)
+                          uint32_t rows_each, struct sc_cuda_shape *ret_shape)
 {
     if (rows_each == 0 || slab_count > INT_MAX)
         return false;
@@ -94,17 +94,18 @@ static bool decodec_shape(uint64_t units, uint32_t slab_count, uint32_t rows_mos
 }
 
 bool sc_cuda_codec_shape(const struct sc_cuda_codec *what, uint32_t slab_count, uint32_t rows_most,
-                        struct sc_cuda_shape *ret_shape)
+                         struct sc_cuda_shape *ret_shape)
 {
     if (what->dst_dtype >= SC_KERNELS_DTYPES || !is_part(what->head_count, what->head_size))
         return false;
     uint64_t channels = (uint64_t)what->head_count * what->head_size;
     return decodec_shape((channels + SC_CUDA_UNIT - 1) / SC_CUDA_UNIT, slab_count, rows_most,
-                        what->rows_each, ret_shape);
+                         what->rows_each, ret_shape);
 }
 
 bool sc_cuda_bitplanes_shape(const struct sc_cuda_bitplanes *what, uint32_t unit_count,
-                          uint32_t slab_count, uint32_t rows_most, struct sc_cuda_shape *ret_shape)
+                             uint32_t slab_count, uint32_t rows_most,
+                             struct sc_cuda_shape *ret_shape)
 {
     return what->dst_dtype < SC_KERNELS_DTYPES && is_part(what->head_count, what->head_size) &&
            what->head_size <= SC_KERNELS_BITPLANES_HEAD &&

@@ -8,9 +8,9 @@
 #ifndef SC_KERNELS_CUDA_LAUNCH_H
 #define SC_KERNELS_CUDA_LAUNCH_H
 
+#include "kernels/bitplanes.h"
 #include "kernels/cuda/spec.h"
 #include "kernels/kernels.h"
-#include "kernels/bitplanes.h"
 
 /* Of a launch. grid[0] 0: there is nothing to do, and nothing may be launched. */
 struct sc_cuda_shape {
@@ -30,10 +30,11 @@ bool sc_cuda_rows_shape(const struct sc_cuda_rows *rows, bool is_packing, uint32
 /* rows_most: of the slab with most of them. what->rows_each is set by the caller, at least 1.
  * false: more than a grid holds, or no such shape or type. */
 bool sc_cuda_codec_shape(const struct sc_cuda_codec *what, uint32_t slab_count, uint32_t rows_most,
-                        struct sc_cuda_shape *ret_shape);
+                         struct sc_cuda_shape *ret_shape);
 /* unit_count: of the table with most of them. */
 bool sc_cuda_bitplanes_shape(const struct sc_cuda_bitplanes *what, uint32_t unit_count,
-                          uint32_t slab_count, uint32_t rows_most, struct sc_cuda_shape *ret_shape);
+                             uint32_t slab_count, uint32_t rows_most,
+                             struct sc_cuda_shape *ret_shape);
 
 /* Scores: everything of *what but pointers and tiles_each is set. Launched one behind the other on
  * one stream: best, join, columns and, where a sum over heads is wanted, total.
@@ -62,10 +63,10 @@ bool sc_cuda_score_has_tensor(const struct sc_cuda_score *what, bool has_tables,
 
 /* Bytes of the table of a part; 0: a shape that no table holds. rotary: NULL: nothing turns. */
 uint64_t sc_cuda_bitplanes_table_bytes(const struct sc_kernels_bitplanes *planes,
-                                    const struct sc_kernels_rotary *rotary);
+                                       const struct sc_kernels_rotary *rotary);
 /* ret_table: so many bytes, at a multiple of 16, written whole. */
 void sc_cuda_bitplanes_table_make(const struct sc_kernels_bitplanes *planes,
-                               const struct sc_kernels_rotary *rotary,
-                               struct sc_cuda_bitplanes_table *ret_table);
+                                  const struct sc_kernels_rotary *rotary,
+                                  struct sc_cuda_bitplanes_table *ret_table);
 
 #endif

@@ -59,8 +59,8 @@ SC_DEVICE uint32_t narrow(float value, uint32_t dtype)
 /* Two values to a word of 16 bits each, the first one lower, as narrow() does it. The instructions
  * round to the nearest, ties to even, with numbers below the normal ones, and make infinity of what
  * is too large, as narrow() does. They have one NaN, and decoded values are never NaN: the encoders
- * give no codes to rows that have NaN or infinity, nor where a scale would be none (kernels/codec.h,
- * bitplanes.h), so that scales are finite and values are far inside float32. */
+ * give no codes to rows that have NaN or infinity, nor where a scale would be none
+ * (kernels/codec.h, bitplanes.h), so that scales are finite and values are far inside float32. */
 template <uint32_t DTYPE> SC_DEVICE uint32_t narrow_pair(float low, float high)
 {
 #if defined(SC_EMULATED)

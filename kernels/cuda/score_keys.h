@@ -10,8 +10,8 @@
 #ifndef SC_KERNELS_CUDA_SCORE_KEYS_H
 #define SC_KERNELS_CUDA_SCORE_KEYS_H
 
-#include "kernels/cuda/codec_units.h"
 #include "kernels/cuda/bitplanes_units.h"
+#include "kernels/cuda/codec_units.h"
 
 #define NO_ROW 0xffffffffu
 

@@ -93,8 +93,8 @@ struct sc_cuda_codec {
  *   [struct sc_cuda_bitplanes_table][struct sc_cuda_unit x unit_count]
  *   [struct sc_cuda_unit_plane x unit_count] for each plane from 0 to 7
  *
- * made by sc_cuda_bitplanes_table_make; its units are those of any other table of the same shape and
- * the same turn. */
+ * made by sc_cuda_bitplanes_table_make; its units are those of any other table of the same shape
+ * and the same turn. */
 #define SC_CUDA_RUN  8u  /* channels of a run, at most */
 #define SC_CUDA_UNIT 16u /* of a unit */
 
@@ -208,8 +208,8 @@ struct sc_cuda_score {
 #define SC_CUDA_KERNELS(X)                                                                         \
     X(sc_cuda_rows_place, struct sc_cuda_rows, SC_CUDA_ROWS_THREADS)                               \
     X(sc_cuda_rows_pack, struct sc_cuda_rows, SC_CUDA_ROWS_THREADS)                                \
-    X(sc_cuda_codec_decode, struct sc_cuda_codec, SC_CUDA_DECODE_THREADS)                            \
-    X(sc_cuda_bitplanes_decode, struct sc_cuda_bitplanes, SC_CUDA_DECODE_THREADS)                        \
+    X(sc_cuda_codec_decode, struct sc_cuda_codec, SC_CUDA_DECODE_THREADS)                          \
+    X(sc_cuda_bitplanes_decode, struct sc_cuda_bitplanes, SC_CUDA_DECODE_THREADS)                  \
     X(sc_cuda_score_best, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                             \
     X(sc_cuda_score_join, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                             \
     X(sc_cuda_score_columns, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                          \

@@ -83,7 +83,7 @@ static uint32_t head_units(uint32_t head_size, const struct sc_kernels_rotary *r
 }
 
 uint64_t sc_cuda_bitplanes_table_bytes(const struct sc_kernels_bitplanes *planes,
-                                    const struct sc_kernels_rotary *rotary)
+                                       const struct sc_kernels_rotary *rotary)
 {
     if (planes->head_count == 0 || planes->head_count > HEADS_MAX ||
         planes->head_size > SC_KERNELS_BITPLANES_HEAD || planes->row_bytes >= BYTES_MAX ||
@@ -95,8 +95,8 @@ uint64_t sc_cuda_bitplanes_table_bytes(const struct sc_kernels_bitplanes *planes
 }
 
 /* Where a run's bits of a plane are. */
-static void run_plane(const struct sc_kernels_bitplanes_group *group, uint32_t plane, uint32_t first,
-                      uint32_t count, uint32_t *ret_where, uint32_t *ret_select)
+static void run_plane(const struct sc_kernels_bitplanes_group *group, uint32_t plane,
+                      uint32_t first, uint32_t count, uint32_t *ret_where, uint32_t *ret_select)
 {
     uint64_t mask = group->masks[plane], before = mask & ((UINT64_C(1) << first) - 1);
     uint32_t at = (uint32_t)__builtin_popcountll(before), bits = 0, select = 0;
@@ -123,8 +123,8 @@ static void unit_fill(const struct sc_kernels_bitplanes *planes, struct sc_cuda_
 }
 
 void sc_cuda_bitplanes_table_make(const struct sc_kernels_bitplanes *planes,
-                               const struct sc_kernels_rotary *rotary,
-                               struct sc_cuda_bitplanes_table *ret_table)
+                                  const struct sc_kernels_rotary *rotary,
+                                  struct sc_cuda_bitplanes_table *ret_table)
 {
     uint32_t each = head_units((uint32_t)planes->head_size, rotary, NULL);
     uint32_t count = (uint32_t)planes->head_count * each, end = 0;

@@ -10,7 +10,7 @@
 #define GROUP SC_KERNELS_BITPLANES_GROUP
 
 static const struct sc_kernels_bitplanes_group *group_of(const struct sc_kernels_bitplanes *planes,
-                                                      uint64_t channel)
+                                                         uint64_t channel)
 {
     uint64_t head = channel / planes->head_size, c = channel % planes->head_size;
     return &planes->groups[head * planes->head_groups + c / GROUP];
@@ -124,8 +124,8 @@ static float row_value(const struct row *row, uint64_t channel)
     float min = value_at(row->scales, channel, SC_KERNELS_F16);
     float step = value_at(row->scales, channels + channel, SC_KERNELS_F16) * 0x1p-8f;
     float gain = to <= SC_KERNELS_BITPLANES_FEW ? sc_kernels_bitplanes_gains[to] : 1;
-    float middle =
-        to <= SC_KERNELS_BITPLANES_FEW ? sc_kernels_bitplanes_middles[to] : (float)(1u << (8 - to)) / 2;
+    float middle = to <= SC_KERNELS_BITPLANES_FEW ? sc_kernels_bitplanes_middles[to]
+                                                  : (float)(1u << (8 - to)) / 2;
     return fmaf((float)code, step * gain, fmaf(middle, step, min));
 }
 

@@ -52,7 +52,7 @@ static bool channel_scale(const struct sc_kernels_codec *code, const uint8_t *co
 }
 
 bool sc_kernels_ref_codec_encode(const struct sc_kernels_codec *code, const uint8_t *const *rows,
-                                uint64_t row_count, uint8_t *scales, uint8_t *codes)
+                                 uint64_t row_count, uint8_t *scales, uint8_t *codes)
 {
     uint64_t padded = sc_kernels_codec_padded(code->channels);
     uint64_t row_bytes = sc_kernels_codec_row_bytes(code->channels, code->bits);

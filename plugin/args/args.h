@@ -22,8 +22,8 @@ extern const struct sc_plugin_args_form sc_plugin_form_alloc, sc_plugin_form_mem
     sc_plugin_form_queries, sc_plugin_form_layer_group, sc_plugin_form_model, sc_plugin_form_open,
     sc_plugin_form_extra_key, sc_plugin_form_lookup, sc_plugin_form_lookup_result,
     sc_plugin_form_select, sc_plugin_form_important, sc_plugin_form_next_chunk,
-    sc_plugin_form_store, sc_plugin_form_attach, sc_plugin_form_maintain, sc_plugin_form_prefetch_to_host,
-    sc_plugin_form_stats, sc_plugin_form_computed;
+    sc_plugin_form_store, sc_plugin_form_attach, sc_plugin_form_maintain,
+    sc_plugin_form_prefetch_to_host, sc_plugin_form_stats, sc_plugin_form_computed;
 
 /* Copies the host's structure at src into dst (form->bytes, zero-filled first). name is for the
  * error text: "lookup: params". src's first member is its struct_size. */

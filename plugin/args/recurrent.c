@@ -45,7 +45,8 @@ static uint64_t ceil_of(uint64_t count, uint64_t each)
 }
 
 spec_status sc_plugin_recurrent_layers(spec_connector *conn, const struct spec_model *model,
-                                    struct sc_plugin_layer_form *forms, struct spec_error *reterr)
+                                       struct sc_plugin_layer_form *forms,
+                                       struct spec_error *reterr)
 {
     struct sc_plugin_recurrent *states = &conn->states;
     uint32_t rows = 0;
@@ -95,8 +96,9 @@ void sc_plugin_recurrent_close(spec_connector *conn)
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
 spec_status sc_plugin_recurrent_memory(const spec_connector *conn, uint32_t layer, const char *name,
-                                   const struct spec_memory *host,
-                                   struct sc_plugin_memory *ret_memory, struct spec_error *reterr)
+                                       const struct spec_memory *host,
+                                       struct sc_plugin_memory *ret_memory,
+                                       struct spec_error *reterr)
 {
     struct spec_memory memory;
     uint64_t bytes = conn->states.forms[layer].state_bytes;

@@ -51,7 +51,8 @@ struct sc_plugin_recurrent {
 /* Layers of a model that was checked, of which some keep a state: conn->layers becomes those with
  * rows. `forms` is the connector's from here on. Open. */
 spec_status sc_plugin_recurrent_layers(spec_connector *conn, const struct spec_model *model,
-                                    struct sc_plugin_layer_form *forms, struct spec_error *reterr);
+                                       struct sc_plugin_layer_form *forms,
+                                       struct spec_error *reterr);
 void sc_plugin_recurrent_close(spec_connector *conn);
 
 /* As calls count layers. Any thread, as the rest. */
@@ -67,7 +68,8 @@ uint64_t sc_plugin_recurrent_rows(const spec_connector *conn);
 
 /* Reads and checks the host's description of a state: state_bytes at k_base, of host memory. */
 spec_status sc_plugin_recurrent_memory(const spec_connector *conn, uint32_t layer, const char *name,
-                                   const struct spec_memory *host,
-                                   struct sc_plugin_memory *ret_memory, struct spec_error *reterr);
+                                       const struct spec_memory *host,
+                                       struct sc_plugin_memory *ret_memory,
+                                       struct spec_error *reterr);
 
 #endif

@@ -44,8 +44,9 @@ struct sc_plugin_target {
                        uint64_t from, uint64_t count, uint32_t wanted, uint64_t at);
     /* What K's (parts[0]) and V's rows are as codes, to tokens `at` and on, but those in `skipped`
      * (bits). */
-    void (*place_quant)(const struct sc_plugin_placing *to, const struct sc_kernels_quantised parts[2],
-                        uint64_t count, uint64_t at, const uint64_t *skipped);
+    void (*place_quant)(const struct sc_plugin_placing *to,
+                        const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
+                        const uint64_t *skipped);
     /* place_quant only says what is to be decoded, elsewhere: no second thread is woken for it. */
     bool decodes_elsewhere;
     /* Not OK: what was placed since BEGIN may not be there, which the item fails with: SETTLED and

@@ -54,8 +54,8 @@ static void host_place_rows(const struct sc_plugin_placing *to, const struct sc_
 }
 
 static void host_place_quant(const struct sc_plugin_placing *to,
-                             const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
-                             const uint64_t *skipped)
+                             const struct sc_kernels_quantised parts[2], uint64_t count,
+                             uint64_t at, const uint64_t *skipped)
 {
     struct sc_kernels_decode how = {.kernels = to->how.kernels,
                                     .memory = to->how.memory,

@@ -176,7 +176,8 @@ static uint16_t *quant_of(const struct sc_baseline_averages *averages, const str
 }
 
 spec_status sc_baseline_averages_open(const struct sc_baseline_averages_params *params,
-                                 struct sc_baseline_averages **ret_averages, struct spec_error *reterr)
+                                      struct sc_baseline_averages **ret_averages,
+                                      struct spec_error *reterr)
 {
     uint64_t layers = params->layer_count, each = layers * params->rows_max;
     uint64_t slot_bytes =
@@ -266,7 +267,8 @@ static double sample_total(const struct sc_baseline_sample *sample)
     return total >= (double)FLT_MIN && total < INFINITY ? total : 0;
 }
 
-bool sc_baseline_averages_note(struct sc_baseline_averages *averages, const struct sc_baseline_sample *sample)
+bool sc_baseline_averages_note(struct sc_baseline_averages *averages,
+                               const struct sc_baseline_sample *sample)
 {
     double total = averages != NULL ? sample_total(sample) : 0;
     if (total == 0 || pthread_rwlock_trywrlock(&averages->lock) != 0)
@@ -311,8 +313,8 @@ static bool slot_has(const struct slot *slot, const struct sc_store_range *range
 }
 
 uint64_t sc_baseline_averages_scores(struct sc_baseline_averages *averages,
-                                const struct sc_store_range *ranges, uint64_t range_count,
-                                uint32_t layer, bool waits, float *ret_scores)
+                                     const struct sc_store_range *ranges, uint64_t range_count,
+                                     uint32_t layer, bool waits, float *ret_scores)
 {
     uint64_t known = 0, row = 0;
     bool is_locked = averages != NULL && (waits ? pthread_rwlock_rdlock(&averages->lock)
@@ -331,9 +333,9 @@ uint64_t sc_baseline_averages_scores(struct sc_baseline_averages *averages,
     return known;
 }
 
-uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages, const struct sc_store_range *ranges,
-                              uint64_t range_count, uint32_t layer, uint32_t requests_least,
-                              float *ret_scores)
+uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages,
+                                      const struct sc_store_range *ranges, uint64_t range_count,
+                                      uint32_t layer, uint32_t requests_least, float *ret_scores)
 {
     uint64_t known = 0, row = 0;
     if (averages != NULL)
@@ -349,7 +351,8 @@ uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages, con
     return known;
 }
 
-void sc_baseline_averages_load(struct sc_baseline_averages *averages, const struct sc_store_average *average)
+void sc_baseline_averages_load(struct sc_baseline_averages *averages,
+                               const struct sc_store_average *average)
 {
     if (averages == NULL || average->row_count == 0 ||
         average->row_count > averages->params.rows_max || average->requests == 0)
@@ -400,8 +403,9 @@ static uint64_t batch_take(struct sc_baseline_averages *averages, bool all,
 }
 
 /* The batch was refused: its pieces are as they were, and are looked at first next time. */
-static void batch_give_back(struct sc_baseline_averages *averages, const struct sc_store_average *batch,
-                            const uint32_t *unsaved, uint64_t count, uint32_t cursor)
+static void batch_give_back(struct sc_baseline_averages *averages,
+                            const struct sc_store_average *batch, const uint32_t *unsaved,
+                            uint64_t count, uint32_t cursor)
 {
     for (uint64_t i = 0; i < count; i++) {
         struct slot *slot = slot_find(averages, batch[i].piece);
@@ -412,9 +416,10 @@ static void batch_give_back(struct sc_baseline_averages *averages, const struct 
 }
 
 bool sc_baseline_averages_flush(struct sc_baseline_averages *averages, bool all,
-                           spec_status (*put)(void *user, const struct sc_store_average *average,
-                                              uint64_t count),
-                           void *user)
+                                spec_status (*put)(void *user,
+                                                   const struct sc_store_average *average,
+                                                   uint64_t count),
+                                void *user)
 {
     struct sc_store_average batch[SC_BASELINE_AVERAGES_BATCH];
     uint32_t unsaved[SC_BASELINE_AVERAGES_BATCH];

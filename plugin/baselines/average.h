@@ -33,19 +33,20 @@ struct sc_baseline_averages_params {
 };
 /* bytes_max too small for one piece: *ret_averages is NULL, which every function takes. */
 spec_status sc_baseline_averages_open(const struct sc_baseline_averages_params *params,
-                                 struct sc_baseline_averages **ret_averages, struct spec_error *reterr);
+                                      struct sc_baseline_averages **ret_averages,
+                                      struct spec_error *reterr);
 
 /* The averages of one layer, 0 where nothing is known; returns how many rows are known. waits: for
  * who changes them, else none are known then. */
 uint64_t sc_baseline_averages_scores(struct sc_baseline_averages *averages,
-                                const struct sc_store_range *ranges, uint64_t range_count,
-                                uint32_t layer, bool waits, float *ret_scores);
+                                     const struct sc_store_range *ranges, uint64_t range_count,
+                                     uint32_t layer, bool waits, float *ret_scores);
 
 /* The same of pieces that at least so many requests scored; of others' rows nothing is known.
  * Waits, and is no use of them. */
-uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages, const struct sc_store_range *ranges,
-                              uint64_t range_count, uint32_t layer, uint32_t requests_least,
-                              float *ret_scores);
+uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages,
+                                      const struct sc_store_range *ranges, uint64_t range_count,
+                                      uint32_t layer, uint32_t requests_least, float *ret_scores);
 
 #define SC_BASELINE_AVERAGES_BATCH 16u /* pieces that one call of put is given at most */
 /* Writes up to a batch of what changed enough since it was written (all: at all). A piece is
@@ -53,8 +54,9 @@ uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages, con
  * more. A batch that put refuses (INVALID excepted, which would be refused again) waits for a later
  * call, which begins with it. Blocks while another thread's put runs: background threads, close. */
 bool sc_baseline_averages_flush(struct sc_baseline_averages *averages, bool all,
-                           spec_status (*put)(void *user, const struct sc_store_average *averages,
-                                              uint64_t count),
-                           void *user);
+                                spec_status (*put)(void *user,
+                                                   const struct sc_store_average *averages,
+                                                   uint64_t count),
+                                void *user);
 
 #endif

@@ -17,8 +17,8 @@ static uint64_t row_count(const struct sc_baseline_ask *ask)
 
 /* ---- Policies ------------------------------------------------------------------------------- */
 
-static enum sc_baseline_answer random_score(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                       float *ret_scores)
+static enum sc_baseline_answer random_score(const struct sc_baseline *baseline,
+                                            const struct sc_baseline_ask *ask, float *ret_scores)
 {
     uint64_t seed =
         sc_hash_bytes64(ask->tokens, ask->token_count * sizeof(*ask->tokens), ask->layer);
@@ -40,8 +40,9 @@ static uint64_t bits_mixed(uint64_t x)
 }
 
 /* Floyd's sample: rows - k + i, unless the draw below it is new. */
-static enum sc_baseline_answer random_prediction(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                       float *ret_scores)
+static enum sc_baseline_answer random_prediction(const struct sc_baseline *baseline,
+                                                 const struct sc_baseline_ask *ask,
+                                                 float *ret_scores)
 {
     (void)baseline, (void)ret_scores;
     uint64_t rows = row_count(ask), *bits = ask->bits;
@@ -57,8 +58,8 @@ static enum sc_baseline_answer random_prediction(const struct sc_baseline *basel
     return SC_BASELINE_ORDER;
 }
 
-static enum sc_baseline_answer sink_prediction(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                     float *ret_scores)
+static enum sc_baseline_answer sink_prediction(const struct sc_baseline *baseline,
+                                               const struct sc_baseline_ask *ask, float *ret_scores)
 {
     (void)baseline, (void)ret_scores;
     for (uint64_t i = 0; i < ask->k; i++)
@@ -67,19 +68,19 @@ static enum sc_baseline_answer sink_prediction(const struct sc_baseline *baselin
 }
 
 /* Only a choice waits for who changes averages. */
-static enum sc_baseline_answer averages_read(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                        float *ret_scores)
+static enum sc_baseline_answer averages_read(const struct sc_baseline *baseline,
+                                             const struct sc_baseline_ask *ask, float *ret_scores)
 {
     uint64_t known = sc_baseline_averages_scores(baseline->averages, ask->ranges, ask->range_count,
-                                            ask->layer, ask->ret_rows == NULL, ret_scores);
+                                                 ask->layer, ask->ret_rows == NULL, ret_scores);
     return known > 0 ? SC_BASELINE_IMPORTANCE : SC_BASELINE_NOTHING;
 }
 
 struct policy {
-    enum sc_baseline_answer (*score)(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                float *ret_scores);
-    enum sc_baseline_answer (*guess)(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                float *ret_scores);
+    enum sc_baseline_answer (*score)(const struct sc_baseline *baseline,
+                                     const struct sc_baseline_ask *ask, float *ret_scores);
+    enum sc_baseline_answer (*guess)(const struct sc_baseline *baseline,
+                                     const struct sc_baseline_ask *ask, float *ret_scores);
     bool follows;
 };
 
@@ -97,15 +98,16 @@ bool sc_baseline_can_score(const struct sc_baseline *baseline, uint32_t metric)
            (!sc_baseline_weighs(metric) || baseline->averages != NULL);
 }
 
-enum sc_baseline_answer sc_baseline_score(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                uint32_t metric, float *ret_scores)
+enum sc_baseline_answer sc_baseline_score(const struct sc_baseline *baseline,
+                                          const struct sc_baseline_ask *ask, uint32_t metric,
+                                          float *ret_scores)
 {
     uint32_t policy = sc_baseline_weighs(metric) ? SC_PREDICTOR_STATIC : SC_PREDICTOR_RANDOM;
     return POLICIES[policy].score(baseline, ask, ret_scores);
 }
 
-enum sc_baseline_answer sc_baseline_predict(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                float *ret_scores)
+enum sc_baseline_answer sc_baseline_predict(const struct sc_baseline *baseline,
+                                            const struct sc_baseline_ask *ask, float *ret_scores)
 {
     const struct policy *policy = &POLICIES[baseline->config->predictor];
     return policy->guess != NULL ? policy->guess(baseline, ask, ret_scores) : SC_BASELINE_NOTHING;
@@ -118,11 +120,12 @@ bool sc_baseline_follows(const struct sc_baseline *baseline)
 
 /* ---- Averages ------------------------------------------------------------------------------- */
 
-uint64_t sc_baseline_order_scores(const struct sc_baseline *baseline, const struct sc_store_range *ranges,
-                             uint64_t range_count, uint32_t layer, float *ret_scores)
+uint64_t sc_baseline_order_scores(const struct sc_baseline *baseline,
+                                  const struct sc_store_range *ranges, uint64_t range_count,
+                                  uint32_t layer, float *ret_scores)
 {
-    return sc_baseline_averages_touched(baseline->averages, ranges, range_count, layer, SC_BASELINE_ORDER_REQUESTS,
-                                ret_scores);
+    return sc_baseline_averages_touched(baseline->averages, ranges, range_count, layer,
+                                        SC_BASELINE_ORDER_REQUESTS, ret_scores);
 }
 
 static uint32_t rows_of(void *user, uint64_t piece)
@@ -131,15 +134,15 @@ static uint32_t rows_of(void *user, uint64_t piece)
     return sc_store_piece_rows(*baseline->store, piece);
 }
 
-spec_status sc_baseline_open(struct sc_baseline *baseline, struct sc_alloc *alloc, uint32_t layer_count,
-                        struct spec_error *reterr)
+spec_status sc_baseline_open(struct sc_baseline *baseline, struct sc_alloc *alloc,
+                             uint32_t layer_count, struct spec_error *reterr)
 {
     struct sc_baseline_averages_params params = {.alloc = alloc,
-                                            .layer_count = layer_count,
-                                            .rows_max = baseline->config->chunk_tokens,
-                                            .bytes_max = baseline->config->average_bytes,
-                                            .rows_of = rows_of,
-                                            .user = baseline};
+                                                 .layer_count = layer_count,
+                                                 .rows_max = baseline->config->chunk_tokens,
+                                                 .bytes_max = baseline->config->average_bytes,
+                                                 .rows_of = rows_of,
+                                                 .user = baseline};
     return sc_baseline_averages_open(&params, &baseline->averages, reterr);
 }
 
@@ -149,8 +152,8 @@ static spec_status averages_put(void *user, const struct sc_store_average *avera
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_store_average_put(*baseline->store, averages, count, &error);
     if (status != SPEC_OK && status != baseline->write_status) /* said once */
-        SC_LOG(baseline->log, SPEC_LOG_WARN, "averages of %" PRIu64 " pieces are not written: %s", count,
-               error.text);
+        SC_LOG(baseline->log, SPEC_LOG_WARN, "averages of %" PRIu64 " pieces are not written: %s",
+               count, error.text);
     baseline->write_status = status;
     return status;
 }

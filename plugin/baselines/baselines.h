@@ -16,7 +16,8 @@
  * reader learns from its writer's log, and keeps what its own requests add in memory.
  * Does not: know the plugin, or look at a key.
  * Threads: open and close by one; the others any.
- * Tests: tests/unit/plugin/test_baselines.c, test_average.c, test_prediction.c, test_select.c, test_layered.c
+ * Tests: tests/unit/plugin/test_baselines.c, test_average.c, test_prediction.c, test_select.c,
+ * test_layered.c
  */
 #ifndef SC_PLUGIN_BASELINES_H
 #define SC_PLUGIN_BASELINES_H
@@ -41,8 +42,8 @@ struct sc_baseline {
 };
 
 /* Averages are kept; a baseline that was not opened learns nothing. */
-spec_status sc_baseline_open(struct sc_baseline *baseline, struct sc_alloc *alloc, uint32_t layer_count,
-                        struct spec_error *reterr);
+spec_status sc_baseline_open(struct sc_baseline *baseline, struct sc_alloc *alloc,
+                             uint32_t layer_count, struct spec_error *reterr);
 void sc_baseline_averages_close(struct sc_baseline_averages *averages);
 
 /* ---- Rankings ------------------------------------------------------------------------------- */
@@ -61,8 +62,8 @@ struct sc_baseline_ask { /* a layer of a match; its rows are tokens [from_token,
 };
 
 enum sc_baseline_answer {
-    SC_BASELINE_NOTHING,   /* it does not know */
-    SC_BASELINE_ORDER,     /* as it is: scores that weigh nothing; of a guess the rows, best first */
+    SC_BASELINE_NOTHING, /* it does not know */
+    SC_BASELINE_ORDER,   /* as it is: scores that weigh nothing; of a guess the rows, best first */
     SC_BASELINE_IMPORTANCE /* scores of importance, as those by queries are */
 };
 
@@ -79,18 +80,20 @@ static inline bool sc_baseline_weighs(uint32_t metric)
 /* Such rows are asked for here (sc_baseline_score, which may still know nothing of a layer). */
 bool sc_baseline_can_score(const struct sc_baseline *baseline, uint32_t metric);
 /* ret_scores [rows] */
-enum sc_baseline_answer sc_baseline_score(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                uint32_t metric, float *ret_scores);
+enum sc_baseline_answer sc_baseline_score(const struct sc_baseline *baseline,
+                                          const struct sc_baseline_ask *ask, uint32_t metric,
+                                          float *ret_scores);
 /* So many requests must have scored a piece before its averages say in which order its rows stand:
  * they say nearly as much then as later (docs/decisions/0045). */
 #define SC_BASELINE_ORDER_REQUESTS 2u
 /* Scores of a layer's rows by those averages, into ret_scores [rows]; returns how many rows have
  * one. In the background. */
-uint64_t sc_baseline_order_scores(const struct sc_baseline *baseline, const struct sc_store_range *ranges,
-                             uint64_t range_count, uint32_t layer, float *ret_scores);
+uint64_t sc_baseline_order_scores(const struct sc_baseline *baseline,
+                                  const struct sc_store_range *ranges, uint64_t range_count,
+                                  uint32_t layer, float *ret_scores);
 /* Rows to read ahead, in ask->ret_rows, or ret_scores [rows] to rank them by. */
-enum sc_baseline_answer sc_baseline_predict(const struct sc_baseline *baseline, const struct sc_baseline_ask *ask,
-                                float *ret_scores);
+enum sc_baseline_answer sc_baseline_predict(const struct sc_baseline *baseline,
+                                            const struct sc_baseline_ask *ask, float *ret_scores);
 /* The ranking of a layer is the guess at the next one. */
 bool sc_baseline_follows(const struct sc_baseline *baseline);
 
@@ -107,9 +110,11 @@ struct sc_baseline_sample {
     void *user;
 };
 /* true: some of it is worth writing soon (said at the last layer only). */
-bool sc_baseline_averages_note(struct sc_baseline_averages *averages, const struct sc_baseline_sample *sample);
+bool sc_baseline_averages_note(struct sc_baseline_averages *averages,
+                               const struct sc_baseline_sample *sample);
 /* What the store tells. */
-void sc_baseline_averages_load(struct sc_baseline_averages *averages, const struct sc_store_average *average);
+void sc_baseline_averages_load(struct sc_baseline_averages *averages,
+                               const struct sc_store_average *average);
 /* The log did not take some: write once more. */
 bool sc_baseline_averages_refused(struct sc_baseline_averages *averages);
 /* A writer's, in the background: what is due, to the log. write: a part of it; true: there is more.

@@ -12,16 +12,17 @@
 /* ---- Open, close, take, give ---------------------------------------------------------------- */
 
 spec_status sc_plugin_d2h_batches_open(struct sc_plugin_device *device, uint64_t host_bytes,
-                                   struct spec_error *reterr)
+                                       struct spec_error *reterr)
 {
     struct sc_plugin_d2h_batches *d2h_batches = &device->d2h_batches;
     struct sc_alloc *alloc = device->params.alloc;
     d2h_batches->host = device->host + host_bytes;
     d2h_batches->host_bytes = host_bytes;
     d2h_batches->all = sc_alloc_array(alloc, SC_PLUGIN_PARCELS, sizeof(*d2h_batches->all));
-    if (d2h_batches->all == NULL || !sc_gpu_staging_open(&d2h_batches->ring, alloc, device->params.poison,
-                                                   device->range.at + host_bytes,
-                                                   device->params.store_bytes, SC_PLUGIN_PARCELS))
+    if (d2h_batches->all == NULL ||
+        !sc_gpu_staging_open(&d2h_batches->ring, alloc, device->params.poison,
+                             device->range.at + host_bytes, device->params.store_bytes,
+                             SC_PLUGIN_PARCELS))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what stores have on their way");
     for (uint32_t i = 0; i < SC_PLUGIN_PARCELS; i++) {
         d2h_batches->all[i].device = device;
@@ -50,7 +51,8 @@ static struct sc_plugin_d2h_batch *object_take(struct sc_plugin_d2h_batches *d2h
     return d2h_batch;
 }
 
-static void object_give(struct sc_plugin_d2h_batches *d2h_batches, struct sc_plugin_d2h_batch *d2h_batch)
+static void object_give(struct sc_plugin_d2h_batches *d2h_batches,
+                        struct sc_plugin_d2h_batch *d2h_batch)
 {
     pthread_mutex_lock(&d2h_batches->lock);
     d2h_batch->next = d2h_batches->free;
@@ -63,7 +65,8 @@ static uint64_t rows_bytes(const struct sc_plugin_d2h_batch *d2h_batch)
     return (d2h_batch->row_count * d2h_batch->row_bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-struct sc_plugin_d2h_batch *sc_plugin_d2h_batch_take(struct sc_plugin_device *device, uint64_t row_count)
+struct sc_plugin_d2h_batch *sc_plugin_d2h_batch_take(struct sc_plugin_device *device,
+                                                     uint64_t row_count)
 {
     struct sc_plugin_d2h_batches *d2h_batches = &device->d2h_batches;
     const struct sc_plugin_shape *shape = device->params.shape;
@@ -76,8 +79,9 @@ struct sc_plugin_d2h_batch *sc_plugin_d2h_batch_take(struct sc_plugin_device *de
     d2h_batch->is_sent = false;
     d2h_batch->next = NULL;
     atomic_store_explicit(&d2h_batch->flies, 0, memory_order_relaxed);
-    if (!sc_gpu_staging_take(&d2h_batches->ring, rows_bytes(d2h_batch) + row_count * sizeof(int64_t),
-                           &d2h_batch->range)) {
+    if (!sc_gpu_staging_take(&d2h_batches->ring,
+                             rows_bytes(d2h_batch) + row_count * sizeof(int64_t),
+                             &d2h_batch->range)) {
         object_give(d2h_batches, d2h_batch);
         return NULL;
     }
@@ -104,9 +108,10 @@ static void d2h_batch_landed(void *held, void *user)
 
 /* Slots go behind the rows, where the kernel reads them over the bus: 8 bytes a row, for which a
  * copy on the host's stream would cost more than it saves. The way back leaves them alone. */
-static spec_status work_make(struct sc_plugin_d2h_batch *d2h_batch, const struct sc_kernels_move *how,
-                             uint64_t first, struct sc_cuda_rows *ret_work,
-                             struct sc_cuda_shape *ret_shape, struct spec_error *reterr)
+static spec_status work_make(struct sc_plugin_d2h_batch *d2h_batch,
+                             const struct sc_kernels_move *how, uint64_t first,
+                             struct sc_cuda_rows *ret_work, struct sc_cuda_shape *ret_shape,
+                             struct spec_error *reterr)
 {
     const struct sc_plugin_device *device = d2h_batch->device;
     struct sc_cuda_rows work = {.rows = (uint8_t *)(uintptr_t)d2h_batch->range.at,
@@ -187,8 +192,8 @@ static spec_status slots_try(struct sc_plugin_d2h_batch *d2h_batch, void *stream
 }
 
 spec_status sc_plugin_d2h_batch_send(struct sc_plugin_d2h_batch *d2h_batch,
-                                  const struct sc_kernels_move *how, void *stream, uint64_t first,
-                                  uint64_t seat, struct spec_error *reterr)
+                                     const struct sc_kernels_move *how, void *stream,
+                                     uint64_t first, uint64_t seat, struct spec_error *reterr)
 {
     struct sc_gpu_device *gpu = d2h_batch->device->gpu;
     struct sc_cuda_rows work;
@@ -222,7 +227,8 @@ bool sc_plugin_d2h_batch_is_there(const struct sc_plugin_d2h_batch *d2h_batch)
 }
 
 /* A flight that lands because its device has failed may have carried nothing. */
-spec_status sc_plugin_d2h_batch_check(const struct sc_plugin_d2h_batch *d2h_batch, struct spec_error *reterr)
+spec_status sc_plugin_d2h_batch_check(const struct sc_plugin_d2h_batch *d2h_batch,
+                                      struct spec_error *reterr)
 {
     const struct sc_gpu_device *gpu = d2h_batch->device->gpu;
     if (!d2h_batch->is_sent || !sc_gpu_has_failed(gpu))

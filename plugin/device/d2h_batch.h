@@ -43,12 +43,13 @@ struct sc_plugin_d2h_batch {
 
 /* Of an attached device: with memory that was pinned, at host_bytes of it. Errors: NO_MEMORY. */
 spec_status sc_plugin_d2h_batches_open(struct sc_plugin_device *device, uint64_t host_bytes,
-                                   struct spec_error *reterr);
+                                       struct spec_error *reterr);
 /* Takes half of what open made, or nothing. All were given back. */
 void sc_plugin_d2h_batches_close(struct sc_plugin_device *device);
 
 /* Room for so many rows; NULL: there is none now. The device is attached. Blocks: never. */
-struct sc_plugin_d2h_batch *sc_plugin_d2h_batch_take(struct sc_plugin_device *device, uint64_t row_count);
+struct sc_plugin_d2h_batch *sc_plugin_d2h_batch_take(struct sc_plugin_device *device,
+                                                     uint64_t row_count);
 /* Once, when it is there, or was never sent. */
 void sc_plugin_d2h_batch_give(struct sc_plugin_d2h_batch *d2h_batch);
 
@@ -60,8 +61,8 @@ void sc_plugin_d2h_batch_give(struct sc_plugin_d2h_batch *d2h_batch);
  * check). After an error the batch is the caller's, and nothing writes to it; the source may have
  * been read until then. Blocks: after IO alone, for what was enqueued. */
 spec_status sc_plugin_d2h_batch_send(struct sc_plugin_d2h_batch *d2h_batch,
-                                  const struct sc_kernels_move *how, void *stream, uint64_t first,
-                                  uint64_t seat, struct spec_error *reterr);
+                                     const struct sc_kernels_move *how, void *stream,
+                                     uint64_t first, uint64_t seat, struct spec_error *reterr);
 
 /* What came by itself is noticed: nobody else tells. */
 void sc_plugin_d2h_batches_reap(struct sc_plugin_device *device);
@@ -70,6 +71,6 @@ bool sc_plugin_d2h_batch_is_there(const struct sc_plugin_d2h_batch *d2h_batch);
 /* Of one that is there: whether its rows are what stood in the source.
  * Errors: IO, with the text of what the device failed with, which it may have done before. */
 spec_status sc_plugin_d2h_batch_check(const struct sc_plugin_d2h_batch *d2h_batch,
-                                   struct spec_error *reterr);
+                                      struct spec_error *reterr);
 
 #endif

@@ -233,8 +233,8 @@ bool sc_plugin_score_takes(const struct sc_plugin_score *score)
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
-/* Who has a room waits for pinned buffers and the device alone (his host's stream, too), and gives it back.
- * false: there is none now, and the score never waits. */
+/* Who has a room waits for pinned buffers and the device alone (his host's stream, too), and gives
+ * it back. false: there is none now, and the score never waits. */
 static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
                       struct sc_gpu_range *ret_range)
 {
@@ -288,8 +288,9 @@ static spec_status pinned_send(struct cargo *cargo)
     const struct sc_gpu_hold hold = {.give = sc_plugin_pinned_landed, .held = cargo->pinned};
     atomic_store(&cargo->pinned->left, 1);
     sc_plugin_stream_begin_wait(device, own_stream, &hold);
-    spec_status status = sc_gpu_copy_in(device->gpu, own_stream, cargo->at,
-                                        cargo->pinned->host + cargo->skew, cargo->used, cargo->reterr);
+    spec_status status =
+        sc_gpu_copy_in(device->gpu, own_stream, cargo->at, cargo->pinned->host + cargo->skew,
+                       cargo->used, cargo->reterr);
     return sc_plugin_stream_submit(device, own_stream, status, cargo->reterr);
 }
 
@@ -471,15 +472,17 @@ static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *s
     for (uint32_t i = 0; status == SPEC_OK && i < (plan->score->is_total ? 4u : 3u); i++) {
         struct sc_cuda_shape shape;
         bool fits = steps[i].shape(&work, &shape);
-        status = sc_plugin_stream_launch(device, slot->kernels.stream, steps[i].kernel, fits, &shape,
-                                       &work, reterr);
+        status = sc_plugin_stream_launch(device, slot->kernels.stream, steps[i].kernel, fits,
+                                         &shape, &work, reterr);
     }
     return status;
 }
 
-/* Sums [first, + count) into the pinned buffer; behind the kernels, which the first of them launch. */
-static spec_status fetch(const struct plan *plan, const struct sc_plugin_pinned *pinned, uint64_t first,
-                         uint64_t count, _Atomic uint32_t *over, struct spec_error *reterr)
+/* Sums [first, + count) into the pinned buffer; behind the kernels, which the first of them launch.
+ * */
+static spec_status fetch(const struct plan *plan, const struct sc_plugin_pinned *pinned,
+                         uint64_t first, uint64_t count, _Atomic uint32_t *over,
+                         struct spec_error *reterr)
 {
     struct sc_plugin_device *device = plan->score->device;
     struct sc_gpu_slot *slot = &device->gpu->slots[plan->score->slot];
@@ -488,8 +491,8 @@ static spec_status fetch(const struct plan *plan, const struct sc_plugin_pinned 
     sc_plugin_stream_begin_wait(device, &slot->kernels, &hold);
     spec_status status = first == 0 ? kernels_launch(plan, slot, reterr) : SPEC_OK;
     if (status == SPEC_OK)
-        status = sc_gpu_copy_out(device->gpu, &slot->kernels, pinned->host, (uintptr_t)(sums + first),
-                                 count * sizeof(float), reterr);
+        status = sc_gpu_copy_out(device->gpu, &slot->kernels, pinned->host,
+                                 (uintptr_t)(sums + first), count * sizeof(float), reterr);
     return sc_plugin_stream_submit(device, &slot->kernels, status, reterr);
 }
 
@@ -518,7 +521,8 @@ static spec_status sums_fetch(const struct plan *plan, float *ret_sums, struct s
     const struct sc_plugin_score *score = plan->score;
     struct sc_plugin_device *device = score->device;
     uint64_t heads = score->is_total ? 1 : score->head_count;
-    uint64_t count = heads * score->what->prefix.count, most = device->pinned_buffer_bytes / sizeof(float);
+    uint64_t count = heads * score->what->prefix.count,
+             most = device->pinned_buffer_bytes / sizeof(float);
     spec_status status = SPEC_OK;
     for (uint64_t first = 0, some; first < count && status == SPEC_OK; first += some) {
         struct sc_plugin_pinned *pinned = pinned_take(score);

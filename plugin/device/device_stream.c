@@ -6,7 +6,7 @@
 #define POLLS 256u
 
 bool sc_plugin_stream_begin(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
-                          const struct sc_gpu_hold *hold)
+                            const struct sc_gpu_hold *hold)
 {
     if (!sc_gpu_events_begin(device->gpu, own_stream))
         return false;
@@ -16,14 +16,15 @@ bool sc_plugin_stream_begin(struct sc_plugin_device *device, struct sc_gpu_strea
 }
 
 void sc_plugin_stream_begin_wait(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
-                               const struct sc_gpu_hold *hold)
+                                 const struct sc_gpu_hold *hold)
 {
     while (!sc_plugin_stream_begin(device, own_stream, hold))
         (void)sc_gpu_flights_wait(device->gpu, own_stream, own_stream->flights.flight_count - 1);
 }
 
-spec_status sc_plugin_stream_submit(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
-                                  spec_status status, struct spec_error *reterr)
+spec_status sc_plugin_stream_submit(struct sc_plugin_device *device,
+                                    struct sc_gpu_stream *own_stream, spec_status status,
+                                    struct spec_error *reterr)
 {
     struct spec_error late = {.struct_size = sizeof(late)};
     spec_status departed =
@@ -43,7 +44,7 @@ struct sc_gpu_hold sc_plugin_stream_hold(_Atomic uint32_t *over)
 }
 
 void sc_plugin_stream_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
-                          const _Atomic uint32_t *over)
+                            const _Atomic uint32_t *over)
 {
     for (uint32_t i = 0; i < POLLS && atomic_load_explicit(over, memory_order_acquire) == 0; i++)
         (void)sc_gpu_flights_reap(device->gpu, own_stream);
@@ -55,9 +56,9 @@ void sc_plugin_stream_await(struct sc_plugin_device *device, struct sc_gpu_strea
 }
 
 spec_status sc_plugin_stream_launch(struct sc_plugin_device *device, void *stream,
-                                  enum sc_plugin_kernel kernel, bool fits,
-                                  const struct sc_cuda_shape *shape, void *what,
-                                  struct spec_error *reterr)
+                                    enum sc_plugin_kernel kernel, bool fits,
+                                    const struct sc_cuda_shape *shape, void *what,
+                                    struct spec_error *reterr)
 {
     if (!fits)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a shape that no kernel takes");

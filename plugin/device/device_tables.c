@@ -9,10 +9,10 @@
 
 #include <string.h>
 
-#define PINNED_BYTES   (2ull << 20)
-#define PINNED_COUNT_MIN   4u
+#define PINNED_BYTES     (2ull << 20)
+#define PINNED_COUNT_MIN 4u
 #define FLIGHTS     32u /* of a stream */
-#define PINNED_WAIT_NS UINT64_C(1000000)
+#define PINNED_WAIT_NS   UINT64_C(1000000)
 #define ALIGN_BYTES 256u
 #define PAGE_BYTES  4096u /* whole pages are pinned */
 #define LINE_BYTES  64u   /* numbers of any kind may stand at a room's begin */
@@ -50,7 +50,8 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
     uint64_t query_row = channels * params->query_group * sizeof(float);
     least = least > query_row + PAGE_BYTES ? least : query_row + PAGE_BYTES;
     device->pinned_buffer_bytes = PINNED_BYTES > least ? PINNED_BYTES : least;
-    device->pinned_buffer_bytes = (device->pinned_buffer_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    device->pinned_buffer_bytes =
+        (device->pinned_buffer_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
 /* ---- Attaching ------------------------------------------------------------------------------ */
@@ -128,7 +129,7 @@ static spec_status scores_open(struct sc_plugin_device *device, struct spec_erro
         !sc_gpu_staging_take(&device->gpu->stage, params->score_bytes, &device->score_range))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
     if (!sc_gpu_staging_open(&device->scores, params->alloc, params->poison, device->score_range.at,
-                           params->score_bytes, params->room_count))
+                             params->score_bytes, params->room_count))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what %" PRIu64 " scorings stand in",
                        params->room_count);
     return SPEC_OK;
@@ -139,7 +140,8 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
     struct sc_alloc *alloc = device->params.alloc;
     uint64_t bytes = pinned_bytes(device), hint_count = device->params.hint_count;
     device->host = sc_alloc_huge(alloc, bytes);
-    device->pinned_buffers = sc_alloc_array(alloc, device->pinned_count, sizeof(*device->pinned_buffers));
+    device->pinned_buffers =
+        sc_alloc_array(alloc, device->pinned_count, sizeof(*device->pinned_buffers));
     device->tables_memory =
         sc_alloc_aligned(alloc, SC_PLUGIN_DEVICE_TABLES * device->table_bytes, ALIGN_BYTES);
     if (device->host == NULL || device->pinned_buffers == NULL || device->tables_memory == NULL)
@@ -161,7 +163,8 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
     if (status == SPEC_OK && !sc_gpu_staging_take(&device->gpu->stage, bytes, &device->range))
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
     if (status == SPEC_OK)
-        status = sc_plugin_d2h_batches_open(device, device->pinned_count * device->pinned_buffer_bytes, reterr);
+        status = sc_plugin_d2h_batches_open(
+            device, device->pinned_count * device->pinned_buffer_bytes, reterr);
     if (status == SPEC_OK)
         status = scores_open(device, reterr);
     if (status == SPEC_OK) {
@@ -177,7 +180,8 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
 {
     struct sc_gpu_image images[SC_PLUGIN_IMAGES];
     device->pinned_count = device->params.staging_bytes / device->pinned_buffer_bytes;
-    device->pinned_count = device->pinned_count > PINNED_COUNT_MIN ? device->pinned_count : PINNED_COUNT_MIN;
+    device->pinned_count =
+        device->pinned_count > PINNED_COUNT_MIN ? device->pinned_count : PINNED_COUNT_MIN;
     const struct sc_gpu_params params = {
         .alloc = device->params.alloc,
         .poison = device->params.poison,
@@ -312,8 +316,9 @@ static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_stream *
     return flying > 0 && sc_gpu_flights_wait(device->gpu, own_stream, flying - 1) > 0;
 }
 
-/* Where no pinned buffer flies others fill them, who may wait for the disk, and so for workers that stand
- * here or at a batch's lock: what they have so far is sent off. Who has a pinned buffer then works at it. */
+/* Where no pinned buffer flies others fill them, who may wait for the disk, and so for workers that
+ * stand here or at a batch's lock: what they have so far is sent off. Who has a pinned buffer then
+ * works at it. */
 struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot)
 {
     struct sc_gpu_slot *own = &device->gpu->slots[slot];
@@ -367,7 +372,8 @@ static struct sc_plugin_device_table *table_find(struct sc_plugin_device *device
     made->of = planes;
     made->rotary = rotary;
     made->bytes = bytes;
-    sc_cuda_bitplanes_table_make(planes, rotary, (struct sc_cuda_bitplanes_table *)(void *)made->table);
+    sc_cuda_bitplanes_table_make(planes, rotary,
+                                 (struct sc_cuda_bitplanes_table *)(void *)made->table);
     return made;
 }
 

@@ -1,13 +1,13 @@
 /* The device that loads go to and stores come from: attached when memory on it is first named, and
  * what carries rows and codes there.
  *
- *   stage   [pinned buffer][pinned buffer][pinned buffer] ... [ring of stores, d2h_batch.h]   pinned, and as much on the device
- *   pinned buffer     filled by a request's batch (h2d_batch.h) -> copied whole -> read by kernels -> free
+ *   stage   [pinned][pinned][pinned] ... [ring of stores, d2h_batch.h]   and as much on the device
+ *   pinned  filled by a request's batch (h2d_batch.h) -> copied whole -> read by kernels -> free
  *   slot    two streams; requests share a few, and others for what they are asked with, for hints
  *
  * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
- * and told to each item that asks for the same one. From then on nothing is allocated. A pinned buffer is
- * somebody's until the device has read all of it, on a device that failed too.
+ * and told to each item that asks for the same one. From then on nothing is allocated. A pinned
+ * buffer is somebody's until the device has read all of it, on a device that failed too.
  * Does not: read, verify, choose, or wait for the host's stream.
  * Threads: any; open and close one. Locks: attach (26), slots (29), pinned buffers and batches
  * (58), tables (59).
@@ -20,8 +20,8 @@
 #include "gpu/device.h"
 #include "gpu/pin.h"
 #include "gpu/staging_arena.h"
-#include "kernels/cuda/launch.h"
 #include "kernels/bitplanes.h"
+#include "kernels/cuda/launch.h"
 #include "plugin/args/memory.h"
 #include "store/load.h"
 
@@ -35,7 +35,7 @@
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
     (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS +                   \
      SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES)
-#define SC_PLUGIN_PINNED_SLABS     256u /* of the host tier, that a pinned buffer reads */
+#define SC_PLUGIN_PINNED_SLABS  256u /* of the host tier, that a pinned buffer reads */
 #define SC_PLUGIN_DEVICE_TABLES 64u  /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -73,7 +73,7 @@ struct sc_plugin_d2h_batches {
     uint64_t host_bytes; /* where it begins in what is pinned: at as many bytes of the range */
     struct sc_plugin_d2h_batch *all;
 
-    struct sc_gpu_staging ring;      /* of addresses of the device; its own lock */
+    struct sc_gpu_staging ring;    /* of addresses of the device; its own lock */
     pthread_mutex_t lock;          /* rank 58 */
     struct sc_plugin_d2h_batch *free; /* guarded by it */
 };
@@ -82,7 +82,8 @@ struct sc_plugin_pinned {
     struct sc_plugin_device *device;
     uint8_t *host;                                         /* pinned */
     uint64_t at;                                           /* where the device has as many bytes */
-    struct sc_host_tier_memory_slab *slabs[SC_PLUGIN_PINNED_SLABS]; /* held: its kernels read them there */
+    struct sc_host_tier_memory_slab
+        *slabs[SC_PLUGIN_PINNED_SLABS]; /* held: its kernels read them there */
     uint32_t slab_count;
     _Atomic uint32_t left; /* flights that hold it */
     struct sc_plugin_pinned *next;
@@ -121,13 +122,14 @@ struct sc_plugin_device {
     uint8_t *host, *tables_memory;
     struct sc_plugin_pinned *pinned_buffers;
     uint64_t pinned_count;
-    struct sc_plugin_h2d_batch *batches; /* [request_count] */
+    struct sc_plugin_h2d_batch *batches;      /* [request_count] */
     struct sc_plugin_d2h_batches d2h_batches; /* of stores */
-    struct sc_gpu_pin direct; /* of the host tier's memory: direct.h; zero: pinned buffers have its rows */
+    struct sc_gpu_pin
+        direct; /* of the host tier's memory: direct.h; zero: pinned buffers have its rows */
     uint8_t *rooms;           /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints; /* [hint_count] */
     struct sc_gpu_range score_range;
-    struct sc_gpu_staging scores;  /* of its addresses; its own lock */
+    struct sc_gpu_staging scores; /* of its addresses; its own lock */
     _Atomic uint32_t score_word; /* moves when some of it comes free */
     /* Of each: who enqueues, and what flies. */
     pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_PAIRS];

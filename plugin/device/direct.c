@@ -9,7 +9,8 @@ void sc_plugin_direct_open(struct sc_plugin_device *device)
     if (memory != NULL &&
         sc_gpu_pin(device->gpu, memory, bytes, &device->direct, &error) != SPEC_OK)
         SC_LOG(device->params.log, SPEC_LOG_WARN,
-               "rows of the host tier go to the device by way of gpu.staging_bytes: %s", error.text);
+               "rows of the host tier go to the device by way of gpu.staging_bytes: %s",
+               error.text);
 }
 
 void sc_plugin_direct_close(struct sc_plugin_device *device)

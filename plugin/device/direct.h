@@ -3,10 +3,12 @@
  *
  *   tier --kernel, over the bus--> places
  *
- * Holds: a slab whose rows a pinned buffer names stays as it is until the device is through with the pinned buffer.
+ * Holds: a slab whose rows a pinned buffer names stays as it is until the device is through with
+ * the pinned buffer.
  *   Memory that the driver does not register is read by the processor, into pinned buffers.
  * Does not: verify (who places rows did).
- * Threads: open and close: attach's. A pinned buffer's slabs: who fills it, then the flight that gives it.
+ * Threads: open and close: attach's. A pinned buffer's slabs: who fills it, then the flight that
+ * gives it.
  * Tests: tests/unit/plugin/test_device_direct.c */
 #ifndef SC_PLUGIN_DIRECT_H
 #define SC_PLUGIN_DIRECT_H

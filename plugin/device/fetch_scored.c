@@ -75,11 +75,12 @@ struct piece {
     _Atomic uint32_t *over; /* 1: the device is through with that memory */
 };
 
-static struct piece piece_of(const struct sc_plugin_afar *afar, const struct sc_plugin_pinned *pinned,
-                             uint64_t first)
+static struct piece piece_of(const struct sc_plugin_afar *afar,
+                             const struct sc_plugin_pinned *pinned, uint64_t first)
 {
     struct piece piece = {.afar = afar, .host = pinned->host, .there = pinned->at, .first = first};
-    uint64_t most = (afar->device->pinned_buffer_bytes - LINE_BYTES) / (row_bytes(afar) + sizeof(int64_t));
+    uint64_t most =
+        (afar->device->pinned_buffer_bytes - LINE_BYTES) / (row_bytes(afar) + sizeof(int64_t));
     uint64_t left = afar->row_count - first;
     piece.count = left < most ? left : most;
     piece.at = afar->at.slots != NULL ? UP(piece.count * sizeof(int64_t)) : 0;
@@ -107,7 +108,7 @@ static spec_status piece_pack(const struct piece *piece, sc_cu_stream stream, co
                 sc_cuda_rows_shape(&rows, true, gpu->multiprocessors * BLOCKS_SM, &shape);
     rows.memory.slots = slots;
     return sc_plugin_stream_launch(afar->device, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, fits,
-                                 &shape, &rows, reterr);
+                                   &shape, &rows, reterr);
 }
 
 static spec_status piece_copy(const struct piece *piece, struct sc_gpu_stream *own_stream,

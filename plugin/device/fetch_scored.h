@@ -3,7 +3,7 @@
  *
  *   the host's stream   ..Q of the layer  E0                      | its next work
  *                                          \
- *   our stream                              '-> pack -> copy out      pinned buffer by pinned buffer, packed
+ *   our stream                              '-> pack -> copy out      pinned buffer after buffer
  *                                                          \
  *   who scores                                    waits ----'-> room   [rows][heads][head_size]
  *

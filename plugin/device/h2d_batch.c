@@ -60,7 +60,7 @@ void sc_plugin_h2d_batches_close(struct sc_plugin_device *device)
 }
 
 spec_status sc_plugin_h2d_batch_check(void *user, const struct spec_memory *host,
-                                   struct sc_plugin_memory *memory, struct spec_error *reterr)
+                                      struct sc_plugin_memory *memory, struct spec_error *reterr)
 {
     const struct sc_plugin_device_seat *seat = user;
     struct sc_plugin_device *device = seat->device;
@@ -95,7 +95,7 @@ spec_status sc_plugin_h2d_batch_check(void *user, const struct spec_memory *host
 
 /* Lock held. The item fails with it, unless it has failed already. */
 static void batch_fail(struct sc_plugin_h2d_batch *batch, spec_status status,
-                        const struct spec_error *error)
+                       const struct spec_error *error)
 {
     if (batch->status != SPEC_OK || status == SPEC_OK)
         return;
@@ -146,8 +146,9 @@ static uint32_t dtype_there(const struct sc_plugin_placing *to)
     return to->how.widens ? (uint32_t)SC_CUDA_F32 : to->how.dtype;
 }
 
-static spec_status launch(struct sc_plugin_h2d_batch *batch, enum sc_plugin_kernel kernel, bool fits,
-                          const struct sc_cuda_shape *shape, void *what, struct spec_error *reterr)
+static spec_status launch(struct sc_plugin_h2d_batch *batch, enum sc_plugin_kernel kernel,
+                          bool fits, const struct sc_cuda_shape *shape, void *what,
+                          struct spec_error *reterr)
 {
     void *stream = batch->device->gpu->slots[batch->slot].kernels.stream;
     return sc_plugin_stream_launch(batch->device, stream, kernel, fits, shape, what, reterr);
@@ -186,13 +187,13 @@ static struct work work_make(struct sc_plugin_h2d_batch *batch)
                                  .dtype = how->dtype}};
     work.evens.slabs =
         (const void *)(uintptr_t)(base + pinned_put(batch, batch->evens,
-                                                 batch->even_count * sizeof(batch->evens[0])));
+                                                    batch->even_count * sizeof(batch->evens[0])));
     work.frees.slabs =
         (const void *)(uintptr_t)(base + pinned_put(batch, batch->frees,
-                                                 batch->free_count * sizeof(batch->frees[0])));
+                                                    batch->free_count * sizeof(batch->frees[0])));
     work.rows.at = (uint8_t *const *)(uintptr_t)(base + pinned_put(batch, batch->row_at,
-                                                                batch->row_count *
-                                                                    sizeof(batch->row_at[0])));
+                                                                   batch->row_count *
+                                                                       sizeof(batch->row_at[0])));
     work.rows.token_first =
         pinned_put(batch, batch->row_slots, batch->row_count * sizeof(batch->row_slots[0])) /
         sizeof(int64_t);
@@ -211,10 +212,10 @@ static spec_status kernels_launch(struct sc_plugin_h2d_batch *batch, struct work
         status = launch(batch, SC_PLUGIN_KERNEL_sc_cuda_codec_decode, fits, &evens, &work->evens,
                         reterr);
     fits = sc_cuda_bitplanes_shape(&work->frees, batch->free_units, batch->free_count,
-                                batch->free_rows, &frees);
+                                   batch->free_rows, &frees);
     if (status == SPEC_OK && batch->free_count > 0)
-        status = launch(batch, SC_PLUGIN_KERNEL_sc_cuda_bitplanes_decode, fits, &frees, &work->frees,
-                        reterr);
+        status = launch(batch, SC_PLUGIN_KERNEL_sc_cuda_bitplanes_decode, fits, &frees,
+                        &work->frees, reterr);
     if (status != SPEC_OK || batch->row_count == 0)
         return status;
     fits = sc_cuda_rows_shape(&work->rows, false, gpu->multiprocessors * BLOCKS_SM, &rows);
@@ -223,7 +224,7 @@ static spec_status kernels_launch(struct sc_plugin_h2d_batch *batch, struct work
 
 /* Slot locked, device entered. The pinned buffer is the flights' from here on. */
 static spec_status pinned_send(struct sc_plugin_h2d_batch *batch, struct work *work,
-                            struct spec_error *reterr)
+                               struct spec_error *reterr)
 {
     struct sc_gpu_device *gpu = batch->device->gpu;
     struct sc_gpu_stream *copies = &gpu->slots[batch->slot].copies;
@@ -349,7 +350,8 @@ static void row_room(struct sc_plugin_h2d_batch *batch, const struct rows_from *
 }
 
 /* Lock held, there is room. Where the kernel finds a row. */
-static uint64_t row_put(struct sc_plugin_h2d_batch *batch, const struct rows_from *from, uint64_t row)
+static uint64_t row_put(struct sc_plugin_h2d_batch *batch, const struct rows_from *from,
+                        uint64_t row)
 {
     const uint8_t *k = from->rows->rows + row * from->rows->stride;
     if (from->is_direct)
@@ -388,7 +390,8 @@ static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_
 }
 
 /* Lock held. Where the device has that table; 0: there is none such. */
-static uint64_t table_at(struct sc_plugin_h2d_batch *batch, const struct sc_kernels_bitplanes *planes,
+static uint64_t table_at(struct sc_plugin_h2d_batch *batch,
+                         const struct sc_kernels_bitplanes *planes,
                          const struct sc_kernels_rotary *rotary)
 {
     for (uint32_t i = 0; i < batch->table_count; i++)
@@ -445,8 +448,8 @@ static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch, const struct 
         if (batch->scales_of[i] == scales)
             return (const uint8_t *)(uintptr_t)batch->scales_at[i];
     uint64_t at = batch->pinned->at + pinned_put(batch, scales, rows->scale_bytes);
-    uint32_t i = batch->scale_count < SC_PLUGIN_H2D_SCALES ? batch->scale_count++
-                                                               : SC_PLUGIN_H2D_SCALES - 1;
+    uint32_t i =
+        batch->scale_count < SC_PLUGIN_H2D_SCALES ? batch->scale_count++ : SC_PLUGIN_H2D_SCALES - 1;
     batch->scales_of[i] = scales;
     batch->scales_at[i] = at;
     return (const uint8_t *)(uintptr_t)at;
@@ -456,12 +459,12 @@ static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch, const struct 
 static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows)
 {
     uint64_t at = pinned_put(batch, rows->coded->codes + rows->first * rows->row_bytes,
-                          rows->count * rows->row_bytes);
+                             rows->count * rows->row_bytes);
     return (const uint8_t *)(uintptr_t)(batch->pinned->at + at);
 }
 
-/* Lock held. Their slots, none where a row is skipped, into the pinned buffer; the token of the first. false:
- * all of them are skipped, and nothing was put. */
+/* Lock held. Their slots, none where a row is skipped, into the pinned buffer; the token of the
+ * first. false: all of them are skipped, and nothing was put. */
 static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
                       uint64_t *ret_token)
 {
@@ -491,7 +494,8 @@ static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows
 }
 
 /* Lock held; there is room. */
-static void free_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows, uint64_t token)
+static void free_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
+                     uint64_t token)
 {
     const struct sc_kernels_quantised *coded = rows->coded;
     uint64_t base = batch->pinned->at;
@@ -504,13 +508,14 @@ static void free_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows 
         .part = rows->part};
     if (rows->turn_bytes > 0)
         slab.turns =
-            (const float *)(uintptr_t)(base + pinned_put(batch,
-                                                      sc_kernels_quantised_rope(coded, rows->first),
-                                                      rows->count * rows->turn_bytes));
+            (const float *)(uintptr_t)(base +
+                                       pinned_put(batch,
+                                                  sc_kernels_quantised_rope(coded, rows->first),
+                                                  rows->count * rows->turn_bytes));
     if (slab.table == NULL) {
         struct spec_error error = {.struct_size = sizeof(error)};
         batch_fail(batch, sc_fail(&error, SPEC_E_UNSUPPORTED, "widths that no table holds"),
-                    &error);
+                   &error);
         return;
     }
     batch->frees[batch->free_count++] = slab;
@@ -518,14 +523,15 @@ static void free_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows 
         batch->free_rows = (uint32_t)rows->count;
 }
 
-static void even_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows, uint64_t token)
+static void even_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
+                     uint64_t token)
 {
     struct sc_cuda_codec_slab slab = {.scales = scales_at(batch, rows),
-                                     .codes = quant_put(batch, rows),
-                                     .token_first = token,
-                                     .row_count = (uint32_t)rows->count,
-                                     .part = (uint16_t)rows->part,
-                                     .bits = (uint16_t)rows->coded->bits};
+                                      .codes = quant_put(batch, rows),
+                                      .token_first = token,
+                                      .row_count = (uint32_t)rows->count,
+                                      .part = (uint16_t)rows->part,
+                                      .bits = (uint16_t)rows->coded->bits};
     batch->evens[batch->even_count++] = slab;
     if (batch->even_rows < rows->count)
         batch->even_rows = (uint32_t)rows->count;
@@ -550,8 +556,7 @@ static void part_place(struct sc_plugin_h2d_batch *batch, struct coded_rows rows
 {
     for (uint64_t done = 0; done < count && batch->status == SPEC_OK; done += rows.count) {
         uint64_t token;
-        if (batch->even_count == SC_PLUGIN_H2D_SLABS ||
-            batch->free_count == SC_PLUGIN_H2D_SLABS)
+        if (batch->even_count == SC_PLUGIN_H2D_SLABS || batch->free_count == SC_PLUGIN_H2D_SLABS)
             batch_flush(batch);
         rows.count = rows_room(batch, &rows, count - done);
         rows.first = done;
@@ -566,8 +571,8 @@ static void part_place(struct sc_plugin_h2d_batch *batch, struct coded_rows rows
 }
 
 static void cuda_place_quant(const struct sc_plugin_placing *to,
-                             const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
-                             const uint64_t *skipped)
+                             const struct sc_kernels_quantised parts[2], uint64_t count,
+                             uint64_t at, const uint64_t *skipped)
 {
     struct sc_plugin_h2d_batch *batch = to->memory->batch;
     pthread_mutex_lock(&batch->lock);
@@ -635,8 +640,8 @@ static spec_status stream_order(struct sc_plugin_h2d_batch *batch,
 
 /* The host's stream goes on behind the load, or, where it cannot be told to, the load is over: what
  * still flies would be written over what the host does next. */
-static spec_status load_end(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_memory *memory,
-                            struct spec_error *reterr)
+static spec_status load_end(struct sc_plugin_h2d_batch *batch,
+                            const struct sc_plugin_memory *memory, struct spec_error *reterr)
 {
     struct sc_gpu_device *gpu = batch->device->gpu;
     spec_status status = stream_order(batch, memory, SC_FENCE_END, reterr);

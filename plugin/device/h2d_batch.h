@@ -1,12 +1,12 @@
-/* What one request places on the device: rows and codes are copied into a pinned buffer as they are verified,
- * and go off when it is full, or when somebody waits for them.
+/* What one request places on the device: rows and codes are copied into a pinned buffer as they are
+ * verified, and go off when it is full, or when somebody waits for them.
  *
- *   pinned buffer     [rows, codes, scales, tables, turns ..]  ..  [descriptors][slots]     16-byte aligned
+ *   pinned  [rows, codes, scales, tables, turns ..]  ..  [descriptors][slots]     16-byte aligned
  *           rows of the host tier are read by kernels from where they are (direct.h)
- *   flight  copies: pinned buffer -> device       kernels: behind it, from the device's pinned buffer to their places
+ *   flight  copies: pinned -> device       kernels: behind it, from that copy to their places
  *
- * Tokens of a pinned buffer are numbered by where their slot stands in it, so that blocks, negative slots and
- * tokens that are skipped are all one thing to a kernel: a slot, or none.
+ * Tokens of a pinned buffer are numbered by where their slot stands in it, so that blocks, negative
+ * slots and tokens that are skipped are all one thing to a kernel: a slot, or none.
  *
  * Holds: what goes off was copied whole before, from bytes that were verified; the kernels' stream
  * does not write before what the host's stream had been given at BEGIN, and the host's stream goes
@@ -31,8 +31,8 @@ struct sc_plugin_h2d_batch {
     uint32_t slot; /* of the device, which other requests may use, too */
 
     pthread_mutex_t lock;
-    struct sc_plugin_placing to; /* of what is in the pinned buffer */
-    struct sc_plugin_pinned *pinned;   /* NULL: none */
+    struct sc_plugin_placing to;     /* of what is in the pinned buffer */
+    struct sc_plugin_pinned *pinned; /* NULL: none */
     uint64_t used;               /* bytes of it */
     spec_status status;          /* of the item; the first that is not OK, with its text */
     char why[192];
@@ -44,11 +44,13 @@ struct sc_plugin_h2d_batch {
     uint32_t free_count, free_rows, free_units;
     struct sc_cuda_codec_slab evens[SC_PLUGIN_H2D_SLABS];
     struct sc_cuda_bitplanes_slab frees[SC_PLUGIN_H2D_SLABS];
-    const struct sc_kernels_bitplanes *tables_of[SC_PLUGIN_H2D_SLABS]; /* that are in the pinned buffer */
+    const struct sc_kernels_bitplanes
+        *tables_of[SC_PLUGIN_H2D_SLABS]; /* that are in the pinned buffer */
     const struct sc_kernels_rotary *tables_rope[SC_PLUGIN_H2D_SLABS];
     uint64_t tables_at[SC_PLUGIN_H2D_SLABS];
     uint32_t table_count;
-    struct { /* slots that are in the pinned buffer: of these tokens, without those that are skipped */
+    struct
+    { /* slots that are in the pinned buffer: of these tokens, without those that are skipped */
         const uint64_t *skipped;
         uint64_t token, count, at; /* count 0: none are */
         bool is_any;
@@ -63,8 +65,8 @@ uint64_t sc_plugin_h2d_batch_least(const struct sc_plugin_device *device);
 spec_status sc_plugin_h2d_batches_open(struct sc_plugin_device *device, struct spec_error *reterr);
 /* Takes half of what open made, or nothing. */
 void sc_plugin_h2d_batches_close(struct sc_plugin_device *device);
-/* What a batch has in a pinned buffer goes off, of the first that has one and that nobody works at; false:
- * there is none. The caller may hold a batch's lock, and its batch has no pinned buffer. */
+/* What a batch has in a pinned buffer goes off, of the first that has one and that nobody works at;
+ * false: there is none. The caller may hold a batch's lock, and its batch has no pinned buffer. */
 bool sc_plugin_h2d_batches_send(struct sc_plugin_device *device);
 
 /* A struct sc_plugin_memory_way's; user: a struct sc_plugin_device_seat. */
@@ -73,7 +75,7 @@ struct sc_plugin_device_seat {
     uint64_t request; /* its number */
 };
 spec_status sc_plugin_h2d_batch_check(void *user, const struct spec_memory *host,
-                                   struct sc_plugin_memory *memory, struct spec_error *reterr);
+                                      struct sc_plugin_memory *memory, struct spec_error *reterr);
 
 extern const struct sc_plugin_target sc_plugin_target_cuda;
 

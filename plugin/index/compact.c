@@ -9,10 +9,10 @@
  *              -> record -> the runs get the piece
  *   waiting  until who matched before has released -> the old pieces go
  *
- * Holds: what is compacted is of one chunk, one after the other, nothing that is older than the compacted
- * piece's id hangs between, all computed on the same and held as rows. Rows are on the device for
- * good before the log tells of them, so a crash at any moment leaves the old pieces, or the new
- * one, or both, of which the next open keeps the new.
+ * Holds: what is compacted is of one chunk, one after the other, nothing that is older than the
+ * compacted piece's id hangs between, all computed on the same and held as rows. Rows are on the
+ * device for good before the log tells of them, so a crash at any moment leaves the old pieces, or
+ * the new one, or both, of which the next open keeps the new.
  * Does not: keep averages (the compacted piece's begin anew).
  * Threads: the job's (executor, one at a time); tail, on_compacted any. */
 #include "plugin/connector.h"
@@ -127,7 +127,8 @@ void sc_plugin_compact_tail(spec_connector *conn, uint64_t piece)
         conn->compaction.tail_first = (conn->compaction.tail_first + 1) % SC_PLUGIN_TAILS;
         conn->compaction.tail_count--;
     }
-    conn->compaction.tails[(conn->compaction.tail_first + conn->compaction.tail_count++) % SC_PLUGIN_TAILS] =
+    conn->compaction
+        .tails[(conn->compaction.tail_first + conn->compaction.tail_count++) % SC_PLUGIN_TAILS] =
         piece;
     pthread_mutex_unlock(&conn->jobs.lock);
     sc_plugin_kick(conn, SC_JOB_COMPACT);
@@ -147,7 +148,8 @@ static uint64_t tail_next(spec_connector *conn, struct sc_plugin_compact *compac
 
 /* The next piece that may end one; 0: none among LOOKS, or none at all (then *ret_more is false).
  */
-static uint64_t candidate_next(spec_connector *conn, struct sc_plugin_compact *compact, bool *ret_more)
+static uint64_t candidate_next(spec_connector *conn, struct sc_plugin_compact *compact,
+                               bool *ret_more)
 {
     if (tail_next(conn, compact) != 0)
         return compact->tail;
@@ -283,7 +285,7 @@ static void wait_begin(spec_connector *conn, struct sc_plugin_compact *compact)
 
 /* Takes the place of the pieces; the commit's lock is held. */
 static spec_status compact_commit(spec_connector *conn, struct sc_plugin_compact *compact,
-                                struct sc_store_extent *extent, struct spec_error *reterr)
+                                  struct sc_store_extent *extent, struct spec_error *reterr)
 {
     const struct sc_radix_chunk *chunk = &compact->chunk;
     uint64_t piece = 0;
@@ -314,7 +316,7 @@ static spec_status compact_commit(spec_connector *conn, struct sc_plugin_compact
 
 /* What was read and written, or was not. True: the next one may follow. */
 static bool compact_end(spec_connector *conn, struct sc_plugin_compact *compact,
-                      struct sc_store_extent *extent, spec_status status)
+                        struct sc_store_extent *extent, spec_status status)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     if (extent != NULL)
@@ -330,7 +332,8 @@ static bool compact_end(spec_connector *conn, struct sc_plugin_compact *compact,
     if (status != SPEC_OK)
         SC_LOG(&conn->log, status == SPEC_E_CORRUPT ? SPEC_LOG_WARN : SPEC_LOG_DEBUG,
                "the %" PRIu64 " pieces up to %" PRIu64 " are not compacted: %s: %s",
-               compact->candidate.count, compact->candidate.last, sc_status_name(status), error.text);
+               compact->candidate.count, compact->candidate.last, sc_status_name(status),
+               error.text);
     if (status != SPEC_OK)
         return pass_over(compact, status);
     candidate_end(compact);
@@ -408,7 +411,8 @@ static struct sc_plugin_compact *compact_make(spec_connector *conn)
 
 bool sc_plugin_compact_some(spec_connector *conn)
 {
-    struct sc_plugin_compact *compact = conn->compaction.job != NULL ? conn->compaction.job : compact_make(conn);
+    struct sc_plugin_compact *compact =
+        conn->compaction.job != NULL ? conn->compaction.job : compact_make(conn);
     bool more = false;
     if (compact == NULL)
         return false;
@@ -419,7 +423,8 @@ bool sc_plugin_compact_some(spec_connector *conn)
     compact->written = NULL;
     compact->status = SPEC_OK;
     pthread_mutex_unlock(&conn->jobs.lock);
-    bool goes_on = (extent == NULL && status == SPEC_OK) || compact_end(conn, compact, extent, status);
+    bool goes_on =
+        (extent == NULL && status == SPEC_OK) || compact_end(conn, compact, extent, status);
     if (!runs && goes_on && !sc_plugin_is_bypassed(conn) &&
         compact->waiting_count < WAITING) { /* else its end kicks, or a request's */
         uint64_t last = candidate_next(conn, compact, &more);

@@ -10,7 +10,7 @@
 #define SC_PLUGIN_TAILS 256u /* ends of prompts that wait to be compacted */
 
 struct sc_plugin_compaction {
-    struct sc_plugin_compact *job;     /* made by it; NULL: nothing was ever to be compacted */
+    struct sc_plugin_compact *job;   /* made by it; NULL: nothing was ever to be compacted */
     _Atomic uint32_t waiting;        /* for a request to be released */
     uint64_t tails[SC_PLUGIN_TAILS]; /* jobs.lock: a ring: ends of prompts that may be compacted */
     uint32_t tail_first, tail_count;

@@ -40,7 +40,8 @@ struct sc_plugin_index {
     bool has_orphans;  /* pieces of the log hung on one that it drops */
 };
 
-struct sc_plugin_grace_entry {     /* a piece that the writer dropped: no lookup finds it, a lease does */
+struct
+    sc_plugin_grace_entry {  /* a piece that the writer dropped: no lookup finds it, a lease does */
     struct sc_radix_ref run; /* its last one, pinned */
     uint64_t piece;
     uint64_t due_ns; /* executor's clock: no lease on it is good after that */

@@ -8,8 +8,8 @@
  *   spare       memory that the index needs next
  *
  * What extents lack is built by the store itself (store/section/build_sections.c), when it is asked
- * to. During a bypass (bypass.h) averages wait, and compactions that have not begun; what room and the
- * log need goes on, and so does what tells of failed pieces.
+ * to. During a bypass (bypass.h) averages wait, and compactions that have not begun; what room and
+ * the log need goes on, and so does what tells of failed pieces.
  *
  * Threads: maintain any; steps on the executor's; open by one.
  * Tests: conformance (abi_135_*, abi_209_*), tests/unit/plugin/test_maintain.c */
@@ -26,7 +26,8 @@ static bool checkpoint_run(spec_connector *conn)
     struct spec_error error = {.struct_size = sizeof(error)};
     if (sc_store_erasures(conn->store) > 0) /* the log is written anew for it, too */
         return sc_plugin_erase_some(conn);
-    sc_baseline_write_all(&conn->baseline); /* the newest of each piece is what a checkpoint keeps */
+    sc_baseline_write_all(
+        &conn->baseline); /* the newest of each piece is what a checkpoint keeps */
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
     if (atomic_load(&conn->compaction.waiting) > 0) /* one may have come while the log was copied */
@@ -45,12 +46,9 @@ static bool baseline_run(spec_connector *conn)
 void sc_plugin_maintain_open(spec_connector *conn)
 {
     static bool (*const RUNS[SC_JOBS])(spec_connector *) = {
-        [SC_JOB_TIDY] = sc_plugin_tidy,
-        [SC_JOB_EVICT] = sc_plugin_evict_some,
-        [SC_JOB_CHECKPOINT] = checkpoint_run,
-        [SC_JOB_SPARE] = sc_plugin_index_spare,
-        [SC_JOB_BASELINE] = baseline_run,
-        [SC_JOB_COMPACT] = sc_plugin_compact_some,
+        [SC_JOB_TIDY] = sc_plugin_tidy,       [SC_JOB_EVICT] = sc_plugin_evict_some,
+        [SC_JOB_CHECKPOINT] = checkpoint_run, [SC_JOB_SPARE] = sc_plugin_index_spare,
+        [SC_JOB_BASELINE] = baseline_run,     [SC_JOB_COMPACT] = sc_plugin_compact_some,
     };
     sc_plugin_jobs_open(conn, RUNS);
 }

@@ -6,12 +6,14 @@
 void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece)
 {
     struct sc_store_notify notify = {.kind = SC_STORE_NOTIFY_FAILED, .piece = piece};
-    if (conn->ranks.role != SPEC_ROLE_READER || !sc_store_piece_hash(conn->store, piece, notify.hash))
+    if (conn->ranks.role != SPEC_ROLE_READER ||
+        !sc_store_piece_hash(conn->store, piece, notify.hash))
         return;
     sc_hash_to_bytes(conn->family, notify.family);
     pthread_mutex_lock(&conn->notify_queue.lock);
     if (conn->notify_queue.count < SC_PLUGIN_NOTIFY_QUEUE)
-        conn->notify_queue.notify[(conn->notify_queue.first + conn->notify_queue.count++) % SC_PLUGIN_NOTIFY_QUEUE] = notify;
+        conn->notify_queue.notify[(conn->notify_queue.first + conn->notify_queue.count++) %
+                                  SC_PLUGIN_NOTIFY_QUEUE] = notify;
     /* Else it is void here all the same, and the next reader that meets it says so again. */
     pthread_mutex_unlock(&conn->notify_queue.lock);
 }
@@ -19,7 +21,8 @@ void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece)
 /* Tells every rank that has not heard of it. */
 static void post_epoch(spec_connector *conn)
 {
-    struct sc_store_notify notify = {.kind = SC_STORE_NOTIFY_EPOCH, .epoch = conn->notify_queue.epoch};
+    struct sc_store_notify notify = {.kind = SC_STORE_NOTIFY_EPOCH,
+                                     .epoch = conn->notify_queue.epoch};
     sc_hash_to_bytes(conn->family, notify.family);
     for (uint32_t rank = 0; rank < conn->ranks.count; rank++)
         if (conn->notify_queue.epoch_told[rank] < notify.epoch &&

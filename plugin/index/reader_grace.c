@@ -21,8 +21,8 @@ void sc_plugin_grace_entry_begin(spec_connector *conn, struct sc_radix_ref run, 
         grace_entry_end(conn);
     sc_radix_pin(conn->radix, run);
     uint64_t at = (conn->grace.first + conn->grace.count++) % SC_PLUGIN_GRACE_ENTRIES;
-    conn->grace.ring[at] = (struct sc_plugin_grace_entry){run, segment.value.piece,
-                                                     sc_exec_now_ns(conn->exec) + lease, is_top};
+    conn->grace.ring[at] = (struct sc_plugin_grace_entry){
+        run, segment.value.piece, sc_exec_now_ns(conn->exec) + lease, is_top};
 }
 
 void sc_plugin_on_replacing(struct sc_radix_ref top, void *user)
@@ -65,7 +65,8 @@ void sc_plugin_reader_grace_erase(spec_connector *conn)
     uint64_t kept = 0;
     pthread_mutex_lock(&conn->index.lock);
     for (uint64_t i = 0; i < grace->count; i++) {
-        struct sc_plugin_grace_entry *grace_entry = &grace->ring[(grace->first + i) % SC_PLUGIN_GRACE_ENTRIES];
+        struct sc_plugin_grace_entry *grace_entry =
+            &grace->ring[(grace->first + i) % SC_PLUGIN_GRACE_ENTRIES];
         if (sc_store_piece_is_erased(conn->store, grace_entry->piece))
             sc_radix_unpin(conn->radix, grace_entry->run);
         else

@@ -374,8 +374,9 @@ spec_status sc_plugin_tail_check(const spec_connector *conn, const struct spec_i
     if (in->flags != SPEC_ITEM_BIDIRECTIONAL || first->flags != SPEC_ITEM_BIDIRECTIONAL ||
         in->request != first->request || count != conn->dims.layer_count || in->layer != i)
         return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important_submit: items[%" PRIu64 "]: SPEC_ITEM_BIDIRECTIONAL: layer %" PRIu32
-                       " of a call of %" PRIu64 ", expected each of %" PRIu32
+                       "get_important_submit: items[%" PRIu64
+                       "]: SPEC_ITEM_BIDIRECTIONAL: layer %" PRIu32 " of a call of %" PRIu64
+                       ", expected each of %" PRIu32
                        " layers of one request, in order, and no other flag",
                        i, in->layer, count, conn->dims.layer_count);
     return SPEC_OK;

@@ -10,8 +10,8 @@
  * rises to where all came.
  * Does not: estimate anything; read a row twice.
  * Threads: next_chunk any, one at a time for a request; the tail its submission's.
- * Tests: tests/unit/plugin/test_bidirectional_item.c, test_bidirectional_item_random.c, test_device_bidirectional.c, conformance
- * (abi_132_*, abi_205_*, abi_206_*) */
+ * Tests: tests/unit/plugin/test_bidirectional_item.c, test_bidirectional_item_random.c,
+ * test_device_bidirectional.c, conformance (abi_132_*, abi_205_*, abi_206_*) */
 #ifndef SC_PLUGIN_BIDIRECTIONAL_H
 #define SC_PLUGIN_BIDIRECTIONAL_H
 

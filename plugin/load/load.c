@@ -197,10 +197,11 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
                        ", SPEC_ITEM_* expected, reserved %" PRIu32 ", 0 expected",
                        i, in->flags, in->reserved);
     if (sc_plugin_is_tail(in) && conn->states.count > 0)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: items[%" PRIu64
-                       "]: SPEC_ITEM_BIDIRECTIONAL: states of the model stand for all tokens of the match",
-                       i);
+        return sc_fail(
+            reterr, SPEC_E_INVALID,
+            "get_important: items[%" PRIu64
+            "]: SPEC_ITEM_BIDIRECTIONAL: states of the model stand for all tokens of the match",
+            i);
     if (sc_plugin_is_tail(in))
         return check_tail_kind(item, i, reterr);
     if (is_ahead && (in->refine_of != 0 || !item->is_submitted))
@@ -216,7 +217,7 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
     if ((is_ahead || in->refine_of != 0) && conn->config.base != SC_BASE_QUANTISED)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "get_important: items[%" PRIu64
-                       "]: refine_of and SPEC_ITEM_AHEAD: only where select.base is coarse",
+                       "]: refine_of and SPEC_ITEM_AHEAD: only if select.base is quantised",
                        i);
     return SPEC_OK;
 }
@@ -239,8 +240,8 @@ static spec_status check_state(spec_connector *conn, struct sc_plugin_item *item
                        "]: room for one position, and a word of bits, "
                        "expected",
                        i);
-    return sc_plugin_recurrent_memory(conn, in->layer, "get_important: destination", in->destination,
-                                  &item->memory, reterr);
+    return sc_plugin_recurrent_memory(conn, in->layer, "get_important: destination",
+                                      in->destination, &item->memory, reterr);
 }
 
 static spec_status check_tail(spec_connector *conn, struct sc_plugin_item *item,
@@ -465,8 +466,8 @@ static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint6
         if (!work[i].want.selects || work[i].is_late || !has_loads(work[i].request) ||
             sc_plugin_item_is_over(conn, &work[i]))
             continue;
-        work[i].status =
-            start_item(conn, &work[i], i == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE, error);
+        work[i].status = start_item(conn, &work[i],
+                                    i == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE, error);
         error = work[i].status == SPEC_OK ? error : NULL;
     }
 }
@@ -530,10 +531,11 @@ static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
 
 static void tell_load_policy(spec_connector *conn, const struct sc_plugin_item *item)
 {
-    bool is_layer =
-        item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in) && item->route != SC_ROUTE_RECURRENT;
+    bool is_layer = item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in) &&
+                    item->route != SC_ROUTE_RECURRENT;
     if (item->in.status == SPEC_OK && is_layer && sc_plugin_row_total(item->request) > 0)
-        sc_plugin_load_policy_loaded(conn, item->request, item->in.layer, sc_plugin_scattern_hosted(item));
+        sc_plugin_load_policy_loaded(conn, item->request, item->in.layer,
+                                     sc_plugin_scattern_hosted(item));
 }
 
 /* The item's last word. *ret_error: why the destination does not have what was placed. */

@@ -56,8 +56,8 @@ static struct sc_radix_branch branch_of(const spec_connector *conn,
 /* ---- Matches --------------------------------------------------------------------------------- */
 
 uint64_t sc_plugin_recurrent_cut(spec_connector *conn, struct sc_plugin_request *request,
-                              const struct sc_radix_query *query, uint64_t end,
-                              uint64_t multiple_of)
+                                 const struct sc_radix_query *query, uint64_t end,
+                                 uint64_t multiple_of)
 {
     struct sc_plugin_recurrent_match *state = &request->branch;
     struct sc_radix_branch branch = branch_of(conn, query, request->from_token, end);
@@ -90,8 +90,9 @@ void sc_plugin_recurrent_unpin(spec_connector *conn, struct sc_plugin_request *r
     request->branch.segment_count = 0;
 }
 
-uint64_t sc_plugin_recurrent_worth(const spec_connector *conn, const struct sc_plugin_request *request,
-                                struct spec_provenance *worst)
+uint64_t sc_plugin_recurrent_worth(const spec_connector *conn,
+                                   const struct sc_plugin_request *request,
+                                   struct spec_provenance *worst)
 {
     const struct sc_plugin_recurrent_match *state = &request->branch;
     uint64_t last = 0;
@@ -163,7 +164,7 @@ static void rows_place(const spec_connector *conn, const struct sc_store_rows *r
 }
 
 spec_status sc_plugin_recurrent_load(spec_connector *conn, struct sc_plugin_item *item,
-                                 struct spec_error *reterr)
+                                     struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *reader = &request->readers[SC_PLUGIN_REST];

@@ -20,15 +20,16 @@ void sc_plugin_recurrent_loads_close(spec_connector *conn);
  * from_token: there is none, or the ranks have had to be asked too often for it. Allocates nothing.
  * The match's last run is pinned. Any thread. */
 uint64_t sc_plugin_recurrent_cut(spec_connector *conn, struct sc_plugin_request *request,
-                              const struct sc_radix_query *query, uint64_t end,
-                              uint64_t multiple_of);
+                                 const struct sc_radix_query *query, uint64_t end,
+                                 uint64_t multiple_of);
 /* It is let go again. */
 void sc_plugin_recurrent_unpin(spec_connector *conn, struct sc_plugin_request *request);
 /* The highest id of its pieces; the worst of them is added to `worst`. */
-uint64_t sc_plugin_recurrent_worth(const spec_connector *conn, const struct sc_plugin_request *request,
-                                struct spec_provenance *worst);
+uint64_t sc_plugin_recurrent_worth(const spec_connector *conn,
+                                   const struct sc_plugin_request *request,
+                                   struct spec_provenance *worst);
 /* The state of the item's layer goes to its destination. Whose turn the request's loads are. */
 spec_status sc_plugin_recurrent_load(spec_connector *conn, struct sc_plugin_item *item,
-                                 struct spec_error *reterr);
+                                     struct spec_error *reterr);
 
 #endif

@@ -34,8 +34,8 @@ spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important 
                                     uint64_t count, struct spec_error *reterr);
 spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
                                     const struct spec_queries *hint, struct spec_error *reterr);
-/* loads_end.c: the one place where the memory that a request's loads work on (readers, selectors) is
- * given up for good. Whose turn it is calls it, between items: see request.c. */
+/* loads_end.c: the one place where the memory that a request's loads work on (readers, selectors)
+ * is given up for good. Whose turn it is calls it, between items: see request.c. */
 void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request);
 
 /* bidirectional.c */

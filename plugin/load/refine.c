@@ -126,7 +126,8 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
             rows[count++] = request->set[i];
     item->set_count = rows_cut(conn, item, count, rows);
     if (item->set_count > 0)
-        sc_plugin_rest_begin(conn, request, item->in.layer, item->set_count, delivery->tags, io_class);
+        sc_plugin_rest_begin(conn, request, item->in.layer, item->set_count, delivery->tags,
+                             io_class);
     return SPEC_OK;
 }
 

@@ -66,7 +66,7 @@ static struct sc_plugin_estimate_note note_of(const uint64_t longs[SC_PLUGIN_EST
 }
 
 void sc_plugin_estimate_note_encode(const struct sc_plugin_estimate_note *note, uint32_t kind,
-                                uint16_t ret_words[SC_PLUGIN_ESTIMATE_NOTE_WORDS])
+                                    uint16_t ret_words[SC_PLUGIN_ESTIMATE_NOTE_WORDS])
 {
     uint64_t longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS];
     longs_of(note, longs);
@@ -78,7 +78,7 @@ void sc_plugin_estimate_note_encode(const struct sc_plugin_estimate_note *note, 
 }
 
 bool sc_plugin_estimate_note_decode(const uint16_t *words, uint64_t count,
-                                struct sc_plugin_estimate_note *ret_note)
+                                    struct sc_plugin_estimate_note *ret_note)
 {
     uint64_t longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS] = {0};
     if (count != SC_PLUGIN_ESTIMATE_NOTE_WORDS || (words[0] & 0xff) != FORM || words[1] == 0 ||
@@ -97,7 +97,8 @@ bool sc_plugin_estimate_note_decode(const uint16_t *words, uint64_t count,
 
 /* A slot's stores are released one by one: who has seen one of them sees the serial of the note
  * before, too, and so that its own slot is being written over. */
-void sc_plugin_agreed_set(struct sc_plugin_agreed *agreed, const struct sc_plugin_estimate_note *note)
+void sc_plugin_agreed_set(struct sc_plugin_agreed *agreed,
+                          const struct sc_plugin_estimate_note *note)
 {
     uint64_t serial = atomic_load_explicit(&agreed->serial, memory_order_relaxed) + 1;
     uint64_t longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS];

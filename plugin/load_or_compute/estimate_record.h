@@ -38,16 +38,17 @@ struct sc_plugin_estimate_note {
 
 /* kind: the note's, high byte of the first word. */
 void sc_plugin_estimate_note_encode(const struct sc_plugin_estimate_note *note, uint32_t kind,
-                                uint16_t ret_words[SC_PLUGIN_ESTIMATE_NOTE_WORDS]);
+                                    uint16_t ret_words[SC_PLUGIN_ESTIMATE_NOTE_WORDS]);
 bool sc_plugin_estimate_note_decode(const uint16_t *words, uint64_t count,
-                                struct sc_plugin_estimate_note *ret_note);
+                                    struct sc_plugin_estimate_note *ret_note);
 
 struct sc_plugin_agreed {
     _Atomic uint64_t serial; /* notes so far; the last is in slots[serial % 2] */
     _Atomic uint64_t slots[2][SC_PLUGIN_ESTIMATE_NOTE_LONGS];
 };
 
-void sc_plugin_agreed_set(struct sc_plugin_agreed *agreed, const struct sc_plugin_estimate_note *note);
+void sc_plugin_agreed_set(struct sc_plugin_agreed *agreed,
+                          const struct sc_plugin_estimate_note *note);
 /* false: there is none yet; *ret_note is all 0. */
 bool sc_plugin_agreed_get(const struct sc_plugin_agreed *agreed,
                           struct sc_plugin_estimate_note *ret_note);

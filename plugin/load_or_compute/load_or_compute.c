@@ -50,7 +50,8 @@ void sc_plugin_load_policy_tick(spec_connector *conn)
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     if (sc_store_is_followed(conn->store))
         atomic_store(&load_policy->followed_until_ns, now_ns + FOLLOWED_NS);
-    atomic_store(&load_policy->is_followed, now_ns < atomic_load(&load_policy->followed_until_ns) ? 1 : 0);
+    atomic_store(&load_policy->is_followed,
+                 now_ns < atomic_load(&load_policy->followed_until_ns) ? 1 : 0);
 }
 
 /* The one process of a store whose passes and loads tell what things take. */
@@ -94,13 +95,14 @@ static bool estimate_get(const spec_connector *conn, struct sc_plugin_estimate *
                          uint64_t *ret_layers)
 {
     *ret_layers = conn->dims.layer_count;
-    *ret_estimate =
-        sc_plugin_load_policy_is_alone(conn) ? measured(&conn->load_policy) : agreed(conn, ret_layers);
+    *ret_estimate = sc_plugin_load_policy_is_alone(conn) ? measured(&conn->load_policy)
+                                                         : agreed(conn, ret_layers);
     prefetch_add(conn, ret_estimate);
     return ret_estimate->byte_ns > 0 && computes(ret_estimate);
 }
 
-bool sc_plugin_load_policy_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate)
+bool sc_plugin_load_policy_estimate(const spec_connector *conn,
+                                    struct sc_plugin_estimate *ret_estimate)
 {
     uint64_t layers;
     return estimate_get(conn, ret_estimate, &layers);
@@ -175,7 +177,8 @@ static bool is_same(const struct sc_plugin_estimate *a, const struct sc_plugin_e
     return is_near(a->pass_tokens, b->pass_tokens) && a->is_apart == b->is_apart;
 }
 
-static void measured_set(struct sc_plugin_load_policy *load_policy, const struct sc_plugin_estimate *estimate)
+static void measured_set(struct sc_plugin_load_policy *load_policy,
+                         const struct sc_plugin_estimate *estimate)
 {
     uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
     sc_plugin_estimate_encode(estimate, words);
@@ -186,7 +189,8 @@ static void measured_set(struct sc_plugin_load_policy *load_policy, const struct
 /* Lock held. */
 static void estimate_renew(spec_connector *conn)
 {
-    struct sc_plugin_estimate made = estimate_make(conn), is = made, was = measured(&conn->load_policy);
+    struct sc_plugin_estimate made = estimate_make(conn), is = made,
+                              was = measured(&conn->load_policy);
     bool is_news = computes(&is) != computes(&was);
     prefetch_add(conn, &is);
     prefetch_add(conn, &was);
@@ -235,8 +239,8 @@ static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count
 
 /* Lock held. A sample that is large enough; goes_on: it is part of one prompt, whose rest is
  * computed later; is_one: of one request alone. */
-static void compute_learn(struct sc_plugin_load_policy *load_policy, double tokens, double positions, double ns,
-                          bool goes_on, bool is_one)
+static void compute_learn(struct sc_plugin_load_policy *load_policy, double tokens,
+                          double positions, double ns, bool goes_on, bool is_one)
 {
     sc_plugin_line_learn(&load_policy->compute, tokens, positions, ns, PASS_MEMORY);
     if (goes_on)
@@ -266,7 +270,7 @@ static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *cl
 }
 
 void sc_plugin_load_policy_step(spec_connector *conn, struct sc_plugin_request *const *requests,
-                         uint64_t count, uint64_t begin_ns)
+                                uint64_t count, uint64_t begin_ns)
 {
     struct sc_plugin_request *lead = requests[0];
     struct sc_plugin_pass_clock *clock = &lead->pass_clock;
@@ -328,7 +332,8 @@ spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed 
 
 /* ---- Loads ---------------------------------------------------------------------------------- */
 
-void sc_plugin_load_policy_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost)
+void sc_plugin_load_policy_read(struct sc_plugin_request *request,
+                                const struct sc_store_read_cost *cost)
 {
     struct sc_plugin_load_clock *clock = &request->load_clock;
     uint64_t first_ns = cost->first_ns, last_ns = cost->last_ns;
@@ -344,7 +349,8 @@ void sc_plugin_load_policy_read(struct sc_plugin_request *request, const struct 
     clock->busy_until_ns = last_ns;
 }
 
-void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns)
+void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took_ns,
+                                uint64_t waited_ns)
 {
     request->loading_ns += took_ns;
     request->load_clock.host_ns += took_ns > waited_ns ? took_ns - waited_ns : 0;
@@ -368,14 +374,16 @@ static void loads_learn(spec_connector *conn, const struct sc_plugin_request *re
     if (clock->bytes >= LOAD_BYTES_MIN && busy_ns > 0)
         sc_plugin_line_learn_within(&load_policy->load, (double)clock->bytes, 0, (double)busy_ns,
                                     (double)(took_ns > busy_ns ? took_ns : busy_ns), LOAD_MEMORY);
-    share_add(&load_policy->row_bytes[kind], (double)(clock->read_bytes + clock->host_tier_bytes), rows);
-    sc_plugin_line_learn(&load_policy->host[kind], rows, 0, (double)clock->host_ns + 1, LOAD_MEMORY);
+    share_add(&load_policy->row_bytes[kind], (double)(clock->read_bytes + clock->host_tier_bytes),
+              rows);
+    sc_plugin_line_learn(&load_policy->host[kind], rows, 0, (double)clock->host_ns + 1,
+                         LOAD_MEMORY);
     estimate_renew(conn);
     pthread_mutex_unlock(&load_policy->lock);
 }
 
-void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           uint64_t hosted_rows)
+void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request,
+                                  uint32_t layer, uint64_t hosted_rows)
 {
     struct sc_plugin_load_clock *clock = &request->load_clock;
     uint64_t rows = request->matched_tokens - request->from_token;
@@ -407,8 +415,8 @@ static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_
 /* The first place whose load is long enough to be measured. */
 static uint64_t probe_end(const struct sc_plugin_cut *cut)
 {
-    uint32_t kind =
-        cut->whole_end > 0 && cut->whole_end <= cut->from ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
+    uint32_t kind = cut->whole_end > 0 && cut->whole_end <= cut->from ? SC_LOAD_SELECTED_ROWS
+                                                                      : SC_LOAD_ALL_ROWS;
     double rows = PROBE_BYTES / (cut->estimate->row_bytes[kind] + 1);
     uint64_t least = rows > LOAD_ROWS_MIN ? (uint64_t)rows + 1 : LOAD_ROWS_MIN;
     uint64_t step = cut->multiple > cut->grid ? cut->multiple : cut->grid;
@@ -435,7 +443,8 @@ static uint64_t asked_of(const uint32_t *tokens, uint64_t count, uint64_t end)
 static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut, uint64_t at,
                           const uint32_t *tokens)
 {
-    uint64_t count = atomic_fetch_add_explicit(&conn->load_policy.nothing, 1, memory_order_relaxed) + 1;
+    uint64_t count =
+        atomic_fetch_add_explicit(&conn->load_policy.nothing, 1, memory_order_relaxed) + 1;
     uint64_t n = conn->states.count > 0 ? cut->end : probe_end(cut); /* no match ends between */
     uint64_t asked = asked_of(tokens, cut->total, cut->end);
     if (n > cut->end)
@@ -444,7 +453,8 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
     double every = (sc_plugin_cut_ns(cut, n) - whole_ns) / (whole_ns * PROBE_COST);
     bool is_rare = !(every < PROBE_EVERY_MOST);
     every = every > PROBE_EVERY ? every : PROBE_EVERY;
-    if (!sc_plugin_load_policy_is_alone(conn)) /* nothing that is counted here: others promise the same */
+    if (!sc_plugin_load_policy_is_alone(
+            conn)) /* nothing that is counted here: others promise the same */
         return asked % (is_rare ? PROBE_EVERY_MOST : (uint64_t)every) == 0 ? n : at;
     bool is_chosen = !is_rare && asked % (uint64_t)every == 0;
     return is_chosen || count % PROBE_EVERY_MOST == 0 ? n : at;
@@ -460,7 +470,8 @@ static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_r
         sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
     in_host_tier = bytes[SPEC_TIER_UPPER] + bytes[SPEC_TIER_HOST];
     all = in_host_tier + bytes[SC_STORE_TIER]; /* of a window's layer, what it needs */
-    return all > 0 ? (uint64_t)((double)(end - request->from_token) * (double)in_host_tier / (double)all)
+    return all > 0 ? (uint64_t)((double)(end - request->from_token) * (double)in_host_tier /
+                                (double)all)
                    : 0;
 }
 
@@ -493,7 +504,7 @@ static bool cut_make(const spec_connector *conn, const struct sc_plugin_request 
 }
 
 uint64_t sc_plugin_load_policy_split(spec_connector *conn, const struct sc_plugin_request *request,
-                            const uint32_t *tokens, uint64_t end, uint64_t multiple)
+                                     const uint32_t *tokens, uint64_t end, uint64_t multiple)
 {
     struct sc_plugin_estimate estimate;
     struct sc_plugin_cut cut;
@@ -504,8 +515,8 @@ uint64_t sc_plugin_load_policy_split(spec_connector *conn, const struct sc_plugi
 }
 
 uint64_t sc_plugin_load_policy_choose(spec_connector *conn, const struct sc_plugin_request *request,
-                               const uint32_t *tokens, uint64_t low, uint64_t end,
-                               uint64_t multiple)
+                                      const uint32_t *tokens, uint64_t low, uint64_t end,
+                                      uint64_t multiple)
 {
     struct sc_plugin_estimate estimate;
     struct sc_plugin_cut cut;
@@ -530,8 +541,8 @@ static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate 
     pthread_mutex_lock(&load_policy->lock);
     load_policy->compute = load_policy->load = (struct sc_plugin_line){0};
     for (double tokens = 2048; tokens <= 32768; tokens *= 16)
-        sc_plugin_line_take(&load_policy->compute, tokens, tokens * (tokens - 1) / 2, known->token_ns,
-                            known->position_ns);
+        sc_plugin_line_take(&load_policy->compute, tokens, tokens * (tokens - 1) / 2,
+                            known->token_ns, known->position_ns);
     for (uint32_t i = 0; i < SEEDS; i++)
         sc_plugin_line_take(&load_policy->load, 1e6, 0, known->byte_ns, 0);
     for (uint32_t kind = 0; kind < SC_LOAD_KINDS; kind++) {
@@ -589,18 +600,20 @@ void sc_plugin_load_policy_write(spec_connector *conn, bool is_last)
         return;
     uint64_t layers, now_ns = sc_exec_now_ns(conn->exec), wall_ns = sc_exec_wall_ns(conn->exec);
     struct sc_plugin_estimate_note note = {.layers = conn->dims.layer_count,
-                                       .from_ns = wall_ns + DELAY_NS,
-                                       .before = agreed(conn, &layers)};
+                                           .from_ns = wall_ns + DELAY_NS,
+                                           .before = agreed(conn, &layers)};
     pthread_mutex_lock(&load_policy->lock);
     uint32_t renewed = atomic_load_explicit(&load_policy->renewed, memory_order_relaxed);
     note.next = measured(load_policy);
     pthread_mutex_unlock(&load_policy->lock);
     sc_plugin_estimate_note_encode(&note, SC_PLUGIN_NOTE_ESTIMATE, words + SC_STORE_NOTE_HEAD);
-    if (!sc_plugin_estimate_note_decode(words + SC_STORE_NOTE_HEAD, SC_PLUGIN_ESTIMATE_NOTE_WORDS, &note)) {
+    if (!sc_plugin_estimate_note_decode(words + SC_STORE_NOTE_HEAD, SC_PLUGIN_ESTIMATE_NOTE_WORDS,
+                                        &note)) {
         atomic_store_explicit(&load_policy->written, renewed, memory_order_relaxed);
         return; /* of no size that a measure has: nobody would believe it */
     }
-    spec_status status = sc_store_note_put(conn->store, words, SC_PLUGIN_ESTIMATE_NOTE_WORDS, &error);
+    spec_status status =
+        sc_store_note_put(conn->store, words, SC_PLUGIN_ESTIMATE_NOTE_WORDS, &error);
     atomic_store_explicit(&load_policy->write_ns, now_ns + WRITE_NS, memory_order_relaxed);
     if (status != SPEC_OK) {
         SC_LOG(&conn->log, SPEC_LOG_DEBUG, "how long things take is not written: %s", error.text);

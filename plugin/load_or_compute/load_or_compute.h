@@ -24,8 +24,8 @@
  * is stored is promised.
  * Does not: read or compute to measure.
  * Threads: as each call says; the lock (rank 26) is held for arithmetic.
- * Tests: tests/unit/plugin/test_load_policy.c, test_load_policy_reported.c, conformance (abi_186_*, abi_188_*,
- * abi_218_*) */
+ * Tests: tests/unit/plugin/test_load_policy.c, test_load_policy_reported.c, conformance (abi_186_*,
+ * abi_188_*, abi_218_*) */
 #ifndef SC_PLUGIN_LOAD_OR_COMPUTE_H
 #define SC_PLUGIN_LOAD_OR_COMPUTE_H
 
@@ -80,7 +80,7 @@ struct sc_plugin_pass_clock {
 struct sc_plugin_load_clock {
     uint64_t begin_ns;               /* when the first read was asked for; 0: none was */
     uint64_t busy_ns, busy_until_ns; /* that its reads were on their way: time, not reads */
-    uint64_t bytes, host_tier_bytes;    /* in that time; out of memory */
+    uint64_t bytes, host_tier_bytes; /* in that time; out of memory */
     uint64_t read_bytes, host_ns;
     uint32_t layers;
     bool is_whole; /* all layers were delivered, for the pass that comes or runs */
@@ -93,17 +93,19 @@ void sc_plugin_load_policy_close(spec_connector *conn);
 void sc_plugin_load_policy_forget(struct sc_plugin_request *request);
 /* A store call that began then is done: a layer of each of these requests' passes. */
 void sc_plugin_load_policy_step(spec_connector *conn, struct sc_plugin_request *const *requests,
-                         uint64_t count, uint64_t begin_ns);
+                                uint64_t count, uint64_t begin_ns);
 /* The host says what a step took (struct spec_api's computed). Any thread. */
 spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed *host_step,
                                struct spec_error *reterr);
 /* A load of the request's ended so. Whose turn its loads are. */
-void sc_plugin_load_policy_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost);
+void sc_plugin_load_policy_read(struct sc_plugin_request *request,
+                                const struct sc_store_read_cost *cost);
 /* A layer of all the request's rows was delivered; in the host tier: rows that memory gave. */
-void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           uint64_t hosted_rows);
+void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request,
+                                  uint32_t layer, uint64_t hosted_rows);
 /* The host's thread was in get_important for so long, and waited for the device of it. */
-void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns);
+void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took_ns,
+                                uint64_t waited_ns);
 
 /* A writer looks whether readers follow it. Open, and each turn. */
 void sc_plugin_load_policy_tick(spec_connector *conn);
@@ -112,17 +114,18 @@ bool sc_plugin_load_policy_is_alone(const spec_connector *conn);
 /* Where the promise ends that could end at `end`: load policy split, or `end`. tokens: [request's
  * token_count] that are looked for. Any thread, as the next two. */
 uint64_t sc_plugin_load_policy_split(spec_connector *conn, const struct sc_plugin_request *request,
-                            const uint32_t *tokens, uint64_t end, uint64_t multiple);
+                                     const uint32_t *tokens, uint64_t end, uint64_t multiple);
 /* Which of the two a promise shall end at that can end nowhere between: where the first token comes
  * sooner, or, now and then, where the device is asked for something. */
 uint64_t sc_plugin_load_policy_choose(spec_connector *conn, const struct sc_plugin_request *request,
-                               const uint32_t *tokens, uint64_t low, uint64_t end,
-                               uint64_t multiple);
+                                      const uint32_t *tokens, uint64_t low, uint64_t end,
+                                      uint64_t multiple);
 /* A promise that could have ended at `end` ends at n. */
 void sc_plugin_load_policy_count(spec_connector *conn, uint64_t end, uint64_t n);
 void sc_plugin_load_policy_stats(const spec_connector *conn, struct spec_stats *stats);
 /* What lookups cut by. false: not all of it is known yet. Any thread. */
-bool sc_plugin_load_policy_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);
+bool sc_plugin_load_policy_estimate(const spec_connector *conn,
+                                    struct sc_plugin_estimate *ret_estimate);
 
 /* A note of rank 0's log. Open, or who follows. */
 void sc_plugin_load_policy_heard(spec_connector *conn, const uint16_t *words, uint64_t count);

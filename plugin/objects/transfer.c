@@ -242,7 +242,8 @@ static bool op_fill(spec_objects *objects, struct sc_object_transfer *transfer,
     op->bytes = bytes < transfer->bytes - first ? bytes : transfer->bytes - first;
     op->frame = NULL;
     if (!is_direct) {
-        op->frame = sc_staging_take(objects->frames, is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND);
+        op->frame =
+            sc_staging_take(objects->frames, is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND);
         if (op->frame == NULL)
             return false;
         SC_OBJECT_COUNT(objects, transfer->job->domain, bounce_bytes, op->bytes);
@@ -334,7 +335,8 @@ bool sc_objects_issue(spec_objects *objects, struct sc_object_transfer *transfer
         struct sc_object_op *op = op_take(objects, ops);
         has_all = op != NULL;
         if (op != NULL && !op_fill(objects, transfer, op)) {
-            has_all = op_put_back(objects, ops, op, is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND);
+            has_all =
+                op_put_back(objects, ops, op, is_put ? SC_IO_CLASS_WRITER : SC_IO_CLASS_DEMAND);
             op = NULL;
         }
         if (op != NULL) {

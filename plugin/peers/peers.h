@@ -26,8 +26,8 @@ struct sc_plugin_ranks {
     spec_status follow_status;   /* guarded by follow_lock: what was said last */
 };
 
-struct sc_plugin_notify_queue {      /* what other processes are told, and tell */
-    pthread_mutex_t post_lock; /* rank 6: notification that is being posted */
+struct sc_plugin_notify_queue { /* what other processes are told, and tell */
+    pthread_mutex_t post_lock;  /* rank 6: notification that is being posted */
     uint64_t epoch;            /* guarded by post_lock: to be told */
     uint64_t *epoch_told;      /* [ranks.count] guarded by post_lock */
 
@@ -54,7 +54,8 @@ spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
 /* Reads the weights' epoch, and puts the log's if that is ahead. If it cannot be read, open fails:
  * old rows could be promised. */
 spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr);
-/* Takes notification, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
+/* Takes notification, moves to the highest epoch that is known, posts what waits. The turn's, and
+ * open's.
  */
 void sc_plugin_notify_tick(spec_connector *conn);
 

@@ -4,14 +4,15 @@
  *   reset in a reader    its own epoch moves; notification to every rank's writer, which records it
  *   both                 the epoch of the weights (store/log/weights_epoch.c), which connectors of
  *                        other configurations follow: another layout, chunk size, number of ranks
- *   failed range         void here; notification to the writer of our rank, which drops the piece, unless
- *                        it has given up the rows that failed and keeps their codes
+ *   failed range         void here; notification to the writer of our rank, which drops the
+ *                        piece, unless it has given up the rows that failed
  *
  * The epoch is part of every chain's root. The connector's is the highest that it has heard of: of
- * its own log, the other ranks' logs, the notification, the weights, its host. A reset takes the weights'
- * epoch before anybody moves to it: if somebody stored under an epoch that is not taken, another
- * configuration's reset could take it, and what was stored would outlast that reset. A log is ahead
- * of the weights if an older build wrote it: the next open of a writer puts the log's epoch.
+ * its own log, the other ranks' logs, the notification, the weights, its host. A reset takes the
+ * weights' epoch before anybody moves to it: if somebody stored under an epoch that is not taken,
+ * another configuration's reset could take it, and what was stored would outlast that reset. A log
+ * is ahead of the weights if an older build wrote it: the next open of a writer puts the log's
+ * epoch.
  *
  * Holds: conn->epoch never goes back. A writer stores only while its log says the same epoch, so
  * that nothing is stored that a record written later makes void. An epoch that could not be told is
@@ -144,13 +145,15 @@ static void on_notify(const struct sc_store_notify *notify, void *user)
     uint8_t bytes[SC_HASH_BYTES];
     sc_hash_to_bytes(conn->family, bytes);
     bool is_family = memcmp(bytes, notify->family, sizeof(bytes)) == 0;
-    if (notify->kind == SC_STORE_NOTIFY_EPOCH && is_family && notify->epoch > conn->notify_queue.epoch_heard)
+    if (notify->kind == SC_STORE_NOTIFY_EPOCH && is_family &&
+        notify->epoch > conn->notify_queue.epoch_heard)
         conn->notify_queue.epoch_heard = notify->epoch;
     if (notify->kind != SC_STORE_NOTIFY_FAILED ||
         !sc_store_piece_hash(conn->store, notify->piece, bytes) ||
         memcmp(bytes, notify->hash, sizeof(bytes)) != 0)
         return; /* gone already, or another piece than the sender meant */
-    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped", notify->piece);
+    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped",
+           notify->piece);
     sc_count(&conn->stats.corrupt_ranges, 1);
     sc_plugin_piece_fail(conn, sc_plugin_ref_of(sc_store_piece_mark(conn->store, notify->piece)),
                          notify->piece);
@@ -159,7 +162,7 @@ static void on_notify(const struct sc_store_notify *notify, void *user)
 static void say_once(spec_connector *conn, spec_status status, const struct spec_error *error)
 {
     if (status != SPEC_OK && status != conn->notify_queue.notify_status)
-        SC_LOG(&conn->log, SPEC_LOG_WARN, "notify: %s", error->text);
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "notification: %s", error->text);
     conn->notify_queue.notify_status = status;
 }
 

@@ -1,5 +1,5 @@
-/* The tick, every 25 ms in the background class: other processes' logs, the end of a bypass, grace entries,
- * epochs, notification, intents to erase, roots of older epochs.
+/* The tick, every 25 ms in the background class: other processes' logs, the end of a bypass, grace
+ * entries, epochs, notification, intents to erase, roots of older epochs.
  *
  * Threads: start and stop by one; the tick on an executor thread. */
 #include "plugin/connector.h"

@@ -79,7 +79,7 @@ static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
     for (uint64_t c = 0; c < channels_of(tables); c++)
         to[c] = packed[c / 2] >> (c % 2 * 4) & 15;
     if (!sc_kernels_bitplanes_init(&table->planes, tables->head_count, tables->head_size, to,
-                                groups) ||
+                                   groups) ||
         table->planes.row_bytes != row_bytes)
         return NULL;
     memcpy(kept, packed, tables->packed_bytes);

@@ -152,8 +152,8 @@ static void spans_add(const struct sc_plugin_learning *learning, struct sc_plugi
 }
 
 const struct sc_plugin_table *sc_plugin_calibrate_first(struct sc_plugin_learning *learning,
-                                                    uint32_t layer, uint32_t part,
-                                                    const uint8_t *spans)
+                                                        uint32_t layer, uint32_t part,
+                                                        const uint8_t *spans)
 {
     struct sc_plugin_learnt *learnt = learnt_of(learning, layer, part);
     pthread_mutex_lock(&learning->lock);
@@ -183,7 +183,7 @@ void sc_plugin_calibrate_due(struct sc_plugin_learning *learning, uint32_t layer
 }
 
 void sc_plugin_calibrate_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,
-                          const uint8_t *spans)
+                              const uint8_t *spans)
 {
     struct sc_plugin_learnt *learnt = learnt_of(learning, layer, part);
     if (pthread_mutex_trylock(&learning->lock) != 0)
@@ -219,7 +219,8 @@ static void row_add(const struct sc_plugin_learning *learning, struct sc_plugin_
     learnt->rows += says ? 1 : 0;
 }
 
-uint64_t sc_plugin_calibrate_step(struct sc_plugin_learning *learning, uint32_t layer, uint64_t count)
+uint64_t sc_plugin_calibrate_step(struct sc_plugin_learning *learning, uint32_t layer,
+                                  uint64_t count)
 {
     if (learning->learnt == NULL || learning->row_bytes[0] == 0 ||
         pthread_mutex_trylock(&learning->lock) != 0)
@@ -231,7 +232,7 @@ uint64_t sc_plugin_calibrate_step(struct sc_plugin_learning *learning, uint32_t 
 }
 
 void sc_plugin_calibrate_queries(struct sc_plugin_learning *learning, uint32_t layer,
-                             const struct sc_kernels_queries *queries)
+                                 const struct sc_kernels_queries *queries)
 {
     if (learning->learnt == NULL || learning->row_bytes[0] == 0 ||
         pthread_mutex_trylock(&learning->lock) != 0)

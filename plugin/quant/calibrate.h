@@ -60,19 +60,20 @@ const struct sc_plugin_table *sc_plugin_learnt_table(const struct sc_plugin_lear
 /* The same, and the first of all is made of these spans: scales of a slab, f16 as blocks have them.
  * NULL: there is no room for it. */
 const struct sc_plugin_table *sc_plugin_calibrate_first(struct sc_plugin_learning *learning,
-                                                    uint32_t layer, uint32_t part,
-                                                    const uint8_t *spans);
+                                                        uint32_t layer, uint32_t part,
+                                                        const uint8_t *spans);
 /* In front of a slab: the table knows of queries that came for the first time since the last one.
  */
 void sc_plugin_calibrate_due(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part);
 /* A slab was coded. */
 void sc_plugin_calibrate_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,
-                          const uint8_t *spans);
+                              const uint8_t *spans);
 /* Of so many rows of queries every which one is looked at, from the first on; 0: none is now. */
-uint64_t sc_plugin_calibrate_step(struct sc_plugin_learning *learning, uint32_t layer, uint64_t count);
+uint64_t sc_plugin_calibrate_step(struct sc_plugin_learning *learning, uint32_t layer,
+                                  uint64_t count);
 /* Queries scored keys of the layer: [row][query head], those rows. */
 void sc_plugin_calibrate_queries(struct sc_plugin_learning *learning, uint32_t layer,
-                             const struct sc_kernels_queries *queries);
+                                 const struct sc_kernels_queries *queries);
 
 /* ---- As words of a note in the store's log (calibration_record.c) ---- */
 

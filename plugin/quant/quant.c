@@ -94,7 +94,7 @@ static struct sc_store_codec_shape shape_of(const spec_connector *conn)
 }
 
 spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *model,
-                                  struct spec_error *reterr)
+                                 struct spec_error *reterr)
 {
     const struct sc_config *config = &conn->config;
     bool is_known;
@@ -115,7 +115,7 @@ spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *
     coding->tables.others_most = others; /* else we could code nothing ourselves */
     if (status == SPEC_OK && capacity > 0) {
         status = sc_plugin_rope_open(&coding->turns, &conn->alloc, model,
-                                      config->max_request_tokens, &is_known, reterr);
+                                     config->max_request_tokens, &is_known, reterr);
         if (!is_known && config->bit_allocation == SC_BITS_PER_CHANNEL)
             SC_LOG(&conn->log, SPEC_LOG_INFO,
                    "rope_scaling_kind %s is unknown here: keys are coded as they come, not turned "
@@ -193,7 +193,7 @@ static const struct sc_plugin_table *first_table(const spec_connector *conn,
     if (!conn->kernels->bitplanes_encode(encode))
         return NULL;
     return sc_plugin_calibrate_first(&coding->learning, what->layer, part,
-                                 what->scales + coding->made.scale_bytes / 2);
+                                     what->scales + coding->made.scale_bytes / 2);
 }
 
 /* Of a part with a table. */
@@ -205,10 +205,11 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
     const struct sc_plugin_table *table =
         sc_plugin_learnt_table(&coding->learning, what->layer, part);
     struct sc_kernels_bitplanes_encode encode = {.rows = what->rows,
-                                              .row_count = what->row_count,
-                                              .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
-                                              .scales = what->scales,
-                                              .codes = what->codes};
+                                                 .row_count = what->row_count,
+                                                 .dtype =
+                                                     sc_plugin_kernels_dtype(conn->shape.dtype),
+                                                 .scales = what->scales,
+                                                 .codes = what->codes};
     if (part == 0 && (coding->made.form & SC_STORE_FORM_K_TURNED) != 0) {
         encode.rotary = &coding->turns.rotary;
         encode.turns = sc_plugin_rope_get(&coding->turns, what->position, what->row_count);
@@ -227,7 +228,7 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
         return false;
     if (what->position >= SINKS) /* their slab's spans say nothing of others' */
         sc_plugin_calibrate_slab(&coding->learning, what->layer, part,
-                             what->scales + coding->made.scale_bytes / 2);
+                                 what->scales + coding->made.scale_bytes / 2);
     return true;
 }
 
@@ -240,11 +241,11 @@ static bool slab_encode(void *user, const struct sc_store_encode *what)
     uint64_t row_bytes = is_k ? shape->k_row_bytes : shape->v_row_bytes;
     uint64_t table_bytes = sc_store_quant_table_bytes(shape, is_k);
     struct sc_kernels_codec code = {.channels = channels_of(conn),
-                                   .bits = is_k ? shape->bits_k : shape->bits_v,
-                                   .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+                                    .bits = is_k ? shape->bits_k : shape->bits_v,
+                                    .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
     if (table_bytes == 0)
         return conn->kernels->codec_encode(&code, what->rows, what->row_count, what->scales,
-                                          what->codes);
+                                           what->codes);
     if (free_encode(conn, what))
         return true;
     memset(what->table, 0, table_bytes);
@@ -267,8 +268,8 @@ struct sc_store_quant sc_plugin_quant_params(spec_connector *conn)
 /* ---- Decoding ------------------------------------------------------------------------------- */
 
 struct sc_kernels_quantised sc_plugin_quant_k(const spec_connector *conn,
-                                          const struct sc_store_slab *slab, uint64_t position,
-                                          uint64_t row_count)
+                                              const struct sc_store_slab *slab, uint64_t position,
+                                              uint64_t row_count)
 {
     struct sc_plugin_quant *coding = conn->coding;
     struct sc_kernels_quantised coded = {
@@ -285,7 +286,7 @@ struct sc_kernels_quantised sc_plugin_quant_k(const spec_connector *conn,
 }
 
 struct sc_kernels_quantised sc_plugin_quant_v(const spec_connector *conn,
-                                          const struct sc_store_slab *slab)
+                                              const struct sc_store_slab *slab)
 {
     struct sc_kernels_quantised coded = {
         .scales = slab->v_scales, .codes = slab->v_quant, .bits = slab->bits_v};

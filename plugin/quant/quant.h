@@ -19,7 +19,8 @@
 #include "store/load.h"
 
 struct sc_plugin_quant {
-    struct sc_store_codec_shape made; /* of what is stored from now on; bits_k 0: nothing is coded */
+    struct sc_store_codec_shape
+        made; /* of what is stored from now on; bits_k 0: nothing is coded */
     struct sc_plugin_rope turns;
     struct sc_plugin_tables tables;
     struct sc_plugin_learning learning;
@@ -29,7 +30,7 @@ struct sc_plugin_quant {
 };
 
 spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *model,
-                                  struct spec_error *reterr);
+                                 struct spec_error *reterr);
 void sc_plugin_quant_close(spec_connector *conn);
 /* What was learnt, to the log, where something is new. Background threads and close. */
 void sc_plugin_quant_write(spec_connector *conn);
@@ -37,9 +38,9 @@ void sc_plugin_quant_write(spec_connector *conn);
 struct sc_store_quant sc_plugin_quant_params(spec_connector *conn);
 /* A slab's K or V as kernels take them; position: of its first row, of row_count. */
 struct sc_kernels_quantised sc_plugin_quant_k(const spec_connector *conn,
-                                          const struct sc_store_slab *slab, uint64_t position,
-                                          uint64_t row_count);
+                                              const struct sc_store_slab *slab, uint64_t position,
+                                              uint64_t row_count);
 struct sc_kernels_quantised sc_plugin_quant_v(const spec_connector *conn,
-                                          const struct sc_store_slab *slab);
+                                              const struct sc_store_slab *slab);
 
 #endif

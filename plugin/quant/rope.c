@@ -78,8 +78,8 @@ static float *rows_map(uint64_t turned, uint64_t *ret_capacity)
 }
 
 spec_status sc_plugin_rope_open(struct sc_plugin_rope *turns, struct sc_alloc *alloc,
-                                 const struct spec_model *model, uint64_t count, bool *ret_known,
-                                 struct spec_error *reterr)
+                                const struct spec_model *model, uint64_t count, bool *ret_known,
+                                struct spec_error *reterr)
 {
     *turns = (struct sc_plugin_rope){0};
     if (!is_turned(model, ret_known))
@@ -123,9 +123,9 @@ static void block_make(struct sc_plugin_rope *turns, uint64_t block)
     if (atomic_compare_exchange_strong(&turns->states[block], &state, BEING_MADE)) {
         for (uint64_t position = block * BLOCK; position < (block + 1) * BLOCK; position++)
             sc_kernels_rope_row(position, turns->frequencies, turned,
-                                   turns->rows + position * turned);
+                                turns->rows + position * turned);
         sc_kernels_bitplanes_rope_tiles(turns->rows + block * BLOCK * turned, BLOCK, turned,
-                                     turns->tiles + block * BLOCK * turned);
+                                        turns->tiles + block * BLOCK * turned);
         atomic_store_explicit(&turns->states[block], MADE, memory_order_release);
         return;
     }
@@ -135,7 +135,8 @@ static void block_make(struct sc_plugin_rope *turns, uint64_t block)
 
 const float *sc_plugin_rope_tiles(const struct sc_plugin_rope *turns, uint64_t first)
 {
-    return first % SC_KERNELS_BITPLANES_TILE == 0 ? turns->tiles + first * turns->rotary.turned : NULL;
+    return first % SC_KERNELS_BITPLANES_TILE == 0 ? turns->tiles + first * turns->rotary.turned
+                                                  : NULL;
 }
 
 const float *sc_plugin_rope_get(struct sc_plugin_rope *turns, uint64_t first, uint64_t count)

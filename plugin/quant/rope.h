@@ -28,12 +28,12 @@ struct sc_plugin_rope {
  * is false. count: positions that requests may have; what is coded with the last of them, some rows
  * of a chunk, may be behind. Errors: NO_MEMORY. */
 spec_status sc_plugin_rope_open(struct sc_plugin_rope *turns, struct sc_alloc *alloc,
-                                 const struct spec_model *model, uint64_t count, bool *ret_known,
-                                 struct spec_error *reterr);
+                                const struct spec_model *model, uint64_t count, bool *ret_known,
+                                struct spec_error *reterr);
 void sc_plugin_rope_close(struct sc_plugin_rope *turns, struct sc_alloc *alloc);
 /* Whether all of the positions [first, + count) are below the capacity. */
 static inline bool sc_plugin_rope_has(const struct sc_plugin_rope *turns, uint64_t first,
-                                       uint64_t count)
+                                      uint64_t count)
 {
     return first <= turns->capacity && count <= turns->capacity - first;
 }

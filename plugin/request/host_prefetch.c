@@ -17,8 +17,9 @@
  * Does not: say what loads read (plugin/select/select.c), touch the request otherwise: its loads go
  * on.
  * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's.
- * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c, test_host_prefetch_choice.c,
- * tests/fault/test_host_races.c, conformance (abi_130_*, abi_192_*, abi_193_*, abi_195_*) */
+ * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c,
+ * test_host_prefetch_choice.c, tests/fault/test_host_races.c, conformance (abi_130_*, abi_192_*,
+ * abi_193_*, abi_195_*) */
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
 #include "plugin/select/select.h"
@@ -43,7 +44,8 @@ static void slot_free(spec_connector *conn, struct sc_plugin_host_prefetch *stag
 }
 
 /* It is over for its host; for the store, when it has let go. */
-static void stage_over(spec_connector *conn, struct sc_plugin_host_prefetch *stage, spec_status status)
+static void stage_over(spec_connector *conn, struct sc_plugin_host_prefetch *stage,
+                       spec_status status)
 {
     if (stage->is_over)
         return;
@@ -105,11 +107,11 @@ static void next_begin(spec_connector *conn)
     struct sc_plugin_host_prefetch *stage;
     while ((stage = stage_next(&conn->stages)) != NULL) {
         const struct sc_store_match_fetch what = {.ranges = stage->request->ranges,
-                                            .range_count = stage->request->range_count,
-                                            .wants = stage->wants,
-                                            .keeper = stage->number,
-                                            .done = on_done,
-                                            .user = stage};
+                                                  .range_count = stage->request->range_count,
+                                                  .wants = stage->wants,
+                                                  .keeper = stage->number,
+                                                  .done = on_done,
+                                                  .user = stage};
         spec_status status = sc_store_match_fetch_begin(conn->store, &what, NULL);
         stage->runs = status == SPEC_OK;
         if (status == SPEC_OK)
@@ -145,7 +147,8 @@ static void on_done(const struct sc_store_match_fetched *staged, void *user)
     else
         stage_over(conn, stage, status);
     bool is_kept = stage->status != SPEC_E_DROPPED;
-    sc_store_match_fetch_let_go(conn->store, number, is_kept ? sc_exec_now_ns(conn->exec) + KEPT_NS : 0);
+    sc_store_match_fetch_let_go(conn->store, number,
+                                is_kept ? sc_exec_now_ns(conn->exec) + KEPT_NS : 0);
     next_begin(conn);
     moved(conn);
     pthread_mutex_unlock(&conn->stages.lock);
@@ -246,7 +249,8 @@ static bool covers(const struct sc_plugin_request *staged, const struct sc_plugi
 static bool is_missing(const spec_connector *conn, const struct sc_plugin_request *request,
                        uint64_t last, const struct sc_store_match_fetch_wants *wants)
 {
-    struct sc_store_match_fetch_wants own = *wants; /* a match that ends elsewhere has other windows: */
+    struct sc_store_match_fetch_wants own =
+        *wants;                               /* a match that ends elsewhere has other windows: */
     own.end = request->matched_tokens;        /* what is not brought for it is not waited for */
     for (uint64_t i = 0; i <= last; i++) {
         uint64_t piece = request->segments[i].value.piece;
@@ -308,12 +312,13 @@ static spec_status stage_add(spec_connector *conn, spec_request handle,
     } else if (sc_plugin_is_bypassed(conn)) {
         status = SPEC_E_DROPPED;
     } else {
-        *stage = (struct sc_plugin_host_prefetch){.conn = conn,
-                                          .request = request,
-                                          .ticket = ticket,
-                                          .number = ++stages->number,
-                                          .deadline_ns = deadline_ns,
-                                          .wants = sc_plugin_host_prefetch_wants(conn, request)};
+        *stage =
+            (struct sc_plugin_host_prefetch){.conn = conn,
+                                             .request = request,
+                                             .ticket = ticket,
+                                             .number = ++stages->number,
+                                             .deadline_ns = deadline_ns,
+                                             .wants = sc_plugin_host_prefetch_wants(conn, request)};
         atomic_store(&request->staged, (uint32_t)(stage - stages->slots) + 1);
         atomic_fetch_add(&stages->open, 1);
         if (sc_plugin_request_find(conn, handle) == request) {
@@ -329,7 +334,8 @@ static spec_status stage_add(spec_connector *conn, spec_request handle,
     return status;
 }
 
-static spec_status request_stage(spec_connector *conn, const struct spec_prefetch_to_host_params *params,
+static spec_status request_stage(spec_connector *conn,
+                                 const struct spec_prefetch_to_host_params *params,
                                  struct sc_plugin_request *request, spec_ticket ticket,
                                  struct spec_error *reterr)
 {
@@ -350,12 +356,13 @@ static spec_status request_stage(spec_connector *conn, const struct spec_prefetc
     return status == SPEC_E_DROPPED ? SPEC_OK : status;
 }
 
-spec_status sc_plugin_host_prefetch(spec_connector *conn, const struct spec_prefetch_to_host_params *host_params,
-                            spec_ticket *ret_ticket, struct spec_error *reterr)
+spec_status sc_plugin_host_prefetch(spec_connector *conn,
+                                    const struct spec_prefetch_to_host_params *host_params,
+                                    spec_ticket *ret_ticket, struct spec_error *reterr)
 {
     struct spec_prefetch_to_host_params params;
-    spec_status status =
-        sc_plugin_args_read(&params, &sc_plugin_form_prefetch_to_host, host_params, "stage: params", reterr);
+    spec_status status = sc_plugin_args_read(&params, &sc_plugin_form_prefetch_to_host, host_params,
+                                             "stage: params", reterr);
     if (status != SPEC_OK)
         return status;
     if (params.reserved != 0)

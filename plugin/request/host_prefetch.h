@@ -44,8 +44,9 @@ void sc_plugin_host_prefetches_open(spec_connector *conn);
 /* All are over, and nothing of theirs runs any more. */
 void sc_plugin_host_prefetches_close(spec_connector *conn);
 
-spec_status sc_plugin_host_prefetch(spec_connector *conn, const struct spec_prefetch_to_host_params *params,
-                            spec_ticket *ret_ticket, struct spec_error *reterr);
+spec_status sc_plugin_host_prefetch(spec_connector *conn,
+                                    const struct spec_prefetch_to_host_params *params,
+                                    spec_ticket *ret_ticket, struct spec_error *reterr);
 /* The request is released: what was staged for it is over. */
 void sc_plugin_host_prefetch_leave(spec_connector *conn, const struct sc_plugin_request *request);
 /* The epoch has moved: so are those of before. Any thread. */

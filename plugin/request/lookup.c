@@ -171,9 +171,9 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
         position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
-    uint64_t n = conn->states.count > 0
-                     ? cut_at_branch(conn, params, request, query, &end)
-                     : sc_plugin_load_policy_split(conn, request, query->tokens, end, params->multiple_of);
+    uint64_t n = conn->states.count > 0 ? cut_at_branch(conn, params, request, query, &end)
+                                        : sc_plugin_load_policy_split(conn, request, query->tokens,
+                                                                      end, params->multiple_of);
     sc_plugin_load_policy_count(conn, end, n);
     request->matched_tokens = n > request->from_token ? n : request->from_token;
 }
@@ -317,7 +317,8 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     sc_plugin_load_policy_forget(request);
     sc_plugin_prefetch_forget(request);
     sc_plugin_deliveries_forget(request);
-    if (request->range_count > 0 && conn->choice.can_select && conn->config.load_policy != SC_LOAD_POLICY_BIDIRECTIONAL)
+    if (request->range_count > 0 && conn->choice.can_select &&
+        conn->config.load_policy != SC_LOAD_POLICY_BIDIRECTIONAL)
         for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->dims.layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);
     write_result(conn, request, handle, promise, ret_result);

@@ -50,7 +50,7 @@ enum sc_plugin_refusal {
 enum sc_plugin_load {
     SC_LOAD_WHOLE,
     SC_LOAD_GATHER, /* some rows: guessed ones, or those of a set */
-    SC_LOAD_KEYS   /* K of all rows, of a split layout */
+    SC_LOAD_KEYS    /* K of all rows, of a split layout */
 };
 
 struct sc_plugin_reader {
@@ -185,7 +185,7 @@ struct sc_plugin_request {
      * and unknown here. Written by lookup, attach and store. */
     uint64_t host_tokens;
     _Atomic uint64_t awaited_ns; /* what its own loads were waited for */
-    uint64_t selected_row_list;        /* of the set chosen last: so many are ranked; 0: none yet */
+    uint64_t selected_row_list;  /* of the set chosen last: so many are ranked; 0: none yet */
     uint64_t mark_count;
     struct sc_sha256 root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
@@ -206,7 +206,7 @@ struct sc_plugin_request {
 
     /* Whose turn it is with loads: the host thread's, or a submission's (submission.h). */
     _Atomic uint32_t turn;
-    const struct sc_store_selector *lent;    /* it is decoded now: it does not end; or NULL */
+    const struct sc_store_selector *lent;  /* it is decoded now: it does not end; or NULL */
     _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */
     spec_status failed_status;             /* set before it; STALE: by a reset */
     uint64_t delivery_first, delivery_end; /* of the ring; they only rise */

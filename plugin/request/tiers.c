@@ -59,7 +59,8 @@ static void piece_add(const spec_connector *conn, uint64_t piece, uint64_t from,
         full.layers = conn->dims.full_layers;
         if (full.in_host_tier > 0)
             narrow.in_host_tier = sc_store_piece_host_windowed(conn->store, piece, &narrow.risen);
-        full.in_host_tier -= narrow.in_host_tier < full.in_host_tier ? narrow.in_host_tier : full.in_host_tier;
+        full.in_host_tier -=
+            narrow.in_host_tier < full.in_host_tier ? narrow.in_host_tier : full.in_host_tier;
         full.risen -= narrow.risen < full.risen ? narrow.risen : full.risen;
         rows_add(windows_rows(conn, from, count, end), narrow, bytes);
     }

@@ -12,7 +12,7 @@
 
 #define WORD_BITS   64u
 #define BLOCK_WORDS 8u /* a cache line */
-#define ACCESS_BITS  16u
+#define ACCESS_BITS 16u
 #define WORDS       (SC_PLUGIN_SIGHTS * ACCESS_BITS / WORD_BITS) /* of a generation */
 #define BLOCKS      (WORDS / BLOCK_WORDS)
 #define STEP_PART   4u /* a pass of less than a quarter of a chunk is a step of decoding */

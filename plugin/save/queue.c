@@ -89,12 +89,13 @@ static void append(spec_connector *conn, struct sc_plugin_save *save,
     if (!is_idle)
         return;
     atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
-    sc_exec_post_at(conn->exec, &queue->task, SC_IO_CLASS_WRITER, sc_exec_now_ns(conn->exec) + LOOK_NS);
+    sc_exec_post_at(conn->exec, &queue->task, SC_IO_CLASS_WRITER,
+                    sc_exec_now_ns(conn->exec) + LOOK_NS);
 }
 
 /* NULL: there is no room until then. What is on its way comes by itself. */
 static struct sc_plugin_d2h_batch *d2h_batch_await(spec_connector *conn, uint64_t row_count,
-                                             uint64_t until_ns)
+                                                   uint64_t until_ns)
 {
     for (;;) {
         uint32_t seen = atomic_load(&conn->saves.queue.word);
@@ -110,7 +111,8 @@ spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *
                                 struct sc_plugin_save *save, const struct sc_plugin_layer *layer,
                                 struct spec_error *reterr)
 {
-    struct sc_plugin_d2h_batch *d2h_batch = d2h_batch_await(conn, save->count, request->step.wait_until_ns);
+    struct sc_plugin_d2h_batch *d2h_batch =
+        d2h_batch_await(conn, save->count, request->step.wait_until_ns);
     if (d2h_batch == NULL)
         return sc_fail(reterr, SPEC_E_BUSY,
                        "no room for %" PRIu64 " rows on their way (gpu.store_bytes %" PRIu64 ")",
@@ -119,8 +121,9 @@ spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *
     d2h_batch->wait_until_ns = request->step.wait_until_ns;
     spec_status status = SPEC_OK;
     if (layer->memory->batch != NULL)
-        status = sc_plugin_d2h_batch_send(d2h_batch, &layer->how, layer->memory->stream, layer->first,
-                                       (uint64_t)(request - conn->requests.slots), reterr);
+        status =
+            sc_plugin_d2h_batch_send(d2h_batch, &layer->how, layer->memory->stream, layer->first,
+                                     (uint64_t)(request - conn->requests.slots), reterr);
     else
         sc_kernels_rows_pack(&layer->how, layer->first, save->count, d2h_batch->rows);
     if (status == SPEC_OK)
@@ -172,7 +175,7 @@ struct d2h_batch_source {
 };
 
 static void d2h_batch_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
-                        uint8_t *dst)
+                           uint8_t *dst)
 {
     const struct d2h_batch_source *source = user;
     const spec_connector *conn = source->conn;

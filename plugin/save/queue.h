@@ -34,8 +34,8 @@ struct sc_plugin_layer {
 };
 
 void sc_plugin_queue_open(spec_connector *conn);
-/* The request's layer. Errors: BUSY (no room: gpu.store_bytes), those of sc_plugin_d2h_batch_send; the
- * save is as it was. Blocks: never, but as that one does. */
+/* The request's layer. Errors: BUSY (no room: gpu.store_bytes), those of sc_plugin_d2h_batch_send;
+ * the save is as it was. Blocks: never, but as that one does. */
 spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *request,
                                 struct sc_plugin_save *save, const struct sc_plugin_layer *layer,
                                 struct spec_error *reterr);

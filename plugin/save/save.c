@@ -67,7 +67,7 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
         .salt = request->salt,
         .user = save, /* the commit says its provenance */
         .share = &request->share,
-        .permutation = states == NULL ? first - request->step.shared_end : 0,
+        .order = states == NULL ? first - request->step.shared_end : 0,
         .is_part = states == NULL && request->step.save_count > 1,
         .is_firm = states != NULL};
     save->state = SC_SAVE_WRITING;
@@ -322,7 +322,8 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->cut_count = 0;
     step->save_count = step->begun_parts = 0;
     uint64_t parts = SC_PLUGIN_PASS_SAVES + 1;                   /* one for what is not admitted */
-    parts += conn->states.count > 0 ? SC_PLUGIN_RECURRENT_SAVES : 0; /* as many as it may be cut into */
+    parts +=
+        conn->states.count > 0 ? SC_PLUGIN_RECURRENT_SAVES : 0; /* as many as it may be cut into */
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
     if (request->pass_ticket == 0) {
         sc_plugin_pass_unpin(conn, request);

@@ -13,7 +13,8 @@
 #include <string.h>
 
 /* Passes that store states at one time: another one stores its rows alone. As many as fit into a
- * quarter of staging_bytes, and whose extents are no more than there are for states; but for one. */
+ * quarter of staging_bytes, and whose extents are no more than there are for states; but for one.
+ * */
 #define PASSES_MAX   16u
 #define PASSES_SHARE 4u
 
@@ -82,13 +83,16 @@ spec_status sc_plugin_recurrent_saves_open(spec_connector *conn, struct spec_err
     if (least > most)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "model: its states are %" PRIu64 " rows of %" PRIu64 " bytes, %" PRIu64
-                       " extents; there is room for %" PRIu64 " in a half of staging_bytes %" PRIu64,
+                       " extents; there is room for %" PRIu64
+                       " in a half of staging_bytes %" PRIu64,
                        sc_plugin_recurrent_rows(conn), conn->dims.row_bytes, least, most,
                        config->staging_bytes);
-    passes = passes < SC_PLUGIN_RECURRENT_EXTENTS / least ? passes : SC_PLUGIN_RECURRENT_EXTENTS / least;
+    passes =
+        passes < SC_PLUGIN_RECURRENT_EXTENTS / least ? passes : SC_PLUGIN_RECURRENT_EXTENTS / least;
     passes = passes > 0 ? passes : 1;
     most = saves_in(conn, frames / PASSES_SHARE, each); /* beside those of the pass's rows */
-    most = most < SC_PLUGIN_RECURRENT_EXTENTS / passes ? most : SC_PLUGIN_RECURRENT_EXTENTS / passes;
+    most =
+        most < SC_PLUGIN_RECURRENT_EXTENTS / passes ? most : SC_PLUGIN_RECURRENT_EXTENTS / passes;
     conn->states.saves_max = most > least ? most : least;
     return passes_make(conn, (uint32_t)passes, reterr);
 }
@@ -189,7 +193,7 @@ static spec_status saves_begin(spec_connector *conn, struct sc_plugin_request *r
 }
 
 spec_status sc_plugin_recurrent_begin(spec_connector *conn, struct sc_plugin_request *request,
-                                   struct spec_error *reterr)
+                                      struct spec_error *reterr)
 {
     struct sc_plugin_recurrent_pass *pass = pass_take(conn);
     if (pass == NULL)
@@ -224,7 +228,7 @@ spec_status sc_plugin_recurrent_begin(spec_connector *conn, struct sc_plugin_req
 }
 
 void sc_plugin_recurrent_give_up(spec_connector *conn, struct sc_plugin_request *request,
-                              spec_status why)
+                                 spec_status why)
 {
     struct sc_plugin_recurrent_pass *pass = request->pass_states;
     if (pass == NULL || pass->is_given_up)

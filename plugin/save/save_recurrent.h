@@ -1,4 +1,5 @@
-/* Branches of states that are stored (plugin/args/recurrent.h): of a pass that ends, behind its rows.
+/* Branches of states that are stored (plugin/args/recurrent.h): of a pass that ends, behind its
+ * rows.
  *
  * Threads: the request's host thread, but unref.
  * Tests: conformance (abi_212_*), tests/unit/plugin/test_recurrent.c,
@@ -42,13 +43,13 @@ void sc_plugin_recurrent_saves_close(spec_connector *conn);
 /* Behind the pass's own saves. Not OK: it has no branch, of which some saves may have begun, and
  * were given up. DROPPED: the write budget has no room for it, which is counted. */
 spec_status sc_plugin_recurrent_begin(spec_connector *conn, struct sc_plugin_request *request,
-                                   struct spec_error *reterr);
+                                      struct spec_error *reterr);
 /* How many saves have begun. */
 uint64_t sc_plugin_recurrent_saves(const struct sc_plugin_request *request);
 /* The step's layer keeps a state: it is copied, and what is complete goes to its extents. */
 void sc_plugin_recurrent_put(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_recurrent_give_up(spec_connector *conn, struct sc_plugin_request *request,
-                              spec_status why);
+                                 spec_status why);
 /* The host names the pass no more. */
 void sc_plugin_recurrent_let_go(spec_connector *conn, struct sc_plugin_request *request);
 /* A save of it has ended. Executor. save_pool.c */

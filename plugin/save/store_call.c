@@ -104,8 +104,8 @@ static spec_status check_memory(spec_connector *conn, const struct spec_store_pa
 {
     struct sc_plugin_memory *memory = &request->step.memory;
     if (sc_plugin_keeps_recurrent(conn, params->layer))
-        return sc_plugin_recurrent_memory(conn, params->layer, "store: memory", params->memory, memory,
-                                      reterr);
+        return sc_plugin_recurrent_memory(conn, params->layer, "store: memory", params->memory,
+                                          memory, reterr);
     uint32_t layer = sc_plugin_row_layer(conn, params->layer);
     const struct sc_plugin_memory_need need = {
         "store: memory", SC_MEMORY_SOURCE, sc_plugin_shape_of(conn, layer), params->token_count};

@@ -53,8 +53,8 @@ static void count_up(_Atomic uint32_t *count, uint32_t seen)
         atomic_store_explicit(count, seen + 1, memory_order_release);
 }
 
-void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *trust, const uint32_t *rows, uint64_t count,
-                           const uint64_t *wanted)
+void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *trust, const uint32_t *rows,
+                              uint64_t count, const uint64_t *wanted)
 {
     if (count < SC_PLUGIN_DECILES)
         return; /* deciles without rows: nothing to measure by */
@@ -71,7 +71,7 @@ void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *trust, const uint32_t *
 }
 
 void sc_plugin_accuracy_whole_learn(struct sc_plugin_accuracy *trust, bool was_expected,
-                                 uint64_t wanted_ppm)
+                                    uint64_t wanted_ppm)
 {
     uint32_t seen = atomic_load_explicit(&trust->parted_count, memory_order_relaxed);
     average_move(&trust->parted_ppm, seen, wanted_ppm == PPM ? PPM : 0);
@@ -89,8 +89,8 @@ bool sc_plugin_accuracy_parts(const struct sc_plugin_accuracy *own)
            atomic_load_explicit(&own->parted_ppm, memory_order_relaxed) > PPM / 2;
 }
 
-bool sc_plugin_accuracy_whole(const struct sc_plugin_accuracy *own, const struct sc_plugin_accuracy *all,
-                           uint64_t least_ppm)
+bool sc_plugin_accuracy_whole(const struct sc_plugin_accuracy *own,
+                              const struct sc_plugin_accuracy *all, uint64_t least_ppm)
 {
     if (atomic_load_explicit(&own->whole_count, memory_order_acquire) == 0)
         own = all;
@@ -98,8 +98,9 @@ bool sc_plugin_accuracy_whole(const struct sc_plugin_accuracy *own, const struct
            atomic_load_explicit(&own->whole_ppm, memory_order_relaxed) >= least_ppm;
 }
 
-uint64_t sc_plugin_accuracy_rows(const struct sc_plugin_accuracy *own, const struct sc_plugin_accuracy *all,
-                              uint64_t count, uint64_t least_ppm)
+uint64_t sc_plugin_accuracy_rows(const struct sc_plugin_accuracy *own,
+                                 const struct sc_plugin_accuracy *all, uint64_t count,
+                                 uint64_t least_ppm)
 {
     if (atomic_load_explicit(&own->count, memory_order_acquire) == 0)
         own = all;

@@ -55,25 +55,26 @@ void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits);
 
 /* The ranking's truth is known: bit i of wanted says that row i is wanted. NULL: the ranking was of
  * no use, because all rows are read in one run. */
-void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *trust, const uint32_t *rows, uint64_t count,
-                           const uint64_t *wanted);
+void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *trust, const uint32_t *rows,
+                              uint64_t count, const uint64_t *wanted);
 /* How many rows of a ranking are worth reading: those deciles [0, d) for which the sum of (share
  * that was right - least_ppm) is largest, and of several the most. That is where the best falling
  * curve through the deciles crosses least_ppm (isotonic regression), so one of them, measured on a
  * few rows and wrong by chance, does not end what those behind it are good for. `own` is the
  * layer's; before its first measurement `all` (of all layers) speaks, before any 0. */
-uint64_t sc_plugin_accuracy_rows(const struct sc_plugin_accuracy *own, const struct sc_plugin_accuracy *all,
-                              uint64_t count, uint64_t least_ppm);
+uint64_t sc_plugin_accuracy_rows(const struct sc_plugin_accuracy *own,
+                                 const struct sc_plugin_accuracy *all, uint64_t count,
+                                 uint64_t least_ppm);
 
 /* What the layer wanted is known: all rows, because its heads disagree (wanted_ppm 1000000), or so
  * many millionths of them. was_expected: the guess had said that heads would disagree. */
 void sc_plugin_accuracy_whole_learn(struct sc_plugin_accuracy *trust, bool was_expected,
-                                 uint64_t wanted_ppm);
+                                    uint64_t wanted_ppm);
 /* The layer's heads disagreed most times; for predictors that see no keys. */
 bool sc_plugin_accuracy_parts(const struct sc_plugin_accuracy *own);
 /* Where all rows are expected to be wanted: at least least_ppm of them were, up to now. */
-bool sc_plugin_accuracy_whole(const struct sc_plugin_accuracy *own, const struct sc_plugin_accuracy *all,
-                           uint64_t least_ppm);
+bool sc_plugin_accuracy_whole(const struct sc_plugin_accuracy *own,
+                              const struct sc_plugin_accuracy *all, uint64_t least_ppm);
 
 /* How many others waited for their loads while rows were guessed: of layer after layer, smoothed.
  */

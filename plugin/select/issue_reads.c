@@ -62,22 +62,22 @@ void sc_plugin_part_begin(const struct sc_plugin_request *request, struct sc_plu
 }
 
 struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, const uint32_t *rows,
-                                         uint64_t count)
+                                                uint64_t count)
 {
     struct sc_store_device device;
     sc_store_device(conn->store, &device);
     uint64_t gap_bytes =
         conn->config.gap_bytes > 0 ? conn->config.gap_bytes : sc_store_device_gap(&device);
     return (struct sc_store_gather_rows){.rows = rows,
-                                   .count = count,
-                                   .wanted = SC_STORE_WANT_ROWS,
-                                   .whole_slabs = conn->config.planner == SC_PLANNER_CHUNK,
-                                   .gap_bytes = gap_bytes};
+                                         .count = count,
+                                         .wanted = SC_STORE_WANT_ROWS,
+                                         .whole_slabs = conn->config.planner == SC_PLANNER_CHUNK,
+                                         .gap_bytes = gap_bytes};
 }
 
 void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *request,
-                           struct sc_plugin_reader *reader, uint32_t layer,
-                           const struct sc_store_gather_rows *picks, enum sc_io_class io_class)
+                            struct sc_plugin_reader *reader, uint32_t layer,
+                            const struct sc_store_gather_rows *picks, enum sc_io_class io_class)
 {
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
@@ -86,7 +86,7 @@ void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *requ
     reader->begin_ns = sc_exec_now_ns(conn->exec);
     reader->picks = *picks;
     sc_store_reader_begin_gather(reader->reader, layer, request->ranges, request->range_count,
-                                &reader->picks, io_class);
+                                 &reader->picks, io_class);
 }
 
 bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
@@ -117,7 +117,8 @@ void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *reques
     sc_store_reader_tags(rest->reader, tags);
 }
 
-struct sc_plugin_reader *sc_plugin_prefetch_reader(struct sc_plugin_request *request, uint32_t layer)
+struct sc_plugin_reader *sc_plugin_prefetch_reader(struct sc_plugin_request *request,
+                                                   uint32_t layer)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     return reader->layer == layer && reader->load == SC_LOAD_GATHER ? reader : NULL;
@@ -150,8 +151,8 @@ static void deciles_merge(const uint32_t *rows, uint64_t ranked, uint64_t count,
     }
 }
 
-void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           uint64_t ranked, uint64_t count)
+void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *request,
+                              uint32_t layer, uint64_t ranked, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, reader->rows, count);
@@ -182,8 +183,8 @@ uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint6
 }
 
 void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_request *request,
-                                 uint32_t layer, uint64_t ranked, uint64_t count, uint64_t bytes,
-                                 uint64_t *bits)
+                                    uint32_t layer, uint64_t ranked, uint64_t count, uint64_t bytes,
+                                    uint64_t *bits)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     uint32_t *rows = reader->rows + SC_PLUGIN_AHEAD * request->list_rows;
@@ -224,7 +225,7 @@ static uint64_t slab_down(const spec_connector *conn, const struct sc_plugin_req
 }
 
 void sc_plugin_prefetch_begin_run(spec_connector *conn, struct sc_plugin_request *request,
-                               uint32_t layer, uint64_t count)
+                                  uint32_t layer, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     bool is_split = conn->config.layout == SC_STORE_SPLIT;

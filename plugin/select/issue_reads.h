@@ -33,34 +33,35 @@ bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *reque
 
 /* Ascending rows, K and V, as the configuration plans their reads. */
 struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, const uint32_t *rows,
-                                         uint64_t count);
+                                                uint64_t count);
 /* picks->rows stay as they are until the reader is consumed or begun anew. */
 void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *request,
-                           struct sc_plugin_reader *reader, uint32_t layer,
-                           const struct sc_store_gather_rows *picks, enum sc_io_class io_class);
+                            struct sc_plugin_reader *reader, uint32_t layer,
+                            const struct sc_store_gather_rows *picks, enum sc_io_class io_class);
 /* The first `count` rows of the rest's reader, ascending; tags: of all the layer's rows. */
 void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                           uint64_t count, const uint64_t *tags, enum sc_io_class io_class);
 
 /* The reader of this layer's guess, if one is being read; or NULL. */
-struct sc_plugin_reader *sc_plugin_prefetch_reader(struct sc_plugin_request *request, uint32_t layer);
+struct sc_plugin_reader *sc_plugin_prefetch_reader(struct sc_plugin_request *request,
+                                                   uint32_t layer);
 /* Where a guess of the layer's rows, best first, shall be written; NULL: it is being read. */
 uint32_t *sc_plugin_prefetch_rows(struct sc_plugin_request *request, uint32_t layer);
 /* Begins reading the first `count` of `ranked` rows, whose deciles ascend: decile by decile, or,
  * where that would read the same pages again and again, in one ascending run. */
-void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           uint64_t ranked, uint64_t count);
+void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *request,
+                              uint32_t layer, uint64_t ranked, uint64_t count);
 /* The same, planner `chunk`: the slabs of those rows, whole, the best decile's first, as far as
  * `bytes` go, so that who wants other rows of them has them too. bits: scratch, one a row. */
 void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_request *request,
-                                 uint32_t layer, uint64_t ranked, uint64_t count, uint64_t bytes,
-                                 uint64_t *bits);
+                                    uint32_t layer, uint64_t ranked, uint64_t count, uint64_t bytes,
+                                    uint64_t *bits);
 /* Rows of all slabs in which a bit is set; ret_bits: NULL, or where their bits are set. */
 uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint64_t *bits,
                             uint64_t *ret_bits);
 /* Begins reading the layer's first `count` rows in one run (of a split layout K of all rows, if
  * those are all): heads are expected to disagree. */
 void sc_plugin_prefetch_begin_run(spec_connector *conn, struct sc_plugin_request *request,
-                               uint32_t layer, uint64_t count);
+                                  uint32_t layer, uint64_t count);
 
 #endif

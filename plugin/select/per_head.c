@@ -13,7 +13,7 @@
 #include <string.h>
 
 void sc_plugin_per_head_of(const spec_connector *conn, const uint64_t *sets,
-                        struct sc_plugin_item *item)
+                           struct sc_plugin_item *item)
 {
     struct sc_plugin_request *request = item->request;
     uint64_t words = sc_plugin_words_of(item), heads = conn->shape.kv_head_count;

@@ -1,7 +1,7 @@
 /* Guesses: rows of the next layer that are read ahead of being chosen.
  *
  *   prefetch_next(l)    ranking -> its first rows begin to be read
- *     with a hint       copied -> WAITS for the selector -> POSTED -> RUNS: ranked -> BEGINS -> DONE
+ *     with a hint       copied -> WAITS for the keys -> POSTED -> RUNS: ranked -> BEGINS -> DONE
  *   get_important(l+1)  takes the turn back: WAITS, POSTED -> IDLE; RUNS -> GONE, the task then
  *                       begins nothing; BEGINS is waited for (a plan of reads is made).
  *                       Was the guess right? scores -> ranking for l + 2 (sc_baseline_follows)
@@ -10,7 +10,8 @@
  *   guess 1: of layers 1 3 5 ...   with reader 1  layer below, whose own guess is the other one
  *
  * A task that the state leaves (WAITS to GONE) holds the request, so that its slot is not used
- * again. While it RUNS or is GONE it may read its selector: that selector is not begun anew meanwhile.
+ * again. While it RUNS or is GONE it may read its selector: that selector is not begun anew
+ * meanwhile.
  *
  * Holds: one guess a parity of layers; a task touches its own parity's reader alone, and who uses
  * that reader for the host has taken the turn back. A later prefetch_next replaces a guess that has
@@ -116,9 +117,9 @@ static void deciles_order(struct sc_plugin_scratch *scratch, uint32_t *rows, uin
 static uint64_t bytes_that_fit(spec_connector *conn, bool is_run)
 {
     struct sc_store_device device; /* until loads were measured: what the device can do */
-    uint64_t rate =
-        atomic_load_explicit(is_run ? &conn->ahead.load_bytes_per_s : &conn->ahead.gather_bytes_per_s,
-                             memory_order_relaxed);
+    uint64_t rate = atomic_load_explicit(is_run ? &conn->ahead.load_bytes_per_s
+                                                : &conn->ahead.gather_bytes_per_s,
+                                         memory_order_relaxed);
     sc_store_device(conn->store, &device);
     return sc_plugin_window_bytes(&conn->ahead.window, rate > 0 ? rate : device.bytes_per_s);
 }
@@ -149,13 +150,14 @@ static void prefetch_begin(spec_connector *conn, struct sc_plugin_prefetch *gues
     guess->count = k;
     if (guess->is_whole && sc_plugin_accuracy_whole(own, all, whole_ppm)) {
         uint64_t fits = rows_that_fit(conn, true);
-        sc_plugin_prefetch_begin_run(conn, guess->request, guess->layer, fits < total ? fits : total);
+        sc_plugin_prefetch_begin_run(conn, guess->request, guess->layer,
+                                     fits < total ? fits : total);
         return;
     }
     uint64_t count = sc_plugin_accuracy_rows(own, all, k, least_ppm);
     if (guess->slabs != NULL) {
         sc_plugin_prefetch_begin_slabs(conn, guess->request, guess->layer, k, count,
-                                    bytes_that_fit(conn, false), guess->slabs);
+                                       bytes_that_fit(conn, false), guess->slabs);
         return;
     }
     uint64_t fits = rows_that_fit(conn, false);
@@ -165,7 +167,8 @@ static void prefetch_begin(spec_connector *conn, struct sc_plugin_prefetch *gues
 }
 
 /* How many rows are ranked: as many as were chosen last. */
-static uint64_t rows_wanted(const struct sc_plugin_prefetch *guess, const struct sc_plugin_want *want)
+static uint64_t rows_wanted(const struct sc_plugin_prefetch *guess,
+                            const struct sc_plugin_want *want)
 {
     uint64_t chosen = guess->request->selected_row_list;
     if (chosen == 0)
@@ -345,7 +348,7 @@ static void prefetch_settle(struct sc_plugin_prefetch *guess)
 }
 
 bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *request,
-                            uint32_t selector, bool waits)
+                               uint32_t selector, bool waits)
 {
     bool leaves = true;
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
@@ -396,7 +399,7 @@ static bool take_hint(spec_connector *conn, struct sc_plugin_prefetch *guess,
 }
 
 void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                         const struct spec_queries *hint)
+                            const struct spec_queries *hint)
 {
     struct sc_plugin_prefetch *guess = prefetch_of(request, layer);
     if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
@@ -447,7 +450,7 @@ void sc_plugin_prefetch_yield(struct sc_plugin_request *request, uint32_t layer)
 }
 
 void sc_plugin_prefetch_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                         uint64_t now_ns)
+                            uint64_t now_ns)
 {
     struct sc_plugin_prefetch *guess = prefetch_of(request, layer);
     if (guess->conn == NULL)
@@ -464,14 +467,15 @@ void sc_plugin_prefetch_end(spec_connector *conn, struct sc_plugin_request *requ
 
 /* bits NULL: heads disagree, so all rows are read, in one run: a ranking is of no use then. */
 static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *guess,
-                        const struct sc_plugin_item *item, const uint64_t *bits)
+                           const struct sc_plugin_item *item, const uint64_t *bits)
 {
     bool is_predicted = guess->layer == item->in.layer && guess->count > 0;
     bool is_whole = is_predicted && guess->is_whole;
     uint64_t total = item->want.row_total;
     uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
     const uint32_t layers[2] = {item->in.layer, conn->dims.layer_count};
-    if (is_predicted && bits != NULL && guess->slabs != NULL) { /* a slab is read for any row of it */
+    if (is_predicted && bits != NULL &&
+        guess->slabs != NULL) { /* a slab is read for any row of it */
         memset(guess->slabs, 0, sc_plugin_words_of(item) * sizeof(*bits));
         (void)sc_plugin_slabs_of(item->request, bits, guess->slabs);
         bits = guess->slabs;
@@ -493,25 +497,28 @@ static bool is_kept(void *user, uint64_t range)
 }
 
 /* The baseline follows what was scored: once a choice, whoever waits for it. */
-static void teach_baseline(spec_connector *conn, const struct sc_plugin_item *item, const float *sums)
+static void teach_baseline(spec_connector *conn, const struct sc_plugin_item *item,
+                           const float *sums)
 {
     struct sc_baseline_sample sample = {.ranges = item->request->ranges,
-                                   .range_count = item->request->range_count,
-                                   .layer = item->in.layer,
-                                   .sums = sums,
-                                   .is_kept = conn->choice.reads_quant ? is_kept : NULL,
-                                   .user = (void *)(uintptr_t)item}; /* read only */
-    if (sc_baseline_averages_note(conn->baseline.averages, &sample) && conn->ranks.role == SPEC_ROLE_WRITER)
+                                        .range_count = item->request->range_count,
+                                        .layer = item->in.layer,
+                                        .sums = sums,
+                                        .is_kept = conn->choice.reads_quant ? is_kept : NULL,
+                                        .user = (void *)(uintptr_t)item}; /* read only */
+    if (sc_baseline_averages_note(conn->baseline.averages, &sample) &&
+        conn->ranks.role == SPEC_ROLE_WRITER)
         sc_plugin_kick(conn, SC_JOB_BASELINE);
 }
 
 void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           const struct sc_plugin_item *item, const uint64_t *bits,
-                           const float *sums)
+                              const struct sc_plugin_item *item, const uint64_t *bits,
+                              const float *sums)
 {
     struct sc_plugin_request *request = item->request;
     uint32_t layer = item->in.layer;
-    struct sc_plugin_prefetch *guess = prefetch_of(request, layer), *next = prefetch_of(request, layer + 1);
+    struct sc_plugin_prefetch *guess = prefetch_of(request, layer),
+                              *next = prefetch_of(request, layer + 1);
     if (sums != NULL)
         teach_baseline(conn, item, sums);
     request->selected_row_list = item->row_count;
@@ -535,7 +542,7 @@ void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *sc
 /* ---- Ending --------------------------------------------------------------------------------- */
 
 uint64_t sc_plugin_prefetch_drop(spec_connector *conn, struct sc_plugin_request *request,
-                              uint32_t layer, uint32_t kept_load)
+                                 uint32_t layer, uint32_t kept_load)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     if (layer == SC_PLUGIN_NO_LAYER || reader->layer != layer || reader->load == kept_load)
@@ -553,7 +560,7 @@ void sc_plugin_prefetch_stop(struct sc_plugin_request *request)
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++) {
         prefetch_settle(&request->guesses[i]);
         (void)sc_plugin_prefetch_drop(request->guesses[i].conn, request, request->readers[i].layer,
-                                   SC_LOAD_WHOLE); /* certain, not guessed */
+                                      SC_LOAD_WHOLE); /* certain, not guessed */
     }
 }
 

@@ -9,14 +9,15 @@
 #include "plugin/connector.h"
 
 bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
-                            uint32_t layer, float *ret_scores)
+                              uint32_t layer, float *ret_scores)
 {
     spec_connector *conn = user;
     uint64_t rows = 0;
     for (uint64_t i = 0; i < range_count; i++)
         rows += ranges[i].row_count;
     /* Its end may be another prompt's, which nobody has asked again. */
-    return sc_baseline_order_scores(&conn->baseline, ranges, range_count, layer, ret_scores) * 2 >= rows;
+    return sc_baseline_order_scores(&conn->baseline, ranges, range_count, layer, ret_scores) * 2 >=
+           rows;
 }
 
 uint64_t sc_plugin_reorder_moment(void *user)

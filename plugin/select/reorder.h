@@ -16,7 +16,7 @@ struct sc_store_range;
 
 /* sc_store_permutation's. user: the connector. */
 bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
-                            uint32_t layer, float *ret_scores);
+                              uint32_t layer, float *ret_scores);
 uint64_t sc_plugin_reorder_moment(void *user);
 bool sc_plugin_reorder_is_quiet(void *user, uint64_t moment);
 /* What is due by now. The turn's. */

@@ -200,10 +200,10 @@ static void quant_score(struct sc_plugin_scratch *scratch, const struct sc_kerne
 }
 
 spec_status sc_plugin_quant_scores(struct sc_plugin_scratch *scratch,
-                                const struct sc_plugin_asker *asker,
-                                struct sc_kernels_importance *what,
-                                const struct sc_plugin_request *request, const uint8_t *codes,
-                                const float **ret_sums, struct spec_error *reterr)
+                                   const struct sc_plugin_asker *asker,
+                                   struct sc_kernels_importance *what,
+                                   const struct sc_plugin_request *request, const uint8_t *codes,
+                                   const float **ret_sums, struct spec_error *reterr)
 {
     const spec_connector *conn = scratch->conn;
     uint64_t rows = sc_plugin_row_total(request), slab_count;

@@ -102,7 +102,8 @@ struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t 
                                                  uint64_t deadline_ns)
 {
     bool is_long = rows > SHORT_ROWS && conn->choice.scratch_longs.count > 0;
-    struct sc_slot_pool *slots = is_long ? &conn->choice.scratch_longs : &conn->choice.scratch_slots;
+    struct sc_slot_pool *slots =
+        is_long ? &conn->choice.scratch_longs : &conn->choice.scratch_slots;
     uint32_t slot = sc_slot_pool_take(slots, deadline_ns);
     if (slot == SC_SLOT_POOL_NONE)
         return NULL;
@@ -348,7 +349,8 @@ static spec_status queries_teach(struct sc_plugin_scratch *scratch, struct sc_pl
 {
     struct sc_plugin_learning *learning = &scratch->conn->coding->learning;
     struct sc_kernels_queries some;
-    uint64_t step = sc_plugin_calibrate_step(learning, item->in.layer, item->scoring.queries.row_count);
+    uint64_t step =
+        sc_plugin_calibrate_step(learning, item->in.layer, item->scoring.queries.row_count);
     if (step == 0)
         return SPEC_OK;
     spec_status status = sc_plugin_scoring_sample(scratch, item, step, &some, reterr);
@@ -368,7 +370,7 @@ spec_status sc_plugin_select_by_quant(struct sc_plugin_scratch *scratch,
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
     if (status == SPEC_OK)
         status = sc_plugin_quant_scores(scratch, &asker, &what, item->request,
-                                     sc_store_selector_keys(item->selector), &sums, reterr);
+                                        sc_store_selector_keys(item->selector), &sums, reterr);
     if (status != SPEC_OK)
         return status;
     uint64_t count = want->is_layered ? want->row_count : set_rows(scratch, want, sums);
@@ -389,7 +391,7 @@ void sc_plugin_select_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_i
 /* ---- Without keys --------------------------------------------------------------------------- */
 
 bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                             uint32_t *ret_rows)
+                                  uint32_t *ret_rows)
 {
     const spec_connector *conn = scratch->conn;
     const struct sc_plugin_want *want = &item->want;
@@ -411,7 +413,8 @@ bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_p
     return true;
 }
 
-/* ---- All heads, of the selector --------------------------------------------------------------- */
+/* ---- All heads, of the selector ---------------------------------------------------------------
+ * */
 
 spec_status sc_plugin_select_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                                     const uint8_t *keys, struct spec_error *reterr)

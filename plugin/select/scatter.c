@@ -104,8 +104,8 @@ static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
 /* Rows of a load of picks: each goes to its rank in the set (without one: to its own place),
  * neighbours together. K or V alone is unpacked alone. */
 static void place_gather(const struct sc_plugin_item *item, const struct sc_plugin_placing *to,
-                        const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
-                        const uint32_t *set, uint64_t set_count)
+                         const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
+                         const uint32_t *set, uint64_t set_count)
 {
     const uint32_t *picked = reader->picks.rows; /* NULL: every row is */
     for (uint64_t i = 0, n; i < rows->row_count; i += n) {
@@ -185,7 +185,7 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
                             const struct sc_store_rows *rows)
 {
     bool by_selector = status == SPEC_E_CORRUPT && !sc_plugin_is_memory(rows->tier) &&
-                     reader->load != SC_LOAD_WHOLE && item->selector != NULL;
+                       reader->load != SC_LOAD_WHOLE && item->selector != NULL;
     if (!by_selector || !sc_store_selector_is_hosted(item->selector, rows->failed_range))
         return rows->tier;
     uint64_t piece = item->request->ranges[rows->failed_range].piece;
@@ -251,8 +251,8 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
 /* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
  * pages and gaps add is the price of rows, wanted or not; and under planner `chunk` the slab is. */
 static spec_status take_prediction(spec_connector *conn, struct sc_plugin_item *item,
-                              struct sc_plugin_reader *guess, const uint32_t *set,
-                              struct spec_error *reterr)
+                                   struct sc_plugin_reader *guess, const uint32_t *set,
+                                   struct spec_error *reterr)
 {
     uint64_t set_count = set != NULL ? item->set_count : 0;
     uint64_t before_bytes = item->in.read_bytes;

@@ -63,7 +63,7 @@ void sc_plugin_select_close(spec_connector *conn)
 
 /* Its memory may be anybody's from here on. */
 static void selector_end(spec_connector *conn, struct sc_plugin_request *request,
-                       struct sc_plugin_selector *selector)
+                         struct sc_plugin_selector *selector)
 {
     if (selector->layer == SC_PLUGIN_NO_LAYER)
         return;
@@ -82,15 +82,16 @@ void sc_plugin_selectors_end(spec_connector *conn, struct sc_plugin_request *req
 static struct sc_store_selector_want want_of(const spec_connector *conn)
 {
     bool is_quant = conn->choice.reads_quant;
-    return (struct sc_store_selector_want){.probe_row_bytes =
-                                             is_quant ? 0 : conn->choice.probe_row_bytes,
-                                         .is_quant = is_quant,
-                                         .k_alone = is_quant && conn->config.base == SC_BASE_NONE};
+    return (struct sc_store_selector_want){
+        .probe_row_bytes = is_quant ? 0 : conn->choice.probe_row_bytes,
+        .is_quant = is_quant,
+        .k_alone = is_quant && conn->config.base == SC_BASE_NONE};
 }
 
 /* The layer's selector, begun; NULL: it cannot be had. */
-static struct sc_store_selector *selector_start(spec_connector *conn, struct sc_plugin_request *request,
-                                            uint32_t layer, enum sc_io_class io_class)
+static struct sc_store_selector *selector_start(spec_connector *conn,
+                                                struct sc_plugin_request *request, uint32_t layer,
+                                                enum sc_io_class io_class)
 {
     struct sc_plugin_selector *selector = &request->selectors[layer % SC_PLUGIN_SELECTORS];
     if (selector->layer == layer) {
@@ -98,7 +99,8 @@ static struct sc_store_selector *selector_start(spec_connector *conn, struct sc_
             sc_store_selector_demand(selector->selector);
         return selector->selector;
     }
-    if (!sc_plugin_prefetch_leaves(conn, request, layer % SC_PLUGIN_SELECTORS, io_class == SC_IO_CLASS_DEMAND))
+    if (!sc_plugin_prefetch_leaves(conn, request, layer % SC_PLUGIN_SELECTORS,
+                                   io_class == SC_IO_CLASS_DEMAND))
         return NULL;
     selector_end(conn, request, selector);
     struct sc_store_selector_want want = want_of(conn);
@@ -125,7 +127,8 @@ static bool is_by_keys(const spec_connector *conn)
 /* ---- Reads of a set ------------------------------------------------------------------------- */
 
 /* What was read ahead of the layer in another way than this load is of no use. */
-static void prefetch_drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
+static void prefetch_drop(spec_connector *conn, struct sc_plugin_item *item,
+                          enum sc_plugin_load kept)
 {
     uint64_t bytes = sc_plugin_prefetch_drop(conn, item->request, item->in.layer, kept);
     item->in.read_bytes += bytes;
@@ -219,8 +222,8 @@ static bool has_selector(const spec_connector *conn)
            conn->config.layout == SC_STORE_SPLIT;
 }
 
-struct sc_store_match_fetch_wants sc_plugin_host_prefetch_wants(const spec_connector *conn,
-                                                  const struct sc_plugin_request *request)
+struct sc_store_match_fetch_wants
+sc_plugin_host_prefetch_wants(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     const struct sc_store_selector_want want = want_of(conn);
     uint32_t layers = conn->dims.layer_count, first = 0, end = layers;
@@ -229,12 +232,12 @@ struct sc_store_match_fetch_wants sc_plugin_host_prefetch_wants(const spec_conne
     while (end > first && sc_plugin_want_usual(conn, request, end - 1).row_count == 0)
         end--;
     return (struct sc_store_match_fetch_wants){.probe_row_bytes = want.probe_row_bytes,
-                                         .is_quant = want.is_quant,
-                                         .k_alone = want.k_alone,
-                                         .choice_from = first,
-                                         .rows_end = end,
-                                         .windows = conn->windows,
-                                         .end = request->matched_tokens};
+                                               .is_quant = want.is_quant,
+                                               .k_alone = want.k_alone,
+                                               .choice_from = first,
+                                               .rows_end = end,
+                                               .windows = conn->windows,
+                                               .end = request->matched_tokens};
 }
 
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
@@ -267,10 +270,11 @@ static spec_status fail_late(struct spec_error *reterr)
 }
 
 static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *item,
-                                uint64_t deadline_ns, struct spec_error *reterr)
+                                  uint64_t deadline_ns, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    struct sc_plugin_selector *slot = &item->request->selectors[item->in.layer % SC_PLUGIN_SELECTORS];
+    struct sc_plugin_selector *slot =
+        &item->request->selectors[item->in.layer % SC_PLUGIN_SELECTORS];
     struct sc_store_selector *selector =
         selector_start(conn, item->request, item->in.layer, SC_IO_CLASS_DEMAND);
     item->selector = NULL;
@@ -316,7 +320,8 @@ static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin
     case BY_QUANT:
         return sc_plugin_select_by_quant(scratch, item, set, reterr);
     case BY_KEYS:
-        return sc_plugin_select_by_all(scratch, item, sc_store_selector_keys(item->selector), reterr);
+        return sc_plugin_select_by_all(scratch, item, sc_store_selector_keys(item->selector),
+                                       reterr);
     case BY_PROBES:
         break;
     }
@@ -471,7 +476,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
 /* ---- Finishing ------------------------------------------------------------------------------ */
 
 static spec_status finish_gather(spec_connector *conn, struct sc_plugin_item *item,
-                                struct spec_error *reterr)
+                                 struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     spec_status status = sc_plugin_set_take(conn, item, reterr);

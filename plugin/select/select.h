@@ -14,7 +14,8 @@
  * doubt (no selector, a damaged one, no memory for it) is DENSE: every row.
  * Does not: allocate after open; verify rows (the store does).
  * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
- * Tests: tests/unit/plugin/test_select.c, test_prediction.c, conformance (abi_061_* .. abi_069_*) */
+ * Tests: tests/unit/plugin/test_select.c, test_prediction.c, conformance (abi_061_* .. abi_069_*)
+ * */
 #ifndef SC_PLUGIN_SELECT_H
 #define SC_PLUGIN_SELECT_H
 
@@ -23,14 +24,14 @@
 #include "plugin/connector.h"
 
 enum sc_plugin_route {
-    SC_ROUTE_WHOLE,   /* every row, as asked */
-    SC_ROUTE_DENSE,   /* every row, though fewer were asked for */
+    SC_ROUTE_WHOLE,    /* every row, as asked */
+    SC_ROUTE_DENSE,    /* every row, though fewer were asked for */
     SC_ROUTE_GATHER,   /* one set for all heads */
-    SC_ROUTE_PER_HEAD,   /* a set a head, known beforehand */
-    SC_ROUTE_HEADS,   /* a set a head, of all keys in the destination */
-    SC_ROUTE_LAYERED, /* every row, those of the set exactly */
-    SC_ROUTE_REFINE,  /* rows of the set that a delivery left coarse */
-    SC_ROUTE_RECURRENT    /* of a layer that keeps one (args/recurrent.h) */
+    SC_ROUTE_PER_HEAD, /* a set a head, known beforehand */
+    SC_ROUTE_HEADS,    /* a set a head, of all keys in the destination */
+    SC_ROUTE_LAYERED,  /* every row, those of the set exactly */
+    SC_ROUTE_REFINE,   /* rows of the set that a delivery left coarse */
+    SC_ROUTE_RECURRENT /* of a layer that keeps one (args/recurrent.h) */
 };
 
 /* What an item wants: its own struct spec_select over the configuration. */
@@ -38,7 +39,7 @@ struct sc_plugin_want {
     uint64_t row_total;                /* R: the match's, of a window's layer its last */
     uint64_t row_count;                /* k; of the budget mass: at most */
     uint64_t first_position;           /* of row 0 */
-    uint64_t write_through_before, keep_from;   /* rows [0, before) and [from, R) are always chosen */
+    uint64_t write_through_before, keep_from; /* rows [0, before) and [from, R) are always chosen */
     uint32_t budget, metric, mass_ppm; /* SPEC_BUDGET_*, SPEC_METRIC_* */
     bool selects;                      /* false: every row is wanted */
     bool is_short;                     /* so, because of the match's length */
@@ -194,7 +195,7 @@ void sc_plugin_select_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_i
                            uint32_t *ret_rows);
 /* Without keys (sc_baseline_can_score); false: the baseline knows nothing. */
 bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                             uint32_t *ret_rows);
+                                  uint32_t *ret_rows);
 /* Every head's set of row_count rows, where all are probes, into scratch->sets. Errors: as
  * scoring_bring. */
 spec_status sc_plugin_select_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
@@ -225,10 +226,10 @@ struct sc_plugin_asker {
  * without its prefix. Errors: as scoring_bring, of an item; of a hint, IO.
  *   codes  of the request's ranges (sc_store_selector_keys) */
 spec_status sc_plugin_quant_scores(struct sc_plugin_scratch *scratch,
-                                const struct sc_plugin_asker *asker,
-                                struct sc_kernels_importance *what,
-                                const struct sc_plugin_request *request, const uint8_t *codes,
-                                const float **ret_sums, struct spec_error *reterr);
+                                   const struct sc_plugin_asker *asker,
+                                   struct sc_kernels_importance *what,
+                                   const struct sc_plugin_request *request, const uint8_t *codes,
+                                   const float **ret_sums, struct spec_error *reterr);
 /* Over the probe heads, behind each head's own, in the scratch's sums; keys [R][probe row]. */
 spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
                                  const struct sc_plugin_asker *asker,
@@ -245,25 +246,25 @@ void sc_plugin_prefetches_close(spec_connector *conn);
 void sc_plugin_prefetch_forget(struct sc_plugin_request *request); /* a new request has the slot */
 /* prefetch_next: ranks rows of `layer` and begins reading them, now or when the hint is ranked. */
 void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                         const struct spec_queries *hint);
+                            const struct spec_queries *hint);
 /* A layer that is read in another way than kept_load: what was read ahead of it counts as unused;
  * returns how many bytes. */
 uint64_t sc_plugin_prefetch_drop(spec_connector *conn, struct sc_plugin_request *request,
-                              uint32_t layer, uint32_t kept_load);
+                                 uint32_t layer, uint32_t kept_load);
 /* The reader of the layer's parity becomes the host's: no task begins anything with it. */
 void sc_plugin_prefetch_yield(struct sc_plugin_request *request, uint32_t layer);
 /* The layer is needed: nothing is begun any more, and the window ends. */
 void sc_plugin_prefetch_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                         uint64_t now_ns);
+                            uint64_t now_ns);
 /* The layer's set is known. sums: importance by which it was chosen; NULL: by none. */
 void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           const struct sc_plugin_item *item, const uint64_t *bits,
-                           const float *sums);
+                              const struct sc_plugin_item *item, const uint64_t *bits,
+                              const float *sums);
 /* A selector of this number came; user: the request. */
 void sc_plugin_prefetch_on_selector(struct sc_store_selector *selector, void *user);
 /* The selector is being read by a task that ranks: false, or (waits) none is any more: true. */
 bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *request,
-                            uint32_t selector, bool waits);
+                               uint32_t selector, bool waits);
 
 /* select.c */
 /* Some layer may be delivered with fewer than all rows. Once the configuration and the shape are
@@ -276,8 +277,8 @@ void sc_plugin_select_close(spec_connector *conn);
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows);
 /* What loads of the request's match read, as the configuration has it. */
-struct sc_store_match_fetch_wants sc_plugin_host_prefetch_wants(const spec_connector *conn,
-                                                  const struct sc_plugin_request *request);
+struct sc_store_match_fetch_wants
+sc_plugin_host_prefetch_wants(const spec_connector *conn, const struct sc_plugin_request *request);
 /* Decides item->route and starts its reads; row sets are computed here. An error is SPEC_E_TIMEOUT:
  * nothing was begun. */
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
@@ -361,14 +362,14 @@ static inline void sc_plugin_tell_all(struct sc_plugin_item *item)
 
 /* A layer of the request's match, as the baseline is asked for it. */
 static inline struct sc_baseline_ask sc_plugin_baseline_ask(const struct sc_plugin_request *request,
-                                                  uint32_t layer)
+                                                            uint32_t layer)
 {
     return (struct sc_baseline_ask){.tokens = request->tokens,
-                               .from_token = request->from_token,
-                               .token_count = request->matched_tokens,
-                               .ranges = request->ranges,
-                               .range_count = request->range_count,
-                               .layer = layer};
+                                    .from_token = request->from_token,
+                                    .token_count = request->matched_tokens,
+                                    .ranges = request->ranges,
+                                    .range_count = request->range_count,
+                                    .layer = layer};
 }
 
 /* Words of a bit a row. */
@@ -431,7 +432,7 @@ static inline bool sc_plugin_probes_are_all(const spec_connector *conn)
 }
 /* The heads' sets, as bits: the item's set becomes their union, its route UNION. */
 void sc_plugin_per_head_of(const spec_connector *conn, const uint64_t *sets,
-                        struct sc_plugin_item *item);
+                           struct sc_plugin_item *item);
 /* The union's rows stand in the destination: each head keeps its own. */
 void sc_plugin_per_head_part(const spec_connector *conn, struct sc_plugin_item *item);
 

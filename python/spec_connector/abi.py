@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 18
+MAJOR, MINOR = 0, 19
 
 OK, PENDING = 0, 1
 E_INVALID, E_UNSUPPORTED, E_NO_MEMORY, E_NO_SPACE, E_IO, E_CORRUPT, E_BUSY = range(-1, -8, -1)
@@ -181,12 +181,12 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     lookup_retries leases_attached leases_refused follow_lag_ns role selected_layers fallback_layers
     dense_layers selected_rows selected_from_rows selector_read_bytes identify_ns speculated_bytes
     unused_bytes selector_bytes_used selectors_refused built_chunks built_bytes quantised_layers
-    quantised_rows layered_exact_rows layered_forced_rows partial_layers bad_blocks quantised_bytes building
-    refined_layers refined_rows collisions
+    quantised_rows layered_exact_rows layered_forced_rows partial_layers bad_blocks
+    quantised_bytes building refined_layers refined_rows collisions
     compacted_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
     unadmitted_chunks over_budget_chunks budget_left quantised_write_bytes compaction_write_bytes
-    log_write_bytes checkpoint_write_bytes stored_row_bytes host_prefetched_bytes host_prefetches_open lookups_cut
-    tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
+    log_write_bytes checkpoint_write_bytes stored_row_bytes host_prefetched_bytes
+    host_prefetches_open lookups_cut tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
     given_tokens tail_tokens reordered_chunks upper_bytes_used
     upper_bytes_max upper_hits upper_promoted upper_demoted upper_bus_bytes upper_bus_ns
     bypassed_lookups bypassed_chunks bypassing
@@ -210,7 +210,7 @@ class Api(ctypes.Structure):
         ("open", _call(POINTER(OpenParams), POINTER(c_void_p))),
         ("close", CFUNCTYPE(None, _conn)),
         ("lookup", _call(_conn, POINTER(LookupParams), POINTER(LookupResult))),
-        ("stage", _call(_conn, c_void_p, POINTER(c_uint64))),
+        ("prefetch_to_host", _call(_conn, c_void_p, POINTER(c_uint64))),
         ("attach", _call(_conn, POINTER(AttachParams), POINTER(LookupResult))),
         ("next_chunk", _call(_conn, c_void_p)),
         ("begin_layer", _call(_conn, POINTER(c_uint64), c_uint64, c_uint32)),

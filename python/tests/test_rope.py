@@ -121,7 +121,8 @@ class Line(unittest.TestCase):
         free, why = {"layered": {"bit_allocation": "per_channel"}}, Rope(why="scaling 'yarn'")
         self.assertIn("scaling 'yarn'", rope.line(free, why))
         self.assertIsNone(rope.line(free, of(rope_theta=1e4)))
-        for settings in ({}, {"layered": {"bit_allocation": "uniform"}}, {"layered": {}}, {"layered": 3}):
+        for settings in ({}, {"layered": {"bit_allocation": "uniform"}}, {"layered": {}},
+                         {"layered": 3}):
             self.assertIsNone(rope.line(settings, why))
 
 
@@ -132,7 +133,8 @@ class Plugin(unittest.TestCase):
         lines = []
         with tempfile.TemporaryDirectory() as folder:
             config = {"path": os.path.join(folder, "store"), "disk_bytes": "64MiB",
-                      "segment_bytes": "1MiB", "preset": "layered", "layered": {"bit_allocation": "per_channel"}}
+                      "segment_bytes": "1MiB", "preset": "layered",
+                      "layered": {"bit_allocation": "per_channel"}}
             with Connector(config, Model(2, 2, 4, SIZE, abi.DTYPE_F16, b"test", turn),
                            log=lambda level, form, *words: lines.append(form % words),
                            log_level=abi.LOG_DEBUG):

@@ -34,7 +34,7 @@
 
 #define UPPER SPEC_TIER_UPPER
 #define HOST  SPEC_TIER_HOST
-_Static_assert(UPPER == 0 && HOST == 1, "tiers stand in the permutation of their numbers");
+_Static_assert(UPPER == 0 && HOST == 1, "tiers stand in the order of their numbers");
 
 enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
@@ -76,7 +76,7 @@ struct sc_host_tier {
     struct sc_host_tier_memory_slab *slabs;
     uint32_t *heads, *owners;
     struct tier tiers[2];
-    struct sc_store_ghost past;           /* of slabs that went, while is_dual */
+    struct sc_store_ghost past;          /* of slabs that went, while is_dual */
     struct sc_store_residency residents; /* counts, which any thread reads */
     uint32_t free, kept, slabs_kept;
     uint32_t fresh; /* slabs from this one on were never used: their memory was never touched */
@@ -88,7 +88,7 @@ struct sc_host_tier {
 
     /* Changed under the lock, read by any thread. */
     _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then */
-    _Atomic uint64_t promoted_halves;  /* of slabs that rose, those that went up for that */
+    _Atomic uint64_t promoted_halves; /* of slabs that rose, those that went up for that */
 };
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
@@ -98,8 +98,8 @@ static uint64_t what_of(const struct sc_host_tier_key *key)
     return (uint64_t)key->kind << 32 | key->first;
 }
 
-/* Slabs that differ by layer alone, or all that are of one copy of the rows's slots: the second part of
- * their group's name. Layers that have a window are a group of their own. */
+/* Slabs that differ by layer alone, or all that are of one copy of the rows's slots: the second
+ * part of their group's name. Layers that have a window are a group of their own. */
 static uint64_t group_of(const struct sc_host_tier_key *key, bool is_windowed)
 {
     return (key->kind == SC_STORE_HOST_SLOTS ? (uint64_t)key->kind << 32 : what_of(key)) |
@@ -137,7 +137,7 @@ static uint64_t name_of(const struct sc_host_tier_key *key)
 }
 
 static struct sc_host_tier_memory_slab *slab_find(const struct sc_host_tier *host,
-                                            const struct sc_host_tier_key *key)
+                                                  const struct sc_host_tier_key *key)
 {
     uint32_t i = *head_of(host, key);
     while (i != NONE &&
@@ -147,7 +147,8 @@ static struct sc_host_tier_memory_slab *slab_find(const struct sc_host_tier *hos
     return i != NONE ? &host->slabs[i] : NULL;
 }
 
-static uint32_t number_of(const struct sc_host_tier *host, const struct sc_host_tier_memory_slab *slab)
+static uint32_t number_of(const struct sc_host_tier *host,
+                          const struct sc_host_tier_memory_slab *slab)
 {
     return (uint32_t)(slab - host->slabs);
 }
@@ -333,8 +334,7 @@ static double slab_lost(const void *user, uint32_t number, uint64_t *ret_page, u
 }
 
 /* Neighbours go that are worth less a page together. false: there are none, and nothing went. */
-static bool room_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank,
-                       uint64_t *ret_page)
+static bool room_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank, uint64_t *ret_page)
 {
     const struct sc_store_window window = {
         .owners = host->owners, .page_count = host->page_count, .lost = slab_lost, .user = host};
@@ -400,7 +400,8 @@ static bool host_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank)
 }
 
 /* A slab that is published, and in no heap, lies in the other tier from now on. */
-static void slab_move(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab, uint32_t tier)
+static void slab_move(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab,
+                      uint32_t tier)
 {
     host->tiers[slab->tier].pages_used -= slab->pages;
     host->tiers[tier].pages_used += slab->pages;
@@ -439,12 +440,13 @@ static bool upper_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank
 }
 
 /* A slab rose for so many of its rows: the others went up with them. */
-static void risen_add(struct sc_host_tier *host, const struct sc_host_tier_key *key,
-                      uint64_t rows, uint64_t rows_used)
+static void risen_add(struct sc_host_tier *host, const struct sc_host_tier_key *key, uint64_t rows,
+                      uint64_t rows_used)
 {
     uint64_t more = rows > rows_used ? rows - rows_used : 0;
     bool is_half = key->kind == SC_STORE_HOST_K || key->kind == SC_STORE_HOST_V;
-    atomic_fetch_add_explicit(&host->promoted_halves, is_half ? more : 2 * more, memory_order_relaxed);
+    atomic_fetch_add_explicit(&host->promoted_halves, is_half ? more : 2 * more,
+                              memory_order_relaxed);
 }
 
 /* For the entry that is free next. false: nothing went but what has sunk. */
@@ -474,9 +476,8 @@ static bool room_take(struct sc_host_tier *host, uint64_t pages, uint64_t rank, 
 
 /* ---- Slabs ----------------------------------------------------------------------------------- */
 
-struct sc_host_tier_memory_slab *sc_host_tier_find(struct sc_host_tier *host,
-                                              const struct sc_host_tier_key *key,
-                                              uint32_t *ret_tier)
+struct sc_host_tier_memory_slab *
+sc_host_tier_find(struct sc_host_tier *host, const struct sc_host_tier_key *key, uint32_t *ret_tier)
 {
     *ret_tier = HOST;
     if (host == NULL)
@@ -499,7 +500,7 @@ struct sc_host_tier_memory_slab *sc_host_tier_find(struct sc_host_tier *host,
 }
 
 struct sc_host_tier_memory_slab *sc_host_tier_get(struct sc_host_tier *host,
-                                             const struct sc_host_tier_key *key)
+                                                  const struct sc_host_tier_key *key)
 {
     uint32_t tier;
     return sc_host_tier_find(host, key, &tier);
@@ -510,7 +511,8 @@ static uint32_t share_of(uint64_t rows, uint64_t all)
     return rows < all ? (uint32_t)(rows * WHOLE / all) : WHOLE;
 }
 
-void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab, uint64_t rows)
+void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab,
+                        uint64_t rows)
 {
     if (!host->is_dual)
         return;
@@ -518,7 +520,8 @@ void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_sl
     SC_ASSERT(host->poison, slab->pins > 0);
     if (slab->state == PUBLISHED) {
         slab_stir(host, slab); /* who keeps it kept it for this */
-        slab->use.importance = sc_importance_touched(slab->use.importance, share_of(rows, slab->rows));
+        slab->use.importance =
+            sc_importance_touched(slab->use.importance, share_of(rows, slab->rows));
         slab_used(host, slab);
         uint64_t rank = rank_in(host, UPPER, &slab->use);
         if (slab->tier == HOST && upper_clear(host, slab->pages, rank, slab))
@@ -565,7 +568,7 @@ bool sc_host_tier_is_empty(const struct sc_host_tier *host)
 }
 
 uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
-                              uint32_t *ret_risen)
+                             uint32_t *ret_risen)
 {
     uint32_t risen = 0, risen_windowed = 0, count = 0;
     if (host != NULL)
@@ -576,8 +579,8 @@ uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_ho
     return count;
 }
 
-uint32_t sc_host_tier_windowed(const struct sc_host_tier *host,
-                                const struct sc_host_tier_key *key, uint32_t *ret_risen)
+uint32_t sc_host_tier_windowed(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
+                               uint32_t *ret_risen)
 {
     *ret_risen = 0;
     if (host == NULL || host->windows == NULL)
@@ -591,7 +594,7 @@ uint64_t sc_host_tier_promoted_halves(const struct sc_host_tier *host)
 }
 
 uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_tier_key *key,
-                                 uint32_t first, uint32_t end)
+                                uint32_t first, uint32_t end)
 {
     uint32_t count = 0;
     if (host == NULL)
@@ -611,18 +614,19 @@ uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_
 
 /* Lock held. A slab of pages that were taken for it. */
 static struct sc_host_tier_memory_slab *slab_make(struct sc_host_tier *host,
-                                            const struct sc_host_tier_key *key, uint64_t page,
-                                            uint64_t pages, uint32_t tier, const struct sc_use *use)
+                                                  const struct sc_host_tier_key *key, uint64_t page,
+                                                  uint64_t pages, uint32_t tier,
+                                                  const struct sc_use *use)
 {
     struct sc_host_tier_memory_slab *slab = &host->slabs[host->free];
     host->free = slab->next;
     *slab = (struct sc_host_tier_memory_slab){.key = *key,
-                                        .state = FILLING,
-                                        .tier = tier,
-                                        .page = page,
-                                        .pages = pages,
-                                        .rank = rank_in(host, tier, use),
-                                        .use = *use};
+                                              .state = FILLING,
+                                              .tier = tier,
+                                              .page = page,
+                                              .pages = pages,
+                                              .rank = rank_in(host, tier, use),
+                                              .use = *use};
     slab_link(host, slab);
     return slab;
 }
@@ -680,9 +684,9 @@ static bool is_doubted(const struct sc_host_tier *host, const struct sc_host_tie
 
 /* Lock held. */
 static enum sc_host_tier_begun slab_begin(struct sc_host_tier *host,
-                                           const struct sc_host_tier_key *key,
-                                           const struct begin *begin,
-                                           struct sc_host_tier_memory_slab **ret_slab)
+                                          const struct sc_host_tier_key *key,
+                                          const struct begin *begin,
+                                          struct sc_host_tier_memory_slab **ret_slab)
 {
     uint64_t page;
     uint32_t tier;
@@ -707,8 +711,8 @@ static enum sc_host_tier_begun slab_begin(struct sc_host_tier *host,
 }
 
 static struct sc_host_tier_memory_slab *slab_begin_unkept(struct sc_host_tier *host,
-                                                    const struct sc_host_tier_key *key,
-                                                    const struct begin *begin)
+                                                          const struct sc_host_tier_key *key,
+                                                          const struct begin *begin)
 {
     struct sc_host_tier_memory_slab *slab = NULL;
     if (host == NULL || begin->pages == 0 || begin->pages > host->page_count)
@@ -720,9 +724,9 @@ static struct sc_host_tier_memory_slab *slab_begin_unkept(struct sc_host_tier *h
 }
 
 struct sc_host_tier_memory_slab *sc_host_tier_begin_used(struct sc_host_tier *host,
-                                                    const struct sc_host_tier_key *key,
-                                                    uint32_t row_count, uint64_t bytes,
-                                                    uint64_t cost_ns, uint64_t rows_used)
+                                                         const struct sc_host_tier_key *key,
+                                                         uint32_t row_count, uint64_t bytes,
+                                                         uint64_t cost_ns, uint64_t rows_used)
 {
     const struct begin begin = {.pages = (bytes + PAGE - 1) / PAGE,
                                 .cost_ns = cost_ns,
@@ -732,16 +736,17 @@ struct sc_host_tier_memory_slab *sc_host_tier_begin_used(struct sc_host_tier *ho
 }
 
 struct sc_host_tier_memory_slab *sc_host_tier_begin(struct sc_host_tier *host,
-                                               const struct sc_host_tier_key *key,
-                                               uint32_t row_count, uint64_t bytes, uint64_t cost_ns)
+                                                    const struct sc_host_tier_key *key,
+                                                    uint32_t row_count, uint64_t bytes,
+                                                    uint64_t cost_ns)
 {
     return sc_host_tier_begin_used(host, key, row_count, bytes, cost_ns, row_count);
 }
 
 struct sc_host_tier_memory_slab *sc_host_tier_begin_stored(struct sc_host_tier *host,
-                                                      const struct sc_host_tier_key *key,
-                                                      uint32_t row_count, uint64_t bytes,
-                                                      uint64_t cost_ns)
+                                                           const struct sc_host_tier_key *key,
+                                                           uint32_t row_count, uint64_t bytes,
+                                                           uint64_t cost_ns)
 {
     const struct begin begin = {.pages = (bytes + PAGE - 1) / PAGE,
                                 .cost_ns = cost_ns,
@@ -751,10 +756,10 @@ struct sc_host_tier_memory_slab *sc_host_tier_begin_stored(struct sc_host_tier *
 }
 
 enum sc_host_tier_begun sc_host_tier_begin_kept(struct sc_host_tier *host,
-                                                  const struct sc_host_tier_key *key,
-                                                  uint32_t row_count, uint64_t bytes,
-                                                  uint64_t cost_ns, uint64_t keeper,
-                                                  struct sc_host_tier_memory_slab **ret_slab)
+                                                const struct sc_host_tier_key *key,
+                                                uint32_t row_count, uint64_t bytes,
+                                                uint64_t cost_ns, uint64_t keeper,
+                                                struct sc_host_tier_memory_slab **ret_slab)
 {
     const struct begin begin = {.pages = (bytes + PAGE - 1) / PAGE,
                                 .cost_ns = cost_ns,
@@ -843,7 +848,7 @@ void sc_host_tier_forget_layers(struct sc_host_tier *host, const struct sc_host_
 /* ---- Kept ------------------------------------------------------------------------------------ */
 
 bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key *key,
-                        uint64_t keeper)
+                       uint64_t keeper)
 {
     if (host == NULL)
         return false;
@@ -911,7 +916,7 @@ uint8_t *sc_host_tier_memory(const struct sc_host_tier *host, uint64_t *ret_byte
 }
 
 uint8_t *sc_host_tier_bytes(const struct sc_host_tier *host,
-                             const struct sc_host_tier_memory_slab *slab)
+                            const struct sc_host_tier_memory_slab *slab)
 {
     return host->memory + slab->page * PAGE;
 }
@@ -929,17 +934,17 @@ void sc_host_tier_stats(struct sc_host_tier *host, struct sc_host_tier_stats *re
     pthread_mutex_lock(&host->lock);
     const struct tier *upper = &host->tiers[UPPER], *low = &host->tiers[HOST];
     *ret_stats = (struct sc_host_tier_stats){.bytes_max = low->pages_max * PAGE,
-                                              .bytes_used = low->pages_used * PAGE,
-                                              .bytes_kept = host->pages_kept * PAGE,
-                                              .slabs = host->published,
-                                              .hits = host->hits[HOST],
-                                              .misses = host->misses,
-                                              .evictions = host->evictions,
-                                              .upper_bytes_max = upper->pages_max * PAGE,
-                                              .upper_bytes_used = upper->pages_used * PAGE,
-                                              .upper_hits = host->hits[UPPER],
-                                              .risen = host->risen,
-                                              .sunk = host->sunk};
+                                             .bytes_used = low->pages_used * PAGE,
+                                             .bytes_kept = host->pages_kept * PAGE,
+                                             .slabs = host->published,
+                                             .hits = host->hits[HOST],
+                                             .misses = host->misses,
+                                             .evictions = host->evictions,
+                                             .upper_bytes_max = upper->pages_max * PAGE,
+                                             .upper_bytes_used = upper->pages_used * PAGE,
+                                             .upper_hits = host->hits[UPPER],
+                                             .risen = host->risen,
+                                             .sunk = host->sunk};
     pthread_mutex_unlock(&host->lock);
 }
 
@@ -976,7 +981,7 @@ static bool memory_take(struct sc_host_tier *host, uint64_t count, uint64_t head
 }
 
 spec_status sc_host_tier_open(const struct sc_host_tier_params *params,
-                               struct sc_host_tier **ret_host, struct spec_error *reterr)
+                              struct sc_host_tier **ret_host, struct spec_error *reterr)
 {
     uint64_t low = params->bytes / PAGE, upper = params->upper_bytes / PAGE, pages = low + upper;
     uint64_t least = params->slab_bytes / SHARE, heads = 1;
@@ -991,17 +996,17 @@ spec_status sc_host_tier_open(const struct sc_host_tier_params *params,
     if (host == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier");
     *host = (struct sc_host_tier){.alloc = params->alloc,
-                                   .poison = params->poison,
-                                   .windows = params->windows,
-                                   .page_count = pages,
-                                   .page_heat = page_heat_of(params, pages),
-                                   .now = SC_HEAT_FIRST,
-                                   .slabs_max = (uint32_t)count,
-                                   .head_mask = (uint32_t)(heads - 1),
-                                   .is_dual = upper > 0 || params->policy == SC_POLICY_SCORE,
-                                   .free = NONE,
-                                   .kept = NONE,
-                                   .kept_until_ns = UINT64_MAX};
+                                  .poison = params->poison,
+                                  .windows = params->windows,
+                                  .page_count = pages,
+                                  .page_heat = page_heat_of(params, pages),
+                                  .now = SC_HEAT_FIRST,
+                                  .slabs_max = (uint32_t)count,
+                                  .head_mask = (uint32_t)(heads - 1),
+                                  .is_dual = upper > 0 || params->policy == SC_POLICY_SCORE,
+                                  .free = NONE,
+                                  .kept = NONE,
+                                  .kept_until_ns = UINT64_MAX};
     host->tiers[UPPER] = (struct tier){.policy = params->upper_policy, .pages_max = upper};
     host->tiers[HOST] = (struct tier){.policy = params->policy, .pages_max = low};
     pthread_mutex_init(&host->lock, NULL);

@@ -1,7 +1,7 @@
 /* Host memory as a tier: slabs that were had once, for the next that want them; and a second one
  * above it, whose bytes stand for a device's (decision 0046).
  *
- *   key     copy     of the extent or derived section: a number that never comes again (copy_number.c)
+ *   key     copy     of the extent or section: a number that is never used again (copy_number.c)
  *           first    the slab's first row in it, or its first slot
  *           layer, kind
  *   slab    [tags of its rows | rows]      store/cache/host_tier_slab.h
@@ -33,7 +33,8 @@
  * What was forgotten before a slab was published, or since, is not found.
  * Does not: verify (whoever gets a slab does, as if it had read it), read, know ranges or pieces.
  * Threads: any. One lock (rank 57); no bytes are copied under it.
- * Tests: tests/unit/store/test_host_tier.c, test_host_tier_keep.c, test_host_tier_inside.c, test_host_tier_dual.c */
+ * Tests: tests/unit/store/test_host_tier.c, test_host_tier_keep.c, test_host_tier_inside.c,
+ * test_host_tier_dual.c */
 #ifndef SC_STORE_HOST_TIER_H
 #define SC_STORE_HOST_TIER_H
 
@@ -43,14 +44,14 @@
 #include "base/status.h"
 
 enum sc_host_tier_kind { /* what a slab has of a piece */
-                          SC_STORE_HOST_ROWS,
-                          SC_STORE_HOST_QUANT,  /* and the tags of its rows */
-                          SC_STORE_HOST_PROBES, /* likewise */
-                          SC_STORE_HOST_TAGS,
-                          SC_STORE_HOST_K,    /* of a split layout, where K is read alone */
-                          SC_STORE_HOST_V,    /* likewise */
-                          SC_STORE_HOST_SLOTS /* rows of any pieces of an extent whose copy of the rows has
-                                               * another order; all of one are counted together */
+                         SC_STORE_HOST_ROWS,
+                         SC_STORE_HOST_QUANT,  /* and the tags of its rows */
+                         SC_STORE_HOST_PROBES, /* likewise */
+                         SC_STORE_HOST_TAGS,
+                         SC_STORE_HOST_K, /* of a split layout, where K is read alone */
+                         SC_STORE_HOST_V, /* likewise */
+                         SC_STORE_HOST_SLOTS /* rows of any pieces of an extent with a row
+                                               * permutation; all of one are counted together */
 };
 
 struct sc_host_tier_key {
@@ -75,19 +76,20 @@ struct sc_host_tier_params {
 
 /* Both 0: *ret_host is NULL, which every call below takes: there is nothing in it. */
 spec_status sc_host_tier_open(const struct sc_host_tier_params *params,
-                               struct sc_host_tier **ret_host, struct spec_error *reterr);
+                              struct sc_host_tier **ret_host, struct spec_error *reterr);
 void sc_host_tier_close(struct sc_host_tier *host); /* nothing is pinned or being filled */
 
 /* The slab that was published under the key, pinned, and used once more; NULL: there is none. */
 struct sc_host_tier_memory_slab *sc_host_tier_get(struct sc_host_tier *host,
-                                             const struct sc_host_tier_key *key);
+                                                  const struct sc_host_tier_key *key);
 /* The same; ret_tier: SPEC_TIER_UPPER or SPEC_TIER_HOST, where it lies now. */
 struct sc_host_tier_memory_slab *sc_host_tier_find(struct sc_host_tier *host,
-                                              const struct sc_host_tier_key *key,
-                                              uint32_t *ret_tier);
+                                                   const struct sc_host_tier_key *key,
+                                                   uint32_t *ret_tier);
 /* So many rows of a slab that is pinned are handed out. Where there is an upper tier, or ranks are
  * scores, that is its use, and where it lies follows from it; else get was. */
-void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab, uint64_t rows);
+void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab,
+                        uint64_t rows);
 /* Whether get would give one now. */
 bool sc_host_tier_has(struct sc_host_tier *host, const struct sc_host_tier_key *key);
 /* One that is pinned is pinned once more. */
@@ -98,13 +100,13 @@ bool sc_host_tier_is_empty(const struct sc_host_tier *host);
 /* Of how many layers, key's or others, get would give the slab (of slots: how many slabs of that
  * copy); ret_risen, which may be NULL: of those, how many lie in the upper tier. Takes no lock. */
 uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
-                              uint32_t *ret_risen);
+                             uint32_t *ret_risen);
 /* The same of those layers alone that have a window. */
-uint32_t sc_host_tier_windowed(const struct sc_host_tier *host,
-                                const struct sc_host_tier_key *key, uint32_t *ret_risen);
+uint32_t sc_host_tier_windowed(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
+                               uint32_t *ret_risen);
 /* The same of layers [first, end) alone, with the lock. */
 uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_tier_key *key,
-                                 uint32_t first, uint32_t end);
+                                uint32_t first, uint32_t end);
 /* Halves of rows, K or V, that went up into the upper tier and that nobody wanted then. Any thread;
  * no lock. */
 uint64_t sc_host_tier_promoted_halves(const struct sc_host_tier *host);
@@ -112,19 +114,19 @@ uint64_t sc_host_tier_promoted_halves(const struct sc_host_tier *host);
 /* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
  * what it takes to have it again. NULL: it is there, or nothing worth less can go. */
 struct sc_host_tier_memory_slab *sc_host_tier_begin(struct sc_host_tier *host,
-                                               const struct sc_host_tier_key *key,
-                                               uint32_t row_count, uint64_t bytes,
-                                               uint64_t cost_ns);
-/* The same for one of which so many rows are wanted now. */
-struct sc_host_tier_memory_slab *sc_host_tier_begin_used(struct sc_host_tier *host,
                                                     const struct sc_host_tier_key *key,
                                                     uint32_t row_count, uint64_t bytes,
-                                                    uint64_t cost_ns, uint64_t rows_used);
+                                                    uint64_t cost_ns);
+/* The same for one of which so many rows are wanted now. */
+struct sc_host_tier_memory_slab *sc_host_tier_begin_used(struct sc_host_tier *host,
+                                                         const struct sc_host_tier_key *key,
+                                                         uint32_t row_count, uint64_t bytes,
+                                                         uint64_t cost_ns, uint64_t rows_used);
 /* The same for what was stored, and nobody has asked for yet: half a use. */
 struct sc_host_tier_memory_slab *sc_host_tier_begin_stored(struct sc_host_tier *host,
-                                                      const struct sc_host_tier_key *key,
-                                                      uint32_t row_count, uint64_t bytes,
-                                                      uint64_t cost_ns);
+                                                           const struct sc_host_tier_key *key,
+                                                           uint32_t row_count, uint64_t bytes,
+                                                           uint64_t cost_ns);
 void sc_host_tier_publish(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 void sc_host_tier_abandon(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 /* It is found no more, and goes when nobody has it pinned. */
@@ -146,14 +148,14 @@ enum sc_host_tier_begun {
 /* As begin, for a slab that is kept from when it is begun: whatever nobody keeps goes for it. What
  * a load fills meanwhile is filled in vain: should it end early, the keeper has the slab. */
 enum sc_host_tier_begun sc_host_tier_begin_kept(struct sc_host_tier *host,
-                                                  const struct sc_host_tier_key *key,
-                                                  uint32_t row_count, uint64_t bytes,
-                                                  uint64_t cost_ns, uint64_t keeper,
-                                                  struct sc_host_tier_memory_slab **ret_slab);
+                                                const struct sc_host_tier_key *key,
+                                                uint32_t row_count, uint64_t bytes,
+                                                uint64_t cost_ns, uint64_t keeper,
+                                                struct sc_host_tier_memory_slab **ret_slab);
 /* get would give one now, and it is kept on behalf of the keeper (not 0) until it was used or let
  * go. false: it is not there, or as much as may be is kept already. */
 bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key *key,
-                        uint64_t keeper);
+                       uint64_t keeper);
 /* What the keeper keeps is let go at that time, by whoever looks for room then; 0: now. What one
  * before it had kept until later stays until then. */
 void sc_host_tier_let_go(struct sc_host_tier *host, uint64_t keeper, uint64_t until_ns);
@@ -164,7 +166,7 @@ void sc_host_tier_expire(struct sc_host_tier *host, uint64_t now_ns);
 uint8_t *sc_host_tier_memory(const struct sc_host_tier *host, uint64_t *ret_bytes);
 /* Of a slab that is pinned or being filled. */
 uint8_t *sc_host_tier_bytes(const struct sc_host_tier *host,
-                             const struct sc_host_tier_memory_slab *slab);
+                            const struct sc_host_tier_memory_slab *slab);
 uint32_t sc_host_tier_rows(const struct sc_host_tier_memory_slab *slab);
 
 /* Any thread. */

@@ -19,22 +19,23 @@ uint64_t sc_host_slab_bytes(const struct sc_store_shape *shape, uint64_t row_cou
 
 /* Of the piece's rows, whose entry is constant by now. */
 static struct sc_host_tier_key key_of(const struct sc_store *store,
-                                       const struct sc_store_piece_entry *piece, uint32_t layer)
+                                      const struct sc_store_piece_entry *piece, uint32_t layer)
 {
     return (struct sc_host_tier_key){.copy =
-                                          sc_store_table_extent(&store->table, piece->extent)->copy,
-                                      .first = (uint32_t)piece->extent_row + piece->skip,
-                                      .layer = layer};
+                                         sc_store_table_extent(&store->table, piece->extent)->copy,
+                                     .first = (uint32_t)piece->extent_row + piece->skip,
+                                     .layer = layer};
 }
 
 /* Of a slab of that kind; where the piece has no such thing, a key of nothing. */
 static struct sc_host_tier_key key_of_kind(const struct sc_store *store,
-                                            const struct sc_store_piece_entry *piece,
-                                            uint32_t layer, uint32_t kind)
+                                           const struct sc_store_piece_entry *piece, uint32_t layer,
+                                           uint32_t kind)
 {
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_section *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    const struct sc_store_section *codes =
+        atomic_load_explicit(&extent->codes, memory_order_acquire);
     struct sc_host_tier_key key = key_of(store, piece, layer);
     key.kind = kind;
     if (kind == SC_STORE_HOST_PROBES)
@@ -58,10 +59,10 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
 }
 
 /* All chunks of the extent's copy of the rows in another order; false: it has none. */
-static bool chunks_key(const struct sc_store_extent_entry *extent,
-                       struct sc_host_tier_key *ret_key)
+static bool chunks_key(const struct sc_store_extent_entry *extent, struct sc_host_tier_key *ret_key)
 {
-    const struct sc_store_section *permutation = atomic_load_explicit(&extent->permutation, memory_order_acquire);
+    const struct sc_store_section *permutation =
+        atomic_load_explicit(&extent->permutation, memory_order_acquire);
     if (permutation == NULL)
         return false;
     *ret_key = (struct sc_host_tier_key){.copy = permutation->copy, .kind = SC_STORE_HOST_SLOTS};
@@ -156,7 +157,7 @@ static uint32_t kind_of(uint32_t wanted)
 }
 
 struct sc_host_slab sc_host_slab_get(const struct sc_store *store, uint32_t layer,
-                                           const struct sc_store_range *range, uint32_t wanted)
+                                     const struct sc_store_range *range, uint32_t wanted)
 {
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_piece_entry *piece;
@@ -187,21 +188,20 @@ struct sc_host_slab sc_host_slab_get(const struct sc_store *store, uint32_t laye
 }
 
 struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer,
-                                                      const struct sc_store_slab_where *where,
-                                                      uint64_t row_count, uint64_t slot)
+                                      const struct sc_store_slab_where *where, uint64_t row_count,
+                                      uint64_t slot)
 {
     uint64_t rows = store->params.config->chunk_tokens, first = slot - slot % rows;
     return (struct sc_host_chunk){.key = {.copy = where->slots_copy,
-                                                  .first = (uint32_t)first,
-                                                  .layer = layer,
-                                                  .kind = SC_STORE_HOST_SLOTS},
-                                          .first = first,
-                                          .end =
-                                              first + rows < row_count ? first + rows : row_count};
+                                          .first = (uint32_t)first,
+                                          .layer = layer,
+                                          .kind = SC_STORE_HOST_SLOTS},
+                                  .first = first,
+                                  .end = first + rows < row_count ? first + rows : row_count};
 }
 
 struct sc_host_slab sc_host_chunk_get(const struct sc_store *store,
-                                                 const struct sc_host_chunk *chunk)
+                                      const struct sc_host_chunk *chunk)
 {
     struct sc_host_slab hosted = {0};
     if (store->host == NULL)
@@ -215,14 +215,13 @@ struct sc_host_slab sc_host_chunk_get(const struct sc_store *store,
     return hosted;
 }
 
-bool sc_host_chunk_has(const struct sc_store *store,
-                               const struct sc_host_chunk *chunk)
+bool sc_host_chunk_has(const struct sc_store *store, const struct sc_host_chunk *chunk)
 {
     return sc_host_tier_has(store->host, &chunk->key);
 }
 
 bool sc_host_slab_has(const struct sc_store *store, uint32_t layer,
-                         const struct sc_store_range *range, uint32_t wanted)
+                      const struct sc_store_range *range, uint32_t wanted)
 {
     const struct sc_store_piece_entry *piece;
     struct sc_host_tier_key key;
@@ -235,26 +234,26 @@ bool sc_host_slab_has(const struct sc_store *store, uint32_t layer,
 }
 
 bool sc_host_slab_wish(const struct sc_store *store, uint32_t layer,
-                          const struct sc_store_range *range, struct sc_host_slab_wish *ret_wish)
+                       const struct sc_store_range *range, struct sc_host_slab_wish *ret_wish)
 {
     const struct sc_store_piece_entry *piece;
-    *ret_wish = (struct sc_host_slab_wish){
-        .piece = range->piece,
-        .bytes = sc_host_slab_bytes(&store->shape, range->row_count),
-        .row_count = range->row_count,
-        .ops = 1};
+    *ret_wish =
+        (struct sc_host_slab_wish){.piece = range->piece,
+                                   .bytes = sc_host_slab_bytes(&store->shape, range->row_count),
+                                   .row_count = range->row_count,
+                                   .ops = 1};
     return key_set(store, layer, range, &ret_wish->key, &piece);
 }
 
 bool sc_host_slab_keep(const struct sc_store *store, const struct sc_host_slab_wish *wish,
-                          uint64_t keeper)
+                       uint64_t keeper)
 {
     sc_host_tier_expire(store->host, sc_exec_now_ns(store->params.exec));
     return sc_host_tier_keep(store->host, &wish->key, keeper);
 }
 
 void sc_host_slab_forget(const struct sc_store *store, uint32_t layer,
-                            const struct sc_store_range *range)
+                         const struct sc_store_range *range)
 {
     static const uint32_t KINDS[] = {SC_STORE_HOST_ROWS, SC_STORE_HOST_K, SC_STORE_HOST_V};
     const struct sc_store_piece_entry *piece;
@@ -268,7 +267,7 @@ void sc_host_slab_forget(const struct sc_store *store, uint32_t layer,
 }
 
 void sc_host_slab_forget_tags(const struct sc_store *store, uint32_t layer,
-                                 const struct sc_store_range *range)
+                              const struct sc_store_range *range)
 {
     const struct sc_store_piece_entry *piece;
     struct sc_host_tier_key key;
@@ -280,8 +279,7 @@ void sc_host_slab_forget_tags(const struct sc_store *store, uint32_t layer,
     }
 }
 
-void sc_host_slab_piece_gone(const struct sc_store *store,
-                                const struct sc_store_piece_entry *piece)
+void sc_host_slab_piece_gone(const struct sc_store *store, const struct sc_store_piece_entry *piece)
 {
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
@@ -316,39 +314,39 @@ static void fill_set(const struct sc_store *store, struct sc_host_slab_fill *fil
 }
 
 bool sc_host_slab_slab_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
-                                const struct sc_host_tier_key *key, uint64_t piece,
-                                uint64_t row_count, uint64_t bytes, uint32_t ops)
+                             const struct sc_host_tier_key *key, uint64_t piece, uint64_t row_count,
+                             uint64_t bytes, uint32_t ops)
 {
     fill->slab = sc_host_tier_begin(store->host, key, (uint32_t)row_count, bytes,
-                                     cost_of(store, bytes, ops));
+                                    cost_of(store, bytes, ops));
     fill_set(store, fill, key, piece, row_count);
     return fill->slab != NULL;
 }
 
 enum sc_host_tier_begun sc_host_slab_begin_kept(const struct sc_store *store,
-                                                    struct sc_host_slab_fill *fill,
-                                                    const struct sc_host_slab_wish *wish,
-                                                    uint64_t keeper)
+                                                struct sc_host_slab_fill *fill,
+                                                const struct sc_host_slab_wish *wish,
+                                                uint64_t keeper)
 {
     enum sc_host_tier_begun begun =
         sc_host_tier_begin_kept(store->host, &wish->key, wish->row_count, wish->bytes,
-                                 cost_of(store, wish->bytes, wish->ops), keeper, &fill->slab);
+                                cost_of(store, wish->bytes, wish->ops), keeper, &fill->slab);
     fill_set(store, fill, &wish->key, wish->piece, wish->row_count);
     return begun;
 }
 
 struct sc_host_tier_memory_slab *sc_host_slab_begin_stored(const struct sc_store *store,
-                                                        const struct sc_host_tier_key *key,
-                                                        uint64_t row_count)
+                                                           const struct sc_host_tier_key *key,
+                                                           uint64_t row_count)
 {
     uint64_t bytes = sc_host_slab_bytes(&store->shape, row_count);
     return sc_host_tier_begin_stored(store->host, key, (uint32_t)row_count, bytes,
-                                      cost_of(store, bytes, 1));
+                                     cost_of(store, bytes, 1));
 }
 
 void sc_host_slab_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
-                           uint32_t layer, const struct sc_store_range *range, uint32_t wanted,
-                           uint64_t rows_used)
+                        uint32_t layer, const struct sc_store_range *range, uint32_t wanted,
+                        uint64_t rows_used)
 {
     const struct sc_store_piece_entry *piece;
     struct sc_host_tier_key key;
@@ -362,13 +360,13 @@ void sc_host_slab_begin(const struct sc_store *store, struct sc_host_slab_fill *
                          : range->row_count * store->shape.k_row_bytes;
     key.kind = kind_of(wanted);
     fill->slab = sc_host_tier_begin_used(store->host, &key, range->row_count, bytes,
-                                          cost_of(store, bytes, 1), rows_used);
+                                         cost_of(store, bytes, 1), rows_used);
     fill_set(store, fill, &key, range->piece, range->row_count);
 }
 
 void sc_host_slab_put(const struct sc_store *store, const struct sc_host_slab_fill *fill,
-                         uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,
-                         const uint8_t *v)
+                      uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,
+                      const uint8_t *v)
 {
     const struct sc_store_shape *shape = &store->shape;
     bool is_split = shape->layout == SC_STORE_SPLIT;
@@ -388,20 +386,19 @@ void sc_host_slab_put(const struct sc_store *store, const struct sc_host_slab_fi
 }
 
 void sc_host_chunk_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
-                                 const struct sc_host_chunk *chunk, uint64_t piece,
-                                 uint64_t rows_used)
+                         const struct sc_host_chunk *chunk, uint64_t piece, uint64_t rows_used)
 {
     uint64_t count = chunk->end - chunk->first, bytes = count * store->shape.row_bytes;
     SC_ASSERT(store->params.poison, fill->slab == NULL);
     if (store->host == NULL)
         return;
     fill->slab = sc_host_tier_begin_used(store->host, &chunk->key, (uint32_t)count, bytes,
-                                          cost_of(store, bytes, 1), rows_used);
+                                         cost_of(store, bytes, 1), rows_used);
     fill_set(store, fill, &chunk->key, piece, count);
 }
 
-void sc_host_chunk_put(const struct sc_store *store, struct sc_host_slab_fill *fill,
-                               uint64_t count, const uint8_t *rows, const uint8_t *v)
+void sc_host_chunk_put(const struct sc_store *store, struct sc_host_slab_fill *fill, uint64_t count,
+                       const uint8_t *rows, const uint8_t *v)
 {
     const struct sc_store_shape *shape = &store->shape;
     bool is_split = shape->layout == SC_STORE_SPLIT;
@@ -414,8 +411,7 @@ void sc_host_chunk_put(const struct sc_store *store, struct sc_host_slab_fill *f
     fill->rows_given += count;
 }
 
-void sc_host_slab_end(const struct sc_store *store, struct sc_host_slab_fill *fill,
-                         bool is_whole)
+void sc_host_slab_end(const struct sc_store *store, struct sc_host_slab_fill *fill, bool is_whole)
 {
     if (fill->slab != NULL && is_whole) {
         sc_host_tier_publish(store->host, fill->slab);

@@ -42,7 +42,7 @@ static bool has_own_slot(const struct sc_inflight *inflight)
 /* Takes one, or (NULL: none was there) a new one of the memory, whose first touch is then: most of
  * many readers never take most of theirs. */
 static struct sc_inflight_slot *slot_pop(struct sc_inflight_slot **free, void *slots,
-                                       uint64_t slot_bytes, uint32_t *used)
+                                         uint64_t slot_bytes, uint32_t *used)
 {
     struct sc_inflight_slot *slot = *free;
     if (slot != NULL)
@@ -84,7 +84,7 @@ uint64_t sc_inflight_commons_count(const struct sc_store *store, uint64_t plain)
 }
 
 void sc_inflight_commons_init(struct sc_inflight_commons *commons, const struct sc_store *store,
-                            void *slots, uint64_t slot_bytes, uint64_t count)
+                              void *slots, uint64_t slot_bytes, uint64_t count)
 {
     commons->slots = slots;
     commons->slot_bytes = slot_bytes;
@@ -114,8 +114,8 @@ static struct sc_inflight_slot *slot_take(struct sc_inflight *inflight, bool has
     struct sc_inflight_memory *memory = &inflight->memory;
     bool is_common = !has_own_slot(inflight);
     struct sc_inflight_slot *slot = is_common ? commons_take(memory->commons, has_frame)
-                                            : slot_pop(&inflight->free_slots, memory->slots,
-                                                       memory->slot_bytes, &inflight->slots_used);
+                                              : slot_pop(&inflight->free_slots, memory->slots,
+                                                         memory->slot_bytes, &inflight->slots_used);
     if (slot != NULL)
         slot->is_common = is_common;
     inflight->own_count += is_common ? 0 : 1;
@@ -212,17 +212,19 @@ static void reads_put(struct sc_inflight_slot *slot)
     }
 }
 
-struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot, struct sc_store_where where,
-                                          uint64_t bytes, uint64_t at,
-                                          struct sc_inflight_batch *batch)
+struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot,
+                                              struct sc_store_where where, uint64_t bytes,
+                                              uint64_t at, struct sc_inflight_batch *batch)
 {
     struct sc_inflight *inflight = slot->inflight;
     struct sc_inflight_read *read = read_take(inflight);
-    *read = (struct sc_inflight_read){
-        .op = {.io_class = inflight->io_class, .done = on_read_done, .user = read, .start = on_read_start},
-        .slot = slot,
-        .at = at,
-        .load = inflight->load};
+    *read = (struct sc_inflight_read){.op = {.io_class = inflight->io_class,
+                                             .done = on_read_done,
+                                             .user = read,
+                                             .start = on_read_start},
+                                      .slot = slot,
+                                      .at = at,
+                                      .load = inflight->load};
     sc_store_tier_aim(inflight->store, &read->op, where, bytes);
     *slot->read_end = read;
     slot->read_end = &read->next;
@@ -326,11 +328,11 @@ static void slot_start(struct sc_inflight_slot *slot, struct sc_inflight *inflig
                        bool is_spare, struct sc_inflight_batch *batch)
 {
     *slot = (struct sc_inflight_slot){.inflight = inflight,
-                                    .frame = is_spare ? frame : NULL,
-                                    .generation = inflight->generation,
-                                    .is_common = slot->is_common,
-                                    .is_spare = is_spare,
-                                    .has_right = frame != NULL && !is_spare};
+                                      .frame = is_spare ? frame : NULL,
+                                      .generation = inflight->generation,
+                                      .is_common = slot->is_common,
+                                      .is_spare = is_spare,
+                                      .has_right = frame != NULL && !is_spare};
     slot->read_end = &slot->reads;
     pause_note(inflight);
     if (slot->has_right)
@@ -364,7 +366,8 @@ static uint8_t *frame_take(struct sc_inflight *inflight, uint8_t **given)
 }
 
 /* given: as above. */
-static void inflight_pump(struct sc_inflight *inflight, uint8_t *given, struct sc_inflight_batch *batch)
+static void inflight_pump(struct sc_inflight *inflight, uint8_t *given,
+                          struct sc_inflight_batch *batch)
 {
     const struct sc_inflight_client *client = inflight->client;
     enum sc_inflight_need need;
@@ -425,7 +428,8 @@ static void on_frame(struct sc_task *task)
 /* ---- Loads ---------------------------------------------------------------------------------- */
 
 void sc_inflight_init(struct sc_inflight *inflight, struct sc_store *store,
-                    const struct sc_inflight_client *client, const struct sc_inflight_memory *memory)
+                      const struct sc_inflight_client *client,
+                      const struct sc_inflight_memory *memory)
 {
     uint64_t flying = (INFLIGHT_BYTES + store->limits.op_bytes - 1) / store->limits.op_bytes;
     inflight->store = store;
@@ -504,7 +508,8 @@ static void starved_start(struct sc_inflight *inflight, struct sc_inflight_batch
     sc_store_reserve_frame_put(store);
 }
 
-bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns, struct sc_inflight_batch *batch)
+bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns,
+                      struct sc_inflight_batch *batch)
 {
     struct sc_exec *exec = inflight->store->params.exec;
     uint32_t word = atomic_load(&inflight->word); /* before spare_take: its wake must not be lost */
@@ -531,11 +536,13 @@ void sc_inflight_raise(struct sc_inflight *inflight)
     pthread_mutex_lock(&inflight->lock);
     bool was_lower = inflight->io_class != SC_IO_CLASS_DEMAND;
     inflight->io_class = SC_IO_CLASS_DEMAND;
-    for (struct sc_inflight_slot *slot = inflight->first; was_lower && slot != NULL; slot = slot->next)
+    for (struct sc_inflight_slot *slot = inflight->first; was_lower && slot != NULL;
+         slot = slot->next)
         for (struct sc_inflight_read *read = slot->reads; read != NULL; read = read->next)
             if (!read->is_started && !read->is_done) /* it stands in a queue, or is about to */
                 ops[count++] = &read->op;
-    sc_store_tier_raise(inflight->store, ops, count, SC_IO_CLASS_DEMAND); /* none ends under the lock */
+    sc_store_tier_raise(inflight->store, ops, count,
+                        SC_IO_CLASS_DEMAND); /* none ends under the lock */
     if (inflight->is_armed)
         sc_staging_wait_raise(inflight->store->frames, &inflight->waiter, SC_IO_CLASS_DEMAND);
     pthread_mutex_unlock(&inflight->lock);

@@ -54,7 +54,7 @@ struct sc_inflight_slot { /* the first member of the client's */
     uint64_t read_bytes, held_bytes; /* of its reads; of them, landed and not consumed */
     uint32_t left;                   /* reads that have not ended */
     bool is_common;                  /* it goes back to the commons */
-    bool is_completed;                  /* all have, and it waits for its consumer */
+    bool is_completed;               /* all have, and it waits for its consumer */
     bool is_spare;                   /* the frame is the store's spare one */
     bool has_right;                  /* to a frame of the pool */
     spec_status status;              /* of the first read that failed */
@@ -109,8 +109,8 @@ struct sc_inflight_memory {
     struct sc_inflight_commons *commons; /* or NULL */
     void *slots;                       /* [slots_max] of slot_bytes each, the client's */
     uint64_t slot_bytes;
-    struct sc_inflight_read *reads;  /* [reads_max] of all slots */
-    uint32_t slots_max, reads_max; /* reads_max <= SC_INFLIGHT_READS_MAX */
+    struct sc_inflight_read *reads; /* [reads_max] of all slots */
+    uint32_t slots_max, reads_max;  /* reads_max <= SC_INFLIGHT_READS_MAX */
 };
 
 struct sc_inflight { /* the first member of the client's */
@@ -151,7 +151,7 @@ struct sc_inflight { /* the first member of the client's */
 uint64_t sc_inflight_commons_count(const struct sc_store *store, uint64_t plain);
 /* commons is zero. count: of slots of slot_bytes each. */
 void sc_inflight_commons_init(struct sc_inflight_commons *commons, const struct sc_store *store,
-                            void *slots, uint64_t slot_bytes, uint64_t count);
+                              void *slots, uint64_t slot_bytes, uint64_t count);
 /* After done of all flights that have it. */
 void sc_inflight_commons_done(struct sc_inflight_commons *commons);
 /* Slots that may be had, while nobody else takes any; lock held. */
@@ -159,23 +159,25 @@ uint64_t sc_inflight_slots_left(const struct sc_inflight *inflight);
 
 /* flight is zero. */
 void sc_inflight_init(struct sc_inflight *inflight, struct sc_store *store,
-                    const struct sc_inflight_client *client, const struct sc_inflight_memory *memory);
+                      const struct sc_inflight_client *client,
+                      const struct sc_inflight_memory *memory);
 /* After cancel: waits for what flies. */
 void sc_inflight_done(struct sc_inflight *inflight);
 
 /* Lock held, by all that follow but submit, cost and raise. */
 
 /* A load begins, whose slots have at most slot_reads reads each; pump starts it. */
-void sc_inflight_begin(struct sc_inflight *inflight, enum sc_io_class io_class, uint32_t slot_reads);
+void sc_inflight_begin(struct sc_inflight *inflight, enum sc_io_class io_class,
+                       uint32_t slot_reads);
 /* Starts what may fly; submit is the caller's. */
 void sc_inflight_pump(struct sc_inflight *inflight, struct sc_inflight_batch *batch);
 /* By the owner without the lock, by anybody else with it: so every read of the list was submitted,
  * or will be by the owner, which is also the thread that raises the load. */
 void sc_inflight_submit(struct sc_inflight *inflight, struct sc_inflight_batch *batch);
 /* From fill: a read of [where.offset, + bytes), `at` bytes into the slot's place. */
-struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot, struct sc_store_where where,
-                                          uint64_t bytes, uint64_t at,
-                                          struct sc_inflight_batch *batch);
+struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot,
+                                              struct sc_store_where where, uint64_t bytes,
+                                              uint64_t at, struct sc_inflight_batch *batch);
 /* It is of the load that runs, so it is in the list. */
 static inline bool sc_inflight_is_wanted(const struct sc_inflight_slot *slot)
 {
@@ -193,7 +195,8 @@ void sc_inflight_cancel(struct sc_inflight *inflight);
 void sc_inflight_signal(struct sc_inflight *inflight);
 /* Submits the batch and sleeps until the owner may go on; a load that starves gets the spare frame.
  * false: the deadline passed. The lock is given up meanwhile. */
-bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns, struct sc_inflight_batch *batch);
+bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns,
+                      struct sc_inflight_batch *batch);
 
 /* Raises the load to demand, with those of its reads that still stand in queues. */
 void sc_inflight_raise(struct sc_inflight *inflight);

@@ -5,9 +5,9 @@
  *   stretch  [rows, in whole pages][their tags, likewise]     of neighbouring pieces of an extent,
  *                                                             in one layer
  *
- * Bytes that the cache holds are taken from there. Only the others are read. Rows of a copy of the rows in
- * another order (store/rows/row_permutation.h) are read one by one, and put together when they are
- * given.
+ * Bytes that the cache holds are taken from there. Only the others are read. Rows of a copy of the
+ * rows in another order (store/rows/row_permutation.h) are read one by one, and put together when
+ * they are given.
  *
  * Holds: the rows that are given agree with their tags, whether the cache or the disk had them; one
  * task is posted when all reads of a window have ended, also those that failed.

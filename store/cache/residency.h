@@ -1,6 +1,6 @@
 /* How many slabs of each group the host tier holds, read without its lock: a group is what differs
- * by layer alone, the rows of one piece; or all chunks of a copy of the rows's slots. lookup says by it
- * where a match lies, and asks for hundreds of pieces, each of tens of layers.
+ * by layer alone, the rows of one piece; or all chunks of a copy of the rows's slots. lookup says
+ * by it where a match lies, and asks for hundreds of pieces, each of tens of layers.
  *
  *   groups   [count_max]         copy, what, how many slabs are published; a list of all of them
  *   heads    [a power of two] -> groups of one hash; what's low half, a row, moves on along them

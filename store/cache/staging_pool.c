@@ -53,7 +53,7 @@ static uint32_t class_of(uint32_t io_class)
 }
 
 spec_status sc_staging_open(const struct sc_staging_params *params, struct sc_staging **ret_frames,
-                           struct spec_error *reterr)
+                            struct spec_error *reterr)
 {
     if (params->op_bytes == 0 || params->op_bytes % SC_IO_PAGE_BYTES != 0 ||
         params->op_bytes > UINT64_MAX - SC_STAGING_SLACK_BYTES)
@@ -73,13 +73,13 @@ spec_status sc_staging_open(const struct sc_staging_params *params, struct sc_st
     if (frames == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "staging pool");
     *frames = (struct sc_staging){.alloc = params->alloc,
-                                 .exec = params->exec,
-                                 .poison = params->poison,
-                                 .frame_bytes = frame_bytes,
-                                 .count = count,
-                                 .free_count = count,
-                                 .stack_count = count,
-                                 .kept_last = NONE};
+                                  .exec = params->exec,
+                                  .poison = params->poison,
+                                  .frame_bytes = frame_bytes,
+                                  .count = count,
+                                  .free_count = count,
+                                  .stack_count = count,
+                                  .kept_last = NONE};
     frames->reserve[CLASS_WRITER] = (count + 3) / 4;
     frames->reserve[CLASS_SPECULATIVE] = (count + 1) / 2;
     frames->free_stack = sc_alloc_array(params->alloc, count, sizeof(*frames->free_stack));
@@ -174,7 +174,8 @@ static uint8_t *take_locked(struct sc_staging *frames, uint32_t class_)
 }
 
 /* Lock held. */
-static void enqueue_locked(struct sc_staging *frames, struct sc_staging_waiter *waiter, uint32_t io_class)
+static void enqueue_locked(struct sc_staging *frames, struct sc_staging_waiter *waiter,
+                           uint32_t io_class)
 {
     const uint32_t class_ = class_of(io_class);
     waiter->io_class = io_class;
@@ -254,7 +255,7 @@ uint8_t *sc_staging_take(struct sc_staging *frames, uint32_t io_class)
 }
 
 uint8_t *sc_staging_take_or_wait(struct sc_staging *frames, uint32_t io_class,
-                                struct sc_staging_waiter *waiter)
+                                 struct sc_staging_waiter *waiter)
 {
     (void)pthread_mutex_lock(&frames->lock);
     SC_ASSERT(frames->poison, !waiter->waiting);
@@ -277,7 +278,8 @@ bool sc_staging_wait_cancel(struct sc_staging *frames, struct sc_staging_waiter 
     return was_waiting;
 }
 
-void sc_staging_wait_raise(struct sc_staging *frames, struct sc_staging_waiter *waiter, uint32_t io_class)
+void sc_staging_wait_raise(struct sc_staging *frames, struct sc_staging_waiter *waiter,
+                           uint32_t io_class)
 {
     struct sc_staging_waiter *granted = NULL;
     (void)pthread_mutex_lock(&frames->lock);

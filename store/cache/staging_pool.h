@@ -10,14 +10,15 @@
  *   writer        leaves a quarter free (rounded up)
  *   speculative   leaves half free (rounded up); background the same
  *
- * A reader that finds no frame waits with a struct sc_staging_waiter of its own: the next frame that
+ * A reader that finds no frame waits with a struct sc_staging_waiter of its own: the next frame
+ * that
  * its class may have is handed to it (waiter->frame) and its task is posted. Handing over, rather
  * than waking to try again, means that nobody overtakes a waiter: demand before writer before
  * speculative, the oldest first inside a class.
  *
  * Holds: a frame has one owner at a time; as many frames lie in the stack, or are kept, as are free
- * or laid down; while somebody waits, no frame is free that its class may have; nothing is allocated
- * after open.
+ * or laid down; while somebody waits, no frame is free that its class may have; nothing is
+ * allocated after open.
  * Does not: know what a frame holds; take a frame back from its owner. So the owner of
  * frames that were filled and not consumed must not wait for another owner to be served first:
  * callers that begin many demand loads and consume them one after the other bound the frames of
@@ -40,7 +41,7 @@ struct sc_staging_params {
     struct sc_alloc *alloc;
     struct sc_exec *exec;
     struct sc_poison *poison; /* NULL: only asserts */
-    uint64_t staging_bytes;     /* all frames and nothing else: <= staging_bytes */
+    uint64_t staging_bytes;   /* all frames and nothing else: <= staging_bytes */
     uint64_t op_bytes;        /* multiple of SC_IO_PAGE_BYTES */
 };
 
@@ -56,7 +57,7 @@ struct sc_staging_waiter {
 
 /* Errors: SPEC_E_CONFIG (fewer than SC_STAGING_COUNT_MIN frames fit), SPEC_E_NO_MEMORY. */
 spec_status sc_staging_open(const struct sc_staging_params *params, struct sc_staging **ret_frames,
-                           struct spec_error *reterr);
+                            struct spec_error *reterr);
 /* Every frame was put back and nobody waits (asserted). Takes NULL. */
 void sc_staging_close(struct sc_staging *frames);
 
@@ -66,17 +67,18 @@ uint8_t *sc_staging_take(struct sc_staging *frames, uint32_t io_class);
 uint8_t *sc_staging_take_leaving(struct sc_staging *frames, uint64_t leaves);
 /* How many are free now. */
 uint64_t sc_staging_free(struct sc_staging *frames);
-/* As sc_staging_take; on NULL the waiter was queued, in the same critical section. The waiter is not
- * waiting, and its task not posted. Its task is posted in `io_class`, possibly before this call
+/* As sc_staging_take; on NULL the waiter was queued, in the same critical section. The waiter is
+ * not waiting, and its task not posted. Its task is posted in `io_class`, possibly before this call
  * returned. */
 uint8_t *sc_staging_take_or_wait(struct sc_staging *frames, uint32_t io_class,
-                                struct sc_staging_waiter *waiter);
+                                 struct sc_staging_waiter *waiter);
 /* true: it waited, and its task will not be posted for that wait. false: it was not waiting: a
  * frame was handed over (the task is posted, running or done, and owns it), or it never waited. */
 bool sc_staging_wait_cancel(struct sc_staging *frames, struct sc_staging_waiter *waiter);
 /* A waiting waiter moves to the end of another class's queue, and gets a frame at once when that
  * class may have one. Not waiting: no effect. */
-void sc_staging_wait_raise(struct sc_staging *frames, struct sc_staging_waiter *waiter, uint32_t io_class);
+void sc_staging_wait_raise(struct sc_staging *frames, struct sc_staging_waiter *waiter,
+                           uint32_t io_class);
 
 /* For an owner that has no use for the memory yet: it lays the frame down and keeps the right to
  * one; pick gives one, never NULL, the one that was used last. So a few frames that are in the

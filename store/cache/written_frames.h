@@ -1,7 +1,7 @@
 /* What frames of the staging pool hold while others have no need of them: bytes of extents, by
  * name.
  *
- *   key      copy     of an extent or derived section: a number that never comes again (copy_number.c)
+ *   key      copy     of an extent or section: a number that is never used again (copy_number.c)
  *            at       bytes from its beginning, as if its layers were laid end to end:
  *                     layer * stride + the place in the layer
  *   entry    a frame, and which bytes [at, + bytes) of one copy are in it: several layers of a

@@ -170,8 +170,8 @@ bool sc_io_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 /* Queues the operations; never blocks, allocates nothing. */
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count);
 
-/* Moves those of the operations that still stand in a queue to a higher class, behind what is there.
- * They were submitted, and their done functions have not returned. Never blocks. */
+/* Moves those of the operations that still stand in a queue to a higher class, behind what is
+ * there. They were submitted, and their done functions have not returned. Never blocks. */
 void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class);
 
 /* Bytes that were read and wait for their consumer (hold), and that wait no more (release). */

@@ -23,8 +23,8 @@
  * Tests: tests/unit/store/test_io_cost.c */
 #include "store/io/io_backend.h"
 
-#define PREFETCH_BYTE_NS     0.4     /* 2.5 GB/s */
-#define PREFETCH_GAP_BYTES   12500.0 /* 5 us of it */
+#define PREFETCH_BYTE_NS   0.4     /* 2.5 GB/s */
+#define PREFETCH_GAP_BYTES 12500.0 /* 5 us of it */
 #define BUSY_OPS          32u     /* so many in flight, or as many bytes, keep a device busy */
 #define BUSY_BYTES        (1u << 20)
 #define STRETCH_OPS_MIN   128u /* or so many bytes: .5 to 2 ms */

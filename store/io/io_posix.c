@@ -227,7 +227,8 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
         (void)close(fd);
         return file_fail("open as a regular file", file->path, sys_errno, reterr);
     }
-    spec_status status = io->allow_shared ? SPEC_OK : sc_path_owner_check(&about, file->path, reterr);
+    spec_status status =
+        io->allow_shared ? SPEC_OK : sc_path_owner_check(&about, file->path, reterr);
     if (status != SPEC_OK) {
         (void)close(fd);
         return status;

@@ -3,7 +3,7 @@
  *   submit -> queue[class] --fill--> slot + SQE --enter--> kernel --reap--> done
  *             one for all    |       of one ring, one thread at a time
  *                            as long as the bytes in flight of all rings stay in the class's share,
- *                            less beside what waits for its consumer, and operations in INFLIGHT_OPS
+ *                            less beside what waits for its consumer, and those in INFLIGHT_OPS
  *
  * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
  * nothing new went out and another ring is there for what comes, for all. So a stream costs two
@@ -22,9 +22,10 @@
  * with blocking calls.
  *
  * Holds: a slot with an operation has at most one entry in the kernel; user_data is slot and
- * generation, and a completion that matches no slot in flight is counted and ignored; inflight_bytes
- * is the sum over operations that were taken from the queue and have not completed; a queue that
- * is not empty has a ring in flight or awake; an idle ring has nothing in flight and no SQE.
+ * generation, and a completion that matches no slot in flight is counted and ignored;
+ * inflight_bytes is the sum over operations that were taken from the queue and have not completed;
+ * a queue that is not empty has a ring in flight or awake; an idle ring has nothing in flight and
+ * no SQE.
  * Does not: use SQPOLL; allocate after open; touch rings in a forked child.
  * Threads: a ring's own members are of the thread that steps it; queue, lists and flight under
  * lock (rank 71); the file table under table_lock (rank 63).
@@ -57,7 +58,8 @@ static void counter_add(_Atomic uint64_t *counter)
  * long as anybody reads; after that all of it, and the next read waits for them once. */
 static uint64_t share_of(const struct sc_uring *uring, uint32_t io_class)
 {
-    const uint64_t share = uring->share_bytes[io_class], target = uring->share_bytes[SC_IO_CLASS_DEMAND];
+    const uint64_t share = uring->share_bytes[io_class],
+                   target = uring->share_bytes[SC_IO_CLASS_DEMAND];
     if (io_class == SC_IO_CLASS_WRITER && uring->quiet_bytes / QUIET_TARGETS >= target)
         return target;
     if (io_class != SC_IO_CLASS_DEMAND && io_class != SC_IO_CLASS_SPECULATIVE)
@@ -174,7 +176,8 @@ void sc_uring_submit(struct sc_io *io, struct sc_io_op *ops)
     ring_post(ring);
 }
 
-void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class)
+void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count,
+                    uint32_t io_class)
 {
     struct sc_uring *uring = io->own;
     (void)pthread_mutex_lock(&uring->lock);

@@ -101,7 +101,8 @@ static inline bool sc_uring_is_child(const struct sc_uring *uring)
 void sc_uring_step(struct sc_task *task);
 /* Entries of the back end's table. */
 void sc_uring_submit(struct sc_io *io, struct sc_io_op *ops);
-void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class);
+void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count,
+                    uint32_t io_class);
 void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
 
 #endif

@@ -17,7 +17,7 @@
 
 #define RINGS_DEFAULT  2u
 #define INFLIGHT_DEFAULT (8ull << 20)
-#define INFLIGHT_OPS     128u  /* in flight over all rings: more gave no more, and 512 less */
+#define INFLIGHT_OPS     128u /* in flight over all rings: more gave no more, and 512 less */
 #define SLOT_BYTES     8192u /* of the target for a slot: smaller operations fill it by count */
 #define SLOTS_MIN      64u
 #define SLOTS_MAX      256u
@@ -322,7 +322,8 @@ static spec_status uring_alloc(struct sc_io *io, const struct sc_io_params *para
     uring->io = io;
     uring->owner_pid = getpid();
     uring->ring_count = params->ring_count == 0 ? RINGS_DEFAULT : params->ring_count;
-    const uint64_t target = params->in_flight_bytes == 0 ? INFLIGHT_DEFAULT : params->in_flight_bytes;
+    const uint64_t target =
+        params->in_flight_bytes == 0 ? INFLIGHT_DEFAULT : params->in_flight_bytes;
     uring->share_bytes[SC_IO_CLASS_DEMAND] = target;
     uring->share_bytes[SC_IO_CLASS_SPECULATIVE] = target - target / 4;
     uring->share_bytes[SC_IO_CLASS_WRITER] = target / 2;

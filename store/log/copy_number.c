@@ -1,8 +1,8 @@
-/* Numbers of copies: every extent and every derived section has one of its own, and its tags are made with
- * it.
+/* Numbers of copies: every extent and every derived section has one of its own, and its tags are
+ * made with it.
  *
  *   open 1   base a: a, a + 1, a + 2 ..        open 2   base b: b, b + 1 ..
- *            extent 7  derived section  extent 8                  extent 8, given again after a crash
+ *            extent 7  section  extent 8                extent 8, given again after a crash
  *
  * Ids do not do: a crash takes records from the log's end, and their ids are given again. Then the
  * same tokens may be stored in the same place once more, and what a device lost of the later write

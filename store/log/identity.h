@@ -24,7 +24,8 @@ spec_status sc_store_is_ours(struct sc_store *store, struct spec_error *reterr);
 
 /* Where the numbers of this open begin. */
 spec_status sc_store_copies_open(struct sc_store *store, struct spec_error *reterr);
-/* A number that no extent and no derived section had or will have, whatever a crash made undone. Any thread.
+/* A number that no extent and no derived section had or will have, whatever a crash made undone.
+ * Any thread.
  */
 uint64_t sc_store_copy_next(struct sc_store *store);
 

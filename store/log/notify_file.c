@@ -11,8 +11,8 @@
  *   take:  read on from where the last take ended; when all was taken and it is long: lock, keep
  *          each family's last epoch, cut the rest off, unlock
  *
- * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full notification makes
- * the sender wait: it asks again until the writer has come.
+ * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full
+ * notification makes the sender wait: it asks again until the writer has come.
  *
  * No honest sender writes beyond that bound: what lies there is not read, and cut off.
  *
@@ -34,8 +34,8 @@
 #define NOTIFY_RECORD_BYTES 128u
 #define NOTIFY_CHECKSUM_AT  120u
 #define NOTIFY_BATCH        32u /* records read at once */
-#define NOTIFY_NAME         "notify"
-#define NOTIFY_LOCK_NAME    "notify.lock"
+#define NOTIFY_NAME         "mail"
+#define NOTIFY_LOCK_NAME    "mail.lock"
 _Static_assert(SC_STORE_NOTIFY_BYTES_MAX % NOTIFY_RECORD_BYTES == 0, "whole records");
 _Static_assert(SC_STORE_NOTIFY_CUT_BYTES > SC_STORE_NOTIFY_FAMILIES * NOTIFY_RECORD_BYTES,
                "a cut makes the file shorter");
@@ -49,7 +49,7 @@ static uint64_t notify_seed(const struct sc_store *store, uint32_t rank)
 }
 
 static void notify_encode(const struct sc_store_notify *notify, uint64_t seed,
-                        uint8_t bytes[NOTIFY_RECORD_BYTES])
+                          uint8_t bytes[NOTIFY_RECORD_BYTES])
 {
     const uint32_t magic = NOTIFY_MAGIC;
     memset(bytes, 0, NOTIFY_RECORD_BYTES);
@@ -65,7 +65,7 @@ static void notify_encode(const struct sc_store_notify *notify, uint64_t seed,
 
 /* false: torn, foreign, or of a kind that this build does not know. */
 static bool notify_decode(const uint8_t bytes[NOTIFY_RECORD_BYTES], uint64_t seed,
-                        struct sc_store_notify *ret_notify)
+                          struct sc_store_notify *ret_notify)
 {
     uint32_t magic;
     uint64_t checksum;
@@ -104,7 +104,7 @@ static spec_status rank_file_open(struct sc_store *store, uint32_t rank, const c
         return SPEC_PENDING;
     return status == SPEC_OK ? SPEC_OK
                              : sc_fail_errno(reterr, status, error.sys_errno,
-                                             "notify of rank %" PRIu32 ": %s", rank, error.text);
+                                             "notifications of rank %" PRIu32 ": %s", rank, error.text);
 }
 
 /* Nobody appends and nobody cuts until the file is closed. SPEC_PENDING: somebody does now. */
@@ -149,14 +149,14 @@ static spec_status post_locked(struct sc_store *store, struct sc_io_file *file,
     uint64_t lead = sc_store_up(size, NOTIFY_RECORD_BYTES) - size;
     if (size + lead > SC_STORE_NOTIFY_BYTES_MAX - NOTIFY_RECORD_BYTES)
         return sc_fail(reterr, SPEC_E_NO_SPACE,
-                       "notify of rank %" PRIu32 " is full: %" PRIu64 " bytes, at most %u", rank,
+                       "notifications of rank %" PRIu32 " is full: %" PRIu64 " bytes, at most %u", rank,
                        size, (unsigned)SC_STORE_NOTIFY_BYTES_MAX);
     memcpy(bytes + lead, record, NOTIFY_RECORD_BYTES);
     return sc_io_file_append(store->io, file, bytes, lead + NOTIFY_RECORD_BYTES, reterr);
 }
 
 spec_status sc_store_notify_post(struct sc_store *store, uint32_t rank,
-                               const struct sc_store_notify *notify, struct spec_error *reterr)
+                                 const struct sc_store_notify *notify, struct spec_error *reterr)
 {
     uint8_t record[NOTIFY_RECORD_BYTES], store_id[sizeof(store->store_id)];
     struct sc_io_file *lock, *file;
@@ -266,7 +266,7 @@ static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
         return status;
     for (uint32_t i = 0; i < epochs.count; i++)
         notify_encode(&epochs.of[i], notify_seed(store, store->params.rank),
-                    bytes + (uint64_t)i * NOTIFY_RECORD_BYTES);
+                      bytes + (uint64_t)i * NOTIFY_RECORD_BYTES);
     uint64_t kept = (uint64_t)epochs.count * NOTIFY_RECORD_BYTES;
     if (kept > 0)
         status = sc_io_file_pwrite(store->io, store->notify.file, bytes, kept, 0, reterr);
@@ -297,8 +297,9 @@ static spec_status take_and_cut(struct sc_store *store, struct taker taker,
 }
 
 spec_status sc_store_notify_take(struct sc_store *store,
-                               void (*on_notify)(const struct sc_store_notify *notify, void *user),
-                               void *user, struct spec_error *reterr)
+                                 void (*on_notify)(const struct sc_store_notify *notify,
+                                                   void *user),
+                                 void *user, struct spec_error *reterr)
 {
     const struct taker taker = {.on_notify = on_notify, .user = user};
     uint64_t size;

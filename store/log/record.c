@@ -216,7 +216,8 @@ static bool derived_has(const struct sc_store_field *own)
 {
     uint64_t kind = own[0].value;
     bool is_order = kind == SC_STORE_SECTION_ORDER;
-    for (uint32_t i = 4; i < 7; i++) /* of a copy of the rows: when the extent has probe rows of its own */
+    for (uint32_t i = 4; i < 7;
+         i++) /* of a copy of the rows: when the extent has probe rows of its own */
         if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_SECTION_PROBES))
             return false;
     for (uint32_t i = 7; i < 13; i++)
@@ -272,23 +273,23 @@ static bool decode_section(const uint8_t *payload, uint64_t bytes, struct sc_sto
     derived->codec_shape = (struct sc_store_codec_shape){0};
     if (kind == SC_STORE_SECTION_QUANT)
         derived->codec_shape = (struct sc_store_codec_shape){.bits_k = (uint32_t)own[7].value,
-                                                         .bits_v = (uint32_t)own[8].value,
-                                                         .scale_bytes = own[10].value,
-                                                         .k_row_bytes = own[11].value,
-                                                         .v_row_bytes = own[12].value,
-                                                         .form = (uint32_t)own[9].value};
+                                                             .bits_v = (uint32_t)own[8].value,
+                                                             .scale_bytes = own[10].value,
+                                                             .k_row_bytes = own[11].value,
+                                                             .v_row_bytes = own[12].value,
+                                                             .form = (uint32_t)own[9].value};
     if ((derived->codec_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
         (derived->codec_shape.form & SC_STORE_FORM_K_PER_CHANNEL) == 0)
         return false;
     if (derived->codec_shape.form != 0 && derived->codec_shape.scale_bytes % 64 != 0)
         return false;
     return derived->probe_offset % 8 == 0 && derived->probe_tag_offset % 8 == 0 &&
-           derived->stride % 8 == 0 && derived->tag_offset % 8 == 0 && derived->row_offset % 8 == 0 &&
-           decode_parts(own[3].bytes, payload + bytes, derived);
+           derived->stride % 8 == 0 && derived->tag_offset % 8 == 0 &&
+           derived->row_offset % 8 == 0 && decode_parts(own[3].bytes, payload + bytes, derived);
 }
 
 bool sc_store_record_section_fits(const struct sc_store_record_extent *derived, uint64_t row_count,
-                                uint64_t tags_per_row, uint64_t k_row_bytes)
+                                  uint64_t tags_per_row, uint64_t k_row_bytes)
 {
     const struct sc_store_codec_shape *codes = &derived->codec_shape;
     if (derived->is_order) {
@@ -298,11 +299,12 @@ bool sc_store_record_section_fits(const struct sc_store_record_extent *derived, 
     }
     if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
         return derived->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
-                                    2 * (16 + codes->scale_bytes) +
-                                    sc_store_quant_table_bytes(codes, true) +
-                                    sc_store_quant_table_bytes(codes, false);
+                                      2 * (16 + codes->scale_bytes) +
+                                      sc_store_quant_table_bytes(codes, true) +
+                                      sc_store_quant_table_bytes(codes, false);
     return derived->probe_row_bytes <= k_row_bytes &&
-           derived->probe_tag_offset >= derived->probe_offset + row_count * derived->probe_row_bytes &&
+           derived->probe_tag_offset >=
+               derived->probe_offset + row_count * derived->probe_row_bytes &&
            derived->stride >= derived->probe_tag_offset + row_count * 8;
 }
 
@@ -361,20 +363,21 @@ static bool decode_average(const uint8_t *payload, uint64_t bytes, struct sc_sto
     return true;
 }
 
-static bool decode_permutation(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+static bool decode_permutation(const uint8_t *payload, uint64_t bytes,
+                               struct sc_store_record *record)
 {
-    struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
-                                      SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
-                                      SC_STORE_FIELD_UINT("layer", 0, SC_LIMIT_LAYERS - 1),
-                                      SC_STORE_FIELD_BIN("slots", 2, SC_STORE_PERMUTATION_BYTES_MAX)};
+    struct sc_store_field fields[] = {
+        SC_STORE_COMMON_FIELDS, SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
+        SC_STORE_FIELD_UINT("layer", 0, SC_LIMIT_LAYERS - 1),
+        SC_STORE_FIELD_BIN("slots", 2, SC_STORE_PERMUTATION_BYTES_MAX)};
     if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 3) ||
         fields[SC_STORE_COMMON + 2].value % 2 != 0)
         return false;
     record->permutation =
         (struct sc_store_record_permutation){.copy = fields[SC_STORE_COMMON + 0].value,
-                                       .layer_first = fields[SC_STORE_COMMON + 1].value,
-                                       .slots = fields[SC_STORE_COMMON + 2].bytes,
-                                       .slots_bytes = fields[SC_STORE_COMMON + 2].value};
+                                             .layer_first = fields[SC_STORE_COMMON + 1].value,
+                                             .slots = fields[SC_STORE_COMMON + 2].bytes,
+                                             .slots_bytes = fields[SC_STORE_COMMON + 2].value};
     return true;
 }
 

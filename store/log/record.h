@@ -37,8 +37,8 @@
 #define SC_STORE_SEGMENT_NUMBERS   (1u << 24) /* numbers of segment files are below */
 #define SC_STORE_RECORD_VERSION    1u
 #define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* of extents and pieces: ids are below */
-#define SC_STORE_QUANT_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u)  /* of an average record */
-#define SC_STORE_PERMUTATION_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 128u) /* of `slots` */
+#define SC_STORE_QUANT_BYTES_MAX       (SC_STORE_PAYLOAD_BYTES_MAX - 64u) /* of an average record */
+#define SC_STORE_PERMUTATION_BYTES_MAX (SC_STORE_PAYLOAD_BYTES_MAX - 128u) /* of `slots` */
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 
 enum sc_store_record_type {
@@ -77,8 +77,8 @@ struct sc_store_record_extent {
     uint64_t probe_row_bytes;              /* 0: no probe rows */
     uint64_t stride;                       /* from layer to layer */
     struct sc_store_codec_shape codec_shape; /* of a derived section; bits_k 0: it has no codes */
-    bool is_retired;        /* of a derived section: it counts for nothing, and its pages are free */
-    bool is_order;          /* of a derived section: a copy of the rows; its sections as an extent's, and */
+    bool is_retired; /* of a derived section: it counts for nothing, and its pages are free */
+    bool is_order; /* of a derived section: a copy of the rows; its sections as an extent's, and */
     uint64_t permuted_at_ns; /* since when the one before it is void (wall clock) */
     struct sc_store_provenance provenance;
     bool leaves_ids; /* the ids behind its own and behind its last piece's are left free */
@@ -126,7 +126,8 @@ struct sc_store_record {
     struct sc_store_record_average average;
     struct sc_store_record_permutation permutation;
     struct sc_store_record_space space;
-    struct sc_store_record_extent extent; /* a derived section too: its probe members, stride and parts */
+    struct sc_store_record_extent
+        extent; /* a derived section too: its probe members, stride and parts */
     struct sc_store_piece piece;          /* tokens, marks: the two arrays below; no provenance */
     uint32_t *tokens;                     /* [SC_STORE_ROWS_MAX], the caller's */
     struct sc_store_mark *marks;          /* [SC_STORE_MARKS_MAX], the caller's */
@@ -187,26 +188,27 @@ void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t
 /* ---- Payloads ------------------------------------------------------------------------------- */
 
 void sc_store_record_encode_space(struct sc_store_writer *writer, uint64_t id,
-                               const struct sc_store_namespace *space);
+                                  const struct sc_store_namespace *space);
 void sc_store_record_encode_extent(struct sc_store_writer *writer, uint64_t id,
-                                const struct sc_store_record_extent *extent);
-void sc_store_record_encode_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
+                                   const struct sc_store_record_extent *extent);
+void sc_store_record_encode_piece(struct sc_store_writer *writer,
+                                  const struct sc_store_piece *piece);
 void sc_store_record_encode_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
 /* slots: of all layers (store/rows/row_permutation.h), of which layer_count from layer_first on are
  * put. */
-void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
-                               uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
-                               uint32_t layer_count);
+void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t extent,
+                                        uint64_t copy, uint32_t layer_first, const uint16_t *slots,
+                                        uint64_t row_count, uint32_t layer_count);
 /* All pieces of the namespace that stand before it are void. */
 void sc_store_record_encode_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
-                               uint64_t at_ns);
+                                  uint64_t at_ns);
 void sc_store_record_encode_head(struct sc_store_writer *writer,
-                              const struct sc_store_record_head *head);
-void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
-                                 const uint16_t *codes, uint64_t code_count);
+                                 const struct sc_store_record_head *head);
+void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t piece,
+                                    uint64_t requests, const uint16_t *codes, uint64_t code_count);
 /* Sections of an extent that lie elsewhere. extent: its probe members, stride and parts. */
 void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t extent_id,
-                               const struct sc_store_record_extent *derived);
+                                  const struct sc_store_record_extent *derived);
 
 struct sc_store_identity {
     uint64_t version;
@@ -215,7 +217,7 @@ struct sc_store_identity {
     uint64_t created_ns;
 };
 void sc_store_record_encode_identity(struct sc_store_writer *writer,
-                                  const struct sc_store_identity *identity);
+                                     const struct sc_store_identity *identity);
 /* false: not an identity. A newer one has its version and nothing else that is believed, an older
  * one no secret. */
 bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
@@ -239,7 +241,7 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
 
 /* The same of a derived section to an extent of so many rows. */
 bool sc_store_record_section_fits(const struct sc_store_record_extent *derived, uint64_t row_count,
-                                uint64_t tags_per_row, uint64_t k_row_bytes);
+                                  uint64_t tags_per_row, uint64_t k_row_bytes);
 
 /* Upper bounds of whole frames, for reserving log space: a key of k characters is k + 1 bytes, an
  * integer 9, a bin header 5. */
@@ -253,7 +255,8 @@ static inline uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
     return SC_STORE_FRAME_BYTES + 192 + descriptor_bytes;
 }
 
-static inline uint64_t sc_store_record_bytes_parts(uint64_t part_count) /* extent, derived section */
+static inline uint64_t
+sc_store_record_bytes_parts(uint64_t part_count) /* extent, derived section */
 {
     return SC_STORE_FRAME_BYTES + 256 + part_count * 25;
 }

@@ -39,7 +39,7 @@ static msgpack_packer pack_begin(struct sc_store_writer *writer, uint64_t keys, 
 }
 
 void sc_store_record_encode_space(struct sc_store_writer *writer, uint64_t id,
-                               const struct sc_store_namespace *space)
+                                  const struct sc_store_namespace *space)
 {
     msgpack_packer packer = pack_begin(writer, 6, SC_STORE_RECORD_NAMESPACE, id);
     pack_bin(&packer, "digest", space->digest, SC_STORE_HASH_BYTES);
@@ -76,7 +76,7 @@ static void pack_parts(msgpack_packer *packer, const struct sc_store_part *parts
 }
 
 void sc_store_record_encode_extent(struct sc_store_writer *writer, uint64_t id,
-                                const struct sc_store_record_extent *extent)
+                                   const struct sc_store_record_extent *extent)
 {
     bool has_probes = extent->probe_row_bytes > 0;
     bool has_salt = extent->salt.state != SC_STORE_SALT_UNKNOWN;
@@ -103,19 +103,19 @@ void sc_store_record_encode_extent(struct sc_store_writer *writer, uint64_t id,
 }
 
 void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t extent_id,
-                               const struct sc_store_record_extent *derived)
+                                  const struct sc_store_record_extent *derived)
 {
     const struct sc_store_codec_shape *codes = &derived->codec_shape;
     bool has_quant = codes->bits_k != 0, has_probes = derived->probe_row_bytes > 0;
     msgpack_packer packer = pack_begin(writer,
                                        derived->is_order ? (has_probes ? 10 : 7)
-                                       : has_quant     ? 10
-                                                       : 7,
+                                       : has_quant       ? 10
+                                                         : 7,
                                        SC_STORE_RECORD_SECTION, extent_id);
     pack_uint(&packer, "kind",
               derived->is_order ? SC_STORE_SECTION_ORDER
-              : has_quant     ? SC_STORE_SECTION_QUANT
-                              : SC_STORE_SECTION_PROBES);
+              : has_quant       ? SC_STORE_SECTION_QUANT
+                                : SC_STORE_SECTION_PROBES);
     pack_uint(&packer, "copy", derived->copy);
     if (derived->is_order) {
         pack_uint(&packer, "tags", derived->tag_offset);
@@ -161,7 +161,8 @@ static void pack_marks(msgpack_packer *packer, const struct sc_store_mark *marks
     }
 }
 
-void sc_store_record_encode_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece)
+void sc_store_record_encode_piece(struct sc_store_writer *writer,
+                                  const struct sc_store_piece *piece)
 {
     uint64_t keys = piece->mark_count > 0 ? 11 : 10;
     msgpack_packer packer = pack_begin(writer, keys, SC_STORE_RECORD_PIECE, piece->id);
@@ -185,9 +186,9 @@ void sc_store_record_encode_drop(struct sc_store_writer *writer, uint64_t piece,
     pack_uint(&packer, "at", at_ns);
 }
 
-void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
-                               uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
-                               uint32_t layer_count)
+void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t extent,
+                                        uint64_t copy, uint32_t layer_first, const uint16_t *slots,
+                                        uint64_t row_count, uint32_t layer_count)
 {
     msgpack_packer packer = pack_begin(writer, 3, SC_STORE_RECORD_PERMUTATION, extent);
     pack_uint(&packer, "copy", copy);
@@ -196,16 +197,17 @@ void sc_store_record_encode_permutation(struct sc_store_writer *writer, uint64_t
     msgpack_pack_bin(&packer, layer_count * row_count * 2);
     for (uint64_t i = 0; i < layer_count * row_count; i++) {
         uint8_t le[2];
-        sc_store_le_put(le,
-                        slots[(layer_first + i / row_count) * sc_store_permutation_words(row_count) * 4 +
-                              i % row_count],
-                        2);
+        sc_store_le_put(
+            le,
+            slots[(layer_first + i / row_count) * sc_store_permutation_words(row_count) * 4 +
+                  i % row_count],
+            2);
         msgpack_pack_bin_body(&packer, le, 2);
     }
 }
 
 void sc_store_record_encode_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
-                               uint64_t at_ns)
+                                  uint64_t at_ns)
 {
     msgpack_packer packer = pack_begin(writer, 2, SC_STORE_RECORD_EPOCH, space);
     pack_uint(&packer, "epoch", epoch);
@@ -213,7 +215,7 @@ void sc_store_record_encode_epoch(struct sc_store_writer *writer, uint64_t space
 }
 
 void sc_store_record_encode_head(struct sc_store_writer *writer,
-                              const struct sc_store_record_head *head)
+                                 const struct sc_store_record_head *head)
 {
     uint32_t more = head->space_next > 0 ? 1 : 0;
     msgpack_packer packer = pack_begin(writer, 4 + more, SC_STORE_RECORD_HEAD, 0);
@@ -225,8 +227,8 @@ void sc_store_record_encode_head(struct sc_store_writer *writer,
         pack_uint(&packer, "space", head->space_next);
 }
 
-void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
-                                 const uint16_t *codes, uint64_t code_count)
+void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t piece,
+                                    uint64_t requests, const uint16_t *codes, uint64_t code_count)
 {
     msgpack_packer packer = pack_begin(writer, 2, SC_STORE_RECORD_AVERAGE, piece);
     pack_uint(&packer, "n", requests);
@@ -240,7 +242,7 @@ void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t pie
 }
 
 void sc_store_record_encode_identity(struct sc_store_writer *writer,
-                                  const struct sc_store_identity *identity)
+                                     const struct sc_store_identity *identity)
 {
     msgpack_packer packer;
     msgpack_packer_init(&packer, writer, sc_store_writer_put);

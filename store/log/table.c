@@ -141,7 +141,7 @@ struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_
 }
 
 struct sc_store_section *sc_store_table_section(struct sc_store_table *table, uint32_t part_count,
-                                            uint64_t slot_words)
+                                                uint64_t slot_words)
 {
     uint64_t slots_at = sizeof(struct sc_store_section) + part_count * sizeof(struct sc_store_part);
     struct sc_store_section *derived =

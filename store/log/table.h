@@ -45,7 +45,8 @@ struct sc_store_piece_entry {
 _Static_assert(sizeof(struct sc_store_piece_entry) == 48, "a million pieces are 48 MB");
 _Static_assert(SC_STORE_ROWS_MAX <= UINT16_MAX, "rows of an entry");
 
-/* What became of an extent's rows where they were stored first, while another copy of the rows stays. */
+/* What became of an extent's rows where they were stored first, while another copy of the rows
+ * stays. */
 enum sc_store_rows_state {
     SC_STORE_ROWS_HELD,
     SC_STORE_ROWS_VOID, /* void in the log; pages are held until their time */
@@ -68,8 +69,8 @@ struct sc_store_extent_entry {
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_section *_Atomic derived;
     struct sc_store_section *_Atomic codes; /* likewise its codes */
-    /* Likewise its second copy of the rows: all of a layer, rows in another order. What stands in `parts` is
-     * the same, until it goes. */
+    /* Likewise its second copy of the rows: all of a layer, rows in another order. What stands in
+     * `parts` is the same, until it goes. */
     struct sc_store_section *_Atomic permutation;
     _Atomic bool is_quantising; /* inline_quant_task.c makes them, or tells build_sections.c to */
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
@@ -83,11 +84,13 @@ struct sc_store_extent_entry {
     uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
     uint64_t rows_due_ns;       /* executor's clock */
     uint64_t copied;            /* of the last checkpoint that copied its record */
-    /* Writer, changed under the space lock: a derived section whose pages count among held_pages. */
+    /* Writer, changed under the space lock: a derived section whose pages count among held_pages.
+     * */
     struct sc_store_section *_Atomic held_section;
     struct sc_store_section *_Atomic held_quant;
     struct sc_store_section *_Atomic held_permutation;
-    /* build_sections.c's: a copy of the rows that is found and has no record; the next such, 0: none. */
+    /* build_sections.c's: a copy of the rows that is found and has no record; the next such, 0:
+     * none. */
     uint32_t order_next;
     uint64_t order_moment;
 };
@@ -97,7 +100,8 @@ struct sc_store_section {
     struct sc_store_section *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
     struct sc_store_codec_shape codec_shape; /* bits_k 0: no codes */
-    uint16_t *slots; /* of a copy of the rows (row_permutation.h), behind the parts; NULL: it is none */
+    uint16_t
+        *slots; /* of a copy of the rows (row_permutation.h), behind the parts; NULL: it is none */
     uint64_t tag_offset, row_offset; /* of a copy of the rows */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */
@@ -107,18 +111,18 @@ struct sc_store_section {
 static inline struct sc_store_section *_Atomic *
 sc_store_section_place(struct sc_store_extent_entry *extent, const struct sc_store_section *derived)
 {
-    return derived->slots != NULL            ? &extent->permutation
+    return derived->slots != NULL             ? &extent->permutation
            : derived->codec_shape.bits_k != 0 ? &extent->codes
-                                           : &extent->derived;
+                                              : &extent->derived;
 }
 
 /* and which has pages. */
 static inline struct sc_store_section *_Atomic *
 sc_store_section_held(struct sc_store_extent_entry *extent, const struct sc_store_section *derived)
 {
-    return derived->slots != NULL            ? &extent->held_permutation
+    return derived->slots != NULL             ? &extent->held_permutation
            : derived->codec_shape.bits_k != 0 ? &extent->held_quant
-                                           : &extent->held_section;
+                                              : &extent->held_section;
 }
 
 /* Where the layers of an extent are: as it was stored, or in another order. */
@@ -131,23 +135,24 @@ struct sc_store_row_copy {
 static inline struct sc_store_row_copy
 sc_store_row_copy_of(const struct sc_store_extent_entry *extent)
 {
-    const struct sc_store_section *derived = atomic_load_explicit(&extent->permutation, memory_order_acquire);
+    const struct sc_store_section *derived =
+        atomic_load_explicit(&extent->permutation, memory_order_acquire);
     if (derived != NULL)
         return (struct sc_store_row_copy){.parts = derived->parts,
-                                         .derived = derived,
-                                         .stride = derived->stride,
-                                         .probe_offset = derived->probe_offset,
-                                         .probe_tag_offset = derived->probe_tag_offset,
-                                         .tag_offset = derived->tag_offset,
-                                         .row_offset = derived->row_offset,
-                                         .part_count = derived->part_count};
+                                          .derived = derived,
+                                          .stride = derived->stride,
+                                          .probe_offset = derived->probe_offset,
+                                          .probe_tag_offset = derived->probe_tag_offset,
+                                          .tag_offset = derived->tag_offset,
+                                          .row_offset = derived->row_offset,
+                                          .part_count = derived->part_count};
     return (struct sc_store_row_copy){.parts = extent->parts,
-                                     .stride = extent->stride,
-                                     .probe_offset = extent->probe_offset,
-                                     .probe_tag_offset = extent->probe_tag_offset,
-                                     .tag_offset = extent->tag_offset,
-                                     .row_offset = extent->row_offset,
-                                     .part_count = extent->part_count};
+                                      .stride = extent->stride,
+                                      .probe_offset = extent->probe_offset,
+                                      .probe_tag_offset = extent->probe_tag_offset,
+                                      .tag_offset = extent->tag_offset,
+                                      .row_offset = extent->row_offset,
+                                      .part_count = extent->part_count};
 }
 
 /* Where an extent's probe rows are: in front of its rows, or in a derived section. */
@@ -159,7 +164,8 @@ struct sc_store_probes {
 };
 static inline struct sc_store_probes sc_store_probes_of(const struct sc_store_extent_entry *extent)
 {
-    const struct sc_store_section *derived = atomic_load_explicit(&extent->derived, memory_order_acquire);
+    const struct sc_store_section *derived =
+        atomic_load_explicit(&extent->derived, memory_order_acquire);
     if (derived != NULL && derived->probe_row_bytes > extent->probe_row_bytes)
         return (struct sc_store_probes){.parts = derived->parts,
                                         .part_count = derived->part_count,
@@ -185,7 +191,7 @@ struct sc_store_table {
     struct sc_store_table_folder *_Atomic *pieces; /* [SC_STORE_TABLE_FOLDER] */
     struct sc_store_table_folder *_Atomic *extents;
     struct sc_store_parts_slab *parts; /* newest first */
-    struct sc_store_section *derived_sections;    /* all that were ever made */
+    struct sc_store_section *derived_sections; /* all that were ever made */
     uint64_t piece_next, extent_next;  /* ids that come next */
 };
 
@@ -200,10 +206,10 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 
-/* A derived section that stays until the table is done: its members and parts, and so many words of slots,
- * are the caller's to set. NULL: no memory. */
+/* A derived section that stays until the table is done: its members and parts, and so many words of
+ * slots, are the caller's to set. NULL: no memory. */
 struct sc_store_section *sc_store_table_section(struct sc_store_table *table, uint32_t part_count,
-                                            uint64_t slot_words);
+                                                uint64_t slot_words);
 
 /* The entry's memory; NULL: no such id was ever reserved. Any thread. */
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);

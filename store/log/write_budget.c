@@ -78,12 +78,14 @@ uint64_t sc_store_write_budget_left(struct sc_store *store)
 
 /* ---- Counts --------------------------------------------------------------------------------- */
 
-void sc_store_write_budget_count(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes)
+void sc_store_write_budget_count(struct sc_store *store, enum sc_store_write_budget_kind kind,
+                                 uint64_t bytes)
 {
     sc_store_count(&store->day_budget.written[kind], bytes);
 }
 
-void sc_store_write_budget_charge(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes)
+void sc_store_write_budget_charge(struct sc_store *store, enum sc_store_write_budget_kind kind,
+                                  uint64_t bytes)
 {
     sc_store_write_budget_count(store, kind, bytes);
     sc_store_write_budget_move(store, (int64_t)bytes);
@@ -99,7 +101,8 @@ spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error
     if (status != SPEC_OK)
         return status;
     uint64_t budget = store->params.config->write_budget, ranks = store->params.rank_count;
-    day_budget->budget = budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: there is none */
+    day_budget->budget =
+        budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: there is none */
     day_budget->filled_ns = sc_exec_now_ns(store->params.exec);
     day_budget->level = log_bytes == 0 ? full_of(day_budget) : 0;
     return SPEC_OK;
@@ -108,6 +111,6 @@ spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error
 void sc_store_write_budget_file_remove(struct sc_store *store)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
-    (void)snprintf(path, sizeof(path), "%s/day_budget", store->dir);
+    (void)snprintf(path, sizeof(path), "%s/wear", store->dir);
     (void)sc_io_unlink(store->io, path, NULL);
 }

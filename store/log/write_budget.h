@@ -49,9 +49,11 @@ spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error
 void sc_store_write_budget_file_remove(struct sc_store *store);
 
 /* Bytes were queued, and taken from the bucket before. */
-void sc_store_write_budget_count(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes);
+void sc_store_write_budget_count(struct sc_store *store, enum sc_store_write_budget_kind kind,
+                                 uint64_t bytes);
 /* The same, and they are taken from it now. */
-void sc_store_write_budget_charge(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes);
+void sc_store_write_budget_charge(struct sc_store *store, enum sc_store_write_budget_kind kind,
+                                  uint64_t bytes);
 /* Takes bytes from the bucket, or (less than 0) gives them back. */
 void sc_store_write_budget_move(struct sc_store *store, int64_t bytes);
 /* Takes what of `bytes` is there, and returns it; of a full bucket at least `least`. */

@@ -258,10 +258,10 @@ static spec_status staging_open(struct sc_store *store, struct spec_error *reter
         bytes /= 2;
     store->limits.op_bytes = sc_store_down(bytes, PAGE);
     struct sc_staging_params frames = {.alloc = store->params.alloc,
-                                      .exec = store->params.exec,
-                                      .poison = store->params.poison,
-                                      .staging_bytes = config->staging_bytes,
-                                      .op_bytes = store->limits.op_bytes};
+                                       .exec = store->params.exec,
+                                       .poison = store->params.poison,
+                                       .staging_bytes = config->staging_bytes,
+                                       .op_bytes = store->limits.op_bytes};
     spec_status status = sc_staging_open(&frames, &store->frames, reterr);
     if (status == SPEC_OK)
         sc_io_buffers(store->io, sc_staging_memory(store->frames), sc_staging_bytes(store->frames),

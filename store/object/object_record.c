@@ -55,7 +55,7 @@ static void pack_words(msgpack_packer *packer, const char *key, const void *firs
 }
 
 void sc_store_record_encode_domain(struct sc_store_writer *writer, uint32_t id,
-                                const uint8_t *identity, uint32_t bytes)
+                                   const uint8_t *identity, uint32_t bytes)
 {
     msgpack_packer packer = pack_begin(writer, 1, SC_STORE_RECORD_DOMAIN, id);
     pack_key(&packer, "ident");
@@ -81,7 +81,7 @@ static void pack_parts(msgpack_packer *packer, const struct sc_store_object *obj
 }
 
 void sc_store_record_encode_objects(struct sc_store_writer *writer,
-                                 const struct sc_store_object *objects, uint32_t count)
+                                    const struct sc_store_object *objects, uint32_t count)
 {
     uint64_t key_bytes = 0;
     msgpack_packer packer = pack_begin(writer, 7, SC_STORE_RECORD_OBJECTS, objects[0].domain);
@@ -107,7 +107,7 @@ void sc_store_record_encode_objects(struct sc_store_writer *writer,
 }
 
 void sc_store_record_encode_removal(struct sc_store_writer *writer, const uint64_t *copies,
-                                 uint32_t count)
+                                    uint32_t count)
 {
     msgpack_packer packer = pack_begin(writer, 1, SC_STORE_RECORD_REMOVAL, 0);
     pack_words(&packer, "copies", copies, sizeof(copies[0]), count);

@@ -22,12 +22,12 @@ struct sc_store_object_batch {
 };
 
 void sc_store_record_encode_domain(struct sc_store_writer *writer, uint32_t id,
-                                const uint8_t *identity, uint32_t bytes);
+                                   const uint8_t *identity, uint32_t bytes);
 /* count <= SC_STORE_OBJECT_BATCH, all of one domain; parts with file numbers. */
 void sc_store_record_encode_objects(struct sc_store_writer *writer,
-                                 const struct sc_store_object *objects, uint32_t count);
+                                    const struct sc_store_object *objects, uint32_t count);
 void sc_store_record_encode_removal(struct sc_store_writer *writer, const uint64_t *copies,
-                                 uint32_t count);
+                                    uint32_t count);
 void sc_store_record_encode_clear(struct sc_store_writer *writer, uint32_t domain);
 /* false: the record lies. */
 bool sc_store_record_get_domain(const uint8_t *payload, uint64_t bytes,

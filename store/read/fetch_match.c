@@ -123,8 +123,8 @@ static bool piece_joins(const struct sc_store *store, const struct sc_store_stre
 /* A piece's slab: it is there and kept, it is begun, or there is no room. As much as may be is kept
  * where one that is there cannot be: what was begun then might evict it. */
 static enum sc_host_tier_begun slab_begin(struct sc_store_match_fetcher *fetcher,
-                                           const struct sc_host_slab_wish *wish,
-                                           struct sc_host_slab_fill *fill)
+                                          const struct sc_host_slab_wish *wish,
+                                          struct sc_host_slab_fill *fill)
 {
     const struct sc_store *store = fetcher->store;
     uint64_t keeper = fetcher->what.keeper;
@@ -173,7 +173,8 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
         struct sc_host_slab_wish wish;
         struct sc_store_range whole;
         uint32_t layer = layer_of(fetcher);
-        if (!whole_of(store, &fetcher->what.ranges[fetcher->range], &whole, &piece->entry, &extent)) {
+        if (!whole_of(store, &fetcher->what.ranges[fetcher->range], &whole, &piece->entry,
+                      &extent)) {
             stage_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
             break;
         }
@@ -216,8 +217,8 @@ static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct windo
     const struct sc_store *store = fetcher->store;
     struct sc_store_selector_fetch *bring = &window->bring;
     uint32_t pass = fetcher->pass;
-    sc_store_selector_fetch_begin(bring, &fetcher->what.wants, layer_of(fetcher), window->back.memory,
-                         window->back.memory_bytes);
+    sc_store_selector_fetch_begin(bring, &fetcher->what.wants, layer_of(fetcher),
+                                  window->back.memory, window->back.memory_bytes);
     for (uint32_t i = 0;
          i < LOOKS && bring->count < PIECES && range_seek(fetcher) && fetcher->pass == pass;
          i++, fetcher->range++) {
@@ -275,14 +276,15 @@ static spec_status piece_take(struct window *window, struct piece *piece)
     bool good = sc_store_readback_rows(&window->back, piece->stretch, piece->entry, first,
                                        piece->fill.row_count, &back);
     if (good)
-        sc_host_slab_put(store, &piece->fill, 0, piece->fill.row_count, back.tags,
-                            back.halves[0], back.halves[1]);
+        sc_host_slab_put(store, &piece->fill, 0, piece->fill.row_count, back.tags, back.halves[0],
+                         back.halves[1]);
     sc_host_slab_end(store, &piece->fill, good);
     return good ? SPEC_OK : sc_store_readback_why(&window->back, piece->stretch);
 }
 
 /* What the window brought of rows. */
-static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *window, bool is_cancelled)
+static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *window,
+                      bool is_cancelled)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < window->piece_count; i++) {
@@ -308,7 +310,8 @@ static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *win
 }
 
 /* The same of what rows are chosen by: it is published already, or nobody has it. */
-static void choice_take(struct sc_store_match_fetcher *fetcher, struct window *window, bool is_cancelled)
+static void choice_take(struct sc_store_match_fetcher *fetcher, struct window *window,
+                        bool is_cancelled)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < window->piece_count; i++) {
@@ -385,7 +388,8 @@ static void window_step(struct sc_task *task)
 /* ---- Begin, cancel --------------------------------------------------------------------------- */
 
 /* false: no memory. */
-static bool memory_take(struct sc_store_match_fetcher *fetcher, const struct sc_store_match_fetch *what)
+static bool memory_take(struct sc_store_match_fetcher *fetcher,
+                        const struct sc_store_match_fetch *what)
 {
     const struct sc_store *store = fetcher->store;
     uint64_t most = WINDOW_BYTES;
@@ -414,8 +418,9 @@ bool sc_store_can_fetch_match(const struct sc_store *store)
     return store->fetcher != NULL;
 }
 
-spec_status sc_store_match_fetch_begin(struct sc_store *store, const struct sc_store_match_fetch *what,
-                                 struct spec_error *reterr)
+spec_status sc_store_match_fetch_begin(struct sc_store *store,
+                                       const struct sc_store_match_fetch *what,
+                                       struct spec_error *reterr)
 {
     struct sc_store_match_fetcher *fetcher = store->fetcher;
     if (fetcher == NULL)
@@ -457,7 +462,8 @@ static bool has_layers(const struct sc_store *store, const struct sc_host_tier_k
 }
 
 /* Whether the layers that read the piece's rows have them there. */
-static bool has_seen_layers(const struct sc_store *store, const struct sc_store_match_fetch_wants *wants,
+static bool has_seen_layers(const struct sc_store *store,
+                            const struct sc_store_match_fetch_wants *wants,
                             const struct sc_store_piece_entry *entry,
                             const struct sc_store_range *whole)
 {
@@ -469,8 +475,8 @@ static bool has_seen_layers(const struct sc_store *store, const struct sc_store_
     return true;
 }
 
-bool sc_store_match_fetch_has(const struct sc_store *store, const struct sc_store_match_fetch_wants *wants,
-                        uint64_t piece)
+bool sc_store_match_fetch_has(const struct sc_store *store,
+                              const struct sc_store_match_fetch_wants *wants, uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_leased(&store->table, piece);
     uint32_t layers = store->shape.layer_count;
@@ -489,8 +495,7 @@ bool sc_store_match_fetch_has(const struct sc_store *store, const struct sc_stor
     rows_end = reads_quant_alone(store, wants, rows_end, &whole) ? rows_end : layers;
     if (wants->windows != NULL)
         return has_seen_layers(store, wants, entry, &whole);
-    return sc_host_slab_wish(store, 0, &whole, &wish) &&
-           has_layers(store, &wish.key, 0, rows_end);
+    return sc_host_slab_wish(store, 0, &whole, &wish) && has_layers(store, &wish.key, 0, rows_end);
 }
 
 void sc_store_match_fetch_cancel(struct sc_store *store)

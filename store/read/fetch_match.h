@@ -21,9 +21,9 @@
  * has run.
  * Does not: know requests, deadlines or tickets (plugin/request/host_prefetch.c), wait, retry.
  * Threads: begin, cancel any; steps the executor's, one at a time for each window.
- * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c, test_host_prefetch_random.c,
- * test_host_prefetch_choice.c, test_host_prefetch_choice_random.c, tests/fault/test_host_races.c,
- * test_choice_races.c */
+ * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c,
+ * test_host_prefetch_random.c, test_host_prefetch_choice.c, test_host_prefetch_choice_random.c,
+ * tests/fault/test_host_races.c, test_choice_races.c */
 #ifndef SC_STORE_FETCH_MATCH_H
 #define SC_STORE_FETCH_MATCH_H
 

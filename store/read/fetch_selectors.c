@@ -11,9 +11,9 @@
 
 /* ---- How much ------------------------------------------------------------------------------- */
 
-struct sc_store_selector_plan sc_store_selector_fetch_plan(const struct sc_store *store,
-                                                const struct sc_store_match_fetch_wants *wants,
-                                                uint32_t layer)
+struct sc_store_selector_plan
+sc_store_selector_fetch_plan(const struct sc_store *store,
+                             const struct sc_store_match_fetch_wants *wants, uint32_t layer)
 {
     return (struct sc_store_selector_plan){
         .store = store,
@@ -41,19 +41,21 @@ static uint64_t bytes_beside(const struct sc_store_selector_plan *plan)
 }
 
 uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
-                              const struct sc_store_match_fetch_wants *wants,
-                              const struct sc_store_range *whole)
+                                       const struct sc_store_match_fetch_wants *wants,
+                                       const struct sc_store_range *whole)
 {
     struct sc_store_selector_plan plan = sc_store_selector_fetch_plan(store, wants, 0);
     struct sc_host_slab_wish wish;
     plan.ranges = whole;
-    return sc_store_selector_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish) : 0;
+    return sc_store_selector_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish)
+                                                   : 0;
 }
 
 /* ---- Pieces --------------------------------------------------------------------------------- */
 
-void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring, const struct sc_store_match_fetch_wants *wants,
-                          uint32_t layer, uint8_t *bytes, uint64_t bytes_max)
+void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring,
+                                   const struct sc_store_match_fetch_wants *wants, uint32_t layer,
+                                   uint8_t *bytes, uint64_t bytes_max)
 {
     bring->bytes = bytes;
     bring->bytes_max = bytes_max;
@@ -64,21 +66,23 @@ void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring, const 
     bring->is_laid = bring->is_planned = bring->has_block = false;
 }
 
-bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring, const struct sc_store_range *whole,
-                         struct sc_host_slab_wish *ret_wish)
+bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring,
+                                  const struct sc_store_range *whole,
+                                  struct sc_host_slab_wish *ret_wish)
 {
     bring->ranges[bring->count] = *whole;
     return sc_store_selector_wish(&bring->plan, bring->count, ret_wish);
 }
 
 bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *bring,
-                         const struct sc_host_slab_wish *wish)
+                                  const struct sc_host_slab_wish *wish)
 {
     return bring->count == 0 ||
            bring->bytes_wished + bytes_of(&bring->plan, wish) <= bring->bytes_max;
 }
 
-void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const struct sc_host_slab_wish *wish)
+void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring,
+                                 const struct sc_host_slab_wish *wish)
 {
     bring->bytes_wished += bytes_of(&bring->plan, wish);
     bring->count++;
@@ -131,14 +135,14 @@ static void blocks_take(struct sc_store_selector_fetch *bring)
         for (uint32_t i = 1; i < block->part_count && worst->status == SPEC_OK; i++)
             worst = &at->reads[i];
         (void)sc_store_selector_memory_came(bring->store, block, at->frame, worst->status,
-                                          worst->sys_errno, &bring->memory);
+                                            worst->sys_errno, &bring->memory);
     }
     bring->block_count = 0;
 }
 
 /* The planned block gets a place in the memory from *at on. false: there is none as yet. */
-static bool block_place(struct sc_store_selector_fetch *bring, uint64_t *at, struct sc_io_op **ret_reads,
-                        uint32_t *count)
+static bool block_place(struct sc_store_selector_fetch *bring, uint64_t *at,
+                        struct sc_io_op **ret_reads, uint32_t *count)
 {
     struct sc_store_selector_fetch_block *to = &bring->blocks[bring->block_count];
     const struct sc_store_selector_block *block = &bring->plan.block;

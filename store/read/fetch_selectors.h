@@ -5,8 +5,8 @@
  *
  *   memory   [as a load's: store/read/selector_memory.c][frame of each block of probe rows or tags]
  *
- * Plan, verification and slabs are those of a selector (store/read/selector.h); but a selector takes
- * its memory and frames from loads, and its slabs are admitted by what they are worth.
+ * Plan, verification and slabs are those of a selector (store/read/selector.h); but a selector
+ * takes its memory and frames from loads, and its slabs are admitted by what they are worth.
  *
  * Holds: what is published was verified as a load verifies it.
  * Does not: wait, choose pieces, keep slabs (fetch_match.c), retry.
@@ -45,26 +45,29 @@ struct sc_store_selector_fetch {
 };
 
 /* What a plan of so much is; ranges are the caller's to set. */
-struct sc_store_selector_plan sc_store_selector_fetch_plan(const struct sc_store *store,
-                                                const struct sc_store_match_fetch_wants *wants,
-                                                uint32_t layer);
+struct sc_store_selector_plan
+sc_store_selector_fetch_plan(const struct sc_store *store,
+                             const struct sc_store_match_fetch_wants *wants, uint32_t layer);
 /* How much memory a piece takes, alone. */
 uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
-                              const struct sc_store_match_fetch_wants *wants,
-                              const struct sc_store_range *whole);
+                                       const struct sc_store_match_fetch_wants *wants,
+                                       const struct sc_store_range *whole);
 
 /* bytes [bytes_max], whole pages, are lent until end of the last piece. */
-void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring, const struct sc_store_match_fetch_wants *wants,
-                          uint32_t layer, uint8_t *bytes, uint64_t bytes_max);
+void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring,
+                                   const struct sc_store_match_fetch_wants *wants, uint32_t layer,
+                                   uint8_t *bytes, uint64_t bytes_max);
 /* The slab of the piece, all of whose rows that may be read the range is. false: there is nothing
  * to be had that rows are chosen by. */
-bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring, const struct sc_store_range *whole,
-                         struct sc_host_slab_wish *ret_wish);
+bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring,
+                                  const struct sc_store_range *whole,
+                                  struct sc_host_slab_wish *ret_wish);
 /* Whether the piece that was wished for last fits in with those before it. */
 bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *bring,
-                         const struct sc_host_slab_wish *wish);
+                                  const struct sc_host_slab_wish *wish);
 /* Its slab was begun in fills[count]. */
-void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring, const struct sc_host_slab_wish *wish);
+void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring,
+                                 const struct sc_host_slab_wish *wish);
 /* Verifies what came, and reads on. true: the task is posted when that has come. */
 bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *bring);
 /* Of piece i, once next was false or the stage was cancelled: its slab is published, or abandoned.

@@ -25,9 +25,9 @@ uint64_t sc_store_device_gap(const struct sc_store_device *device)
 static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory);
 
 void sc_store_gather_plan_begin(struct sc_store_gather_plan *plan, const struct sc_store *store,
-                              uint32_t layer, const struct sc_store_range *ranges,
-                              uint64_t range_count, const struct sc_store_gather_rows *picks,
-                              struct sc_store_slot_memory *memory)
+                                uint32_t layer, const struct sc_store_range *ranges,
+                                uint64_t range_count, const struct sc_store_gather_rows *picks,
+                                struct sc_store_slot_memory *memory)
 {
     plan->store = store;
     plan->ranges = ranges;
@@ -121,7 +121,8 @@ static bool place_open(struct sc_store_gather_plan *plan)
 }
 
 /* Whether rows of b lie where a says, too. */
-static bool places_join(const struct sc_store_gather_plan *plan, const struct sc_store_gather_place *a,
+static bool places_join(const struct sc_store_gather_plan *plan,
+                        const struct sc_store_gather_place *a,
                         const struct sc_store_gather_place *b)
 {
     return a->extent == b->extent && a->shift == b->shift && a->where.slots == b->where.slots &&
@@ -141,8 +142,8 @@ static uint64_t slot_of(const struct sc_store_gather_place *place, uint64_t row)
 
 /* ---- Turns ---------------------------------------------------------------------------------- */
 
-/* Picks [first, end), which ascend in one extent whose copy of the rows has another order: by their slots,
- * and behind them, as they are, those that the host tier has. */
+/* Picks [first, end), which ascend in one extent whose copy of the rows has another order: by their
+ * slots, and behind them, as they are, those that the host tier has. */
 static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory,
                        uint64_t first, uint64_t end)
 {
@@ -155,7 +156,7 @@ static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_m
         (void)cursor_seek(plan, row);
         if (hosted_range != plan->range)
             is_in_host_tier = sc_host_slab_has(plan->store, plan->layer, &plan->ranges[plan->range],
-                                            plan->picks.wanted);
+                                               plan->picks.wanted);
         hosted_range = plan->range;
         memory->turn[i] = is_in_host_tier ? (uint32_t)i : UINT32_MAX;
         if (!is_in_host_tier)
@@ -240,8 +241,9 @@ static bool slot_joins(struct sc_store_gather_plan *plan, const struct sc_store_
 
 /* Takes picks that go on ascending, below slot `end`, as one read with slots [first, *last]; not
  * into a range that the host tier has. is_whole: all slots are there, whatever lies between. */
-static void gather_take(struct sc_store_gather_plan *plan, const struct sc_store_gather_place *place,
-                       uint64_t first, uint64_t end, bool is_whole, uint64_t *last)
+static void gather_take(struct sc_store_gather_plan *plan,
+                        const struct sc_store_gather_place *place, uint64_t first, uint64_t end,
+                        bool is_whole, uint64_t *last)
 {
     uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
     uint64_t range = plan->range;
@@ -253,8 +255,8 @@ static void gather_take(struct sc_store_gather_plan *plan, const struct sc_store
             return;
         uint64_t slot = slot_of(place, row);
         bool is_in_host_tier = plan->range != range &&
-                         sc_host_slab_has(plan->store, plan->layer, &plan->ranges[plan->range],
-                                             plan->picks.wanted);
+                               sc_host_slab_has(plan->store, plan->layer,
+                                                &plan->ranges[plan->range], plan->picks.wanted);
         if (slot <= *last || slot >= end || is_in_host_tier ||
             (!is_whole && !slot_joins(plan, place, first, *last, slot)))
             return;
@@ -285,11 +287,11 @@ static void op_parts(const struct sc_store_gather_place *place, uint64_t first, 
 
 /* Of slots, where the next pick's is. */
 static struct sc_host_chunk chunk_of(const struct sc_store_gather_plan *plan,
-                                             const struct sc_store_gather_place *place)
+                                     const struct sc_store_gather_place *place)
 {
     uint64_t slot = slot_of(place, sc_store_gather_row(&plan->picks, plan->pick));
-    return sc_host_chunk_of(plan->store, plan->layer, &place->where,
-                                    place->extent->row_count, slot);
+    return sc_host_chunk_of(plan->store, plan->layer, &place->where, place->extent->row_count,
+                            slot);
 }
 
 /* A slab is read in operations of about one size that fit a frame however they are rounded out. */
@@ -340,9 +342,9 @@ static void slab_next(struct sc_store_gather_plan *plan, struct sc_store_gather_
     op->gather_count = plan->pick - op->gather_first;
     op_parts(&slab, first, end, slot, op);
     op->slab = (struct sc_store_gather_slab){.range = (uint32_t)plan->slab_range,
-                                           .range_first = (uint32_t)plan->slab_range_first,
-                                           .first = (uint32_t)first,
-                                           .count = (uint32_t)(end - first)};
+                                             .range_first = (uint32_t)plan->slab_range_first,
+                                             .first = (uint32_t)first,
+                                             .count = (uint32_t)(end - first)};
     for (uint32_t i = 0; i < op->part_count; i++)
         op->slab.at[i] = (uint32_t)(op->at[i] - (slot - first) * slab.where.stride);
 }
@@ -353,7 +355,8 @@ static bool hosted_next(struct sc_store_gather_plan *plan, struct sc_store_gathe
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_shape *shape = &plan->store->shape;
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
-    uint64_t first = sc_store_gather_row(&plan->picks, plan->pick) - plan->range_first, last = first;
+    uint64_t first = sc_store_gather_row(&plan->picks, plan->pick) - plan->range_first,
+             last = first;
     if (plan->place.where.slots != NULL && /* its chunk is asked for next, and is the one to miss */
         !sc_host_slab_has(plan->store, plan->layer, range, plan->picks.wanted))
         return false;

@@ -8,8 +8,8 @@
  *
  * An op is one read of paired rows (or of K or V rows alone), or two of a split layout's K and V
  * rows. Its rows lie evenly from at[], by slot (store/rows/row_permutation.h): that of the first
- * pick is at at[]. Where a copy of the rows has another order, picks of one extent take turns by their
- * slots, and a slab is a chunk of slots.
+ * pick is at at[]. Where a copy of the rows has another order, picks of one extent take turns by
+ * their slots, and a slab is a chunk of slots.
  *
  * Picks of a range, or of a chunk of slots, that lies in the host tier are an op of their own, as
  * far as they ascend.
@@ -106,11 +106,12 @@ struct sc_store_gather_op {
 
 /* memory: until the plan is done. */
 void sc_store_gather_plan_begin(struct sc_store_gather_plan *plan, const struct sc_store *store,
-                              uint32_t layer, const struct sc_store_range *ranges,
-                              uint64_t range_count, const struct sc_store_gather_rows *picks,
-                              struct sc_store_slot_memory *memory);
+                                uint32_t layer, const struct sc_store_range *ranges,
+                                uint64_t range_count, const struct sc_store_gather_rows *picks,
+                                struct sc_store_slot_memory *memory);
 /* The next operation (of a slab it may hold no pick); false: all is planned. */
-bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *ret_op);
+bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan,
+                               struct sc_store_gather_op *ret_op);
 /* Picks behind the slab that is open are not wanted any more: the plan ends with it, or now.
  * Returns the first of them. */
 uint64_t sc_store_gather_plan_end(struct sc_store_gather_plan *plan);

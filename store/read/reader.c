@@ -135,8 +135,8 @@ static void slot_fill(struct sc_reader_slot *slot, struct sc_inflight_batch *bat
         plan->row_count * shape->row_bytes + plan->tag_count * shape->tags_per_row * 8;
     for (uint32_t i = 0; i < plan->part_count; i++)
         (void)sc_inflight_read_add(&slot->inflight,
-                                 (struct sc_store_where){plan->segment, plan->parts[i].offset},
-                                 plan->parts[i].bytes, plan->parts[i].at, batch);
+                                   (struct sc_store_where){plan->segment, plan->parts[i].offset},
+                                   plan->parts[i].bytes, plan->parts[i].at, batch);
 }
 
 /* Lock held. Adds the planned picks as a unit of the slot, `used` bytes into its frame. */
@@ -238,10 +238,10 @@ static bool reader_refills(const struct sc_inflight *inflight)
 }
 
 static const struct sc_inflight_client READER = {.next = reader_next,
-                                               .fill = reader_fill,
-                                               .read_failed = reader_read_failed,
-                                               .landed = reader_landed,
-                                               .refills = reader_refills};
+                                                 .fill = reader_fill,
+                                                 .read_failed = reader_read_failed,
+                                                 .landed = reader_landed,
+                                                 .refills = reader_refills};
 
 /* ---- Open, close, begin, cancel ------------------------------------------------------------- */
 
@@ -309,7 +309,7 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
     if (group == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
     sc_inflight_commons_init(&group->commons, store, group->slots + own, sizeof(*group->slots),
-                           common);
+                             common);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_store_reader *reader = &group->readers[i];
         reader->group = group;
@@ -320,11 +320,11 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
         reader->slot_rows = group->slot_rows + i * SC_STORE_ROWS_MAX;
         reader->leaves = sc_io_is_shallow(store->io);
         const struct sc_inflight_memory memory = {.commons = &group->commons,
-                                                .slots = group->slots + i * SC_READER_SLOTS,
-                                                .slot_bytes = sizeof(*group->slots),
-                                                .reads = group->reads + i * READS,
-                                                .slots_max = SC_READER_SLOTS,
-                                                .reads_max = READS};
+                                                  .slots = group->slots + i * SC_READER_SLOTS,
+                                                  .slot_bytes = sizeof(*group->slots),
+                                                  .reads = group->reads + i * READS,
+                                                  .slots_max = SC_READER_SLOTS,
+                                                  .reads_max = READS};
         sc_inflight_init(&reader->inflight, store, &READER, &memory);
         sc_reader_helpers_init(reader);
         ret_readers[i] = reader;
@@ -407,15 +407,16 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
 }
 
 void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
-                                 const struct sc_store_range *ranges, uint64_t range_count,
-                                 const struct sc_store_gather_rows *picks, enum sc_io_class io_class)
+                                  const struct sc_store_range *ranges, uint64_t range_count,
+                                  const struct sc_store_gather_rows *picks,
+                                  enum sc_io_class io_class)
 {
     struct sc_store *store = reader->inflight.store;
     pthread_mutex_lock(&reader->inflight.lock);
     load_end(reader);
     sc_store_plan_begin(&reader->plan, store, layer, ranges, range_count, NULL);
     sc_store_gather_plan_begin(&reader->gather_plan, store, layer, ranges, range_count, picks,
-                             reader->slot_memory);
+                               reader->slot_memory);
     reader->gather_tags = NULL;
     reader->wanted_bits = NULL;
     reader->bases.range = UINT64_MAX;
@@ -532,7 +533,8 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
         reader->wanted_bits = wanted_bits;
         total = plan_narrow(reader, ret_covered_bits);
     }
-    for (struct sc_inflight_slot *next, *at = narrows ? inflight->first : NULL; at != NULL; at = next) {
+    for (struct sc_inflight_slot *next, *at = narrows ? inflight->first : NULL; at != NULL;
+         at = next) {
         struct sc_reader_slot *slot = sc_reader_slot_of(at);
         next = at->next;
         uint64_t covered = slot_narrow(reader, slot, is_first, ret_covered_bits);
@@ -647,7 +649,8 @@ struct word { /* what ends a wait by not being what was seen; at NULL: nothing d
 };
 
 /* Lock held. The first picked row of a slot that lies in the host tier; NULL: it does not. */
-static const uint8_t *first_row_of(const struct sc_store_reader *reader, struct sc_inflight_slot *at)
+static const uint8_t *first_row_of(const struct sc_store_reader *reader,
+                                   struct sc_inflight_slot *at)
 {
     struct sc_reader_slot *slot = at != NULL ? sc_reader_slot_of(at) : NULL;
     if (slot == NULL || !reader->is_gather || !at->is_completed || at->host == NULL ||

@@ -83,7 +83,7 @@ struct sc_store_reader {
     uint32_t frames_raised;     /* that it had when it was raised, and as many as may fly */
     bool is_active, is_planned; /* a load is begun; all of it is planned */
     bool has_op;                /* op is planned and has no slot yet */
-    bool is_gather;              /* the load is one of picks */
+    bool is_gather;             /* the load is one of picks */
     struct sc_store_plan plan;
     struct sc_store_plan_op op;
     struct sc_store_gather_plan gather_plan;
@@ -125,7 +125,7 @@ static inline uint64_t sc_reader_gather_bytes(const struct sc_store_reader *read
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
     return reader->gather_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
-                                                                : shape->k_row_bytes;
+                                                                  : shape->k_row_bytes;
 }
 
 static inline struct sc_reader_unit *sc_reader_unit_of(const struct sc_store_reader *reader,
@@ -157,12 +157,12 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows);
 /* Takes the next run of picked rows of the front slot. */
 spec_status sc_reader_gather_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                                 struct sc_store_rows *ret_rows);
+                                  struct sc_store_rows *ret_rows);
 /* The caller is through with what it got last. */
 void sc_reader_rows_leave(struct sc_store_reader *reader);
 /* Lock held, or the consumer's. How many of these picks are wanted; covered_bits: NULL, or tells
  * them there. */
 uint64_t sc_reader_gather_wanted(const struct sc_store_reader *reader, uint64_t first,
-                                uint64_t count, uint64_t *covered_bits);
+                                 uint64_t count, uint64_t *covered_bits);
 
 #endif

@@ -8,7 +8,8 @@
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
  * Does not: wait, begin reads (reader.c).
  * Threads: the consumer's, without the lock.
- * Tests: tests/unit/store/test_store.c, test_gather.c, test_host_tier_slab_slots.c, test_tiers_twin.c */
+ * Tests: tests/unit/store/test_store.c, test_gather.c, test_host_tier_slab_slots.c,
+ * test_tiers_twin.c */
 #include "store/read/reader.h"
 #include "store/rows/quant_blocks.h"
 #include "store/rows/tag.h"
@@ -111,10 +112,10 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
         return false;
     if (slot->inflight.host == NULL && reader->range_row == 0)
         sc_host_slab_begin(store, &reader->fill, reader->plan.layer,
-                              &reader->plan.ranges[reader->range], SC_STORE_WANT_ROWS,
-                              reader->plan.ranges[reader->range].row_count);
-    sc_host_slab_put(store, &reader->fill, reader->range_row, count, rows.tags,
-                        rows.parts[0].rows, rows.parts[1].rows);
+                           &reader->plan.ranges[reader->range], SC_STORE_WANT_ROWS,
+                           reader->plan.ranges[reader->range].row_count);
+    sc_host_slab_put(store, &reader->fill, reader->range_row, count, rows.tags, rows.parts[0].rows,
+                     rows.parts[1].rows);
     return true;
 }
 
@@ -130,8 +131,8 @@ static void fill_end(struct sc_store_reader *reader)
 }
 
 /* Whether slots from `first` on are what the chunk that is being kept lacks. */
-static bool fill_takes(const struct sc_host_slab_fill *fill,
-                       const struct sc_host_chunk *chunk, uint64_t first)
+static bool fill_takes(const struct sc_host_slab_fill *fill, const struct sc_host_chunk *chunk,
+                       uint64_t first)
 {
     return fill->slab != NULL && fill->key.kind == SC_STORE_HOST_SLOTS &&
            fill->key.copy == chunk->key.copy && fill->key.first == chunk->key.first &&
@@ -181,7 +182,8 @@ void sc_reader_rows_leave(struct sc_store_reader *reader)
     reader->last_bytes = 0;
 }
 
-/* ---- Whole ranges of a copy of the rows in another order ----------------------------------------------
+/* ---- Whole ranges of a copy of the rows in another order
+ * ----------------------------------------------
  */
 
 /* Which row of the run, + 1, the front's next slot has; 0: none of it. */
@@ -199,7 +201,7 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
 
 /* The chunk of a slot, of the extent that has the range. */
 static struct sc_host_chunk chunk_at(const struct sc_store_reader *reader,
-                                             const struct sc_store_range *range, uint64_t slot)
+                                     const struct sc_store_range *range, uint64_t slot)
 {
     const struct sc_store *store = reader->inflight.store;
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
@@ -241,7 +243,7 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t away = (first - plan->slot_first) * stride;
     sc_host_chunk_put(store, fill, end - first, slot->inflight.frame + plan->row_at + away,
-                              slot->inflight.frame + plan->v_at + away);
+                      slot->inflight.frame + plan->v_at + away);
     return end - now;
 }
 
@@ -431,7 +433,7 @@ static void bases_set(struct sc_store_reader *reader)
 
 /* Verifies `count` rows of one range, from logical row `row` on, one half of them. */
 static bool gather_verify(const struct sc_store_reader *reader, uint64_t row, uint64_t range_first,
-                         uint64_t count, uint32_t part, const uint8_t *rows)
+                          uint64_t count, uint32_t part, const uint8_t *rows)
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
     const struct sc_store_tag_rows tagged = {
@@ -495,7 +497,8 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
-    uint64_t first = sc_store_gather_row(picks, unit->gather_first), range_first = unit->range_first;
+    uint64_t first = sc_store_gather_row(picks, unit->gather_first),
+             range_first = unit->range_first;
     uint64_t row = sc_store_gather_row(picks, unit->gather_first + reader->slot_row);
     uint64_t away = unit_slot(unit, row) - unit_slot(unit, first);
     const uint8_t *at = slot->inflight.frame + unit->at[0] + away * stride;
@@ -574,7 +577,7 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
                    (!is_both || gather_verify(reader, row, slab->range_first, count, 1, v));
     if (is_good) {
         sc_host_slab_put(store, fill, from, count, reader->gather_tags + row * shape->tags_per_row,
-                            rows, v);
+                         rows, v);
         fill->rows_given += count;
     }
     if (!is_good || fill_is_whole(reader))
@@ -584,7 +587,8 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
 /* A chunk of slots stays as it is, once those of its rows that are wanted were verified: tags of
  * rows that are not the load's are not there. */
 static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_unit *unit,
-                       const struct sc_store_gather_slab *slab, const uint8_t *rows, const uint8_t *v)
+                       const struct sc_store_gather_slab *slab, const uint8_t *rows,
+                       const uint8_t *v)
 {
     const struct sc_store *store = reader->inflight.store;
     const struct sc_store_range *range = &reader->plan.ranges[slab->range];
@@ -655,7 +659,7 @@ bool sc_reader_rows_left(struct sc_store_reader *reader)
 }
 
 spec_status sc_reader_gather_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                                 struct sc_store_rows *ret_rows)
+                                  struct sc_store_rows *ret_rows)
 {
     struct sc_store *store = reader->inflight.store;
     struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
@@ -683,7 +687,7 @@ spec_status sc_reader_gather_take(struct sc_store_reader *reader, const struct s
 }
 
 uint64_t sc_reader_gather_wanted(const struct sc_store_reader *reader, uint64_t first,
-                                uint64_t count, uint64_t *covered_bits)
+                                 uint64_t count, uint64_t *covered_bits)
 {
     uint64_t wanted = 0;
     if (reader->wanted_bits == NULL)

@@ -154,7 +154,8 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     const struct sc_store *store = plan->store;
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    struct sc_store_slab_where where = plan->where; /* the copy of the rows whose tags are planned */
+    struct sc_store_slab_where where =
+        plan->where; /* the copy of the rows whose tags are planned */
     sc_store_slab_move(&where, piece);
     /* Two halves, each rounded out at both ends, share op_bytes and the frame's two spare pages. */
     uint64_t most = (store->limits.op_bytes + SC_STAGING_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
@@ -177,8 +178,7 @@ static uint64_t slot_first(const struct sc_store_plan *plan)
 
 static struct sc_host_chunk chunk_of(const struct sc_store_plan *plan, uint64_t slot)
 {
-    return sc_host_chunk_of(plan->store, plan->layer, &plan->where, plan->extent->row_count,
-                                    slot);
+    return sc_host_chunk_of(plan->store, plan->layer, &plan->where, plan->extent->row_count, slot);
 }
 
 static bool chunk_is_hosted(const struct sc_store_plan *plan, uint64_t slot)
@@ -330,8 +330,8 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     op->row_at = at + (rows - start);
 }
 
-/* Of a copy of the rows in another order: tags, then slots. The cursor stays at the run's first row until
- * all are planned. */
+/* Of a copy of the rows in another order: tags, then slots. The cursor stays at the run's first row
+ * until all are planned. */
 static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     uint64_t lead = slots_lead(plan);

@@ -12,7 +12,7 @@
  * A range that lies in the host tier is an operation of its own, which reads nothing, and ends a
  * run.
  *
- *   slots   [ . 7 3 . | 5 4 6 . ]     a copy of the rows in another order: the tags, then stretches of
+ *   slots   [ . 7 3 . | 5 4 6 . ]     reordered rows: the tags, then stretches of
  *   ops     [tags] [7 3][5 4 6]       slots that have rows of the run, whichever these are; a chunk
  *                                     of slots that lies in the host tier is one of its own
  *

@@ -86,7 +86,8 @@ static void load_fail(struct sc_store_selector *selector, spec_status status)
 static void plan_again(struct sc_store_selector *selector)
 {
     struct sc_store_selector_plan *plan = &selector->plan;
-    if (!selector->is_planned || plan->is_again || selector->is_taking || selector->missed_count == 0)
+    if (!selector->is_planned || plan->is_again || selector->is_taking ||
+        selector->missed_count == 0)
         return;
     plan->is_again = true;
     plan->range = plan->range_row = plan->row_next = plan->quant_at = plan->left = 0;
@@ -148,7 +149,7 @@ static spec_status slot_copy(struct sc_store *store, const struct slot *slot,
 {
     const struct sc_inflight_slot *inflight = &slot->inflight;
     return sc_store_selector_memory_came(store, &slot->block, inflight->frame, inflight->status,
-                                       inflight->sys_errno, memory);
+                                         inflight->sys_errno, memory);
 }
 
 /* A block is copied out; the lock is given up meanwhile, and the load may end. */
@@ -177,20 +178,23 @@ static bool selector_landed(struct sc_inflight_slot *at)
 static void selector_pumped(struct sc_inflight *inflight)
 {
     struct sc_store_selector *selector = selector_of(inflight);
-    if (is_pending(selector) && selector->rows_done == selector->row_count && inflight->slot_count == 0)
+    if (is_pending(selector) && selector->rows_done == selector->row_count &&
+        inflight->slot_count == 0)
         atomic_store(&selector->state, SPEC_OK);
-    if (!selector->is_active || is_pending(selector) || selector->notifies || selector->on_ready == NULL)
+    if (!selector->is_active || is_pending(selector) || selector->notifies ||
+        selector->on_ready == NULL)
         return;
     selector->notifies = true;
     inflight->task_count++;
-    sc_exec_post(inflight->store->params.exec, &selector->ready, (enum sc_io_class)inflight->io_class);
+    sc_exec_post(inflight->store->params.exec, &selector->ready,
+                 (enum sc_io_class)inflight->io_class);
 }
 
 static const struct sc_inflight_client SELECTOR = {.next = selector_next,
-                                               .fill = selector_fill,
-                                               .place = selector_place,
-                                               .landed = selector_landed,
-                                               .pumped = selector_pumped};
+                                                   .fill = selector_fill,
+                                                   .place = selector_place,
+                                                   .landed = selector_landed,
+                                                   .pumped = selector_pumped};
 
 static void ready_step(struct sc_task *task)
 {
@@ -219,7 +223,8 @@ static void ready_step(struct sc_task *task)
 static bool take_next(struct sc_store_selector *selector, struct sc_store_selector_take *ret_take)
 {
     const struct sc_store_selector_plan *plan = &selector->plan;
-    for (; is_pending(selector) && selector->take_range < plan->range_count; selector->take_range++) {
+    for (; is_pending(selector) && selector->take_range < plan->range_count;
+         selector->take_range++) {
         uint64_t row = selector->take_row;
         selector->take_row += plan->ranges[selector->take_range].row_count;
         if (!sc_store_selector_bit(selector->hosted, selector->take_range))
@@ -280,7 +285,8 @@ static void take_run(struct sc_store_selector *selector, struct sc_inflight_batc
 {
     struct sc_inflight *inflight = &selector->inflight;
     if (take_some(selector)) {
-        sc_exec_post(inflight->store->params.exec, &selector->take, (enum sc_io_class)inflight->io_class);
+        sc_exec_post(inflight->store->params.exec, &selector->take,
+                     (enum sc_io_class)inflight->io_class);
         return;
     }
     selector->is_taking = false;
@@ -324,7 +330,8 @@ static bool hosted_find(struct sc_store_selector *selector, struct sc_store_sele
 /* ---- Open, close, begin, end ---------------------------------------------------------------- */
 
 spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
-                                 struct sc_store_selector **ret_selector, struct spec_error *reterr)
+                                   struct sc_store_selector **ret_selector,
+                                   struct spec_error *reterr)
 {
     struct sc_alloc *alloc = store->params.alloc;
     const uint32_t reads_max = SLOTS * SC_STORE_SELECTOR_SECTIONS;
@@ -338,7 +345,7 @@ spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, ui
         sc_alloc_free(alloc, reads);
         sc_alloc_free(alloc, slots);
         sc_alloc_free(alloc, selector);
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a selector of %" PRIu64 " rows", rows_max);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "selector keys of %" PRIu64 " rows", rows_max);
     }
     selector->rows_max = rows_max;
     selector->ranges_max = ranges_max;
@@ -348,10 +355,10 @@ spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, ui
     selector->missed = bits != NULL ? bits + words / 2 : NULL;
     atomic_store(&selector->state, SPEC_E_DROPPED);
     const struct sc_inflight_memory memory = {.slots = slots,
-                                            .slot_bytes = sizeof(*slots),
-                                            .reads = reads,
-                                            .slots_max = SLOTS,
-                                            .reads_max = reads_max};
+                                              .slot_bytes = sizeof(*slots),
+                                              .reads = reads,
+                                              .slots_max = SLOTS,
+                                              .reads_max = reads_max};
     sc_inflight_init(&selector->inflight, store, &SELECTOR, &memory);
     *ret_selector = selector;
     return SPEC_OK;
@@ -415,19 +422,21 @@ static uint64_t rows_count(const struct sc_store_selector *selector, uint32_t la
 }
 
 static struct sc_store_selector_plan plan_of(const struct sc_store *store,
-                                           const struct sc_store_selector_want *want)
+                                             const struct sc_store_selector_want *want)
 {
     return (struct sc_store_selector_plan){.store = store,
-                                         .ranges = want->ranges,
-                                         .range_count = want->range_count,
-                                         .wanted_bytes = want->is_quant ? 0 : want->probe_row_bytes,
-                                         .layer = want->layer,
-                                         .is_quant = want->is_quant,
-                                         .k_alone = want->k_alone};
+                                           .ranges = want->ranges,
+                                           .range_count = want->range_count,
+                                           .wanted_bytes =
+                                               want->is_quant ? 0 : want->probe_row_bytes,
+                                           .layer = want->layer,
+                                           .is_quant = want->is_quant,
+                                           .k_alone = want->k_alone};
 }
 
 /* Lock held. Its memory is taken. */
-static void load_start(struct sc_store_selector *selector, const struct sc_store_selector_want *want,
+static void load_start(struct sc_store_selector *selector,
+                       const struct sc_store_selector_want *want,
                        const struct sc_store_selector_plan *plan, uint64_t rows, bool takes)
 {
     struct sc_inflight_batch batch;
@@ -456,8 +465,8 @@ static void load_start(struct sc_store_selector *selector, const struct sc_store
 }
 
 /* Lock held. false: the pool has no such run. */
-static bool memory_take(struct sc_store_selector *selector, const struct sc_store_selector_plan *plan,
-                        uint64_t rows)
+static bool memory_take(struct sc_store_selector *selector,
+                        const struct sc_store_selector_plan *plan, uint64_t rows)
 {
     struct sc_store *store = selector->inflight.store;
     if (plan->is_quant)
@@ -465,7 +474,8 @@ static bool memory_take(struct sc_store_selector *selector, const struct sc_stor
     return sc_store_selector_memory_take(store, rows, plan->wanted_bytes, &selector->memory);
 }
 
-bool sc_store_selector_begin(struct sc_store_selector *selector, const struct sc_store_selector_want *want)
+bool sc_store_selector_begin(struct sc_store_selector *selector,
+                             const struct sc_store_selector_want *want)
 {
     struct sc_store *store = selector->inflight.store;
     struct sc_store_selector_plan plan = plan_of(store, want);
@@ -538,9 +548,9 @@ bool sc_store_selector_is_hosted(struct sc_store_selector *selector, uint64_t ra
 {
     pthread_mutex_lock(&selector->inflight.lock);
     const struct sc_store_selector_plan *plan = &selector->plan;
-    bool is_in_host_tier = selector->is_active && plan->hosted != NULL && range < plan->range_count &&
-                     sc_store_selector_bit(plan->hosted, range) &&
-                     !sc_store_selector_bit(plan->missed, range);
+    bool is_in_host_tier =
+        selector->is_active && plan->hosted != NULL && range < plan->range_count &&
+        sc_store_selector_bit(plan->hosted, range) && !sc_store_selector_bit(plan->missed, range);
     pthread_mutex_unlock(&selector->inflight.lock);
     return is_in_host_tier;
 }
@@ -561,7 +571,8 @@ void sc_store_selector_keys_leave(struct sc_store_selector *selector, const uint
     sc_store_pool_leave(&selector->inflight.store->pool, keys);
 }
 
-void sc_store_selector_cost(const struct sc_store_selector *selector, struct sc_store_read_cost *ret)
+void sc_store_selector_cost(const struct sc_store_selector *selector,
+                            struct sc_store_read_cost *ret)
 {
     sc_inflight_cost(&selector->inflight, ret);
 }

@@ -7,11 +7,11 @@
  *
  *   run      adjacent rows of one extent
  *   block    rows of a run: their probe rows, the tags of those, the rows' tags; read into one
- *            frame, or an area of the load's memory. The first two may lie in the extent's derived section
+ *            frame, or an area of the load's memory. The first two may lie in a derived section
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
  *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for one load alone
- *            of a load of codes: [a struct sc_store_quant_range a range][area of each block][K, V block
- *            of the ranges that come in parts][row tags]
+ *            of a load of codes: [a struct sc_store_quant_range a range][area of each block]
+ *            [K, V block of the ranges that come in parts][row tags]
  *
  * A load of codes has blocks of codes (store/rows/quant_blocks.h) in the place of probe rows, and
  * those of V in that of their tags; those of as many ranges as one read takes (quant_frame_bytes),
@@ -97,7 +97,7 @@ spec_status sc_store_selector_plan_next(struct sc_store_selector_plan *plan, uin
 /* Walks a copy of the plan, with that run, to its end. Returns where the last area ends, if the
  * first one is at `area`. */
 uint64_t sc_store_selector_plan_areas(const struct sc_store_selector_plan *plan, const uint8_t *run,
-                                    uint64_t area);
+                                      uint64_t area);
 
 /* ---- Memory (selector_memory.c) -------------------------------------------------------------- */
 
@@ -106,7 +106,7 @@ static inline bool sc_store_selector_bit(const uint64_t *bits, uint64_t i)
     return (bits[i / 64] >> (i % 64) & 1) != 0;
 }
 
-struct sc_store_quant_range {        /* of a range, in memory */
+struct sc_store_quant_range {  /* of a range, in memory */
     uint64_t piece, row_first; /* row_first: in the order of the ranges */
     uint32_t row_count;
     uint64_t k_at, v_at;                /* its blocks, behind the run's start; as long as whole
@@ -131,35 +131,36 @@ struct sc_store_selector_memory { /* of a load */
 
 /* Memory of a load of probe rows. false: the pool has no such run. */
 bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
-                                 struct sc_store_selector_memory *ret_memory);
+                                   struct sc_store_selector_memory *ret_memory);
 /* The same, of a load of codes that is planned so; the plan has no run yet. */
 bool sc_store_selector_memory_take_quant(struct sc_store *store,
-                                       const struct sc_store_selector_plan *plan, uint64_t rows,
-                                       struct sc_store_selector_memory *ret_memory);
+                                         const struct sc_store_selector_plan *plan, uint64_t rows,
+                                         struct sc_store_selector_memory *ret_memory);
 /* What codes the range has, that fit what may be read at once; NULL: none. */
 const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store *store,
-                                                      const struct sc_store_range *range,
-                                                      struct sc_store_blocks *ret_blocks);
+                                                          const struct sc_store_range *range,
+                                                          struct sc_store_blocks *ret_blocks);
 /* The same of memory that is the caller's, not the pool's: where what lies, of codes as they are
  * now. Returns how many bytes it takes; the caller sets `run`, and then begins. */
 uint64_t sc_store_selector_memory_lay(const struct sc_store *store,
-                                    const struct sc_store_selector_plan *plan, uint64_t rows,
-                                    struct sc_store_selector_memory *ret_memory);
+                                      const struct sc_store_selector_plan *plan, uint64_t rows,
+                                      struct sc_store_selector_memory *ret_memory);
 /* false: there are more codes than when it was laid. */
 bool sc_store_selector_memory_begin(const struct sc_store *store,
-                                  const struct sc_store_selector_plan *plan,
-                                  const struct sc_store_selector_memory *memory);
+                                    const struct sc_store_selector_plan *plan,
+                                    const struct sc_store_selector_memory *memory);
 /* A block's reads have ended so: what they brought, from its frame, or its area. CORRUPT: a probe
  * row fails verification. The memory is held; no lock. */
 spec_status sc_store_selector_memory_came(struct sc_store *store,
-                                        const struct sc_store_selector_block *block,
-                                        const uint8_t *frame, spec_status status, int32_t sys_errno,
-                                        const struct sc_store_selector_memory *memory);
+                                          const struct sc_store_selector_block *block,
+                                          const uint8_t *frame, spec_status status,
+                                          int32_t sys_errno,
+                                          const struct sc_store_selector_memory *memory);
 /* K's block in memory, and V's where there is one: the worst of their states. */
 enum sc_store_block_state sc_store_selector_quant_state(const struct sc_store *store,
-                                                      const struct sc_store_quant_range *coded,
-                                                      const struct sc_store_blocks *blocks,
-                                                      uint32_t layer, const uint8_t *run);
+                                                        const struct sc_store_quant_range *coded,
+                                                        const struct sc_store_blocks *blocks,
+                                                        uint32_t layer, const uint8_t *run);
 
 /* ---- Host memory (selector_host.c) ----------------------------------------------------------- */
 
@@ -168,7 +169,7 @@ struct sc_store_selector_take {
     struct sc_host_tier_key key;
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece;
-    struct sc_store_quant_range *coded;  /* of a load of codes, in the load's memory; else NULL */
+    struct sc_store_quant_range *coded; /* of a load of codes, in the load's memory; else NULL */
     uint64_t row_first, row_count; /* in the order of the ranges */
     uint64_t row;                  /* of the slab's, that it begins with */
     uint64_t wanted_bytes, probe_row_bytes;
@@ -176,31 +177,33 @@ struct sc_store_selector_take {
 
 /* false: no slab may have the range. Load of codes: run NULL, codes are as they are now. */
 bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint64_t range,
-                              uint64_t row_first, struct sc_store_selector_take *ret_take);
+                                uint64_t row_first, struct sc_store_selector_take *ret_take);
 bool sc_store_selector_take_has(const struct sc_store *store,
-                              const struct sc_store_selector_take *take);
+                                const struct sc_store_selector_take *take);
 /* The slab that what is read of the range, all of its piece, becomes; false: it becomes none. The
  * plan has no run. */
 bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t range,
-                          struct sc_host_slab_wish *ret_wish);
+                            struct sc_host_slab_wish *ret_wish);
 /* Copies it to its place and verifies it. false: it is not there; what fails is found no more. The
  * memory is held; no lock. */
 bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_selector_take *take,
-                          const struct sc_store_selector_memory *memory);
+                            const struct sc_store_selector_memory *memory);
 /* What was read and verified of whole pieces gets into slabs: of a block of probe rows, or of row
  * tags alone; and of a range of codes. The memory is held; no lock. */
 void sc_store_selector_give_block(const struct sc_store *store,
-                                const struct sc_store_selector_block *block, const uint8_t *frame,
-                                const struct sc_store_selector_memory *memory);
-void sc_store_selector_give_quant(const struct sc_store *store, const struct sc_store_quant_range *coded,
-                                const struct sc_store_blocks *blocks, uint32_t layer,
-                                const struct sc_store_selector_memory *memory);
+                                  const struct sc_store_selector_block *block, const uint8_t *frame,
+                                  const struct sc_store_selector_memory *memory);
+void sc_store_selector_give_quant(const struct sc_store *store,
+                                  const struct sc_store_quant_range *coded,
+                                  const struct sc_store_blocks *blocks, uint32_t layer,
+                                  const struct sc_store_selector_memory *memory);
 
 /* The piece from `id` on that has the row; NULL: none near. Pieces of adjacent rows have ids in a
  * row, as their commit gave them. */
 const struct sc_store_piece_entry *
-sc_store_selector_piece_with(const struct sc_store *store, const struct sc_store_selector_block *block,
-                           uint64_t *id, uint64_t row);
+sc_store_selector_piece_with(const struct sc_store *store,
+                             const struct sc_store_selector_block *block, uint64_t *id,
+                             uint64_t row);
 
 /* Bytes of the tags of so many rows. */
 static inline uint64_t sc_store_selector_tags_bytes(const struct sc_store *store, uint64_t rows)
@@ -210,13 +213,14 @@ static inline uint64_t sc_store_selector_tags_bytes(const struct sc_store *store
 
 /* Into how many reads the blocks of a range go. */
 static inline uint64_t sc_store_selector_reads(const struct sc_store *store,
-                                             const struct sc_store_blocks *blocks, bool k_alone)
+                                               const struct sc_store_blocks *blocks, bool k_alone)
 {
     uint64_t bite = sc_store_quant_frame_bytes(store);
     return (blocks->k_bytes + (k_alone ? 0 : blocks->v_bytes) + bite - 1) / bite;
 }
 
-static inline const struct sc_store_quant_range *sc_store_quant_range_of(const uint8_t *run, uint64_t range)
+static inline const struct sc_store_quant_range *sc_store_quant_range_of(const uint8_t *run,
+                                                                         uint64_t range)
 {
     return &((const struct sc_store_quant_range *)(const void *)run)[range];
 }

@@ -54,18 +54,18 @@ static uint64_t rows_of(const struct sc_store_piece_entry *piece)
 }
 
 static struct sc_host_tier_key key_of(const struct sc_store_piece_entry *piece, uint64_t copy,
-                                       uint32_t layer, enum sc_host_tier_kind kind)
+                                      uint32_t layer, enum sc_host_tier_kind kind)
 {
     return (struct sc_host_tier_key){.copy = copy,
-                                      .first = (uint32_t)piece->extent_row + piece->skip,
-                                      .layer = layer,
-                                      .kind = kind};
+                                     .first = (uint32_t)piece->extent_row + piece->skip,
+                                     .layer = layer,
+                                     .kind = kind};
 }
 
 /* ---- Out of a slab -------------------------------------------------------------------------- */
 
 bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint64_t range,
-                              uint64_t row_first, struct sc_store_selector_take *ret_take)
+                                uint64_t row_first, struct sc_store_selector_take *ret_take)
 {
     const struct sc_store *store = plan->store;
     const struct sc_store_range *wanted = &plan->ranges[range];
@@ -99,14 +99,15 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
            take.probe_row_bytes >= plan->wanted_bytes;
 }
 
-bool sc_store_selector_take_has(const struct sc_store *store, const struct sc_store_selector_take *take)
+bool sc_store_selector_take_has(const struct sc_store *store,
+                                const struct sc_store_selector_take *take)
 {
     return sc_host_tier_layers(store->host, &take->key, NULL) > 0 &&
            sc_host_tier_has(store->host, &take->key);
 }
 
 bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t range,
-                          struct sc_host_slab_wish *ret_wish)
+                            struct sc_host_slab_wish *ret_wish)
 {
     const struct sc_store *store = plan->store;
     struct sc_store_selector_take take;
@@ -122,11 +123,11 @@ bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t 
     uint64_t a = plan->is_quant ? blocks.k_bytes : take.probe_row_bytes > 0 ? rows * 8 : 0;
     uint64_t b = rows * take.probe_row_bytes + (plan->k_alone ? 0 : blocks.v_bytes);
     *ret_wish = (struct sc_host_slab_wish){.key = take.key,
-                                              .piece = plan->ranges[range].piece,
-                                              .row_count = (uint32_t)rows,
-                                              .bytes = lay_of(store, rows, a, b).bytes,
-                                              .ops = 1u + (plan->is_quant && b > 0 ? 1 : 0) +
-                                                     (a > 0 ? 1 : 0)}; /* tags of rows beside it */
+                                           .piece = plan->ranges[range].piece,
+                                           .row_count = (uint32_t)rows,
+                                           .bytes = lay_of(store, rows, a, b).bytes,
+                                           .ops = 1u + (plan->is_quant && b > 0 ? 1 : 0) +
+                                                  (a > 0 ? 1 : 0)}; /* tags of rows beside it */
     return true;
 }
 
@@ -194,7 +195,7 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sele
 }
 
 bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_selector_take *take,
-                          const struct sc_store_selector_memory *memory)
+                            const struct sc_store_selector_memory *memory)
 {
     struct sc_host_tier_memory_slab *slab = sc_host_tier_get(store->host, &take->key);
     if (slab == NULL)
@@ -226,7 +227,7 @@ struct parts {
 
 /* The slab that was begun for it, or NULL. */
 static struct sc_host_slab_fill *fill_find(const struct sc_store_selector_memory *memory,
-                                              const struct sc_host_tier_key *key)
+                                           const struct sc_host_tier_key *key)
 {
     for (uint64_t i = 0; i < memory->fill_count; i++) {
         const struct sc_host_tier_key *begun = &memory->fills[i].key;
@@ -253,7 +254,7 @@ static void slab_make(const struct sc_store *store, const struct sc_store_select
     struct sc_host_slab_fill own, *begun = fill_find(memory, key);
     if (begun == NULL &&
         (count < lay->rows || !sc_host_slab_slab_begin(store, &own, key, parts->piece, lay->rows,
-                                                          lay->bytes, parts->ops)))
+                                                       lay->bytes, parts->ops)))
         return;
     struct sc_host_slab_fill *fill = begun != NULL ? begun : &own;
     struct head head = {.has_b = parts->b != NULL};
@@ -274,9 +275,10 @@ static void slab_make(const struct sc_store *store, const struct sc_store_select
     sc_host_slab_end(store, fill, true);
 }
 
-void sc_store_selector_give_quant(const struct sc_store *store, const struct sc_store_quant_range *coded,
-                                const struct sc_store_blocks *blocks, uint32_t layer,
-                                const struct sc_store_selector_memory *memory)
+void sc_store_selector_give_quant(const struct sc_store *store,
+                                  const struct sc_store_quant_range *coded,
+                                  const struct sc_store_blocks *blocks, uint32_t layer,
+                                  const struct sc_store_selector_memory *memory)
 {
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, coded->piece, &extent);
@@ -323,8 +325,8 @@ static void piece_give(const struct sc_store *store, const struct sc_store_selec
 }
 
 void sc_store_selector_give_block(const struct sc_store *store,
-                                const struct sc_store_selector_block *block, const uint8_t *frame,
-                                const struct sc_store_selector_memory *memory)
+                                  const struct sc_store_selector_block *block, const uint8_t *frame,
+                                  const struct sc_store_selector_memory *memory)
 {
     uint64_t id = block->piece;
     if (store->host == NULL || block->is_quant)

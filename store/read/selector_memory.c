@@ -1,7 +1,7 @@
 /* A load's memory: how it is laid out, and how a block comes into it.
  *
  *   probe rows   [row 0][row 1]...[zeros to 64][row tags]
- *   codes        [struct sc_store_quant_range of range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
+ *   codes        [struct sc_store_quant_range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
  *   area         [K 0][K 1].. [V 0][V 1]..    of one block, the pages as they were read; codes
  *                stay where they are
  *                [tags]                       of a block of tags; they go to the rows' others
@@ -35,7 +35,7 @@ uint64_t sc_store_selector_bytes(uint64_t row_count, uint64_t probe_row_bytes, u
 }
 
 bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
-                                 struct sc_store_selector_memory *ret_memory)
+                                   struct sc_store_selector_memory *ret_memory)
 {
     uint64_t bytes = sc_store_selector_bytes(rows, probe_row_bytes, store->shape.layout);
     struct sc_store_selector_memory memory = {.tags_at = tags_at(rows, probe_row_bytes)};
@@ -55,9 +55,10 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_se
         const struct sc_store_range *range = &plan->ranges[i];
         struct sc_store_blocks blocks;
         struct sc_store_quant_range coded = {.piece = range->piece,
-                                       .row_first = rows,
-                                       .row_count = range->row_count,
-                                       .codes = sc_store_selector_quant_of(store, range, &blocks)};
+                                             .row_first = rows,
+                                             .row_count = range->row_count,
+                                             .codes =
+                                                 sc_store_selector_quant_of(store, range, &blocks)};
         bool is_in_host_tier = plan->hosted != NULL && sc_store_selector_bit(plan->hosted, i);
         rows += range->row_count;
         if (coded.codes != NULL) {
@@ -79,8 +80,8 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_se
 }
 
 uint64_t sc_store_selector_memory_lay(const struct sc_store *store,
-                                    const struct sc_store_selector_plan *plan, uint64_t rows,
-                                    struct sc_store_selector_memory *ret_memory)
+                                      const struct sc_store_selector_plan *plan, uint64_t rows,
+                                      struct sc_store_selector_memory *ret_memory)
 {
     struct sc_store_selector_memory memory = {.tags_at = tags_at(rows, plan->wanted_bytes)};
     if (plan->is_quant) {
@@ -95,20 +96,20 @@ uint64_t sc_store_selector_memory_lay(const struct sc_store *store,
 }
 
 bool sc_store_selector_memory_begin(const struct sc_store *store,
-                                  const struct sc_store_selector_plan *plan,
-                                  const struct sc_store_selector_memory *memory)
+                                    const struct sc_store_selector_plan *plan,
+                                    const struct sc_store_selector_memory *memory)
 {
     if (!plan->is_quant)
         return true;
-    uint64_t parts =
-        coded_lay(store, plan, memory->area_end, (struct sc_store_quant_range *)(void *)memory->run);
+    uint64_t parts = coded_lay(store, plan, memory->area_end,
+                               (struct sc_store_quant_range *)(void *)memory->run);
     return sc_store_selector_plan_areas(plan, memory->run, memory->area) <= memory->area_end &&
            memory->area_end + parts <= memory->tags_at;
 }
 
 bool sc_store_selector_memory_take_quant(struct sc_store *store,
-                                       const struct sc_store_selector_plan *plan, uint64_t rows,
-                                       struct sc_store_selector_memory *ret_memory)
+                                         const struct sc_store_selector_plan *plan, uint64_t rows,
+                                         struct sc_store_selector_memory *ret_memory)
 {
     struct sc_store_selector_memory memory;
     for (uint32_t i = 0; i < TRIES; i++) {
@@ -133,9 +134,10 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
     if (!coded->is_good)
         return false;
     const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
-    *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k,
-                                       .tier = coded->is_in_host_tier ? SPEC_TIER_HOST : SC_STORE_TIER,
-                                       .shape = shape};
+    *ret_slab =
+        (struct sc_store_slab){.bits_k = shape->bits_k,
+                               .tier = coded->is_in_host_tier ? SPEC_TIER_HOST : SC_STORE_TIER,
+                               .shape = shape};
     ret_slab->k_table = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
     ret_slab->k_scales = ret_slab->k_table + sc_store_quant_table_bytes(shape, true);
     ret_slab->k_quant = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
@@ -151,8 +153,9 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
 /* ---- Copying out ---------------------------------------------------------------------------- */
 
 const struct sc_store_piece_entry *
-sc_store_selector_piece_with(const struct sc_store *store, const struct sc_store_selector_block *block,
-                           uint64_t *id, uint64_t row)
+sc_store_selector_piece_with(const struct sc_store *store,
+                             const struct sc_store_selector_block *block, uint64_t *id,
+                             uint64_t row)
 {
     for (uint64_t end = *id + 2; *id < end; (*id)++) {
         const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, *id);
@@ -205,9 +208,9 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sele
 }
 
 enum sc_store_block_state sc_store_selector_quant_state(const struct sc_store *store,
-                                                      const struct sc_store_quant_range *coded,
-                                                      const struct sc_store_blocks *blocks,
-                                                      uint32_t layer, const uint8_t *run)
+                                                        const struct sc_store_quant_range *coded,
+                                                        const struct sc_store_blocks *blocks,
+                                                        uint32_t layer, const uint8_t *run)
 {
     const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
     enum sc_store_block_state k, v = SC_STORE_BLOCK_QUANTISED;
@@ -281,7 +284,8 @@ static spec_status memory_fill(struct sc_store *store, const struct sc_store_sel
                                const uint8_t *frame, const struct sc_store_selector_memory *memory)
 {
     if (block->tag_count > 0)
-        memcpy(memory->run + memory->tags_at + sc_store_selector_tags_bytes(store, block->row_first),
+        memcpy(memory->run + memory->tags_at +
+                   sc_store_selector_tags_bytes(store, block->row_first),
                frame + block->tags.at, sc_store_selector_tags_bytes(store, block->tag_count));
     quant_take(store, block, frame, memory);
     if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run)) {
@@ -293,15 +297,16 @@ static spec_status memory_fill(struct sc_store *store, const struct sc_store_sel
 }
 
 spec_status sc_store_selector_memory_came(struct sc_store *store,
-                                        const struct sc_store_selector_block *block,
-                                        const uint8_t *frame, spec_status status, int32_t sys_errno,
-                                        const struct sc_store_selector_memory *memory)
+                                          const struct sc_store_selector_block *block,
+                                          const uint8_t *frame, spec_status status,
+                                          int32_t sys_errno,
+                                          const struct sc_store_selector_memory *memory)
 {
     if (status == SPEC_OK)
         return memory_fill(store, block, frame, memory);
     sc_store_count(&store->counts.io_errors, 1);
     SC_LOG(store->params.log, 1,
-           "piece %" PRIu64 " layer %" PRIu32 " cannot be read (its selector), errno %" PRId32,
+           "piece %" PRIu64 " layer %" PRIu32 " cannot be read (its selector keys), errno %" PRId32,
            block->piece, block->layer, sys_errno);
     return SPEC_E_IO;
 }

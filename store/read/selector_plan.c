@@ -131,17 +131,18 @@ static void block_parts(struct sc_store_selector_block *block, uint64_t frame_by
 
 /* Rows of a section that begins `offset` behind the layer's start. */
 static struct sc_store_selector_section section_of(struct sc_store_where layer, uint64_t offset,
-                                                 uint64_t row_bytes, uint64_t row, uint64_t count)
+                                                   uint64_t row_bytes, uint64_t row, uint64_t count)
 {
     uint64_t start = layer.offset + offset;
     return (struct sc_store_selector_section){.start = start + row * row_bytes,
-                                            .end = start + (row + count) * row_bytes,
-                                            .segment = layer.segment};
+                                              .end = start + (row + count) * row_bytes,
+                                              .segment = layer.segment};
 }
 
 /* Sections of codes: so many bytes of K's and of V's blocks, from block->k_at and v_at on. */
-static void quant_sections(struct sc_store_selector_plan *plan, const struct sc_store_section *derived,
-                           uint64_t k_bytes, uint64_t v_bytes)
+static void quant_sections(struct sc_store_selector_plan *plan,
+                           const struct sc_store_section *derived, uint64_t k_bytes,
+                           uint64_t v_bytes)
 {
     struct sc_store_selector_block *block = &plan->block;
     struct sc_store_where layer =
@@ -151,12 +152,13 @@ static void quant_sections(struct sc_store_selector_plan *plan, const struct sc_
 }
 
 const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store *store,
-                                                      const struct sc_store_range *range,
-                                                      struct sc_store_blocks *ret_blocks)
+                                                          const struct sc_store_range *range,
+                                                          struct sc_store_blocks *ret_blocks)
 {
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, range->piece, &extent);
-    const struct sc_store_section *derived = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    const struct sc_store_section *derived =
+        atomic_load_explicit(&extent->codes, memory_order_acquire);
     *ret_blocks = (struct sc_store_blocks){0};
     if (derived == NULL || range->row_count == 0 || range->row_first < piece->skip)
         return NULL;
@@ -166,7 +168,7 @@ const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store 
 
 /* What codes the range is read with. */
 static const struct sc_store_section *derived_of(const struct sc_store_selector_plan *plan,
-                                             uint64_t range)
+                                                 uint64_t range)
 {
     struct sc_store_blocks blocks;
     if (plan->run != NULL)
@@ -176,7 +178,8 @@ static const struct sc_store_section *derived_of(const struct sc_store_selector_
 
 /* The block at the cursor is a part of the codes of one range, if they are more than a read takes:
  * the next bytes of K's block and then of V's; the last has the range's rows. */
-static bool quant_plan_part(struct sc_store_selector_plan *plan, const struct sc_store_section *derived)
+static bool quant_plan_part(struct sc_store_selector_plan *plan,
+                            const struct sc_store_section *derived)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
     struct sc_store_selector_block *block = &plan->block;
@@ -336,8 +339,8 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
         block->probes = section_of(layer, probes->offset, probes->row_bytes, row, count);
         block->probe_tags = section_of(layer, probes->tag_offset, 8, row, count);
     }
-    block->tags = section_of(tags, row_copy->tag_offset, sc_store_selector_tags_bytes(plan->store, 1),
-                             row, block->tag_count);
+    block->tags = section_of(tags, row_copy->tag_offset,
+                             sc_store_selector_tags_bytes(plan->store, 1), row, block->tag_count);
     /* A gap in codes would stay in the load's memory. */
     block_parts(block, plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES,
                 plan->is_quant ? 0 : GAP_BYTES);
@@ -356,7 +359,7 @@ spec_status sc_store_selector_plan_next(struct sc_store_selector_plan *plan, uin
 }
 
 uint64_t sc_store_selector_plan_areas(const struct sc_store_selector_plan *plan, const uint8_t *run,
-                                    uint64_t area)
+                                      uint64_t area)
 {
     struct sc_store_selector_plan walked = *plan;
     walked.run = run;

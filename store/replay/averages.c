@@ -254,7 +254,7 @@ static spec_status put_some(struct sc_store *store, const struct sc_store_averag
             break;
         sc_store_append_frame(&append);
         sc_store_record_encode_average(&append.writer, averages[i].piece, averages[i].requests,
-                                    averages[i].codes, codes);
+                                       averages[i].codes, codes);
     }
     *ret_count = i;
     if (append.writer.used == 0)

@@ -119,7 +119,8 @@ bool sc_store_replay_space_is_told(const struct sc_store *store, uint64_t id);
 
 spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_replay *replay,
                                    bool decodes, struct spec_error *reterr);
-/* Slots of a copy of the rows of an extent that stands before; its derived section' record comes behind all of them.
+/* Slots of a copy of the rows of an extent that stands before; its derived section' record comes
+ * behind all of them.
  */
 spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_error *reterr);
 void sc_store_replay_permutation_end(struct sc_store *store);

@@ -120,7 +120,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
     struct sc_store_table *table = &store->table;
     uint64_t id, next = replay->extent_next;
     if (!id_take(replay, &next, &id)) {
-        sc_store_replay_lie(store, "id out of permutation");
+        sc_store_replay_lie(store, "id out of order");
         return SPEC_OK;
     }
     bool is_late = replay->late_open != 0, leaves = leaves_ids(replay, decodes);
@@ -190,7 +190,7 @@ void sc_store_replay_extent_end(struct sc_store *store)
 /* ---- Annexes -------------------------------------------------------------------------------- */
 
 static bool derived_is(const struct sc_store_section *derived,
-                     const struct sc_store_record_extent *record)
+                       const struct sc_store_record_extent *record)
 {
     return derived->copy == record->copy && derived->stride == record->stride &&
            derived->probe_offset == record->probe_offset &&
@@ -199,7 +199,8 @@ static bool derived_is(const struct sc_store_section *derived,
            memcmp(&derived->codec_shape, &record->codec_shape, sizeof(derived->codec_shape)) == 0 &&
            derived->tag_offset == record->tag_offset && derived->row_offset == record->row_offset &&
            derived->part_count == record->part_count &&
-           memcmp(derived->parts, record->parts, derived->part_count * sizeof(*derived->parts)) == 0;
+           memcmp(derived->parts, record->parts, derived->part_count * sizeof(*derived->parts)) ==
+               0;
 }
 
 /* Codes of other namespaces are nobody's to judge here, and never read. */
@@ -226,7 +227,8 @@ static bool order_goes_on(const struct sc_store_replay_permutation *permutation,
 {
     return record->permutation.layer_first == 0 ||
            (permutation->slots != NULL && permutation->extent == record->id &&
-            permutation->copy == record->permutation.copy && permutation->layer_next == record->permutation.layer_first);
+            permutation->copy == record->permutation.copy &&
+            permutation->layer_next == record->permutation.layer_first);
 }
 
 spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_error *reterr)
@@ -243,28 +245,31 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
     uint64_t layers = sc_store_space_of(&store->log.spaces, extent->space)->layer_count,
              rows = extent->row_count;
     uint64_t count = record->permutation.slots_bytes / 2 / rows;
-    bool fits = record->permutation.slots_bytes == count * rows * 2 && order_goes_on(permutation, record) &&
+    bool fits = record->permutation.slots_bytes == count * rows * 2 &&
+                order_goes_on(permutation, record) &&
                 count <= layers - record->permutation.layer_first;
     if (record->permutation.layer_first == 0)
         sc_store_replay_permutation_end(store);
     if (fits && permutation->slots == NULL)
-        permutation->slots = sc_alloc_zero(store->params.alloc, sc_store_permutation_words(rows) * 8 * layers);
+        permutation->slots =
+            sc_alloc_zero(store->params.alloc, sc_store_permutation_words(rows) * 8 * layers);
     if (fits && permutation->slots == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the permutation of %" PRIu64 " rows", rows);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the row permutation of %" PRIu64 " rows", rows);
     permutation->extent = record->id;
     permutation->copy = record->permutation.copy;
     permutation->layer_next = record->permutation.layer_first + count;
     for (uint64_t layer = 0; layer < count && fits; layer++) {
-        uint16_t *slots =
-            sc_store_permutation_of(permutation->slots, rows, (uint32_t)(record->permutation.layer_first + layer));
+        uint16_t *slots = sc_store_permutation_of(
+            permutation->slots, rows, (uint32_t)(record->permutation.layer_first + layer));
         for (uint64_t i = 0; i < rows; i++)
-            slots[i] = (uint16_t)sc_store_le_get(record->permutation.slots + (layer * rows + i) * 2, 2);
+            slots[i] =
+                (uint16_t)sc_store_le_get(record->permutation.slots + (layer * rows + i) * 2, 2);
         fits = sc_store_permutation_is(slots, rows, seen);
     }
     if (fits)
         return SPEC_OK;
     sc_store_replay_permutation_end(store);
-    sc_store_replay_lie(store, "an permutation that is none");
+    sc_store_replay_lie(store, "a row permutation that is none");
     return SPEC_OK;
 }
 
@@ -275,13 +280,15 @@ static bool order_is_whole(const struct sc_store *store, const struct sc_store_e
     const struct sc_store_record *record = &store->replay->record;
     return permutation->slots != NULL && permutation->extent == record->id &&
            permutation->copy == record->extent.copy &&
-           permutation->layer_next == sc_store_space_of(&store->log.spaces, extent->space)->layer_count &&
+           permutation->layer_next ==
+               sc_store_space_of(&store->log.spaces, extent->space)->layer_count &&
            record->extent.probe_row_bytes == extent->probe_row_bytes;
 }
 
 /* ---- Annexes, found from their extents ------------------------------------------------------- */
 
-static void derived_set(struct sc_store_section *derived, const struct sc_store_record_extent *record)
+static void derived_set(struct sc_store_section *derived,
+                        const struct sc_store_record_extent *record)
 {
     derived->copy = record->copy;
     derived->stride = record->stride;
@@ -308,16 +315,17 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
     const struct sc_store_section like = {.codec_shape = record->codec_shape,
-                                        .slots = record->is_order ? replay->permutation.slots : NULL};
+                                          .slots =
+                                              record->is_order ? replay->permutation.slots : NULL};
     struct sc_store_section *_Atomic *place = sc_store_section_place(extent, &like);
     const struct sc_store_section *known = atomic_load(place);
     bool fits = sc_store_record_section_fits(record, extent->row_count, shape->tags_per_row,
-                                           shape->k_row_bytes) &&
+                                             shape->k_row_bytes) &&
                 (!record->is_order || order_is_whole(store, extent)) &&
                 quant_fit(store, extent, &record->codec_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
-        sc_store_replay_lie(store, fits ? "a second derived" : "an derived' geometry");
+        sc_store_replay_lie(store, fits ? "a second derived section" : "a derived section's geometry");
         return SPEC_OK;
     }
     bool placed =
@@ -325,7 +333,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
             ? replay_places(store, record->parts, record->part_count, record->stride)
             : sc_store_follow_places(store, record->parts, record->part_count, record->stride);
     if (!placed) {
-        sc_store_replay_lie(store, "an derived' place is outside or taken");
+        sc_store_replay_lie(store, "a derived section's pages are outside or taken");
         return SPEC_OK;
     }
     if (known != NULL && derived_is(known, record))
@@ -333,10 +341,11 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     uint64_t words =
         record->is_order ? sc_store_permutation_words(extent->row_count) * shape->layer_count : 0;
     sc_store_replay_table_lock(store);
-    struct sc_store_section *derived = sc_store_table_section(&store->table, record->part_count, words);
+    struct sc_store_section *derived =
+        sc_store_table_section(&store->table, record->part_count, words);
     sc_store_replay_table_unlock(store);
     if (derived == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "an derived of %" PRIu32 " parts",
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a derived section of %" PRIu32 " parts",
                        record->part_count);
     derived_set(derived, record);
     if (words > 0)

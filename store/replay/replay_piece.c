@@ -220,7 +220,7 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
     uint64_t id, count, next = replay->piece_next;
     bool strays;
     if (!id_take(replay, decodes, &next, &id, &count, &strays)) {
-        sc_store_replay_lie(store, "id out of permutation");
+        sc_store_replay_lie(store, "id out of order");
         return SPEC_OK;
     }
     sc_store_replay_table_lock(store);

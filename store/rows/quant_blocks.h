@@ -10,8 +10,8 @@
  * the piece alone. Rows that it skips have no codes. What stands behind the blocks is not read: in
  * derived sections of versions before 0.3 there may be more than zeros.
  *
- * Holds: a block that is believed was made of this piece's rows, for this derived section, at this layer,
- * with these bits.
+ * Holds: a block that is believed was made of this piece's rows, for this derived section, at this
+ * layer, with these bits.
  * Does not: know what codes mean (the plugin's encoder and decoder do).
  * Threads: any.
  * Tests: tests/unit/store/test_quant.c */

@@ -18,7 +18,7 @@ static void merge(const float *scores, const uint16_t *from, uint64_t middle, ui
 }
 
 void sc_store_permutation_make(const float *scores, uint64_t row_count, uint64_t span_rows,
-                         uint16_t *rows, uint16_t *ret_slots)
+                               uint16_t *rows, uint16_t *ret_slots)
 {
     for (uint64_t first = 0; first < row_count; first += span_rows) {
         uint64_t count = row_count - first < span_rows ? row_count - first : span_rows;

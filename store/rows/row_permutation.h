@@ -31,7 +31,7 @@ static inline uint16_t *sc_store_permutation_of(uint16_t *slots, uint64_t row_co
 /* scores [row_count], not NaN: what a row is worth; 0: nobody knows. In each span rows in
  * descending score, equal ones by position. rows: scratch, [row_count]. */
 void sc_store_permutation_make(const float *scores, uint64_t row_count, uint64_t span_rows,
-                         uint16_t *rows, uint16_t *ret_slots);
+                               uint16_t *rows, uint16_t *ret_slots);
 /* Whether they are a permutation; seen: scratch, one bit a row, [(row_count + 63) / 64]. */
 bool sc_store_permutation_is(const uint16_t *slots, uint64_t row_count, uint64_t *seen);
 

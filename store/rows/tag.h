@@ -6,9 +6,10 @@
  *
  * part: 0 a paired row (K then V), 1 a K row, 2 a V row, 3 a probe row, 4 and 5 a block of codes of
  * K and V (store/rows/quant_blocks.h; its first row counts); 6 is of versions before 0.3. position
- * is the row's logical position in the prompt. copy is the number of the extent, or of the derived section,
- * in which the bytes stand: another each time that anything is stored (store/log/copy_number.c).
- * docs/reference/store-format.md is the specification; frozen vectors stand in the test.
+ * is the row's logical position in the prompt. copy is the number of the extent, or of the derived
+ * section, in which the bytes stand: another each time that anything is stored
+ * (store/log/copy_number.c). docs/reference/store-format.md is the specification; frozen vectors
+ * stand in the test.
  *
  * Holds: a row that moved (other position, layer, piece, namespace, part) or is of another copy of
  * the same tokens fails like a flipped bit does.

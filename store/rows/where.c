@@ -82,7 +82,8 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
                                               .tags = where.offset + row_copy.tag_offset,
                                               .tag_stride = 8ull * shape->tags_per_row};
     if (row_copy.derived != NULL) {
-        ret_where->slots = sc_store_permutation_of(row_copy.derived->slots, extent->row_count, layer);
+        ret_where->slots =
+            sc_store_permutation_of(row_copy.derived->slots, extent->row_count, layer);
         ret_where->slots_copy = row_copy.derived->copy;
     }
     if (shape->layout != SC_STORE_SPLIT)

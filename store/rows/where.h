@@ -87,7 +87,7 @@ struct sc_store_slab_where {
     uint64_t rows; /* where those of the extent begin */
     uint64_t base[2], stride, tags, tag_stride;
     const uint16_t *slots; /* of the layer: row_permutation.h; NULL: row r stands in slot r */
-    uint64_t slots_copy;   /* of slots: of their copy of the rows, a number that never comes again */
+    uint64_t slots_copy; /* of slots: of their copy of the rows, a number that never comes again */
 };
 static inline uint64_t sc_store_slot_of(const struct sc_store_slab_where *where, uint64_t row)
 {
@@ -97,8 +97,8 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
                          const struct sc_store_extent_entry *extent, uint32_t layer,
                          const struct sc_store_piece_entry *piece,
                          struct sc_store_slab_where *ret_where);
-/* From a piece to another of the extent, in the same copy of the rows: to be found anew, it may be in one
- * that was found meanwhile. */
+/* From a piece to another of the extent, in the same copy of the rows: to be found anew, it may be
+ * in one that was found meanwhile. */
 void sc_store_slab_move(struct sc_store_slab_where *where,
                         const struct sc_store_piece_entry *piece);
 

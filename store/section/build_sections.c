@@ -11,7 +11,8 @@
  * (store/section/permute_queue.h): each run looks whether that is so.
  *
  * It is slow on purpose: one window in flight, in the lowest class, and a pause after it so that
- * bytes_per_s holds. Told to rest, it begins no extent, and looks at no copy of the rows that waits.
+ * bytes_per_s holds. Told to rest, it begins no extent, and looks at no copy of the rows that
+ * waits.
  *
  * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is
  * wrong with it, its load will find). A step waits for nothing.
@@ -149,7 +150,7 @@ static spec_status order_choose(struct sc_store_build *build, struct spec_error 
 {
     struct sc_store_builder *builder = &build->builder;
     return sc_store_permute_queue_next(&build->orders, builder->extent, build->ranges,
-                                  live_ranges(build), &builder->slots, reterr);
+                                       live_ranges(build), &builder->slots, reterr);
 }
 
 /* ---- Memory --------------------------------------------------------------------------------- */
@@ -330,7 +331,7 @@ static void extent_look(struct sc_store_build *build)
     if (build->extent_id == 0 || (status != SPEC_OK && status != SPEC_E_UNSUPPORTED &&
                                   (status != SPEC_E_BUSY || build->tries >= TRIES))) {
         if (status != SPEC_OK && build->extent_id != build->said)
-            SC_LOG(build->store->params.log, 1, "selectors are not built: %s", error.text);
+            SC_LOG(build->store->params.log, 1, "selector keys are not built: %s", error.text);
         build->said = build->stopped = build->extent_id;
         build->extent_id = build->tries = 0;
         run_end(build);
@@ -352,7 +353,8 @@ static void write_end(struct sc_store_build *build, bool closing)
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t wait_ns = 0;
     if (build->written == SPEC_OK && !closing) {
-        spec_status status = sc_store_section_commit(build->builder.derived, build->extent_id, &error);
+        spec_status status =
+            sc_store_section_commit(build->builder.derived, build->extent_id, &error);
         if (status == SPEC_OK && build->kind == SC_STORE_BUILDER_ORDER) {
             sc_store_permute_queue_add(&build->orders, build->extent_id);
             sc_store_count(&store->counts.permuted_pieces, build->builder.piece_count);
@@ -367,7 +369,7 @@ static void write_end(struct sc_store_build *build, bool closing)
         sc_store_extent_discard(build->builder.derived);
         if (build->builder.is_bad)
             SC_LOG(store->params.log, 1,
-                   "extent %" PRIu64 " layer %" PRIu32 " gets no selector: its rows cannot be had",
+                   "extent %" PRIu64 " layer %" PRIu32 " gets no selector keys: its rows cannot be read",
                    build->extent_id, build->builder.layer);
         if (build->builder.is_bad || ++build->tries > TRIES) /* it is passed over */
             build->extent_id = build->tries = 0;
@@ -407,7 +409,7 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
 {
     store->build = sc_alloc_zero(store->params.alloc, sizeof(*store->build));
     if (store->build == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what builds selectors");
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the builder of selector keys");
     store->build->store = store;
     store->build->task.step = build_step;
     store->build->desk.store = store->build->desk.back.store = store;

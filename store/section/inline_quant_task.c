@@ -75,7 +75,8 @@ static void job_over(struct sc_store_inline_quant_job *job, bool has_quant)
         job_ended(job, has_quant);
 }
 
-/* All writes of its derived section ended; unless the codes are lost, the extent's id is known too. */
+/* All writes of its derived section ended; unless the codes are lost, the extent's id is known too.
+ * */
 static void job_written(struct sc_store_inline_quant_job *job)
 {
     pthread_mutex_lock(&job->live->lock);
@@ -180,7 +181,8 @@ static struct sc_store_inline_quant_job *job_next(struct sc_store_inline_quant *
     for (uint32_t i = 0; i < SC_STORE_INLINE_QUANT_MAX; i++) {
         struct sc_store_inline_quant_job *job = &live->jobs[i];
         job->is_lost = job->is_lost || (job->is_used && live->is_closing);
-        if (live->current == NULL && has_work(job) && (found == NULL || job->permutation < found->permutation))
+        if (live->current == NULL && has_work(job) &&
+            (found == NULL || job->order < found->order))
             found = job;
     }
     return found;
@@ -213,7 +215,8 @@ static bool is_idle(const struct sc_store_inline_quant *live)
 static void inline_quant_step(struct sc_task *task)
 {
     struct sc_store_inline_quant *live =
-        (struct sc_store_inline_quant *)((char *)task - offsetof(struct sc_store_inline_quant, task));
+        (struct sc_store_inline_quant *)((char *)task -
+                                         offsetof(struct sc_store_inline_quant, task));
     struct sc_exec *exec = live->store->params.exec;
     pthread_mutex_lock(&live->lock);
     struct sc_store_inline_quant_job *job = job_next(live);

@@ -3,7 +3,7 @@
  *   written   all writes ended; synced
  *   found     extent->permutation: whoever plans a load from now on reads it   both stand
  *   quiet     nobody who may have planned before reads any more   (params.permutation.is_quiet)
- *   records   slots, layer by layer, then the derived section               the log has one or the other
+ *   records   slots, layer by layer, then the section             the log has one or the other
  *   void      the extent's own pages wait for leases              ROWS_VOID -> ROWS_FREED
  *
  * Holds: no record before its rows, which agreed with their tags, were synced; a crash anywhere
@@ -16,8 +16,8 @@
 #include "store/rows/row_permutation.h"
 #include "store/space/tier.h"
 
-/* Log lock held. One append a record: all of them may be more than an append takes. The derived section'
- * comes last, and without it the others are nothing. */
+/* Log lock held. One append a record: all of them may be more than an append takes. The derived
+ * section' comes last, and without it the others are nothing. */
 static spec_status order_append(struct sc_store *store, const struct sc_store_section *derived,
                                 uint64_t id, uint64_t row_count, struct spec_error *reterr)
 {
@@ -33,7 +33,8 @@ static spec_status order_append(struct sc_store *store, const struct sc_store_se
                                                       sc_exec_wall_ns(store->params.exec),
                                                   .part_count = derived->part_count,
                                                   .parts = parts};
-    uint32_t layers = store->shape.layer_count, each = sc_store_record_permutation_layers(row_count);
+    uint32_t layers = store->shape.layer_count,
+             each = sc_store_record_permutation_layers(row_count);
     spec_status status = SPEC_OK;
     struct sc_store_append append;
     for (uint32_t i = 0; i < derived->part_count; i++) {
@@ -43,8 +44,9 @@ static spec_status order_append(struct sc_store *store, const struct sc_store_se
     for (uint32_t layer = 0; layer < layers && status == SPEC_OK; layer += each) {
         sc_store_append_begin(store, &append);
         sc_store_append_frame(&append);
-        sc_store_record_encode_permutation(&append.writer, id, derived->copy, layer, derived->slots, row_count,
-                                  layers - layer < each ? layers - layer : each);
+        sc_store_record_encode_permutation(&append.writer, id, derived->copy, layer, derived->slots,
+                                           row_count,
+                                           layers - layer < each ? layers - layer : each);
         status = sc_store_append_commit(store, &append, reterr);
     }
     if (status != SPEC_OK)
@@ -56,12 +58,13 @@ static spec_status order_append(struct sc_store *store, const struct sc_store_se
 }
 
 spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_id,
-                                  struct spec_error *reterr)
+                                        struct spec_error *reterr)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, extent_id);
     const struct sc_store_section *derived = atomic_load(&extent->permutation);
-    uint64_t bytes = sc_store_record_bytes_permutation(extent->row_count, store->shape.layer_count) +
-                     sc_store_record_bytes_parts(derived->part_count);
+    uint64_t bytes =
+        sc_store_record_bytes_permutation(extent->row_count, store->shape.layer_count) +
+        sc_store_record_bytes_parts(derived->part_count);
     spec_status status = sc_store_tier_sync(store, derived->parts, derived->part_count, reterr);
     if (status == SPEC_OK && !sc_store_log_reserve(store, bytes))
         return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes",

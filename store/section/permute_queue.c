@@ -11,7 +11,8 @@
 
 _Static_assert(SC_STORE_PERMUTATION_ROWS_MAX == SC_STORE_ROWS_MAX, "all rows of an extent");
 
-bool sc_store_permute_queue_lack(const struct sc_store *store, const struct sc_store_extent_entry *extent)
+bool sc_store_permute_queue_lack(const struct sc_store *store,
+                                 const struct sc_store_extent_entry *extent)
 {
     bool lacks_quant = store->params.codes.shape.bits_k != 0 &&
                        (atomic_load(&extent->codes) == NULL || atomic_load(&extent->is_quantising));
@@ -51,7 +52,8 @@ void sc_store_permute_queue_leave(struct sc_store_permute_queue *orders)
 }
 
 /* Scores of the ranges as scores of the extent's rows; those of no piece come last. */
-static void scores_place(struct sc_store_permute_queue *orders, const struct sc_store_extent_entry *extent,
+static void scores_place(struct sc_store_permute_queue *orders,
+                         const struct sc_store_extent_entry *extent,
                          const struct sc_store_range *ranges, uint64_t range_count)
 {
     const float *told = orders->told;
@@ -65,9 +67,9 @@ static void scores_place(struct sc_store_permute_queue *orders, const struct sc_
 }
 
 spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *orders,
-                                   const struct sc_store_extent_entry *extent,
-                                   const struct sc_store_range *ranges, uint64_t range_count,
-                                   const uint16_t **ret_slots, struct spec_error *reterr)
+                                        const struct sc_store_extent_entry *extent,
+                                        const struct sc_store_range *ranges, uint64_t range_count,
+                                        const uint16_t **ret_slots, struct spec_error *reterr)
 {
     const struct sc_store *store = orders->store;
     const struct sc_store_permutation *permutation = &store->params.permutation;
@@ -76,13 +78,13 @@ spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *orders,
     if (range_count == 0 || rows * store->shape.row_bytes > permutation->bytes_max)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no rows, or too many");
     if (!memory_take(orders, words * layers))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the permutation of %" PRIu64 " rows", rows);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the row permutation of %" PRIu64 " rows", rows);
     for (uint32_t layer = 0; layer < layers; layer++) {
         if (!permutation->scores(permutation->user, ranges, range_count, layer, orders->told))
             return sc_fail(reterr, SPEC_E_UNSUPPORTED, "it is not known which rows");
         scores_place(orders, extent, ranges, range_count);
         sc_store_permutation_make(orders->scores, rows, permutation->span_rows, orders->rows,
-                            sc_store_permutation_of(orders->slots, rows, layer));
+                                  sc_store_permutation_of(orders->slots, rows, layer));
     }
     *ret_slots = orders->slots;
     return SPEC_OK;

@@ -69,8 +69,8 @@ static void quant_take(struct sc_store_builder *builder, const struct sc_store_s
     const uint8_t *v = store->shape.layout == SC_STORE_SPLIT
                            ? back->halves[1]
                            : back->halves[0] + store->shape.k_row_bytes;
-    sc_store_quant_blocks(store, builder->extent, builder->derived->copy, &store->params.codes.shape,
-                          span->piece, &blocks);
+    sc_store_quant_blocks(store, builder->extent, builder->derived->copy,
+                          &store->params.codes.shape, span->piece, &blocks);
     SC_ASSERT(store->params.poison, blocks.row_count == count);
     uint8_t *layer = builder->desk->layer;
     for (uint32_t part = SC_STORE_PART_K; part <= SC_STORE_PART_V; part++) {
@@ -109,8 +109,8 @@ static void order_take(struct sc_store_builder *builder, const struct sc_store_s
     uint32_t halves = shape->layout == SC_STORE_SPLIT ? 2 : 1;
     uint64_t bytes = shape->row_bytes / halves, tag_bytes = 8ull * shape->tags_per_row;
     uint64_t probe_bytes = extent->probe_row_bytes, first = builder->row;
-    const uint16_t *slots =
-        sc_store_permutation_of((uint16_t *)(uintptr_t)builder->slots, extent->row_count, builder->layer);
+    const uint16_t *slots = sc_store_permutation_of((uint16_t *)(uintptr_t)builder->slots,
+                                                    extent->row_count, builder->layer);
     uint8_t *layer = builder->desk->layer, *probes = layer + first * probe_bytes;
     memcpy(layer + place->tag_offset + first * tag_bytes, back->tags, count * tag_bytes);
     for (uint64_t i = 0; i < count; i++) {
@@ -202,12 +202,12 @@ spec_status sc_store_builder_begin(struct sc_store_builder *builder, sc_store_wr
     builder->layer_bytes = builder->format->layer_bytes(builder);
     if (builder->slots != NULL)
         builder->place = order_place(builder);
-    const struct sc_store_section_form form = {.raw_bytes =
-                                                 builder->format->is_raw ? builder->layer_bytes : 0,
-                                             .slots = builder->slots,
-                                             .place = builder->place};
+    const struct sc_store_section_form form = {
+        .raw_bytes = builder->format->is_raw ? builder->layer_bytes : 0,
+        .slots = builder->slots,
+        .place = builder->place};
     return sc_store_section_begin(builder->desk->store, &pass, &form, written, &builder->derived,
-                                reterr);
+                                  reterr);
 }
 
 /* ---- Windows --------------------------------------------------------------------------------- */

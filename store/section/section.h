@@ -1,5 +1,6 @@
-/* A derived section in the making: what extents get beside their rows, probe rows, codes or the rows
- * themselves in another order, a derived section each (docs/decisions/0008), made from the rows.
+/* A derived section in the making: what extents get beside their rows, probe rows, codes or the
+ * rows themselves in another order, a derived section each (docs/decisions/0008), made from the
+ * rows.
  *
  *   spans    [piece 7][gap][piece 9][piece 10] ...     the extent's rows, first to last; a gap's
  *                                                      belong to no live piece
@@ -84,8 +85,8 @@ uint64_t sc_store_builder_frames(const struct sc_store_builder *builder);
  * use, because rows come first. */
 uint64_t sc_store_builder_frames_most(const struct sc_store *store);
 
-/* Begins the derived section, once all spans are set. `written` is called as on_written is (store.h), when
- * the step that says OVER, or an abort, has ended it. */
+/* Begins the derived section, once all spans are set. `written` is called as on_written is
+ * (store.h), when the step that says OVER, or an abort, has ended it. */
 spec_status sc_store_builder_begin(struct sc_store_builder *builder, sc_store_written *written,
                                    void *user, struct spec_error *reterr);
 

@@ -48,8 +48,8 @@ void sc_store_quant_due_give(struct sc_store *store, uint64_t quant_stride)
 }
 
 spec_status sc_store_extent_alloc(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
-                                uint64_t quant_stride, struct sc_store_part *parts,
-                                uint32_t *ret_part_count, struct spec_error *reterr)
+                                  uint64_t quant_stride, struct sc_store_part *parts,
+                                  uint32_t *ret_part_count, struct spec_error *reterr)
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     pthread_mutex_lock(&store->disk.lock);
@@ -78,7 +78,7 @@ spec_status sc_store_extent_alloc(struct sc_store *store, uint64_t stride, uint6
 }
 
 void sc_store_extent_free(struct sc_store *store, const struct sc_store_part *parts,
-                         uint32_t part_count, uint64_t stride, uint64_t log_bytes)
+                          uint32_t part_count, uint64_t stride, uint64_t log_bytes)
 {
     pthread_mutex_lock(&store->disk.lock);
     sc_store_parts_free(store, parts, part_count, stride);

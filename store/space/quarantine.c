@@ -146,13 +146,15 @@ static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc
     return derived_free(atomic_load(&extent->held_permutation), map);
 }
 
-static uint64_t sections_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+static uint64_t sections_free(const struct sc_store_extent_entry *extent,
+                              struct sc_store_space *map)
 {
     return derived_free(atomic_load(&extent->held_section), map) +
            derived_free(atomic_load(&extent->held_quant), map) + order_free(extent, map);
 }
 
-/* Pages that the last piece, whose span this is, still holds: tags, padding and a derived section too. */
+/* Pages that the last piece, whose span this is, still holds: tags, padding and a derived section
+ * too. */
 static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {
@@ -280,9 +282,9 @@ bool sc_store_section_hold(struct sc_store *store, uint64_t id, struct sc_store_
 bool sc_store_section_is_held(struct sc_store *store, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-    return extent != NULL &&
-           (atomic_load(&extent->held_section) != NULL || atomic_load(&extent->held_quant) != NULL ||
-            atomic_load(&extent->held_permutation) != NULL);
+    return extent != NULL && (atomic_load(&extent->held_section) != NULL ||
+                              atomic_load(&extent->held_quant) != NULL ||
+                              atomic_load(&extent->held_permutation) != NULL);
 }
 
 /* ---- Rows alone ----------------------------------------------------------------------------- */
@@ -377,7 +379,8 @@ static void piece_free(struct sc_store *store, uint64_t id)
     SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
     if (span.alone) {
         uint64_t codes = derived_free(atomic_load(&extent->held_quant), NULL);
-        atomic_fetch_sub_explicit(&store->counts.quantised_bytes, codes * PAGE, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->counts.quantised_bytes, codes * PAGE,
+                                  memory_order_relaxed);
         atomic_store(&extent->held_section, NULL);
         atomic_store(&extent->held_quant, NULL);
         atomic_store(&extent->held_permutation, NULL);

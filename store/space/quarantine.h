@@ -36,9 +36,9 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t extent);
  * share.reserved. No lock held; allocates nothing. A follower has no space: no effect. */
 uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                                  uint64_t dropped_wall_ns);
-/* The rows of an extent that has another copy of the rows, and a piece that lives, are void in the log where
- * they were stored first: all its pages but its derived sections' wait likewise. Returns their bytes. No
- * lock held; a follower: 0. */
+/* The rows of an extent that has another copy of the rows, and a piece that lives, are void in the
+ * log where they were stored first: all its pages but its derived sections' wait likewise. Returns
+ * their bytes. No lock held; a follower: 0. */
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t extent,
                                   uint64_t dropped_wall_ns);
 /* The same from now on, of rows that the log has just said are void: not before that stays,

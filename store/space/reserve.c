@@ -48,7 +48,7 @@ void sc_store_reserve_sub(struct sc_store *store, uint64_t bytes)
 }
 
 void sc_store_reserve_look(struct sc_store *store, uint64_t piece_next, uint64_t *ret_bytes,
-                          uint64_t *ret_piece_new)
+                           uint64_t *ret_piece_new)
 {
     struct sc_store_reserve *demand = &store->demand;
     uint64_t before = (uint64_t)(demand_now(store) - demand->slots) + SC_STORE_RESERVE_SLOTS - 1;

@@ -25,8 +25,9 @@ void sc_store_reserve_open(struct sc_store *store);
 /* Space lock held. An extent has a place of so many bytes; or gave it back, with nothing stored. */
 void sc_store_reserve_add(struct sc_store *store, uint64_t bytes);
 void sc_store_reserve_sub(struct sc_store *store, uint64_t bytes);
-/* Likewise. demand_bytes and piece_new of sc_store_free_space; piece_next: the next id of the table. */
+/* Likewise. demand_bytes and piece_new of sc_store_free_space; piece_next: the next id of the
+ * table. */
 void sc_store_reserve_look(struct sc_store *store, uint64_t piece_next, uint64_t *ret_bytes,
-                          uint64_t *ret_piece_new);
+                           uint64_t *ret_piece_new);
 
 #endif

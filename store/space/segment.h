@@ -96,11 +96,11 @@ uint64_t sc_store_parts_bytes(const struct sc_store_part *parts, uint32_t part_c
  *   quant_stride  of rows: bytes of a layer of their codes, which have to find room beside them;
  *                 it is kept from other rows until it is given back. 0: no codes follow */
 spec_status sc_store_extent_alloc(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
-                                uint64_t quant_stride, struct sc_store_part *parts,
-                                uint32_t *ret_part_count, struct spec_error *reterr);
+                                  uint64_t quant_stride, struct sc_store_part *parts,
+                                  uint32_t *ret_part_count, struct spec_error *reterr);
 void sc_store_quant_due_give(struct sc_store *store, uint64_t quant_stride);
 void sc_store_extent_free(struct sc_store *store, const struct sc_store_part *parts,
-                         uint32_t part_count, uint64_t stride, uint64_t log_bytes);
+                          uint32_t part_count, uint64_t stride, uint64_t log_bytes);
 /* A write into the segment failed: the next places are looked for behind it first, so that a bad
  * spot does not meet every extent. No lock held. */
 void sc_store_segment_avoid(struct sc_store *store, uint32_t index);

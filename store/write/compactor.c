@@ -72,7 +72,8 @@ static bool part_add(struct sc_store_compactor *compactor, const struct sc_store
     uint64_t first = (uint64_t)piece->extent_row + piece->skip;
     uint64_t end = (uint64_t)piece->extent_row + piece->row_count;
     if (extent == NULL ||
-        piece->first_position + piece->skip != compactor->what.plan.first_position + compactor->row ||
+        piece->first_position + piece->skip !=
+            compactor->what.plan.first_position + compactor->row ||
         end - first > compactor->what.plan.row_count - compactor->row)
         return false;
     const struct sc_store_stretch_rows rows = {.extent = extent,
@@ -119,7 +120,8 @@ static bool part_take(struct sc_store_compactor *compactor, uint32_t i)
     if (!sc_store_readback_rows(&compactor->back, i, part->piece, first, count, &back))
         return false;
     for (uint32_t h = 0; h < (is_split(compactor->store) ? 2 : 1); h++)
-        memcpy(compactor->rows + (h * (uint64_t)compactor->what.plan.row_count + part->at) * back.stride,
+        memcpy(compactor->rows +
+                   (h * (uint64_t)compactor->what.plan.row_count + part->at) * back.stride,
                back.halves[h], count * back.stride);
     return true;
 }
@@ -181,7 +183,8 @@ static bool layer_put(struct sc_store_compactor *compactor)
     compactor->state = WRITE;
     compactor->extent->inherits = layer_is_hosted(compactor);
     const struct sc_store_source source = {.pack = rows_pack, .user = compactor};
-    spec_status status = sc_store_extent_put_layer(compactor->extent, compactor->layer, &source, NULL);
+    spec_status status =
+        sc_store_extent_put_layer(compactor->extent, compactor->layer, &source, NULL);
     if (status != SPEC_OK || last)
         return false;
     compactor->state = READ;
@@ -199,7 +202,8 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
     sc_exec_post(compactor->store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
 }
 
-/* ---- The compact ------------------------------------------------------------------------------ */
+/* ---- The compact ------------------------------------------------------------------------------
+ * */
 
 static void memory_free(struct sc_store_compactor *compactor)
 {
@@ -282,14 +286,15 @@ static spec_status memory_take(struct sc_store_compactor *compactor, struct spec
     uint64_t most = sc_store_stretch_bytes(store, rows);
     /* A piece may have rows before those that are wanted, which a split layout reads too. */
     for (uint64_t i = 0; i < compactor->what.piece_count; i++) {
-        uint64_t bytes = sc_store_stretch_bytes(store, sc_store_piece_rows(store, compactor->ids[i]));
+        uint64_t bytes =
+            sc_store_stretch_bytes(store, sc_store_piece_rows(store, compactor->ids[i]));
         most = bytes > most ? bytes : most;
     }
     compactor->rows = sc_alloc(store->params.alloc, rows * store->shape.row_bytes);
     if (sc_store_readback_take(&compactor->back, most < WINDOW_BYTES ? WINDOW_BYTES : most) &&
         compactor->rows != NULL)
         return SPEC_OK;
-    return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a compact of %" PRIu64 " rows", rows);
+    return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a compaction of %" PRIu64 " rows", rows);
 }
 
 static spec_status compactor_take(struct sc_store_compactor *compactor, struct spec_error *reterr)
@@ -299,18 +304,19 @@ static spec_status compactor_take(struct sc_store_compactor *compactor, struct s
     bool takes = !compactor->runs && !compactor->closing;
     compactor->runs = compactor->runs || takes;
     pthread_mutex_unlock(&store->disk.lock);
-    return takes ? SPEC_OK : sc_fail(reterr, SPEC_E_BUSY, "a compact runs, or the store closes");
+    return takes ? SPEC_OK : sc_fail(reterr, SPEC_E_BUSY, "a compaction runs, or the store closes");
 }
 
 spec_status sc_store_compact_begin(struct sc_store *store, const struct sc_store_compact *what,
-                                 struct spec_error *reterr)
+                                   struct spec_error *reterr)
 {
     struct sc_store_compactor *compactor = store->compactor;
     if (compactor == NULL)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer merges",
                        store->dir);
     if (what->piece_count == 0 || what->piece_count > SC_LIMIT_CHUNK_TOKENS)
-        return sc_fail(reterr, SPEC_E_INVALID, "a compact of %" PRIu64 " pieces", what->piece_count);
+        return sc_fail(reterr, SPEC_E_INVALID, "a compaction of %" PRIu64 " pieces",
+                       what->piece_count);
     spec_status status = compactor_take(compactor, reterr);
     if (status != SPEC_OK)
         return status;
@@ -351,7 +357,7 @@ spec_status sc_store_compactor_open(struct sc_store *store, struct spec_error *r
     store->compactor->store = store;
     if (store->host != NULL)
         store->compactor->slabs = sc_alloc_array(store->params.alloc, store->shape.layer_count,
-                                              sizeof(struct sc_host_tier_memory_slab *));
+                                                 sizeof(struct sc_host_tier_memory_slab *));
     if (store->host != NULL && store->compactor->slabs == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what merges pieces");
     store->compactor->task.step = compact_step;

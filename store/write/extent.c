@@ -151,7 +151,8 @@ struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leav
         return NULL;
     }
     write->is_queued = false;
-    write->op = (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .io_class = SC_IO_CLASS_WRITER};
+    write->op =
+        (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .io_class = SC_IO_CLASS_WRITER};
     return write;
 }
 
@@ -194,8 +195,8 @@ void sc_store_write_put(struct sc_store *store, struct sc_store_write *write)
     sc_store_write_wake(store);
 }
 
-void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes,
-                            uint64_t ops)
+void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_kind kind,
+                            uint64_t bytes, uint64_t ops)
 {
     sc_store_count(&store->counts.write_bytes, bytes);
     sc_store_count(&store->counts.write_ops, ops);
@@ -312,7 +313,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
 {
     if (sc_store_erasures_pend(store))
         return sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
-    struct sc_store_extent *extent = extent_take(store, pass->permutation == 0);
+    struct sc_store_extent *extent = extent_take(store, pass->order == 0);
     if (extent == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
                        store->writing.extent_max);
@@ -322,7 +323,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->is_background = pass->is_background;
     extent->user = pass->user;
     extent->share = pass->share;
-    extent->permutation = pass->permutation;
+    extent->order = pass->order;
     extent->is_part = pass->is_part;
     extent->is_firm = pass->is_firm;
     extent->queued = (struct sc_store_queued){0};
@@ -358,10 +359,10 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
 {
     spec_status status =
         sc_store_extent_alloc(store, extent->place.stride, extent->log_bytes, extent->quant_stride,
-                            extent->parts, &extent->part_count, reterr);
+                              extent->parts, &extent->part_count, reterr);
     if (status == SPEC_OK && !extent_is_begun(store, extent)) {
         sc_store_extent_free(store, extent->parts, extent->part_count, extent->place.stride,
-                            extent->log_bytes);
+                             extent->log_bytes);
         sc_store_quant_due_give(store, extent->quant_stride);
         status = sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
     }
@@ -413,8 +414,9 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
 }
 
 spec_status sc_store_section_begin(struct sc_store *store, const struct sc_store_pass *pass,
-                                 const struct sc_store_section_form *form, sc_store_written *written,
-                                 struct sc_store_extent **ret_section, struct spec_error *reterr)
+                                   const struct sc_store_section_form *form,
+                                   sc_store_written *written, struct sc_store_extent **ret_section,
+                                   struct spec_error *reterr)
 {
     struct sc_store_extent *derived = NULL;
     uint64_t rows = 0, raw_bytes = form->raw_bytes;
@@ -435,10 +437,11 @@ spec_status sc_store_section_begin(struct sc_store *store, const struct sc_store
     if (derived->is_raw && form->slots == NULL)
         derived->codec_shape = store->params.codes.shape;
     derived->probe_row_bytes = derived->is_raw ? 0 : bytes;
-    derived->place = (struct sc_store_place){.probe_tag_offset = derived->is_raw ? 0 : end - rows * 8,
-                                           .tag_offset = end,
-                                           .row_offset = end,
-                                           .stride = sc_store_up(end, 64)};
+    derived->place =
+        (struct sc_store_place){.probe_tag_offset = derived->is_raw ? 0 : end - rows * 8,
+                                .tag_offset = end,
+                                .row_offset = end,
+                                .stride = sc_store_up(end, 64)};
     derived->row_count = rows;
     derived->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count);
     if (form->slots != NULL) {
@@ -460,6 +463,6 @@ void sc_store_extent_discard(struct sc_store_extent *extent)
     sc_store_write_through_layer_end(extent, 0, 0, 0);
     sc_store_inline_quant_end(extent->live, 0);
     sc_store_extent_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
-                        extent->log_bytes);
+                         extent->log_bytes);
     sc_store_extent_put(extent);
 }

@@ -44,7 +44,8 @@ struct sc_store_extent {
     struct sc_store_piece_plan *pieces; /* [pieces_max] */
     struct sc_store_part *parts;        /* [layer_count] */
     struct sc_store_part *record_parts; /* likewise, with file numbers: for commit */
-    struct sc_host_tier_memory_slab **kept;   /* write_through.c; NULL: nothing that is written is kept */
+    struct sc_host_tier_memory_slab *
+        *kept;                          /* write_through.c; NULL: nothing that is written is kept */
     uint8_t *bounce;                    /* a row that straddles two windows */
     struct sc_store_extent *next;       /* free list: space lock */
     bool is_begun;                      /* it has places; space lock */
@@ -57,19 +58,21 @@ struct sc_store_extent {
     uint64_t copy;         /* of the extent or the derived section */
     struct sc_store_place place;
     struct sc_store_pass_share *share; /* of its pass; NULL: its writes are not queued */
-    uint64_t permutation;                    /* of its pass: tokens before it */
+    uint64_t order;              /* of its pass: tokens before it */
     bool is_part;                      /* of a pass of several extents: others go first */
     bool is_firm;                      /* it is never cancelled for others */
-    struct sc_store_place order_place; /* of a copy of the rows: where sections of its bytes begin */
+    struct sc_store_place
+        order_place; /* of a copy of the rows: where sections of its bytes begin */
     struct sc_store_provenance provenance;
     struct sc_store_salt salt;
     bool is_background; /* a merge or a derived section: no host is waited for */
     void *user;
-    bool is_section;                         /* probe rows alone, codes, or a copy of the rows */
-    bool is_raw;                           /* of a derived section: bytes as they are; else probe rows */
+    bool is_section; /* probe rows alone, codes, or a copy of the rows */
+    bool is_raw;     /* of a derived section: bytes as they are; else probe rows */
     struct sc_store_codec_shape codec_shape; /* of a derived section; bits_k 0: no codes */
-    const uint16_t *slots; /* of a copy of the rows (store/rows/row_permutation.h); the maker's memory */
-    struct sc_store_inline_quant_job *live;    /* of rows; NULL: nobody codes them now */
+    const uint16_t
+        *slots; /* of a copy of the rows (store/rows/row_permutation.h); the maker's memory */
+    struct sc_store_inline_quant_job *live; /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */
     struct sc_host_tier_memory_slab **slabs; /* kept, or a merge's [layer_count] */
     bool keeps;                        /* what is written goes to host memory, too */
@@ -107,8 +110,8 @@ void sc_store_write_done(struct sc_store_write *write);
 /* The object returns to its pool; its places are not freed by this. */
 void sc_store_extent_put(struct sc_store_extent *extent);
 /* So many operations of so many bytes go to the device. */
-void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_kind kind, uint64_t bytes,
-                            uint64_t ops);
+void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_kind kind,
+                            uint64_t bytes, uint64_t ops);
 /* A frame with the operation that will carry it; NULL: no more than `leaves` are free. */
 struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leaves);
 /* The same after a wait until then. NULL: staging is still full, or the extent was cancelled. */
@@ -135,16 +138,17 @@ struct sc_store_section_form {
     struct sc_store_place place;
 };
 
-/* Reserves a derived section of an extent, whose rows from the first to the last the pass' pieces cover, in
- * order (positions do not matter). Written as an extent is, by put_layer with PROBE rows alone, or,
- * raw, with K_CODES, whose rows are bytes. */
+/* Reserves a derived section of an extent, whose rows from the first to the last the pass' pieces
+ * cover, in order (positions do not matter). Written as an extent is, by put_layer with PROBE rows
+ * alone, or, raw, with K_CODES, whose rows are bytes. */
 spec_status sc_store_section_begin(struct sc_store *store, const struct sc_store_pass *pass,
-                                 const struct sc_store_section_form *form, sc_store_written *written,
-                                 struct sc_store_extent **ret_section, struct spec_error *reterr);
+                                   const struct sc_store_section_form *form,
+                                   sc_store_written *written, struct sc_store_extent **ret_section,
+                                   struct spec_error *reterr);
 /* In the place of commit: the record, then selectors of the extent are found. DROPPED: the extent
- * has gone meanwhile. The object returns to its pool. Executor thread. A copy of the rows is found, and
- * read, but has no record yet: store/section/permute_extent.h. */
+ * has gone meanwhile. The object returns to its pool. Executor thread. A copy of the rows is found,
+ * and read, but has no record yet: store/section/permute_extent.h. */
 spec_status sc_store_section_commit(struct sc_store_extent *derived, uint64_t extent_id,
-                                  struct spec_error *reterr);
+                                    struct spec_error *reterr);
 
 #endif

@@ -1,7 +1,7 @@
 /* Commit: what was written whole becomes pieces that a lookup may find, by one append to the log.
  *
  *   extent   [namespace, when it is new][extent][piece][piece]...   one write; then the table
- *   derived section    [derived section]                                                then its extent points to it
+ *   section  [section]                                              then its extent points to it
  *
  * Holds: no byte of an extent is in the log before all its writes completed; the table knows of it
  * after the log does.
@@ -363,7 +363,8 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
-/* ---- A derived section' commit ----------------------------------------------------------------------- */
+/* ---- A derived section' commit
+ * ----------------------------------------------------------------------- */
 
 static void order_set(struct sc_store_section *derived, const struct sc_store_extent *from,
                       const struct sc_store_extent_entry *extent)
@@ -389,7 +390,7 @@ static spec_status order_publish(struct sc_store *store, struct sc_store_extent_
 
 /* Log lock held. One record; the derived section is found from then on. */
 static spec_status derived_append(struct sc_store_extent *extent, struct sc_store_section *derived,
-                                uint64_t extent_id, struct spec_error *reterr)
+                                  uint64_t extent_id, struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, extent_id);
@@ -414,7 +415,7 @@ static spec_status derived_append(struct sc_store_extent *extent, struct sc_stor
 }
 
 spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t extent_id,
-                                  struct spec_error *reterr)
+                                    struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     SC_ASSERT(store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
@@ -422,9 +423,9 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
     struct sc_store_section *derived = NULL;
     if (status == SPEC_OK) {
         pthread_mutex_lock(&store->log.lock);
-        uint64_t words = extent->slots != NULL
-                             ? sc_store_permutation_words(extent->row_count) * store->shape.layer_count
-                             : 0;
+        uint64_t words = extent->slots != NULL ? sc_store_permutation_words(extent->row_count) *
+                                                     store->shape.layer_count
+                                               : 0;
         derived = sc_store_table_section(&store->table, extent->part_count, words);
         pthread_mutex_unlock(&store->log.lock);
         status = derived != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
@@ -442,7 +443,7 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
     }
     if (status != SPEC_OK) {
         sc_store_extent_discard(extent);
-        return sc_fail(reterr, status, "the derived was not written, or its extent has gone");
+        return sc_fail(reterr, status, "the derived section was not written, or its extent was evicted");
     }
     /* Its pages are the extent's now: without a record they are held until the extent goes. */
     pthread_mutex_lock(&store->log.lock);

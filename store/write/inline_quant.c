@@ -54,7 +54,7 @@ static void entry_set(struct sc_store_inline_quant_job *job, const struct sc_sto
 }
 
 struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *store,
-                                              const struct sc_store_extent *extent)
+                                                              const struct sc_store_extent *extent)
 {
     struct sc_store_inline_quant *live = store->live;
     struct sc_store_inline_quant_job *found = NULL;
@@ -68,7 +68,7 @@ struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *s
     if (found != NULL) {
         found->is_used = true;
         found->is_left = found->is_lost = found->is_written = false;
-        found->permutation = ++live->permutation;
+        found->order = ++live->order;
         found->extent_id = 0;
         found->packed = 0;
         found->quant_stride = extent->quant_stride;
@@ -83,7 +83,7 @@ struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *s
 }
 
 void sc_store_inline_quant_window(struct sc_store_inline_quant_job *job, uint8_t *frame,
-                          const struct sc_store_part *part, uint64_t start, uint64_t end)
+                                  const struct sc_store_part *part, uint64_t start, uint64_t end)
 {
     if (job == NULL)
         return;
@@ -97,7 +97,8 @@ void sc_store_inline_quant_window(struct sc_store_inline_quant_job *job, uint8_t
     pthread_mutex_unlock(&live->lock);
 }
 
-void sc_store_inline_quant_window_cut(struct sc_store_inline_quant_job *job, uint8_t *frame, uint64_t bytes)
+void sc_store_inline_quant_window_cut(struct sc_store_inline_quant_job *job, uint8_t *frame,
+                                      uint64_t bytes)
 {
     if (job != NULL)
         sc_store_cache_shorten(job->live->store->cache, frame, bytes);

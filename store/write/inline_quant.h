@@ -1,8 +1,8 @@
 /* Codes of rows that are being stored, made while they go to the disk.
  *
  *   frames   [ window ][ window ][ window ]      filled, written, then kept in the cache
- *   layer    [K blocks][V blocks]                made by a derived section (store/section/section.h), which
- *                                                puts it into a derived section
+ *   layer    [K blocks][V blocks]                made by a builder (store/section/section.h), which
+ *                                                writes them as a derived section
  *
  *   the extent   begin -> window.. packed -> ... -> end(id)          never waits for any of this
  *   the task            layer, put -> ... -> written -> wait for the id -> record
@@ -40,12 +40,13 @@ bool sc_store_inline_quant_runs(struct sc_store *store);
 /* Called once the extent's places and pieces are set. NULL: it is not coded here; the calls below
  * take that. */
 struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *store,
-                                              const struct sc_store_extent *extent);
+                                                              const struct sc_store_extent *extent);
 /* The frame, which was just taken, will be filled with bytes [start, end) of the part's segment. */
 void sc_store_inline_quant_window(struct sc_store_inline_quant_job *job, uint8_t *frame,
-                          const struct sc_store_part *part, uint64_t start, uint64_t end);
+                                  const struct sc_store_part *part, uint64_t start, uint64_t end);
 /* Of that frame only so many bytes were filled: another one has those behind them. */
-void sc_store_inline_quant_window_cut(struct sc_store_inline_quant_job *job, uint8_t *frame, uint64_t bytes);
+void sc_store_inline_quant_window_cut(struct sc_store_inline_quant_job *job, uint8_t *frame,
+                                      uint64_t bytes);
 /* One more layer was packed. */
 void sc_store_inline_quant_packed(struct sc_store_inline_quant_job *job);
 /* The extent's rows will never be complete; its end still comes. Only the job's lock is taken. */

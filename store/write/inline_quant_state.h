@@ -17,7 +17,11 @@
 struct sc_store_desk;
 struct sc_store_builder;
 
-enum sc_store_inline_quant_state { SC_STORE_INLINE_QUANT_MAKING, SC_STORE_INLINE_QUANT_WRITING, SC_STORE_INLINE_QUANT_OVER };
+enum sc_store_inline_quant_state {
+    SC_STORE_INLINE_QUANT_MAKING,
+    SC_STORE_INLINE_QUANT_WRITING,
+    SC_STORE_INLINE_QUANT_OVER
+};
 
 struct sc_store_inline_quant_job {
     struct sc_store_inline_quant *live;
@@ -25,9 +29,10 @@ struct sc_store_inline_quant_job {
     struct sc_store_part *parts;         /* [layer_count] */
 
     /* Guarded by lock. */
-    uint64_t quant_stride; /* until the derived section has its places, or never will: its room is due */
+    uint64_t
+        quant_stride; /* until the derived section has its places, or never will: its room is due */
     bool is_used, is_left, is_lost, is_written;
-    uint64_t permutation; /* of begin */
+    uint64_t order; /* of begin */
     uint64_t extent_id;
     uint32_t packed; /* layers */
     spec_status written;
@@ -35,7 +40,8 @@ struct sc_store_inline_quant_job {
     /* The task's, but for begin. */
     enum sc_store_inline_quant_state state;
     struct sc_store_extent_entry entry; /* as its commit will make it */
-    struct sc_store_builder *builder;   /* begin leaves it as it is: of layer 0, without a derived section */
+    struct sc_store_builder
+        *builder; /* begin leaves it as it is: of layer 0, without a derived section */
 };
 
 struct sc_store_inline_quant {
@@ -45,7 +51,7 @@ struct sc_store_inline_quant {
     pthread_mutex_t lock; /* rank 54 */
     /* Guarded by lock. */
     struct sc_store_inline_quant_job jobs[SC_STORE_INLINE_QUANT_MAX];
-    uint64_t permutation;
+    uint64_t order;
     bool is_posted, is_closing;
 
     /* The task's. */

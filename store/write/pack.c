@@ -407,7 +407,8 @@ static spec_status put_failed(struct sc_store_extent *extent, struct spec_error 
     uint64_t staging_bytes = extent->store->params.config->staging_bytes;
     producer_end(extent); /* the handle may be another's from here on */
     if (status == SPEC_E_BUSY)
-        return sc_fail(reterr, status, "staging is full (staging_bytes %" PRIu64 ")", staging_bytes);
+        return sc_fail(reterr, status, "staging is full (staging_bytes %" PRIu64 ")",
+                       staging_bytes);
     return sc_fail(reterr, status, "an earlier write of this extent failed");
 }
 

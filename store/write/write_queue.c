@@ -67,7 +67,7 @@ static uint64_t rank_of(const struct sc_store_extent *extent)
 {
     if (extent->queued.is_whole)
         return (extent->is_part ? RANK_PART : 0) | (extent->copy & (RANK_PART - 1));
-    return RANK_LATER | extent->permutation << RANK_ORDER |
+    return RANK_LATER | extent->order << RANK_ORDER |
            (extent->copy & ((UINT64_C(1) << RANK_ORDER) - 1));
 }
 
@@ -301,7 +301,8 @@ static struct sc_store_extent *victim_find(const struct sc_store_write_queue *qu
         if (at->is_firm || at->queued.is_cancelled || at->queued.is_whole)
             continue;
         int64_t frames = atomic_load_explicit(&at->share->frames, memory_order_relaxed);
-        if (found != NULL && (frames < most || (frames == most && at->permutation < found->permutation)))
+        if (found != NULL &&
+            (frames < most || (frames == most && at->order < found->order)))
             continue;
         found = at;
         most = frames;

@@ -35,7 +35,8 @@ void sc_store_write_through_layer_begin(struct sc_store_extent *extent)
         memset(extent->slabs, 0, count * sizeof(*extent->slabs));
 }
 
-void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct sc_host_tier_memory_slab **slabs)
+void sc_store_write_through_layer_inherit(struct sc_store_extent *extent,
+                                          struct sc_host_tier_memory_slab **slabs)
 {
     SC_ASSERT(extent->store->params.poison, extent->piece_count == 1);
     if (extent->keeps || slabs == NULL)
@@ -45,8 +46,8 @@ void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct
     memset(slabs, 0, extent->store->shape.layer_count * sizeof(*slabs));
 }
 
-static struct sc_host_tier_memory_slab **slab_of(const struct sc_store_extent *extent, uint32_t piece,
-                                           uint32_t layer)
+static struct sc_host_tier_memory_slab **slab_of(const struct sc_store_extent *extent,
+                                                 uint32_t piece, uint32_t layer)
 {
     return &extent->slabs[(uint64_t)layer * extent->piece_count + piece];
 }
@@ -61,7 +62,7 @@ void sc_store_write_through_layer_layer(struct sc_store_extent *extent, uint32_t
         struct sc_host_slab_fill fill = {0};
         if (extent->inherits &&
             sc_host_slab_slab_begin(extent->store, &fill, &key, 0, rows,
-                                       sc_host_slab_bytes(&extent->store->shape, rows), 1))
+                                    sc_host_slab_bytes(&extent->store->shape, rows), 1))
             *slab_of(extent, 0, layer) = fill.slab;
         return;
     }
@@ -102,7 +103,8 @@ static void layer_keep(const struct sc_store_extent *extent, const struct sc_sto
     }
 }
 
-void sc_store_write_through_layer_window(struct sc_store_extent *extent, const struct sc_store_write *write)
+void sc_store_write_through_layer_window(struct sc_store_extent *extent,
+                                         const struct sc_store_write *write)
 {
     uint64_t start = write->op.offset, end = start + write->op.bytes;
     uint64_t stride = extent->place.stride;
@@ -119,8 +121,8 @@ void sc_store_write_through_layer_window(struct sc_store_extent *extent, const s
     }
 }
 
-void sc_store_write_through_layer_end(struct sc_store_extent *extent, uint32_t piece_first, uint32_t skip,
-                       uint64_t first_id)
+void sc_store_write_through_layer_end(struct sc_store_extent *extent, uint32_t piece_first,
+                                      uint32_t skip, uint64_t first_id)
 {
     const struct sc_store *store = extent->store;
     for (uint32_t layer = 0; extent->keeps && layer < store->shape.layer_count; layer++) {

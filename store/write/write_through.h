@@ -26,14 +26,16 @@ void sc_store_write_through_layer_begin(struct sc_store_extent *extent);
 /* An extent of one piece that takes the place of others: where it does not keep all that is written
  * anyway, it keeps layers of which `inherits` says, before they are packed, that host memory has
  * those. slabs: [layer_count], the caller's until it is committed or discarded; NULL: none. */
-void sc_store_write_through_layer_inherit(struct sc_store_extent *extent, struct sc_host_tier_memory_slab **slabs);
+void sc_store_write_through_layer_inherit(struct sc_store_extent *extent,
+                                          struct sc_host_tier_memory_slab **slabs);
 /* Before a layer is packed. */
 void sc_store_write_through_layer_layer(struct sc_store_extent *extent, uint32_t layer);
 /* The window was written; its bytes are still there. */
-void sc_store_write_through_layer_window(struct sc_store_extent *extent, const struct sc_store_write *write);
+void sc_store_write_through_layer_window(struct sc_store_extent *extent,
+                                         const struct sc_store_write *write);
 /* Its pieces from piece_first on are first_id and on, the first of them without `skip` rows; 0:
  * none is. */
-void sc_store_write_through_layer_end(struct sc_store_extent *extent, uint32_t piece_first, uint32_t skip,
-                       uint64_t first_id);
+void sc_store_write_through_layer_end(struct sc_store_extent *extent, uint32_t piece_first,
+                                      uint32_t skip, uint64_t first_id);
 
 #endif

@@ -76,10 +76,10 @@ static inline void twin_abort(struct twin *twin)
     pass_free(pass);
 }
 
-/* A selector of the ranges gives the keys that the twin says, and tags that their rows agree with; or
- * fails, unless it must not. */
+/* A selector of the ranges gives the keys that the twin says, and tags that their rows agree with;
+ * or fails, unless it must not. */
 static inline void twin_selector(struct twin *twin, uint32_t layer, const struct match *match,
-                               bool must)
+                                 bool must)
 {
     struct world *world = twin->world;
     struct sc_store_selector *selector = NULL;
@@ -105,15 +105,16 @@ static inline void twin_codes(struct twin *twin, uint32_t layer, const struct ma
 {
     struct sc_store_selector *selector = NULL;
     bool k_alone = random_below(&twin->random, 2) == 0;
-    if (sc_store_selector_open(twin->world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector, NULL) !=
-        SPEC_OK)
+    if (sc_store_selector_open(twin->world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector,
+                               NULL) != SPEC_OK)
         return; /* no memory */
-    if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
-                                                                     .io_class = SC_IO_CLASS_SPECULATIVE,
-                                                                     .ranges = match->ranges,
-                                                                     .range_count = match->count,
-                                                                     .is_quant = true,
-                                                                     .k_alone = k_alone}) &&
+    if (sc_store_selector_begin(
+            selector, &(struct sc_store_selector_want){.layer = layer,
+                                                       .io_class = SC_IO_CLASS_SPECULATIVE,
+                                                       .ranges = match->ranges,
+                                                       .range_count = match->count,
+                                                       .is_quant = true,
+                                                       .k_alone = k_alone}) &&
         sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
         twin->coded += codes_check(twin->world, match, 0, layer, k_alone, selector);
     sc_store_selector_close(selector);

@@ -71,7 +71,8 @@ static spec_status store(struct worker *worker, spec_request request, const stru
 
 static spec_ticket stage(struct worker *worker, spec_request request)
 {
-    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params), .request = request};
+    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
+                                                        .request = request};
     spec_ticket ticket = 0;
     spec_status status = sc_plugin_host_prefetch(worker->races->rig.conn, &params, &ticket, NULL);
     if (status != SPEC_OK && status != SPEC_E_BUSY)

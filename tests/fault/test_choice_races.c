@@ -31,12 +31,15 @@
 static const char *const WAYS[] = {
     "\"preset\": \"layered-uniform\", \"host_bytes\": \"1MiB\"",
     "\"preset\": \"int8\", \"host_bytes\": \"192KiB\"",
-    "\"preset\": \"layered-uniform\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}",
+    "\"preset\": \"layered-uniform\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": "
+    "1}",
     "\"preset\": \"int8\", \"host_bytes\": \"64MiB\", \"select\": {\"dense_layers\": 2}",
     "\"preset\": \"layered-uniform\", \"layered\": {\"bit_allocation\": \"per_channel\"}",
-    "\"preset\": \"layered-uniform\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}, "
+    "\"preset\": \"layered-uniform\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": "
+    "1}, "
     "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": 5.5, \"bits_v\": 3}",
-    "\"preset\": \"layered-uniform\", \"host_bytes\": \"192KiB\", \"read\": {\"planner\": \"chunk\"}, "
+    "\"preset\": \"layered-uniform\", \"host_bytes\": \"192KiB\", \"read\": {\"planner\": "
+    "\"chunk\"}, "
     "\"layered\": {\"bit_allocation\": \"per_channel\"}",
 };
 

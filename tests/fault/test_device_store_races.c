@@ -12,7 +12,7 @@
 #include "tests/unit/threads.h"
 
 #define ON_0                                                                                       \
-    "\"preset\": \"as-like\", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", "                \
+    "\"preset\": \"as-like\", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", "              \
     "\"store_bytes\": \"4MiB\"}"
 
 #ifdef SC_SANITIZED_THREAD /* to TSan each of a kernel's threads is one: 100 us and more */

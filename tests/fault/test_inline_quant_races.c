@@ -8,8 +8,8 @@
  * Threads: two that store, one that loads, one that takes frames, one that drops; the executor's.
  */
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/late_io.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/space_check.h"
 #include "tests/unit/threads.h"
 
@@ -119,11 +119,12 @@ static void *loads_main(void *argument)
         struct match match = {.count = 0};
         uint64_t bad_before = bad_blocks_of(mine->store);
         match_add(&match, &piece, 0, piece.row_count);
-        if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
-                                                                         .io_class = SC_IO_CLASS_DEMAND,
-                                                                         .ranges = match.ranges,
-                                                                         .range_count = 1,
-                                                                         .is_quant = true}) &&
+        if (sc_store_selector_begin(selector,
+                                    &(struct sc_store_selector_want){.layer = layer,
+                                                                     .io_class = SC_IO_CLASS_DEMAND,
+                                                                     .ranges = match.ranges,
+                                                                     .range_count = 1,
+                                                                     .is_quant = true}) &&
             sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
             (void)atomic_fetch_add(&shared->codes_right,
                                    (uint32_t)codes_check(mine, &match, 0, layer, false, selector));

@@ -125,12 +125,13 @@ static void do_open(struct worker *w, const char *args)
         exit(3);
     char config[1024];
     bool has_lease = strstr(members, "lease_ns_max") != NULL; /* else longer than a test */
-    (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s\", \"load_policy\": \"load\", \"host_bytes\": 0, \"staging_bytes\": "
-                   "\"16MiB\", \"max_requests\": 8, "
-                   "\"max_request_tokens\": %u%s%s%s}",
-                   w->dir, TOKENS_MAX, has_lease ? "" : ", \"lease_ns_max\": 900000000000",
-                   members[0] != 0 ? ", " : "", members);
+    (void)snprintf(
+        config, sizeof(config),
+        "{\"path\": \"%s\", \"load_policy\": \"load\", \"host_bytes\": 0, \"staging_bytes\": "
+        "\"16MiB\", \"max_requests\": 8, "
+        "\"max_request_tokens\": %u%s%s%s}",
+        w->dir, TOKENS_MAX, has_lease ? "" : ", \"lease_ns_max\": 900000000000",
+        members[0] != 0 ? ", " : "", members);
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = LAYERS,
                                .kv_head_count = HEADS,

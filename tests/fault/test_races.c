@@ -39,7 +39,8 @@
 #define KINDS 6u
 
 #define FREE                                                                                       \
-    "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": 7.5, \"bits_v\": 5, \"exact_ppm\": 250000}"
+    "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": 7.5, \"bits_v\": 5, "          \
+    "\"exact_ppm\": 250000}"
 #define KINDS_EVEN 4u
 
 static const struct {
@@ -51,9 +52,9 @@ static const struct {
      "250000}",
      true},
     {COMMON "\"preset\": \"hinted\", \"store\": {\"pruned\": \"yes\"}", false},
-    {COMMON
-     "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}, \"layered\": {\"bits_k\": "
-     "8, \"bits_v\": 8, \"exact_ppm\": 250000}",
+    {COMMON "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}, \"layered\": "
+            "{\"bits_k\": "
+            "8, \"bits_v\": 8, \"exact_ppm\": 250000}",
      true},
     {COMMON "\"preset\": \"as-like\", \"store\": {\"pruned\": \"yes\", \"layout\": \"split\"}",
      false},

@@ -34,7 +34,7 @@ static void list_file(const char *path, uint64_t bytes, void *user)
 
 /* The key's probe rows are right, or none are given. (Tags are, when rows agree with them.) */
 static void selector_key(struct world *world, struct sc_store_selector *selector, uint32_t layer,
-                       uint64_t key, struct counts *counts)
+                         uint64_t key, struct counts *counts)
 {
     struct match match = {.count = 0};
     for (uint32_t i = 0; i < world->piece_count; i++)

@@ -25,7 +25,8 @@ static void bit_flip(struct world *world, const char *path, uint64_t bit)
 }
 
 /* Codes of both keys, as a load takes them. */
-static void codes_look(struct world *world, struct sc_store_selector *selector, struct counts *counts)
+static void codes_look(struct world *world, struct sc_store_selector *selector,
+                       struct counts *counts)
 {
     for (uint64_t key = 1; key <= 2; key++) {
         struct match match = match_of(world, key);

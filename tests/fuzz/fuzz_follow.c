@@ -139,15 +139,16 @@ static void twin_load(struct twin *twin)
     struct sc_store_selector *selector;
     struct sc_store_slab slab;
     FUZZ_CHECK(sc_store_selector_open(twin->store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &selector,
-                                    NULL) == SPEC_OK);
+                                      NULL) == SPEC_OK);
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
         struct sc_store_range range = {twin->told[i], 0, twin->rows[i]};
-        if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = i % 2,
-                                                                         .io_class = SC_IO_CLASS_DEMAND,
-                                                                         .ranges = &range,
-                                                                         .range_count = 1,
-                                                                         .is_quant = true,
-                                                                         .k_alone = i % 3 == 0}) &&
+        if (sc_store_selector_begin(selector,
+                                    &(struct sc_store_selector_want){.layer = i % 2,
+                                                                     .io_class = SC_IO_CLASS_DEMAND,
+                                                                     .ranges = &range,
+                                                                     .range_count = 1,
+                                                                     .is_quant = true,
+                                                                     .k_alone = i % 3 == 0}) &&
             sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab));
     }

@@ -102,12 +102,13 @@ static void codes_look(struct sc_store_selector *selector)
 {
     struct sc_store_slab slab;
     for (uint32_t i = 0; i < told_count && i < 16; i++)
-        if (sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = i % 2,
-                                                                         .io_class = SC_IO_CLASS_DEMAND,
-                                                                         .ranges = &told[i],
-                                                                         .range_count = 1,
-                                                                         .is_quant = true,
-                                                                         .k_alone = i % 3 == 0}) &&
+        if (sc_store_selector_begin(selector,
+                                    &(struct sc_store_selector_want){.layer = i % 2,
+                                                                     .io_class = SC_IO_CLASS_DEMAND,
+                                                                     .ranges = &told[i],
+                                                                     .range_count = 1,
+                                                                     .is_quant = true,
+                                                                     .k_alone = i % 3 == 0}) &&
             sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_selector_keys(selector), 0, &slab));
 }
@@ -146,16 +147,16 @@ static bool look(void)
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
                    SPEC_E_CORRUPT);
     }
-    FUZZ_CHECK(sc_store_selector_open(store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &selector, NULL) ==
-               SPEC_OK);
+    FUZZ_CHECK(sc_store_selector_open(store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &selector,
+                                      NULL) == SPEC_OK);
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         uint64_t wanted = i % 3 * 2;
         if (sc_store_selector_begin(selector,
-                                  &(struct sc_store_selector_want){.layer = i % 2,
-                                                                 .io_class = SC_IO_CLASS_DEMAND,
-                                                                 .ranges = &told[i],
-                                                                 .range_count = 1,
-                                                                 .probe_row_bytes = wanted}))
+                                    &(struct sc_store_selector_want){.layer = i % 2,
+                                                                     .io_class = SC_IO_CLASS_DEMAND,
+                                                                     .ranges = &told[i],
+                                                                     .range_count = 1,
+                                                                     .probe_row_bytes = wanted}))
             FUZZ_CHECK(sc_store_selector_wait(selector, SC_EXEC_FOREVER) ==
                        (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
     }
@@ -301,7 +302,8 @@ static void churn_empty(struct sc_store *store)
     (void)sc_store_quarantine_release(store, UINT64_MAX);
     sc_store_stats(store, &stats);
     FUZZ_CHECK(stats.piece_count == 0 && stats.extent_count == 0);
-    FUZZ_CHECK(stats.extent_bytes == 0 && stats.quarantine_bytes == 0 && stats.quantised_bytes == 0);
+    FUZZ_CHECK(stats.extent_bytes == 0 && stats.quarantine_bytes == 0 &&
+               stats.quantised_bytes == 0);
     for (uint64_t i = 0; i < store->disk.segment_count; i++)
         FUZZ_CHECK(store->disk.space.segments[i].free_pages ==
                    store->disk.space.segments[i].page_count);

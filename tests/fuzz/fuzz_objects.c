@@ -121,7 +121,8 @@ static size_t make(uint64_t seed, uint8_t *bytes, size_t room)
         if (what == 20)
             sc_store_record_encode_head(&writer, &head);
         else if (what == 0)
-            sc_store_record_encode_domain(&writer, domain, (const uint8_t *)"domain" + domain % 5, 1);
+            sc_store_record_encode_domain(&writer, domain, (const uint8_t *)"domain" + domain % 5,
+                                          1);
         else if (what < 8)
             make_objects(&writer, &random, &copy, &page);
         else if (what < 11)

@@ -287,7 +287,7 @@ static void make_order(struct make *make, uint32_t of)
                 (uint16_t)(bend == 1 && i == rows / 2 ? 0 : rows - 1 - i);
     struct sc_store_writer writer = payload_begin();
     sc_store_record_encode_permutation(&writer, make->extents[of].id, copy, 0, slots, rows,
-                              bend == 2 ? 1 : 2);
+                                       bend == 2 ? 1 : 2);
     payload_put(make, &writer);
     uint64_t probe_bytes = make->extents[of].has_probes ? 18 : 0;
     struct sc_store_place place = sc_store_shape_place(&make->shape, probe_bytes, rows);
@@ -357,10 +357,10 @@ static void make_later(struct make *make, uint32_t what)
     else if (what == 1 && below(&make->random, 3) == 0) { /* of guesses */
         codes[0] = (uint16_t)below(&make->random, 3);
         sc_store_record_encode_average(&writer, 0, 1 + below(&make->random, 9), codes,
-                                    1 + below(&make->random, 40));
+                                       1 + below(&make->random, 40));
     } else if (what == 1)
         sc_store_record_encode_average(&writer, make->pieces[piece].id, 3, codes,
-                                    2 * make->pieces[piece].rows);
+                                       2 * make->pieces[piece].rows);
     else if (what == 2)
         sc_store_record_encode_epoch(&writer, 1 + below(&make->random, 2), ++make->epoch, 9);
     else

@@ -48,7 +48,8 @@ static void enqueue(struct sc_io_sim_disk *disk, struct sc_io_op *op)
 static struct sc_io_op *start_next(struct sc_io_sim_disk *disk)
 {
     struct sc_io_op *op = NULL;
-    for (uint32_t io_class = 0; io_class < SC_IO_CLASSES && op == NULL && !disk->is_busy; io_class++) {
+    for (uint32_t io_class = 0; io_class < SC_IO_CLASSES && op == NULL && !disk->is_busy;
+         io_class++) {
         op = disk->queue[io_class].head;
         if (op != NULL)
             disk->queue[io_class].head = op->next;
@@ -93,7 +94,8 @@ static void trace_transfer(const struct sc_io_op *op, uint64_t bytes)
     const char *name = strrchr(op->file->path, '/');
     fprintf(trace, "%s %s %" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n",
             op->kind == SC_IO_READ ? "read" : "write", name != NULL ? name + 1 : op->file->path,
-            op->offset + op->moved_bytes, bytes, (unsigned)op->io_class, sc_exec_now_ns(op->io->exec));
+            op->offset + op->moved_bytes, bytes, (unsigned)op->io_class,
+            sc_exec_now_ns(op->io->exec));
 }
 
 static void transfer_go(struct sc_io_op *op)

@@ -26,11 +26,11 @@ struct ctl_space {
     char *descriptor;
     uint64_t pieces, rows;           /* that live */
     uint64_t probe_rows;             /* of them, with probe keys */
-    uint64_t derived_rows;             /* of those, in an annex */
+    uint64_t derived_rows;           /* of those, in an annex */
     uint64_t probe_bytes;            /* of all layers, with their tags */
     uint64_t chunk_tokens;           /* as the descriptor says; 0: it does not */
     uint64_t code_pieces, code_rows; /* that live and have codes */
-    uint64_t quantised_bytes;             /* taken by codes of extents that live, whole pages */
+    uint64_t quantised_bytes;        /* taken by codes of extents that live, whole pages */
     uint64_t ordered_rows;           /* that live and stand in another order */
 };
 
@@ -93,8 +93,8 @@ struct ctl_store {
 
 /* What the namespaces and pieces of a rank hold, added up. */
 struct ctl_sum {
-    uint64_t code_pieces, code_rows, quantised_bytes, ordered_rows, probe_rows, derived_rows, probe_bytes,
-        live_pieces, live_rows, live_bytes, live_extents, dropped_pieces, void_pieces;
+    uint64_t code_pieces, code_rows, quantised_bytes, ordered_rows, probe_rows, derived_rows,
+        probe_bytes, live_pieces, live_rows, live_bytes, live_extents, dropped_pieces, void_pieces;
 };
 
 struct ctl_options {

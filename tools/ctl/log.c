@@ -459,7 +459,8 @@ static void add_order(struct ctl_rank *rank, const struct sc_store_record *recor
     if (extent == NULL)
         return;
     uint64_t layers = rank->spaces[extent->space].layer_count, rows = extent->row_count;
-    uint64_t words = sc_store_permutation_words(rows), count = in->slots_bytes / 2 / rows, seen[256];
+    uint64_t words = sc_store_permutation_words(rows), count = in->slots_bytes / 2 / rows,
+             seen[256];
     if (in->layer_first == 0) {
         free(rank->order.slots);
         rank->order.slots = calloc(words * layers, 8);
@@ -525,8 +526,8 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
     if ((*place != NULL && !in->is_order) ||
         last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
         !sc_store_record_section_fits(in, extent->row_count,
-                                    rank->spaces[extent->space].layout == SC_STORE_SPLIT ? 2 : 1,
-                                    k_row_bytes)) {
+                                      rank->spaces[extent->space].layout == SC_STORE_SPLIT ? 2 : 1,
+                                      k_row_bytes)) {
         rank->lie_count++;
         return;
     }
@@ -707,6 +708,7 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)
         if (rank->extents[i].live_rows > 0 && rank->extents[i].codes != NULL)
-            rank->spaces[rank->extents[i].space].quantised_bytes += pages_bytes(rank->extents[i].codes);
+            rank->spaces[rank->extents[i].space].quantised_bytes +=
+                pages_bytes(rank->extents[i].codes);
     return true;
 }

@@ -74,26 +74,25 @@ static struct samples samples_of(const struct ctl_rank *rank)
 {
     struct ctl_sum sum = ctl_sum_of(rank);
     uint64_t lost = rank->is_cut_short ? rank->log_bytes - rank->log_bytes_believed : 0;
-    return (struct samples){
-        .is_readable = true,
-        .values = {[READABLE] = 1,
-                   [WRITER_OPEN] = rank->holder[0] != '\0',
-                   [SEGMENTS] = rank->segment_count,
-                   [SEGMENT_BYTES] = rank->segment_bytes,
-                   [STORED_TOKENS] = sum.live_rows,
-                   [STORED_BYTES] = sum.live_bytes,
-                   [STORED_PIECES] = sum.live_pieces,
-                   [STORED_EXTENTS] = sum.live_extents,
-                   [QUANTISED_TOKENS] = sum.code_rows,
-                   [QUANTISED_BYTES] = sum.quantised_bytes,
-                   [SELECTOR_BYTES] = sum.probe_bytes,
-                   [EVICTED_PIECES] = sum.dropped_pieces,
-                   [OUTDATED_PIECES] = sum.void_pieces,
-                   [LOG_BYTES] = rank->log_bytes,
-                   [LOG_RECORDS] = rank->record_count,
-                   [LOG_RESTORED] = rank->damaged_count,
-                   [LOG_REJECTED] = rank->lie_count,
-                   [LOG_LOST_BYTES] = lost}};
+    return (struct samples){.is_readable = true,
+                            .values = {[READABLE] = 1,
+                                       [WRITER_OPEN] = rank->holder[0] != '\0',
+                                       [SEGMENTS] = rank->segment_count,
+                                       [SEGMENT_BYTES] = rank->segment_bytes,
+                                       [STORED_TOKENS] = sum.live_rows,
+                                       [STORED_BYTES] = sum.live_bytes,
+                                       [STORED_PIECES] = sum.live_pieces,
+                                       [STORED_EXTENTS] = sum.live_extents,
+                                       [QUANTISED_TOKENS] = sum.code_rows,
+                                       [QUANTISED_BYTES] = sum.quantised_bytes,
+                                       [SELECTOR_BYTES] = sum.probe_bytes,
+                                       [EVICTED_PIECES] = sum.dropped_pieces,
+                                       [OUTDATED_PIECES] = sum.void_pieces,
+                                       [LOG_BYTES] = rank->log_bytes,
+                                       [LOG_RECORDS] = rank->record_count,
+                                       [LOG_RESTORED] = rank->damaged_count,
+                                       [LOG_REJECTED] = rank->lie_count,
+                                       [LOG_LOST_BYTES] = lost}};
 }
 
 static void print_head(const char *name, const char *type, const char *help)

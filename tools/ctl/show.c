@@ -243,7 +243,7 @@ static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
            " pieces, %" PRIu64 " extents\n",
            ctl_bytes_text(sum->live_bytes, live), ctl_bytes_text(rank->segment_bytes, held),
            rank->segment_count, sum->live_rows, sum->live_pieces, sum->live_extents);
-    printf("  selectors  %s probe keys of %" PRIu64 " tokens, those of %" PRIu64
+    printf("  selector keys  %s probe keys of %" PRIu64 " tokens, those of %" PRIu64
            " built later; averages: %" PRIu64 " records\n",
            ctl_bytes_text(sum->probe_bytes, selector), sum->probe_rows, sum->derived_rows,
            rank->average_count);

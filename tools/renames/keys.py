@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """keys.py: renames configuration keys and their values in the whole tree, where words alone do not
-tell them apart ("fill" is also a verb). Run from the repository's root; what it changed once it does
-not change again. Decision records, change logs and results keep the keys of their time."""
+tell them apart ("fill" is also a verb). Run from the repository's root; what it changed once
+it does not change again. Decision records, change logs and results keep the keys of their time."""
 import os
 import re
 import subprocess
 
-KEPT = ("docs/decisions/", "docs/results/", "CHANGELOG.md", "tools/renames/", "tests/data/", "models/")
+KEPT = ("docs/decisions/", "docs/results/", "CHANGELOG.md", "tools/renames/", "tests/data/",
+        "models/")
 QUOTE = r'(\\?["\'])'
 VALUES = (  # key before, key now, {value before: value now}
     ("fill", "load_policy", {"load": "load", "cut": "split", "ends": "bidirectional"}),

@@ -120,8 +120,9 @@ static eng_status begin_request(void *user, const struct eng_request *request,
  * where they all came; else each of the prompt's. None where they came from both ends. */
 static bool loads(const struct eng_driver *driver)
 {
-    return driver->params.fill == ENG_LOAD_POLICY_LOAD && driver->handle != 0 && driver->matched > 0 &&
-           driver->position < driver->prompt_end && (driver->pass == 0 || driver->selective);
+    return driver->params.fill == ENG_LOAD_POLICY_LOAD && driver->handle != 0 &&
+           driver->matched > 0 && driver->position < driver->prompt_end &&
+           (driver->pass == 0 || driver->selective);
 }
 
 static eng_status before_layer(void *user, uint64_t layer, struct eng_error *reterr)
@@ -785,19 +786,19 @@ static void set_source(struct eng_driver *driver)
     enum eng_hint hint = driver->params.hint;
     bool before = hint == ENG_HINT_BEFORE || hint == ENG_HINT_BOTH;
     bool after = hint == ENG_HINT_AFTER || hint == ENG_HINT_BOTH;
-    driver->source =
-        (struct eng_source){.user = driver,
-                            .hooks = {.user = driver,
-                                      .before_layer = before_layer,
-                                      .hint_heads = driver->probe_queries,
-                                      .hint_before = before,
-                                      .hint_after = after,
-                                      .before_attention = before_attention,
-                                      .after_attention = after_attention,
-                                      .after_layer = after_layer},
-                            .begin = begin_request,
-                            .front = driver->params.fill == ENG_LOAD_POLICY_ENDS ? next_front : NULL,
-                            .settle = settle_request};
+    driver->source = (struct eng_source){
+        .user = driver,
+        .hooks = {.user = driver,
+                  .before_layer = before_layer,
+                  .hint_heads = driver->probe_queries,
+                  .hint_before = before,
+                  .hint_after = after,
+                  .before_attention = before_attention,
+                  .after_attention = after_attention,
+                  .after_layer = after_layer},
+        .begin = begin_request,
+        .front = driver->params.fill == ENG_LOAD_POLICY_ENDS ? next_front : NULL,
+        .settle = settle_request};
 }
 
 eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_driver **ret_driver,

@@ -12,8 +12,9 @@
  *   settle           wait for tickets, release
  *
  * Both ends (fill): between begin and the passes, which load nothing then,
- *   front            get_important_submit of all layers (SPEC_ITEM_BIDIRECTIONAL), once; next_chunk, whose
- *                    tokens are computed; at MET get_important_wait, and next_chunk to MET again
+ *   front            get_important_submit of all layers (SPEC_ITEM_BIDIRECTIONAL), once;
+ *                    next_chunk, whose tokens are computed; at MET get_important_wait,
+ *                    and next_chunk to MET again
  *
  * A layer of the cache: room for all R matched rows, of which the connector fills the first k, then
  * the prompt's new rows. When fewer than R come, every pass of the prompt asks anew and what came

@@ -64,9 +64,9 @@ static const struct option long_options[] = {
     {"probe-heads", required_argument, NULL, OPT_PROBE_HEADS},
     {"queries", required_argument, NULL, OPT_QUERIES},
     {"ahead", no_argument, NULL, OPT_AHEAD},
-    {"fill", required_argument, NULL, OPT_FILL},
-    {"fill-tokens", required_argument, NULL, OPT_FILL_TOKENS},
-    {"fill-deadline-us", required_argument, NULL, OPT_FILL_DEADLINE},
+    {"load-policy", required_argument, NULL, OPT_FILL},
+    {"bidirectional-tokens", required_argument, NULL, OPT_FILL_TOKENS},
+    {"bidirectional-deadline-us", required_argument, NULL, OPT_FILL_DEADLINE},
     {"no-store", no_argument, NULL, OPT_NO_STORE},
     {"store-query", no_argument, NULL, OPT_STORE_QUERY},
     {"settle", no_argument, NULL, OPT_SETTLE},
@@ -125,12 +125,13 @@ static const char usage[] =
     "  --queries all|probe  which heads' queries the connector is given; default all\n"
     "  --ahead              layered: the connector is told a layer's place while the one below is\n"
     "                       computed, and gives what the queries choose afterwards\n"
-    "  --load_policy load|ends     ends: a match's first tokens are computed while its rows are loaded "
-    "from\n"
-    "                       the last one on, until both have met; default load\n"
-    "  --fill-tokens N      of --load_policy bidirectional: tokens that are computed at a time; default 512\n"
-    "  --fill-deadline-us N of --load_policy bidirectional: what is not loaded by then is computed; default 0: "
-    "none\n"
+    "  --load-policy load|bidirectional\n"
+    "                       bidirectional: a match's first tokens are computed while its rows are\n"
+    "                       loaded from the last one on, until both have met; default load\n"
+    "  --bidirectional-tokens N\n"
+    "                       tokens that are computed at a time; default 512\n"
+    "  --bidirectional-deadline-us N\n"
+    "                       what is not loaded by then is computed; default 0: none\n"
     "  --no-store           take what the connector has, add nothing\n"
     "  --store-query        store the query's KV too; default: the prefix's alone\n"
     "  --settle             before the end, wait until the connector has made what it makes\n"
@@ -216,7 +217,7 @@ static eng_status parse_value(struct eng_options *options, int id, const char *v
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const char *const bos[] = {"auto", "on", "off", NULL};
     static const char *const hints[] = {"none", "before", "after", "both", NULL};
-    static const char *const fills[] = {"load", "ends", NULL};
+    static const char *const fills[] = {"load", "bidirectional", NULL};
     static const char *const queries[] = {"all", "probe", NULL};
     int index = 0;
     uint64_t count = 0;
@@ -239,13 +240,13 @@ static eng_status parse_value(struct eng_options *options, int id, const char *v
         options->probe_queries = index == 1;
         return status;
     case OPT_FILL:
-        status = parse_word("fill", value, fills, "load or ends", &index, reterr);
+        status = parse_word("load-policy", value, fills, "load or bidirectional", &index, reterr);
         options->fill = (enum eng_fill)index;
         return status;
     case OPT_FILL_TOKENS:
-        return parse_count("fill-tokens", value, 1, COUNT_MAX, &options->fill_tokens, reterr);
+        return parse_count("bidirectional-tokens", value, 1, COUNT_MAX, &options->fill_tokens, reterr);
     case OPT_FILL_DEADLINE:
-        return parse_count("fill-deadline-us", value, 0, UINT32_MAX, &options->fill_deadline_us,
+        return parse_count("bidirectional-deadline-us", value, 0, UINT32_MAX, &options->fill_deadline_us,
                            reterr);
     case OPT_PROBE_HEADS:
         return parse_count("probe-heads", value, 1, COUNT_MAX, &options->probe_heads, reterr);
@@ -363,14 +364,16 @@ static eng_status options_check(const struct eng_options *options, struct eng_er
     else if (options->ahead && options->hint != ENG_HINT_NONE)
         wrong = "--ahead and --hint both say what comes before a layer's queries: give one";
     else if (options->fill == ENG_LOAD_POLICY_ENDS && options->connector == NULL)
-        wrong = "--load_policy bidirectional belongs to --connector, which is missing";
+        wrong = "--load-policy bidirectional belongs to --connector, which is missing";
     else if (options->fill == ENG_LOAD_POLICY_ENDS &&
              (options->has_rho || options->ahead || selection_given(options)))
-        wrong = "--load_policy bidirectional loads whole rows of all layers: not with --rho, --select, --hint, "
+        wrong = "--load-policy bidirectional loads whole rows of all layers: not with --rho, "
+                "--select, --hint, "
                 "--ahead, --probe-heads or --queries";
     else if (options->fill != ENG_LOAD_POLICY_ENDS &&
              (options->fill_tokens != 0 || options->fill_deadline_us != 0))
-        wrong = "--fill-tokens and --fill-deadline-us belong to --load_policy bidirectional, which is missing";
+        wrong = "--bidirectional-tokens and --bidirectional-deadline-us belong to --load-policy bidirectional, which "
+                "is missing";
     else if (options->settle && options->connector == NULL)
         wrong = "--settle belongs to --connector, which is missing";
     else if (options->no_store && options->store_query)

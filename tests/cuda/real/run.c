@@ -375,8 +375,8 @@ static const struct kernel {
 #define ROW(name, params, threads)                                                                 \
     {#name, sizeof(params),                                                                        \
      _Generic((params *)NULL, struct sc_cuda_rows *                                                \
-              : reach_rows, struct sc_cuda_codec *                                                  \
-              : reach_code, struct sc_cuda_bitplanes *                                                \
+              : reach_rows, struct sc_cuda_codec *                                                 \
+              : reach_code, struct sc_cuda_bitplanes *                                             \
               : reach_planes, struct sc_cuda_score *                                               \
               : reach_score)},
     SC_CUDA_KERNELS(ROW)

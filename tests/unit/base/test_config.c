@@ -120,7 +120,7 @@ static const struct expected expected[] = {
     {"load_policy",
      MEMBER(load_policy),
      1,
-     {"\"load\"", "\"cut\"", "\"ends\""},
+     {"\"load\"", "\"split\"", "\"bidirectional\""},
      {0, 1, 2},
      {"\"Cut\"", "1", "\"\""}},
     {"compute.tokens_per_s",
@@ -176,10 +176,10 @@ static const struct expected expected[] = {
     {"select.identify",
      MEMBER(identify),
      0,
-     {"\"probes\"", "\"keys\"", "\"static\"", "\"coarse\""},
+     {"\"probes\"", "\"keys\"", "\"static\"", "\"quantised\""},
      {0, 1, 2, 3},
      {"\"\"", "\"probes \"", "\"PROBES\"", "0", "1"}},
-    {"select.base", MEMBER(base), 0, {"\"none\"", "\"coarse\""}, {0, 1}, {"\"fine\"", "1"}},
+    {"select.base", MEMBER(base), 0, {"\"none\"", "\"quantised\""}, {0, 1}, {"\"fine\"", "1"}},
     {"layered.bits_k",
      MEMBER(quarters_k),
      16,
@@ -192,7 +192,12 @@ static const struct expected expected[] = {
      {"2.0", "5", "8"},
      {8, 20, 32},
      {"1.75", "2.5", "8.25"}},
-    {"layered.bit_allocation", MEMBER(bit_allocation), 0, {"\"even\"", "\"free\""}, {0, 1}, {"\"any\"", "1"}},
+    {"layered.bit_allocation",
+     MEMBER(bit_allocation),
+     0,
+     {"\"uniform\"", "\"per_channel\""},
+     {0, 1},
+     {"\"any\"", "1"}},
     {"layered.exact_ppm", MEMBER(exact_ppm), 50000, {"0", "1000000"}, {0, 1000000}, {"1000001"}},
     {"layered.keep_first", MEMBER(exact_first), 0, {"0", "9"}, {0, 9}, {"16777217"}},
     {"layered.keep_last", MEMBER(exact_last), 0, {"0", "9"}, {0, 9}, {"16777217"}},
@@ -610,7 +615,7 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: preset: found \"01234567890123456789012345678901234567890123456..., "
          "expected recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, "
          "impress[-itf[-ro]], spec[-itf], hinted, "
-         "layered[-even], int8, cake, attention-store, or NAME+range"},
+         "layered[-uniform], int8, cake, attention-store, or NAME+range"},
         {"store", "3", "config: store: found 3, expected an object"},
         {"store", "\"x\"", "config: store: found \"x\", expected an object"},
     };
@@ -768,19 +773,20 @@ static const struct {
     {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICTOR_RANDOM, 3, 0, 0, 0, SC_POLICY_LRU, 0,
      50000, true},
     {"impress-itf", SC_PRESET_IMPRESS_ITF, 250000, 0, 0, 0, 3, 0, 0, 750000, 0, 0, 50000, true},
-    {"spec-itf", SC_PRESET_SPEC_ITF, 250000, 0, 0, SC_PREDICTOR_LAYER, 3, 0, 0, 0, 0, 0, 50000, true},
-    {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_QUANTISED, 0, SC_PREDICTOR_HINT, 0, 0, 1, 750000, 0,
-     0, 50000, false},
-    {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_QUANTISED, 0, SC_PREDICTOR_HINT, 0, 1, 1, 750000,
-     0, 0, 50000, false},
-    {"layered-uniform", SC_PRESET_LAYERED_UNIFORM, 1000000, SC_IDENTIFY_QUANTISED, 0, SC_PREDICTOR_HINT, 0, 1,
-     1, 750000, 0, 0, 50000, false},
+    {"spec-itf", SC_PRESET_SPEC_ITF, 250000, 0, 0, SC_PREDICTOR_LAYER, 3, 0, 0, 0, 0, 0, 50000,
+     true},
+    {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_QUANTISED, 0, SC_PREDICTOR_HINT, 0, 0, 1,
+     750000, 0, 0, 50000, false},
+    {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_QUANTISED, 0, SC_PREDICTOR_HINT, 0, 1, 1,
+     750000, 0, 0, 50000, false},
+    {"layered-uniform", SC_PRESET_LAYERED_UNIFORM, 1000000, SC_IDENTIFY_QUANTISED, 0,
+     SC_PREDICTOR_HINT, 0, 1, 1, 750000, 0, 0, 50000, false},
     {"int8", SC_PRESET_INT8, 1000000, SC_IDENTIFY_QUANTISED, 0, 0, 0, 1, 1, 750000, 0, 8, 0, false},
     {"cake", SC_PRESET_CAKE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU, 0, 50000, false},
     {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3, 0, 0, 750000, SC_POLICY_SCORE, 0, 50000,
      true},
-    {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICTOR_LAYER, 3, 0, 0, 0, SC_POLICY_SCORE, 0, 50000,
-     true},
+    {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICTOR_LAYER, 3, 0, 0, 0, SC_POLICY_SCORE, 0,
+     50000, true},
     {"attention-store", SC_PRESET_ATTENTION_STORE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU,
      0, 50000, false},
     {"impress-itf-ro", SC_PRESET_IMPRESS_ITF_RO, 250000, 0, 0, 0, 3, 0, 0, 750000, 0, 0, 50000,
@@ -815,7 +821,8 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;
         plain.load_policy = presets[c].is_literature ? SC_LOAD_POLICY_LOAD : plain.load_policy;
-        plain.load_policy = plain.preset == SC_PRESET_CAKE ? SC_LOAD_POLICY_BIDIRECTIONAL : plain.load_policy;
+        plain.load_policy =
+            plain.preset == SC_PRESET_CAKE ? SC_LOAD_POLICY_BIDIRECTIONAL : plain.load_policy;
         bool is_staged = plain.preset == SC_PRESET_ATTENTION_STORE;
         bool is_dual = is_staged || plain.host_policy == SC_POLICY_SCORE;
         plain.load_policy = is_staged ? SC_LOAD_POLICY_LOAD : plain.load_policy;
@@ -1031,7 +1038,8 @@ static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
             rows++;
             if (strstr(line, "the whole prefix") != NULL && fill == SC_LOAD_POLICY_SPLIT)
                 fail_msg("%s promises as much as is worth loading: %s", presets[i].name, line);
-            assert_int_equal(strstr(line, "`load_policy` ends") != NULL, fill == SC_LOAD_POLICY_BIDIRECTIONAL);
+            assert_int_equal(strstr(line, "`load_policy` ends") != NULL,
+                             fill == SC_LOAD_POLICY_BIDIRECTIONAL);
             if (strstr(line, "`load_policy` load") != NULL)
                 assert_int_equal(fill, SC_LOAD_POLICY_LOAD);
             if (strstr(line, "`load_policy` cut") != NULL)

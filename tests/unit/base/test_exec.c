@@ -122,9 +122,10 @@ static void a_worker_takes_the_highest_lane_first_and_the_oldest_inside_it(void 
     sc_exec_post(fx->exec, &holder.task, SC_IO_CLASS_DEMAND);
     sem_wait(&fx->entered);
     static const enum sc_io_class lanes[12] = {
-        SC_IO_CLASS_BACKGROUND, SC_IO_CLASS_WRITER,      SC_IO_CLASS_DEMAND,     SC_IO_CLASS_SPECULATIVE,
-        SC_IO_CLASS_DEMAND,     SC_IO_CLASS_SPECULATIVE, SC_IO_CLASS_WRITER,     SC_IO_CLASS_BACKGROUND,
-        SC_IO_CLASS_WRITER,     SC_IO_CLASS_DEMAND,      SC_IO_CLASS_BACKGROUND, SC_IO_CLASS_SPECULATIVE};
+        SC_IO_CLASS_BACKGROUND,  SC_IO_CLASS_WRITER,     SC_IO_CLASS_DEMAND,
+        SC_IO_CLASS_SPECULATIVE, SC_IO_CLASS_DEMAND,     SC_IO_CLASS_SPECULATIVE,
+        SC_IO_CLASS_WRITER,      SC_IO_CLASS_BACKGROUND, SC_IO_CLASS_WRITER,
+        SC_IO_CLASS_DEMAND,      SC_IO_CLASS_BACKGROUND, SC_IO_CLASS_SPECULATIVE};
     for (uint32_t i = 0; i < 12; i++) {
         tasks[i] = noted_task(fx, i);
         sc_exec_post(fx->exec, &tasks[i].task, lanes[i]);
@@ -139,8 +140,8 @@ static void a_worker_takes_the_highest_lane_first_and_the_oldest_inside_it(void 
 static void a_half_that_blocks_leaves_one_thread_to_the_other(void **state)
 {
     struct fixture *fx = *state;
-    static const enum sc_io_class blocked[4] = {SC_IO_CLASS_WRITER, SC_IO_CLASS_BACKGROUND, SC_IO_CLASS_DEMAND,
-                                                 SC_IO_CLASS_SPECULATIVE};
+    static const enum sc_io_class blocked[4] = {SC_IO_CLASS_WRITER, SC_IO_CLASS_BACKGROUND,
+                                                SC_IO_CLASS_DEMAND, SC_IO_CLASS_SPECULATIVE};
     struct sc_exec_params params = {
         .alloc = &fx->alloc, .thread_count = 2, .keeps_one = true, .name = "test"};
     for (uint32_t way = 0; way < 4; way++) {
@@ -331,7 +332,8 @@ static void a_cancel_beside_the_post_takes_it_back_or_leaves_it(void **state)
             while (atomic_load(&task->posted) != 0)
                 sched_yield();
             uint64_t due_ns = i % 2 == 0 ? 0 : sc_exec_now_ns(fx->exec) + 20000;
-            sc_exec_post_at(fx->exec, task, (enum sc_io_class)((i + round) % SC_IO_CLASSES), due_ns);
+            sc_exec_post_at(fx->exec, task, (enum sc_io_class)((i + round) % SC_IO_CLASSES),
+                            due_ns);
         }
     }
     pthread_join(canceller, NULL);

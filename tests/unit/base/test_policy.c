@@ -196,8 +196,8 @@ static void chunk_use(struct chunk *chunk, uint64_t now)
     chunk->use.stamp = now;
     chunk->use.count++;
     chunk->use.heat = sc_heat_used(chunk->use.heat, now);
-    chunk->use.importance =
-        sc_importance_touched(chunk->use.importance, (uint32_t)(chunk->important_keys * 1000000 / 2));
+    chunk->use.importance = sc_importance_touched(chunk->use.importance,
+                                                  (uint32_t)(chunk->important_keys * 1000000 / 2));
 }
 
 /* A asks for chunk 1 in 3 of 5 requests, B for chunk 2 in 2: how many important keys have to go to

@@ -75,10 +75,11 @@ static void takes_several_queries_behind_one_option(void **state)
     assert_int_equal(options.probe_heads, 2);
     assert_true(options.probe_queries);
     eng_options_done(&options);
-    assert_int_equal(parse("--model m --connector s --config {} --prefix p --load_policy bidirectional "
-                           "--fill-tokens 17 --fill-deadline-us 300",
-                           &options, &error),
-                     ENG_OK);
+    assert_int_equal(
+        parse("--model m --connector s --config {} --prefix p --load-policy bidirectional "
+              "--bidirectional-tokens 17 --bidirectional-deadline-us 300",
+              &options, &error),
+        ENG_OK);
     assert_int_equal(options.fill, ENG_LOAD_POLICY_ENDS);
     assert_int_equal(options.fill_tokens, 17);
     assert_int_equal(options.fill_deadline_us, 300);
@@ -113,16 +114,21 @@ static void refuses_wrong_command_lines(void **state)
         {"--model m --prefix p --hint before", "belong to --connector"},
         {"--model m --prefix p --ahead", "belongs to --connector"},
         {"--model m --prefix p --connector c --config {} --ahead --hint before", "give one"},
-        {"--model m --prefix p --load_policy bidirectional", "belongs to --connector"},
-        {"--model m --prefix p --connector c --config {} --fill both", "load or ends"},
-        {"--model m --prefix p --connector c --config {} --load_policy bidirectional --rho .5", "whole rows"},
-        {"--model m --prefix p --connector c --config {} --load_policy bidirectional --ahead", "whole rows"},
-        {"--model m --prefix p --connector c --config {} --load_policy bidirectional --hint both", "whole rows"},
-        {"--model m --prefix p --connector c --config {} --load_policy bidirectional --fill-tokens 0",
-         "--fill-tokens is 0"},
-        {"--model m --prefix p --connector c --config {} --fill-tokens 5", "belong to --load_policy bidirectional"},
-        {"--model m --prefix p --connector c --config {} --load_policy load --fill-deadline-us 5",
-         "belong to --load_policy bidirectional"},
+        {"--model m --prefix p --load-policy bidirectional", "belongs to --connector"},
+        {"--model m --prefix p --connector c --config {} --load-policy both", "load or bidirectional"},
+        {"--model m --prefix p --connector c --config {} --load-policy bidirectional --rho .5",
+         "whole rows"},
+        {"--model m --prefix p --connector c --config {} --load-policy bidirectional --ahead",
+         "whole rows"},
+        {"--model m --prefix p --connector c --config {} --load-policy bidirectional --hint both",
+         "whole rows"},
+        {"--model m --prefix p --connector c --config {} --load-policy bidirectional --bidirectional-tokens "
+         "0",
+         "--bidirectional-tokens is 0"},
+        {"--model m --prefix p --connector c --config {} --bidirectional-tokens 5",
+         "belong to --load-policy bidirectional"},
+        {"--model m --prefix p --connector c --config {} --load-policy load --bidirectional-deadline-us 5",
+         "belong to --load-policy bidirectional"},
         {"--model m --prefix p --connector s --config c --hint soon", "none, before, after"},
         {"--model m --prefix p --connector s --config c --queries some", "all or probe"},
         {"--model m --prefix p --connector s", "needs --config"},
@@ -638,7 +644,8 @@ static void the_program_drives_both_ends(void **state)
         struct json_object *json = NULL;
         struct eng_error error = {0};
         (void)snprintf(line, sizeof(line),
-                       "%s %s --load_policy bidirectional --fill-tokens %s --logits last --json json --trace trace",
+                       "%s %s --load-policy bidirectional --bidirectional-tokens %s --logits last --json "
+                       "json --trace trace",
                        common, connector, budgets[i]);
         assert_int_equal(program(line, message, sizeof(message)), 0);
         assert_string_equal(message, "");

@@ -96,9 +96,10 @@ static void open_wide_fixture(struct fixture *fx)
     struct recipe recipe = recipe_llama();
     recipe.kv_heads = 2;
     recipe.head_dim = 64;
-    open_recipe(fx, recipe, ENG_F32,
-                "\"load_policy\": \"bidirectional\", \"chunk_tokens\": 16, \"host_bytes\": 0, \"io\": "
-                "{\"op_bytes\": \"64KiB\"}");
+    open_recipe(
+        fx, recipe, ENG_F32,
+        "\"load_policy\": \"bidirectional\", \"chunk_tokens\": 16, \"host_bytes\": 0, \"io\": "
+        "{\"op_bytes\": \"64KiB\"}");
 }
 
 static void close_fixture(struct fixture *fx)

@@ -547,10 +547,10 @@ static void check_foresight(const struct recipe *recipe)
     uint64_t floats = 20 * config->heads * config->head_dim;
     for (int silent = 0; silent < 3; silent++) {
         struct foresight access = {.config = config,
-                                  .count = 20,
-                                  .heads = config->heads / config->kv_heads,
-                                  .before = calloc(floats, sizeof(float)),
-                                  .after = calloc(floats, sizeof(float))};
+                                   .count = 20,
+                                   .heads = config->heads / config->kv_heads,
+                                   .before = calloc(floats, sizeof(float)),
+                                   .after = calloc(floats, sizeof(float))};
         const struct eng_hooks hooks = {.user = &access,
                                         .hint = foresee,
                                         .hint_heads = access.heads,

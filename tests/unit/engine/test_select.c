@@ -194,8 +194,9 @@ static struct eng_result run_plugin(struct fixture *fx, const char *members, boo
     char config[1024], text[900];
     struct eng_error error;
     struct eng_driver *driver = NULL;
-    (void)snprintf(config, sizeof(config), "{\"path\": \"%s/store\", \"load_policy\": \"load\", %s}",
-                   fx->folder, with_short(members, text, sizeof(text)));
+    (void)snprintf(config, sizeof(config),
+                   "{\"path\": \"%s/store\", \"load_policy\": \"load\", %s}", fx->folder,
+                   with_short(members, text, sizeof(text)));
     struct eng_driver_params params = {.connector = SC_BINARY_DIR "/lib/libspec_connector.so",
                                        .config = config,
                                        .model_dir = fx->model_dir,
@@ -527,7 +528,8 @@ static void what_comes_ahead_changes_nothing(void **state)
     static const char *const members[] = {
         "\"preset\": \"layered-uniform\"",
         "\"preset\": \"layered-uniform\", \"submit\": {\"threads\": 0}",
-        "\"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": 0}",
+        "\"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": "
+        "0}",
         "\"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 1000000}"};
     (void)state;
     for (int llama = 0; llama < 2; llama++) {

@@ -60,7 +60,8 @@ static void a_stage_without_memory_may_be_closed(void **state)
     sc_fault_arm(&fault, SC_FAULT_ALLOC, 0);
     sc_alloc_init(&bench.alloc);
     bench.alloc.fault = &fault;
-    assert_false(sc_gpu_staging_open(&bench.stage, &bench.alloc, &bench.poison, BASE, BYTES, RANGES));
+    assert_false(
+        sc_gpu_staging_open(&bench.stage, &bench.alloc, &bench.poison, BASE, BYTES, RANGES));
     bench_close(&bench);
 }
 
@@ -135,7 +136,7 @@ static void no_two_ranges_share_a_byte(void **state)
                 sc_gpu_staging_give(&bench.stage, range);
                 *range = (struct sc_gpu_range){0};
             } else if (sc_gpu_staging_take(&bench.stage, 1 + (unsigned)rand_r(&random) % 9000,
-                                         range)) {
+                                           range)) {
                 twin_mark(&twin, range, 0, (uint8_t)(i + 1));
                 taken++;
             }

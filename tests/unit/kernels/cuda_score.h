@@ -113,7 +113,8 @@ static inline void even_encode(struct slabs *slabs, const struct score_case *how
     uint64_t quantised_bytes = row_count * sc_kernels_codec_row_bytes(code.channels, bits);
     uint8_t *scales = malloc(scale_bytes), *codes = malloc(quantised_bytes);
     assert_true(scales != NULL && codes != NULL);
-    assert_true(sc_kernels_get(SC_KERNELS_REF)->codec_encode(&code, rows, row_count, scales, codes));
+    assert_true(
+        sc_kernels_get(SC_KERNELS_REF)->codec_encode(&code, rows, row_count, scales, codes));
     slabs->of[s].scales = exact_copy(scales, scale_bytes, how->offset);
     slabs->of[s].codes = exact_copy(codes, quantised_bytes, how->offset);
     slabs->cpu[s].coded.bits = slabs->device[s].bits = bits;
@@ -130,8 +131,7 @@ static inline void turns_make(struct slab_of *of, const struct score_case *how, 
     for (uint32_t i = 0; i < how->turned / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * i / how->turned);
     for (uint64_t i = 0; i < row_count && how->turned > 0; i++)
-        sc_kernels_rope_row(300 + key_first + i, frequencies, how->turned,
-                               turns + i * how->turned);
+        sc_kernels_rope_row(300 + key_first + i, frequencies, how->turned, turns + i * how->turned);
     of->turns = exact_copy(turns, row_count * how->turned * sizeof(float), how->offset / 4 * 4);
     free(turns);
 }
@@ -143,7 +143,8 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
     struct slab_of *of = &slabs->of[s];
     uint64_t seed = 77 + s, channels = how->heads * how->size;
     of->to = malloc(channels);
-    of->groups = calloc(how->heads * sc_kernels_bitplanes_head_groups(how->size), sizeof(*of->groups));
+    of->groups =
+        calloc(how->heads * sc_kernels_bitplanes_head_groups(how->size), sizeof(*of->groups));
     assert_true(of->to != NULL && of->groups != NULL);
     for (uint64_t h = 0; h < how->heads; h++)
         widths_draw(&seed, how->size, s % 2, 3 + s * 5 % 6, of->to + h * how->size);
@@ -156,13 +157,13 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
     uint8_t *scales = malloc(scale_bytes), *codes = malloc(quantised_bytes + 1);
     assert_true(scales != NULL && codes != NULL);
     struct sc_kernels_bitplanes_encode what = {.planes = &of->planes,
-                                            .rows = rows,
-                                            .row_count = row_count,
-                                            .dtype = how->key_dtype,
-                                            .rotary = rotary,
-                                            .turns = (float *)(void *)of->turns.at,
-                                            .scales = scales,
-                                            .codes = codes};
+                                               .rows = rows,
+                                               .row_count = row_count,
+                                               .dtype = how->key_dtype,
+                                               .rotary = rotary,
+                                               .turns = (float *)(void *)of->turns.at,
+                                               .scales = scales,
+                                               .codes = codes};
     assert_true(sc_kernels_get(SC_KERNELS_REF)->bitplanes_encode(&what));
     of->scales = exact_copy(scales, scale_bytes, how->offset);
     of->codes = exact_copy(codes, quantised_bytes, how->offset);

@@ -114,14 +114,15 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
         sc_kernels_rope_row(1000 + i, frequencies, shape.turned, slab->turns + i * shape.turned);
     for (uint64_t h = 0; h < HEADS; h++)
         widths_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
-    assert_true(sc_kernels_bitplanes_init(&slab->planes, HEADS, shape.size, slab->to, slab->groups));
+    assert_true(
+        sc_kernels_bitplanes_init(&slab->planes, HEADS, shape.size, slab->to, slab->groups));
     slab->encode =
         (struct sc_kernels_bitplanes_encode){.planes = &slab->planes,
-                                          .rows = slab->at,
-                                          .row_count = shape.rows,
-                                          .dtype = shape.dtype,
-                                          .rotary = shape.turned > 0 ? &slab->rotary : NULL,
-                                          .turns = slab->turns};
+                                             .rows = slab->at,
+                                             .row_count = shape.rows,
+                                             .dtype = shape.dtype,
+                                             .rotary = shape.turned > 0 ? &slab->rotary : NULL,
+                                             .turns = slab->turns};
     return slab;
 }
 
@@ -140,14 +141,14 @@ static inline void slab_decode(const struct slab *slab, const struct made *made,
 {
     sc_kernels_get(level)->bitplanes_decode(
         &(struct sc_kernels_bitplanes_decode){.planes = &slab->planes,
-                                           .scales = made->scales + 64,
-                                           .codes = made->codes + 64,
-                                           .row_count = slab->rows,
-                                           .head_count = HEADS,
-                                           .dst = dst,
-                                           .dst_dtype = dst_dtype,
-                                           .rotary = slab->encode.rotary,
-                                           .turns = slab->turns});
+                                              .scales = made->scales + 64,
+                                              .codes = made->codes + 64,
+                                              .row_count = slab->rows,
+                                              .head_count = HEADS,
+                                              .dst = dst,
+                                              .dst_dtype = dst_dtype,
+                                              .rotary = slab->encode.rotary,
+                                              .turns = slab->turns});
 }
 
 /* Shapes that differ in all that a rung looks at. */

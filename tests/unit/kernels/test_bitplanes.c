@@ -166,16 +166,16 @@ static void decode_compare(const struct slab *slab, const struct made *made,
         }
         sc_kernels_get(which == 0 ? SC_KERNELS_REF : how->level)
             ->bitplanes_decode(&(struct sc_kernels_bitplanes_decode){.planes = &slab->planes,
-                                                               .scales = made->scales + 64,
-                                                               .codes = codes,
-                                                               .row_count = slab->rows,
-                                                               .head_first = how->head_first,
-                                                               .head_count = how->head_count,
-                                                               .dst = dst,
-                                                               .dst_dtype = how->dtype,
-                                                               .rotary = slab->encode.rotary,
-                                                               .turns = slab->turns,
-                                                               .streams = how->streams});
+                                                                     .scales = made->scales + 64,
+                                                                     .codes = codes,
+                                                                     .row_count = slab->rows,
+                                                                     .head_first = how->head_first,
+                                                                     .head_count = how->head_count,
+                                                                     .dst = dst,
+                                                                     .dst_dtype = how->dtype,
+                                                                     .rotary = slab->encode.rotary,
+                                                                     .turns = slab->turns,
+                                                                     .streams = how->streams});
         sc_nt_copy_end();
     }
     for (uint64_t i = 0; i < slab->rows; i++)
@@ -224,7 +224,7 @@ static void a_slab_of_known_bytes_has_known_codes(void **state)
     assert_int_equal(planes.row_bytes, 4);
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
         struct sc_kernels_bitplanes_encode what = {&planes, rows, 3,      SC_KERNELS_F32,
-                                                NULL,    NULL, scales, codes};
+                                                   NULL,    NULL, scales, codes};
         static const uint8_t CODES[3][4] = {{0, 0, 0, 0}, /* channel 5 is constant: code 0 */
                                             {0xdf, 0xff, 0x00, 0x00}, /* .100 1.. of all */
                                             {0xdf, 0xff, 0xfb, 0xfb}};
@@ -281,19 +281,19 @@ static void scores_compare(const struct slab *slab, const struct made *made, uin
     memset(scores, GUARD, sizeof(scores));
     sc_kernels_get(level)->bitplanes_score(
         &(struct sc_kernels_bitplanes_score){.planes = &slab->planes,
-                                          .scales = made->scales + 64,
-                                          .codes = made->codes + 64,
-                                          .row_count = slab->rows,
-                                          .head = head,
-                                          .queries = wanted[0],
-                                          .head_padded = PADDED,
-                                          .query_count = queries,
-                                          .rotary = slab->encode.rotary,
-                                          .turns = slab->turns,
-                                          .scores = scores[0] + 1,
-                                          .score_stride = STRIDE,
-                                          .ahead = made->codes + 64,
-                                          .turn_tiles = tiles});
+                                             .scales = made->scales + 64,
+                                             .codes = made->codes + 64,
+                                             .row_count = slab->rows,
+                                             .head = head,
+                                             .queries = wanted[0],
+                                             .head_padded = PADDED,
+                                             .query_count = queries,
+                                             .rotary = slab->encode.rotary,
+                                             .turns = slab->turns,
+                                             .scores = scores[0] + 1,
+                                             .score_stride = STRIDE,
+                                             .ahead = made->codes + 64,
+                                             .turn_tiles = tiles});
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint64_t v = 0; v <= QUERIES; v++)
             for (uint64_t i = 0; i < STRIDE; i++) {

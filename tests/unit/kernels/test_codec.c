@@ -2,8 +2,8 @@
  * by bit, slabs that have no codes, ranges of channels, every described memory; scores of codes
  * against their values in double. */
 #include "base/nt_copy.h"
-#include "kernels/codec.h"
 #include "kernels/bitplanes.h"
+#include "kernels/codec.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -124,15 +124,15 @@ static void every_rung_writes_the_same_codes(void **state)
                 mine = slab_make(w * 31 + b, dtype);
                 memset(mine->codes, GUARD, sizeof(mine->codes));
                 memset(mine->scales, GUARD, sizeof(mine->scales));
-                bool has =
-                    sc_kernels_ref_codec_encode(&code, mine->rows, count, mine->scales, mine->codes);
+                bool has = sc_kernels_ref_codec_encode(&code, mine->rows, count, mine->scales,
+                                                       mine->codes);
                 assert_true(has);
                 for (uint32_t level = 1; level <= sc_kernels_level_best(); level++) {
                     theirs = slab_make(w * 31 + b, dtype);
                     memset(theirs->codes, GUARD, sizeof(theirs->codes));
                     memset(theirs->scales, GUARD, sizeof(theirs->scales));
                     assert_true(sc_kernels_get(level)->codec_encode(&code, theirs->rows, count,
-                                                                   theirs->scales, theirs->codes));
+                                                                    theirs->scales, theirs->codes));
                     assert_memory_equal(mine->scales, theirs->scales, sizeof(mine->scales));
                     assert_memory_equal(mine->codes, theirs->codes, sizeof(mine->codes));
                     free(theirs);
@@ -161,7 +161,7 @@ static void a_slab_that_is_not_finite_has_no_codes(void **state)
                 memset(slab->scales, GUARD, sizeof(slab->scales));
                 memset(slab->codes, GUARD, sizeof(slab->codes));
                 assert_false(sc_kernels_get(level)->codec_encode(&code, slab->rows, ROWS,
-                                                                slab->scales, slab->codes));
+                                                                 slab->scales, slab->codes));
                 for (uint64_t i = 0; i < sc_kernels_codec_scale_bytes(CHANNELS); i++)
                     assert_int_equal(slab->scales[i], 0);
                 for (uint64_t i = 0; i < ROWS * sc_kernels_codec_row_bytes(CHANNELS, 4); i++)
@@ -187,7 +187,7 @@ static void the_largest_values_decode_to_finite_ones(void **state)
                 dst[i] = (uint8_t *)out[i];
             }
             assert_true(sc_kernels_get(level)->codec_encode(&code, slab->rows, ROWS, slab->scales,
-                                                           slab->codes));
+                                                            slab->codes));
             sc_kernels_get(level)->codec_decode(&(struct sc_kernels_codec_decode){
                 &code, slab->scales, slab->codes, ROWS, 0, 16, dst, SC_KERNELS_F16, false});
             for (uint64_t i = 0; i < ROWS; i++) {
@@ -396,19 +396,19 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
     for (uint32_t pairs = 0; pairs < 3; pairs++) { /* 2: not turned */
         const struct sc_kernels_rotary rotary = {pairs, SIZE};
         const struct sc_kernels_quantised coded = {.scales = scales,
-                                               .codes = codes,
-                                               .planes = &planes,
-                                               .rotary = pairs < 2 ? &rotary : NULL,
-                                               .turns = pairs < 2 ? turns : NULL};
+                                                   .codes = codes,
+                                                   .planes = &planes,
+                                                   .rotary = pairs < 2 ? &rotary : NULL,
+                                                   .turns = pairs < 2 ? turns : NULL};
         assert_true(sc_kernels_ref_bitplanes_encode(
             &(struct sc_kernels_bitplanes_encode){.planes = &planes,
-                                               .rows = slab->rows,
-                                               .row_count = ROWS,
-                                               .dtype = SC_KERNELS_BF16,
-                                               .rotary = coded.rotary,
-                                               .turns = coded.turns,
-                                               .scales = scales,
-                                               .codes = codes}));
+                                                  .rows = slab->rows,
+                                                  .row_count = ROWS,
+                                                  .dtype = SC_KERNELS_BF16,
+                                                  .rotary = coded.rotary,
+                                                  .turns = coded.turns,
+                                                  .scales = scales,
+                                                  .codes = codes}));
         for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
             for (uint64_t gap = 0; gap <= 16; gap += 16)
                 for (uint32_t part = 0; part < 2; part++) {
@@ -447,17 +447,17 @@ static void scores_compare(const struct sc_kernels_codec *code, uint64_t heads, 
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
         for (uint64_t h = 0; h < heads; h++) {
             struct sc_kernels_codec_score what = {.code = code,
-                                                 .scales = scales,
-                                                 .codes = codes,
-                                                 .row_count = rows,
-                                                 .channel_first = h * size,
-                                                 .head_size = size,
-                                                 .queries = wanted[0],
-                                                 .head_padded = SIZE_MOST + 16,
-                                                 .query_count = queries,
-                                                 .scores = scores[0] + 1,
-                                                 .score_stride = STRIDE,
-                                                 .ahead = codes};
+                                                  .scales = scales,
+                                                  .codes = codes,
+                                                  .row_count = rows,
+                                                  .channel_first = h * size,
+                                                  .head_size = size,
+                                                  .queries = wanted[0],
+                                                  .head_padded = SIZE_MOST + 16,
+                                                  .query_count = queries,
+                                                  .scores = scores[0] + 1,
+                                                  .score_stride = STRIDE,
+                                                  .ahead = codes};
             memset(scores, GUARD, sizeof(scores));
             sc_kernels_get(level)->codec_score(&what);
             for (uint64_t v = 0; v <= QUERIES; v++)

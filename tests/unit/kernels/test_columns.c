@@ -1,9 +1,9 @@
 /* K in columns: turning at every level against ref/; packing, unpacking, decoding, compacting and
  * scoring against the same of plain rows, moved element by element by the ABI's formula; bytes that
  * no element has keep their poison. */
+#include "kernels/bitplanes.h"
 #include "kernels/columns.h"
 #include "kernels/importance.h"
-#include "kernels/bitplanes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -551,15 +551,16 @@ static void check_planes(enum layout layout, const struct shape *shape, uint64_t
         struct place got = make(layout, shape, element, order);
         uint64_t skipped[8];
         some_skip(&want, &got, shape->tokens, order, skipped);
-        sc_kernels_ref_bitplanes_decode(&(struct sc_kernels_bitplanes_decode){.planes = &made.planes,
-                                                                        .scales = made.scales,
-                                                                        .codes = made.codes,
-                                                                        .row_count = shape->tokens,
-                                                                        .head_count = shape->heads,
-                                                                        .dst = dst,
-                                                                        .dst_dtype = how.dst_dtype,
-                                                                        .rotary = how.coded.rotary,
-                                                                        .turns = how.coded.turns});
+        sc_kernels_ref_bitplanes_decode(
+            &(struct sc_kernels_bitplanes_decode){.planes = &made.planes,
+                                                  .scales = made.scales,
+                                                  .codes = made.codes,
+                                                  .row_count = shape->tokens,
+                                                  .head_count = shape->heads,
+                                                  .dst = dst,
+                                                  .dst_dtype = how.dst_dtype,
+                                                  .rotary = how.coded.rotary,
+                                                  .turns = how.coded.turns});
         how.memory = &got.memory;
         how.skipped = skipped;
         sc_kernels_part_decode(&how, part, 0, shape->tokens);

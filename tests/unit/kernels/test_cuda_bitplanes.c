@@ -12,7 +12,7 @@ struct device_slab {
 };
 
 static struct sc_cuda_bitplanes_table *table_make(const struct sc_kernels_bitplanes *planes,
-                                               const struct sc_kernels_rotary *rotary)
+                                                  const struct sc_kernels_rotary *rotary)
 {
     void *table = NULL;
     uint64_t bytes = sc_cuda_bitplanes_table_bytes(planes, rotary);
@@ -39,11 +39,11 @@ static struct device_slab *device_make(const struct slab *slab, const struct mad
     device->count = cut < slab->rows ? 2 : 1;
     device->slabs[0] =
         (struct sc_cuda_bitplanes_slab){.table = device->table,
-                                     .scales = device->scales.at,
-                                     .codes = device->codes.at,
-                                     .turns = (const float *)(const void *)device->turns.at,
-                                     .row_count = cut,
-                                     .part = part};
+                                        .scales = device->scales.at,
+                                        .codes = device->codes.at,
+                                        .turns = (const float *)(const void *)device->turns.at,
+                                        .row_count = cut,
+                                        .part = part};
     device->slabs[1] = device->slabs[0];
     device->slabs[1].codes += cut * row_bytes;
     device->slabs[1].turns += cut * turned;
@@ -108,15 +108,16 @@ static void decode_compare(struct slab *const slab[2], const struct made *const 
         ref_decode(slab[part], device[part], &place.memory[0], how, skipped, part);
     }
     struct sc_cuda_bitplanes params = {.memory = place_cuda(&place),
-                                    .slabs = slabs,
-                                    .skipped = how->skips ? skipped : NULL,
-                                    .head_count = HEADS,
-                                    .head_size = (uint32_t)slab[0]->size,
-                                    .dst_dtype = how->dst_dtype,
-                                    .rows_each = 1 + n * 7 % 60};
+                                       .slabs = slabs,
+                                       .skipped = how->skips ? skipped : NULL,
+                                       .head_count = HEADS,
+                                       .head_size = (uint32_t)slab[0]->size,
+                                       .dst_dtype = how->dst_dtype,
+                                       .rows_each = 1 + n * 7 % 60};
     struct sc_cuda_shape shape;
     for (uint64_t order = 0; order < how->orders; order++) {
-        assert_true(sc_cuda_bitplanes_shape(&params, units, count, (uint32_t)slab[0]->rows, &shape));
+        assert_true(
+            sc_cuda_bitplanes_shape(&params, units, count, (uint32_t)slab[0]->rows, &shape));
         lend(slabs, sizeof(slabs));
         lend(skipped, sizeof(skipped));
         launch("sc_cuda_bitplanes_decode", &params, sizeof(params), &shape, order);
@@ -230,10 +231,10 @@ static void more_units_than_a_block_has_are_decoded(void **state)
                                         .dst_dtype = dtype},
             0, 0, COUNT_OF_ROWS);
         struct sc_cuda_bitplanes_slab slab = {.table = table,
-                                           .scales = (uint8_t *)scales,
-                                           .codes = codes,
-                                           .turns = turns,
-                                           .row_count = COUNT_OF_ROWS};
+                                              .scales = (uint8_t *)scales,
+                                              .codes = codes,
+                                              .turns = turns,
+                                              .row_count = COUNT_OF_ROWS};
         struct sc_cuda_bitplanes params = {place_cuda(&place), &slab, NULL, MANY, SIZE, dtype, 4};
         struct sc_cuda_shape shape;
         assert_true(sc_cuda_bitplanes_shape(&params, table->unit_count, 1, COUNT_OF_ROWS, &shape));

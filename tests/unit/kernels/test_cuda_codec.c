@@ -143,7 +143,7 @@ static void the_largest_and_the_smallest_scales_decode_as_in_ref(void **state)
             sc_kernels_part_decode(&decode, 1, 0, 2);
             struct sc_cuda_codec_slab slab = {(uint8_t *)scales, codes, 0, 2, 1, 8};
             struct sc_cuda_codec params = {place_cuda(&place), &slab, NULL, 1,
-                                          CHANNELS_HERE,      dtype, 1};
+                                           CHANNELS_HERE,      dtype, 1};
             struct sc_cuda_shape shape;
             assert_true(sc_cuda_codec_shape(&params, 1, 2, &shape));
             lend(scales, sizeof(scales));

@@ -126,12 +126,12 @@ static void truth_decode(const struct call *call, const struct score_case *how, 
             rows[i - slab->key_first] = (uint8_t *)(void *)(keys + i * channels);
         struct sc_kernels_codec code = {channels, slab->coded.bits, how->key_dtype};
         struct sc_kernels_codec_decode what = {.code = &code,
-                                              .scales = slab->coded.scales,
-                                              .codes = slab->coded.codes,
-                                              .row_count = end - slab->key_first,
-                                              .channel_count = channels,
-                                              .dst = rows,
-                                              .dst_dtype = SC_KERNELS_F32};
+                                               .scales = slab->coded.scales,
+                                               .codes = slab->coded.codes,
+                                               .row_count = end - slab->key_first,
+                                               .channel_count = channels,
+                                               .dst = rows,
+                                               .dst_dtype = SC_KERNELS_F32};
         sc_kernels_get(SC_KERNELS_REF)->codec_decode(&what);
     }
 }

@@ -1,8 +1,8 @@
 /* Column sums against a float64 reference over a grid of shapes, types, layouts and masks, on every
  * rung this machine has; guard bytes around what is written; exp2 against libm's. */
+#include "kernels/bitplanes.h"
 #include "kernels/exp2.h"
 #include "kernels/importance.h"
-#include "kernels/bitplanes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -392,15 +392,16 @@ static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_bitpl
     what.rotary = made->rotary = s % 2 == 0 ? &of->rotary : NULL;
     what.turns = made->turns = s % 2 == 0 ? coded->turns + first * size : NULL;
     assert_true(sc_kernels_ref_bitplanes_encode(&what));
-    sc_kernels_ref_bitplanes_decode(&(struct sc_kernels_bitplanes_decode){.planes = what.planes,
-                                                                    .scales = what.scales,
-                                                                    .codes = what.codes,
-                                                                    .row_count = what.row_count,
-                                                                    .head_count = 3,
-                                                                    .dst = dst,
-                                                                    .dst_dtype = SC_KERNELS_F32,
-                                                                    .rotary = what.rotary,
-                                                                    .turns = what.turns});
+    sc_kernels_ref_bitplanes_decode(
+        &(struct sc_kernels_bitplanes_decode){.planes = what.planes,
+                                              .scales = what.scales,
+                                              .codes = what.codes,
+                                              .row_count = what.row_count,
+                                              .head_count = 3,
+                                              .dst = dst,
+                                              .dst_dtype = SC_KERNELS_F32,
+                                              .rotary = what.rotary,
+                                              .turns = what.turns});
 }
 
 static void turns_make(struct coded *coded, uint64_t count, uint64_t size)
@@ -448,10 +449,10 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
         if ((wide >> s & 1) != 0) {
             planes_make(&coded, s,
                         (struct sc_kernels_bitplanes_encode){.rows = src,
-                                                          .row_count = rows,
-                                                          .dtype = code.dtype,
-                                                          .scales = scales,
-                                                          .codes = codes},
+                                                             .row_count = rows,
+                                                             .dtype = code.dtype,
+                                                             .scales = scales,
+                                                             .codes = codes},
                         channels, dst);
             codes += rows * coded.tables[s].planes.row_bytes;
             continue;

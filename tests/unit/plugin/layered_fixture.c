@@ -115,7 +115,7 @@ void slab_make(const struct world *world, uint64_t first, uint32_t layer, uint32
         stored_row(world, first + i, layer, part, bytes[i]);
     }
     assert_true(sc_kernels_ref_codec_encode(&ret_slab->code, rows, ret_slab->row_count,
-                                           ret_slab->scales, ret_slab->codes));
+                                            ret_slab->scales, ret_slab->codes));
 }
 
 void decoded(const struct world *world, uint64_t position, uint32_t layer, uint32_t part,

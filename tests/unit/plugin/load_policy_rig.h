@@ -13,7 +13,8 @@
 #define TOKENS    1024u
 #define ROW_BYTES 2048u                                /* K and V of a layer */
 #define TOKEN_NS  (UINT64_C(8) * (ROW_BYTES + 8) * 10) /* of loading one at 100 MB/s, all layers */
-#define CUT       "\"load_policy\": \"split\", \"sim\": {\"bytes_per_s\": 100000000, \"op_ns\": 20000}"
+#define SPLIT                                                                                      \
+    "\"load_policy\": \"split\", \"sim\": {\"bytes_per_s\": 100000000, \"op_ns\": 20000}"
 
 static inline void begin(struct rig *rig, const char *extra)
 {

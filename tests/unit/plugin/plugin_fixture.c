@@ -197,7 +197,8 @@ static const char *rig_members(const char *extra, char *text, uint64_t capacity)
 static const char *rig_gpu(const char *extra, char *text, uint64_t capacity)
 {
     static const char GROUP[] = "\"gpu\": {";
-    static const char *const KEYS[] = {"staging_bytes", "store_bytes", "score_bytes", "query_bytes"};
+    static const char *const KEYS[] = {"staging_bytes", "store_bytes", "score_bytes",
+                                       "query_bytes"};
     static const char *const BYTES[] = {"4MiB", "4MiB", "1MiB", "1MiB"};
     const char *group = strstr(extra, GROUP), *inside = "}", *next = "";
     char added[160] = "";
@@ -239,7 +240,7 @@ spec_status rig_try_open_model(struct rig *rig, const struct spec_model *model)
                    rig->path, rig->stage != NULL ? rig->stage : "16MiB",
                    rig->backend != NULL ? rig->backend : "pread",
                    rig->op != NULL ? rig->op : "1MiB",
-                   strstr(rig->extra, "\"fill\"") != NULL ? "" : ", \"load_policy\": \"load\"",
+                   strstr(rig->extra, "\"load_policy\"") != NULL ? "" : ", \"load_policy\": \"load\"",
                    strstr(rig->extra, "\"host_bytes\"") != NULL ? "" : ", \"host_bytes\": 0",
                    rig_requests(rig->extra, requests, sizeof(requests)),
                    rig_members(extra, members, sizeof(members)));

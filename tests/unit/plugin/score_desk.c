@@ -40,7 +40,7 @@ static const struct sc_kernels_bitplanes *planes_of(struct scene *scene, uint64_
     scene->groups[table] = calloc(groups, sizeof(*scene->groups[table]));
     assert_non_null(scene->groups[table]);
     assert_true(sc_kernels_bitplanes_init(planes, how->heads, how->size, scene->widths[table],
-                                       scene->groups[table]));
+                                          scene->groups[table]));
     return planes;
 }
 
@@ -67,13 +67,13 @@ static void slab_encode(struct scene *scene, uint64_t number, const uint8_t *con
     uint8_t *scales = scene->coded[2 * number] = bytes_new(scale_bytes);
     uint8_t *codes = scene->coded[2 * number + 1] = bytes_new(quantised_bytes);
     const struct sc_kernels_bitplanes_encode free_ones = {.planes = coded->planes,
-                                                       .rows = rows,
-                                                       .row_count = row_count,
-                                                       .dtype = how->dtype,
-                                                       .scales = scales,
-                                                       .codes = codes};
+                                                          .rows = rows,
+                                                          .row_count = row_count,
+                                                          .dtype = how->dtype,
+                                                          .scales = scales,
+                                                          .codes = codes};
     is_quantised = is_free ? kernels->bitplanes_encode(&free_ones)
-                       : kernels->codec_encode(&code, rows, row_count, scales, codes);
+                           : kernels->codec_encode(&code, rows, row_count, scales, codes);
     assert_true(is_quantised);
     coded->scales = scales;
     coded->codes = codes;

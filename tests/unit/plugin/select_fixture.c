@@ -125,8 +125,9 @@ uint64_t world_averages(struct world *world, uint32_t layer, float *ret_scores)
 {
     spec_request handle = look(world, 0);
     struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
-    uint64_t known = sc_baseline_averages_scores(world->rig.conn->baseline.averages, request->ranges,
-                                            request->range_count, layer, true, ret_scores);
+    uint64_t known =
+        sc_baseline_averages_scores(world->rig.conn->baseline.averages, request->ranges,
+                                    request->range_count, layer, true, ret_scores);
     rig_release(&world->rig, handle);
     return known;
 }

@@ -46,10 +46,10 @@ struct sc_store_stats actor_caps(const struct stage_actor *actor)
 bool actor_stage(struct stage_actor *actor, spec_request request,
                  const uint64_t deadlines[ACTOR_DEADLINES], spec_ticket *ret_ticket)
 {
-    const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
-                                             .request = request,
-                                             .deadline_ns =
-                                                 deadlines[actor_draw(actor, ACTOR_DEADLINES)]};
+    const struct spec_prefetch_to_host_params params = {
+        .struct_size = sizeof(params),
+        .request = request,
+        .deadline_ns = deadlines[actor_draw(actor, ACTOR_DEADLINES)]};
     if (ret_ticket != NULL)
         *ret_ticket = 0;
     spec_status status = sc_plugin_host_prefetch(actor->rig->conn, &params, ret_ticket, NULL);

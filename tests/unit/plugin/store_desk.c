@@ -210,7 +210,8 @@ void desk_assert_idle(struct desk *desk)
     spec_connector *conn = desk->rig.conn;
     uint64_t d2h_batches = 0;
     assert_true(rig_saves_are_free(&desk->rig));
-    for (const struct sc_plugin_d2h_batch *at = conn->device.d2h_batches.free; at != NULL; at = at->next)
+    for (const struct sc_plugin_d2h_batch *at = conn->device.d2h_batches.free; at != NULL;
+         at = at->next)
         d2h_batches++;
     assert_int_equal(d2h_batches, SC_PLUGIN_PARCELS);
     assert_int_equal(sc_gpu_staging_used(&conn->device.d2h_batches.ring), 0);

@@ -274,7 +274,7 @@ static const struct {
              {0, SPEC_QUERIES_PROBE, SPEC_IMPORTANT_DENSE}};
 
 static void assert_prediction(struct world *world, uint32_t c, enum way way, uint64_t count,
-                         const struct shot *truth)
+                              const struct shot *truth)
 {
     bool is_split = world->rig.conn->config.layout == SC_STORE_SPLIT;
     uint64_t before = atomic_load(&world->rig.conn->stats.unused_bytes);

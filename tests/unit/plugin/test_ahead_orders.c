@@ -499,7 +499,8 @@ static void world_choose(struct host *host, char *config, uint64_t bytes)
                    "\"store\": {\"layout\": \"%s\"}, \"layered\": {%s}%s",
                    CASES[which].preset, draw(host, 2) == 0 && !CASES[which].is_layered ? 16 : 64,
                    draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout,
-                   CASES[which].is_free ? "\"bit_allocation\": \"per_channel\"" : "", CASES[which].more);
+                   CASES[which].is_free ? "\"bit_allocation\": \"per_channel\"" : "",
+                   CASES[which].more);
     host->is_layered = CASES[which].is_layered;
     host->is_free = CASES[which].is_free;
     *world = (struct world){.matched = ROWS, .group = 1, .agree = 3 + (int64_t)draw(host, 2) * 5};

@@ -57,11 +57,11 @@ static void open_with_rows(struct fixture *fx, uint64_t bytes_max, uint32_t rows
     memset(fx, 0, sizeof(*fx));
     sc_alloc_init(&fx->alloc);
     struct sc_baseline_averages_params params = {.alloc = &fx->alloc,
-                                            .layer_count = LAYERS,
-                                            .rows_max = rows_max,
-                                            .bytes_max = bytes_max,
-                                            .rows_of = rows_of,
-                                            .user = fx};
+                                                 .layer_count = LAYERS,
+                                                 .rows_max = rows_max,
+                                                 .bytes_max = bytes_max,
+                                                 .rows_of = rows_of,
+                                                 .user = fx};
     assert_int_equal(sc_baseline_averages_open(&params, &fx->averages, NULL), SPEC_OK);
 }
 
@@ -73,8 +73,8 @@ static void open_with(struct fixture *fx, uint64_t bytes_max)
 static bool sample_note(struct sc_baseline_averages *averages, const struct sc_store_range *ranges,
                         uint64_t count, uint32_t layer, const float *sums)
 {
-    return sc_baseline_averages_note(averages,
-                                &(struct sc_baseline_sample){ranges, count, layer, sums, NULL, NULL});
+    return sc_baseline_averages_note(
+        averages, &(struct sc_baseline_sample){ranges, count, layer, sums, NULL, NULL});
 }
 
 static void note(struct fixture *fx, uint64_t piece, uint32_t layer, const float *sums)
@@ -155,7 +155,8 @@ static void every_row_moves_by_its_own_share(void **state)
         for (uint32_t j = 0; j < MANY_ROWS; j++)
             total += (double)(sums[n][j] = ldexpf((float)((j * 7 + n * 5) % 11), -(int)j / 3));
         (void)sample_note(fx.averages, &range, 1, 0, sums[n]);
-        assert_int_equal(sc_baseline_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0, 1);
+        assert_int_equal(sc_baseline_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0,
+                         1);
         for (uint32_t j = 0; j < MANY_ROWS; j++) {
             expected[j] += ((double)sums[n][j] / total - expected[j]) / (n + 1);
             assert_true(fabs((double)scores[j] - expected[j]) <= 2e-3 * expected[j]);
@@ -321,9 +322,10 @@ static void what_was_written_comes_back(void **state)
     for (uint64_t piece = 1; piece < 41; piece++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
-            uint64_t known = sc_baseline_averages_scores(fx.averages, &range, 1, layer, true, scores);
-            assert_int_equal(sc_baseline_averages_scores(other.averages, &range, 1, layer, true, again),
-                             known);
+            uint64_t known =
+                sc_baseline_averages_scores(fx.averages, &range, 1, layer, true, scores);
+            assert_int_equal(
+                sc_baseline_averages_scores(other.averages, &range, 1, layer, true, again), known);
             assert_memory_equal(scores, again, range.row_count * sizeof(float));
         }
     while (sc_baseline_averages_flush(other.averages, true, put, &other))
@@ -368,7 +370,8 @@ static void *asks_run(void *user)
     float scores[MANY_ROWS];
     uint64_t missed = 0;
     for (uint32_t n = 0; n < 50000; n++)
-        missed += sc_baseline_averages_scores(fx->averages, &range, 1, 0, true, scores) != MANY_ROWS;
+        missed +=
+            sc_baseline_averages_scores(fx->averages, &range, 1, 0, true, scores) != MANY_ROWS;
     return (void *)(uintptr_t)missed;
 }
 

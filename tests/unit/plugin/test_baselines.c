@@ -1,5 +1,5 @@
-/* The baseline's table: which policy answers what, that samples do not repeat and follow what is asked,
- * and what it says where it keeps no averages. */
+/* The baseline's table: which policy answers what, that samples do not repeat and follow what is
+ * asked, and what it says where it keeps no averages. */
 #include "plugin/baselines/baselines.h"
 
 #include <setjmp.h>
@@ -16,14 +16,15 @@
 
 static const struct sc_store_range RANGES[] = {{1, 0, ROWS}};
 
-static struct sc_baseline_ask ask_of(const uint32_t *tokens, uint64_t from, uint64_t end, uint32_t layer)
+static struct sc_baseline_ask ask_of(const uint32_t *tokens, uint64_t from, uint64_t end,
+                                     uint32_t layer)
 {
     return (struct sc_baseline_ask){.tokens = tokens,
-                               .from_token = from,
-                               .token_count = end,
-                               .ranges = RANGES,
-                               .range_count = 1,
-                               .layer = layer};
+                                    .from_token = from,
+                                    .token_count = end,
+                                    .ranges = RANGES,
+                                    .range_count = 1,
+                                    .layer = layer};
 }
 
 static uint32_t guess(const struct sc_baseline *baseline, struct sc_baseline_ask ask, uint64_t k,
@@ -81,7 +82,8 @@ static void random_scores_are_one_a_granule(void **state)
     for (uint32_t i = 0; i < 40; i++)
         tokens[i] = i * i;
     struct sc_baseline_ask ask = ask_of(tokens, 10, 40, 3);
-    assert_int_equal(sc_baseline_score(&baseline, &ask, SPEC_METRIC_RANDOM, scores), SC_BASELINE_ORDER);
+    assert_int_equal(sc_baseline_score(&baseline, &ask, SPEC_METRIC_RANDOM, scores),
+                     SC_BASELINE_ORDER);
     for (uint32_t row = 1; row < 30; row++)
         assert_int_equal(scores[row] == scores[row - 1], (10 + row) % 16 != 0);
     (void)sc_baseline_score(&baseline, &ask, SPEC_METRIC_RANDOM, again);
@@ -104,7 +106,8 @@ static void the_table_says_who_answers(void **state)
         struct sc_baseline_ask ask = ask_of(NULL, 0, ROWS, 0);
         bool knows = predictor == SC_PREDICTOR_RANDOM || predictor == SC_PREDICTOR_SINK;
         uint32_t rows[8];
-        assert_int_equal(guess(&baseline, ask, 8, rows), knows ? SC_BASELINE_ORDER : SC_BASELINE_NOTHING);
+        assert_int_equal(guess(&baseline, ask, 8, rows),
+                         knows ? SC_BASELINE_ORDER : SC_BASELINE_NOTHING);
         assert_int_equal(sc_baseline_follows(&baseline), predictor == SC_PREDICTOR_LAYER);
     }
     for (uint32_t identify = SC_IDENTIFY_PROBES; identify <= SC_IDENTIFY_QUANTISED; identify++)
@@ -114,7 +117,8 @@ static void the_table_says_who_answers(void **state)
             bool is_any = metric == SPEC_METRIC_RANDOM;
             assert_int_equal(sc_baseline_is_blind(&config, metric),
                              is_any || identify == SC_IDENTIFY_STATIC);
-            assert_int_equal(sc_baseline_can_score(&baseline, metric), is_any); /* there are no averages */
+            assert_int_equal(sc_baseline_can_score(&baseline, metric),
+                             is_any); /* there are no averages */
         }
 }
 
@@ -125,7 +129,8 @@ static void a_lab_without_averages_knows_nothing(void **state)
     struct sc_baseline baseline = {.config = &config};
     struct sc_baseline_ask ask = ask_of(NULL, 0, ROWS, 0);
     float scores[ROWS] = {1};
-    assert_int_equal(sc_baseline_score(&baseline, &ask, SPEC_METRIC_H2O, scores), SC_BASELINE_NOTHING);
+    assert_int_equal(sc_baseline_score(&baseline, &ask, SPEC_METRIC_H2O, scores),
+                     SC_BASELINE_NOTHING);
     sc_baseline_averages_load(baseline.averages, &(struct sc_store_average){1, 1, ROWS, NULL});
     assert_false(sc_baseline_write(&baseline));
     sc_baseline_write_all(&baseline);

@@ -35,16 +35,17 @@ static const struct shape SHAPES[] = {
     {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\"", "64KiB", NULL, 3, 8, 128, 300},
     {"\"chunk_tokens\": 16, \"submit\": {\"threads\": 1}", "1MiB", NULL, 5, 2, 8, 300},
     {"\"chunk_tokens\": 256, \"submit\": {\"threads\": 0}", "64KiB", NULL, 2, 2, 64, 700},
-    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"store\": {\"layout\": \"split\"}, \"submit\": "
+    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"store\": {\"layout\": "
+     "\"split\"}, \"submit\": "
      "{\"threads\": 3}",
      "128KiB", NULL, 3, 4, 128, 250},
-    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"host_bytes\": \"2MiB\"", "1MiB", NULL, 3, 4, 128,
-     300},
+    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"host_bytes\": \"2MiB\"", "1MiB",
+     NULL, 3, 4, 128, 300},
     {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\"", "64KiB", NULL, 1, 64, 256, 60},
-    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"preset\": \"impress-itf\"", "64KiB", NULL, 3, 4,
-     64, 200},
-    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"preset\": \"layered-uniform\"", "64KiB", NULL, 3, 4,
-     64, 200},
+    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"preset\": \"impress-itf\"",
+     "64KiB", NULL, 3, 4, 64, 200},
+    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"preset\": \"layered-uniform\"",
+     "64KiB", NULL, 3, 4, 64, 200},
 };
 #define SHAPE_COUNT (sizeof(SHAPES) / sizeof(SHAPES[0]))
 

@@ -2,8 +2,8 @@
  * next pass goes on behind what is kept.
  *
  *   pass     layers come at a pace, on a simulated device of a steady rate
- *   limit    min(all tokens, what 0.7 x staging_bytes and the device take while the pass lasts, what
- *            one layer may hold of staging)
+ *   limit    min(all tokens, what 0.7 x staging_bytes and the device take during the pass,
+ *            what one layer may hold of staging)
  *
  * Threads: one. */
 #include "tests/unit/plugin/plugin_fixture.h"

@@ -341,15 +341,17 @@ static const struct form FORMS[] = {
      BASE ", \"disk_bytes\": \"128MiB\", \"host_write_through\": \"yes\", \"host_bytes\": \"8MiB\"",
      "16MiB", 12, 4, 64, 2500, true, true, true, true, false},
     {"layered, chunk 256",
-     BASE ", \"disk_bytes\": \"1GiB\", \"preset\": \"layered-uniform\", \"select\": {\"min_tokens\": "
-          "16777216, \"min_share_ppm\": 1000000}, "
-          "\"chunk_tokens\": 256, \"layered\": {\"exact_ppm\": 1000000}",
+     BASE
+     ", \"disk_bytes\": \"1GiB\", \"preset\": \"layered-uniform\", \"select\": {\"min_tokens\": "
+     "16777216, \"min_share_ppm\": 1000000}, "
+     "\"chunk_tokens\": 256, \"layered\": {\"exact_ppm\": 1000000}",
      "16MiB", 10, 4, 64, 3000, false, false, false, true, false},
     {"layered, all",
      BASE
      ", \"disk_bytes\": \"96MiB\", \"preset\": \"layered-uniform\", \"select\": {\"min_tokens\": "
      "16777216, \"min_share_ppm\": 1000000}, "
-     "\"host_write_through\": \"yes\", \"host_bytes\": \"8MiB\", \"layered\": {\"exact_ppm\": 1000000}",
+     "\"host_write_through\": \"yes\", \"host_bytes\": \"8MiB\", \"layered\": {\"exact_ppm\": "
+     "1000000}",
      "16MiB", 10, 4, 64, 3000, true, true, true, true, false},
     {"budget", BASE ", \"disk_bytes\": \"1GiB\", \"store\": {\"write_budget\": \"200MiB\"}",
      "16MiB", 12, 4, 64, 3000, false, false, false, true, false},

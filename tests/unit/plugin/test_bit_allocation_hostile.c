@@ -11,9 +11,10 @@
 #include <math.h>
 
 #define FREE                                                                                       \
-    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"bit_allocation\": \"per_channel\"}"
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"bit_allocation\": "     \
+    "\"per_channel\"}"
 #define FREE_WIDE                                                                                  \
-    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, "                                          \
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, "                                       \
     "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": 5.5}"
 #define ROWS_MAX 512u
 
@@ -179,8 +180,8 @@ static void any_model_is_coded_as_it_can_be(void **state)
             char extra[200];
             (void)snprintf(
                 extra, sizeof(extra),
-                "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"widths\": "
-                "\"free\", \"bits_k\": %s, \"bits_v\": %s}",
+                "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"bit_allocation\": "
+                "\"per_channel\", \"bits_k\": %s, \"bits_v\": %s}",
                 BITS[b], BITS[(b + s) % 6]);
             rig_init(&rig, true, extra);
             rig_shape(&rig, 2, SHAPES[s].heads, SHAPES[s].head_size, SHAPES[s].dtype);
@@ -423,7 +424,8 @@ static void damage(const struct place *place, uint64_t *random)
 
 static const char *const KINDS[] = {
     FREE,
-    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"bit_allocation\": \"per_channel\", "
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"bit_allocation\": "
+    "\"per_channel\", "
     "\"bits_k\": "
     "2.5, \"bits_v\": 3.5}",
     "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"store\": {\"layout\": \"split\"}, "
@@ -433,8 +435,8 @@ static const char *const KINDS[] = {
     "\"1MiB\", "
     "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_v\": 4.5}",
     "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"chunk_tokens\": 256, \"layered\": "
-    "{\"widths\": "
-    "\"free\", \"bits_k\": 8, \"bits_v\": 2}"};
+    "{\"bit_allocation\": "
+    "\"per_channel\", \"bits_k\": 8, \"bits_v\": 2}"};
 
 /* Of a store whose secret is known: damage that no checksum finds. */
 static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
@@ -568,7 +570,7 @@ static void tables_of_others_leave_room_for_our_own(void **state)
 }
 
 #define LEASED(bits)                                                                               \
-    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 1000000000, "                                 \
+    "\"preset\": \"layered-uniform\", \"lease_ns_max\": 1000000000, "                              \
     "\"layered\": {\"bit_allocation\": \"per_channel\", \"bits_k\": " bits "}"
 
 /* ---- Several processes ----------------------------------------------------------------------- */
@@ -682,8 +684,8 @@ static void queries_of_nearly_nothing_teach_nothing(void **state)
 
 /* Half bits of K and V, and whether widths are free, of one opening after another. */
 static const char *const TURNS[][3] = {
-    {"free", "4", "2"}, {"free", "4", "2"}, {"even", "4", "2"},   {"free", "2.5", "3.5"},
-    {"even", "8", "5"}, {"free", "8", "8"}, {"free", "6.5", "4"}, {"free", "4", "2"}};
+    {"per_channel", "4", "2"}, {"per_channel", "4", "2"}, {"uniform", "4", "2"},   {"per_channel", "2.5", "3.5"},
+    {"uniform", "8", "5"}, {"per_channel", "8", "8"}, {"per_channel", "6.5", "4"}, {"per_channel", "4", "2"}};
 #define TURN_COUNT (sizeof(TURNS) / sizeof(TURNS[0]))
 
 /* What was read once is read again so, by whoever reads it, whatever was learnt since. */
@@ -707,7 +709,7 @@ static void codes_are_what_they_were(void **state)
         for (uint32_t t = 0; t < TURN_COUNT; t++) {
             (void)snprintf(extra, sizeof(extra),
                            "\"preset\": \"layered-uniform\", %s, \"layered\": "
-                           "{\"widths\": \"%s\", \"bits_k\": %s, \"bits_v\": %s}",
+                           "{\"bit_allocation\": \"%s\", \"bits_k\": %s, \"bits_v\": %s}",
                            BESIDE[kind], TURNS[t][0], TURNS[t][1], TURNS[t][2]);
             assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
             for (uint32_t i = 0; i < 20 && t > 0; i++) { /* queries that are like no others */

@@ -42,7 +42,8 @@ static const struct way WAYS[] = {
     {"\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 1000}", SPEC_SELECT_BUDGET, false},
     {"\"preset\": \"hinted\"", SPEC_SELECT_BUDGET, false},
     {"\"preset\": \"layered-uniform\"", SPEC_SELECT_EXACT, false},
-    {"\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}, \"layered\": {\"bits_k\": "
+    {"\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}, \"layered\": "
+     "{\"bits_k\": "
      "5, \"bits_v\": 3}",
      SPEC_SELECT_EXACT, true},
     {"\"preset\": \"layered\"", SPEC_SELECT_EXACT, false},

@@ -151,11 +151,10 @@ static void batch_begin(struct scene *scene, struct batch *batch, uint64_t numbe
     batch->twin = area_new(scene, batch, widens, has_slots);
     batch->area = area_new(scene, batch, widens, has_slots);
     batch->there = there_make(&scene->host, &batch->area);
+    assert_int_equal(sc_plugin_memory_check(&batch->twin.memory, &need, &batch->twin_memory, NULL),
+                     SPEC_OK);
     assert_int_equal(
-        sc_plugin_memory_check(&batch->twin.memory, &need, &batch->twin_memory, NULL), SPEC_OK);
-    assert_int_equal(
-        sc_plugin_memory_check_on(&batch->area.memory, &need, &way, &batch->memory, NULL),
-        SPEC_OK);
+        sc_plugin_memory_check_on(&batch->area.memory, &need, &way, &batch->memory, NULL), SPEC_OK);
     batch->to = placing(scene, &batch->memory);
     batch->twin_to = placing(scene, &batch->twin_memory);
     batch->memory.begun = batch->memory.target->fence(&batch->memory, SC_FENCE_BEGIN, NULL);
@@ -201,23 +200,23 @@ static void rows_place(struct scene *scene, struct batch *batch, uint64_t count,
 }
 
 static struct sc_kernels_quantised even_part(struct scene *scene, const struct batch *batch,
-                                         uint32_t scales, uint32_t part)
+                                             uint32_t scales, uint32_t part)
 {
     static const uint32_t BITS[] = {2, 3, 4, 5, 6, 8};
     return (struct sc_kernels_quantised){.scales = batch->scales[scales][part],
-                                     .codes = scene->source.codes[part],
-                                     .bits = BITS[draw(scene, 6)]};
+                                         .codes = scene->source.codes[part],
+                                         .bits = BITS[draw(scene, 6)]};
 }
 
 /* Of K and V by one table: keys are turned; values are not, or in another way. */
 static struct sc_kernels_quantised planes_part(struct scene *scene, const struct batch *batch,
-                                           const struct table *table, uint32_t scales,
-                                           uint32_t part)
+                                               const struct table *table, uint32_t scales,
+                                               uint32_t part)
 {
     struct source *source = &scene->source;
     struct sc_kernels_quantised coded = {.scales = batch->scales[scales][part],
-                                     .codes = source->codes[part],
-                                     .planes = &table->planes};
+                                         .codes = source->codes[part],
+                                         .planes = &table->planes};
     if (part == 0 || scene->values_turn) {
         coded.rotary = &scene->rotary[part];
         coded.turns = source->turns;

@@ -329,7 +329,8 @@ static void a_hint_waits_for_nothing(void **state)
     stand_open(&stand, true, "\"staging_bytes\": \"1MiB\", \"score_bytes\": \"8MiB\"");
     spec_connector *conn = stand.rig.conn;
     for (uint64_t left = 0; left <= conn->device.pinned_count; left++) {
-        bool is_room = left == conn->device.pinned_count; /* then boxes are free, and it needs three */
+        bool is_room =
+            left == conn->device.pinned_count; /* then boxes are free, and it needs three */
         struct end end;
         if (left == 3)
             continue;
@@ -402,7 +403,8 @@ static void each_call_of_the_driver_may_fail(void **state)
 
 #define MATCHED  130u
 #define LAYERS   2u
-#define SMALLEST ", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", \"score_bytes\": \"64KiB\"}"
+#define SMALLEST                                                                                   \
+    ", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", \"score_bytes\": \"64KiB\"}"
 
 static const char *const WAYS[] = {
     "\"preset\": \"layered-uniform\"",

@@ -551,7 +551,7 @@ static const char *const CALLS[] = {
 };
 
 #define ON_0                                                                                       \
-    "\"preset\": \"as-like\", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", "                \
+    "\"preset\": \"as-like\", \"gpu\": {\"device\": 0, \"staging_bytes\": \"1MiB\", "              \
     "\"store_bytes\": \"4MiB\"}"
 
 /* Told to be there: so it is. Else it is a miss, or right all the same, and host memory stores it.

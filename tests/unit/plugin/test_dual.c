@@ -155,7 +155,8 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
         waiting = next.request;
     }
     rig_release(&rig, waiting);
-    assert_true(rig_store_stats(&rig).upper_demoted > 0 && rig_store_stats(&rig).host_evictions > 0);
+    assert_true(rig_store_stats(&rig).upper_demoted > 0 &&
+                rig_store_stats(&rig).host_evictions > 0);
     rig_prompts_free_all(prompts, 4);
     rig_done(&rig);
 }

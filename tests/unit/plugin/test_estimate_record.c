@@ -30,7 +30,8 @@ static struct sc_plugin_estimate_note note_make(double x)
         .from_ns = (uint64_t)x + (UINT64_C(1) << 60), .layers = 36, .next = estimate};
 }
 
-static bool is_same(const struct sc_plugin_estimate_note *a, const struct sc_plugin_estimate_note *b)
+static bool is_same(const struct sc_plugin_estimate_note *a,
+                    const struct sc_plugin_estimate_note *b)
 {
     uint64_t x[2 * SC_PLUGIN_ESTIMATE_WORDS], y[2 * SC_PLUGIN_ESTIMATE_WORDS];
     sc_plugin_estimate_encode(&a->next, x);

@@ -190,7 +190,8 @@ static void runs_and_bytes_that_lack_at_once_are_two_things(void **state)
     for (uint64_t seed = 8; seed < 12; seed++)
         assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
     assert_int_equal(counter(&conn->stats.evicted_chunks), 0);
-    atomic_store(&conn->evict.asked_bytes[sc_radix_place(0)], sc_store_free_space_most(conn->store));
+    atomic_store(&conn->evict.asked_bytes[sc_radix_place(0)],
+                 sc_store_free_space_most(conn->store));
     atomic_store(&conn->evict.asked_runs, 3);
     assert_true(sc_plugin_evict_some(conn));
     assert_int_equal(counter(&conn->stats.evicted_chunks), 16);

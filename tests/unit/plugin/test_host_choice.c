@@ -220,9 +220,9 @@ static void tags_go_wrong(struct world *world, uint64_t piece, uint32_t layer)
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, entry->extent);
     const struct sc_host_tier_key key = {.copy = atomic_load(&extent->codes)->copy,
-                                          .first = entry->extent_row,
-                                          .layer = layer,
-                                          .kind = SC_STORE_HOST_QUANT};
+                                         .first = entry->extent_row,
+                                         .layer = layer,
+                                         .kind = SC_STORE_HOST_QUANT};
     uint64_t tag_bytes = 8ull * store->shape.tags_per_row;
     uint64_t seed = key.copy * UINT64_C(0x9e3779b97f4a7c15) + key.first;
     struct sc_host_tier_memory_slab *slab = sc_host_tier_get(store->host, &key);

@@ -136,7 +136,8 @@ static void lookups_wait_for_it_too(void **state)
         open_with(&world, extra, i);
         spec_request request = look_and_land(&world);
         struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
-        const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
+        const struct sc_store_match_fetch_wants wants =
+            sc_plugin_host_prefetch_wants(world.rig.conn, found);
         struct sc_store_match_fetch_wants rows = wants;
         rows.choice_from = rows.rows_end = LAYERS; /* what stage brought without choosing */
         rows.is_quant = false;
@@ -154,7 +155,8 @@ static void lookups_wait_for_it_too(void **state)
         sc_host_slab_forget_tags(world.rig.conn->store, 3, &range);
         assert_false(sc_store_match_fetch_has(world.rig.conn->store, &last, range.piece));
         assert_false(sc_store_match_fetch_has(world.rig.conn->store, &wants, range.piece));
-        assert_int_equal(sc_store_match_fetch_has(world.rig.conn->store, &rows, range.piece), i != 1);
+        assert_int_equal(sc_store_match_fetch_has(world.rig.conn->store, &rows, range.piece),
+                         i != 1);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT); /* nobody brings it */
         spec_ticket ticket = rig_stage(&world.rig, request, 0);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_PENDING);
@@ -188,7 +190,8 @@ static void lookups_wait_for_the_right_layers(void **state)
         for (uint32_t layer = 0; layer < 2; layer++)
             sc_host_slab_forget(store, layer, &found->ranges[r]);
     assert_int_equal(rows_hosted(&world, request), found->range_count * 2);
-    const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
+    const struct sc_store_match_fetch_wants wants =
+        sc_plugin_host_prefetch_wants(world.rig.conn, found);
     assert_int_equal(wants.rows_end, 2);
     spec_ticket ticket = rig_stage(&world.rig, request, 0);
     assert_int_equal(peek(&world).state, SPEC_LOOKUP_PENDING);
@@ -207,8 +210,9 @@ static void without_room_the_front_is_there(void **state)
     for (uint32_t i = 0; i < 6 * 3; i++) {
         struct world world;
         char extra[200];
-        (void)snprintf(extra, sizeof(extra), "\"preset\": \"layered-uniform\", \"host_bytes\": %lu%s",
-                       SIZES[i / 3], SHAPES[i % 3]);
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"layered-uniform\", \"host_bytes\": %lu%s", SIZES[i / 3],
+                       SHAPES[i % 3]);
         open_with(&world, extra, 0);
         spec_request request = look_and_land(&world);
         struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
@@ -217,12 +221,13 @@ static void without_room_the_front_is_there(void **state)
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT);
         assert_in_range(rig_store_stats(&world.rig).host_bytes_kept, 0,
                         SIZES[i / 3] / 4 * 3 + 4096);
-        struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
+        struct sc_store_match_fetch_wants wants =
+            sc_plugin_host_prefetch_wants(world.rig.conn, found);
         wants.rows_end = 0; /* codes alone */
         bool has_quant = true;
         for (uint64_t r = 0; r < found->range_count; r++)
-            has_quant = has_quant &&
-                        sc_store_match_fetch_has(world.rig.conn->store, &wants, found->ranges[r].piece);
+            has_quant = has_quant && sc_store_match_fetch_has(world.rig.conn->store, &wants,
+                                                              found->ranges[r].piece);
         assert_true(has_quant || rows_hosted(&world, request) == 0);
         assert_true(has_quant || status == SPEC_E_NO_SPACE);
         assert_true(i / 3 != 1 || !has_quant); /* it ended in the midst of codes, */
@@ -303,9 +308,11 @@ static void long_keys_come_in_parts(void **state)
         forget_all(&world);
         assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
-        const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(world.rig.conn, found);
+        const struct sc_store_match_fetch_wants wants =
+            sc_plugin_host_prefetch_wants(world.rig.conn, found);
         for (uint64_t r = 0; r < found->range_count; r++)
-            assert_true(sc_store_match_fetch_has(world.rig.conn->store, &wants, found->ranges[r].piece));
+            assert_true(
+                sc_store_match_fetch_has(world.rig.conn->store, &wants, found->ranges[r].piece));
         spec_request second = look(&world, 0);
         uint64_t before = rig_store_stats(&world.rig).read_bytes, chosen = choosing_read(&world);
         assert_true(load_all(&world, second, false));
@@ -400,8 +407,9 @@ static void *stages_and_leaves(void *user)
             continue;
         }
         const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
-                                                 .request = found.request,
-                                                 .deadline_ns = i % 3 == 0 ? MS / 10 : 0};
+                                                            .request = found.request,
+                                                            .deadline_ns =
+                                                                i % 3 == 0 ? MS / 10 : 0};
         spec_ticket ticket = 0;
         status = sc_plugin_host_prefetch(world->rig.conn, &params, &ticket, NULL);
         if (status == SPEC_OK && i % 2 == 0)

@@ -24,7 +24,8 @@ static const char *const WAYS[] = {
     "\"preset\": \"int8\", \"host_bytes\": \"48KiB\", \"host_policy\": \"lru\"",
     "\"preset\": \"layered+range\", \"host_bytes\": \"64MiB\", \"host_write_through\": \"yes\"",
     "\"preset\": \"int8\", \"host_bytes\": \"1MiB\", \"select\": {\"dense_layers\": 2}",
-    "\"preset\": \"layered-uniform\", \"host_bytes\": \"400KiB\", \"select\": {\"dense_layers\": 1}",
+    "\"preset\": \"layered-uniform\", \"host_bytes\": \"400KiB\", \"select\": {\"dense_layers\": "
+    "1}",
 };
 #define WAY_COUNT (sizeof(WAYS) / sizeof(WAYS[0]))
 
@@ -187,7 +188,8 @@ static void memory_rots(struct walk *w, const struct open_request *open)
         sc_plugin_request_find(w->world.rig.conn, open->request);
     struct sc_store *store = w->world.rig.conn->store;
     for (uint64_t r = 0; request != NULL && r < request->range_count; r++) {
-        const struct sc_store_match_fetch_wants wants = sc_plugin_host_prefetch_wants(w->world.rig.conn, request);
+        const struct sc_store_match_fetch_wants wants =
+            sc_plugin_host_prefetch_wants(w->world.rig.conn, request);
         struct sc_store_selector_plan plan =
             sc_store_selector_fetch_plan(store, &wants, (uint32_t)draw(w, LAYERS));
         plan.ranges = request->ranges;

@@ -44,7 +44,7 @@ static void what_another_gives_up_is_brought(void **state)
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         struct sc_store_range range = whole_of(&rig, found.request, 1);
         sc_host_slab_begin(rig.conn->store, &fill, layer, &range, SC_STORE_WANT_ROWS,
-                              range.row_count);
+                           range.row_count);
         assert_non_null(fill.slab);
         assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
         assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
@@ -105,7 +105,7 @@ static void without_a_tier_nothing_is_staged(void **state)
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
             struct spec_lookup_result found = rig_lookup(&rig, &prompt);
             const struct spec_prefetch_to_host_params params = {.struct_size = sizeof(params),
-                                                     .request = found.request};
+                                                                .request = found.request};
             status = sc_plugin_host_prefetch(rig.conn, &params, &ticket, &rig.error);
             assert_int_equal(status, SPEC_E_UNSUPPORTED);
             assert_int_equal(ticket, 77);
@@ -318,11 +318,12 @@ static void what_is_merged_stays_in_memory(void **state)
         struct rig rig;
         struct prompt prompt = rig_prompt(5, 0, 0, 64);
         spec_status status;
-        open_with(&rig, i % 3 == 0 ? "\"host_bytes\": \"64MiB\", " CHUNKS
-                        : i % 3 == 1
-                            ? "\"host_bytes\": \"64MiB\", \"store\": {\"layout\": "
-                              "\"split\"}, " CHUNKS
-                            : "\"host_bytes\": \"64MiB\", \"host_write_through\": \"yes\", " CHUNKS);
+        open_with(&rig,
+                  i % 3 == 0 ? "\"host_bytes\": \"64MiB\", " CHUNKS
+                  : i % 3 == 1
+                      ? "\"host_bytes\": \"64MiB\", \"store\": {\"layout\": "
+                        "\"split\"}, " CHUNKS
+                      : "\"host_bytes\": \"64MiB\", \"host_write_through\": \"yes\", " CHUNKS);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         decode(&rig, found.request, &prompt, 0, 48);
         rig_release(&rig, found.request);

@@ -105,8 +105,8 @@ static void an_item_that_ends_early_says_so(void **state)
     (void)state;
     struct world world;
     world_open_coded(&world,
-                     "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}", 2, 2,
-                     16, SPEC_DTYPE_F16, 200, 3);
+                     "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}", 2,
+                     2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 0, 0, 250000);
@@ -133,8 +133,8 @@ static void rows_without_codes_are_exact(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"quantise\": \"no\"}", 2, 2,
-                     16, SPEC_DTYPE_F16, 200, 3);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"quantise\": \"no\"}",
+                     2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 0, 0, 50000);
@@ -184,7 +184,8 @@ static void what_was_stored_before_gets_codes(void **state)
     wait_for_quant(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
-    reopen_as(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
+    reopen_as(&world,
+              "\"preset\": \"layered-uniform\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
     wait_for_quant(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
@@ -262,7 +263,7 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
 /* ---- Averages ------------------------------------------------------------------------------- */
 
 #define STATIC                                                                                     \
-    "\"preset\": \"layered-uniform\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "         \
+    "\"preset\": \"layered-uniform\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "      \
     "{\"predictor\": "                                                                             \
     "\"static\"}"
 
@@ -368,7 +369,8 @@ static void a_choice_counts_once(void **state)
     for (uint32_t way = 0; way < 3; way++) { /* one; the other; eight of the other, then one */
         if (way > 0)
             world_done(&world);
-        world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
+                         3);
         for (uint32_t i = way == 2 ? 9 : 1; i-- > 0;)
             choose(&world, way == 1 || i > 0);
         assert_int_equal(world_averages(&world, 1, is[way]), 200);
@@ -427,11 +429,12 @@ static void rows_without_codes_keep_their_averages(void **state)
     struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
     for (uint64_t row = 0; row < 200; row++)
         sums[row] = 1;
-    (void)sc_baseline_averages_note(world.rig.conn->baseline.averages,
-                               &(struct sc_baseline_sample){.ranges = request->ranges,
-                                                       .range_count = request->range_count,
-                                                       .layer = 1,
-                                                       .sums = sums});
+    (void)sc_baseline_averages_note(
+        world.rig.conn->baseline.averages,
+        &(struct sc_baseline_sample){.ranges = request->ranges,
+                                     .range_count = request->range_count,
+                                     .layer = 1,
+                                     .sums = sums});
     assert_int_equal(world_averages(&world, 1, before), 200);
     struct shot shot;
     shot_make(&shot, &world, handle, 1, 0, 500000);

@@ -51,13 +51,14 @@ static uint64_t tables_read(struct world *world, spec_request handle, uint32_t l
     struct sc_store_slab slab;
     uint64_t count = 0;
     assert_in_range(request->range_count, 1, SLABS_MAX);
-    assert_int_equal(sc_store_selector_open(conn->store, ROWS_MAX, ROWS_MAX, &selector, NULL), SPEC_OK);
+    assert_int_equal(sc_store_selector_open(conn->store, ROWS_MAX, ROWS_MAX, &selector, NULL),
+                     SPEC_OK);
     assert_true(sc_store_selector_begin(
         selector, &(struct sc_store_selector_want){.layer = layer,
-                                               .io_class = SC_IO_CLASS_DEMAND,
-                                               .ranges = request->ranges,
-                                               .range_count = request->range_count,
-                                               .is_quant = true}));
+                                                   .io_class = SC_IO_CLASS_DEMAND,
+                                                   .ranges = request->ranges,
+                                                   .range_count = request->range_count,
+                                                   .is_quant = true}));
     assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
     for (uint64_t r = 0; r < request->range_count; r++) {
         ret_told[r] = (struct told){0};
@@ -113,7 +114,7 @@ static void even_decode(const struct world *world, struct chunk *chunk, uint32_t
                         const uint8_t *const *rows)
 {
     const struct sc_kernels_codec code = {(uint64_t)world->rig.heads * world->rig.head_size, bits,
-                                         kernels_dtype(world->rig.dtype)};
+                                          kernels_dtype(world->rig.dtype)};
     uint8_t *dst[2][CHUNK_MAX];
     for (uint64_t i = 0; i < chunk->row_count; i++) {
         dst[0][i] = chunk->values[i];
@@ -158,23 +159,23 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
     }
     assert_true(sc_kernels_ref_bitplanes_encode(
         &(struct sc_kernels_bitplanes_encode){.planes = &planes,
-                                           .rows = rows,
-                                           .row_count = chunk->row_count,
-                                           .dtype = kernels_dtype(world->rig.dtype),
-                                           .rotary = is_turned ? &rotary : NULL,
-                                           .turns = is_turned ? turns : NULL,
-                                           .scales = chunk->scales,
-                                           .codes = chunk->codes}));
+                                              .rows = rows,
+                                              .row_count = chunk->row_count,
+                                              .dtype = kernels_dtype(world->rig.dtype),
+                                              .rotary = is_turned ? &rotary : NULL,
+                                              .turns = is_turned ? turns : NULL,
+                                              .scales = chunk->scales,
+                                              .codes = chunk->codes}));
     sc_kernels_ref_bitplanes_decode(
         &(struct sc_kernels_bitplanes_decode){.planes = &planes,
-                                           .scales = chunk->scales,
-                                           .codes = chunk->codes,
-                                           .row_count = chunk->row_count,
-                                           .head_count = heads,
-                                           .dst = dst,
-                                           .dst_dtype = SC_KERNELS_F32,
-                                           .rotary = is_turned ? &rotary : NULL,
-                                           .turns = is_turned ? turns : NULL});
+                                              .scales = chunk->scales,
+                                              .codes = chunk->codes,
+                                              .row_count = chunk->row_count,
+                                              .head_count = heads,
+                                              .dst = dst,
+                                              .dst_dtype = SC_KERNELS_F32,
+                                              .rotary = is_turned ? &rotary : NULL,
+                                              .turns = is_turned ? turns : NULL});
     for (uint64_t i = 0; i < chunk->row_count; i++)
         sc_kernels_dtypes[kernels_dtype(world->rig.dtype)].narrow(chunk->values[i],
                                                                   chunk->floats[i], heads * d);
@@ -225,7 +226,7 @@ static void memo_key_make(const struct world *world, const struct shape *shape,
     ret_key->row_count = chunk->row_count;
     ret_key->row_bytes = rig_part_bytes(&world->rig);
     ret_key->quantised_bytes = (uint64_t)shape->heads * shape->head_size *
-                          (part == 0 ? shape->quarters_k : shape->quarters_v) / 32;
+                               (part == 0 ? shape->quarters_k : shape->quarters_v) / 32;
     ret_key->heads = world->rig.heads;
     ret_key->head_size = world->rig.head_size;
     ret_key->dtype = world->rig.dtype;
@@ -352,7 +353,7 @@ static void text_make(const struct shape *shape, const char *widths, const char 
     (void)snprintf(text, 512,
                    "\"preset\": \"layered-uniform\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
                    "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, "
-                   "\"widths\": "
+                   "\"bit_allocation\": "
                    "\"%s\"}",
                    shape->chunk, shape->layout, more, shape->quarters_k / 4,
                    FRACTIONS[shape->quarters_k % 4], shape->quarters_v / 4,
@@ -478,7 +479,7 @@ static void rows_are_exact_or_what_their_table_says(void **state)
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
         struct world world;
         char text[512];
-        world_begin_text(&world, &SHAPES[i], "free", "", text);
+        world_begin_text(&world, &SHAPES[i], "per_channel", "", text);
         struct seen seen = all_check(&world, &SHAPES[i]);
         if (SHAPES[i].quarters_k != 32 && SHAPES[i].head_size > 8 && seen.uneven == 0)
             fail_msg("heads %u of %u: all widths are the same", SHAPES[i].heads,
@@ -507,7 +508,7 @@ static void what_cannot_be_of_free_widths_is_even(void **state)
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
         struct world world;
         char text[512];
-        world_begin_text(&world, &SHAPES[i], "free", "", text);
+        world_begin_text(&world, &SHAPES[i], "per_channel", "", text);
         assert_int_equal(all_check(&world, &SHAPES[i]).uneven, 0);
         world_done(&world);
     }
@@ -524,10 +525,10 @@ static void codes_of_an_earlier_process_say_by_which_table(void **state)
     wider.quarters_k = 18;
     char texts[3][512];
     struct world world;
-    text_make(&BASE, "free", "", texts[0]);
-    text_make(&wider, "free", "", texts[1]);
+    text_make(&BASE, "per_channel", "", texts[0]);
+    text_make(&wider, "per_channel", "", texts[1]);
     even.quarters_k = 16;
-    text_make(&even, "even", "", texts[2]);
+    text_make(&even, "uniform", "", texts[2]);
     world_begin(&world, &BASE, texts[0]);
     for (uint32_t way = 1; way <= 4; way++) {
         struct sc_store_stats stats;
@@ -550,8 +551,8 @@ static void even_codes_are_read_where_free_ones_are_made(void **state)
     even.form = 0;
     char texts[2][512];
     struct world world;
-    text_make(&even, "even", "", texts[0]);
-    text_make(&BASE, "free", "", texts[1]);
+    text_make(&even, "uniform", "", texts[0]);
+    text_make(&BASE, "per_channel", "", texts[1]);
     world_begin(&world, &even, texts[0]);
     for (uint32_t way = 1; way <= 2; way++) {
         reopen_as(&world, texts[way % 2]);
@@ -566,7 +567,7 @@ static void what_was_stored_before_gets_free_codes(void **state)
     (void)state;
     char text[512];
     struct world world;
-    text_make(&BASE, "free", "", text);
+    text_make(&BASE, "per_channel", "", text);
     world_init(&world, &BASE, "\"preset\": \"as-like\"");
     rig_open(&world.rig);
     world_store(&world);
@@ -584,8 +585,8 @@ static void a_reader_takes_the_writers_tables(void **state)
     struct shape even = BASE;
     struct world writer;
     even.quarters_k = 16;
-    text_make(&BASE, "free", "", texts[0]);
-    text_make(&even, "even", "", texts[1]);
+    text_make(&BASE, "per_channel", "", texts[0]);
+    text_make(&even, "uniform", "", texts[1]);
     world_begin(&writer, &BASE, texts[0]);
     for (uint32_t way = 0; way < 2; way++) {
         struct world reader = writer;
@@ -614,7 +615,7 @@ static void codes_of_the_host_tier_are_the_disks(void **state)
         shape.layout = LAYOUTS[way];
         shape.quarters_v = 10;
         shape.form |= V;
-        text_make(&shape, "free", "", most);
+        text_make(&shape, "per_channel", "", most);
         (void)snprintf(text, sizeof(text), "%s, \"host_bytes\": \"64MiB\"", most);
         world_begin(&world, &shape, text);
         (void)all_check(&world, &shape);
@@ -633,7 +634,7 @@ static void codes_that_are_staged_are_the_disks(void **state)
     (void)state;
     struct world world;
     char text[600], most[512];
-    text_make(&BASE, "free", "", most);
+    text_make(&BASE, "per_channel", "", most);
     (void)snprintf(text, sizeof(text), "%s, \"host_bytes\": \"64MiB\"", most);
     world_begin(&world, &BASE, text);
     reopen_as(&world, text);
@@ -652,7 +653,7 @@ static void blocks_of_more_than_an_operation_come_in_parts(void **state)
                           15, 300, "paired", &HALF,          K | TURNED | V};
     char text[512];
     struct world world;
-    world_begin_text(&world, &shape, "free", "", text);
+    world_begin_text(&world, &shape, "per_channel", "", text);
     (void)all_check(&world, &shape);
     world.rig.op = "64KiB";
     reopen_as(&world, text);
@@ -691,7 +692,7 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
         char text[512];
         struct world world;
         struct shot shot;
-        world_begin_text(&world, &BASE, "free", "", text);
+        world_begin_text(&world, &BASE, "per_channel", "", text);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 0, told), 5);
         spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
@@ -725,7 +726,7 @@ static void a_raw_slab_is_exact(void **state)
 {
     (void)state;
     char text[512];
-    text_make(&BASE, "free", "", text);
+    text_make(&BASE, "per_channel", "", text);
     for (uint32_t part = 0; part < 2; part++) {
         struct world world;
         uint64_t bytes, where;
@@ -796,7 +797,7 @@ static void orders_begin(struct orders *orders, char text[512])
     orders->shape = BASE;
     orders->shape.matched = 256;
     orders->shape.layout = draw(orders, 2) == 0 ? "paired" : "split";
-    world_begin_text(world, &orders->shape, "free", MORE[draw(orders, 4)], text);
+    world_begin_text(world, &orders->shape, "per_channel", MORE[draw(orders, 4)], text);
     spec_request request = look(world, 0);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         ticket = store_fresh(world, request, layer);
@@ -931,7 +932,7 @@ static void a_chunk_of_two_passes_has_two_blocks(void **state)
     static struct told told[SLABS_MAX];
     static struct chunk chunk;
     shape.matched = 100;
-    world_begin_text(&world, &shape, "free", "", text);
+    world_begin_text(&world, &shape, "per_channel", "", text);
     spec_request request = look(&world, 0);
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < LAYERS; layer++)

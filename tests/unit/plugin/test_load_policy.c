@@ -9,7 +9,7 @@ static void all_is_promised_until_both_sides_are_known(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
+    begin(&rig, SPLIT);
     struct prompt prompt = plain(1, TOKENS), other = plain(2, TOKENS);
     serve(&rig, &prompt, TOKEN_NS);
     assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS - 1); /* the first load */
@@ -26,7 +26,7 @@ static void the_cut_is_where_both_sides_end_together(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, SPLIT, TOKEN_NS);
     uint64_t n = 0;
     for (uint32_t i = 0; i < 12; i++) {
         struct served served = serve(&rig, &prompt, TOKEN_NS);
@@ -56,7 +56,7 @@ static void the_faster_side_gets_all(void **state)
                  {TOKEN_NS / 3, TOKENS * 2 / 10, TOKENS * 3 / 10}};
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig rig;
-        struct prompt prompt = begin_taught(&rig, CUT, cases[i].token_ns);
+        struct prompt prompt = begin_taught(&rig, SPLIT, cases[i].token_ns);
         assert_in_range(serve(&rig, &prompt, cases[i].token_ns).matched, cases[i].least,
                         cases[i].most);
         rig_end(&rig, &prompt);
@@ -79,7 +79,7 @@ static void passes_that_tell_nothing_do_not_count(void **state)
     };
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig rig;
-        begin(&rig, CUT);
+        begin(&rig, SPLIT);
         for (uint64_t j = 0; j < 4; j++) {
             struct prompt prompt = plain(10 + j, cases[i].tokens);
             struct spec_lookup_result found = find(&rig, &prompt);
@@ -101,7 +101,8 @@ static void waiting_for_rows_is_not_computing(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, "\"load_policy\": \"split\", \"sim\": {\"bytes_per_s\": 10000000, \"op_ns\": 20000}");
+    begin(&rig,
+          "\"load_policy\": \"split\", \"sim\": {\"bytes_per_s\": 10000000, \"op_ns\": 20000}");
     struct prompt first = plain(1, TOKENS), second = rig_prompt(1, TOKENS, 1, 2 * TOKENS);
     struct prompt third = plain(2, TOKENS);
     serve(&rig, &first, TOKEN_NS);
@@ -116,7 +117,7 @@ static void a_guess_stands_in_for_passes(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT ", \"compute\": {\"tokens_per_s\": 6000}"); /* 1e9 / TOKEN_NS */
+    begin(&rig, SPLIT ", \"compute\": {\"tokens_per_s\": 6000}"); /* 1e9 / TOKEN_NS */
     struct prompt prompt = plain(1, TOKENS);
     struct spec_lookup_result found = find(&rig, &prompt);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, found.request, &prompt, 0, TOKENS)), SPEC_OK);
@@ -131,7 +132,7 @@ static void limits_of_the_host_hold(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, SPLIT, TOKEN_NS);
     struct spec_lookup_params params = rig_lookup_params(&prompt, 0, 0, SPEC_LOOKUP_PEEK);
     struct spec_lookup_result found = rig_lookup_as(&rig, &params);
     uint64_t n = found.matched_tokens;
@@ -211,7 +212,8 @@ static void a_few_requests_find_that_a_device_recovered(void **state)
         struct rig rig;
         char extra[160];
         snprintf(extra, sizeof(extra),
-                 "\"load_policy\": \"split\", %s, \"sim\": {\"bytes_per_s\": 30000000, \"op_ns\": 20000}",
+                 "\"load_policy\": \"split\", %s, \"sim\": {\"bytes_per_s\": 30000000, \"op_ns\": "
+                 "20000}",
                  cases[c]);
         begin(&rig, extra);
         for (uint64_t i = 0; i < 4; i++) {
@@ -240,7 +242,7 @@ static void one_load_that_was_interrupted_does_not_count(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, SPLIT, TOKEN_NS);
     assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS / 4, TOKENS * 3 / 4);
     struct spec_lookup_result found = find(&rig, &prompt);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
@@ -259,7 +261,7 @@ static void what_host_memory_has_is_promised(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT ", \"host_bytes\": \"64MiB\"");
+    begin(&rig, SPLIT ", \"host_bytes\": \"64MiB\"");
     struct prompt prompt = plain(1, TOKENS), other = plain(2, TOKENS / 2);
     serve(&rig, &prompt, TOKEN_NS);
     assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS - 1); /* and stays there */
@@ -275,7 +277,7 @@ static void stored_rows_are_not_stored_again(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
+    begin(&rig, SPLIT);
     teach(&rig, TOKEN_NS);
     struct prompt prompt = plain(1, TOKENS);
     struct prompt child = rig_prompt(1, TOKENS, 1, TOKENS + 300); /* its beginning is the prompt */
@@ -305,7 +307,7 @@ static void an_attached_request_stores_what_is_lacking(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, SPLIT, TOKEN_NS);
     struct spec_lookup_result found, held = {.struct_size = sizeof(held)};
     assert_int_equal(rig_peek(&rig, &prompt, 0, &found), SPEC_OK);
     assert_int_equal(rig_attach(&rig, found.lease, 0, &held), SPEC_OK);
@@ -336,7 +338,7 @@ static void what_a_pass_stands_on_stays_until_it_ends(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
+    begin(&rig, SPLIT);
     struct prompt prompt = plain(1, TOKENS), longer = rig_prompt(1, TOKENS, 1, TOKENS + 64);
     struct spec_lookup_result found = find(&rig, &prompt);
     struct spec_lookup_result early = find(&rig, &longer); /* before anything is stored */

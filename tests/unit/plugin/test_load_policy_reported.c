@@ -30,7 +30,7 @@ static void store_later(struct rig *rig, const struct prompt *prompt)
 /* A stored prompt whose loads are measured. told: steps; 0: none. */
 static struct prompt begin_told(struct rig *rig, uint64_t token_ns, uint32_t told)
 {
-    begin(rig, CUT);
+    begin(rig, SPLIT);
     struct prompt prompt = plain(1, TOKENS);
     store_later(rig, &prompt);
     for (uint32_t i = 0; i < told; i++)
@@ -72,7 +72,7 @@ static void two_steps_are_needed(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
+    begin(&rig, SPLIT);
     assert_int_equal(tell(&rig, 0, TOKENS, STEP_NS, 0), SPEC_OK);
     assert_int_equal(stats_of(&rig).compute_token_ps, 0);
     assert_int_equal(tell(&rig, 0, TOKENS, STEP_NS, 0), SPEC_OK);
@@ -85,7 +85,7 @@ static void later_positions_cost_what_they_are_told_to(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
+    begin(&rig, SPLIT);
     for (uint64_t i = 0; i < 32; i++) {
         uint64_t first = i % 4 * 4096, tokens = 512;
         uint64_t positions = tokens * first + tokens * (tokens - 1) / 2;
@@ -105,7 +105,7 @@ static void steps_that_say_too_little_do_not_count(void **state)
     } cases[] = {{0, STEP_NS}, {127, STEP_NS}, {TOKENS, 0}, {TOKENS, 1999999}};
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig rig;
-        begin(&rig, CUT);
+        begin(&rig, SPLIT);
         for (uint32_t j = 0; j < 8; j++)
             assert_int_equal(tell(&rig, 0, cases[i].tokens, cases[i].ns, 0), SPEC_OK);
         assert_int_equal(stats_of(&rig).compute_token_ps, 0);
@@ -128,7 +128,7 @@ static void a_step_that_was_interrupted_does_not_count(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
+    begin(&rig, SPLIT);
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(tell(&rig, 0, TOKENS, STEP_NS, 0), SPEC_OK);
     uint64_t before = stats_of(&rig).compute_token_ps;
@@ -163,7 +163,7 @@ static void what_is_wrong_is_refused(void **state)
     (void)state;
     struct rig rig;
     struct spec_error error = {.struct_size = sizeof(error)};
-    begin(&rig, CUT);
+    begin(&rig, SPLIT);
     assert_int_equal(tell(&rig, 0, TOKENS, STEP_NS, 2), SPEC_E_INVALID);
     assert_int_equal(sc_plugin_computed(rig.conn, NULL, &error), SPEC_E_INVALID);
     struct spec_computed step = {.struct_size = 8, .tokens = TOKENS, .ns = STEP_NS};

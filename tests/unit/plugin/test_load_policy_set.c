@@ -43,7 +43,7 @@ static void a_restart_keeps_the_cut(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, SPLIT, TOKEN_NS);
     uint64_t n = promised(&rig, &prompt);
     assert_in_range(n, TOKENS * 4 / 10, TOKENS * 6 / 10);
     struct spec_stats before = stats_of(&rig);
@@ -67,9 +67,10 @@ static void a_restart_on_another_device_is_found_out(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, SPLIT, TOKEN_NS);
     rig_close(&rig);
-    rig.extra = "\"load_policy\": \"split\", \"sim\": {\"bytes_per_s\": 25000000, \"op_ns\": 20000}";
+    rig.extra =
+        "\"load_policy\": \"split\", \"sim\": {\"bytes_per_s\": 25000000, \"op_ns\": 20000}";
     rig_open(&rig);
     sc_io_sim_disk_device(rig.disk, &(struct sc_io_sim_device){.bytes_per_s = 25000000});
     for (uint32_t i = 0; i < 6; i++)
@@ -83,7 +84,7 @@ static void what_was_measured_is_written_while_it_runs(void **state)
 {
     (void)state;
     struct rig rigs[2];
-    begin(&rigs[0], CUT);
+    begin(&rigs[0], SPLIT);
     teach(&rigs[0], TOKEN_NS);
     struct prompt prompt = plain(1, TOKENS);
     serve(&rigs[0], &prompt, TOKEN_NS);
@@ -100,7 +101,7 @@ static void another_model_knows_nothing_of_it(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
+    begin(&rig, SPLIT);
     teach(&rig, TOKEN_NS);
     rig_close(&rig);
     rig.layers = LAYERS / 2;
@@ -187,7 +188,7 @@ static void all_of_a_set_promise_the_same(void **state)
     static const uint64_t TAKES[] = {TOKEN_NS, TOKEN_NS, SLOW, SLOW, TOKEN_NS / 3};
     struct rig rigs[SET];
     struct prompt prompts[PROMPTS];
-    set_open(rigs, CUT);
+    set_open(rigs, SPLIT);
     for (uint32_t i = 0; i < PROMPTS; i++)
         prompts[i] = plain(1 + i, TOKENS / 2 + 150 * i);
     for (uint32_t i = 0; i < PROMPTS; i++) {
@@ -218,7 +219,7 @@ static void a_set_takes_up_what_is_new_together(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS); /* within the second */
+    struct prompt prompt = set_open_taught(rigs, SPLIT, TOKEN_NS); /* within the second */
     assert_int_equal(set_promised(rigs, &prompt), TOKENS - 1);
     struct sc_plugin_estimate_note note;
     for (uint32_t i = 0; i < SET; i++)
@@ -260,7 +261,7 @@ static void host_memory_of_one_process_is_not_counted_on(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    struct prompt prompt = set_open_taught(rigs, CUT ", \"host_bytes\": \"64MiB\"", TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, SPLIT ", \"host_bytes\": \"64MiB\"", TOKEN_NS);
     for (uint32_t i = 0; i < 3; i++)
         (void)read_all(&rigs[READER_0], &prompt);
     pass_all(rigs, SET, 2 * SECOND);
@@ -279,7 +280,7 @@ static void a_writer_and_its_reader_promise_the_same(void **state)
     struct prompt prompts[PROMPTS];
     uint64_t alone[PROMPTS];
     uint32_t others = 0;
-    begin(&rigs[0], CUT ", \"host_bytes\": \"64MiB\"");
+    begin(&rigs[0], SPLIT ", \"host_bytes\": \"64MiB\"");
     teach(&rigs[0], TOKEN_NS);
     for (uint32_t i = 0; i < PROMPTS; i++) {
         prompts[i] = plain(40 + i, TOKENS - 50 * i);
@@ -345,7 +346,7 @@ static void words_that_are_no_estimate_change_nothing(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, SPLIT, TOKEN_NS);
     pass_all(rigs, SET, 2 * SECOND);
     uint64_t n = set_promised(rigs, &prompt);
     uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_ESTIMATE_NOTE_WORDS];
@@ -374,7 +375,7 @@ static void the_largest_numbers_do_no_harm(void **state)
 {
     (void)state;
     struct rig rigs[2];
-    begin(&rigs[0], CUT);
+    begin(&rigs[0], SPLIT);
     struct prompt prompt = plain(1, TOKENS);
     assert_int_equal(rig_fill(&rigs[0], &prompt), SPEC_OK);
     rig_open_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
@@ -415,7 +416,7 @@ static void a_clock_that_is_set_does_not_wedge_it(void **state)
     static const int64_t BY_S[] = {-36000, 36000, -1};
     for (uint32_t i = 0; i < sizeof(BY_S) / sizeof(BY_S[0]); i++) {
         struct rig rigs[SET];
-        set_open(rigs, CUT);
+        set_open(rigs, SPLIT);
         struct prompt prompt = plain(1, TOKENS);
         for (uint32_t j = 1; j < SET; j++)
             sc_exec_wall_set(rigs[j].conn->exec, INT64_C(36000) * (int64_t)SECOND);
@@ -450,7 +451,7 @@ static void rot_delays_a_note_and_no_more(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, SPLIT, TOKEN_NS);
     pass_all(rigs, SET, 6 * SECOND);
     sc_io_sim_fault_scope(rigs[0].disk, "/log");
     sc_io_sim_fault_ppm(rigs[0].disk, SC_SIM_FLIP, 1000000);
@@ -474,7 +475,7 @@ static void a_log_that_takes_nothing_changes_nothing(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT);
+    set_open(rigs, SPLIT);
     struct prompt prompt = plain(900, TOKENS), other = plain(901, TOKENS / 2);
     set_store(rigs, &prompt, TOKEN_NS);
     sc_io_sim_fault_scope(rigs[0].disk, "/log");

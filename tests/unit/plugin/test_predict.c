@@ -128,7 +128,8 @@ static void layers_are_read_whole_where_that_was_right_often_enough(void **state
     assert_false(sc_plugin_accuracy_whole(&own, &all, 0)); /* not of what was foreseen */
     sc_plugin_accuracy_whole_learn(&all, true, 1000000);
     assert_true(sc_plugin_accuracy_whole(&own, &all, 1000000));
-    sc_plugin_accuracy_whole_learn(&own, true, 250000); /* foreseen, and then a quarter was wanted */
+    sc_plugin_accuracy_whole_learn(&own, true,
+                                   250000); /* foreseen, and then a quarter was wanted */
     assert_int_equal(own.whole_ppm, 250000);
     assert_false(sc_plugin_accuracy_whole(&own, &all, 750000));
     assert_int_equal(own.parted_ppm, 500000);

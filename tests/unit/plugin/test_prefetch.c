@@ -580,8 +580,8 @@ static void averages_that_the_log_refused_are_written_by_a_later_turn(void **sta
     (void)travel(&world, 0);
     rig_background(&world.rig);
     assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_WRITE]), 1);
-    for (uint32_t turn = 0; turn < 100000 && sc_baseline_averages_refused(world.rig.conn->baseline.averages);
-         turn++)
+    for (uint32_t turn = 0;
+         turn < 100000 && sc_baseline_averages_refused(world.rig.conn->baseline.averages); turn++)
         rig_pass_ns(&world.rig, 25000000);
     assert_false(sc_baseline_averages_refused(world.rig.conn->baseline.averages));
     assert_int_equal(world_averages(&world, 2, before), MATCHED);

@@ -227,7 +227,7 @@ static double frequency_of(const struct spec_model *model, uint64_t pair)
 }
 
 static struct sc_plugin_rope turns_open(const struct spec_model *model, uint64_t count,
-                                         bool is_known)
+                                        bool is_known)
 {
     struct sc_plugin_rope turns;
     bool known = !is_known;
@@ -414,7 +414,7 @@ static void what_is_not_known_is_said_once(void **state)
     static const struct {
         const char *scaling, *widths;
         uint32_t lines;
-    } CASES[] = {{"yarn", "free", 1}, {"yarn", "even", 0}, {NULL, "free", 0}};
+    } CASES[] = {{"yarn", "per_channel", 1}, {"yarn", "uniform", 0}, {NULL, "per_channel", 0}};
     for (uint32_t i = 0; i < 3; i++) {
         struct rig rig;
         char config[256];
@@ -426,7 +426,7 @@ static void what_is_not_known_is_said_once(void **state)
         (void)snprintf(
             config, sizeof(config),
             "{\"path\": \"%s\", \"preset\": \"layered-uniform\", \"staging_bytes\": \"16MiB\", "
-            "\"host_bytes\": 0, \"layered\": {\"widths\": \"%s\"}}",
+            "\"host_bytes\": 0, \"layered\": {\"bit_allocation\": \"%s\"}}",
             rig.path, CASES[i].widths);
         const struct spec_open_params params = {.struct_size = sizeof(params),
                                                 .config = config,
@@ -949,7 +949,8 @@ static void one_slab_of_a_layer_is_measured_first(void **state)
     enum { LAYERS = 3, SLABS = 300 / 64 };
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
-    rig_init(&rig, true, "\"preset\": \"layered-uniform\", \"layered\": {\"bit_allocation\": \"per_channel\"}");
+    rig_init(&rig, true,
+             "\"preset\": \"layered-uniform\", \"layered\": {\"bit_allocation\": \"per_channel\"}");
     rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
     rig_open(&rig);
     g_encoded.kernels = rig.conn->kernels;
@@ -975,8 +976,10 @@ static void who_learns_nothing_writes_nothing(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
-    rig_begin_shape(&rig, true, "\"preset\": \"layered-uniform\", \"layered\": {\"bit_allocation\": \"per_channel\"}",
-                    3, 2, 32, SPEC_DTYPE_F16);
+    rig_begin_shape(
+        &rig, true,
+        "\"preset\": \"layered-uniform\", \"layered\": {\"bit_allocation\": \"per_channel\"}", 3, 2,
+        32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
         static const float QUERIES[32][4 * 32];

@@ -171,12 +171,12 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
                    "\"prefetch\": {\"predictor\": \"%s\"}, "
                    "\"select\": {\"identify\": \"%s\", \"metric\": \"%s\", \"dense_layers\": %u, "
                    "\"selector_bytes\": \"%s\"}, "
-                   "\"layered\": {\"codes\": \"%s\", \"keep_first\": %lu, \"keep_last\": %lu, "
+                   "\"layered\": {\"quantise\": \"%s\", \"keep_first\": %lu, \"keep_last\": %lu, "
                    "\"refine_bytes\": \"%s\"}, \"store\": {\"layout\": \"%s\"}",
                    is_static      ? "none"
                    : way % 8 == 4 ? "layer"
                                   : "hint",
-                   is_static ? "static" : "coarse", is_random ? "random" : "h2o", way / 64 % 2,
+                   is_static ? "static" : "quantised", is_random ? "random" : "h2o", way / 64 % 2,
                    is_tight ? "256KiB" : "16MiB", truth->has_quant ? "yes" : "no",
                    truth->keep_first, truth->keep_last, is_tight ? "124KiB" : "4MiB",
                    way % 2 == 0 ? "paired" : "split");

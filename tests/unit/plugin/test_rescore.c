@@ -134,16 +134,18 @@ static void what_is_scored_anew_teaches_as_a_call_does(void **state)
         spec_request request = look(&world, 0);
         const struct sc_plugin_request *known = sc_plugin_request_find(world.rig.conn, request);
         spec_ticket ticket = fire_first(&world, &shot, request, 1, 100000, 0);
-        assert_int_equal(sc_baseline_averages_scores(world.rig.conn->baseline.averages, known->ranges,
-                                                known->range_count, 1, false, first),
+        assert_int_equal(sc_baseline_averages_scores(world.rig.conn->baseline.averages,
+                                                     known->ranges, known->range_count, 1, false,
+                                                     first),
                          200);
         aim_other(&shot, ticket, 100000);
         if (way == 0)
             assert_int_equal(fire(&world, &shot), SPEC_OK);
         else
             set_of(&world, 1, 100000, true, bits);
-        assert_int_equal(sc_baseline_averages_scores(world.rig.conn->baseline.averages, known->ranges,
-                                                known->range_count, 1, false, is[way]),
+        assert_int_equal(sc_baseline_averages_scores(world.rig.conn->baseline.averages,
+                                                     known->ranges, known->range_count, 1, false,
+                                                     is[way]),
                          200);
         shot_end(&shot, &world, request);
     }

@@ -427,8 +427,9 @@ static void figure_9_wants_76_vectors_where_all_keys_are_160(void **state)
         }
 }
 
-/* Heads that differ, by the selector alone or by the rows: the same sets, but where the selector has
- * all heads' keys the union of the sets is all that is read. Without the selector the layer is. */
+/* Heads that differ, by the selector alone or by the rows: the same sets, but where the selector
+ * has all heads' keys the union of the sets is all that is read. Without the selector the layer is.
+ * */
 static void where_all_heads_are_probes_the_union_is_read(void **state)
 {
     (void)state;

@@ -206,8 +206,8 @@ static void calls_take_little_of_a_small_stack(void **state)
     (void)state;
     static const char *const EXTRA[] = {
         "\"preset\": \"layered-uniform\"",
-        "\"preset\": \"layered-uniform\", \"submit\": {\"threads\": 0}", "\"preset\": \"impress-itf\"",
-        "\"preset\": \"as-like\""};
+        "\"preset\": \"layered-uniform\", \"submit\": {\"threads\": 0}",
+        "\"preset\": \"impress-itf\"", "\"preset\": \"as-like\""};
     if (IS_SANITIZED) {
         print_message("skipped: sanitizers make frames of the stack larger\n");
         skip();

@@ -325,7 +325,8 @@ static void expect_half_free(struct rig *rig)
 {
     struct sc_store_stats stats = {.staging_bytes_used = 0};
     _Atomic uint32_t never = 0;
-    for (uint32_t looks = 0; stats.staging_bytes_used == 0 && looks < 1200; looks++) { /* a minute */
+    for (uint32_t looks = 0; stats.staging_bytes_used == 0 && looks < 1200;
+         looks++) { /* a minute */
         (void)sc_exec_wait(rig->conn->exec, &never, 0, sc_exec_now_ns(rig->conn->exec) + 50000000);
         sc_store_stats(rig->conn->store, &stats);
     }

@@ -50,8 +50,8 @@ static void door_place_rows(const struct sc_plugin_placing *to, const struct sc_
 }
 
 static void door_place_quant(const struct sc_plugin_placing *to,
-                             const struct sc_kernels_quantised parts[2], uint64_t count, uint64_t at,
-                             const uint64_t *skipped)
+                             const struct sc_kernels_quantised parts[2], uint64_t count,
+                             uint64_t at, const uint64_t *skipped)
 {
     turn(to->memory, OPEN);
     __real_sc_plugin_target_host.place_quant(to, parts, count, at, skipped);
@@ -208,7 +208,8 @@ static void refining_goes_through_the_door(void **state)
     (void)state;
     struct world world;
     struct shot plain, closed;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED, 0);
+    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
+                     0);
     spec_request request = look(&world, 0);
     shot_make(&closed, &world, request, 1, 0, 100000);
     door_make();

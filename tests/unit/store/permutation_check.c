@@ -46,10 +46,10 @@ void orders_on(struct world *world, uint64_t span)
     world->config.maintain_bytes_per_s = 0;
     world->config.lease_ns_max = LEASE_NS;
     world->params.permutation = (struct sc_store_permutation){.span_rows = span,
-                                                  .bytes_max = 64u << 20,
-                                                  .scores = scores,
-                                                  .moment = moment,
-                                                  .is_quiet = is_quiet};
+                                                              .bytes_max = 64u << 20,
+                                                              .scores = scores,
+                                                              .moment = moment,
+                                                              .is_quiet = is_quiet};
 }
 
 struct world *world_ordered(const struct world_setup *setup, uint64_t seed, uint64_t span)
@@ -103,7 +103,7 @@ void row_check(const struct world *world, const struct match *match, uint32_t la
 }
 
 struct picked gather_load(struct world *world, const struct match *match, uint32_t layer,
-                         struct sc_store_gather_rows *picks, const uint64_t *wanted)
+                          struct sc_store_gather_rows *picks, const uint64_t *wanted)
 {
     static uint64_t covered[SKETCH_ROWS_MAX / 64];
     static uint8_t seen[SKETCH_ROWS_MAX];
@@ -115,7 +115,7 @@ struct picked gather_load(struct world *world, const struct match *match, uint32
     memset(covered, 0, sizeof(covered));
     memset(seen, 0, sizeof(seen));
     sc_store_reader_begin_gather(reader, layer, match->ranges, match->count, picks,
-                                SC_IO_CLASS_SPECULATIVE);
+                                 SC_IO_CLASS_SPECULATIVE);
     sc_store_reader_tags(reader, sc_store_selector_tags(selector));
     uint64_t left = picks->count;
     if (wanted != NULL)
@@ -194,9 +194,9 @@ void any_parts_ok(struct world *world, uint32_t round, uint64_t *random)
     }
     uint32_t parts = world->setup->layout == SC_STORE_SPLIT ? 3 : 1;
     struct sc_store_gather_rows picks = {.rows = round % 5 == 4 ? NULL : rows,
-                                   .count = count,
-                                   .wanted = round % parts,
-                                   .whole_slabs = round % 3 == 1,
-                                   .gap_bytes = round % 4 * 4096};
+                                         .count = count,
+                                         .wanted = round % parts,
+                                         .whole_slabs = round % 3 == 1,
+                                         .gap_bytes = round % 4 * 4096};
     (void)gather_load(world, &match, layer, &picks, round % 2 == 0 ? NULL : wanted);
 }

@@ -39,7 +39,7 @@ struct picked {
 };
 /* Reads picks of the match: each comes once, and is what was stored. wanted: NULL, or bits. */
 struct picked gather_load(struct world *world, const struct match *match, uint32_t layer,
-                         struct sc_store_gather_rows *picks, const uint64_t *wanted);
+                          struct sc_store_gather_rows *picks, const uint64_t *wanted);
 /* Parts of at most 12 pieces, some of them one behind the other. */
 struct match any_match(struct world *world, uint64_t *random);
 /* Parts of any pieces of the world, in any order, are read whole and as picks of one kind or

@@ -81,13 +81,13 @@ uint64_t codes_check(struct world *world, const struct match *match, uint32_t sk
 void codes_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
                 bool k_alone)
 {
-    assert_true(
-        sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
-                                                                     .io_class = SC_IO_CLASS_DEMAND,
-                                                                     .ranges = match->ranges,
-                                                                     .range_count = match->count,
-                                                                     .is_quant = true,
-                                                                     .k_alone = k_alone}));
+    assert_true(sc_store_selector_begin(
+        selector, &(struct sc_store_selector_want){.layer = layer,
+                                                   .io_class = SC_IO_CLASS_DEMAND,
+                                                   .ranges = match->ranges,
+                                                   .range_count = match->count,
+                                                   .is_quant = true,
+                                                   .k_alone = k_alone}));
     assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
 }
 

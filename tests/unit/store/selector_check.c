@@ -4,8 +4,8 @@
 struct sc_store_selector *selector_make(struct world *world)
 {
     struct sc_store_selector *selector = NULL;
-    assert_int_equal(sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector,
-                                          &world->error),
+    assert_int_equal(sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX,
+                                            &selector, &world->error),
                      SPEC_OK);
     return selector;
 }
@@ -77,24 +77,25 @@ bool keys_begin(struct sc_store_selector *selector, const struct match *match, u
 {
     return sc_store_selector_begin(
         selector, &(struct sc_store_selector_want){.layer = layer,
-                                               .io_class = io_class,
-                                               .ranges = match->ranges,
-                                               .range_count = match->count,
-                                               .probe_row_bytes = probe_row_bytes});
+                                                   .io_class = io_class,
+                                                   .ranges = match->ranges,
+                                                   .range_count = match->count,
+                                                   .probe_row_bytes = probe_row_bytes});
 }
 
 bool quantised_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
                      enum sc_io_class io_class)
 {
-    return sc_store_selector_begin(selector, &(struct sc_store_selector_want){.layer = layer,
-                                                                        .io_class = io_class,
-                                                                        .ranges = match->ranges,
-                                                                        .range_count = match->count,
-                                                                        .is_quant = true});
+    return sc_store_selector_begin(selector,
+                                   &(struct sc_store_selector_want){.layer = layer,
+                                                                    .io_class = io_class,
+                                                                    .ranges = match->ranges,
+                                                                    .range_count = match->count,
+                                                                    .is_quant = true});
 }
 
-spec_status match_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
-                       uint64_t wanted)
+spec_status match_load(const struct match *match, struct sc_store_selector *selector,
+                       uint32_t layer, uint64_t wanted)
 {
     assert_true(keys_begin(selector, match, layer, SC_IO_CLASS_DEMAND, wanted));
     return sc_store_selector_wait(selector, SC_EXEC_FOREVER);

@@ -36,8 +36,8 @@ bool keys_begin(struct sc_store_selector *selector, const struct match *match, u
 bool quantised_begin(struct sc_store_selector *selector, const struct match *match, uint32_t layer,
                      enum sc_io_class io_class);
 
-spec_status match_load(const struct match *match, struct sc_store_selector *selector, uint32_t layer,
-                       uint64_t wanted);
+spec_status match_load(const struct match *match, struct sc_store_selector *selector,
+                       uint32_t layer, uint64_t wanted);
 
 /* Keys and tags of the match are right, in all layers. */
 void match_load_ok(const struct world *world, const struct match *match,

@@ -156,14 +156,14 @@ struct world *world_make(const struct world_setup *setup, uint64_t seed)
         base = mkdtemp(world->root);
         assert_non_null(base);
     }
-    world->config =
-        (struct sc_config){.chunk_tokens = 64,
-                           .disk_bytes = setup->disk_bytes,
-                           .segment_bytes = setup->segment_bytes,
-                           .staging_bytes = setup->staging_bytes > 0 ? setup->staging_bytes : 16u << 20,
-                           .io_backend = setup->backend,
-                           .io_op_bytes = setup->op_bytes,
-                           .max_requests = 8};
+    world->config = (struct sc_config){
+        .chunk_tokens = 64,
+        .disk_bytes = setup->disk_bytes,
+        .segment_bytes = setup->segment_bytes,
+        .staging_bytes = setup->staging_bytes > 0 ? setup->staging_bytes : 16u << 20,
+        .io_backend = setup->backend,
+        .io_op_bytes = setup->op_bytes,
+        .max_requests = 8};
     (void)snprintf(world->config.path, sizeof(world->config.path), "%s/store", base);
     world->params = (struct sc_store_params){
         .alloc = &world->alloc,

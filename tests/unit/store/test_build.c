@@ -5,8 +5,8 @@
  * Threads: the fixture's. */
 #include "store/space/tier.h"
 #include "tests/unit/store/build_trial.h"
-#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/late_io.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/selector_check.h"
 #include "tests/unit/store/space_check.h"
 
@@ -31,7 +31,8 @@ static bool has_selector(struct world *world, uint64_t key)
 {
     struct sc_store_selector *selector = selector_make(world);
     struct match match = match_of(world, key);
-    bool begins = keys_begin(selector, &match, 0, SC_IO_CLASS_DEMAND, world->params.probe_row_bytes);
+    bool begins =
+        keys_begin(selector, &match, 0, SC_IO_CLASS_DEMAND, world->params.probe_row_bytes);
     sc_store_selector_close(selector);
     return begins;
 }
@@ -150,7 +151,8 @@ static void build_passes_over_rows_that_no_piece_has(void **state)
         struct sc_store_selector *selector = selector_make(world);
         struct match match = holes_match(world);
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            assert_int_equal(match_load(&match, selector, layer, setups[i].probe_row_bytes), SPEC_OK);
+            assert_int_equal(match_load(&match, selector, layer, setups[i].probe_row_bytes),
+                             SPEC_OK);
             match_check(world, &match, layer, setups[i].probe_row_bytes, selector, true);
         }
         sc_store_selector_close(selector);
@@ -226,7 +228,8 @@ static void build_leaves_holes_blank(void **state)
     world_free(world);
 }
 
-/* The derived section' pages go with the extent's last piece, after the quarantine, also over a reopen. */
+/* The derived section' pages go with the extent's last piece, after the quarantine, also over a
+ * reopen. */
 static void build_gives_its_pages_back_with_the_extent(void **state)
 {
     (void)state;

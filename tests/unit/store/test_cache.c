@@ -35,10 +35,10 @@ static void fixture_init(struct fixture *fx, uint64_t seed)
     const struct sc_exec_params exec = {.alloc = &fx->alloc, .seed = 1, .name = "cache"};
     assert_int_equal(sc_exec_open(&exec, &fx->exec, &error), SPEC_OK);
     const struct sc_staging_params params = {.alloc = &fx->alloc,
-                                            .exec = fx->exec,
-                                            .staging_bytes =
-                                                FRAMES * (OP_BYTES + SC_STAGING_SLACK_BYTES),
-                                            .op_bytes = OP_BYTES};
+                                             .exec = fx->exec,
+                                             .staging_bytes =
+                                                 FRAMES * (OP_BYTES + SC_STAGING_SLACK_BYTES),
+                                             .op_bytes = OP_BYTES};
     assert_int_equal(sc_staging_open(&params, &fx->frames, &error), SPEC_OK);
     assert_int_equal(sc_store_cache_open(&fx->alloc, fx->frames, OP_BYTES, &fx->cache, &error),
                      SPEC_OK);
@@ -314,7 +314,8 @@ static void what_is_forgotten_goes_first(void **state)
             sc_store_cache_enter(fx.cache, frames[count], 7, count * OP_BYTES, OP_BYTES);
             count++;
         }
-        for (kept = 0; sc_staging_take(fx.frames, SC_IO_CLASS_DEMAND) != NULL; kept++) /* the others */
+        for (kept = 0; sc_staging_take(fx.frames, SC_IO_CLASS_DEMAND) != NULL;
+             kept++) /* the others */
             continue;
         for (uint64_t i = 0; i < count && is_out == 0; i++)
             sc_store_cache_put(fx.cache, frames[i]);
@@ -335,7 +336,7 @@ static void what_is_forgotten_goes_first(void **state)
             sc_staging_put(fx.frames, taken[i]);
         for (uint64_t i = 0; i < kept; i++)
             sc_staging_put(fx.frames, (uint8_t *)(uintptr_t)sc_staging_memory(fx.frames) +
-                                         (count + i) * sc_staging_frame_bytes(fx.frames));
+                                          (count + i) * sc_staging_frame_bytes(fx.frames));
         fixture_done(&fx);
     }
 }

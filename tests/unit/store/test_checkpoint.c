@@ -17,11 +17,11 @@
 #define MODELS 5000u /* more than one log has records of */
 
 static const struct world_setup models = {
-    "models",     WORLD_ON(SIM, 0),       WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64),
+    "models",     WORLD_ON(SIM, 0),         WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64),
     .journal = 2, .staging_bytes = 2u << 20};
 
 static const struct world_setup small = {
-    "small",      WORLD_ON(SIM, 0),       WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64),
+    "small",      WORLD_ON(SIM, 0),         WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64),
     .journal = 2, .staging_bytes = 2u << 20}; /* it opens 1,300 times */
 
 struct found {

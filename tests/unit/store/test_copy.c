@@ -3,8 +3,8 @@
  *
  * Threads: the seeded loop. */
 #include "tests/unit/store/build_check.h"
-#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/copy_check.h"
+#include "tests/unit/store/quant_check.h"
 
 static const struct world_setup setups[] = {
     {"paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 18), WORLD_DISK(8, 1, 64),

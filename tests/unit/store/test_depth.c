@@ -60,7 +60,8 @@ static void scene_close(struct scene *scene)
 
 static void begin(struct scene *scene, uint32_t reader, uint32_t layer, enum sc_io_class io_class)
 {
-    sc_store_reader_begin(scene->readers[reader], layer, scene->ranges, scene->range_count, io_class);
+    sc_store_reader_begin(scene->readers[reader], layer, scene->ranges, scene->range_count,
+                          io_class);
 }
 
 /* Until nothing moves: nobody consumes. */

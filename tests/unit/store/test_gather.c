@@ -146,7 +146,7 @@ static void scene_picks(struct scene *scene, uint64_t *random, uint64_t one_in, 
 static void scene_begin(struct scene *scene, enum sc_io_class io_class)
 {
     sc_store_reader_begin_gather(scene->reader, scene->layer, scene->ranges, scene->range_count,
-                                &scene->load, io_class);
+                                 &scene->load, io_class);
     sc_store_reader_tags(scene->reader, scene->tags);
 }
 
@@ -182,7 +182,8 @@ static void scene_open_nth(struct scene *scene, uint32_t i, uint64_t seed)
 {
     const struct world_setup *setup = &setups[i % SETUPS];
     bool is_in_host_tier = i >= SETUPS;
-    scene_open_with(scene, setup, seed, 64u << 20, is_in_host_tier ? 700 * 2 * setup->k_row_bytes : 0);
+    scene_open_with(scene, setup, seed, 64u << 20,
+                    is_in_host_tier ? 700 * 2 * setup->k_row_bytes : 0);
     for (uint32_t p = 0; is_in_host_tier && p < scene->world->piece_count; p += 2)
         for (uint32_t layer = 0; layer < 2; layer++)
             assert_int_equal(
@@ -216,9 +217,8 @@ static uint64_t rows_check(const struct scene *scene, const struct sc_store_rows
         uint64_t row = sc_store_gather_row(&scene->load, rows->row_first + i);
         scene_row(scene, row);
         assert_int_equal(row, sc_store_gather_row(&scene->load, rows->row_first) + i);
-        bool is_there =
-            sc_host_slab_has(scene->world->store, scene->layer,
-                                &scene->ranges[scene->row_range[row]], scene->load.wanted);
+        bool is_there = sc_host_slab_has(scene->world->store, scene->layer,
+                                         &scene->ranges[scene->row_range[row]], scene->load.wanted);
         /* a slab that the disk gave is there as soon as a row of it came */
         assert_true(rows->tier == SPEC_TIER_HOST ? is_there : !is_there || scene->load.whole_slabs);
         bytes_equal(rows->rows + i * bytes, scene->expected + from, bytes);
@@ -651,8 +651,9 @@ static void readers_of_picks_progress_without_frames(void **state)
             sc_store_readers_open(scene.world->store, READERS, readers, &scene.world->error),
             SPEC_OK);
         for (uint32_t j = 0; j < READERS; j++) {
-            sc_store_reader_begin_gather(readers[j], 0, scene.ranges, scene.range_count, &scene.load,
-                                        j % 2 == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
+            sc_store_reader_begin_gather(readers[j], 0, scene.ranges, scene.range_count,
+                                         &scene.load,
+                                         j % 2 == 0 ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
             sc_store_reader_tags(readers[j], scene.tags);
         }
         struct sc_store_reader *own = scene.reader;

@@ -21,9 +21,9 @@ static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t pag
 static struct sc_host_tier_key key_of(uint64_t i)
 {
     return (struct sc_host_tier_key){.copy = 1000 + i / 20,
-                                      .first = (uint32_t)(i % 5 * 64),
-                                      .layer = (uint32_t)(i / 5 % 2),
-                                      .kind = (uint32_t)(i / 10 % 2)};
+                                     .first = (uint32_t)(i % 5 * 64),
+                                     .layer = (uint32_t)(i / 5 % 2),
+                                     .kind = (uint32_t)(i / 10 % 2)};
 }
 
 static uint64_t bytes_of(uint64_t i)
@@ -142,7 +142,8 @@ static void what_is_given_is_what_was_published(void **state)
 static bool put_pages(struct fixture *fx, uint64_t i, uint64_t pages, uint64_t cost_ns)
 {
     struct sc_host_tier_key key = {.copy = i};
-    struct sc_host_tier_memory_slab *slab = sc_host_tier_begin(fx->host, &key, 1, pages * PAGE, cost_ns);
+    struct sc_host_tier_memory_slab *slab =
+        sc_host_tier_begin(fx->host, &key, 1, pages * PAGE, cost_ns);
     if (slab != NULL)
         sc_host_tier_publish(fx->host, slab);
     return slab != NULL;
@@ -221,7 +222,7 @@ static void nothing_goes_for_less(void **state)
     assert_false(put(&fx, 3, 1));
     struct sc_host_tier_key keys[] = {{.copy = 1}, {.copy = 2}};
     struct sc_host_tier_memory_slab *pins[] = {sc_host_tier_get(fx.host, &keys[0]),
-                                         sc_host_tier_get(fx.host, &keys[1])};
+                                               sc_host_tier_get(fx.host, &keys[1])};
     assert_false(put(&fx, 3, UINT64_C(1) << 60));
     assert_true(has(&fx, 1) && has(&fx, 2));
     sc_host_tier_unpin(fx.host, pins[0]);
@@ -323,10 +324,10 @@ static void short_slabs_take_turns_for_entries(void **state)
     fixture_init(&fx, SC_POLICY_LRU, PAGES, 1);
     struct sc_host_tier *host = fx.host;
     const struct sc_host_tier_params params = {.alloc = &fx.alloc,
-                                                .poison = &fx.poison,
-                                                .bytes = PAGES * PAGE,
-                                                .slab_bytes = PAGES * PAGE,
-                                                .policy = SC_POLICY_LRU};
+                                               .poison = &fx.poison,
+                                               .bytes = PAGES * PAGE,
+                                               .slab_bytes = PAGES * PAGE,
+                                               .policy = SC_POLICY_LRU};
     sc_alloc_unseal(&fx.alloc);
     assert_int_equal(sc_host_tier_open(&params, &fx.host, NULL), SPEC_OK);
     sc_alloc_seal(&fx.alloc);

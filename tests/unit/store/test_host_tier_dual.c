@@ -15,10 +15,10 @@ static void fixture_init_by(struct fixture *fx, enum sc_policy upper_policy, enu
                             uint64_t upper, uint64_t low)
 {
     const struct sc_host_tier_params what = {.bytes = low * PAGE,
-                                              .upper_bytes = upper * PAGE,
-                                              .slab_bytes = PAGE,
-                                              .policy = policy,
-                                              .upper_policy = upper_policy};
+                                             .upper_bytes = upper * PAGE,
+                                             .slab_bytes = PAGE,
+                                             .policy = policy,
+                                             .upper_policy = upper_policy};
     fixture_open(fx, &what, 0);
 }
 
@@ -164,8 +164,7 @@ static void rows_that_are_wanted_rise_alone(void **state)
     assert_true(stats.bytes_kept == 0 && stats.upper_bytes_used == PAGE);
     assert_int_equal(sc_host_tier_promoted_halves(fx.host), 2 * (ROWS - 1));
     key = (struct sc_host_tier_key){.copy = 3, .kind = SC_STORE_HOST_V};
-    sc_host_tier_publish(fx.host,
-                          sc_host_tier_begin_used(fx.host, &key, ROWS, PAGE, 1, ROWS / 2));
+    sc_host_tier_publish(fx.host, sc_host_tier_begin_used(fx.host, &key, ROWS, PAGE, 1, ROWS / 2));
     sc_host_tier_stats(fx.host, &stats);
     assert_int_equal(stats.upper_bytes_used, 2 * PAGE);
     assert_int_equal(sc_host_tier_promoted_halves(fx.host), 2 * (ROWS - 1) + ROWS / 2);

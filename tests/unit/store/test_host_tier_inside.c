@@ -132,7 +132,7 @@ static void world_check(const struct world *w)
 static struct sc_host_tier_key key_any(struct world *w)
 {
     return (struct sc_host_tier_key){.copy = 1 + below(&w->seed, COPIES),
-                                      .layer = (uint32_t)below(&w->seed, LAYERS)};
+                                     .layer = (uint32_t)below(&w->seed, LAYERS)};
 }
 
 static void step_fill(struct world *w)
@@ -195,7 +195,7 @@ static void world_step(struct world *w)
         break;
     case 3:
         sc_host_tier_let_go(w->host, keeper,
-                             below(&w->seed, 2) == 0 ? 0 : w->now_ns + below(&w->seed, 50));
+                            below(&w->seed, 2) == 0 ? 0 : w->now_ns + below(&w->seed, 50));
         break;
     case 4:
         sc_host_tier_expire(w->host, w->now_ns += below(&w->seed, 20));
@@ -219,7 +219,7 @@ static void world_end(struct world *w)
         sc_host_tier_abandon(w->host, w->filling[i]);
     for (uint64_t i = 0; i < (uint64_t)COPIES * LAYERS; i++) {
         const struct sc_host_tier_key key = {.copy = 1 + i / LAYERS,
-                                              .layer = (uint32_t)(i % LAYERS)};
+                                             .layer = (uint32_t)(i % LAYERS)};
         sc_host_tier_forget(w->host, &key);
     }
     memset(w->held, 0, sizeof(w->held));

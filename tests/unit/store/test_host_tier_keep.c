@@ -35,7 +35,8 @@ static struct sc_host_tier_key key_of(uint64_t piece, uint64_t layer)
 static bool put(struct fixture *fx, uint64_t piece, uint64_t layer, uint64_t pages)
 {
     struct sc_host_tier_key key = key_of(piece, layer);
-    struct sc_host_tier_memory_slab *slab = sc_host_tier_begin(fx->host, &key, 1, pages * PAGE, 1000);
+    struct sc_host_tier_memory_slab *slab =
+        sc_host_tier_begin(fx->host, &key, 1, pages * PAGE, 1000);
     if (slab != NULL)
         sc_host_tier_publish(fx->host, slab);
     return slab != NULL;
@@ -261,7 +262,7 @@ static void a_second_keeper_shortens_nothing(void **state)
     sc_host_tier_let_go(fx.host, 1, 100);
     assert_true(keep(&fx, 0, 0, 2));
     assert_true(keep(&fx, 0, 0, 2));    /* found a second time */
-    sc_host_tier_expire(fx.host, 150); /* it is not over for this one */
+    sc_host_tier_expire(fx.host, 150);  /* it is not over for this one */
     assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
     sc_host_tier_let_go(fx.host, 2, 0);
     sc_host_tier_expire(fx.host, 99);

@@ -142,8 +142,7 @@ static void rot_in_memory_is_found(void **state)
         const struct world_piece *piece = &world->pieces[0];
         struct sc_store_range range = {.piece = piece->id, .row_count = piece->row_count};
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
-        struct sc_host_slab hosted =
-            sc_host_slab_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
+        struct sc_host_slab hosted = sc_host_slab_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
         assert_non_null(hosted.slab);
         hosted.bytes[hosted.row_at + 700] ^= 4;
         sc_host_tier_unpin(world->store->host, hosted.slab);
@@ -469,12 +468,12 @@ static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
 {
     uint64_t *wanted = loader->wanted, covered[16] = {0};
     const struct sc_store_gather_rows picks = {.count = loader->range_count * 64,
-                                         .whole_slabs = random_below(&loader->seed, 2) == 0};
+                                               .whole_slabs = random_below(&loader->seed, 2) == 0};
     sc_store_reader_cancel(reader); /* a load that goes on reads the bits that it was narrowed to */
     for (uint32_t i = 0; i < 16; i++)
         wanted[i] = random_below(&loader->seed, 2) == 0 ? 0 : random_below(&loader->seed, ~0ull);
     sc_store_reader_begin_gather(reader, 0, loader->ranges, loader->range_count, &picks,
-                                SC_IO_CLASS_SPECULATIVE);
+                                 SC_IO_CLASS_SPECULATIVE);
     (void)sc_store_reader_narrow(reader, wanted, covered);
     for (uint32_t i = 0; i < 16; i++)
         loader->is_wrong = loader->is_wrong || (covered[i] & ~wanted[i]) != 0;

@@ -114,8 +114,7 @@ static struct sc_host_chunk chunk_of_row(struct world *world, uint32_t layer, ui
     sc_store_slab_where(&world->store->shape, extent, layer,
                         sc_store_table_piece(&world->store->table, world->pieces[0].id), &where);
     assert_non_null(where.slots);
-    return sc_host_chunk_of(world->store, layer, &where, extent->row_count,
-                                    where.slots[row]);
+    return sc_host_chunk_of(world->store, layer, &where, extent->row_count, where.slots[row]);
 }
 
 /* A bit of a row in memory changes: whoever loads the row, whole or picked, gets CORRUPT, of that
@@ -153,7 +152,7 @@ static void rot_in_memory_is_found(void **state)
             struct sc_store_gather_rows picks = {.count = match.rows, .whole_slabs = true};
             assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
             sc_store_reader_begin_gather(reader, 1, match.ranges, match.count, &picks,
-                                        SC_IO_CLASS_DEMAND);
+                                         SC_IO_CLASS_DEMAND);
             sc_store_reader_tags(reader, sc_store_selector_tags(selector));
             spec_status status = SPEC_OK;
             for (got.row_count = 1; status == SPEC_OK && got.row_count > 0;)

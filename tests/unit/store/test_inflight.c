@@ -1,7 +1,7 @@
-/* Operations in flight (store/cache/inflight.h) of many loads over few frames: readers and selectors
- * of one store are begun, waited for, raised, narrowed, cancelled and closed in a seeded order,
- * while reads fail, come late or in parts; on the simulated disk, where a run follows from its
- * seed, and by threads on what a machine has.
+/* Operations in flight (store/cache/inflight.h) of many loads over few frames: readers and
+ * selectors of one store are begun, waited for, raised, narrowed, cancelled and closed in a seeded
+ * order, while reads fail, come late or in parts; on the simulated disk, where a run follows from
+ * its seed, and by threads on what a machine has.
  *
  * Holds: what comes is what was stored, in its order; a load that fails says so; who waits without
  * a deadline is served; costs are never less than nothing; in the end nothing is held.
@@ -181,15 +181,15 @@ static void reader_begin(struct player *player, struct load *load)
     }
     uint64_t one_in = 1 + draw(player, 6);
     load->picks = (struct sc_store_gather_rows){.rows = load->rows,
-                                          .gap_bytes = draw(player, 3) * 4096,
-                                          .wanted = SC_STORE_WANT_ROWS,
-                                          .whole_slabs = draw(player, 4) == 0};
+                                                .gap_bytes = draw(player, 3) * 4096,
+                                                .wanted = SC_STORE_WANT_ROWS,
+                                                .whole_slabs = draw(player, 4) == 0};
     for (uint32_t row = 0; row < load->match->rows; row++)
         if (draw(player, one_in) == 0)
             load->rows[load->picks.count++] = row;
     tags_make(player->world, load);
     sc_store_reader_begin_gather(load->reader, load->layer, load->match->ranges, load->match->count,
-                                &load->picks, io_class);
+                                 &load->picks, io_class);
     sc_store_reader_tags(load->reader, load->tags);
 }
 
@@ -327,7 +327,8 @@ static void selector_wait(struct player *player, struct load *load, uint64_t dea
     HOLDS(status == SPEC_OK || status == SPEC_E_IO);
     if (status == SPEC_OK && load->is_quant) {
         (void)pthread_mutex_lock(&codes_lock);
-        (void)codes_check(player->world, load->match, 0, load->layer, load->k_alone, load->selector);
+        (void)codes_check(player->world, load->match, 0, load->layer, load->k_alone,
+                          load->selector);
         (void)pthread_mutex_unlock(&codes_lock);
     } else if (status == SPEC_OK) {
         match_check(player->world, load->match, load->layer, load->due, load->selector, true);
@@ -550,9 +551,9 @@ static void a_load_begun_over_another_is_its_own(void **state)
         for (uint32_t round = 0; round < OVERS; round++) {
             for (uint32_t m = 0; m < 2; m++) {
                 struct sc_store_selector_want want = {.io_class = SC_IO_CLASS_DEMAND,
-                                                    .ranges = matches[m].ranges,
-                                                    .range_count = matches[m].count,
-                                                    .probe_row_bytes = PROBE};
+                                                      .ranges = matches[m].ranges,
+                                                      .range_count = matches[m].count,
+                                                      .probe_row_bytes = PROBE};
                 assert_true(sc_store_selector_begin(selector, &want));
                 while (m == 0 && sc_store_selector_state(selector) == SPEC_PENDING &&
                        atomic_load(&world->store->io->in_flight) > 0)

@@ -172,7 +172,8 @@ static void a_small_pool_is_left_to_rows(void **state)
     world_free(world);
 }
 
-/* Layer by layer beside each other, as a long prompt is; those beyond SC_STORE_INLINE_QUANT_MAX, too. */
+/* Layer by layer beside each other, as a long prompt is; those beyond SC_STORE_INLINE_QUANT_MAX,
+ * too. */
 static void extents_side_by_side_are_coded(void **state)
 {
     (void)state;
@@ -486,7 +487,8 @@ static void a_pass_whose_segment_cannot_be_made_is_given_up(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         struct world *world = world_faulty(&setups[0], seed);
-        for (uint64_t key = 2; key < 4; key++) /* a derived section has room beside them, rows have not */
+        for (uint64_t key = 2; key < 4;
+             key++) /* a derived section has room beside them, rows have not */
             assert_int_equal(world_store(world, key, 0, 200), SPEC_OK);
         settle(world);
         sc_fault_arm(&world->fault, SC_FAULT_RESERVE, 0);

@@ -10,7 +10,7 @@
 #define OPS_MAX    640u
 #define LARGE      (1u << 20)
 #define FILE_BYTES (8u << 20)
-#define PREFETCH_GAP  12500.0
+#define PREFETCH_GAP 12500.0
 
 static const struct setup sim = {
     .name = "sim", .backend = SC_BACKEND_SIM, .thread_count = 0, .ops_per_s = 100000};

@@ -278,8 +278,8 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     stop_file(&fx, file, data, NULL);
 }
 
-/* The most that a class brings into flight of a target of 1 MiB, while held_bytes wait for who wants
- * them. */
+/* The most that a class brings into flight of a target of 1 MiB, while held_bytes wait for who
+ * wants them. */
 static uint64_t inflight_beside(uint32_t io_class, uint64_t op_bytes, uint64_t held_bytes)
 {
     enum { OPS = 20 };

@@ -765,7 +765,7 @@ static void forge_slots(struct forge *forge, uint64_t copy, uint64_t layer, uint
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer);
     sc_store_record_encode_permutation(&forge->writer, 1, copy, (uint32_t)layer, slots, rows,
-                              (uint32_t)layers);
+                                       (uint32_t)layers);
     forge_end(forge, begin);
 }
 
@@ -878,7 +878,8 @@ static void log_forms_of_codes_are_kept(void **state)
     }
 }
 
-/* A derived section of kind 5 of extent 1, as earlier versions wrote it, from a page of segment 0 on. */
+/* A derived section of kind 5 of extent 1, as earlier versions wrote it, from a page of segment 0
+ * on. */
 static void forge_retired(struct forge *forge, uint8_t page)
 {
     static const char RECORD[] = "\x89\xA1v\x01\xA1t\x08\xA2id\x01\xA4kind\x05\xA4"
@@ -1674,10 +1675,10 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
     sc_store_record_encode_annex(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     extent.codec_shape = (struct sc_store_codec_shape){.bits_k = big,
-                                                     .bits_v = big,
-                                                     .scale_bytes = UINT64_MAX,
-                                                     .k_row_bytes = UINT64_MAX,
-                                                     .v_row_bytes = UINT64_MAX};
+                                                       .bits_v = big,
+                                                       .scale_bytes = UINT64_MAX,
+                                                       .k_row_bytes = UINT64_MAX,
+                                                       .v_row_bytes = UINT64_MAX};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
     sc_store_record_encode_annex(&writer, UINT64_MAX, &extent);

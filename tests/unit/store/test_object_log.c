@@ -19,7 +19,7 @@
 #define PAGE        ((uint64_t)SC_IO_PAGE_BYTES)
 
 static const struct world_setup small = {
-    "small",      WORLD_ON(SIM, 0),       WORLD_SHAPE(PAIRED, 2, 48, 0), WORLD_DISK(4, 1, 64),
+    "small",      WORLD_ON(SIM, 0),         WORLD_SHAPE(PAIRED, 2, 48, 0), WORLD_DISK(4, 1, 64),
     .journal = 1, .staging_bytes = 2u << 20};
 
 struct twin {

@@ -168,7 +168,8 @@ static void damage_every_byte(uint64_t op_bytes)
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_quant_blocks(world->store, extent, derived->copy, &derived->codec_shape, piece, &blocks);
+    sc_store_quant_blocks(world->store, extent, derived->copy, &derived->codec_shape, piece,
+                          &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     uint64_t start = derived->parts[0].offset + derived->stride; /* layer 1 */
     struct sc_store_selector *selector = selector_make(world);
@@ -316,8 +317,8 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
         }
 }
 
-static struct sc_store_read_cost cost_of(const struct match *match, struct sc_store_selector *selector,
-                                         bool k_alone)
+static struct sc_store_read_cost cost_of(const struct match *match,
+                                         struct sc_store_selector *selector, bool k_alone)
 {
     struct sc_store_read_cost cost;
     codes_load(match, selector, 1, k_alone);
@@ -330,12 +331,12 @@ static struct sc_store_read_cost code_cost(struct world *world, const struct mat
                                            bool k_alone)
 {
     struct sc_store_selector_plan plan = {.store = world->store,
-                                        .layer = 1,
-                                        .ranges = match->ranges,
-                                        .range_count = match->count,
-                                        .is_quant = true,
-                                        .k_alone = k_alone,
-                                        .area_end = UINT64_MAX};
+                                          .layer = 1,
+                                          .ranges = match->ranges,
+                                          .range_count = match->count,
+                                          .is_quant = true,
+                                          .k_alone = k_alone,
+                                          .area_end = UINT64_MAX};
     struct sc_store_read_cost cost = {0};
     const struct sc_store_selector_block *block = &plan.block;
     uint64_t skipped;
@@ -460,8 +461,8 @@ static void codes_survive_every_fault(void **state)
                 rows_ok(world, key);
                 (void)key_check(world, key, false);
             }
-            /* Of writes every second one is a record. A derived section without one is lost until the store
-             * is opened again. */
+            /* Of writes every second one is a record. A derived section without one is lost until
+             * the store is opened again. */
             if (n % 2 == (KINDS[kind] == SC_FAULT_WRITE))
                 reopen(world);
             else
@@ -524,10 +525,10 @@ static void codes_of_other_bits_are_kept(void **state)
         world->params.codes.shape = (struct sc_store_codec_shape){0};
         if (has_encoder == 1)
             world->params.codes.shape = (struct sc_store_codec_shape){.bits_k = 8,
-                                                                     .bits_v = 3,
-                                                                     .scale_bytes = SCALE_BYTES,
-                                                                     .k_row_bytes = K_CODE_BYTES,
-                                                                     .v_row_bytes = V_CODE_BYTES};
+                                                                      .bits_v = 3,
+                                                                      .scale_bytes = SCALE_BYTES,
+                                                                      .k_row_bytes = K_CODE_BYTES,
+                                                                      .v_row_bytes = V_CODE_BYTES};
         world_open_ok(world);
         build_all(world, 0);
         assert_int_equal(stats_of(world).built_pieces, 0);
@@ -631,16 +632,16 @@ static bool free_reads(void *user, uint32_t part, const struct sc_store_codec_sh
 static void reopen_free(struct world *world)
 {
     world_close(world);
-    world->params.codes =
-        (struct sc_store_quant){.shape = {.bits_k = 4,
-                                          .bits_v = 2,
-                                          .scale_bytes = FREE_SCALES,
-                                          .k_row_bytes = K_CODE_BYTES,
-                                          .v_row_bytes = V_CODE_BYTES,
-                                          .form = SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_V_PER_CHANNEL},
-                                .encode = free_encode,
-                                .reads = free_reads,
-                                .user = world};
+    world->params.codes = (struct sc_store_quant){
+        .shape = {.bits_k = 4,
+                  .bits_v = 2,
+                  .scale_bytes = FREE_SCALES,
+                  .k_row_bytes = K_CODE_BYTES,
+                  .v_row_bytes = V_CODE_BYTES,
+                  .form = SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_V_PER_CHANNEL},
+        .encode = free_encode,
+        .reads = free_reads,
+        .user = world};
     world_open_ok(world);
 }
 
@@ -658,7 +659,8 @@ static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
         if (!sc_store_slab_of(sc_store_selector_keys(selector), r, &slab))
             continue;
         found |= UINT64_C(1) << r;
-        assert_int_equal(slab.shape->form, SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_V_PER_CHANNEL);
+        assert_int_equal(slab.shape->form,
+                         SC_STORE_FORM_K_PER_CHANNEL | SC_STORE_FORM_V_PER_CHANNEL);
         for (uint32_t part = 0; part < (k_alone ? 1 : 2); part++) {
             const uint8_t *table = part == 0 ? slab.k_table : slab.v_table;
             const uint8_t *scales = part == 0 ? slab.k_scales : slab.v_scales;
@@ -742,9 +744,11 @@ static void a_damaged_table_is_never_read(void **state)
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_quant_blocks(world->store, extent, derived->copy, &derived->codec_shape, piece, &blocks);
+    sc_store_quant_blocks(world->store, extent, derived->copy, &derived->codec_shape, piece,
+                          &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
-    uint64_t start = derived->parts[0].offset + derived->stride + SC_STORE_BLOCK_HEAD_BYTES, tried = 0;
+    uint64_t start = derived->parts[0].offset + derived->stride + SC_STORE_BLOCK_HEAD_BYTES,
+             tried = 0;
     for (uint32_t part = 0; part < 2; part++)
         for (uint64_t b = 0; b < (uint64_t)FREE_TABLE * 8; b++) {
             uint64_t at = start + (part == 0 ? blocks.k_at : blocks.v_at) + b / 8;

@@ -7,8 +7,8 @@
 #include "store/rows/row_permutation.h"
 #include "store/space/quarantine.h"
 #include "tests/unit/store/build_trial.h"
-#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/permutation_check.h"
+#include "tests/unit/store/quant_check.h"
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup *const setups = build_setups;
@@ -96,7 +96,8 @@ static void slots_follow_the_scores(void **state)
     order_all(world);
     const struct sc_store_extent_entry *extent = extent_of(world, world->pieces[0].id);
     for (uint32_t layer = 0; layer < setups[0].layers; layer++) {
-        const uint16_t *slots = sc_store_permutation_of(atomic_load(&extent->permutation)->slots, 300, layer);
+        const uint16_t *slots =
+            sc_store_permutation_of(atomic_load(&extent->permutation)->slots, 300, layer);
         for (uint64_t i = 0; i < 300; i++)
             for (uint64_t j = i + 1; j < 300 && j / 128 == i / 128; j++)
                 assert_int_equal(slots[i] < slots[j], score_of(i, layer) >= score_of(j, layer));
@@ -320,7 +321,7 @@ static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
         for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
             wanted[w] = w == round % 16 ? 0 : UINT64_MAX;
         sc_store_reader_begin_gather(reader, 1, match.ranges, match.count, &picks,
-                                    SC_IO_CLASS_SPECULATIVE);
+                                     SC_IO_CLASS_SPECULATIVE);
         sc_store_reader_tags(reader, sc_store_selector_tags(selector));
         for (uint64_t n = random_below(&random, 40); n > 0; n--)
             (void)sc_exec_step_one(world->exec);

@@ -137,7 +137,8 @@ static void selector_that_cannot_be_had_is_not_begun(void **state)
     assert_int_equal(match_load(&none, selector, 0, 96), SPEC_OK);
     sc_store_selector_close(selector);
     assert_int_equal(sc_store_selector_bytes_used(world->store), 0);
-    assert_int_equal(sc_store_selector_open(world->store, 100, 100, &selector, &world->error), SPEC_OK);
+    assert_int_equal(sc_store_selector_open(world->store, 100, 100, &selector, &world->error),
+                     SPEC_OK);
     assert_false(begins(selector, 0, &some, 2)); /* more rows than it takes */
     sc_store_selector_close(selector);
     world_free(world);
@@ -176,7 +177,7 @@ static void selector_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void
             flip(world, 0, 1, bad[b]);
             assert_int_equal(match_load(&match, selector, 1, wanted), SPEC_E_CORRUPT);
             assert_int_equal(match_load(&match, selector, 1, 2), SPEC_E_CORRUPT); /* whole rows */
-            assert_int_equal(match_load(&match, selector, 0, wanted), SPEC_OK);   /* another layer */
+            assert_int_equal(match_load(&match, selector, 0, wanted), SPEC_OK); /* another layer */
             assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
             flip(world, 0, 1, bad[b]);
             assert_int_equal(match_load(&match, selector, 1, wanted), SPEC_OK);
@@ -310,12 +311,12 @@ static void selector_says_once_that_it_is_ready(void **state)
                 const struct match *wanted = turn % 5 == 4 ? &none : &match;
                 assert_true(sc_store_selector_begin(
                     selector, &(struct sc_store_selector_want){.layer = turn % 2,
-                                                           .io_class = SC_IO_CLASS_SPECULATIVE,
-                                                           .ranges = wanted->ranges,
-                                                           .range_count = wanted->count,
-                                                           .probe_row_bytes = 2,
-                                                           .on_ready = on_ready,
-                                                           .user = &bell}));
+                                                               .io_class = SC_IO_CLASS_SPECULATIVE,
+                                                               .ranges = wanted->ranges,
+                                                               .range_count = wanted->count,
+                                                               .probe_row_bytes = 2,
+                                                               .on_ready = on_ready,
+                                                               .user = &bell}));
                 while (atomic_load(&bell.rung) == turn)
                     assert_true(sc_exec_wait(world->exec, &bell.rung, turn, SC_EXEC_FOREVER));
                 assert_int_equal(bell.state, SPEC_OK);
@@ -344,12 +345,12 @@ static void selector_that_ended_says_nothing(void **state)
         assert_true(steps < 1000);
         assert_true(sc_store_selector_begin(
             selector, &(struct sc_store_selector_want){.layer = 0,
-                                                   .io_class = SC_IO_CLASS_SPECULATIVE,
-                                                   .ranges = match.ranges,
-                                                   .range_count = match.count,
-                                                   .probe_row_bytes = 96,
-                                                   .on_ready = on_ready,
-                                                   .user = &bell}));
+                                                       .io_class = SC_IO_CLASS_SPECULATIVE,
+                                                       .ranges = match.ranges,
+                                                       .range_count = match.count,
+                                                       .probe_row_bytes = 96,
+                                                       .on_ready = on_ready,
+                                                       .user = &bell}));
         for (uint32_t s = 0; s < steps && sc_exec_step_one(world->exec); s++)
             continue;
         bool rang = atomic_exchange(&bell.rung, 0) > 0;
@@ -444,8 +445,8 @@ static void selector_that_is_waited_for_progresses_while_readers_hold_every_fram
             uint32_t count = hoard(world, &match, readers, SC_IO_CLASS_DEMAND);
             struct sc_store_selector *selectors[2] = {selector_make(world), selector_make(world)};
             for (uint32_t s = 0; s < 2; s++)
-                assert_true(
-                    keys_begin(selectors[s], &match, s, SC_IO_CLASS_SPECULATIVE, setup.probe_row_bytes));
+                assert_true(keys_begin(selectors[s], &match, s, SC_IO_CLASS_SPECULATIVE,
+                                       setup.probe_row_bytes));
             for (uint32_t s = 2; s-- > 0;) {
                 sc_store_selector_demand(selectors[s]);
                 assert_int_equal(sc_store_selector_wait(selectors[s], SC_EXEC_FOREVER), SPEC_OK);

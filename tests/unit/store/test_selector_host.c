@@ -42,17 +42,17 @@ static void store_all(struct world *world)
 }
 
 static struct sc_store_selector_want want_of(const struct match *match, enum want want,
-                                           uint32_t layer)
+                                             uint32_t layer)
 {
     return (struct sc_store_selector_want){.layer = layer,
-                                         .io_class = SC_IO_CLASS_DEMAND,
-                                         .ranges = match->ranges,
-                                         .range_count = match->count,
-                                         .probe_row_bytes = want == WANT_PROBES  ? 96
-                                                            : want == WANT_SHORT ? 30
-                                                                                 : 0,
-                                         .is_quant = want >= WANT_CODES,
-                                         .k_alone = want == WANT_K_CODES};
+                                           .io_class = SC_IO_CLASS_DEMAND,
+                                           .ranges = match->ranges,
+                                           .range_count = match->count,
+                                           .probe_row_bytes = want == WANT_PROBES  ? 96
+                                                              : want == WANT_SHORT ? 30
+                                                                                   : 0,
+                                           .is_quant = want >= WANT_CODES,
+                                           .k_alone = want == WANT_K_CODES};
 }
 
 /* All that a selector gives is right; returns how many ranges of codes came from host memory. */
@@ -63,7 +63,8 @@ static uint64_t look_check(struct world *world, const struct match *match, enum 
     uint64_t hosted = 0, rows = 0;
     const uint8_t *keys = sc_store_selector_keys(selector);
     if (want < WANT_CODES) {
-        match_check(world, match, layer, want_of(match, want, layer).probe_row_bytes, selector, true);
+        match_check(world, match, layer, want_of(match, want, layer).probe_row_bytes, selector,
+                    true);
         return 0;
     }
     (void)codes_check(world, match, 0, layer, want == WANT_K_CODES, selector);
@@ -214,15 +215,16 @@ static void any_ranges_are_right_from_both(void **state)
 /* ---- Rot ------------------------------------------------------------------------------------- */
 
 /* The slab of a piece, pinned; NULL: there is none. */
-static struct sc_host_tier_memory_slab *slab_of(const struct world *world, uint64_t piece, uint32_t layer,
-                                          enum want want, struct sc_host_tier_key *ret_key)
+static struct sc_host_tier_memory_slab *slab_of(const struct world *world, uint64_t piece,
+                                                uint32_t layer, enum want want,
+                                                struct sc_host_tier_key *ret_key)
 {
     const struct sc_store *store = world->store;
     const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, entry->extent);
-    *ret_key = (struct sc_host_tier_key){
-        .copy = extent->copy, .first = entry->extent_row, .layer = layer};
+    *ret_key =
+        (struct sc_host_tier_key){.copy = extent->copy, .first = entry->extent_row, .layer = layer};
     ret_key->kind = SC_STORE_HOST_TAGS;
     if (want == WANT_PROBES || want == WANT_SHORT) {
         ret_key->kind = SC_STORE_HOST_PROBES;
@@ -286,11 +288,12 @@ static void rot_in_memory_is_read_over(void **state)
         }
 }
 
-/* All rows of the match, chosen, by tags of a selector: how that ends, and in ret_tier where it does.
+/* All rows of the match, chosen, by tags of a selector: how that ends, and in ret_tier where it
+ * does.
  */
 static spec_status gather_all(struct world *world, const struct match *match,
-                            struct sc_store_reader *reader, struct sc_store_selector *selector,
-                            uint32_t *ret_tier)
+                              struct sc_store_reader *reader, struct sc_store_selector *selector,
+                              uint32_t *ret_tier)
 {
     const struct sc_store_gather_rows picks = {.count = match->rows};
     struct sc_store_rows rows = {.row_count = 1};
@@ -298,7 +301,8 @@ static spec_status gather_all(struct world *world, const struct match *match,
     spec_status status = SPEC_OK;
     assert_true(sc_store_selector_begin(selector, &wanted));
     assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
-    sc_store_reader_begin_gather(reader, 1, match->ranges, match->count, &picks, SC_IO_CLASS_DEMAND);
+    sc_store_reader_begin_gather(reader, 1, match->ranges, match->count, &picks,
+                                 SC_IO_CLASS_DEMAND);
     sc_store_reader_tags(reader, sc_store_selector_tags(selector));
     while (status == SPEC_OK && rows.row_count > 0)
         status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, &world->error);
@@ -321,7 +325,8 @@ static void a_tag_that_came_wrong_does_not_stay(void **state)
         struct match match = match_of(world, 1);
         assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_OK); /* rows are kept */
         assert_int_equal(gather_all(world, &match, reader, selector, &tier), SPEC_OK);
-        struct sc_host_tier_memory_slab *slab = slab_of(world, match.ranges[1].piece, 1, WANT_TAGS, &key);
+        struct sc_host_tier_memory_slab *slab =
+            slab_of(world, match.ranges[1].piece, 1, WANT_TAGS, &key);
         assert_non_null(slab);
         uint8_t *bytes = sc_host_tier_bytes(world->store->host, slab);
         uint64_t tag_bytes = sc_store_selector_tags_bytes(world->store, match.ranges[1].row_count);
@@ -363,7 +368,7 @@ static void what_ends_early_leaves_nothing(void **state)
             assert_true(sc_store_selector_begin(selector, &wanted));
             if (random_below(&random, 2) == 0)
                 (void)sc_store_selector_wait(selector, sc_exec_now_ns(world->exec) +
-                                                       random_below(&random, 200000));
+                                                           random_below(&random, 200000));
             if (random_below(&random, 3) == 0)
                 sc_store_selector_end(selector);
             if (random_below(&random, 4) == 0)
@@ -472,7 +477,7 @@ static void a_load_that_is_whole_stays_as_it_is(void **state)
             uint64_t until_ns = sc_exec_now_ns(world->exec) + random_below(&random, 400000);
             if (other->is_begun) /* now and then to its end, on however busy a machine */
                 (void)sc_store_selector_wait(other->selector,
-                                           turn % 4 == 1 ? SC_EXEC_FOREVER : until_ns);
+                                             turn % 4 == 1 ? SC_EXEC_FOREVER : until_ns);
             for (uint32_t n = 0; n < 5; n++)
                 loaded_check(&all[n], world);
         }

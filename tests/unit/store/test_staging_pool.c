@@ -21,10 +21,10 @@ static void fixture_init(struct fixture *fx, uint64_t count, uint32_t thread_cou
         .alloc = &fx->alloc, .thread_count = thread_count, .seed = 1, .name = "frames"};
     assert_int_equal(sc_exec_open(&exec, &fx->exec, &error), SPEC_OK);
     const struct sc_staging_params params = {.alloc = &fx->alloc,
-                                            .exec = fx->exec,
-                                            .staging_bytes =
-                                                count * (OP_BYTES + SC_STAGING_SLACK_BYTES) + 1,
-                                            .op_bytes = OP_BYTES};
+                                             .exec = fx->exec,
+                                             .staging_bytes =
+                                                 count * (OP_BYTES + SC_STAGING_SLACK_BYTES) + 1,
+                                             .op_bytes = OP_BYTES};
     if (sc_staging_open(&params, &fx->frames, &error) != SPEC_OK)
         fail_msg("%s", error.text);
     assert_int_equal(sc_staging_count(fx->frames), count);
@@ -227,8 +227,9 @@ static void refuses_a_pool_that_is_too_small(void **state)
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct spec_error error = {.struct_size = sizeof(error)};
         struct sc_staging *frames = NULL;
-        const struct sc_staging_params params = {
-            .alloc = &alloc, .staging_bytes = cases[i].staging_bytes, .op_bytes = cases[i].op_bytes};
+        const struct sc_staging_params params = {.alloc = &alloc,
+                                                 .staging_bytes = cases[i].staging_bytes,
+                                                 .op_bytes = cases[i].op_bytes};
         assert_int_equal(sc_staging_open(&params, &frames, &error), SPEC_E_CONFIG);
         assert_non_null(strstr(error.text, "op_bytes"));
         assert_null(frames);
@@ -291,8 +292,9 @@ static void hands_frames_over_demand_first_oldest_first(void **state)
     struct fixture fx;
     uint8_t *held[FRAMES + 1];
     struct waiting waits[WAITS];
-    static const uint32_t lanes[WAITS] = {SC_IO_CLASS_SPECULATIVE, SC_IO_CLASS_WRITER, SC_IO_CLASS_DEMAND,
-                                          SC_IO_CLASS_SPECULATIVE, SC_IO_CLASS_WRITER, SC_IO_CLASS_DEMAND};
+    static const uint32_t lanes[WAITS] = {SC_IO_CLASS_SPECULATIVE, SC_IO_CLASS_WRITER,
+                                          SC_IO_CLASS_DEMAND,      SC_IO_CLASS_SPECULATIVE,
+                                          SC_IO_CLASS_WRITER,      SC_IO_CLASS_DEMAND};
     static const uint32_t served[WAITS] = {2, 5, 1, 4, 0, 3};
     static const uint64_t reserve[WAITS] = {0, 0, 4, 4, 8, 8};
     fixture_init(&fx, FRAMES, 0);
@@ -386,7 +388,8 @@ static void serves_a_raised_waiter_at_once(void **state)
     assert_null(sc_staging_take_or_wait(fx.frames, SC_IO_CLASS_SPECULATIVE, &speculative.waiter));
     run_all(&fx);
     assert_int_equal(speculative.stepped, 0);
-    sc_staging_wait_raise(fx.frames, &speculative.waiter, SC_IO_CLASS_BACKGROUND); /* the same class */
+    sc_staging_wait_raise(fx.frames, &speculative.waiter,
+                          SC_IO_CLASS_BACKGROUND); /* the same class */
     run_all(&fx);
     assert_int_equal(speculative.stepped, 0);
     sc_staging_wait_raise(fx.frames, &speculative.waiter, SC_IO_CLASS_DEMAND);
@@ -409,7 +412,8 @@ static void agrees_with_a_counting_twin(void **state)
 {
     (void)state;
     enum { FRAMES = 11, WAITS = 24, STEPS = 20000 };
-    static const uint64_t reserve[SC_IO_CLASSES] = {0, 6, 3, 6}; /* demand, spec., writer, backgr. */
+    static const uint64_t reserve[SC_IO_CLASSES] = {0, 6, 3,
+                                                    6}; /* demand, spec., writer, backgr. */
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct fixture fx;
         struct waiting waits[WAITS];

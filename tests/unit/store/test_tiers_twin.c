@@ -150,7 +150,7 @@ static void load_begin(struct scene *scene, struct load *load)
     load->picks.rows = share == 1 ? NULL : load->rows;
     load->left = load->picks.count;
     sc_store_reader_begin_gather(load->reader, load->layer, load->match.ranges, load->match.count,
-                                &load->picks, io_class);
+                                 &load->picks, io_class);
     if (below(scene, 2) == 0)
         sc_store_reader_tags(load->reader, sc_store_selector_tags(load->selector));
     if (below(scene, 2) == 0) /* before the device has begun most of it */

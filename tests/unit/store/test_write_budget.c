@@ -11,7 +11,7 @@
 #define BUDGET (4u << 20) /* bytes a day */
 #define FULL   (BUDGET / 4)
 #define ROWS   256u /* of a pass that is wanted: a quarter of a MiB */
-#define WEAR   "/sim/store/rank-0000-of-0001/day_budget"
+#define WEAR   "/sim/store/rank-0000-of-0001/wear"
 
 static const struct world_setup sim = {"paired 512-byte rows, 2 layers", WORLD_ON(SIM, 0),
                                        WORLD_SHAPE(PAIRED, 2, 256, 0), WORLD_DISK(256, 4, 64)};

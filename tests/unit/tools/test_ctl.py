@@ -79,7 +79,7 @@ class Ctl(unittest.TestCase):
         self.root.cleanup()
 
     def store(self, **config):
-        # load_policy load: what is measured is not written, so the log has the same records each time
+        # load_policy load: measurements are not written, so the log has the same records each time
         config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
                   "load_policy": "load", **config}
         subprocess.run([HOST, PLUGIN, json.dumps(config)], check=True, capture_output=True)
@@ -269,13 +269,14 @@ class Ctl(unittest.TestCase):
         rank = self.json("stat")["ranks"][0]
         pages = (2 * codes["stride"] + 4095) // 4096 * 4096
         self.assertEqual([rank[key] for key in ("pieces_with_codes", "tokens_with_codes",
-                                                "quantised_bytes", "code_bits", "tokens_with_built_keys",
+                                                "quantised_bytes", "code_bits",
+                                                "tokens_with_built_keys",
                                                 "records_not_believed")],
                          [3, 150, pages, [{"bits_k": 5, "bits_v": 2, "pieces": 3}], 0, 0])
         self.assertIn("3 of 5 bits K, 2 V", run("stat", self.path)[1])
 
     def test_codes_of_free_widths_are_dumped_and_their_tables_verified(self):
-        codes = self.store_with_codes(widths="free", bits_k=4.5, bits_v=2.5)
+        codes = self.store_with_codes(bit_allocation="per_channel", bits_k=4.5, bits_v=2.5)
         self.assertEqual([codes[key] for key in ("bits_k", "bits_v", "scale_bytes", "k_code_bytes",
                                                  "v_code_bytes")], [4, 2, 4 * 48, 27, 15])
         self.assertEqual(codes["form"] & 5, 5)

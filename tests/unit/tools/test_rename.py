@@ -61,7 +61,7 @@ class Rename(unittest.TestCase):
         self.rename("word lane priority in a/*.c c/*\n")
         self.assertEqual(self.read("a/x.c"), "int priority;\n")
         self.assertEqual(self.read("b/x.c"), "int lane;\n")
-        self.assertIn("expected word|path OLD NEW", self.rename("word lane priority in\n", status=1))
+        self.assertIn("expected word|path OLD NEW", self.rename("word lane priority in\n", 1))
 
     def test_a_patch_is_renamed_as_the_file_that_it_changes(self):
         self.write("m/1.patch", "--- a/a/x.c\n+++ b/a/x.c\n-int lane;\n")
