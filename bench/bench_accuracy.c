@@ -130,8 +130,8 @@ static void set_layered(struct contender *contender, const char *name, double sh
                    "}, "
                    "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"bit_allocation\": \"%s\", "
                    "\"exact_ppm\": %" PRIu64 ", \"keep_first\": %u, \"keep_last\": %u}",
-                   chunk, bits_k, bits_v, is_free ? "per_channel" : "uniform", (uint64_t)(share * 1e6 + .5),
-                   kept.first, kept.last);
+                   chunk, bits_k, bits_v, is_free ? "per_channel" : "uniform",
+                   (uint64_t)(share * 1e6 + .5), kept.first, kept.last);
 }
 
 static void set_contender(struct contender *contender, const char *name)

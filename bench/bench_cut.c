@@ -66,7 +66,8 @@ static void open_connector(struct state *state, const char *fill)
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"/sim\", \"host_bytes\": 0, \"disk_bytes\": \"8GiB\", "
                    "\"staging_bytes\": \"512MiB\", "
-                   "\"max_requests\": 8, \"max_request_tokens\": %" PRIu64 ", \"load_policy\": \"%s\", "
+                   "\"max_requests\": 8, \"max_request_tokens\": %" PRIu64
+                   ", \"load_policy\": \"%s\", "
                    "\"sim\": {\"bytes_per_s\": %.0f, \"op_ns\": 80000, \"ops_per_s\": 700000}}",
                    state->tokens + state->query, fill, state->bytes_per_s);
     struct spec_error error = {.struct_size = sizeof(error)};

@@ -80,7 +80,8 @@ void fixture_config(const struct fixture *fx, char *text, uint64_t text_bytes)
 {
     const char *extra = fx->extra != NULL ? fx->extra : conf_options.extra;
     /* What is stored is what is promised, but where a test asks for the other thing. */
-    const char *fill = strstr(extra, "\"load_policy\"") == NULL ? ", \"load_policy\": \"load\"" : "";
+    const char *fill =
+        strstr(extra, "\"load_policy\"") == NULL ? ", \"load_policy\": \"load\"" : "";
     /* A host tier as by default, but of a size that costs nothing to have and to give back. */
     const char *host = strstr(extra, "\"host_bytes\"") == NULL ? ", \"host_bytes\": \"64MiB\"" : "";
     int length = snprintf(text, text_bytes, "{\"path\": \"%s\"%s%s%s%s}", fx->store, fill, host,

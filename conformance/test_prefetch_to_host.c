@@ -401,7 +401,8 @@ static void abi_193_stage_says_what_is_wrong_and_changes_nothing(void **state)
         .struct_size = sizeof(params), .reserved = 1, .request = found.request};
     spec_ticket ticket = 77, other;
     assert_status(fx->api->prefetch_to_host(fx->conn, NULL, &ticket, &fx->error), SPEC_E_INVALID);
-    assert_status(fx->api->prefetch_to_host(fx->conn, &params, &ticket, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->prefetch_to_host(fx->conn, &params, &ticket, &fx->error),
+                  SPEC_E_INVALID);
     assert_status(try_stage(fx, found.request + (1ull << 32), 0, &ticket), SPEC_E_STALE);
     assert_int_equal(ticket, 77);
     assert_ok(fx, try_stage(fx, found.request, 0, &ticket));

@@ -67,8 +67,8 @@ static spec_status entry_lookup(spec_connector *conn, const struct spec_lookup_p
 }
 
 static spec_status entry_prefetch_to_host(spec_connector *conn,
-                               const struct spec_prefetch_to_host_params *params,
-                               spec_ticket *ret_ticket, struct spec_error *reterr)
+                                          const struct spec_prefetch_to_host_params *params,
+                                          spec_ticket *ret_ticket, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
     return call_leave(conn, sc_plugin_host_prefetch(conn, params, ret_ticket, reterr));

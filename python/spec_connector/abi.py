@@ -186,8 +186,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     compacted_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
     unadmitted_chunks over_budget_chunks budget_left quantised_write_bytes compaction_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes host_prefetched_bytes
-    host_prefetches_open lookups_cut tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
-    given_tokens tail_tokens reordered_chunks upper_bytes_used
+    host_prefetches_open lookups_cut tokens_cut compute_token_ps compute_position_ps
+    load_token_ps place_token_ps given_tokens tail_tokens reordered_chunks upper_bytes_used
     upper_bytes_max upper_hits upper_promoted upper_demoted upper_bus_bytes upper_bus_ns
     bypassed_lookups bypassed_chunks bypassing
     erased erase_failures erased_bytes erasing erase_left_bytes""".split()

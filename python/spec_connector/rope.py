@@ -121,7 +121,8 @@ def of(config, head_size):
 def line(settings, rope):
     """What there is to say of it, once: settings are the plugin's configuration. None: nothing."""
     layered = settings.get("layered")
-    if not rope.why or not isinstance(layered, dict) or layered.get("bit_allocation") != "per_channel":
+    if (not rope.why or not isinstance(layered, dict) or
+            layered.get("bit_allocation") != "per_channel"):
         return None
-    return ("layered.bit_allocation per_channel: keys are quantised with their rotary embedding, which "
-            f"takes about half a bit more: {rope.why}")
+    return ("layered.bit_allocation per_channel: keys are quantised with their rotary embedding, "
+            f"which takes about half a bit more: {rope.why}")

@@ -48,8 +48,8 @@ enum sc_host_tier_kind { /* what a slab has of a piece */
                          SC_STORE_HOST_QUANT,  /* and the tags of its rows */
                          SC_STORE_HOST_PROBES, /* likewise */
                          SC_STORE_HOST_TAGS,
-                         SC_STORE_HOST_K, /* of a split layout, where K is read alone */
-                         SC_STORE_HOST_V, /* likewise */
+                         SC_STORE_HOST_K,    /* of a split layout, where K is read alone */
+                         SC_STORE_HOST_V,    /* likewise */
                          SC_STORE_HOST_SLOTS /* rows of any pieces of an extent with a row
                                                * permutation; all of one are counted together */
 };

@@ -102,9 +102,10 @@ static spec_status rank_file_open(struct sc_store *store, uint32_t rank, const c
         status = sc_io_file_open(store->io, path, flags | SC_IO_OPEN_WRITE, ret_file, &error);
     if (status == SPEC_E_IO && error.sys_errno == ENOENT)
         return SPEC_PENDING;
-    return status == SPEC_OK ? SPEC_OK
-                             : sc_fail_errno(reterr, status, error.sys_errno,
-                                             "notifications of rank %" PRIu32 ": %s", rank, error.text);
+    return status == SPEC_OK
+               ? SPEC_OK
+               : sc_fail_errno(reterr, status, error.sys_errno,
+                               "notifications of rank %" PRIu32 ": %s", rank, error.text);
 }
 
 /* Nobody appends and nobody cuts until the file is closed. SPEC_PENDING: somebody does now. */
@@ -149,8 +150,8 @@ static spec_status post_locked(struct sc_store *store, struct sc_io_file *file,
     uint64_t lead = sc_store_up(size, NOTIFY_RECORD_BYTES) - size;
     if (size + lead > SC_STORE_NOTIFY_BYTES_MAX - NOTIFY_RECORD_BYTES)
         return sc_fail(reterr, SPEC_E_NO_SPACE,
-                       "notifications of rank %" PRIu32 " is full: %" PRIu64 " bytes, at most %u", rank,
-                       size, (unsigned)SC_STORE_NOTIFY_BYTES_MAX);
+                       "notifications of rank %" PRIu32 " is full: %" PRIu64 " bytes, at most %u",
+                       rank, size, (unsigned)SC_STORE_NOTIFY_BYTES_MAX);
     memcpy(bytes + lead, record, NOTIFY_RECORD_BYTES);
     return sc_io_file_append(store->io, file, bytes, lead + NOTIFY_RECORD_BYTES, reterr);
 }

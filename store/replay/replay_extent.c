@@ -325,7 +325,8 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
                 quant_fit(store, extent, &record->codec_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
-        sc_store_replay_lie(store, fits ? "a second derived section" : "a derived section's geometry");
+        sc_store_replay_lie(store,
+                            fits ? "a second derived section" : "a derived section's geometry");
         return SPEC_OK;
     }
     bool placed =

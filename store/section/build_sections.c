@@ -369,7 +369,8 @@ static void write_end(struct sc_store_build *build, bool closing)
         sc_store_extent_discard(build->builder.derived);
         if (build->builder.is_bad)
             SC_LOG(store->params.log, 1,
-                   "extent %" PRIu64 " layer %" PRIu32 " gets no selector keys: its rows cannot be read",
+                   "extent %" PRIu64 " layer %" PRIu32
+                   " gets no selector keys: its rows cannot be read",
                    build->extent_id, build->builder.layer);
         if (build->builder.is_bad || ++build->tries > TRIES) /* it is passed over */
             build->extent_id = build->tries = 0;

@@ -181,8 +181,7 @@ static struct sc_store_inline_quant_job *job_next(struct sc_store_inline_quant *
     for (uint32_t i = 0; i < SC_STORE_INLINE_QUANT_MAX; i++) {
         struct sc_store_inline_quant_job *job = &live->jobs[i];
         job->is_lost = job->is_lost || (job->is_used && live->is_closing);
-        if (live->current == NULL && has_work(job) &&
-            (found == NULL || job->order < found->order))
+        if (live->current == NULL && has_work(job) && (found == NULL || job->order < found->order))
             found = job;
     }
     return found;

@@ -58,7 +58,7 @@ struct sc_store_extent {
     uint64_t copy;         /* of the extent or the derived section */
     struct sc_store_place place;
     struct sc_store_pass_share *share; /* of its pass; NULL: its writes are not queued */
-    uint64_t order;              /* of its pass: tokens before it */
+    uint64_t order;                    /* of its pass: tokens before it */
     bool is_part;                      /* of a pass of several extents: others go first */
     bool is_firm;                      /* it is never cancelled for others */
     struct sc_store_place

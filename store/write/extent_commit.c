@@ -443,7 +443,8 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
     }
     if (status != SPEC_OK) {
         sc_store_extent_discard(extent);
-        return sc_fail(reterr, status, "the derived section was not written, or its extent was evicted");
+        return sc_fail(reterr, status,
+                       "the derived section was not written, or its extent was evicted");
     }
     /* Its pages are the extent's now: without a record they are held until the extent goes. */
     pthread_mutex_lock(&store->log.lock);

@@ -301,8 +301,7 @@ static struct sc_store_extent *victim_find(const struct sc_store_write_queue *qu
         if (at->is_firm || at->queued.is_cancelled || at->queued.is_whole)
             continue;
         int64_t frames = atomic_load_explicit(&at->share->frames, memory_order_relaxed);
-        if (found != NULL &&
-            (frames < most || (frames == most && at->order < found->order)))
+        if (found != NULL && (frames < most || (frames == most && at->order < found->order)))
             continue;
         found = at;
         most = frames;

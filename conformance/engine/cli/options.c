@@ -244,10 +244,11 @@ static eng_status parse_value(struct eng_options *options, int id, const char *v
         options->fill = (enum eng_fill)index;
         return status;
     case OPT_FILL_TOKENS:
-        return parse_count("bidirectional-tokens", value, 1, COUNT_MAX, &options->fill_tokens, reterr);
-    case OPT_FILL_DEADLINE:
-        return parse_count("bidirectional-deadline-us", value, 0, UINT32_MAX, &options->fill_deadline_us,
+        return parse_count("bidirectional-tokens", value, 1, COUNT_MAX, &options->fill_tokens,
                            reterr);
+    case OPT_FILL_DEADLINE:
+        return parse_count("bidirectional-deadline-us", value, 0, UINT32_MAX,
+                           &options->fill_deadline_us, reterr);
     case OPT_PROBE_HEADS:
         return parse_count("probe-heads", value, 1, COUNT_MAX, &options->probe_heads, reterr);
     case OPT_THREADS:
@@ -372,7 +373,8 @@ static eng_status options_check(const struct eng_options *options, struct eng_er
                 "--ahead, --probe-heads or --queries";
     else if (options->fill != ENG_LOAD_POLICY_ENDS &&
              (options->fill_tokens != 0 || options->fill_deadline_us != 0))
-        wrong = "--bidirectional-tokens and --bidirectional-deadline-us belong to --load-policy bidirectional, which "
+        wrong = "--bidirectional-tokens and --bidirectional-deadline-us belong to --load-policy "
+                "bidirectional, which "
                 "is missing";
     else if (options->settle && options->connector == NULL)
         wrong = "--settle belongs to --connector, which is missing";

@@ -115,19 +115,22 @@ static void refuses_wrong_command_lines(void **state)
         {"--model m --prefix p --ahead", "belongs to --connector"},
         {"--model m --prefix p --connector c --config {} --ahead --hint before", "give one"},
         {"--model m --prefix p --load-policy bidirectional", "belongs to --connector"},
-        {"--model m --prefix p --connector c --config {} --load-policy both", "load or bidirectional"},
+        {"--model m --prefix p --connector c --config {} --load-policy both",
+         "load or bidirectional"},
         {"--model m --prefix p --connector c --config {} --load-policy bidirectional --rho .5",
          "whole rows"},
         {"--model m --prefix p --connector c --config {} --load-policy bidirectional --ahead",
          "whole rows"},
         {"--model m --prefix p --connector c --config {} --load-policy bidirectional --hint both",
          "whole rows"},
-        {"--model m --prefix p --connector c --config {} --load-policy bidirectional --bidirectional-tokens "
+        {"--model m --prefix p --connector c --config {} --load-policy bidirectional "
+         "--bidirectional-tokens "
          "0",
          "--bidirectional-tokens is 0"},
         {"--model m --prefix p --connector c --config {} --bidirectional-tokens 5",
          "belong to --load-policy bidirectional"},
-        {"--model m --prefix p --connector c --config {} --load-policy load --bidirectional-deadline-us 5",
+        {"--model m --prefix p --connector c --config {} --load-policy load "
+         "--bidirectional-deadline-us 5",
          "belong to --load-policy bidirectional"},
         {"--model m --prefix p --connector s --config c --hint soon", "none, before, after"},
         {"--model m --prefix p --connector s --config c --queries some", "all or probe"},
@@ -643,10 +646,11 @@ static void the_program_drives_both_ends(void **state)
     for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
         struct json_object *json = NULL;
         struct eng_error error = {0};
-        (void)snprintf(line, sizeof(line),
-                       "%s %s --load-policy bidirectional --bidirectional-tokens %s --logits last --json "
-                       "json --trace trace",
-                       common, connector, budgets[i]);
+        (void)snprintf(
+            line, sizeof(line),
+            "%s %s --load-policy bidirectional --bidirectional-tokens %s --logits last --json "
+            "json --trace trace",
+            common, connector, budgets[i]);
         assert_int_equal(program(line, message, sizeof(message)), 0);
         assert_string_equal(message, "");
         assert_int_equal(file_read("last", logits[1], sizeof(logits[1])), bytes);

@@ -234,16 +234,16 @@ spec_status rig_try_open_model(struct rig *rig, const struct spec_model *model)
         .struct_size = sizeof(alloc), .alloc = rig_alloc, .free = rig_free, .user = &rig->memory};
     char gpu[768], members[1024], requests[96];
     const char *extra = rig_gpu(rig->extra, gpu, sizeof(gpu));
-    (void)snprintf(rig->config, sizeof(rig->config),
-                   "{\"path\": \"%s\", \"staging_bytes\": \"%s\", \"io\": {\"backend\": "
-                   "\"%s\", \"op_bytes\": \"%s\"}%s%s%s, %s}",
-                   rig->path, rig->stage != NULL ? rig->stage : "16MiB",
-                   rig->backend != NULL ? rig->backend : "pread",
-                   rig->op != NULL ? rig->op : "1MiB",
-                   strstr(rig->extra, "\"load_policy\"") != NULL ? "" : ", \"load_policy\": \"load\"",
-                   strstr(rig->extra, "\"host_bytes\"") != NULL ? "" : ", \"host_bytes\": 0",
-                   rig_requests(rig->extra, requests, sizeof(requests)),
-                   rig_members(extra, members, sizeof(members)));
+    (void)snprintf(
+        rig->config, sizeof(rig->config),
+        "{\"path\": \"%s\", \"staging_bytes\": \"%s\", \"io\": {\"backend\": "
+        "\"%s\", \"op_bytes\": \"%s\"}%s%s%s, %s}",
+        rig->path, rig->stage != NULL ? rig->stage : "16MiB",
+        rig->backend != NULL ? rig->backend : "pread", rig->op != NULL ? rig->op : "1MiB",
+        strstr(rig->extra, "\"load_policy\"") != NULL ? "" : ", \"load_policy\": \"load\"",
+        strstr(rig->extra, "\"host_bytes\"") != NULL ? "" : ", \"host_bytes\": 0",
+        rig_requests(rig->extra, requests, sizeof(requests)),
+        rig_members(extra, members, sizeof(members)));
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .role = rig->role,
                                       .rank = rig->rank,

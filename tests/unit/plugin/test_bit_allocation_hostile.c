@@ -178,11 +178,11 @@ static void any_model_is_coded_as_it_can_be(void **state)
         for (uint32_t b = 0; b < sizeof(BITS) / sizeof(BITS[0]); b++) {
             struct rig rig;
             char extra[200];
-            (void)snprintf(
-                extra, sizeof(extra),
-                "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": {\"bit_allocation\": "
-                "\"per_channel\", \"bits_k\": %s, \"bits_v\": %s}",
-                BITS[b], BITS[(b + s) % 6]);
+            (void)snprintf(extra, sizeof(extra),
+                           "\"preset\": \"layered-uniform\", \"lease_ns_max\": 0, \"layered\": "
+                           "{\"bit_allocation\": "
+                           "\"per_channel\", \"bits_k\": %s, \"bits_v\": %s}",
+                           BITS[b], BITS[(b + s) % 6]);
             rig_init(&rig, true, extra);
             rig_shape(&rig, 2, SHAPES[s].heads, SHAPES[s].head_size, SHAPES[s].dtype);
             struct spec_model model = rig_model(&rig);
@@ -683,9 +683,10 @@ static void queries_of_nearly_nothing_teach_nothing(void **state)
 /* ---- Tables that follow each other ---------------------------------------------------------- */
 
 /* Half bits of K and V, and whether widths are free, of one opening after another. */
-static const char *const TURNS[][3] = {
-    {"per_channel", "4", "2"}, {"per_channel", "4", "2"}, {"uniform", "4", "2"},   {"per_channel", "2.5", "3.5"},
-    {"uniform", "8", "5"}, {"per_channel", "8", "8"}, {"per_channel", "6.5", "4"}, {"per_channel", "4", "2"}};
+static const char *const TURNS[][3] = {{"per_channel", "4", "2"},   {"per_channel", "4", "2"},
+                                       {"uniform", "4", "2"},       {"per_channel", "2.5", "3.5"},
+                                       {"uniform", "8", "5"},       {"per_channel", "8", "8"},
+                                       {"per_channel", "6.5", "4"}, {"per_channel", "4", "2"}};
 #define TURN_COUNT (sizeof(TURNS) / sizeof(TURNS[0]))
 
 /* What was read once is read again so, by whoever reads it, whatever was learnt since. */
