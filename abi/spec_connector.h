@@ -2,7 +2,7 @@
  *
  * Installed with spec_load.h and spec_objects.h (values by key). An engine dlopen()s the plugin
  * (spec_load.h does it), asks for the function table with spec_connector_api(SPEC_ABI_MAJOR), and
- * calls in the order that docs/reference/call-order.md draws:
+ * calls in the order that docs/reference/abi.md draws:
  *
  *   open -> lookup -> { begin_layer -> get_important -> prefetch_next -> store } per layer
  *        -> wait/poll tickets -> release -> ... -> close

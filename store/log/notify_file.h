@@ -1,4 +1,4 @@
-/* What others say to a writer (notify_file.c; docs/results/peers.md).
+/* What others say to a writer (notify_file.c).
  *
  * Threads: open and close; posting and taking are store.h's.
  * Tests: tests/unit/store/test_notify.c */

@@ -7,7 +7,7 @@ caches of the CPU's layout; no engine (runs/contenders.py drives the connector's
     plain     the plugin's own load of the same bytes, into plain rows
     direct    the connector, into vLLM's caches; `writer`: by the backend's own hands
     layered   codes and 5 % exact rows, chosen by 32 rows of queries; or by one, as when decoding
-    fs-tier, example, lmcache   vLLM's and LMCache's (runs/peers.py, docs/results/peers.md)
+    fs-tier, example, lmcache   vLLM's and LMCache's (runs/peers.py, docs/results/hosts.md)
     fio       the same bytes of the plugin's files, sequentially, io_uring, O_DIRECT
 
 Nothing is read from the page cache: the plugin, fio, fs-tier and lmcache use O_DIRECT, and files of

@@ -1,5 +1,5 @@
 """Others that load the same rows from the same disk into the same caches
-(docs/results/peers.md), as far as they can be had in the process that load's contenders are in.
+(docs/results/hosts.md), as far as they can be had in the process that load's contenders are in.
 
 FsTier      vLLM's FileSystemTierManager, which refuses the CPU in an engine, as a library: its own
             region of shared memory, one promotion of all blocks as its manager submits it, then the

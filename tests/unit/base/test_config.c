@@ -1020,7 +1020,7 @@ static bool is_row_of(const char *line, const char *name)
     return false;
 }
 
-/* A row that says "the whole prefix", or names a value of fill, is held to it. */
+/* A row that says "the whole prefix", or names a load policy, is held to it. */
 static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
 {
     struct fixture *fx = *state;
@@ -1038,11 +1038,11 @@ static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
             rows++;
             if (strstr(line, "the whole prefix") != NULL && fill == SC_LOAD_POLICY_SPLIT)
                 fail_msg("%s promises as much as is worth loading: %s", presets[i].name, line);
-            assert_int_equal(strstr(line, "`load_policy` ends") != NULL,
+            assert_int_equal(strstr(line, "`load_policy` bidirectional") != NULL,
                              fill == SC_LOAD_POLICY_BIDIRECTIONAL);
             if (strstr(line, "`load_policy` load") != NULL)
                 assert_int_equal(fill, SC_LOAD_POLICY_LOAD);
-            if (strstr(line, "`load_policy` cut") != NULL)
+            if (strstr(line, "`load_policy` split") != NULL)
                 assert_int_equal(fill, SC_LOAD_POLICY_SPLIT);
         }
         fclose(file);

@@ -730,7 +730,7 @@ static void codes_are_what_they_were(void **state)
                 assert_same(&rig, &got, &firsts[i]);
                 free(got.bytes);
             }
-            for (uint32_t l = 0; l < 2 * rig.layers && TURNS[t][0][0] == 'f'; l++)
+            for (uint32_t l = 0; l < 2 * rig.layers && TURNS[t][0][0] == 'p'; l++)
                 tables_made += rig.conn->coding->learning.learnt[l].tables;
             rig_beside(&reader, &rig, SPEC_ROLE_READER, 0);
             assert_int_equal(rig_try_open_model(&reader, &model), SPEC_OK);
