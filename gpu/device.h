@@ -137,6 +137,10 @@ void sc_gpu_leave(struct sc_gpu_device *device, const struct sc_gpu_entry *entry
  * child (asserted). */
 void sc_gpu_enter_anyway(struct sc_gpu_device *device, struct sc_gpu_entry *ret_entry);
 
+/* Half an entry: the thread's capture mode is RELAXED until leave, and no context becomes current.
+ * For the calls that retain or release the context itself. */
+void sc_gpu_relax(struct sc_gpu_device *device, struct sc_gpu_entry *ret_entry);
+
 /* A driver call's result: SPEC_OK, or SPEC_E_IO with "cuName: CUDA 719 ..." and the device is
  * closed from now on. */
 spec_status sc_gpu_check(struct sc_gpu_device *device, sc_cu_result code, const char *call,

@@ -13,6 +13,8 @@
 #include "plugin/quant/quant.h"
 #include "plugin/save/save_recurrent.h"
 #include "plugin/select/delivery.h"
+#include "plugin/select/prefetch.h"
+#include "plugin/select/scratch.h"
 #include "plugin/select/select.h"
 #include "plugin/select/upper_bus.h"
 
@@ -395,6 +397,18 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     return status;
 }
 
+/* The admission filter remembers hashes of erased chunks, so it is emptied too. */
+static void on_erasure_heard(spec_connector *conn)
+{
+    sc_plugin_host_prefetches_drop(conn);
+    sc_plugin_admit_forget(&conn->admit);
+}
+
+static const struct sc_plugin_index_events index_events = {
+    .epoch_moved = sc_plugin_host_prefetches_reset,
+    .bypass_begun = sc_plugin_host_prefetches_drop,
+    .erasure_heard = on_erasure_heard};
+
 /* libc's memory for the connector object itself when the host gives no functions. */
 static spec_status make_connector(const struct spec_open_params *params, spec_connector **ret_conn,
                                   struct spec_error *reterr)
@@ -419,6 +433,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     if (conn == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "connector");
     conn->alloc = alloc;
+    conn->index_events = &index_events;
     sc_fault_init(&conn->fault);
     conn->alloc.fault = &conn->fault;
     sc_log_init(&conn->log, params->log, params->log_user, params->log_level_max);
@@ -429,7 +444,8 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     sc_plugin_load_policy_open(conn);
     sc_plugin_maintain_open(conn);
     sc_plugin_bypass_open(conn);
-    sc_plugin_erase_init(conn);
+    pthread_mutex_init(&conn->erase.lock, NULL);
+    pthread_mutex_init(&conn->erasures.ring_lock, NULL);
     sc_plugin_host_prefetches_open(conn);
     pthread_mutex_init(&conn->ranks.follow_lock, NULL);
     pthread_mutex_init(&conn->notify_queue.post_lock, NULL);
@@ -486,7 +502,8 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_load_policy_close(conn);
     pthread_mutex_destroy(&conn->jobs.lock);
     sc_plugin_bypass_close(conn);
-    sc_plugin_erase_done(conn);
+    pthread_mutex_destroy(&conn->erase.lock);
+    pthread_mutex_destroy(&conn->erasures.ring_lock);
     pthread_mutex_destroy(&conn->stages.lock);
     pthread_mutex_destroy(&conn->ranks.follow_lock);
     pthread_mutex_destroy(&conn->notify_queue.post_lock);

@@ -2,9 +2,9 @@
  *
  *   host call -> entry.c (checks, fork and poison guard, log)
  *     requests  lookup.c, attach.c: tokens or a lease -> index -> ranges of pieces; request.c
- *     loads     load.c; submit.c: in two halves; batch.c. Which rows: budget.c, row_scores.c,
- *               row_set.c, select.c, per_head.c, prefetch.c, baselines/. issue_reads.c ->
- *               scatter.c -> target_host.c
+ *     loads     load_call.c; submit.c: in two halves; load.c, batch.c. Which rows: budget.c,
+ *               row_scores.c, row_set.c, scratch.c, select.c, per_head.c, prefetch.c, baselines/.
+ *               issue_reads.c -> scatter.c -> target_host.c
  *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
  *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
  *               records -> index.c -> ticket.c; provenance.c: what rows are worth
@@ -35,6 +35,7 @@
 #include "base/slot_pool.h"
 #include "hashing/radix.h"
 #include "kernels/kernels.h"
+#include "plugin/args/erase_heard.h"
 #include "plugin/args/memory.h"
 #include "plugin/args/recurrent.h"
 #include "plugin/baselines/baselines.h"
@@ -44,17 +45,20 @@
 #include "plugin/index/erase.h"
 #include "plugin/index/evict.h"
 #include "plugin/index/index.h"
+#include "plugin/index/index_events.h"
 #include "plugin/index/jobs.h"
-#include "plugin/load/loads.h"
+#include "plugin/load/batch.h"
 #include "plugin/load_or_compute/load_or_compute.h"
 #include "plugin/peers/peers.h"
 #include "plugin/request/host_prefetch.h"
 #include "plugin/request/requests.h"
+#include "plugin/request/submit.h"
 #include "plugin/save/admit.h"
 #include "plugin/save/saves.h"
 #include "plugin/save/tickets.h"
 #include "plugin/select/accuracy.h"
 #include "plugin/select/reorder.h"
+#include "plugin/tick.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -184,6 +188,7 @@ struct spec_connector {
     struct sc_plugin_saves saves;
     struct sc_plugin_admit admit;
     struct sc_plugin_index index;
+    const struct sc_plugin_index_events *index_events; /* set by open, constant after */
     struct sc_plugin_reader_grace grace;
 
     /* What works in the background. */
@@ -192,6 +197,7 @@ struct spec_connector {
     struct sc_plugin_compaction compaction;
     struct sc_plugin_bypass bypass;
     struct sc_plugin_erase erase;
+    struct sc_plugin_erasures erasures;
 
     /* Other processes. */
     struct sc_plugin_ranks ranks;

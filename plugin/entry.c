@@ -6,6 +6,7 @@
 #include "base/fork_guard.h"
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
+#include "plugin/load/bidirectional.h"
 
 static bool is_forked(const spec_connector *conn)
 {

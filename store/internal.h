@@ -41,6 +41,7 @@
 
 struct sc_store_limits { /* constant after open */
     uint64_t rows_max, pieces_max, op_bytes;
+    uint64_t pass_extents_max; /* extents that a pass is cut into if free space is fragmented */
 };
 
 /* Extents that are being written, and the writes that carry them. Guarded by the space lock. */

@@ -29,6 +29,7 @@
 #define EXTENTS_MAX    2048u                 /* bounds their bounce buffers */
 #define FILES_SPARE    8u /* log, lock, identity, a few segments beyond disk_bytes */
 #define FILES_MAX      4096u
+#define FRAMES_PART    2u   /* of staging: a pass is cut into no more extents, a frame each */
 #define FRAMES_WANTED  256u /* of staging, where io.op_bytes allows more */
 #define OP_BYTES_LEAST (UINT64_C(64) << 10)
 #define HOST_PART      8u /* of the memory that the process may use */
@@ -223,6 +224,7 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
     sc_io_buffers(store->io, sc_staging_memory(store->frames), sc_staging_bytes(store->frames),
                   sc_staging_frame_bytes(store->frames));
     store->writing.write_max = sc_staging_count(store->frames);
+    store->limits.pass_extents_max = sc_staging_count(store->frames) / FRAMES_PART;
     store->spare.frame = sc_alloc_aligned(store->params.alloc, frame_bytes, SC_IO_PAGE_BYTES);
     if (store->spare.frame == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the spare staging frame");
@@ -284,6 +286,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
         status = sc_store_copies_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_extents_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_write_queue_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_build_open(store, reterr);
     if (status == SPEC_OK)
@@ -357,6 +361,7 @@ static void store_free(struct sc_store *store)
     sc_store_inline_quant_close(store);
     sc_store_compactor_close(store);
     sc_store_build_close(store);
+    sc_store_write_queue_close(store);
     sc_store_extents_close(store);
     sc_store_averages_done(&store->log.averages, alloc);
     sc_store_table_done(&store->table);

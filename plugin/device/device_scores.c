@@ -2,6 +2,7 @@
 #include "plugin/device/device_scores.h"
 
 #include "plugin/device/device_stream.h"
+#include "plugin/device/h2d_batch.h"
 
 #include <string.h>
 

@@ -45,6 +45,12 @@ enum sc_plugin_kernel {
 #undef SC_PLUGIN_KERNEL
 };
 
+enum sc_plugin_device_state {
+    SC_PLUGIN_DEVICE_NONE,
+    SC_PLUGIN_DEVICE_ATTACHED,
+    SC_PLUGIN_DEVICE_REFUSED
+};
+
 struct sc_plugin_h2d_batch;
 struct sc_plugin_d2h_batch;
 
@@ -113,9 +119,10 @@ struct sc_plugin_device {
     uint64_t pinned_buffer_bytes, table_bytes; /* the largest of these */
 
     pthread_mutex_t attach_lock;
-    _Atomic uint32_t state; /* enum in device_tables.c; once attached, what follows is constant */
+    _Atomic uint32_t state; /* enum sc_plugin_device_state */
     char why[192];          /* it could not be; guarded by attach_lock */
     int32_t refused;        /* likewise: which one */
+    /* Set by attach, constant after. */
     struct sc_gpu_device *gpu;
     struct sc_gpu_pin pin;
     struct sc_gpu_range range;
@@ -168,6 +175,8 @@ static inline uint32_t sc_plugin_device_score_slot(uint32_t slot)
     return SC_PLUGIN_DEVICE_PAIRS - SC_PLUGIN_DEVICE_SCORES + slot % SC_PLUGIN_DEVICE_SCORES;
 }
 
+/* ---- Attaching (device_attach.c) ------------------------------------------------------------- */
+
 /* Attaches nothing. */
 void sc_plugin_device_open(struct sc_plugin_device *device,
                            const struct sc_plugin_device_params *params);
@@ -181,9 +190,10 @@ void sc_plugin_device_close(struct sc_plugin_device *device);
 spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ordinal,
                                     struct spec_error *reterr);
 
-/* A pinned buffer, the caller's. Waits for the device where all are in use: the caller has none. */
-struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot);
-/* The same without waiting; NULL: none is free, nor one of those that went off and have landed. */
+/* ---- Boxes and tables (device_tables.c) ------------------------------------------------------ */
+
+/* A pinned buffer, the caller's. NULL: none is free, nor one of those that went off and have
+ * landed. Waiting for one: sc_plugin_pinned_take (h2d_batch.h). */
 struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device);
 /* Nothing of it was enqueued, or all that was is done. The slabs it holds are let go. */
 void sc_plugin_pinned_give(struct sc_plugin_pinned *pinned);

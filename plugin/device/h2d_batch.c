@@ -8,13 +8,14 @@
 
 #include <string.h>
 
-#define ALIGN      16u
-#define UP(bytes)  (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
-#define EVEN_ROWS  16u          /* of a slab, that a block of a decoder has */
-#define FREE_ROWS  32u          /* likewise, of free widths */
-#define BLOCKS_SM  4u           /* of rows, a multiprocessor */
-#define WORTH_ROWS 16u          /* of a slab: a pinned buffer with room for fewer goes off first */
-#define BITE_BYTES (128u << 10) /* of the tier, wanted at a time: there are fewer calls */
+#define ALIGN       16u
+#define UP(bytes)   (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
+#define EVEN_ROWS   16u /* of a slab, that a block of a decoder has */
+#define FREE_ROWS   32u /* likewise, of free widths */
+#define BLOCKS_SM   4u  /* of rows, a multiprocessor */
+#define WORTH_ROWS     16u /* of a slab: a pinned buffer with room for fewer goes off first */
+#define PINNED_WAIT_NS UINT64_C(1000000)
+#define BITE_BYTES  (128u << 10) /* of the tier, wanted at a time: there are fewer calls */
 
 /* Of descriptors and slots of rows, which a pinned buffer gets last. */
 static uint64_t reserve_bytes(void)
@@ -57,38 +58,6 @@ void sc_plugin_h2d_batches_close(struct sc_plugin_device *device)
         pthread_mutex_destroy(&device->batches[i].lock);
     sc_alloc_free(device->params.alloc, device->batches);
     device->batches = NULL;
-}
-
-spec_status sc_plugin_h2d_batch_check(void *user, const struct spec_memory *host,
-                                      struct sc_plugin_memory *memory, struct spec_error *reterr)
-{
-    const struct sc_plugin_device_seat *seat = user;
-    struct sc_plugin_device *device = seat->device;
-    struct sc_cuda_memory there;
-    struct sc_gpu_entry entry;
-    if (device->params.shape->row_bytes != 0)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                       "device memory of a model whose layers, or K and V, are not all alike");
-    spec_status status = sc_plugin_device_attach(device, host->device_index, reterr);
-    if (status == SPEC_OK && !sc_cuda_memory_of(&memory->at, memory->at.element_bytes, &there))
-        status =
-            sc_fail(reterr, SPEC_E_UNSUPPORTED, "device memory with elements of %" PRIu64 " bytes",
-                    memory->at.element_bytes);
-    if (status == SPEC_OK)
-        status = sc_gpu_enter(device->gpu, &entry, reterr);
-    if (status != SPEC_OK)
-        return status;
-    status = sc_gpu_stream_check(device->gpu, host->stream, reterr);
-    /* Of no bytes is a destination of no rows: of a request without a match. */
-    if (status == SPEC_OK && host->k_bytes > 0)
-        status = sc_gpu_memory_check(device->gpu, (uintptr_t)host->k_base, host->k_bytes, reterr);
-    if (status == SPEC_OK && host->v_bytes > 0)
-        status = sc_gpu_memory_check(device->gpu, (uintptr_t)host->v_base, host->v_bytes, reterr);
-    sc_gpu_leave(device->gpu, &entry);
-    memory->target = &sc_plugin_target_cuda;
-    memory->batch = &device->batches[seat->request];
-    memory->stream = host->stream;
-    return status;
 }
 
 /* ---- Sending off ---------------------------------------------------------------------------- */
@@ -269,7 +238,9 @@ static void batch_flush(struct sc_plugin_h2d_batch *batch)
     batch_fail(batch, status, &error);
 }
 
-bool sc_plugin_h2d_batches_send(struct sc_plugin_device *device)
+/* Sends off the pinned buffer of the first batch that has one and that nobody works at; false:
+ * there is none. The caller may hold a batch's lock, and its batch has no pinned buffer. */
+static bool courses_send(struct sc_plugin_device *device)
 {
     bool is_sent = false;
     for (uint64_t i = 0; i < device->params.request_count && !is_sent; i++) {
@@ -281,6 +252,31 @@ bool sc_plugin_h2d_batches_send(struct sc_plugin_device *device)
         pthread_mutex_unlock(&batch->lock);
     }
     return is_sent;
+}
+
+/* The oldest of the stream's flights has landed; false: none flies. */
+static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream)
+{
+    uint64_t flying = sc_gpu_flights_flying(own_stream);
+    return flying > 0 && sc_gpu_flights_wait(device->gpu, own_stream, flying - 1) > 0;
+}
+
+/* Where no pinned buffer flies others fill them, who may wait for the disk, and so for workers that
+ * stand here or at a batch's lock: what they have so far is sent off. Who has a pinned buffer then
+ * works at it. */
+struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot)
+{
+    struct sc_gpu_slot *own = &device->gpu->slots[slot];
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&device->pinned_word, memory_order_acquire);
+        struct sc_plugin_pinned *pinned = sc_plugin_pinned_try(device);
+        if (pinned != NULL)
+            return pinned;
+        if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies) &&
+            !courses_send(device))
+            (void)sc_exec_wait(device->params.exec, &device->pinned_word, seen,
+                               sc_exec_now_ns(device->params.exec) + PINNED_WAIT_NS);
+    }
 }
 
 /* ---- Filling -------------------------------------------------------------------------------- */

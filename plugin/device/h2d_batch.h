@@ -65,11 +65,11 @@ uint64_t sc_plugin_h2d_batch_least(const struct sc_plugin_device *device);
 spec_status sc_plugin_h2d_batches_open(struct sc_plugin_device *device, struct spec_error *reterr);
 /* Takes half of what open made, or nothing. */
 void sc_plugin_h2d_batches_close(struct sc_plugin_device *device);
-/* What a batch has in a pinned buffer goes off, of the first that has one and that nobody works at;
- * false: there is none. The caller may hold a batch's lock, and its batch has no pinned buffer. */
-bool sc_plugin_h2d_batches_send(struct sc_plugin_device *device);
+/* Takes a pinned buffer. If all are in use, waits for the device and sends off pinned buffers that
+ * batches fill. The caller has no pinned buffer; it may hold the lock of a batch that has none. */
+struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot);
 
-/* A struct sc_plugin_memory_way's; user: a struct sc_plugin_device_seat. */
+/* A struct sc_plugin_memory_way's (device_attach.c); user: a struct sc_plugin_device_seat. */
 struct sc_plugin_device_seat {
     struct sc_plugin_device *device;
     uint64_t request; /* its number */

@@ -31,7 +31,7 @@ static void bypass_begin(spec_connector *conn)
     conn->bypass.lookups = sc_counted(&conn->stats.bypassed_lookups);
     conn->bypass.chunks = sc_counted(&conn->stats.bypassed_chunks);
     sc_store_build_rest(conn->store, true);
-    sc_plugin_host_prefetches_drop(conn);
+    conn->index_events->bypass_begun(conn);
 }
 
 /* Lock held. What had been kicked meanwhile, and did nothing, is kicked once more. */

@@ -9,7 +9,7 @@ void sc_plugin_epoch_move(spec_connector *conn, uint64_t epoch)
     uint64_t old = atomic_load(&conn->epoch);
     while (old < epoch && !atomic_compare_exchange_weak(&conn->epoch, &old, epoch))
         ;
-    sc_plugin_host_prefetches_reset(conn);
+    conn->index_events->epoch_moved(conn);
 }
 
 void sc_plugin_roots_are_old(const struct sc_radix *radix, struct sc_plugin_old_roots *old)

@@ -1,6 +1,7 @@
-/* Hearing of intents, and carrying them out. Contract: erase.h, store/erase.h. */
+/* Hearing of intents, and carrying them out. Contract: erase.h, erase_heard.h, store/erase.h. */
 #include "plugin/index/erase.h"
 #include "plugin/connector.h"
+#include "store/erase.h"
 
 #include <string.h>
 
@@ -40,11 +41,10 @@ static void mark(spec_connector *conn)
 /* Lock held: something is known that was not when so many had been heard of. */
 static void heard_since(spec_connector *conn, uint64_t before)
 {
-    if (atomic_load(&conn->erase.heard) == before)
+    if (atomic_load(&conn->erasures.heard) == before)
         return;
     mark(conn);
-    sc_plugin_host_prefetches_drop(conn);
-    sc_plugin_admit_forget(&conn->admit);
+    conn->index_events->erasure_heard(conn);
 }
 
 /* known: put by this process just now, so it counts even if its file is gone by now; or NULL. */
@@ -53,11 +53,11 @@ static spec_status hear(spec_connector *conn, const struct sc_store_erasure *kno
 {
     struct sc_plugin_erase *erase = &conn->erase;
     pthread_mutex_lock(&erase->lock);
-    uint64_t before = atomic_load(&erase->heard);
+    uint64_t before = atomic_load(&conn->erasures.heard);
     if (known != NULL) {
         sc_store_erase_know(conn->store, known, on_new, conn);
         heard_since(conn, before);
-        before = atomic_load(&erase->heard);
+        before = atomic_load(&conn->erasures.heard);
     }
     spec_status status = sc_store_erase_hear(conn->store, on_new, conn, reterr);
     heard_since(conn, before);

@@ -16,39 +16,21 @@
 #ifndef SC_PLUGIN_ERASE_H
 #define SC_PLUGIN_ERASE_H
 
-#include "store/erase.h"
+#include "base/status.h"
 
 #include <pthread.h>
-
-#define SC_PLUGIN_ERASED 64u /* intents that are remembered: a request that is older is stale */
-
-struct sc_plugin_request;
+#include <stdbool.h>
+#include <stdint.h>
 
 struct sc_plugin_erase {
-    _Atomic uint64_t heard; /* intents that ever were; any thread */
-
     pthread_mutex_t lock; /* rank 3: of who hears */
     spec_status status;   /* of hearing; a change is said once */
-
-    pthread_mutex_t ring_lock;                      /* rank 27: the ring */
-    struct sc_store_erasure ring[SC_PLUGIN_ERASED]; /* intent n at n mod SC_PLUGIN_ERASED */
 
     /* The job's. */
     bool marks;        /* what is covered has to be looked for before the next step */
     uint64_t retry_ns; /* after a failure */
 };
 
-/* erase_heard.c */
-void sc_plugin_erase_init(spec_connector *conn);
-void sc_plugin_erase_done(spec_connector *conn);
-/* One more is heard of: requests that it covers are stale from now on. */
-void sc_plugin_erase_note(spec_connector *conn, const struct sc_store_erasure *what);
-/* What a salt is in records and intents; UNKNOWN while there is no store. */
-struct sc_store_salt sc_plugin_salt(const spec_connector *conn, const struct spec_bytes *salt);
-/* Whether something that covers the request was heard of since it was made. Any thread. */
-bool sc_plugin_erase_covers(spec_connector *conn, const struct sc_plugin_request *request);
-
-/* erase.c */
 /* Hears what was put before this process came. Before the first lookup. */
 spec_status sc_plugin_erase_open(spec_connector *conn, struct spec_error *reterr);
 /* maintain's acts. salt: NULL for all. Errors: IO, NO_SPACE, BUSY. */

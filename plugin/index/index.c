@@ -333,12 +333,22 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
                                     .end = chunk_end < end ? chunk_end : end};
 }
 
+uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_request *request)
+{
+    uint64_t now_s = sc_exec_now_ns(conn->exec) / 1000000000u;
+    if (request->retain_s == 0 && request->priority == 0)
+        return 0;
+    uint64_t most = UINT64_MAX - now_s;
+    uint64_t retain_s = request->retain_s < most ? request->retain_s : most;
+    return sc_radix_hint(request->priority, retain_s > 0 ? now_s + retain_s : 0);
+}
+
 spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
+                                 const struct sc_plugin_text *text,
                                  const struct sc_radix_match *match, uint64_t first_id,
                                  uint32_t kind, uint64_t *ret_indexed_end)
 {
     const struct sc_plugin_request *request = save->request;
-    const struct sc_plugin_text text = sc_plugin_save_text(save);
     struct sc_radix_removal replaces = {.removed = piece_removed, .user = conn};
     uint64_t end = save->first + save->count, id = first_id, indexed_end = match->token_count;
     spec_status status = SPEC_OK;
@@ -350,10 +360,10 @@ spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_sa
             .root = request->root,
             .after = inserted.whole,
             .first = inserted.whole_end,
-            .tokens = text.tokens + inserted.whole_end,
+            .tokens = text->tokens + inserted.whole_end,
             .token_count = piece.end - inserted.whole_end,
             .run_first = position,
-            .marks = text.marks,
+            .marks = text->marks,
             .value = {id, (uint32_t)(position - piece.first), kind},
             .hint = sc_plugin_hint_of(conn, request),
             .replaces = &replaces,

@@ -16,6 +16,7 @@
 
 struct sc_plugin_request;
 struct sc_plugin_save;
+struct sc_plugin_text;
 
 struct sc_plugin_piece { /* of some rows, those in one chunk of the grid */
     uint64_t chunk_first;
@@ -86,12 +87,17 @@ static inline struct sc_radix_ref sc_plugin_ref_of(uint64_t mark)
 /* The rows among [first, end) that are in the chunk of `position`. */
 struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,
                                           uint64_t position);
+/* The request's retention and priority, as the index keeps them with runs that it uses or stores.
+ */
+uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_request *request);
 /* Inserts the committed pieces, ids from first_id on, behind what the match found of the save's
  * tokens; what stands there and is worse than `kind` makes way. A piece that cannot be indexed is
  * dropped, with all behind it, and why is the answer: NO_MEMORY (the index is full), CORRUPT (its
  * chain hash is another prefix's), STALE (what it hangs on has just failed).
+ *   text             the save's tokens: sc_plugin_save_text
  *   ret_indexed_end  where the tokens end that the index has now; always written */
 spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
+                                 const struct sc_plugin_text *text,
                                  const struct sc_radix_match *match, uint64_t first_id,
                                  uint32_t kind, uint64_t *ret_indexed_end);
 /* The run of `last`'s path that begins at token `first` goes, with all below it, if there is one

@@ -1,8 +1,8 @@
-/* Work in the background that is asked for: the jobs (jobs.c), what each does a little of at a time
- * (maintain.c), and what comes by itself (tick.c).
+/* Work in the background that is asked for: the jobs (jobs.c), and what each does a little of at a
+ * time (maintain.c). Periodic work: plugin/tick.h.
  *
  * Threads: any, but for what a job calls: its own.
- * Tests: tests/unit/plugin/test_maintain.c, test_peers.c, tests/fault/test_processes.c */
+ * Tests: tests/unit/plugin/test_maintain.c */
 #ifndef SC_PLUGIN_JOBS_H
 #define SC_PLUGIN_JOBS_H
 
@@ -35,12 +35,6 @@ struct sc_plugin_jobs {
     _Atomic uint32_t word; /* moves when a step ends */
 };
 
-struct sc_plugin_tick { /* background work that comes by itself (tick.c) */
-    struct sc_task task;
-    bool is_started;
-    _Atomic uint32_t closing, ended;
-};
-
 /* jobs.c */
 void sc_plugin_jobs_open(spec_connector *conn, bool (*const runs[SC_JOBS])(spec_connector *));
 /* No step runs or will run. */
@@ -54,9 +48,5 @@ void sc_plugin_lock(spec_connector *conn, pthread_mutex_t *lock);
 void sc_plugin_maintain_open(spec_connector *conn); /* the jobs */
 spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_params *params,
                                struct spec_error *reterr);
-
-/* tick.c */
-void sc_plugin_tick_start(spec_connector *conn);
-void sc_plugin_tick_stop(spec_connector *conn);
 
 #endif

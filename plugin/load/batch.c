@@ -9,7 +9,8 @@
  * Does not: allocate after open.
  * Threads: any.
  * Tests: tests/unit/plugin/test_stack.c */
-#include "plugin/select/select.h"
+#include "plugin/load/batch.h"
+#include "plugin/select/item.h"
 
 #define BATCHES_MAX SC_SLOT_POOL_MAX /* 0.2 MB each, touched when used */
 

@@ -11,7 +11,10 @@
 #include "plugin/load/bidirectional.h"
 
 #include "plugin/args/args.h"
+#include "plugin/load/loads_end.h"
 #include "plugin/select/issue_reads.h"
+#include "plugin/select/item.h"
+#include "plugin/select/scatter.h"
 #include "plugin/select/submission.h"
 #include "plugin/select/upper_bus.h"
 

@@ -15,8 +15,15 @@
 #ifndef SC_PLUGIN_BIDIRECTIONAL_H
 #define SC_PLUGIN_BIDIRECTIONAL_H
 
-#include "plugin/select/select.h"
+#include "base/status.h"
 
+struct sc_plugin_item;
+struct sc_plugin_request;
+
+spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,
+                                 struct spec_error *reterr);
+/* Resets both ends in a slot that a new request takes: nothing is given out or loaded. */
+void sc_plugin_bidirectional_forget(struct sc_plugin_request *request);
 /* Whether the item, of the i-th place of a call of `count`, is one of a tail as it shall be, beside
  * the first. */
 spec_status sc_plugin_tail_check(const spec_connector *conn, const struct spec_important *first,

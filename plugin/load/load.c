@@ -1,114 +1,46 @@
-/* Loading: begin_layer, get_important, prefetch_next.
+/* load: the items of a get_important, from their check to their results.
  *
- *   a call   checks of all items -> whole layers begun -> sets chosen, their rows begun, item by
- *            item -> rows consumed, item by item: the device never waits for a later item's scores
+ *   check    every item of the call, before anything changes
+ *   begin    whole layers and selector keys begin to be read
+ *   serve    sets are chosen and their reads begun, item by item; then rows are consumed, item by
+ *            item, so that the device never waits for a later item's scores
+ *   report   results to the host and to the requests
  *
- * Holds: of the items of one call, only the one being consumed draws on the demand share of the
- * staging frames, so that calls side by side always progress.
- * Does not: allocate, choose rows (select.c), begin or consume reads (issue_reads.c, scatter.c).
- * Threads: calls for one request do not overlap (ABI); requests are independent.
+ * Invariants: of the items of one call, only the one being consumed draws on the demand share of
+ * the staging frames, so that calls side by side always progress.
+ * Limits: allocates nothing; does not choose rows (select.c), begin or consume reads
+ * (issue_reads.c, scatter.c).
+ * Threads: check, begin and report the host's; serve the host's, or a submission's.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
+#include "plugin/load/load.h"
 #include "plugin/args/args.h"
 #include "plugin/args/provenance.h"
 #include "plugin/device/h2d_batch.h"
 #include "plugin/load/bidirectional.h"
 #include "plugin/load/load_recurrent.h"
+#include "plugin/load/loads_end.h"
+#include "plugin/load/refine.h"
+#include "plugin/select/budget.h"
 #include "plugin/select/delivery.h"
 #include "plugin/select/issue_reads.h"
+#include "plugin/select/item.h"
+#include "plugin/select/prefetch.h"
+#include "plugin/select/row_bits.h"
+#include "plugin/select/scatter.h"
+#include "plugin/select/select.h"
 #include "plugin/select/submission.h"
 #include "plugin/select/upper_bus.h"
 
 #include <string.h>
 
-static bool has_loads(const struct sc_plugin_request *request)
-{
-    return request->range_count > 0 && request->failed_position == UINT64_MAX;
-}
-
-static spec_status check_layer(const spec_connector *conn, uint32_t layer, const char *call,
-                               struct spec_error *reterr)
+spec_status sc_plugin_layer_check(const spec_connector *conn, uint32_t layer, const char *call,
+                                  struct spec_error *reterr)
 {
     if (layer >= sc_plugin_layers_named(conn))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: layer is %" PRIu32 ", the model has %" PRIu32 " layers", call, layer,
                        sc_plugin_layers_named(conn));
     return SPEC_OK;
-}
-
-static spec_status begin_layer(spec_connector *conn, struct sc_plugin_visit *visit,
-                               const spec_request *requests, uint64_t count, uint32_t layer,
-                               struct spec_error *reterr)
-{
-    if (requests == NULL || count == 0 || count > SC_LIMIT_BATCH)
-        return sc_fail(reterr, SPEC_E_INVALID, "begin_layer: 1 .. %u requests expected",
-                       SC_LIMIT_BATCH);
-    spec_status status = check_layer(conn, layer, "begin_layer", reterr);
-    if (status != SPEC_OK)
-        return status;
-    struct sc_plugin_request *found[SC_LIMIT_BATCH]; /* looked up once: a reset may come any time */
-    for (uint64_t i = 0; i < count; i++) {
-        status = sc_plugin_request_enter(conn, visit, requests[i], &found[i], reterr);
-        if (status != SPEC_OK)
-            return status;
-    }
-    for (uint64_t i = 0; i < count; i++)
-        if (sc_plugin_is_submitted(found[i]))
-            return sc_plugin_submitted(requests[i], reterr);
-    layer = sc_plugin_row_layer(conn, layer); /* states are read when they are asked for */
-    for (uint32_t ahead = 0; ahead < SC_PLUGIN_SELECTORS; ahead++)
-        for (uint64_t i = 0; i < count && layer + ahead < conn->dims.layer_count; i++)
-            if (has_loads(found[i]))
-                sc_plugin_select_ahead(conn, found[i], layer + ahead, ahead < SC_PLUGIN_AHEAD);
-    return SPEC_OK;
-}
-
-spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requests,
-                                  uint64_t count, uint32_t layer, struct spec_error *reterr)
-{
-    struct sc_plugin_visit visit = {NULL};
-    spec_status status = begin_layer(conn, &visit, requests, count, layer, reterr);
-    sc_plugin_visit_end(conn, &visit);
-    return status;
-}
-
-static spec_status prefetch_next(spec_connector *conn, struct sc_plugin_visit *visit,
-                                 spec_request handle, uint32_t layer,
-                                 const struct spec_queries *hint, struct spec_error *reterr)
-{
-    struct sc_plugin_request *request;
-    spec_status status = sc_plugin_request_enter(conn, visit, handle, &request, reterr);
-    if (status != SPEC_OK)
-        return status;
-    if (sc_plugin_is_submitted(request))
-        return sc_plugin_submitted(handle, reterr);
-    status = check_layer(conn, layer, "prefetch_next", reterr);
-    struct spec_queries queries;
-    if (status == SPEC_OK && hint != NULL)
-        status = sc_plugin_queries_read(hint, "prefetch_next: hint", &queries, reterr);
-    if (status == SPEC_OK && hint != NULL && conn->layers == NULL) /* else nobody looks at it */
-        status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
-    if (status == SPEC_OK && hint != NULL && conn->choice.reads_quant &&
-        queries.heads == SPEC_QUERIES_PROBE)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "prefetch_next: hint: all heads expected, since codes of all are scored");
-    if (status != SPEC_OK)
-        return status;
-    uint32_t next = sc_plugin_row_layer(conn, layer) + !sc_plugin_keeps_recurrent(conn, layer);
-    for (uint32_t ahead = 0; ahead + 1 < SC_PLUGIN_SELECTORS; ahead++)
-        if (next + ahead < conn->dims.layer_count && has_loads(request))
-            sc_plugin_select_ahead(conn, request, next + ahead, ahead == 0);
-    if (next < conn->dims.layer_count && has_loads(request))
-        sc_plugin_prefetch_ask(conn, request, next, hint != NULL ? &queries : NULL);
-    return SPEC_OK;
-}
-
-spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
-                                    const struct spec_queries *hint, struct spec_error *reterr)
-{
-    struct sc_plugin_visit visit = {NULL};
-    spec_status status = prefetch_next(conn, &visit, handle, layer, hint, reterr);
-    sc_plugin_visit_end(conn, &visit);
-    return status;
 }
 
 /* Whether so many positions, and all rows, can be returned. */
@@ -263,7 +195,7 @@ static spec_status check_item(spec_connector *conn, struct sc_plugin_visit *visi
         return status;
     status = check_kind(conn, ret_item, i, reterr);
     if (status == SPEC_OK)
-        status = check_layer(conn, in->layer, "get_important", reterr);
+        status = sc_plugin_layer_check(conn, in->layer, "get_important", reterr);
     if (status == SPEC_OK)
         status = sc_plugin_request_enter(conn, visit, in->request, &ret_item->request, reterr);
     if (status != SPEC_OK)
@@ -435,7 +367,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
             item->is_late = work[j].want.selects && work[j].request == item->request;
         prefetch_leave(conn, item, begin_ns);
         item->route = SC_ROUTE_REFINE;
-        if (rescores_some(item) && has_loads(item->request)) /* of all items side by side */
+        if (rescores_some(item) && sc_plugin_has_loads(item->request)) /* all items side by side */
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (item->in.refine_of != 0)
             continue;
@@ -446,13 +378,13 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
             continue;
         /* What is submitted is waited for from when it is served. */
         bool is_awaited = i == 0 && !item->is_submitted;
-        if (has_loads(item->request) && !item->want.selects)
+        if (sc_plugin_has_loads(item->request) && !item->want.selects)
             item->was_started =
                 sc_plugin_layer_start(conn, item->request, item->in.layer,
                                       is_awaited ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
-        else if (has_loads(item->request))
+        else if (sc_plugin_has_loads(item->request))
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
-        if (sc_plugin_is_ahead(&item->in) && count == 1 && has_loads(item->request))
+        if (sc_plugin_is_ahead(&item->in) && count == 1 && sc_plugin_has_loads(item->request))
             quant_follow(conn, item); /* of other items, some may need that memory */
     }
 }
@@ -463,7 +395,7 @@ static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint6
 {
     struct spec_error *error = ret_error;
     for (uint64_t i = 0; i < count; i++) {
-        if (!work[i].want.selects || work[i].is_late || !has_loads(work[i].request) ||
+        if (!work[i].want.selects || work[i].is_late || !sc_plugin_has_loads(work[i].request) ||
             sc_plugin_item_is_over(conn, &work[i]))
             continue;
         work[i].status = start_item(conn, &work[i],
@@ -600,41 +532,4 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct sc_plugin_visit *
             return status;
     }
     return SPEC_OK;
-}
-
-static spec_status items_deliver(spec_connector *conn, struct spec_important *items, uint64_t count,
-                                 uint64_t begin_ns, struct sc_plugin_item *work,
-                                 struct spec_error *reterr)
-{
-    sc_plugin_items_begin(conn, work, count, begin_ns);
-    spec_status status = sc_plugin_items_serve(conn, work, count, reterr);
-    uint64_t took_ns = (sc_exec_now_ns(conn->exec) - begin_ns) / count;
-    for (uint64_t i = 0; i < count; i++)
-        sc_plugin_load_policy_call(work[i].request, took_ns, work[i].in.io_exposed_ns);
-    return sc_plugin_items_report(conn, items, work, count, status, reterr);
-}
-
-static spec_status items_do(spec_connector *conn, struct spec_important *items, uint64_t count,
-                            uint64_t begin_ns, struct sc_plugin_item *work,
-                            struct spec_error *reterr)
-{
-    struct sc_plugin_visit visit = {NULL};
-    spec_status status = sc_plugin_items_check(conn, &visit, items, count, false, work, reterr);
-    if (status == SPEC_OK)
-        status = items_deliver(conn, items, count, begin_ns, work, reterr);
-    sc_plugin_visit_end(conn, &visit);
-    return status;
-}
-
-spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,
-                                    uint64_t count, struct spec_error *reterr)
-{
-    struct sc_plugin_item few[SC_PLUGIN_ITEMS_FEW];
-    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    if (count <= SC_PLUGIN_ITEMS_FEW || count > SC_LIMIT_BATCH) /* of more none is looked at */
-        return items_do(conn, items, count, begin_ns, few, reterr);
-    struct sc_plugin_item *many = sc_plugin_batch_take(conn);
-    spec_status status = items_do(conn, items, count, begin_ns, many, reterr);
-    sc_plugin_batch_put(conn, many);
-    return status;
 }

@@ -3,7 +3,8 @@
 
 #include "plugin/args/provenance.h"
 #include "plugin/select/issue_reads.h"
-#include "plugin/select/select.h"
+#include "plugin/select/item.h"
+#include "plugin/select/scatter.h"
 
 #include <string.h>
 

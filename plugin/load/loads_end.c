@@ -3,7 +3,10 @@
  * Does not: decide when. Callers own the request's loads at that moment (request.c says who does).
  * Threads: the owner of the request's loads.
  * Tests: tests/unit/plugin/test_bidirectional.c */
+#include "plugin/load/loads_end.h"
 #include "plugin/select/issue_reads.h"
+#include "plugin/select/prefetch.h"
+#include "plugin/select/select.h"
 
 void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request)
 {

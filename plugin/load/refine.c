@@ -19,8 +19,15 @@
  * Threads: whose turn the request's loads are.
  * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*,
  *        abi_184_*, abi_185_*) */
+#include "plugin/load/refine.h"
 #include "plugin/select/delivery.h"
 #include "plugin/select/issue_reads.h"
+#include "plugin/select/item.h"
+#include "plugin/select/layered.h"
+#include "plugin/select/row_bits.h"
+#include "plugin/select/scatter.h"
+#include "plugin/select/scratch.h"
+#include "plugin/select/select.h"
 #include "plugin/select/submission.h"
 
 #include <float.h>

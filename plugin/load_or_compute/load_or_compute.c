@@ -5,6 +5,7 @@
 
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
+#include "plugin/load_or_compute/tiers.h"
 
 #include <math.h>
 #include <string.h>

@@ -38,6 +38,7 @@
 #define SC_OBJECT_OPS_AT_ONCE 8u          /* handed to the device by one call */
 #define SC_OBJECT_EVENTS      65536u
 #define SC_OBJECT_EVENT_KEYS  (8u << 20) /* bytes of keys of events */
+#define SC_OBJECT_DOMAIN_BITS 16u        /* of a domain's handle: its index; above: generation */
 #define SC_OBJECT_PARTS_IN    2u         /* parts without memory of their own: nearly all objects */
 
 /* Statistics of the store and of each domain. Any thread, relaxed. */
@@ -403,7 +404,7 @@ void sc_objects_put_unindexed_removed(spec_objects *objects, uint32_t space, con
 /* The key was removed: its put, and those that follow it, end DROPPED. */
 void sc_objects_put_removed(spec_objects *objects, uint32_t id);
 
-/* ---- Calls (job.c, remove.c, exists.c, domain.c) -------------------------------------------- */
+/* ---- Calls (job.c, remove.c, exists.c, domain.c, domain_open.c) ----------------------------- */
 
 struct sc_object_call {
     struct sc_object_domain *domain;
@@ -446,6 +447,10 @@ struct sc_object_domain *sc_objects_domain(spec_objects *objects, spec_domain ha
 spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_domain_params *params,
                                    spec_domain *ret_domain, struct spec_error *reterr);
 spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_domain *domain);
+/* The slot of the identity, made and recorded in the log if there is none. checkpoint_lock held: a
+ * checkpoint copies identities, which must stay. SPEC_E_BUSY: there are too many domains. */
+spec_status sc_objects_domain_make(spec_objects *objects, const struct spec_domain_params *params,
+                                   struct sc_object_domain **ret_domain, struct spec_error *reterr);
 /* `lock` held, the three. Nobody has it open, and it has nothing. */
 bool sc_objects_domain_is_empty(const struct sc_object_domain *domain);
 /* Its slot is free: the next log will not have it. */

@@ -152,7 +152,7 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
                        conn->config.max_requests);
     request->pinned = (struct sc_radix_ref){0};
     request->epoch = epoch;
-    request->erasures = atomic_load(&conn->erase.heard);
+    request->erasures = atomic_load(&conn->erasures.heard);
     spec_status status = SPEC_OK;
     if (!sc_plugin_request_memory_take(conn, request, lease->place.length, false))
         status = sc_plugin_request_memory_busy(conn, "attach", reterr);

@@ -22,6 +22,7 @@
  * abi_193_*, abi_195_*) */
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
+#include "plugin/select/scatter.h"
 #include "plugin/select/select.h"
 
 #define KEPT_NS UINT64_C(10000000000)

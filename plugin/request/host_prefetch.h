@@ -49,9 +49,9 @@ spec_status sc_plugin_host_prefetch(spec_connector *conn,
                                     spec_ticket *ret_ticket, struct spec_error *reterr);
 /* The request is released: what was staged for it is over. */
 void sc_plugin_host_prefetch_leave(spec_connector *conn, const struct sc_plugin_request *request);
-/* The epoch has moved: so are those of before. Any thread. */
+/* The epoch has moved: so are those of before (index_events.h). Any thread. */
 void sc_plugin_host_prefetches_reset(spec_connector *conn);
-/* A bypass has begun: so are all. Any thread. */
+/* A bypass has begun, or an erasure was heard of: so are all. Any thread. */
 void sc_plugin_host_prefetches_drop(spec_connector *conn);
 /* Whether the request's match, which is not all in host memory, is part of what is being brought
  * there, or the reverse. Its segments and match are set. Any thread; a lock for a moment, if

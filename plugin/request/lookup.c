@@ -17,7 +17,13 @@
 #include "plugin/args/lease.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
+#include "plugin/load/bidirectional.h"
 #include "plugin/load/load_recurrent.h"
+#include "plugin/load_or_compute/tiers.h"
+#include "plugin/select/budget.h"
+#include "plugin/select/delivery.h"
+#include "plugin/select/item.h"
+#include "plugin/select/prefetch.h"
 #include "plugin/select/select.h"
 
 #include <string.h>
@@ -431,7 +437,7 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     request->retain_s = params.retain_s;
     request->priority = (int32_t)params.priority;
     request->epoch = atomic_load(&conn->epoch);
-    request->erasures = atomic_load(&conn->erase.heard);
+    request->erasures = atomic_load(&conn->erasures.heard);
     struct sc_plugin_promise promise = {0};
     bool is_bypassed = sc_plugin_is_bypassed(conn);
     find_root(conn, &params, request);

@@ -20,6 +20,8 @@
  * (abi_027_*, abi_110_*, abi_220_*) */
 #include "plugin/connector.h"
 #include "plugin/load/load_recurrent.h"
+#include "plugin/load/loads_end.h"
+#include "plugin/select/submission.h"
 
 /* The handle is STALE, and no call has the request. */
 static void request_released(spec_connector *conn, struct sc_plugin_request *request)
@@ -64,16 +66,6 @@ void sc_plugin_visit_end(spec_connector *conn, struct sc_plugin_visit *visit)
         request_released(conn, request);
     }
     visit->first = NULL;
-}
-
-uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_request *request)
-{
-    uint64_t now_s = sc_exec_now_ns(conn->exec) / 1000000000u;
-    if (request->retain_s == 0 && request->priority == 0)
-        return 0;
-    uint64_t most = UINT64_MAX - now_s;
-    uint64_t retain_s = request->retain_s < most ? request->retain_s : most;
-    return sc_radix_hint(request->priority, retain_s > 0 ? now_s + retain_s : 0);
 }
 
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request)

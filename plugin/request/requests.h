@@ -256,9 +256,6 @@ static inline uint64_t sc_plugin_tokens_from(const struct sc_plugin_request *req
     return count < SC_LIMIT_REQUEST_TOKENS ? count : SC_LIMIT_REQUEST_TOKENS;
 }
 
-/* What the index shall know of runs that the request uses now, or stores. */
-uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_request *request);
-
 /* Marks as the store writes them. */
 static inline void sc_plugin_marks_stored(struct sc_marks marks, struct sc_store_mark *ret_marks)
 {
@@ -366,15 +363,6 @@ void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *reque
 /* What it matched is let go: its pin, and its part in what compactions wait for. */
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);
 
-/* tiers.c */
-/* Bytes of rows [first, end) of the match, positions of the prompt, in all layers, by the tier that
- * has them now: ret_bytes [SPEC_TIERS]. The request's match is set, its ranges need not be. Takes
- * no lock. */
-void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_request *request,
-                          uint64_t first, uint64_t end, uint64_t ret_bytes[SPEC_TIERS]);
-/* How long loading so many bytes of each tier takes, as loads were measured; 0: not known yet. */
-uint64_t sc_plugin_load_ns(const spec_connector *conn, const uint64_t bytes[SPEC_TIERS]);
-
 /* lookup.c */
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *params,
                              struct spec_lookup_result *ret_result, struct spec_error *reterr);
@@ -384,6 +372,20 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
 void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *request,
                             spec_request handle, const struct sc_plugin_promise *promise,
                             struct spec_lookup_result *ret_result);
+
+/* store_call.c */
+spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,
+                            uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr);
+spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uint64_t from_token,
+                                  struct spec_error *reterr);
+
+/* load_call.c */
+spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requests,
+                                  uint64_t count, uint32_t layer, struct spec_error *reterr);
+spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,
+                                    uint64_t count, struct spec_error *reterr);
+spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
+                                    const struct spec_queries *hint, struct spec_error *reterr);
 
 /* attach.c */
 spec_status sc_plugin_attach(spec_connector *conn, const struct spec_attach_params *params,

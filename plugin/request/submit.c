@@ -22,6 +22,9 @@
  * Does not: allocate after open; wait in submit.
  * Threads: submit and wait any; the work one at a time for a submission.
  * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
+#include "plugin/request/submit.h"
+#include "plugin/load/load.h"
+#include "plugin/select/item.h"
 #include "plugin/select/submission.h"
 
 #define SUBMISSIONS_MAX 64u /* more requests than that are hardly loaded at one time */

@@ -123,8 +123,8 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     }
     uint64_t indexed_end;
     pthread_mutex_lock(&conn->index.lock);
-    status =
-        sc_plugin_index_save(conn, save, match, first_id, provenance->computed_on, &indexed_end);
+    status = sc_plugin_index_save(conn, save, &text, match, first_id, provenance->computed_on,
+                                  &indexed_end);
     pthread_mutex_unlock(&conn->index.lock);
     if (atomic_load(&conn->index.drop_count) > 0) /* what it replaced */
         sc_plugin_kick(conn, SC_JOB_TIDY);

@@ -1,12 +1,13 @@
 /* Saving, the host's side: a request's pass to extents that are being written.
  *
- *   pass [first, first + count)   layers 0 .. L-1, a step each (store_call.c)
- *     -> saves: extents of <= SC_PLUGIN_SAVE_TOKENS rows, cut on the chunk grid
+ *   pass [first, first + count)   layers 0 .. L-1, a step each (request/store_call.c)
+ *     -> saves: extents of <= SC_PLUGIN_SAVE_TOKENS rows, cut on the chunk grid (save_extent.c)
  *     -> each layer packed and queued; from a device by queue.c; the last one leads to commit.c
  *
  * Holds: a call waits for nothing but short locks; a lack of anything gives the end of the pass up,
  * and what stands before it is stored.
- * Does not: check what the host says (store_call.c); decide what becomes visible (commit.c).
+ * Does not: check what the host says (request/store_call.c); decide what becomes visible
+ * (commit.c).
  * Threads: the request's host thread.
  * Tests: conformance (abi_080_* .. abi_091_*, abi_209_*), tests/unit/plugin/test_save.c,
  * test_bypass.c */
@@ -23,93 +24,6 @@
 #define STAGE_PARTS       12u /* extents that fill the writers' staging: a pass is cut by extents */
 #define STAGE_PARTS_LEAST 4u  /* the same of a long pass, whose extents are larger */
 #define LAYERS_AHEAD      2u  /* a pass begins with so many times what staging holds of a layer */
-#define SAVE_PIECES       (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
-
-/* What one extent holds, piece by piece. The chain stands at `first` when this begins. */
-static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_text *text,
-                            struct sc_chain *chain, uint64_t first, uint64_t count,
-                            struct sc_store_piece_plan *ret_plan)
-{
-    uint64_t piece_count = 0;
-    uint64_t end = first + count;
-    struct sc_plugin_piece piece;
-    for (uint64_t position = first; position < end; position = piece.end) {
-        piece = sc_plugin_piece_at(conn, first, end, position);
-        struct sc_store_piece_plan *plan = &ret_plan[piece_count++];
-        *plan = (struct sc_store_piece_plan){.first_position = position,
-                                             .chunk_first = piece.chunk_first,
-                                             .row_count = (uint32_t)(piece.end - position)};
-        sc_hash_to_bytes(chain->grid, plan->chunk_hash);
-        sc_chain_extend(chain, text->tokens + position, piece.end - position, text->marks);
-        sc_hash_to_bytes(sc_chain_at(chain), plan->hash);
-    }
-    return piece_count;
-}
-
-spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request *request,
-                                 struct sc_plugin_recurrent_pass *states, struct sc_chain *chain,
-                                 uint64_t first, uint64_t count, struct sc_plugin_save **ret_save,
-                                 struct spec_error *reterr)
-{
-    struct sc_store_piece_plan plan[SAVE_PIECES];
-    struct sc_plugin_save *save = sc_plugin_save_take(conn);
-    if (save == NULL)
-        return sc_fail(reterr, SPEC_E_BUSY, "store: all %" PRIu64 " saves are in flight",
-                       conn->saves.count);
-    save->request = request;
-    save->states = states;
-    save->first = first;
-    save->count = count;
-    const struct sc_plugin_text text = sc_plugin_save_text(save);
-    const struct sc_store_pass pass = {
-        .pieces = plan,
-        .piece_count = plan_pieces(conn, &text, chain, first, count, plan),
-        .salt = request->salt,
-        .user = save, /* the commit says its provenance */
-        .share = &request->share,
-        .order = states == NULL ? first - request->step.shared_end : 0,
-        .is_part = states == NULL && request->step.save_count > 1,
-        .is_firm = states != NULL};
-    save->state = SC_SAVE_WRITING;
-    save->is_open = conn->states.count > 0;
-    save->is_void = false;
-    save->refs = 2; /* the open pass's, and the ticket's part's: nobody else knows it yet */
-    spec_status status = sc_store_extent_begin(conn->store, &pass, &save->extent, reterr);
-    if (status != SPEC_OK) {
-        save->refs = 1;
-        sc_plugin_save_put(conn, save);
-        return status;
-    }
-    atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
-    sc_plugin_save_follow(conn, request, save);
-    sc_plugin_shared_found(conn, request, save, sc_hash_from_bytes(plan[0].hash),
-                           conn->states.count == 0);
-    *ret_save = save;
-    return SPEC_OK;
-}
-
-/* Where chunk `first` begins on the grid. */
-static uint64_t chunk_of(const spec_connector *conn, uint64_t position)
-{
-    return position - position % conn->config.chunk_tokens;
-}
-
-/* A multiple of the chunk, so that extents part on the grid. */
-uint64_t sc_plugin_save_rows_max(const spec_connector *conn)
-{
-    uint64_t rows = sc_store_extent_rows_max(conn->store);
-    rows = rows < SC_PLUGIN_SAVE_TOKENS ? rows : SC_PLUGIN_SAVE_TOKENS;
-    return rows - rows % conn->config.chunk_tokens;
-}
-
-uint64_t sc_plugin_save_rows(const spec_connector *conn, uint64_t token_count, uint64_t saves_max)
-{
-    uint64_t most = sc_plugin_save_rows_max(conn);
-    uint64_t fit = sc_store_extent_rows_fit(conn->store, token_count);
-    bool is_one = fit == 0 || fit == token_count || fit > most;
-    return is_one || token_count / fit + 2 > saves_max ? most : fit;
-}
 
 /* Rows of an extent, and how many tokens are begun, where staging may not hold the pass whole. Its
  * end is given up by extents, so they are small; but each holds a frame that is filled in part, and
@@ -138,19 +52,12 @@ static void part_pass(const spec_connector *conn, struct sc_plugin_step *step, u
         step->tokens_most = parts * step->rows_most;
 }
 
-uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64_t count,
-                              uint64_t step)
-{
-    uint64_t lead = chunk_of(conn, first);
-    return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
-}
-
 /* Where the extent ends that begins at `first`: on the grid, of `rows` at most, or at a cut, or at
  * the end of all. */
 static uint64_t extent_end(const spec_connector *conn, const struct sc_plugin_step *step,
                            uint64_t first, uint64_t end, uint64_t rows)
 {
-    uint64_t next = chunk_of(conn, first) + rows;
+    uint64_t next = first - first % conn->config.chunk_tokens + rows;
     for (uint32_t i = step->cut_count; i > 0 && step->cuts[i - 1] > first; i--)
         next = step->cuts[i - 1] < next ? step->cuts[i - 1] : next;
     return next < end ? next : end;

@@ -1,5 +1,5 @@
-/* Passes that are being stored: from the host's call (store_call.c), to extents (save.c; what comes
- * from a device by a queue, queue.h), to records and runs of the index (commit.c).
+/* Passes that are being stored: from the host's call (request/store_call.c), to extents (save.c;
+ * what comes from a device by a queue, queue.h), to records and runs of the index (commit.c).
  *
  * Threads: per member and call, below.
  * Tests: tests/unit/plugin/test_save.c */
@@ -98,12 +98,6 @@ struct sc_plugin_saves {
     struct sc_plugin_sharers sharers; /* likewise */
 };
 
-/* store_call.c */
-spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,
-                            uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr);
-spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uint64_t from_token,
-                                  struct spec_error *reterr);
-
 /* save.c: of the request's step, which was checked */
 /* With layer 0: what the pass shall become, and its ticket. BUSY: there is none. */
 spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *request,
@@ -122,6 +116,8 @@ void sc_plugin_pass_unpin(spec_connector *conn, struct sc_plugin_request *reques
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request);
 /* What the open pass is computed on is void: it goes on, and stores nothing. */
 void sc_plugin_pass_void(spec_connector *conn, struct sc_plugin_request *request);
+
+/* save_extent.c */
 /* Extents of at most `step` rows, parted on the chunk grid, that [first, first + count) takes; and
  * the rows of one. */
 uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64_t count,

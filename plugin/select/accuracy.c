@@ -4,7 +4,7 @@
  * Averages move by 1 / min(n, 8) of the difference: the first measurement counts whole, later ones
  * an eighth, so that a change of prompts is followed within a few layers. */
 #include "plugin/select/accuracy.h"
-#include "plugin/select/select.h"
+#include "plugin/select/row_bits.h"
 
 #include <stddef.h>
 

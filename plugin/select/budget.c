@@ -7,9 +7,12 @@
  *
  * Holds: after the checks every address that scoring forms lies inside what the host described.
  * Threads: any. Tests: tests/unit/plugin/test_select.c, conformance (abi_061_*, abi_068_*) */
+#include "plugin/select/budget.h"
 #include "plugin/args/args.h"
 #include "plugin/args/dtype_table.h"
-#include "plugin/select/select.h"
+#include "plugin/select/issue_reads.h"
+#include "plugin/select/item.h"
+#include "plugin/select/scratch.h"
 
 #include <math.h>
 #include <string.h>

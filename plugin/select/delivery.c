@@ -3,6 +3,7 @@
  *   a request's ring:   [delivery | delivery | ...          ]   the oldest make room
  *   delivery            ticket, layer, destination; a layered one: [tags][scores][exact bits] */
 #include "plugin/select/delivery.h"
+#include "plugin/select/item.h"
 
 #include <string.h>
 

@@ -7,7 +7,10 @@
 #ifndef SC_PLUGIN_DELIVERY_H
 #define SC_PLUGIN_DELIVERY_H
 
-#include "plugin/select/select.h"
+#include "base/status.h"
+
+struct sc_plugin_item;
+struct sc_plugin_request;
 
 struct sc_plugin_delivery {
     uint64_t bytes;     /* of the ring, this head included */
@@ -37,6 +40,8 @@ struct sc_plugin_found {
 
 spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_deliveries_close(spec_connector *conn);
+/* Empties the ring of a slot that a new request takes. */
+void sc_plugin_deliveries_forget(struct sc_plugin_request *request);
 /* Whether a request's share of layered.refine_bytes has room for what the item would leave. */
 bool sc_plugin_delivery_fits(const spec_connector *conn, const struct sc_plugin_item *item);
 /* Hold: what a refining item works at keeps its place; of all items of a call before the first

@@ -1,7 +1,8 @@
 /* What a request's readers read: whole layers, rows of a set, rows of a guess, keys.
  * Contract: issue_reads.h. */
 #include "plugin/select/issue_reads.h"
-#include "plugin/select/select.h"
+#include "plugin/select/item.h"
+#include "plugin/select/row_bits.h"
 
 #include <string.h>
 

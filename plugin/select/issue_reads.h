@@ -13,6 +13,11 @@
 
 #include "plugin/connector.h"
 
+/* Returns the first row of the match, counted from from_token, that the layer needs: tokens behind
+ * the match do not see the rows before it. At most sc_plugin_row_total. */
+uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_request *request,
+                             uint32_t layer);
+
 /* Nothing that it reads is wanted any more. */
 static inline void sc_plugin_reader_drop(struct sc_plugin_reader *reader)
 {

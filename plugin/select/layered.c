@@ -13,9 +13,13 @@
  * Does not: choose (row_set.c), read (issue_reads.c, scatter.c), verify (the store did).
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
+#include "plugin/select/layered.h"
 #include "plugin/args/provenance.h"
 #include "plugin/quant/quant.h"
 #include "plugin/select/delivery.h"
+#include "plugin/select/item.h"
+#include "plugin/select/row_bits.h"
+#include "plugin/select/scatter.h"
 #include "plugin/select/upper_bus.h"
 
 #include <string.h>

@@ -8,7 +8,10 @@
  * Holds: what a head gets is what it would get of the whole layer; request->set is the union.
  * Does not: score (row_set.c), read (issue_reads.c).
  * Tests: tests/unit/plugin/test_select.c, conformance (abi_065_*) */
-#include "plugin/select/select.h"
+#include "plugin/select/per_head.h"
+#include "plugin/select/item.h"
+#include "plugin/select/row_bits.h"
+#include "plugin/select/scatter.h"
 
 #include <string.h>
 

@@ -19,9 +19,15 @@
  * measured.
  * Does not: wait in prefetch_next or release, whatever the task does (but for BEGINS).
  * Threads: the request's host thread; the task on the executor's. */
+#include "plugin/select/prefetch.h"
 #include "plugin/args/dtype_table.h"
+#include "plugin/select/budget.h"
 #include "plugin/select/issue_reads.h"
-#include "plugin/select/select.h"
+#include "plugin/select/item.h"
+#include "plugin/select/per_head.h"
+#include "plugin/select/row_scores.h"
+#include "plugin/select/row_set.h"
+#include "plugin/select/scratch.h"
 
 #include <string.h>
 

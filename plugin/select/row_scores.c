@@ -8,10 +8,13 @@
  * sum is added.
  * Does not: allocate, rank, wait for keys.
  * Threads: any, a scratch each. */
+#include "plugin/select/row_scores.h"
 #include "plugin/args/dtype_table.h"
 #include "plugin/device/device_scores.h"
 #include "plugin/quant/quant.h"
-#include "plugin/select/select.h"
+#include "plugin/select/budget.h"
+#include "plugin/select/item.h"
+#include "plugin/select/scratch.h"
 
 #include <string.h>
 

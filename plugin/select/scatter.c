@@ -9,10 +9,12 @@
  * Does not: choose rows; begin reads (issue_reads.c), but of a whole layer that nobody has begun.
  * Threads: the request's host thread, or whose turn its loads are.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
+#include "plugin/select/scatter.h"
 #include "base/nt_copy.h"
 #include "plugin/args/dtype_table.h"
 #include "plugin/select/issue_reads.h"
-#include "plugin/select/select.h"
+#include "plugin/select/item.h"
+#include "plugin/select/row_bits.h"
 #include "plugin/select/upper_bus.h"
 
 /* What is written for one item does not stay in a core's own cache from here on. */

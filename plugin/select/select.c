@@ -13,7 +13,16 @@
  * (prefetch.c). */
 #include "plugin/select/select.h"
 #include "plugin/args/provenance.h"
+#include "plugin/select/budget.h"
 #include "plugin/select/issue_reads.h"
+#include "plugin/select/item.h"
+#include "plugin/select/layered.h"
+#include "plugin/select/per_head.h"
+#include "plugin/select/prefetch.h"
+#include "plugin/select/row_bits.h"
+#include "plugin/select/row_set.h"
+#include "plugin/select/scatter.h"
+#include "plugin/select/scratch.h"
 #include "plugin/select/submission.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* What others ask of submissions: whose turn, whether they are over. Contract: submission.h. */
 #include "plugin/select/submission.h"
+#include "plugin/select/item.h"
 
 #define QUANT_GRACE_NS 1000000000ull /* codes are waited for so much longer than the deadline */
 

@@ -4,7 +4,11 @@
 #ifndef SC_PLUGIN_SUBMISSION_H
 #define SC_PLUGIN_SUBMISSION_H
 
-#include "plugin/select/select.h"
+#include "base/exec.h"
+#include "base/status.h"
+
+struct sc_plugin_item;
+struct sc_plugin_request;
 
 /* Of a request; LEFT: a submission's, and the host has released it. */
 enum { SC_OWNER_HOST, SC_OWNER_SUBMITTED, SC_OWNER_WAITER };
@@ -26,6 +30,8 @@ struct sc_plugin_submission {
     _Atomic uint64_t over_ns; /* nothing of its work waits after that; SC_EXEC_FOREVER: it may */
 };
 
+/* The host releases the request. true: a submission has the turn, and will end the request. */
+bool sc_plugin_submit_leaves(struct sc_plugin_request *request);
 /* Whether the ticket was given out, some time. */
 bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket);
 /* Whether nobody wants the item any more: released, reset, closing. */

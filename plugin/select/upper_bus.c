@@ -2,6 +2,7 @@
  *
  * Holds, Does not, Threads, Tests: plugin/select/upper_bus.h. */
 #include "plugin/select/upper_bus.h"
+#include "plugin/select/item.h"
 
 void sc_plugin_bus_open(spec_connector *conn)
 {

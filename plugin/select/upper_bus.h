@@ -15,7 +15,9 @@
 #ifndef SC_PLUGIN_UPPER_BUS_H
 #define SC_PLUGIN_UPPER_BUS_H
 
-#include "plugin/select/select.h"
+#include "abi/spec_connector.h"
+
+struct sc_plugin_item;
 
 /* The store is open. */
 void sc_plugin_bus_open(spec_connector *conn);

@@ -74,3 +74,18 @@ spec_status sc_store_log_zero(struct sc_store *store, struct sc_io_file *file, u
     }
     return status == SPEC_OK ? sc_io_file_sync(store->io, file, reterr) : status;
 }
+
+/* Opens a handle of its own: if a checkpoint swaps the log meanwhile, the new log was synced before
+ * the swap and has all that this one had by then. */
+spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct sc_io_file *file;
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    spec_status status = sc_io_file_open(store->io, path, 0, &file, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = sc_io_file_sync(store->io, file, reterr);
+    sc_io_file_close(store->io, file);
+    return status;
+}

@@ -156,11 +156,6 @@ spec_status sc_store_selector_memory_came(struct sc_store *store,
                                           const uint8_t *frame, spec_status status,
                                           int32_t sys_errno,
                                           const struct sc_store_selector_memory *memory);
-/* K's block in memory, and V's where there is one: the worst of their states. */
-enum sc_store_block_state sc_store_selector_quant_state(const struct sc_store *store,
-                                                        const struct sc_store_quant_range *coded,
-                                                        const struct sc_store_blocks *blocks,
-                                                        uint32_t layer, const uint8_t *run);
 
 /* ---- Host memory (selector_host.c) ----------------------------------------------------------- */
 

@@ -162,8 +162,9 @@ static bool quant_take(const struct sc_store *store, const struct sc_store_selec
     memcpy(memory->run + coded->k_at, slab + lay.a_at, lay.a_bytes);
     if (coded->has_v)
         memcpy(memory->run + coded->v_at, slab + lay.b_at, lay.b_bytes);
-    enum sc_store_block_state state =
-        sc_store_selector_quant_state(store, coded, &blocks, take->key.layer, memory->run);
+    enum sc_store_block_state state = sc_store_blocks_check(
+        store, &blocks, &coded->codes->codec_shape, take->key.layer, memory->run + coded->k_at,
+        coded->has_v ? memory->run + coded->v_at : NULL);
     coded->is_good = state == SC_STORE_BLOCK_QUANTISED;
     coded->is_in_host_tier = state != SC_STORE_BLOCK_BAD;
     return coded->is_in_host_tier;

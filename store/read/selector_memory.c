@@ -207,19 +207,6 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sele
     return true;
 }
 
-enum sc_store_block_state sc_store_selector_quant_state(const struct sc_store *store,
-                                                        const struct sc_store_quant_range *coded,
-                                                        const struct sc_store_blocks *blocks,
-                                                        uint32_t layer, const uint8_t *run)
-{
-    const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
-    enum sc_store_block_state k, v = SC_STORE_BLOCK_QUANTISED;
-    k = sc_store_block_check(store, blocks, shape, layer, SC_STORE_PART_K, run + coded->k_at);
-    if (coded->has_v)
-        v = sc_store_block_check(store, blocks, shape, layer, SC_STORE_PART_V, run + coded->v_at);
-    return k > v ? k : v;
-}
-
 /* What of [at, at + bytes), a block, the section brings that begins at `from`. */
 static void section_copy(const struct sc_store_selector_section *section, uint64_t from,
                          const uint8_t *frame, uint64_t at, uint64_t bytes, uint8_t *dst)
@@ -235,8 +222,9 @@ static void coded_end(struct sc_store *store, struct sc_store_quant_range *coded
                       const struct sc_store_blocks *blocks, uint32_t layer,
                       const struct sc_store_selector_memory *memory)
 {
-    enum sc_store_block_state state =
-        sc_store_selector_quant_state(store, coded, blocks, layer, memory->run);
+    enum sc_store_block_state state = sc_store_blocks_check(
+        store, blocks, &coded->codes->codec_shape, layer, memory->run + coded->k_at,
+        coded->has_v ? memory->run + coded->v_at : NULL);
     coded->is_good = state == SC_STORE_BLOCK_QUANTISED;
     if (state != SC_STORE_BLOCK_BAD) {
         sc_store_selector_give_quant(store, coded, blocks, layer, memory);

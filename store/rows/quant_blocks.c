@@ -126,10 +126,10 @@ void sc_store_block_make(const struct sc_store *store, const struct sc_store_blo
     memcpy(block + (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, &sum, 8);
 }
 
-enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
-                                               const struct sc_store_blocks *blocks,
-                                               const struct sc_store_codec_shape *shape,
-                                               uint32_t layer, uint32_t part, const uint8_t *block)
+static enum sc_store_block_state block_check(const struct sc_store *store,
+                                             const struct sc_store_blocks *blocks,
+                                             const struct sc_store_codec_shape *shape,
+                                             uint32_t layer, uint32_t part, const uint8_t *block)
 {
     const struct sc_store_quant *codes = &store->params.codes;
     bool is_k = part == SC_STORE_PART_K;
@@ -145,4 +145,16 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                    codes->reads(codes->user, part, shape, block + SC_STORE_BLOCK_HEAD_BYTES,
                                 blocks->position, blocks->row_count);
     return is_read ? SC_STORE_BLOCK_QUANTISED : SC_STORE_BLOCK_OTHER;
+}
+
+enum sc_store_block_state sc_store_blocks_check(const struct sc_store *store,
+                                                const struct sc_store_blocks *blocks,
+                                                const struct sc_store_codec_shape *shape,
+                                                uint32_t layer, const uint8_t *k, const uint8_t *v)
+{
+    enum sc_store_block_state k_state, v_state = SC_STORE_BLOCK_QUANTISED;
+    k_state = block_check(store, blocks, shape, layer, SC_STORE_PART_K, k);
+    if (v != NULL)
+        v_state = block_check(store, blocks, shape, layer, SC_STORE_PART_V, v);
+    return k_state > v_state ? k_state : v_state;
 }

@@ -66,9 +66,10 @@ enum sc_store_block_state {
     SC_STORE_BLOCK_OTHER, /* raw, of other bits or rows, or none that this process can read */
     SC_STORE_BLOCK_BAD    /* it fails its checksum */
 };
-enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
-                                               const struct sc_store_blocks *blocks,
-                                               const struct sc_store_codec_shape *shape,
-                                               uint32_t layer, uint32_t part, const uint8_t *block);
+/* Checks K's block of a layer, and V's unless it is NULL. Returns the worse of their states. */
+enum sc_store_block_state sc_store_blocks_check(const struct sc_store *store,
+                                                const struct sc_store_blocks *blocks,
+                                                const struct sc_store_codec_shape *shape,
+                                                uint32_t layer, const uint8_t *k, const uint8_t *v);
 
 #endif

@@ -17,7 +17,6 @@
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
 #define SEGMENTS_AT_ONCE 16u /* looked at under one lock: 16 x 64 MiB are 4,096 words */
 #define EVICT_STEP       64u /* pieces that are dropped before the bytes are counted again */
-#define FRAMES_PART      2u  /* of staging memory: a pass is cut into no more extents than that */
 
 /* Bytes of one layer of an extent of `rows`. */
 static uint64_t layer_bytes(const struct sc_store *store, uint64_t rows)
@@ -141,7 +140,7 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
         return 0;
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     uint64_t least = (row_count + store->limits.rows_max - 1) / store->limits.rows_max;
-    uint64_t most = sc_staging_count(store->frames) / FRAMES_PART; /* one each, between layers */
+    uint64_t most = store->limits.pass_extents_max;
     most = most > least ? most : least;
     pthread_mutex_lock(&store->disk.lock);
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);

@@ -24,7 +24,6 @@
 #include "store/write/extent.h"
 #include "store/write/write_through.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define PIECES       SC_STORE_STRETCHES /* of a window */
@@ -389,19 +388,4 @@ void sc_store_compactor_close(struct sc_store *store)
 spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr)
 {
     return sc_store_tier_sync(extent->store, extent->parts, extent->part_count, reterr);
-}
-
-/* By a handle of its own: a checkpoint may put another log in place meanwhile, which is synced,
- * too, with all that this one had by then. */
-spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr)
-{
-    char path[SC_LIMIT_PATH_BYTES + 64];
-    struct sc_io_file *file;
-    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
-    spec_status status = sc_io_file_open(store->io, path, 0, &file, reterr);
-    if (status != SPEC_OK)
-        return status;
-    status = sc_io_file_sync(store->io, file, reterr);
-    sc_io_file_close(store->io, file);
-    return status;
 }

@@ -1,4 +1,4 @@
-/* Extents that are being written: their pool, their references, their beginning and their end.
+/* Extents that are being written: their beginning, the end of each of their writes, and their end.
  *
  *   free  --begin-->  taken, places reserved  --last reference-->  on_written  --commit, discard-->
  *   ^                                                                                             |
@@ -6,13 +6,11 @@
  *
  * Holds: an object has its places from begin until it is committed or discarded; on_written runs
  * once for each begin.
- * Does not: know what lies in a layer (pack.c) or in the log (extent_commit.c); wait, allocate
- * after open.
- * Threads: one producer an extent; completions on the executor's. Pools: the space lock.
+ * Does not: know what lies in a layer (pack.c) or in the log (extent_commit.c); allocate.
+ * Threads: one producer an extent; completions on the executor's.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/write/extent.h"
 
-#include "store/cache/written_frames.h"
 #include "store/log/identity.h"
 #include "store/rows/quant_blocks.h"
 #include "store/write/inline_quant.h"
@@ -20,141 +18,9 @@
 
 #include <string.h>
 
-#define BEGINNINGS_PART 4u
-#define LOOK_NS         UINT64_C(1000000) /* a wait for a frame looks as often as that */
+#define LOOK_NS UINT64_C(1000000) /* a wait for a frame looks as often as that */
 
-/* ---- Pools ---------------------------------------------------------------------------------- */
-
-/* All extents' arrays, each kind in one piece; extent 0 has the first of each. */
-static bool arrays_take(struct sc_store *store)
-{
-    struct sc_alloc *alloc = store->params.alloc;
-    struct sc_store_extent *first = &store->writing.extents[0];
-    uint64_t pieces = store->limits.pieces_max, layers = store->shape.layer_count;
-    uint64_t bounce = sc_store_up(store->shape.row_bytes, 64); /* a cache line has one owner */
-    first->pieces =
-        sc_alloc_array(alloc, store->writing.extent_max * pieces, sizeof(*first->pieces));
-    first->parts = sc_alloc_array(alloc, store->writing.extent_max * layers, sizeof(*first->parts));
-    first->record_parts =
-        sc_alloc_array(alloc, store->writing.extent_max * layers, sizeof(*first->record_parts));
-    first->bounce = sc_alloc_array(alloc, store->writing.extent_max, bounce);
-    if (first->pieces == NULL || first->parts == NULL || first->record_parts == NULL ||
-        first->bounce == NULL)
-        return false;
-    for (uint64_t i = 1; i < store->writing.extent_max; i++) {
-        struct sc_store_extent *extent = &store->writing.extents[i];
-        extent->pieces = first->pieces + i * pieces;
-        extent->parts = first->parts + i * layers;
-        extent->record_parts = first->record_parts + i * layers;
-        extent->bounce = first->bounce + i * bounce;
-    }
-    return true;
-}
-
-spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *reterr)
-{
-    struct sc_alloc *alloc = store->params.alloc;
-    store->writing.extents =
-        sc_alloc_array(alloc, store->writing.extent_max, sizeof(*store->writing.extents));
-    store->writing.writes =
-        sc_alloc_array(alloc, store->writing.write_max, sizeof(*store->writing.writes));
-    if (store->writing.extents == NULL || store->writing.writes == NULL || !arrays_take(store) ||
-        !sc_store_write_through_open(store))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "pool of extents being written");
-    spec_status status = sc_store_write_queue_open(store, reterr);
-    if (status != SPEC_OK)
-        return status;
-    for (uint64_t i = 0; i < store->writing.write_max; i++) {
-        store->writing.writes[i].next = store->writing.writes_free;
-        store->writing.writes_free = &store->writing.writes[i];
-    }
-    for (uint64_t i = 0; i < store->writing.extent_max; i++) {
-        store->writing.extents[i].store = store;
-        store->writing.extents[i].next = store->writing.extents_free;
-        store->writing.extents_free = &store->writing.extents[i];
-    }
-    store->writing.extent_free_count = store->writing.extent_max;
-    return SPEC_OK;
-}
-
-bool sc_store_extents_idle(const struct sc_store *store)
-{
-    return store->writing.extent_free_count == store->writing.extent_max;
-}
-
-void sc_store_extents_close(struct sc_store *store)
-{
-    struct sc_alloc *alloc = store->params.alloc;
-    sc_store_write_queue_close(store);
-    if (store->writing.extents != NULL) { /* the first of each is all of them */
-        sc_store_write_through_close(store);
-        sc_alloc_free(alloc, store->writing.extents[0].bounce);
-        sc_alloc_free(alloc, store->writing.extents[0].record_parts);
-        sc_alloc_free(alloc, store->writing.extents[0].parts);
-        sc_alloc_free(alloc, store->writing.extents[0].pieces);
-    }
-    sc_alloc_free(alloc, store->writing.extents);
-    sc_alloc_free(alloc, store->writing.writes);
-    store->writing.extents = NULL;
-    store->writing.writes = NULL;
-}
-
-/* The last quarter is left to the beginnings of passes: those are prefixes, and decoded tokens. */
-static struct sc_store_extent *extent_take(struct sc_store *store, bool is_beginning)
-{
-    uint64_t leaves = is_beginning ? 0 : store->writing.extent_max / BEGINNINGS_PART;
-    pthread_mutex_lock(&store->disk.lock);
-    struct sc_store_extent *extent = store->writing.extents_free;
-    if (store->writing.extent_free_count <= leaves)
-        extent = NULL;
-    if (extent != NULL) {
-        store->writing.extents_free = extent->next;
-        store->writing.extent_free_count--;
-    }
-    pthread_mutex_unlock(&store->disk.lock);
-    return extent;
-}
-
-void sc_store_extent_put(struct sc_store_extent *extent)
-{
-    struct sc_store *store = extent->store;
-    pthread_mutex_lock(&store->disk.lock);
-    extent->is_begun = false;
-    extent->next = store->writing.extents_free;
-    store->writing.extents_free = extent;
-    store->writing.extent_free_count++;
-    pthread_mutex_unlock(&store->disk.lock);
-}
-
-static void frame_put(struct sc_store *store, uint8_t *frame)
-{
-    if (store->cache != NULL)
-        sc_store_cache_put(store->cache, frame);
-    else
-        sc_staging_put(store->frames, frame);
-}
-
-struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leaves)
-{
-    uint8_t *frame = store->cache != NULL ? sc_store_cache_take(store->cache, leaves)
-                                          : sc_staging_take_leaving(store->frames, leaves);
-    if (frame == NULL)
-        return NULL;
-    pthread_mutex_lock(&store->disk.lock);
-    struct sc_store_write *write = store->writing.writes_free;
-    if (write != NULL)
-        store->writing.writes_free = write->next;
-    pthread_mutex_unlock(&store->disk.lock);
-    SC_ASSERT(store->params.poison, write != NULL); /* as many as frames */
-    if (write == NULL) {
-        frame_put(store, frame);
-        return NULL;
-    }
-    write->is_queued = false;
-    write->op =
-        (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .io_class = SC_IO_CLASS_WRITER};
-    return write;
-}
+/* ---- Writes --------------------------------------------------------------------------------- */
 
 struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint64_t leaves,
                                             uint64_t until_ns)
@@ -175,49 +41,6 @@ struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint
     }
     atomic_fetch_sub(&store->writing.waiters, 1);
     return write;
-}
-
-void sc_store_write_wake(struct sc_store *store)
-{
-    if (atomic_load(&store->writing.waiters) == 0)
-        return;
-    atomic_fetch_add(&store->writing.word, 1);
-    sc_exec_wake(store->params.exec, &store->writing.word);
-}
-
-void sc_store_write_put(struct sc_store *store, struct sc_store_write *write)
-{
-    frame_put(store, write->op.buffer);
-    pthread_mutex_lock(&store->disk.lock);
-    write->next = store->writing.writes_free;
-    store->writing.writes_free = write;
-    pthread_mutex_unlock(&store->disk.lock);
-    sc_store_write_wake(store);
-}
-
-void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_kind kind,
-                            uint64_t bytes, uint64_t ops)
-{
-    sc_store_count(&store->counts.write_bytes, bytes);
-    sc_store_count(&store->counts.write_ops, ops);
-    sc_store_write_budget_count(store, kind, bytes);
-}
-
-/* ---- References ----------------------------------------------------------------------------- */
-
-void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status)
-{
-    int32_t none = SPEC_OK;
-    (void)atomic_compare_exchange_strong(&extent->status, &none, status);
-}
-
-void sc_store_extent_unref(struct sc_store_extent *extent)
-{
-    struct sc_store *store = extent->store;
-    if (atomic_fetch_sub(&extent->pending, 1) != 1)
-        return;
-    atomic_fetch_add(&store->busy, 1);
-    sc_exec_post(store->params.exec, &extent->finish, SC_IO_CLASS_WRITER);
 }
 
 static void finish_step(struct sc_task *task)
@@ -313,7 +136,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
 {
     if (sc_store_erasures_pend(store))
         return sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
-    struct sc_store_extent *extent = extent_take(store, pass->order == 0);
+    struct sc_store_extent *extent = sc_store_extent_take(store, pass->order == 0);
     if (extent == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
                        store->writing.extent_max);

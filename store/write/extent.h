@@ -1,6 +1,7 @@
 /* An extent that is being written: the object, which is one of a pool that open makes.
  *
- *   pool     extent.c   take, begin [references] last one gone: on_written, discard, put back
+ *   pool     extent_pool.c   take .. put back
+ *   life     extent.c   begin [references] last one gone: on_written, discard
  *   rows     pack.c     put_layer -> windows -> writes, each one a reference
  *   records  extent_commit.c   what was written gets ids, and one append to the log tells of it
  *
@@ -100,13 +101,13 @@ struct sc_store_extent {
     struct sc_task finish;
 };
 
-/* ---- The pools (extent.c) ------------------------------------------------------------------- */
+/* ---- The pools (extent_pool.c) -------------------------------------------------------------- */
 
 spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_extents_close(struct sc_store *store);
 bool sc_store_extents_idle(const struct sc_store *store); /* none is begun */
-/* One write ended; op->status says how. */
-void sc_store_write_done(struct sc_store_write *write);
+/* An extent; NULL: all are taken, or the rest is left to beginnings of passes. */
+struct sc_store_extent *sc_store_extent_take(struct sc_store *store, bool is_beginning);
 /* The object returns to its pool; its places are not freed by this. */
 void sc_store_extent_put(struct sc_store_extent *extent);
 /* So many operations of so many bytes go to the device. */
@@ -114,18 +115,23 @@ void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_k
                             uint64_t bytes, uint64_t ops);
 /* A frame with the operation that will carry it; NULL: no more than `leaves` are free. */
 struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leaves);
-/* The same after a wait until then. NULL: staging is still full, or the extent was cancelled. */
-struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint64_t leaves,
-                                            uint64_t until_ns);
 /* Those who wait look again. */
 void sc_store_write_wake(struct sc_store *store);
 void sc_store_write_put(struct sc_store *store, struct sc_store_write *write);
 
-/* ---- References (extent.c) ------------------------------------------------------------------ */
-
 /* The first failure is what on_written is told. */
 void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status);
+/* The last one posts extent->finish. */
 void sc_store_extent_unref(struct sc_store_extent *extent);
+
+/* ---- Writes (extent.c) ---------------------------------------------------------------------- */
+
+/* As sc_store_write_take, after a wait until then. NULL: staging is still full, or the extent was
+ * cancelled. */
+struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint64_t leaves,
+                                            uint64_t until_ns);
+/* One write ended; op->status says how. */
+void sc_store_write_done(struct sc_store_write *write);
 
 /* ---- Annexes (extent.c, extent_commit.c) ----------------------------------------------------- */
 

@@ -12,6 +12,7 @@
  * they do it does not.
  *
  * Threads: eight, and the connector's. */
+#include "plugin/load/bidirectional.h"
 #include "tests/unit/awaits.h"
 #include "tests/unit/plugin/stage_actor.h"
 #include "tests/unit/threads.h"

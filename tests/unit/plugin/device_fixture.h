@@ -13,7 +13,6 @@
 #include "tests/unit/plugin/layered_fixture.h"
 
 #include "gpu/library.h"
-#include "plugin/select/select.h"
 #include "tests/cuda/fake/fake.h"
 
 struct device_host {

@@ -1,5 +1,6 @@
 /* Holds, Threads: tests/unit/plugin/tail_desk.h. */
 #include "tests/unit/plugin/tail_desk.h"
+#include "plugin/load/bidirectional.h"
 
 void tail_desk_look(struct tail_desk *desk, struct rig *rig, const struct prompt *prompt,
                     uint64_t from_token, uint64_t max_tokens)

@@ -10,7 +10,6 @@
 #ifndef SC_TESTS_UNIT_PLUGIN_TAIL_DESK_H
 #define SC_TESTS_UNIT_PLUGIN_TAIL_DESK_H
 
-#include "plugin/select/select.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #define DESK_LAYERS 5u

@@ -11,7 +11,6 @@
 #include "tests/unit/plugin/select_fixture.h"
 
 #include "plugin/select/issue_reads.h"
-#include "plugin/select/select.h"
 
 #define MATCHED  768u
 #define LAYERS   4u

@@ -1,6 +1,7 @@
 /* Computing from the front while loading from the back (plugin/load/bidirectional.h), from inside:
  * where the two meet, what a device that stands still or lies does to it, what it may not be asked.
  * Who wrote a row: tail_desk.h. */
+#include "plugin/load/bidirectional.h"
 #include "tests/sim/io_sim.h"
 #include "tests/unit/awaits.h"
 #include "tests/unit/plugin/gate.h"

@@ -3,6 +3,7 @@
  * host memory keeps to its limits. A failure prints its seed; SC_SEED=N runs that one alone.
  *
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
+#include "plugin/select/scatter.h"
 #include "plugin/select/select.h"
 #include "store/cache/host_tier_slab.h"
 #include "store/read/fetch_selectors.h"

@@ -2,7 +2,7 @@
  * memory runs out.
  *
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
-#include "plugin/select/select.h"
+#include "plugin/select/scatter.h"
 #include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/merge_fixture.h"

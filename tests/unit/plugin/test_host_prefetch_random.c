@@ -3,7 +3,7 @@
  * nobody is told PENDING for ever. A failure prints its seed; SC_SEED=N runs that one alone.
  *
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
-#include "plugin/select/select.h"
+#include "plugin/select/scatter.h"
 #include "store/cache/host_tier_slab.h"
 #include "tests/unit/plugin/stage_actor.h"
 

@@ -5,7 +5,7 @@
 #include "tests/unit/threads.h"
 
 #include "plugin/baselines/average.h"
-#include "plugin/select/select.h"
+#include "plugin/select/scratch.h"
 
 #define MATCHED   260u
 #define WINDOW_NS 50000000u /* of compute, where there is any: all of a layer can be read in it */

@@ -1,6 +1,7 @@
 /* Refining a layered delivery, in place and in whatever order: rows that became exact are as
  * stored, the others as their codes decode, the set the best by the delivery's queries. Through the
  * calls of the ABI, on the simulated disk. */
+#include "plugin/select/select.h"
 #include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/threads.h"
 

@@ -4,7 +4,7 @@
  *
  * Each connector has a loop and a virtual clock of its own. Threads: one, but for the last test. */
 #include "base/counter.h"
-#include "plugin/select/select.h"
+#include "plugin/select/scratch.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/threads.h"
 

@@ -5,6 +5,7 @@
  * Holds: the queries are those of the layer, and the same the other way round, whose rows are
  * others. Threads: the loop. */
 #include "plugin/baselines/average.h"
+#include "plugin/select/select.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 #define LAYERED "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}"

@@ -5,7 +5,6 @@
 #include "tests/unit/threads.h"
 
 #include "plugin/select/issue_reads.h"
-#include "plugin/select/select.h"
 
 #define ROWS_MAX 700u
 

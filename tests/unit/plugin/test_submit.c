@@ -1,7 +1,6 @@
 /* get_important in two halves, from inside: who does the work, what it may not do meanwhile, how it
  * ends. What it delivers through the calls of the ABI is conformance's (abi_133_*, abi_160_* ..).
  */
-#include "plugin/select/select.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/threads.h"
 

@@ -1,8 +1,8 @@
 /* The seam to a destination's memory: a target of another kind, whose pages are closed but inside
  * its own functions, so that whoever else touches them dies; it delivers what the host's does. */
+#include "plugin/select/item.h"
+#include "plugin/select/scatter.h"
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include "plugin/select/select.h"
 
 #include <sys/mman.h>
 

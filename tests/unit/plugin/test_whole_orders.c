@@ -7,7 +7,6 @@
  *
  * Holds: a failure names its seed.
  * Threads: the loop's; four on a directory, whose requests are their own. */
-#include "plugin/select/select.h"
 #include "store/cache/inflight.h"
 #include "tests/sample.h"
 #include "tests/unit/plugin/plugin_fixture.h"

@@ -1,7 +1,8 @@
-/* The tick, every 25 ms in the background class: other processes' logs, the end of a bypass, grace
+/* The tick, every 25 ms in the background lane: other processes' logs, the end of a bypass, grace
  * entries, epochs, notification, intents to erase, roots of older epochs.
  *
  * Threads: start and stop by one; the tick on an executor thread. */
+#include "plugin/tick.h"
 #include "plugin/connector.h"
 
 #define TURN_NS UINT64_C(25000000)

@@ -5,7 +5,7 @@
  *
  * Holds: an error has changed nothing, for no request of the call; what can fail fails before the
  * first row is copied, and what comes later (space, objects) gives passes up and not the call.
- * Does not: lay rows out (save.c).
+ * Does not: lay rows out (save/save.c).
  * Threads: the requests' host thread.
  * Tests: conformance (abi_080_* .. abi_091_*, abi_169_*, abi_181_*, abi_182_*) */
 #include "plugin/args/args.h"

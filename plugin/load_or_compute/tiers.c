@@ -1,13 +1,6 @@
-/* Where the rows of a match lie, and how long loading them from there takes.
- *
- *   match    [piece][piece][piece] ...
- *   a piece  its rows, in so many layers above host memory, in so many in it, in the others on the
- *            disk
- *
- * Holds: nothing is asked of the tiers that waits for a lock.
- * Does not: know what a selected load reads of it: all rows that layers need count.
- * Threads: any that holds the request's segments.
- * Tests: tests/unit/plugin/test_host_tier.c, conformance (abi_191_*) */
+/* Rows and bytes of a match by tier. Contract: tiers.h. */
+#include "plugin/load_or_compute/tiers.h"
+
 #include "plugin/connector.h"
 
 /* Of host memory, until loads were measured: what one core moves and verifies. */

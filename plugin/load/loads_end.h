@@ -1,0 +1,15 @@
+/* loads_end: the one place that gives up the memory which a request's loads work on: readers,
+ * selectors, guesses.
+ *
+ * Threads: whose turn the request's loads are, between items (request.c).
+ * Tests: tests/unit/plugin/test_bidirectional.c */
+#ifndef SC_PLUGIN_LOADS_END_H
+#define SC_PLUGIN_LOADS_END_H
+
+#include "abi/spec_connector.h"
+
+struct sc_plugin_request;
+
+void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request);
+
+#endif
