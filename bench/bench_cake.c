@@ -260,7 +260,7 @@ static void engine_await(struct engine *engine)
         bench_die("the engine stands still");
 }
 
-static void turn_step(struct sc_task *task)
+static void tick_step(struct sc_task *task)
 {
     struct turn *turn = SC_TASK_OWNER(task, struct turn, task);
     sc_io_sim_disk_rate(turn->state->disk, turn->bytes_per_s);
@@ -276,7 +276,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_memory memory = memory_of(state);
     struct spec_important items[A100_LAYERS];
-    struct turn turn = {.task.step = turn_step,
+    struct turn turn = {.task.step = tick_step,
                         .state = state,
                         .bytes_per_s = device_rate(state, cell->later_mbit)};
     uint64_t begin_ns = now_ns(state);

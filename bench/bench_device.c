@@ -443,7 +443,7 @@ static void mode_write(struct state *state)
 {
     static struct bench_series fio = {.name = "fio", .unit = "byte"};
     static struct bench_series store = {.name = "store", .unit = "byte"};
-    static struct bench_series coded = {.name = "coded", .unit = "byte"};
+    static struct bench_series quantised = {.name = "coded", .unit = "byte"};
     prompt_set(state, &state->whole, 1, state->tokens, state->area);
     prompt_fill(state, &state->whole);
     uint64_t write_bytes = 0, read_bytes = 0, quantised_bytes = 0;
@@ -456,21 +456,21 @@ static void mode_write(struct state *state)
         store_prompt(state, &state->whole);
         bench_series_add(&store, bench_now_ns() - start_ns);
         await_quant(state);
-        bench_series_add(&coded, bench_now_ns() - start_ns);
+        bench_series_add(&quantised, bench_now_ns() - start_ns);
         struct spec_stats after = stats_of(state);
         write_bytes = after.write_bytes - before.write_bytes;
         read_bytes += after.read_bytes - before.read_bytes;
         quantised_bytes = after.quantised_bytes - before.quantised_bytes;
         run_beside(state, &fio, state->fio, " --write", write_bytes - quantised_bytes, "fio_ns");
     }
-    store.work = coded.work = (double)state->area_bytes;
+    store.work = quantised.work = (double)state->area_bytes;
     fio.work = (double)(write_bytes - quantised_bytes);
     printf("{\"facts\": {\"write_bytes\": %" PRIu64 ", \"quantised_bytes\": %" PRIu64
            ", \"read_bytes\": %" PRIu64 "}}\n",
            write_bytes, quantised_bytes, read_bytes);
     bench_series_print(&store);
     if (quantised_bytes > 0)
-        bench_series_print(&coded);
+        bench_series_print(&quantised);
     bench_series_print(&fio);
 }
 

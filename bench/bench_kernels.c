@@ -403,13 +403,13 @@ static void decode_run(const struct job *job)
     for (uint64_t slab = 0; slab < SLABS; slab++)
         for (uint32_t part = 0; part < 2; part++) {
             const uint8_t *scales = block_at(part, slab);
-            how.coded = (struct sc_kernels_quantised){
+            how.quantised = (struct sc_kernels_quantised){
                 .scales = scales,
                 .codes = scales + sc_kernels_codec_scale_bytes(CHANNELS),
                 .bits = part == 0 ? 4 : 2};
             const struct sc_store_tag_rows block = {.base = 1,
                                                     .position_first = slab,
-                                                    .row_bytes = block_bytes(how.coded.bits),
+                                                    .row_bytes = block_bytes(how.quantised.bits),
                                                     .count = 1};
             sc_store_tag_make(&block, scales, g_tags);
             sc_kernels_part_decode(&how, part, slab * SLAB_ROWS, SLAB_ROWS);

@@ -91,7 +91,7 @@ static void planes_encode_run(const struct job *job)
                                                          .row_count = SLAB,
                                                          .dtype = SC_KERNELS_F16,
                                                          .rotary = job->rotary,
-                                                         .turns = g_turns + slab * SLAB * SIZE,
+                                                         .rope = g_turns + slab * SLAB * SIZE,
                                                          .scales = scales,
                                                          .codes = scales + SCALES};
         if (!job->kernels->bitplanes_encode(&what))
@@ -134,7 +134,7 @@ static void planes_decode_run(const struct job *job)
                                                          .dst = rows,
                                                          .dst_dtype = job->dtype,
                                                          .rotary = job->rotary,
-                                                         .turns = g_turns + slab * SLAB * SIZE,
+                                                         .rope = g_turns + slab * SLAB * SIZE,
                                                          .streams = true};
         job->kernels->bitplanes_decode(&what);
     }
@@ -169,12 +169,12 @@ static void planes_score_run(const struct job *job)
                 .head_padded = SIZE,
                 .query_count = job->queries,
                 .rotary = job->rotary,
-                .turns = g_turns + slab * SLAB * SIZE,
+                .rope = g_turns + slab * SLAB * SIZE,
                 .scores = g_scores,
                 .score_stride = SLAB,
                 .ahead = scales + SCALES + (head + 1) / HEADS * BLOCK_BYTES,
                 .ahead_head = (head + 1) % HEADS,
-                .turn_tiles = job->has_tiles ? g_tiles + slab * SLAB * SIZE : NULL};
+                .rope_tiles = job->has_tiles ? g_tiles + slab * SLAB * SIZE : NULL};
             job->kernels->bitplanes_score(&what);
         }
     g_sink = (double)g_scores[1];
@@ -215,10 +215,10 @@ static void ask_run(const struct job *job)
             {.scales = scales, .codes = scales + SCALES, .bits = 4}, slab * SLAB};
         if (job->is_even)
             continue;
-        slabs[slab].coded.planes = &g_planes;
-        slabs[slab].coded.rotary = job->rotary;
-        slabs[slab].coded.turns = g_turns + slab * SLAB * SIZE;
-        slabs[slab].coded.turn_tiles = g_tiles + slab * SLAB * SIZE;
+        slabs[slab].quantised.planes = &g_planes;
+        slabs[slab].quantised.rotary = job->rotary;
+        slabs[slab].quantised.rope = g_turns + slab * SLAB * SIZE;
+        slabs[slab].quantised.rope_tiles = g_tiles + slab * SLAB * SIZE;
     }
     const struct sc_kernels_importance what = {
         .kernels = job->kernels,

@@ -31,7 +31,7 @@ struct state {
     struct eng_ids prefix, query;
     const char *fio; /* a command to run in turn, or NULL */
     struct eng_result last;
-    uint64_t read_bytes, read_ops, exposed_ns, hosted_read_bytes;
+    uint64_t read_bytes, read_ops, exposed_ns, host_slab_read_bytes;
     uint64_t promised; /* tokens of the prefix, to the last cut request */
 };
 
@@ -131,15 +131,15 @@ static void run_hosted(struct state *state, uint64_t rounds, struct bench_series
 {
     for (uint64_t i = 0; i <= rounds; i++) {
         uint64_t resident_ns = run(state, state->resident, true, NULL);
-        uint64_t hosted_ns = run(state, state->reuse, false, eng_driver_source(state->driver));
+        uint64_t host_slab_ns = run(state, state->reuse, false, eng_driver_source(state->driver));
         if (state->last.matched_tokens != state->prefix.count)
             bench_die("%" PRIu64 " of %" PRIu64 " prefix tokens matched",
                       state->last.matched_tokens, state->prefix.count);
         if (i == 0)
             continue;
-        bench_series_add(hosted, hosted_ns);
+        bench_series_add(hosted, host_slab_ns);
         bench_series_add(beside, resident_ns);
-        state->hosted_read_bytes += state->last.bytes_read;
+        state->host_slab_read_bytes += state->last.bytes_read;
     }
 }
 
@@ -205,9 +205,9 @@ static void print(const struct state *state)
 {
     printf("{\"facts\": {\"prefix_tokens\": %" PRIu64 ", \"query_tokens\": %" PRIu64
            ", \"read_bytes\": %" PRIu64 ", \"read_ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
-           ", \"hosted_read_bytes\": %" PRIu64 ", \"promised\": %" PRIu64 "}}\n",
+           ", \"host_slab_read_bytes\": %" PRIu64 ", \"promised\": %" PRIu64 "}}\n",
            state->prefix.count, state->query.count, state->read_bytes, state->read_ops,
-           state->exposed_ns, state->hosted_read_bytes, state->promised);
+           state->exposed_ns, state->host_slab_read_bytes, state->promised);
     for (uint32_t i = 0; i < CONTENDERS; i++)
         if (series[i].rounds > 0)
             bench_series_print(&series[i]);

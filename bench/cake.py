@@ -206,11 +206,11 @@ def cake(build, quick, csv_path, verdict):
     results["calls"] = calls
     for ratio in (BITS8, CACHEGEN):
         lengths = (2048,) if quick else (14336, 9216)
-        coded = run_cells(program, ratio, cells_of(lengths, SHARES, (5000,) if quick else SWEEP),
+        quantised = run_cells(program, ratio, cells_of(lengths, SHARES, (5000,) if quick else SWEEP),
                           lengths[0])
         for tokens in lengths:
             name = f"8 {tokens // 1024}k"
-            some = table[NAMES[ratio], name] = [r for r in coded if r["tokens"] == tokens]
+            some = table[NAMES[ratio], name] = [r for r in quantised if r["tokens"] == tokens]
             ok &= judge_coded(ratio, name, some, named.get(name, []), verdict)
     results["cells"] = {f"{kv}, {name}": cells for (kv, name), cells in table.items()}
     if csv_path:

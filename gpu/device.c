@@ -129,7 +129,7 @@ static spec_status stream_open(struct sc_gpu_device *device, struct sc_gpu_strea
     }
     spec_status status = event_create(device, &own_stream->mark, reterr);
     if (status == SPEC_OK)
-        status = sc_gpu_flights_open(device, &own_stream->flights, params->flight_count,
+        status = sc_gpu_events_open(device, &own_stream->event_ring, params->event_count,
                                      params->hold_max, reterr);
     return status;
 }
@@ -160,13 +160,13 @@ static spec_status stage_open(struct sc_gpu_device *device, const struct sc_gpu_
                               struct spec_error *reterr)
 {
     if (params->staging_bytes > 0) {
-        sc_cu_result code = device->cu->cuMemAlloc(&device->stage_base, params->staging_bytes);
+        sc_cu_result code = device->cu->cuMemAlloc(&device->staging_base, params->staging_bytes);
         if (code != SC_CU_OK) {
-            device->stage_base = 0;
+            device->staging_base = 0;
             return refused(device, code, "cuMemAlloc", reterr);
         }
     }
-    if (!sc_gpu_staging_open(&device->stage, device->alloc, device->poison, device->stage_base,
+    if (!sc_gpu_staging_open(&device->staging, device->alloc, device->poison, device->staging_base,
                              params->staging_bytes, params->stage_ranges))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "ranges of CUDA staging");
     return SPEC_OK;
@@ -235,9 +235,9 @@ static spec_status device_new(const struct sc_gpu_params *params, const struct s
 spec_status sc_gpu_device_attach(const struct sc_gpu_params *params,
                                  struct sc_gpu_device **ret_device, struct spec_error *reterr)
 {
-    if (params->slot_count == 0 || params->flight_count == 0)
+    if (params->slot_count == 0 || params->event_count == 0)
         return sc_fail(reterr, SPEC_E_INVALID, "slot_count %u, flight_count %u", params->slot_count,
-                       params->flight_count);
+                       params->event_count);
     if (params->image_count == 0)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "built without kernels for CUDA");
     const struct sc_cu *cu;
@@ -279,16 +279,16 @@ static void streams_finish(struct sc_gpu_device *device)
 /* What flies comes back; a flight that never departed does now. */
 static void stream_complete(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
-    SC_ASSERT(device->poison, !own_stream->flights.is_boarding);
-    if (own_stream->flights.is_boarding)
+    SC_ASSERT(device->poison, !own_stream->event_ring.is_boarding);
+    if (own_stream->event_ring.is_boarding)
         (void)sc_gpu_events_submit(device, own_stream, NULL);
-    (void)sc_gpu_flights_wait(device, own_stream, 0);
+    (void)sc_gpu_events_wait(device, own_stream, 0);
 }
 
 static void stream_close(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
     const struct sc_cu *cu = device->cu;
-    sc_gpu_flights_close(device, &own_stream->flights, false);
+    sc_gpu_events_close(device, &own_stream->event_ring, false);
     if (own_stream->mark != NULL)
         (void)cu->cuEventDestroy(own_stream->mark);
     if (own_stream->stream != NULL)
@@ -314,8 +314,8 @@ static void context_empty(struct sc_gpu_device *device)
         if (slot->end != NULL)
             (void)cu->cuEventDestroy(slot->end);
     }
-    if (device->stage_base != 0)
-        (void)cu->cuMemFree(device->stage_base);
+    if (device->staging_base != 0)
+        (void)cu->cuMemFree(device->staging_base);
     if (device->module != NULL)
         (void)cu->cuModuleUnload(device->module);
     sc_gpu_leave(device, &entry);
@@ -335,10 +335,10 @@ void sc_gpu_device_detach(struct sc_gpu_device *device)
         pthread_mutex_destroy(&device->lock);
     }
     for (uint32_t i = 0; is_forked && i < device->slot_count; i++) {
-        sc_gpu_flights_close(device, &device->slots[i].copies.flights, true);
-        sc_gpu_flights_close(device, &device->slots[i].kernels.flights, true);
+        sc_gpu_events_close(device, &device->slots[i].copies.event_ring, true);
+        sc_gpu_events_close(device, &device->slots[i].kernels.event_ring, true);
     }
-    sc_gpu_staging_close(&device->stage, is_forked);
+    sc_gpu_staging_close(&device->staging, is_forked);
     sc_alloc_free(device->alloc, device->slots);
     sc_alloc_free(device->alloc, device->functions);
     sc_alloc_free(device->alloc, device);

@@ -55,7 +55,7 @@ struct sc_gpu_params {
     const char *const *kernels; /* [kernel_count] names; gpu/work.h launches by number */
     uint32_t kernel_count;
     uint32_t slot_count;   /* >= 1: submissions at a time */
-    uint32_t flight_count; /* >= 1: flights of a stream at a time */
+    uint32_t event_count; /* >= 1: flights of a stream at a time */
     uint32_t hold_max;     /* what a flight may hold beside a range */
     /* So many slots, the last ones, have streams of the greatest priority: their work is waited for
      * by a host thread. A driver gives streams of one priority a few hardware queues, in which one
@@ -69,7 +69,7 @@ struct sc_gpu_params {
 struct sc_gpu_stream {
     sc_cu_stream stream;
     sc_cu_event mark; /* where another stream waits for this one */
-    struct sc_gpu_flights flights;
+    struct sc_gpu_event_ring event_ring;
 };
 
 struct sc_gpu_slot {
@@ -92,8 +92,8 @@ struct sc_gpu_device {
     sc_cu_function *functions; /* [kernel_count] */
     uint32_t kernel_count, slot_count;
     struct sc_gpu_slot *slots; /* [slot_count] */
-    sc_cu_ptr stage_base;
-    struct sc_gpu_staging stage;
+    sc_cu_ptr staging_base;
+    struct sc_gpu_staging staging;
 
     /* Any thread. failed_text is written under lock (rank 84) before failed is set, once. */
     pthread_mutex_t lock;

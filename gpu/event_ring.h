@@ -39,7 +39,7 @@ struct sc_gpu_hold {
     void *held, *user;
 };
 
-struct sc_gpu_flights {
+struct sc_gpu_event_ring {
     /* Set by open, constant after. */
     struct sc_alloc *alloc;
     struct sc_gpu_events {
@@ -49,23 +49,23 @@ struct sc_gpu_flights {
         struct sc_gpu_range range; /* zero: none */
     } * ring;                      /* [flight_count] */
     struct sc_gpu_hold *holds;     /* [flight_count, hold_max] */
-    uint32_t flight_count, hold_max;
+    uint32_t event_count, hold_max;
 
     /* Who has the slot. */
     bool is_boarding;
     _Atomic uint64_t departed; /* ever; release: what the flight holds was written before */
 
     pthread_mutex_t lock;    /* rank 56: who looks whether flights have landed */
-    _Atomic uint64_t landed; /* ever; written under lock, release: their places are free */
+    _Atomic uint64_t completed; /* ever; written under lock, release: their places are free */
 };
 
 /* Memory and events of a stream's ring, inside an entry. Attach and detach of a device call these.
  * Errors of open: SPEC_E_NO_MEMORY; SPEC_E_UNSUPPORTED, the driver refuses. A half may be closed.
  * Before close all has landed, or is_forked. */
-spec_status sc_gpu_flights_open(struct sc_gpu_device *device, struct sc_gpu_flights *flights,
-                                uint32_t flight_count, uint32_t hold_max,
+spec_status sc_gpu_events_open(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring,
+                                uint32_t event_count, uint32_t hold_max,
                                 struct spec_error *reterr);
-void sc_gpu_flights_close(struct sc_gpu_device *device, struct sc_gpu_flights *flights,
+void sc_gpu_events_close(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring,
                           bool is_forked);
 
 /* The stream's next flight is boarding; the one before has departed (asserted). false: as many fly
@@ -85,11 +85,11 @@ spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_str
 /* Gives back what has landed; how many flights that were. Returns 0 at once where somebody else is
  * at it. On a device that has failed too; in a forked child nothing is given back. Enters the
  * device itself. Blocks: never, but after an error for what the stream still does. */
-uint64_t sc_gpu_flights_reap(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream);
+uint64_t sc_gpu_events_reap(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream);
 /* The same, waiting until at most left_max fly. Sleeps in the driver. */
-uint64_t sc_gpu_flights_wait(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+uint64_t sc_gpu_events_wait(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                              uint64_t left_max);
 /* How many have departed and not landed. Any thread; may change at once. */
-uint64_t sc_gpu_flights_flying(const struct sc_gpu_stream *own_stream);
+uint64_t sc_gpu_events_pending(const struct sc_gpu_stream *own_stream);
 
 #endif

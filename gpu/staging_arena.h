@@ -54,20 +54,20 @@ struct sc_gpu_staging {
 
 /* Of as many whole alignments as `bytes` hold, for range_count ranges at a time; either may be 0:
  * then there is nothing to take. false: no memory; the stage may be closed. */
-bool sc_gpu_staging_open(struct sc_gpu_staging *stage, struct sc_alloc *alloc,
+bool sc_gpu_staging_open(struct sc_gpu_staging *staging, struct sc_alloc *alloc,
                          struct sc_poison *poison, sc_cu_ptr base, uint64_t bytes,
                          uint64_t range_count);
 /* All ranges were given back (asserted, unless is_forked: a child has its parent's). A stage of
  * zeros may be closed, and a closed one. */
-void sc_gpu_staging_close(struct sc_gpu_staging *stage, bool is_forked);
+void sc_gpu_staging_close(struct sc_gpu_staging *staging, bool is_forked);
 
 /* A range of `bytes` > 0, with what was in it before. false: there is no room now, and *ret_range
  * is as it was; who flies gives some back when it lands. */
-bool sc_gpu_staging_take(struct sc_gpu_staging *stage, uint64_t bytes,
+bool sc_gpu_staging_take(struct sc_gpu_staging *staging, uint64_t bytes,
                          struct sc_gpu_range *ret_range);
 /* Once a range; one of zeros is nothing. */
-void sc_gpu_staging_give(struct sc_gpu_staging *stage, const struct sc_gpu_range *range);
+void sc_gpu_staging_give(struct sc_gpu_staging *staging, const struct sc_gpu_range *range);
 /* Ranges in use: a statistic, and for tests. */
-uint64_t sc_gpu_staging_used(struct sc_gpu_staging *stage);
+uint64_t sc_gpu_staging_used(struct sc_gpu_staging *staging);
 
 #endif

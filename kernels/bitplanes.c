@@ -59,12 +59,12 @@ bool sc_kernels_bitplanes_init(struct sc_kernels_bitplanes *ret_planes, uint64_t
     return true;
 }
 
-void sc_kernels_bitplanes_rope_tiles(const float *turns, uint64_t row_count, uint64_t turned,
+void sc_kernels_bitplanes_rope_tiles(const float *rope, uint64_t row_count, uint64_t turned,
                                      float *ret_tiles)
 {
     const uint64_t tile = SC_KERNELS_BITPLANES_TILE;
     memset(ret_tiles, 0, sc_kernels_bitplanes_tile_floats(row_count, turned) * sizeof(*ret_tiles));
     for (uint64_t i = 0; i < row_count; i++)
         for (uint64_t t = 0; t < turned; t++)
-            ret_tiles[(i / tile * turned + t) * tile + i % tile] = turns[i * turned + t];
+            ret_tiles[(i / tile * turned + t) * tile + i % tile] = rope[i * turned + t];
 }

@@ -36,7 +36,7 @@
 #define SC_KERNELS_BITPLANES_GROUP 64u
 #define SC_KERNELS_BITPLANES_AHEAD 7u   /* bytes behind a row that may be read */
 #define SC_KERNELS_BITPLANES_HEAD  256u /* channels of a head, at most */
-#define SC_KERNELS_BITPLANES_TILE  32u  /* rows whose turns stand side by side, see turn_tiles */
+#define SC_KERNELS_BITPLANES_TILE  32u  /* rows whose turns stand side by side, see rope_tiles */
 
 #define SC_KERNELS_BITPLANES_FEW 2
 static const float sc_kernels_bitplanes_gains[SC_KERNELS_BITPLANES_FEW + 1] = {1, 1, 1.0625f};
@@ -67,10 +67,10 @@ static inline uint64_t sc_kernels_bitplanes_head_groups(uint64_t head_size)
 }
 
 /* Turns of the rows from `row` on; NULL where nothing is turned. */
-static inline const float *sc_kernels_quantised_rope(const struct sc_kernels_quantised *coded,
+static inline const float *sc_kernels_quantised_rope(const struct sc_kernels_quantised *quantised,
                                                      uint64_t row)
 {
-    return coded->rotary != NULL ? coded->turns + row * coded->rotary->turned : NULL;
+    return quantised->rotary != NULL ? quantised->rope + row * quantised->rotary->turned : NULL;
 }
 
 static inline uint64_t sc_kernels_bitplanes_scale_bytes(const struct sc_kernels_bitplanes *planes)
@@ -95,7 +95,7 @@ static inline uint64_t sc_kernels_bitplanes_tile_floats(uint64_t row_count, uint
     return tiles * turned * SC_KERNELS_BITPLANES_TILE;
 }
 
-void sc_kernels_bitplanes_rope_tiles(const float *turns, uint64_t row_count, uint64_t turned,
+void sc_kernels_bitplanes_rope_tiles(const float *rope, uint64_t row_count, uint64_t turned,
                                      float *ret_tiles);
 
 /* Codes of a slab, row_count from 1 to SC_KERNELS_CODEC_ROWS_MAX. */
@@ -105,7 +105,7 @@ struct sc_kernels_bitplanes_encode {
     uint64_t row_count;
     uint32_t dtype;                         /* of the rows */
     const struct sc_kernels_rotary *rotary; /* NULL: as they are; else they are turned back */
-    const float *turns;                     /* [row_count][rotary->turned] */
+    const float *rope;                     /* [row_count][rotary->turned] */
     uint8_t *scales, *codes;                /* written whole; rows follow each other */
 };
 
@@ -116,7 +116,7 @@ struct sc_kernels_bitplanes_decode {
     uint8_t *const *dst; /* [row_count] of head_first, heads side by side; NULL: skipped */
     uint32_t dst_dtype;
     const struct sc_kernels_rotary *rotary; /* NULL: not turned */
-    const float *turns;                     /* [row_count][rotary->turned] */
+    const float *rope;                     /* [row_count][rotary->turned] */
     bool streams; /* stores may go past the caches (they do where every dst lies on a line's
                    * border); sc_nt_copy_end is the caller's */
 };
@@ -132,14 +132,14 @@ struct sc_kernels_bitplanes_score {
     const float *queries;
     uint64_t head_padded, query_count;
     const struct sc_kernels_rotary *rotary; /* NULL: not turned */
-    const float *turns;                     /* [row_count][rotary->turned] */
+    const float *rope;                     /* [row_count][rotary->turned] */
     float *scores;
     uint64_t score_stride;
     const uint8_t *ahead; /* codes of as many keys, scored next: asked for meanwhile */
     uint64_t ahead_head;  /* and this head of them */
     /* The turns of the same keys by sc_kernels_bitplanes_rope_tiles, which are one for all heads
      * and layers. NULL: a rung that wants them makes them in each call. */
-    const float *turn_tiles;
+    const float *rope_tiles;
 };
 
 #endif

@@ -9,8 +9,8 @@
 
 #include <stddef.h>
 
-#define TURN_ROWS     32u /* decoded at once, to be turned: a line of each column of 16 bits */
-#define TURN_CHANNELS 64u
+#define ROPE_ROWS     32u /* decoded at once, to be turned: a line of each column of 16 bits */
+#define ROPE_CHANNELS 64u
 
 static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uint64_t token)
 {
@@ -25,8 +25,8 @@ static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uin
 static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_codec_decode *what,
                        const struct sc_kernels_run *run, uint64_t head)
 {
-    float values[TURN_ROWS][TURN_CHANNELS]; /* or half of each, of 16 bits */
-    uint8_t *dst[TURN_ROWS];
+    float values[ROPE_ROWS][ROPE_CHANNELS]; /* or half of each, of 16 bits */
+    uint8_t *dst[ROPE_ROWS];
     struct sc_kernels_slice slice = {how->kernels, how->memory, .head = head};
     for (uint64_t i = 0; i < run->count; i++)
         dst[i] = (uint8_t *)values[i];
@@ -34,7 +34,7 @@ static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_co
     what->row_count = run->count;
     for (; slice.first < how->head_size; slice.first += slice.count) {
         uint64_t left = how->head_size - slice.first;
-        slice.count = left < TURN_CHANNELS ? left : TURN_CHANNELS;
+        slice.count = left < ROPE_CHANNELS ? left : ROPE_CHANNELS;
         what->channel_first = head * how->head_size + slice.first;
         what->channel_count = slice.count;
         how->kernels->codec_decode(what);
@@ -51,7 +51,7 @@ static void columns_decode(const struct sc_kernels_decode *how,
     uint64_t end = token_first + token_count;
     what->streams = false;
     for (uint64_t token = token_first; token < end;) {
-        uint64_t stop = end - token < TURN_ROWS ? end : token + TURN_ROWS;
+        uint64_t stop = end - token < ROPE_ROWS ? end : token + ROPE_ROWS;
         struct sc_kernels_run run = sc_kernels_columns_run(how->memory, how->skipped, token, stop);
         for (uint64_t h = 0; h < how->head_count && run.offset != UINT64_MAX; h++)
             run_decode(how, what, &run, h);
@@ -89,7 +89,7 @@ static void planes_skip(struct sc_kernels_bitplanes_decode *what, uint64_t rows)
 {
     what->codes += rows * what->planes->row_bytes;
     if (what->rotary != NULL)
-        what->turns += rows * what->rotary->turned;
+        what->rope += rows * what->rotary->turned;
 }
 
 static void planes_columns_decode(const struct sc_kernels_decode *how,
@@ -114,13 +114,13 @@ static void planes_part_decode(const struct sc_kernels_decode *how, uint32_t par
     uint64_t head_bytes = how->head_size * sc_kernels_dtype_bytes(how->dst_dtype);
     bool whole = how->memory->head_stride_bytes == head_bytes;
     uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
-    struct sc_kernels_bitplanes_decode what = {.planes = how->coded.planes,
-                                               .scales = how->coded.scales,
-                                               .codes = how->coded.codes,
+    struct sc_kernels_bitplanes_decode what = {.planes = how->quantised.planes,
+                                               .scales = how->quantised.scales,
+                                               .codes = how->quantised.codes,
                                                .head_count = whole ? how->head_count : 1,
                                                .dst_dtype = how->dst_dtype,
-                                               .rotary = how->coded.rotary,
-                                               .turns = how->coded.turns,
+                                               .rotary = how->quantised.rotary,
+                                               .rope = how->quantised.rope,
                                                .streams = how->streams};
     if (part == 0 && sc_kernels_is_columns(how->memory)) {
         planes_columns_decode(how, &what, token_first, token_count);
@@ -145,11 +145,11 @@ static void planes_part_decode(const struct sc_kernels_decode *how, uint32_t par
 void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
                             uint64_t token_first, uint64_t token_count)
 {
-    if (how->coded.planes != NULL) {
+    if (how->quantised.planes != NULL) {
         planes_part_decode(how, part, token_first, token_count);
         return;
     }
-    struct sc_kernels_codec code = {how->head_count * how->head_size, how->coded.bits,
+    struct sc_kernels_codec code = {how->head_count * how->head_size, how->quantised.bits,
                                     how->dst_dtype};
     uint64_t row_bytes = sc_kernels_codec_row_bytes(code.channels, code.bits);
     uint64_t head_bytes = how->head_size * sc_kernels_dtype_bytes(how->dst_dtype);
@@ -157,8 +157,8 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
     uint64_t runs = whole ? 1 : how->head_count, channels = code.channels / runs;
     uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
     struct sc_kernels_codec_decode what = {.code = &code,
-                                           .scales = how->coded.scales,
-                                           .codes = how->coded.codes,
+                                           .scales = how->quantised.scales,
+                                           .codes = how->quantised.codes,
                                            .channel_count = channels,
                                            .dst = dst,
                                            .dst_dtype = how->dst_dtype,

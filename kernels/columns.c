@@ -44,7 +44,7 @@ static void turn8(const struct sc_kernels_rope *what)
             what->dst[c * what->dst_stride + r] = what->src[r * what->src_stride + c];
 }
 
-static void turn(const struct sc_kernels_slice *slice, const struct sc_kernels_rope *what)
+static void rope_kind(const struct sc_kernels_slice *slice, const struct sc_kernels_rope *what)
 {
     uint64_t bytes = slice->memory->element_bytes;
     (bytes == 1 ? turn8 : bytes == 2 ? slice->kernels->rope16 : slice->kernels->rope32)(what);
@@ -61,7 +61,7 @@ static uint8_t *column_at(const struct sc_kernels_slice *slice, uint64_t offset)
 void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct sc_kernels_run *run,
                             const uint8_t *src, uint64_t src_stride, bool streams)
 {
-    turn(slice, &(struct sc_kernels_rope){.dst = column_at(slice, run->offset),
+    rope_kind(slice, &(struct sc_kernels_rope){.dst = column_at(slice, run->offset),
                                           .dst_stride = slice->memory->k_element_stride_bytes,
                                           .src = src,
                                           .src_stride = src_stride,
@@ -76,7 +76,7 @@ void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token
     uint64_t end = token_first + token_count;
     for (uint64_t token = token_first; token < end;) {
         struct sc_kernels_run run = sc_kernels_columns_run(slice->memory, NULL, token, end);
-        turn(slice, &(struct sc_kernels_rope){.dst = dst,
+        rope_kind(slice, &(struct sc_kernels_rope){.dst = dst,
                                               .dst_stride = dst_stride,
                                               .src = column_at(slice, run.offset),
                                               .src_stride = slice->memory->k_element_stride_bytes,

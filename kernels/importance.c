@@ -31,8 +31,8 @@
 #define SHARED_KEYS 16384u
 #define SHORT_BYTES 1536u /* of a row: along longer ones the processor fetches ahead by itself */
 #define LINE_BYTES  64u
-#define TURN_KEYS   16u /* of columns, turned on the stack before they are widened */
-#define TURN_COUNT  64u /* elements of each */
+#define ROPE_KEYS   16u /* of columns, turned on the stack before they are widened */
+#define ROPE_COUNT  64u /* elements of each */
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
 #define TILES(keys) (((keys) + TILE - 1) / TILE)
@@ -139,28 +139,28 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
         dst[i] = (uint8_t *)(parts->tile + i * parts->head_padded);
     for (uint64_t key = first, s = slab_find(keys, first), stop; key < end; key = stop, s++) {
         const struct sc_kernels_slab *slab = &keys->slabs[s];
-        const struct sc_kernels_quantised *coded = &slab->coded;
-        struct sc_kernels_codec code = {keys->channels, coded->bits, keys->dtype};
+        const struct sc_kernels_quantised *quantised = &slab->quantised;
+        struct sc_kernels_codec code = {keys->channels, quantised->bits, keys->dtype};
         uint64_t row = key - slab->key_first;
         stop = s + 1 < keys->slab_count && slab[1].key_first < end ? slab[1].key_first : end;
-        if (coded->planes != NULL) {
+        if (quantised->planes != NULL) {
             what->kernels->bitplanes_decode(&(struct sc_kernels_bitplanes_decode){
-                .planes = coded->planes,
-                .scales = coded->scales,
-                .codes = coded->codes + row * coded->planes->row_bytes,
+                .planes = quantised->planes,
+                .scales = quantised->scales,
+                .codes = quantised->codes + row * quantised->planes->row_bytes,
                 .row_count = stop - key,
                 .head_first = parts->kv_head,
                 .head_count = 1,
                 .dst = dst + (key - first),
                 .dst_dtype = SC_KERNELS_F32,
-                .rotary = coded->rotary,
-                .turns = sc_kernels_quantised_rope(coded, row)});
+                .rotary = quantised->rotary,
+                .rope = sc_kernels_quantised_rope(quantised, row)});
             continue;
         }
         what->kernels->codec_decode(&(struct sc_kernels_codec_decode){
             .code = &code,
-            .scales = coded->scales,
-            .codes = coded->codes + row * sc_kernels_codec_row_bytes(keys->channels, coded->bits),
+            .scales = quantised->scales,
+            .codes = quantised->codes + row * sc_kernels_codec_row_bytes(keys->channels, quantised->bits),
             .row_count = stop - key,
             .channel_first = parts->kv_head * what->head_size,
             .channel_count = what->head_size,
@@ -183,19 +183,19 @@ static void keys_locate(const struct sc_kernels_keys *keys, uint64_t kv_head, ui
 }
 
 /* Keys [first, first + count) of columns, widened. */
-static void tile_turn(const struct parts *parts, const struct sc_kernels_keys *keys, uint64_t first,
+static void tile_rope(const struct parts *parts, const struct sc_kernels_keys *keys, uint64_t first,
                       uint64_t count)
 {
     const struct sc_kernels *kernels = parts->what->kernels;
-    float rows[TURN_KEYS][TURN_COUNT]; /* or half of each, of 16 bits */
+    float rows[ROPE_KEYS][ROPE_COUNT]; /* or half of each, of 16 bits */
     uint64_t head_size = parts->what->head_size;
     struct sc_kernels_slice slice = {kernels, &keys->memory, .head = parts->kv_head};
     memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
     for (; slice.first < head_size; slice.first += slice.count) {
-        slice.count = head_size - slice.first < TURN_COUNT ? head_size - slice.first : TURN_COUNT;
+        slice.count = head_size - slice.first < ROPE_COUNT ? head_size - slice.first : ROPE_COUNT;
         for (uint64_t key = 0, now; key < count; key += now) {
             float *dst = parts->tile + key * parts->head_padded + slice.first;
-            now = count - key < TURN_KEYS ? count - key : TURN_KEYS;
+            now = count - key < ROPE_KEYS ? count - key : ROPE_KEYS;
             sc_kernels_columns_get(&slice, first + key, now, (uint8_t *)rows, sizeof(rows[0]));
             for (uint64_t i = 0; i < now; i++)
                 kernels->widen(dst + i * parts->head_padded, (const uint8_t *)rows[i], slice.count,
@@ -222,7 +222,7 @@ static void tile_gather(const struct parts *parts, const struct sc_kernels_keys 
     }
     uint64_t count = tile_count(keys, first);
     if (sc_kernels_is_columns(&keys->memory)) {
-        tile_turn(parts, keys, first, count);
+        tile_rope(parts, keys, first, count);
         return;
     }
     if (first != 0) /* this tile, and the next */
@@ -461,10 +461,10 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
                 (few->query_count > 1 || few->head_count * head_bytes <= SHORT_BYTES);
     if (count > 0)
         keys_locate(keys, few->head_first, 0, FEW_KEYS, count, rows[0]);
-    for (uint64_t key = 0, turn = 0; key < count; key += FEW_KEYS, turn ^= 1) {
-        keys_locate(keys, few->head_first, key + FEW_KEYS, FEW_KEYS, count, rows[turn ^ 1]);
-        what.rows = rows[turn];
-        what.next = asks ? rows[turn ^ 1] : NULL;
+    for (uint64_t key = 0, rope_kind = 0; key < count; key += FEW_KEYS, rope_kind ^= 1) {
+        keys_locate(keys, few->head_first, key + FEW_KEYS, FEW_KEYS, count, rows[rope_kind ^ 1]);
+        what.rows = rows[rope_kind];
+        what.next = asks ? rows[rope_kind ^ 1] : NULL;
         what.key_count = count - key < FEW_KEYS ? count - key : FEW_KEYS;
         for (uint64_t head = 0; head < calls; head++) {
             uint64_t first = head * few->query_count;
@@ -481,11 +481,11 @@ static void slab_score(const struct few *few, const struct sc_kernels_slab *slab
 {
     const struct sc_kernels_keys *keys = &few->what->prefix;
     uint64_t head_size = few->what->head_size, first = few->head_first * head_size;
-    struct sc_kernels_codec code = {keys->channels, slab->coded.bits, keys->dtype};
+    struct sc_kernels_codec code = {keys->channels, slab->quantised.bits, keys->dtype};
     struct sc_kernels_codec_score what = {
         .code = &code,
-        .scales = slab->coded.scales,
-        .codes = slab->coded.codes,
+        .scales = slab->quantised.scales,
+        .codes = slab->quantised.codes,
         .row_count = (next != slab ? next->key_first : keys->count) - slab->key_first,
         .head_size = head_size,
         .head_padded = few->head_padded,
@@ -494,7 +494,7 @@ static void slab_score(const struct few *few, const struct sc_kernels_slab *slab
     for (uint64_t head = 0; head < few->head_count; head++) {
         bool is_last = head + 1 == few->head_count;
         what.channel_first = first + head * head_size;
-        what.ahead = is_last ? next->coded.codes : slab->coded.codes;
+        what.ahead = is_last ? next->quantised.codes : slab->quantised.codes;
         what.ahead_channel = is_last ? first : what.channel_first + head_size;
         what.queries = few->queries + head * few->query_count * few->head_padded;
         what.scores = few->scores + head * few->query_count * few->stride + slab->key_first;
@@ -507,20 +507,20 @@ static void slab_score_planes(const struct few *few, const struct sc_kernels_sla
                               const struct sc_kernels_slab *next)
 {
     struct sc_kernels_bitplanes_score what = {
-        .planes = slab->coded.planes,
-        .scales = slab->coded.scales,
-        .codes = slab->coded.codes,
+        .planes = slab->quantised.planes,
+        .scales = slab->quantised.scales,
+        .codes = slab->quantised.codes,
         .row_count = (next != slab ? next->key_first : few->what->prefix.count) - slab->key_first,
         .head_padded = few->head_padded,
         .query_count = few->query_count,
-        .rotary = slab->coded.rotary,
-        .turns = slab->coded.turns,
-        .turn_tiles = slab->coded.turn_tiles,
+        .rotary = slab->quantised.rotary,
+        .rope = slab->quantised.rope,
+        .rope_tiles = slab->quantised.rope_tiles,
         .score_stride = few->stride};
     for (uint64_t head = 0; head < few->head_count; head++) {
         bool is_last = head + 1 == few->head_count;
         what.head = few->head_first + head;
-        what.ahead = is_last ? next->coded.codes : slab->coded.codes;
+        what.ahead = is_last ? next->quantised.codes : slab->quantised.codes;
         what.ahead_head = is_last ? few->head_first : what.head + 1;
         what.queries = few->queries + head * few->query_count * few->head_padded;
         what.scores = few->scores + head * few->query_count * few->stride + slab->key_first;
@@ -530,13 +530,13 @@ static void slab_score_planes(const struct few *few, const struct sc_kernels_sla
 
 /* Keys that are codes, slab by slab, all heads of one before the next: their codes lie side by
  * side. */
-static void few_score_codes(const struct few *few)
+static void few_score_quant(const struct few *few)
 {
     const struct sc_kernels_keys *keys = &few->what->prefix;
     for (uint64_t s = 0; s < keys->slab_count; s++) {
         const struct sc_kernels_slab *slab = &keys->slabs[s];
         const struct sc_kernels_slab *next = s + 1 < keys->slab_count ? slab + 1 : slab;
-        if (slab->coded.planes != NULL)
+        if (slab->quantised.planes != NULL)
             slab_score_planes(few, slab, next);
         else
             slab_score(few, slab, next);
@@ -554,7 +554,7 @@ static void few_add(const struct sc_kernels_importance *what, uint64_t head_firs
     for (uint64_t i = 0; i < total; i++)
         query_load(what, head_first + i / each, i % each, few.queries + i * few.head_padded);
     if (what->prefix.slabs != NULL)
-        few_score_codes(&few);
+        few_score_quant(&few);
     else
         few_score(&few, &what->prefix, what->prefix.count, 0);
     few_score(&few, &what->fresh, fresh_seen(what, each - 1), few.prefix);

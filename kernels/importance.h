@@ -19,7 +19,7 @@
 #include "kernels/codec.h"
 
 struct sc_kernels_slab {           /* coarse K of consecutive keys */
-    struct sc_kernels_quantised coded; /* rows: the keys */
+    struct sc_kernels_quantised quantised; /* rows: the keys */
     uint64_t key_first;            /* ascending from 0; a slab ends where the next begins */
 };
 

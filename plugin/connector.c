@@ -184,7 +184,7 @@ static void on_note(const uint16_t *words, uint64_t count, void *user)
     if (kind == SC_PLUGIN_NOTE_ESTIMATE && conn->ranks.rank == 0)
         sc_plugin_load_policy_heard(conn, words, count);
     else if (kind == SC_PLUGIN_NOTE_CALIBRATION)
-        sc_plugin_learnt_load(&conn->coding->learning, kind, words, count);
+        sc_plugin_learnt_load(&conn->quant->learning, kind, words, count);
 }
 
 static void on_write(void *user)

@@ -149,7 +149,7 @@ struct spec_connector {
     struct sc_store *store;
     struct sc_radix *radix;
     const struct sc_kernels *kernels;
-    struct sc_plugin_quant *coding;
+    struct sc_plugin_quant *quant;
     struct sc_plugin_shape shape;        /* of every layer; where `layers` is set, of none, and its
                                           * row_bytes is not 0 */
     struct sc_plugin_layer_form *layers; /* [dims.layer_count]; NULL: all are alike */

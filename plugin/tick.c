@@ -5,7 +5,7 @@
 #include "plugin/tick.h"
 #include "plugin/connector.h"
 
-#define TURN_NS UINT64_C(25000000)
+#define TICK_NS UINT64_C(25000000)
 
 static bool turn_take(spec_connector *conn)
 {
@@ -25,7 +25,7 @@ static bool turn_take(spec_connector *conn)
     return sc_plugin_roots_clear(conn->radix, &conn->index.lock, &conn->index.old_roots) || more;
 }
 
-static void turn_step(struct sc_task *task)
+static void tick_step(struct sc_task *task)
 {
     spec_connector *conn = SC_TASK_OWNER(task, spec_connector, tick.task);
     bool more = false;
@@ -37,16 +37,16 @@ static void turn_step(struct sc_task *task)
         return;
     }
     sc_exec_post_at(conn->exec, task, SC_IO_CLASS_BACKGROUND,
-                    sc_exec_now_ns(conn->exec) + (more ? 0 : TURN_NS));
+                    sc_exec_now_ns(conn->exec) + (more ? 0 : TICK_NS));
 }
 
 void sc_plugin_tick_start(spec_connector *conn)
 {
     sc_plugin_load_policy_tick(conn);
-    conn->tick.task.step = turn_step;
+    conn->tick.task.step = tick_step;
     conn->tick.is_started = true;
     sc_exec_post_at(conn->exec, &conn->tick.task, SC_IO_CLASS_BACKGROUND,
-                    sc_exec_now_ns(conn->exec) + TURN_NS);
+                    sc_exec_now_ns(conn->exec) + TICK_NS);
 }
 
 void sc_plugin_tick_stop(spec_connector *conn)
@@ -57,6 +57,6 @@ void sc_plugin_tick_stop(spec_connector *conn)
     /* A step that runs now may have looked at `closing` before, and posts itself once more. */
     while (!sc_exec_cancel(conn->exec, &conn->tick.task) && atomic_load(&conn->tick.ended) == 0)
         (void)sc_exec_wait(conn->exec, &conn->tick.ended, 0,
-                           sc_exec_now_ns(conn->exec) + TURN_NS / 25);
+                           sc_exec_now_ns(conn->exec) + TICK_NS / 25);
     conn->tick.is_started = false;
 }

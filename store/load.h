@@ -87,7 +87,7 @@ struct sc_store_gather_rows {
  * Small reads share frames and batches: up to 64 go out together, and 320 at once. */
 void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
                                   const struct sc_store_range *ranges, uint64_t range_count,
-                                  const struct sc_store_gather_rows *picks,
+                                  const struct sc_store_gather_rows *gather,
                                   enum sc_io_class io_class);
 /* Tags of the layer's rows, in the order of the ranges: [rows * tags a row], verified or not (a
  * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
@@ -258,7 +258,7 @@ spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t 
 const uint8_t *sc_store_selector_keys(const struct sc_store_selector *selector);
 const uint64_t *sc_store_selector_tags(const struct sc_store_selector *selector);
 /* Whether those of the range came from host memory: what they disagree with may be right. */
-bool sc_store_selector_is_hosted(struct sc_store_selector *selector, uint64_t range);
+bool sc_store_selector_is_in_host_tier(struct sc_store_selector *selector, uint64_t range);
 /* Codes of a range, at its first row; verified. keys: what selector_keys, or keys_hold, gave of a
  * load of codes. false: the range has none. */
 struct sc_store_slab {

@@ -4,8 +4,8 @@
 A table is a text file. Lines that begin with # are comments; the others are one of
   word OLD NEW   an identifier, where it stands as a whole word; OLD may begin or end with *, which
                  then stands for any further letters, digits and underscores, and so does NEW.
-                 `in GLOB...` behind it: in files alone whose path fits one of these, and in
-                 patches of such files
+                 `in GLOB...` behind it: only in files whose path fits one of these, and in
+                 patches of such files; comments and strings keep the word
   path OLD NEW   a file or a folder, moved with git mv; its path is replaced where it is written,
                  with and without the folder above it, and a file's name alone if no other has it.
                  OLD.* and NEW.*: all files of that name, whatever they end with
@@ -78,6 +78,15 @@ def texts(root):
     return out
 
 
+def in_code(text, change):
+    """The text with what is neither comment nor string changed."""
+    out, at = [], 0
+    for match in NO_CODE_RE.finditer(text):
+        out += [change(text[at:match.start()]), match.group()]
+        at = match.end()
+    return "".join(out) + change(text[at:])
+
+
 def rename_words(root, words):
     """Changes the files; returns what it refuses."""
     before = texts(root)
@@ -104,8 +113,13 @@ def rename_words(root, words):
         patched = PATCHED_RE.search(text) if path.endswith(".patch") else None
         place = patched.group(1) if patched else path
         for pattern, new, globs in words:
-            if not globs or any(fnmatch.fnmatch(place, glob) for glob in globs):
-                changed = pattern.sub(lambda match, new=new: replace(match, new, path), changed)
+            def put(match, new=new):
+                return replace(match, new, path)
+            if not globs:
+                changed = pattern.sub(put, changed)
+            elif any(fnmatch.fnmatch(place, glob) for glob in globs):
+                changed = in_code(changed, lambda code, pattern=pattern, put=put:
+                                  pattern.sub(put, code))
         if changed != text:
             after[path] = changed
     for (path, word), olds in renamed.items():

@@ -15,25 +15,25 @@ struct copies {
     uint64_t bytes;
 };
 
-static void device_run(struct rig *rig, void *job, uint64_t turn)
+static void device_run(struct rig *rig, void *job, uint64_t rope_kind)
 {
     const struct copies *it = job;
-    (void)turn;
+    (void)rope_kind;
     rig_check(rig, rig->calls.copy(it->b, it->a, it->bytes, rig->stream), "cuMemcpyDtoDAsync");
 }
 
-static void in_run(struct rig *rig, void *job, uint64_t turn)
+static void in_run(struct rig *rig, void *job, uint64_t rope_kind)
 {
     const struct copies *it = job;
-    (void)turn;
+    (void)rope_kind;
     rig_check(rig, rig->cu->cuMemcpyHtoDAsync(it->a, it->host, it->bytes, rig->stream),
               "cuMemcpyHtoDAsync");
 }
 
-static void out_run(struct rig *rig, void *job, uint64_t turn)
+static void out_run(struct rig *rig, void *job, uint64_t rope_kind)
 {
     const struct copies *it = job;
-    (void)turn;
+    (void)rope_kind;
     rig_check(rig, rig->cu->cuMemcpyDtoHAsync(it->back, it->b, it->bytes, rig->stream),
               "cuMemcpyDtoHAsync");
 }
@@ -90,10 +90,10 @@ void ceilings_fma_run(struct rig *rig, sc_cu_ptr to, double multiply_adds)
                    ceilings_fma_threads(rig) / BENCH_CUDA_THREADS, 1, &what);
 }
 
-static void fma_run(struct rig *rig, void *job, uint64_t turn)
+static void fma_run(struct rig *rig, void *job, uint64_t rope_kind)
 {
     const struct fma *it = job;
-    (void)turn;
+    (void)rope_kind;
     ceilings_fma_run(rig, it->to, it->multiply_adds);
 }
 

@@ -24,7 +24,7 @@
 
 /* A part of a slab: where its bytes are in an area. */
 struct slab_part {
-    uint64_t scales, codes, turns;
+    uint64_t scales, codes, rope;
 };
 
 struct codes {
@@ -76,11 +76,11 @@ static uint64_t rows_of(const struct codes *it, uint64_t slab)
 
 /* Of 64 channels, which ones by lot, 24 have 4 bits, 16 have 3 and 24 have 2: whole bytes of each
  * plane. */
-static void widths_draw(uint8_t *to, uint64_t channels, uint64_t *turn)
+static void widths_draw(uint8_t *to, uint64_t channels, uint64_t *rope_kind)
 {
     uint32_t order[SC_KERNELS_BITPLANES_GROUP];
     for (uint64_t first = 0; first < channels; first += SC_KERNELS_BITPLANES_GROUP) {
-        bench_shuffle(order, SC_KERNELS_BITPLANES_GROUP, turn);
+        bench_shuffle(order, SC_KERNELS_BITPLANES_GROUP, rope_kind);
         for (uint64_t c = 0; c < SC_KERNELS_BITPLANES_GROUP; c++)
             to[first + order[c]] = c < 24 ? 4 : c < 40 ? 3 : 2;
     }
@@ -89,7 +89,7 @@ static void widths_draw(uint8_t *to, uint64_t channels, uint64_t *turn)
 static void widths_make(struct codes *it)
 {
     const struct rig_shape *shape = it->scene.shape;
-    uint64_t channels = (uint64_t)shape->heads * shape->head_size, turn = 1;
+    uint64_t channels = (uint64_t)shape->heads * shape->head_size, rope_kind = 1;
     it->rotary = (struct sc_kernels_rotary){SC_KERNELS_ROTARY_HALF, shape->head_size};
     for (uint32_t part = 0; part < 2; part++) {
         it->to[part] = malloc(channels);
@@ -99,7 +99,7 @@ static void widths_make(struct codes *it)
             bench_die("no memory for widths");
         memset(it->to[part], 2, channels);
         if (part == 0)
-            widths_draw(it->to[part], channels, &turn);
+            widths_draw(it->to[part], channels, &rope_kind);
         if (!sc_kernels_bitplanes_init(&it->planes[part], shape->heads, shape->head_size,
                                        it->to[part], it->groups[part]))
             bench_die("widths that are none");
@@ -130,15 +130,15 @@ static void area_make(struct rig *rig, struct codes *it)
         uint64_t rows = rows_of(it, i / 2);
         it->parts[i].scales = it->bytes;
         it->parts[i].codes = it->parts[i].scales + UP(scale_bytes(it, i % 2));
-        it->parts[i].turns = it->parts[i].codes + UP(rows * row_bytes(it, i % 2));
-        it->bytes = it->parts[i].turns + UP(rows * turn_bytes(it, i % 2));
+        it->parts[i].rope = it->parts[i].codes + UP(rows * row_bytes(it, i % 2));
+        it->bytes = it->parts[i].rope + UP(rows * turn_bytes(it, i % 2));
     }
     it->area = rig_host_memory(rig, it->bytes);
     rig_random(it->area, it->bytes, 5, false);
     for (uint64_t i = 0; i < 2 * it->slabs; i++) {
         rig_random(it->area + it->parts[i].scales, scale_bytes(it, i % 2), i, true);
         if (turn_bytes(it, i % 2) > 0)
-            turns_make(it, i / 2 * SLAB_ROWS, rows_of(it, i / 2), it->area + it->parts[i].turns);
+            turns_make(it, i / 2 * SLAB_ROWS, rows_of(it, i / 2), it->area + it->parts[i].rope);
     }
 }
 
@@ -178,7 +178,7 @@ static struct sc_cuda_bitplanes_slab free_slab(const struct codes *it, sc_cu_ptr
         .table = (const struct sc_cuda_bitplanes_table *)(uintptr_t)it->table[i % 2],
         .scales = (const uint8_t *)(uintptr_t)(base + at->scales),
         .codes = (const uint8_t *)(uintptr_t)(base + at->codes),
-        .turns = turn_bytes(it, i % 2) > 0 ? (const float *)(uintptr_t)(base + at->turns) : NULL,
+        .rope = turn_bytes(it, i % 2) > 0 ? (const float *)(uintptr_t)(base + at->rope) : NULL,
         .token_first = i / 2 * SLAB_ROWS,
         .row_count = (uint32_t)rows_of(it, i / 2),
         .part = (uint32_t)(i % 2),
@@ -243,22 +243,22 @@ static void free_run(struct rig *rig, const struct codes *it, uint32_t set)
     rig_launch(rig, rig->stream, RIG_sc_cuda_bitplanes_decode, &grid, &what);
 }
 
-static void decode_run(struct rig *rig, void *job, uint64_t turn)
+static void decode_run(struct rig *rig, void *job, uint64_t rope_kind)
 {
     const struct codes *it = job;
-    uint32_t set = (uint32_t)(turn % it->scene.sets);
+    uint32_t set = (uint32_t)(rope_kind % it->scene.sets);
     if (it->is_free)
         free_run(rig, it, set);
     else
         even_run(rig, it, set);
 }
 
-static void copy_run(struct rig *rig, void *job, uint64_t turn)
+static void copy_run(struct rig *rig, void *job, uint64_t rope_kind)
 {
     const struct codes *it = job;
     uint64_t half = (it->bytes + it->scene.bytes) / 2;
     /* Two pairs of areas, each larger than codes and pages of one set together. */
-    uint64_t at = turn % 2 * half;
+    uint64_t at = rope_kind % 2 * half;
     rig_check(rig, rig->calls.copy(it->copied[1] + at, it->copied[0] + at, half, rig->stream),
               "cuMemcpyDtoDAsync");
 }
@@ -274,12 +274,12 @@ static void decode_check(struct rig *rig, const struct codes *it)
             .memory = &memory,
             .head_count = it->scene.shape->heads,
             .head_size = it->scene.shape->head_size,
-            .coded = {.scales = it->area + at->scales,
+            .quantised = {.scales = it->area + at->scales,
                       .codes = it->area + at->codes,
                       .bits = it->bits[part],
                       .planes = it->is_free ? &it->planes[part] : NULL,
                       .rotary = rotary_of(it, part),
-                      .turns = (const float *)(const void *)(it->area + at->turns)},
+                      .rope = (const float *)(const void *)(it->area + at->rope)},
             .dst_dtype = it->scene.shape->dtype};
         sc_kernels_part_decode(&decode, part, i / 2 * SLAB_ROWS, rows_of(it, i / 2));
     }

@@ -93,7 +93,7 @@ bool rig_open(struct rig *rig, char *ret_why, uint64_t why_bytes)
                                          .kernels = PRODUCT,
                                          .kernel_count = RIG_PRODUCT_KERNELS,
                                          .slot_count = 1,
-                                         .flight_count = FLIGHTS,
+                                         .event_count = FLIGHTS,
                                          .hold_max = 1};
     if (sc_gpu_device_attach(&params, &rig->device, &error) != SPEC_OK) {
         (void)snprintf(ret_why, why_bytes, "%s", error.text);
@@ -262,18 +262,18 @@ void rig_launch_own(struct rig *rig, sc_cu_stream stream, enum rig_own_kernel ke
 
 /* ---- Races ---------------------------------------------------------------------------------- */
 
-static double way_run(struct rig *rig, const struct rig_way *way, uint64_t *turn)
+static double way_run(struct rig *rig, const struct rig_way *way, uint64_t *rope_kind)
 {
     float ms = 0;
     rig_wait(rig, rig->stream);
     if (way->repeat == 0) {
         uint64_t begin_ns = bench_now_ns();
-        way->run(rig, way->job, (*turn)++);
+        way->run(rig, way->job, (*rope_kind)++);
         return (double)(bench_now_ns() - begin_ns);
     }
     rig_check(rig, rig->cu->cuEventRecord(rig->first, rig->stream), "cuEventRecord");
     for (uint32_t i = 0; i < way->repeat; i++)
-        way->run(rig, way->job, (*turn)++);
+        way->run(rig, way->job, (*rope_kind)++);
     rig_check(rig, rig->cu->cuEventRecord(rig->last, rig->stream), "cuEventRecord");
     rig_check(rig, rig->cu->cuEventSynchronize(rig->last), "cuEventSynchronize");
     rig_check(rig, rig->calls.elapsed(&ms, rig->first, rig->last), "cuEventElapsedTime");
@@ -283,7 +283,7 @@ static double way_run(struct rig *rig, const struct rig_way *way, uint64_t *turn
 void rig_race(struct rig *rig, const struct rig_way *ways, uint32_t count, uint64_t rounds,
               struct rig_samples *ret_times)
 {
-    uint64_t turns[RIG_WAYS_MAX] = {0}, warm = rig->sizes.is_tiny ? 0 : WARM_ROUNDS;
+    uint64_t rope[RIG_WAYS_MAX] = {0}, warm = rig->sizes.is_tiny ? 0 : WARM_ROUNDS;
     if (count > RIG_WAYS_MAX || rounds > RIG_ROUNDS_MAX)
         bench_die("a race of %" PRIu32 " ways and %" PRIu64 " rounds", count, rounds);
     for (uint32_t i = 0; i < count; i++)
@@ -291,7 +291,7 @@ void rig_race(struct rig *rig, const struct rig_way *ways, uint32_t count, uint6
     for (uint64_t round = 0; round < warm + rounds; round++)
         for (uint32_t n = 0; n < count; n++) {
             uint32_t i = (uint32_t)((n + round) % count);
-            double ns = way_run(rig, &ways[i], &turns[i]);
+            double ns = way_run(rig, &ways[i], &rope[i]);
             if (round >= warm)
                 ret_times[i].of[ret_times[i].count++] = ns;
         }

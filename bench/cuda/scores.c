@@ -31,12 +31,12 @@ struct scores {
     float *sums; /* pinned: what was found */
 };
 
-static void scores_run(struct rig *rig, void *job, uint64_t turn)
+static void scores_run(struct rig *rig, void *job, uint64_t rope_kind)
 {
     const struct scores *it = job;
     const struct sc_cuda_score *what = &it->what;
     struct sc_cuda_shape best, join, columns, total;
-    (void)turn;
+    (void)rope_kind;
     if (!sc_cuda_score_best_shape(what, &best) || !sc_cuda_score_join_shape(what, &join) ||
         !sc_cuda_score_columns_shape(what, &columns) || !sc_cuda_score_total_shape(what, &total))
         bench_die("scores that no kernel takes");
@@ -49,10 +49,10 @@ static void scores_run(struct rig *rig, void *job, uint64_t turn)
     rig_launch(rig, rig->stream, RIG_sc_cuda_score_total, &total, what);
 }
 
-static void fma_run(struct rig *rig, void *job, uint64_t turn)
+static void fma_run(struct rig *rig, void *job, uint64_t rope_kind)
 {
     const struct scores *it = job;
-    (void)turn;
+    (void)rope_kind;
     ceilings_fma_run(rig, it->fma_to, it->multiply_adds);
 }
 
@@ -185,9 +185,9 @@ static void scores_check(struct rig *rig, const struct scores *it)
     if (slabs == NULL || one == NULL || expected == NULL || scratch == NULL)
         bench_die("no memory for scores");
     for (uint64_t s = 0; s < it->slabs; s++) {
-        slabs[s].coded.scales = it->area + s * it->slab_bytes;
-        slabs[s].coded.codes = slabs[s].coded.scales + it->scale_bytes;
-        slabs[s].coded.bits = BITS;
+        slabs[s].quantised.scales = it->area + s * it->slab_bytes;
+        slabs[s].quantised.codes = slabs[s].quantised.scales + it->scale_bytes;
+        slabs[s].quantised.bits = BITS;
         slabs[s].key_first = s * SLAB_ROWS;
     }
     const struct sc_kernels_importance cpu = {

@@ -116,7 +116,7 @@ static void columns_spread(const struct sc_kernels_bitplanes *planes, const uint
 }
 
 /* 16 channels' codes of 8 rows below 16 and of those 16 behind them, back to rows. */
-INLINE void codes_back(const uint8_t (*codes)[PLANES_TILE], bool is_high, uint8_t *ret_quant)
+INLINE void quant_back(const uint8_t (*codes)[PLANES_TILE], bool is_high, uint8_t *ret_quant)
 {
     words v[8], w[8];
     SC_UNROLL
@@ -148,8 +148,8 @@ static void rows_back(const struct planes_columns *columns, uint64_t size,
                       uint8_t (*ret_quant)[HEAD_MOST])
 {
     for (uint64_t c = 0; c < size; c += 16) {
-        codes_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, false, ret_quant[0] + c);
-        codes_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, true, ret_quant[8] + c);
+        quant_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, false, ret_quant[0] + c);
+        quant_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, true, ret_quant[8] + c);
     }
 }
 

@@ -34,20 +34,20 @@
 #include "kernels/cpu/bitplanes_v16.h"
 #endif
 
-enum turns_are { TURNS_NONE, TURNS_HALF, TURNS_INTERLEAVED };
+enum rope_are { ROPE_NONE, ROPE_HALF, ROPE_INTERLEAVED };
 
 /* name(..., turns) with `turns` as a constant. */
-#define BY_TURNS(turns, name, ...)                                                                 \
-    ((turns) == TURNS_NONE   ? name(__VA_ARGS__, TURNS_NONE)                                       \
-     : (turns) == TURNS_HALF ? name(__VA_ARGS__, TURNS_HALF)                                       \
-                             : name(__VA_ARGS__, TURNS_INTERLEAVED))
+#define BY_ROPE(rope, name, ...)                                                                 \
+    ((rope) == ROPE_NONE   ? name(__VA_ARGS__, ROPE_NONE)                                       \
+     : (rope) == ROPE_HALF ? name(__VA_ARGS__, ROPE_HALF)                                       \
+                             : name(__VA_ARGS__, ROPE_INTERLEAVED))
 
 /* A head of some rows. */
 struct planes_head {
     _Alignas(64) uint8_t codes[PLANES_TILE][HEAD_MOST];
     _Alignas(64) float steps[HEAD_MOST], bases[HEAD_MOST];
     const uint8_t *rows[PLANES_TILE];
-    const float *turns[PLANES_TILE]; /* of each; of what is not turned anything */
+    const float *rope[PLANES_TILE]; /* of each; of what is not turned anything */
     uint8_t *dst[PLANES_TILE];       /* of the head */
     uint64_t count, size, turned;
 };
@@ -66,11 +66,11 @@ INLINE bool has_vectors(const struct sc_kernels_rotary *rotary, uint64_t size)
     return (range == 0 || range >= LANES) && (rest == 0 || rest >= LANES);
 }
 
-INLINE uint32_t turns_of(const struct sc_kernels_rotary *rotary)
+INLINE uint32_t rope_of(const struct sc_kernels_rotary *rotary)
 {
     if (rotary == NULL || rotary->turned == 0)
-        return TURNS_NONE;
-    return rotary->pairs == SC_KERNELS_ROTARY_HALF ? TURNS_HALF : TURNS_INTERLEAVED;
+        return ROPE_NONE;
+    return rotary->pairs == SC_KERNELS_ROTARY_HALF ? ROPE_HALF : ROPE_INTERLEAVED;
 }
 
 /* sin, negative in even lanes. */
@@ -141,23 +141,23 @@ INLINE void tile_spread(const struct sc_kernels_bitplanes *planes, uint64_t head
 }
 
 /* Values of LANES channels of a row, as they were coded. */
-INLINE floats codes_values(const struct planes_head *head, uint64_t row, uint64_t channel,
+INLINE floats quant_values(const struct planes_head *head, uint64_t row, uint64_t channel,
                            floats step, floats base)
 {
-    return V(fmadd_ps)(codes_floats(head->codes[row] + channel), step, base);
+    return V(fmadd_ps)(quant_floats(head->codes[row] + channel), step, base);
 }
 
 /* `vectors` of LANES channels from c on, of TURNS_HALF with their partners. All but head, rows and
  * c are constants where it is inlined. */
 INLINE void unit_decode(const struct planes_head *head, uint64_t row, uint64_t row_end, uint64_t c,
-                        uint32_t turns, uint32_t vectors, uint32_t dtype, bool streams)
+                        uint32_t rope, uint32_t vectors, uint32_t dtype, bool streams)
 {
     uint64_t half = head->turned / 2, bytes = element_bytes(dtype);
     bool is_line = vectors == (dtype == SC_KERNELS_F32 ? 1 : 2);
     floats steps[4], bases[4];
     SC_UNROLL
     for (uint32_t v = 0; v < vectors; v++) {
-        uint64_t at = c + v * LANES, other = turns == TURNS_HALF ? at + half : at;
+        uint64_t at = c + v * LANES, other = rope == ROPE_HALF ? at + half : at;
         steps[v] = V(loadu_ps)(head->steps + at);
         bases[v] = V(loadu_ps)(head->bases + at);
         steps[2 + v] = V(loadu_ps)(head->steps + other);
@@ -168,68 +168,68 @@ INLINE void unit_decode(const struct planes_head *head, uint64_t row, uint64_t r
         SC_UNROLL
         for (uint32_t v = 0; v < vectors; v++) {
             uint64_t at = c + v * LANES;
-            const float *turn = head->turns[r] + at;
-            a[v] = codes_values(head, r, at, steps[v], bases[v]);
-            if (turns == TURNS_HALF) {
-                floats x = a[v], y = codes_values(head, r, at + half, steps[2 + v], bases[2 + v]);
-                floats cos = V(loadu_ps)(turn), sin = V(loadu_ps)(turn + half);
+            const float *rope_kind = head->rope[r] + at;
+            a[v] = quant_values(head, r, at, steps[v], bases[v]);
+            if (rope == ROPE_HALF) {
+                floats x = a[v], y = quant_values(head, r, at + half, steps[2 + v], bases[2 + v]);
+                floats cos = V(loadu_ps)(rope_kind), sin = V(loadu_ps)(rope_kind + half);
                 a[v] = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
                 b[v] = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
-            } else if (turns == TURNS_INTERLEAVED) {
-                floats cos = V(loadu_ps)(turn), sin = V(loadu_ps)(turn + 2 * half);
+            } else if (rope == ROPE_INTERLEAVED) {
+                floats cos = V(loadu_ps)(rope_kind), sin = V(loadu_ps)(rope_kind + 2 * half);
                 a[v] = V(fmadd_ps)(pairs_swapped(a[v]), sin, V(mul_ps)(a[v], cos));
             }
         }
         if (!is_line)
             values_store(head->dst[r] + c * bytes, a[0], dtype);
-        if (!is_line && turns == TURNS_HALF)
+        if (!is_line && rope == ROPE_HALF)
             values_store(head->dst[r] + (c + half) * bytes, b[0], dtype);
         if (is_line)
             line_put(head->dst[r] + c * bytes, a, dtype, streams);
-        if (is_line && turns == TURNS_HALF)
+        if (is_line && rope == ROPE_HALF)
             line_put(head->dst[r] + (c + half) * bytes, b, dtype, streams);
     }
 }
 
 /* Channels [first, end) of a head; of TURNS_HALF the others of each pair as well. */
 INLINE void range_decode(const struct planes_head *head, uint64_t row, uint64_t row_end,
-                         uint64_t first, uint64_t end, uint32_t turns, uint32_t dtype, bool streams)
+                         uint64_t first, uint64_t end, uint32_t rope, uint32_t dtype, bool streams)
 {
     uint32_t vectors = dtype == SC_KERNELS_F32 ? 1 : 2;
     uint64_t line = vectors * LANES;
     if (end - first >= line) {
         for (uint64_t c = first; c < end; c += line)
-            unit_decode(head, row, row_end, vector_at(c, end, line), turns, vectors, dtype,
+            unit_decode(head, row, row_end, vector_at(c, end, line), rope, vectors, dtype,
                         streams);
         return;
     }
     for (uint64_t c = first; c < end; c += LANES)
-        unit_decode(head, row, row_end, vector_at(c, end, LANES), turns, 1, dtype, false);
+        unit_decode(head, row, row_end, vector_at(c, end, LANES), rope, 1, dtype, false);
 }
 
 INLINE void rows_decode(const struct planes_head *head, uint64_t row, uint64_t row_end,
-                        uint32_t turns, bool streams, uint32_t dtype)
+                        uint32_t rope, bool streams, uint32_t dtype)
 {
-    if (turns == TURNS_HALF)
-        range_decode(head, row, row_end, 0, head->turned / 2, TURNS_HALF, dtype, streams);
-    if (turns == TURNS_INTERLEAVED)
-        range_decode(head, row, row_end, 0, head->turned, TURNS_INTERLEAVED, dtype, streams);
-    range_decode(head, row, row_end, head->turned, head->size, TURNS_NONE, dtype, streams);
+    if (rope == ROPE_HALF)
+        range_decode(head, row, row_end, 0, head->turned / 2, ROPE_HALF, dtype, streams);
+    if (rope == ROPE_INTERLEAVED)
+        range_decode(head, row, row_end, 0, head->turned, ROPE_INTERLEAVED, dtype, streams);
+    range_decode(head, row, row_end, head->turned, head->size, ROPE_NONE, dtype, streams);
 }
 
 /* Rows are mostly a multiple of 4 KiB apart, so that lines of more than a few push each other out
  * of the first cache: what is not a whole line by one store is made row by row. */
-INLINE void head_decode(const struct planes_head *head, uint32_t turns, bool streams,
+INLINE void head_decode(const struct planes_head *head, uint32_t rope, bool streams,
                         uint32_t dtype)
 {
     if (!streams || STREAM_ROWS == 1) { /* whoever compiles it is to see that it is one row */
         for (uint64_t row = 0; row < head->count; row++)
-            rows_decode(head, row, row + 1, turns, streams, dtype);
+            rows_decode(head, row, row + 1, rope, streams, dtype);
         return;
     }
     for (uint64_t row = 0; row < head->count; row += STREAM_ROWS) {
         uint64_t left = head->count - row;
-        rows_decode(head, row, row + (left < STREAM_ROWS ? left : STREAM_ROWS), turns, streams,
+        rows_decode(head, row, row + (left < STREAM_ROWS ? left : STREAM_ROWS), rope, streams,
                     dtype);
     }
 }
@@ -243,8 +243,8 @@ INLINE void tile_take(const struct sc_kernels_bitplanes_decode *what, uint64_t *
         if (what->dst[*row] == NULL)
             continue;
         ret_head->rows[n] = what->codes + *row * what->planes->row_bytes;
-        ret_head->turns[n] =
-            ret_head->turned > 0 ? what->turns + *row * ret_head->turned : ret_head->steps;
+        ret_head->rope[n] =
+            ret_head->turned > 0 ? what->rope + *row * ret_head->turned : ret_head->steps;
         ret_head->dst[n++] = what->dst[*row];
     }
     ret_head->count = n;
@@ -284,12 +284,12 @@ INLINE void pairs_make(struct planes_head *head, float (*ret_pairs)[2 * HEAD_MOS
     for (uint64_t r = 0; r < head->count; r++) {
         for (uint64_t c = 0; c < head->turned; c += LANES) {
             uint64_t at = vector_at(c, head->turned, LANES);
-            const float *turn = head->turns[r] + at / 2;
-            floats sin = pairs_signed(pairs_both(turn + head->turned / 2));
-            V(storeu_ps)(ret_pairs[r] + at, pairs_both(turn));
+            const float *rope_kind = head->rope[r] + at / 2;
+            floats sin = pairs_signed(pairs_both(rope_kind + head->turned / 2));
+            V(storeu_ps)(ret_pairs[r] + at, pairs_both(rope_kind));
             V(storeu_ps)(ret_pairs[r] + head->turned + at, sin);
         }
-        head->turns[r] = ret_pairs[r];
+        head->rope[r] = ret_pairs[r];
     }
 }
 
@@ -303,21 +303,21 @@ static void rung_bitplanes_decode(const struct sc_kernels_bitplanes_decode *what
         return;
     }
     bool streams = has_lines(what);
-    uint32_t turns = turns_of(what->rotary);
+    uint32_t rope = rope_of(what->rotary);
     head.size = planes->head_size;
     head.turned = what->rotary != NULL ? what->rotary->turned : 0;
     for (uint64_t row = 0; row < what->row_count;) {
         tile_take(what, &row, &head);
-        if (turns == TURNS_INTERLEAVED)
+        if (rope == ROPE_INTERLEAVED)
             pairs_make(&head, pairs);
         for (uint64_t h = what->head_first; h < what->head_first + what->head_count; h++) {
             head_scales(planes, what->scales, h, &head);
             tile_ahead(planes, head.rows, head.count, h);
             tile_spread(planes, h, &head);
             if (streams)
-                BY_DTYPE(what->dst_dtype, head_decode, &head, turns, true);
+                BY_DTYPE(what->dst_dtype, head_decode, &head, rope, true);
             else
-                BY_DTYPE(what->dst_dtype, head_decode, &head, turns, false);
+                BY_DTYPE(what->dst_dtype, head_decode, &head, rope, false);
             for (uint64_t r = 0; r < head.count; r++)
                 head.dst[r] += head.size * element_bytes(what->dst_dtype);
         }
@@ -327,7 +327,7 @@ static void rung_bitplanes_decode(const struct sc_kernels_bitplanes_decode *what
 /* ---- Encoding ------------------------------------------------------------------------------- */
 
 /* A head of a slab on its way to codes. */
-struct planes_coded {
+struct bitplanes_quantised {
     _Alignas(64) float values[SC_KERNELS_CODEC_ROWS_MAX][LANES];
     _Alignas(64) uint8_t codes[SC_KERNELS_CODEC_ROWS_MAX * HEAD_MOST]; /* stride bytes a row */
     uint64_t head, stride;
@@ -335,44 +335,44 @@ struct planes_coded {
 
 /* LANES channels of a row, turned back. channel: of the head whose first one is `first` */
 INLINE floats lanes_back(const struct sc_kernels_bitplanes_encode *what, uint64_t row,
-                         uint64_t first, uint64_t channel, uint32_t turns, uint32_t dtype)
+                         uint64_t first, uint64_t channel, uint32_t rope, uint32_t dtype)
 {
     const uint8_t *from = what->rows[row];
     floats x = widened(from, first + channel, dtype);
-    if (turns == TURNS_NONE)
+    if (rope == ROPE_NONE)
         return x;
     uint64_t half = what->rotary->turned / 2;
-    const float *turn = what->turns + row * what->rotary->turned;
-    if (turns == TURNS_INTERLEAVED) {
-        floats sin = pairs_signed(pairs_both(turn + half + channel / 2));
-        floats along = V(mul_ps)(x, pairs_both(turn + channel / 2));
+    const float *rope_kind = what->rope + row * what->rotary->turned;
+    if (rope == ROPE_INTERLEAVED) {
+        floats sin = pairs_signed(pairs_both(rope_kind + half + channel / 2));
+        floats along = V(mul_ps)(x, pairs_both(rope_kind + channel / 2));
         return V(fnmadd_ps)(pairs_swapped(x), sin, along);
     }
     if (channel < half) {
         floats y = widened(from, first + channel + half, dtype);
-        floats along = V(mul_ps)(x, V(loadu_ps)(turn + channel));
-        return V(fmadd_ps)(y, V(loadu_ps)(turn + half + channel), along);
+        floats along = V(mul_ps)(x, V(loadu_ps)(rope_kind + channel));
+        return V(fmadd_ps)(y, V(loadu_ps)(rope_kind + half + channel), along);
     }
     floats y = widened(from, first + channel - half, dtype);
-    floats along = V(mul_ps)(x, V(loadu_ps)(turn + channel - half));
-    return V(fnmadd_ps)(y, V(loadu_ps)(turn + channel), along);
+    floats along = V(mul_ps)(x, V(loadu_ps)(rope_kind + channel - half));
+    return V(fnmadd_ps)(y, V(loadu_ps)(rope_kind + channel), along);
 }
 
 /* Scales and codes of LANES channels; `turns` and dtype are constants. false: there are none. */
-INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what, struct planes_coded *coded,
-                         uint64_t channel, uint32_t turns, uint32_t dtype)
+INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what, struct bitplanes_quantised *quantised,
+                         uint64_t channel, uint32_t rope, uint32_t dtype)
 {
-    uint64_t size = what->planes->head_size, first = coded->head * size;
+    uint64_t size = what->planes->head_size, first = quantised->head * size;
     uint64_t channels = what->planes->head_count * size;
     const words positive = V(set1_epi32)(INT32_MAX);
     const words infinity = V(set1_epi32)(0x7f800000);
-    const words bound = turns == TURNS_NONE ? infinity : V(set1_epi32)(0x47000000); /* 2^15 */
+    const words bound = rope == ROPE_NONE ? infinity : V(set1_epi32)(0x47000000); /* 2^15 */
     floats least = V(set1_ps)(__builtin_inff()), most = V(set1_ps)(-__builtin_inff());
     words largest = VI(setzero)(); /* of the values' bits */
     for (uint64_t i = 0; i < what->row_count; i++) {
         __builtin_prefetch(what->rows[i] + (first + channel) * element_bytes(dtype) + 128, 0, 3);
-        floats x = lanes_back(what, i, first, channel, turns, dtype);
-        V(store_ps)(coded->values[i], x);
+        floats x = lanes_back(what, i, first, channel, rope, dtype);
+        V(store_ps)(quantised->values[i], x);
         largest = V(max_epu32)(largest, VI(and)(VI(castps)(x), positive));
         least = V(min_ps)(x, least);
         most = V(max_ps)(x, most);
@@ -388,32 +388,32 @@ INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what, struct 
     floats step = V(mul_ps)(span, V(set1_ps)(0x1p-8f)); /* where it is 0, codes are */
     step = floats_above(VI(castps)(step), VI(setzero)(), step, V(set1_ps)(__builtin_inff()));
     for (uint64_t i = 0; i < what->row_count; i++) {
-        floats at = V(div_ps)(V(sub_ps)(V(load_ps)(coded->values[i]), min), step);
+        floats at = V(div_ps)(V(sub_ps)(V(load_ps)(quantised->values[i]), min), step);
         at = V(min_ps)(V(max_ps)(at, V(setzero_ps)()), V(set1_ps)(255));
-        codes_put_bytes(coded->codes + i * coded->stride + channel, V(cvttps_epi32)(at));
+        quant_put_bytes(quantised->codes + i * quantised->stride + channel, V(cvttps_epi32)(at));
     }
     return true;
 }
 
-INLINE bool range_encode(const struct sc_kernels_bitplanes_encode *what, struct planes_coded *coded,
-                         uint64_t first, uint64_t end, uint32_t turns, uint32_t dtype)
+INLINE bool range_encode(const struct sc_kernels_bitplanes_encode *what, struct bitplanes_quantised *quantised,
+                         uint64_t first, uint64_t end, uint32_t rope, uint32_t dtype)
 {
     bool has_quant = true;
     for (uint64_t c = first; c < end && has_quant; c += LANES)
-        has_quant = lanes_encode(what, coded, vector_at(c, end, LANES), turns, dtype);
+        has_quant = lanes_encode(what, quantised, vector_at(c, end, LANES), rope, dtype);
     return has_quant;
 }
 
-INLINE bool head_encode(const struct sc_kernels_bitplanes_encode *what, struct planes_coded *coded,
+INLINE bool head_encode(const struct sc_kernels_bitplanes_encode *what, struct bitplanes_quantised *quantised,
                         uint32_t dtype)
 {
-    uint32_t turns = turns_of(what->rotary);
-    uint64_t turned = turns == TURNS_NONE ? 0 : what->rotary->turned;
-    bool has_quant = range_encode(what, coded, turned, what->planes->head_size, TURNS_NONE, dtype);
-    if (turns == TURNS_HALF)
-        return has_quant && range_encode(what, coded, 0, turned / 2, TURNS_HALF, dtype) &&
-               range_encode(what, coded, turned / 2, turned, TURNS_HALF, dtype);
-    return has_quant && range_encode(what, coded, 0, turned, TURNS_INTERLEAVED, dtype);
+    uint32_t rope = rope_of(what->rotary);
+    uint64_t turned = rope == ROPE_NONE ? 0 : what->rotary->turned;
+    bool has_quant = range_encode(what, quantised, turned, what->planes->head_size, ROPE_NONE, dtype);
+    if (rope == ROPE_HALF)
+        return has_quant && range_encode(what, quantised, 0, turned / 2, ROPE_HALF, dtype) &&
+               range_encode(what, quantised, turned / 2, turned, ROPE_HALF, dtype);
+    return has_quant && range_encode(what, quantised, 0, turned, ROPE_INTERLEAVED, dtype);
 }
 
 /* A group of all rows, row by row: a row's planes share a line. What a store of 8 bytes has behind
@@ -438,16 +438,16 @@ INLINE void group_put(const struct sc_kernels_bitplanes *planes,
         }
 }
 
-static void planes_put(const struct sc_kernels_bitplanes *planes, const struct planes_coded *coded,
+static void planes_put(const struct sc_kernels_bitplanes *planes, const struct bitplanes_quantised *quantised,
                        uint64_t row_count, uint8_t *dst)
 {
     for (uint64_t g = 0; g < planes->head_groups; g++)
-        group_put(planes, &planes->groups[coded->head * planes->head_groups + g],
-                  coded->codes + g * SC_KERNELS_BITPLANES_GROUP, coded->stride, row_count, dst);
+        group_put(planes, &planes->groups[quantised->head * planes->head_groups + g],
+                  quantised->codes + g * SC_KERNELS_BITPLANES_GROUP, quantised->stride, row_count, dst);
 }
 
 /* Asks for the lines that a head's codes will be written to, while values are read. */
-static void codes_ahead(const struct sc_kernels_bitplanes *planes, uint64_t head,
+static void quant_ahead(const struct sc_kernels_bitplanes *planes, uint64_t head,
                         uint64_t row_count, uint8_t *dst)
 {
     uint64_t at = head_at(planes, head), end = head_at(planes, head + 1);
@@ -461,14 +461,14 @@ static bool rung_bitplanes_encode(const struct sc_kernels_bitplanes_encode *what
     const struct sc_kernels_bitplanes *planes = what->planes;
     if (!is_own(what->dtype) || !has_vectors(what->rotary, planes->head_size))
         return sc_kernels_ref_bitplanes_encode(what);
-    struct planes_coded coded;
+    struct bitplanes_quantised quantised;
     bool has_quant = true;
-    coded.stride = planes->head_groups * SC_KERNELS_BITPLANES_GROUP;
-    for (coded.head = 0; coded.head < planes->head_count && has_quant; coded.head++) {
-        codes_ahead(planes, coded.head, what->row_count, what->codes);
-        has_quant = BY_DTYPE(what->dtype, head_encode, what, &coded);
+    quantised.stride = planes->head_groups * SC_KERNELS_BITPLANES_GROUP;
+    for (quantised.head = 0; quantised.head < planes->head_count && has_quant; quantised.head++) {
+        quant_ahead(planes, quantised.head, what->row_count, what->codes);
+        has_quant = BY_DTYPE(what->dtype, head_encode, what, &quantised);
         if (has_quant)
-            planes_put(planes, &coded, what->row_count, what->codes);
+            planes_put(planes, &quantised, what->row_count, what->codes);
     }
     if (!has_quant) {
         memset(what->scales, 0, sc_kernels_bitplanes_scale_bytes(planes));

@@ -39,13 +39,13 @@ INLINE void wanted_order(const struct columns_wanted *wanted, const float *numbe
     }
 }
 
-static void wanted_begin(const struct planes_head *head, uint32_t turns,
+static void wanted_begin(const struct planes_head *head, uint32_t rope,
                          struct columns_wanted *ret_wanted)
 {
     ret_wanted->size = head->size;
     ret_wanted->half = head->turned / 2;
-    ret_wanted->apart = turns == TURNS_INTERLEAVED ? 2 : 1;
-    ret_wanted->second = turns == TURNS_INTERLEAVED ? 1 : ret_wanted->half;
+    ret_wanted->apart = rope == ROPE_INTERLEAVED ? 2 : 1;
+    ret_wanted->second = rope == ROPE_INTERLEAVED ? 1 : ret_wanted->half;
     wanted_order(ret_wanted, head->steps, ret_wanted->steps);
     wanted_order(ret_wanted, head->bases, ret_wanted->bases);
 }
@@ -130,15 +130,15 @@ INLINE void floats_rope(const float *const *rows, uint64_t at, float *ret_column
 }
 
 /* The turns of a tile's keys, a column each: [turned][PLANES_TILE] */
-static void turns_make(const struct planes_head *head, float *ret_columns)
+static void rope_make(const struct planes_head *head, float *ret_columns)
 {
     uint64_t turned = head->turned, most = turned / LANES * LANES;
     for (uint64_t k = 0; k < PLANES_TILE; k += LANES) {
         for (uint64_t t = 0; t < most; t += LANES)
-            floats_rope(head->turns + k, t, ret_columns + t * PLANES_TILE + k);
+            floats_rope(head->rope + k, t, ret_columns + t * PLANES_TILE + k);
         for (uint64_t t = most; t < turned; t++)
             for (uint64_t i = k; i < k + LANES; i++)
-                ret_columns[t * PLANES_TILE + i] = head->turns[i][t];
+                ret_columns[t * PLANES_TILE + i] = head->rope[i][t];
     }
 }
 
@@ -147,7 +147,7 @@ static void turns_make(const struct planes_head *head, float *ret_columns)
 /* Some keys of a tile. */
 struct columns_keys {
     const uint8_t *codes; /* [channel][PLANES_TILE], at the first one */
-    const float *turns;   /* [turned][PLANES_TILE], likewise */
+    const float *rope;   /* [turned][PLANES_TILE], likewise */
     float *scores;        /* of the first query */
     uint64_t stride, left;
 };
@@ -162,7 +162,7 @@ INLINE void channel_add(const struct columns_wanted *wanted, const struct column
         by[q] = V(set1_ps)(wanted->queries[v + q][c]);
     SC_UNROLL
     for (uint32_t i = 0; i < vectors; i++) {
-        floats code = codes_floats(keys->codes + c * PLANES_TILE + i * LANES);
+        floats code = quant_floats(keys->codes + c * PLANES_TILE + i * LANES);
         SC_UNROLL
         for (uint32_t q = 0; q < queries; q++)
             sums[q * vectors + i] = V(fmadd_ps)(code, by[q], sums[q * vectors + i]);
@@ -176,17 +176,17 @@ INLINE void pair_add(const struct columns_wanted *wanted, const struct columns_k
     uint64_t half = wanted->half;
     const uint8_t *first = keys->codes + c * wanted->apart * PLANES_TILE;
     const uint8_t *second = first + wanted->second * PLANES_TILE;
-    const float *turn = keys->turns + c * PLANES_TILE;
+    const float *rope_kind = keys->rope + c * PLANES_TILE;
     floats a[4], b[4];
     SC_UNROLL
     for (uint32_t i = 0; i < vectors; i++) {
-        floats x = V(fmadd_ps)(codes_floats(first + i * LANES), V(set1_ps)(wanted->steps[c]),
+        floats x = V(fmadd_ps)(quant_floats(first + i * LANES), V(set1_ps)(wanted->steps[c]),
                                V(set1_ps)(wanted->bases[c]));
         floats y =
-            V(fmadd_ps)(codes_floats(second + i * LANES), V(set1_ps)(wanted->steps[half + c]),
+            V(fmadd_ps)(quant_floats(second + i * LANES), V(set1_ps)(wanted->steps[half + c]),
                         V(set1_ps)(wanted->bases[half + c]));
-        floats cos = V(loadu_ps)(turn + i * LANES);
-        floats sin = V(loadu_ps)(turn + half * PLANES_TILE + i * LANES);
+        floats cos = V(loadu_ps)(rope_kind + i * LANES);
+        floats sin = V(loadu_ps)(rope_kind + half * PLANES_TILE + i * LANES);
         a[i] = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
         b[i] = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
     }
@@ -208,18 +208,18 @@ INLINE void pair_fold(const struct columns_wanted *wanted, const struct columns_
 {
     const uint8_t *first = keys->codes + c * wanted->apart * PLANES_TILE;
     const uint8_t *second = first + wanted->second * PLANES_TILE;
-    const float *turn = keys->turns + c * PLANES_TILE;
+    const float *rope_kind = keys->rope + c * PLANES_TILE;
     floats by[6];
     SC_UNROLL
     for (uint32_t i = 0; i < 6; i++)
         by[i] = V(set1_ps)(wanted->folded[i][c]);
     SC_UNROLL
     for (uint32_t i = 0; i < vectors; i++) {
-        floats a = codes_floats(first + i * LANES), b = codes_floats(second + i * LANES);
+        floats a = quant_floats(first + i * LANES), b = quant_floats(second + i * LANES);
         floats along = V(fmadd_ps)(a, by[0], V(fmadd_ps)(b, by[1], by[2]));
         floats across = V(fmadd_ps)(a, by[3], V(fmadd_ps)(b, by[4], by[5]));
-        floats cos = V(loadu_ps)(turn + i * LANES);
-        floats sin = V(loadu_ps)(turn + wanted->half * PLANES_TILE + i * LANES);
+        floats cos = V(loadu_ps)(rope_kind + i * LANES);
+        floats sin = V(loadu_ps)(rope_kind + wanted->half * PLANES_TILE + i * LANES);
         sums[i] = V(fmadd_ps)(along, cos, sums[i]);
         sums[vectors + i] = V(fmadd_ps)(across, sin, sums[vectors + i]);
     }
@@ -266,7 +266,7 @@ INLINE uint64_t some_score(const struct columns_wanted *wanted, const struct col
 {
     for (; v + queries <= wanted->count; v += queries)
         for (uint64_t key = 0; key < PLANES_TILE && key < tile->left; key += vectors * LANES) {
-            const struct columns_keys keys = {tile->codes + key, tile->turns + key,
+            const struct columns_keys keys = {tile->codes + key, tile->rope + key,
                                               tile->scores + key, tile->stride, tile->left - key};
             columns_score(wanted, &keys, v, queries, vectors);
         }
@@ -306,7 +306,7 @@ static void one_score(const struct sc_kernels_bitplanes_score *what, struct colu
 static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
 {
     struct columns_wanted wanted;
-    _Alignas(32) float turns[HEAD_MOST * PLANES_TILE]; /* where the caller has none */
+    _Alignas(32) float rope[HEAD_MOST * PLANES_TILE]; /* where the caller has none */
     struct planes_columns columns;
     struct planes_head head;
     head.size = what->planes->head_size;
@@ -316,7 +316,7 @@ static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
         return;
     }
     head_scales(what->planes, what->scales, what->head, &head);
-    wanted_begin(&head, turns_of(what->rotary), &wanted);
+    wanted_begin(&head, rope_of(what->rotary), &wanted);
     if (head.turned == 0 && what->query_count == 1 && what->row_count >= TABLES_ROWS) {
         one_score(what, &wanted);
         return;
@@ -326,16 +326,16 @@ static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
         wanted_take(what->queries + v * what->head_padded, what->head_padded,
                     left < WANTED_TOGETHER ? left : WANTED_TOGETHER, &wanted);
         for (uint64_t key = 0; key < what->row_count; key += PLANES_TILE) {
-            struct columns_keys tile = {columns.codes[0], turns,
+            struct columns_keys tile = {columns.codes[0], rope,
                                         what->scores + v * what->score_stride + key,
                                         what->score_stride, what->row_count - key};
             keys_take(what, key, &head);
             keys_ahead(what, key, head.count);
             columns_spread(what->planes, head.rows, what->head, &columns);
-            if (what->turn_tiles != NULL)
-                tile.turns = what->turn_tiles + key * head.turned;
+            if (what->rope_tiles != NULL)
+                tile.rope = what->rope_tiles + key * head.turned;
             else if (head.turned > 0)
-                turns_make(&head, turns);
+                rope_make(&head, rope);
             ones_score(&wanted, &tile, twos_score(&wanted, &tile, fours_score(&wanted, &tile, 0)));
         }
     }

@@ -36,13 +36,13 @@ INLINE uint64_t range_pack(const float *query, uint64_t first, uint64_t end, uin
     return n;
 }
 
-static void query_pack(const float *query, const struct planes_head *head, uint32_t turns,
+static void query_pack(const float *query, const struct planes_head *head, uint32_t rope,
                        float *dst)
 {
     uint64_t n = 0;
-    if (turns == TURNS_HALF)
+    if (rope == ROPE_HALF)
         n = range_pack(query, 0, head->turned / 2, head->turned / 2, dst);
-    if (turns == TURNS_INTERLEAVED)
+    if (rope == ROPE_INTERLEAVED)
         n = range_pack(query, 0, head->turned, 0, dst);
     range_pack(query, head->turned, head->size, 0, dst + n * LANES);
 }
@@ -50,37 +50,37 @@ static void query_pack(const float *query, const struct planes_head *head, uint3
 /* Adds channels [first, end) of LANES / queries keys, from `key` on. n: vectors met before. All but
  * head, wanted, first, end and key are constants where it is inlined. */
 INLINE uint64_t range_sum(const struct planes_head *head, const struct planes_wanted *wanted,
-                          uint64_t n, uint64_t first, uint64_t end, uint64_t key, uint32_t turns,
+                          uint64_t n, uint64_t first, uint64_t end, uint64_t key, uint32_t rope,
                           uint32_t queries, floats *sums)
 {
     uint64_t half = head->turned / 2;
     uint32_t keys = LANES / queries;
     for (uint64_t c = first; c < end; c += LANES) {
-        uint64_t at = vector_at(c, end, LANES), other = turns == TURNS_HALF ? at + half : at;
+        uint64_t at = vector_at(c, end, LANES), other = rope == ROPE_HALF ? at + half : at;
         floats step = V(loadu_ps)(head->steps + at), base = V(loadu_ps)(head->bases + at);
         floats step_b = V(loadu_ps)(head->steps + other), base_b = V(loadu_ps)(head->bases + other);
         SC_UNROLL
         for (uint32_t k = 0; k < keys; k++) {
-            const float *turn = head->turns[key + k] + (turns == TURNS_INTERLEAVED ? at / 2 : at);
-            floats a = codes_values(head, key + k, at, step, base), b = a;
-            if (turns == TURNS_HALF) {
-                floats x = a, y = codes_values(head, key + k, other, step_b, base_b);
-                floats cos = V(loadu_ps)(turn), sin = V(loadu_ps)(turn + half);
+            const float *rope_kind = head->rope[key + k] + (rope == ROPE_INTERLEAVED ? at / 2 : at);
+            floats a = quant_values(head, key + k, at, step, base), b = a;
+            if (rope == ROPE_HALF) {
+                floats x = a, y = quant_values(head, key + k, other, step_b, base_b);
+                floats cos = V(loadu_ps)(rope_kind), sin = V(loadu_ps)(rope_kind + half);
                 a = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
                 b = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
-            } else if (turns == TURNS_INTERLEAVED) {
-                floats cos = pairs_both(turn), sin = pairs_signed(pairs_both(turn + half));
+            } else if (rope == ROPE_INTERLEAVED) {
+                floats cos = pairs_both(rope_kind), sin = pairs_signed(pairs_both(rope_kind + half));
                 a = V(fmadd_ps)(pairs_swapped(a), sin, V(mul_ps)(a, cos));
             }
             SC_UNROLL
             for (uint32_t v = 0; v < queries; v++) {
                 floats *sum = &sums[v * keys + k];
                 *sum = V(fmadd_ps)(a, V(load_ps)(wanted->queries[v] + n * LANES), *sum);
-                if (turns == TURNS_HALF)
+                if (rope == ROPE_HALF)
                     *sum = V(fmadd_ps)(b, V(load_ps)(wanted->queries[v] + (n + 1) * LANES), *sum);
             }
         }
-        n += turns == TURNS_HALF ? 2 : 1;
+        n += rope == ROPE_HALF ? 2 : 1;
     }
     return n;
 }
@@ -109,7 +109,7 @@ INLINE void pair_fold(const struct planes_head *head, floats q, floats p, uint64
 }
 
 /* Folds channels [first, end), whose packed query lies at *query; both pointers move on. */
-INLINE void range_fold(const struct planes_head *head, uint64_t first, uint64_t end, uint32_t turns,
+INLINE void range_fold(const struct planes_head *head, uint64_t first, uint64_t end, uint32_t rope,
                        const float **query, float **parts, floats *base)
 {
     uint64_t half = head->turned / 2;
@@ -117,7 +117,7 @@ INLINE void range_fold(const struct planes_head *head, uint64_t first, uint64_t 
         uint64_t at = vector_at(c, end, LANES);
         floats q = V(load_ps)(*query), step = V(loadu_ps)(head->steps + at);
         floats min = V(loadu_ps)(head->bases + at);
-        if (turns == TURNS_HALF) {
+        if (rope == ROPE_HALF) {
             floats p = V(load_ps)(*query + LANES);
             pair_fold(head, q, p, at, at + half, *parts);
             pair_fold(head, p, V(sub_ps)(V(setzero_ps)(), q), at, at + half, *parts + 3 * LANES);
@@ -127,7 +127,7 @@ INLINE void range_fold(const struct planes_head *head, uint64_t first, uint64_t 
         }
         V(store_ps)(*parts, V(mul_ps)(q, step));
         *parts += LANES;
-        if (turns == TURNS_NONE) {
+        if (rope == ROPE_NONE) {
             *base = V(fmadd_ps)(q, min, *base);
             continue;
         }
@@ -139,7 +139,7 @@ INLINE void range_fold(const struct planes_head *head, uint64_t first, uint64_t 
     }
 }
 
-INLINE void query_fold(const struct planes_head *head, const float *packed, uint32_t turns,
+INLINE void query_fold(const struct planes_head *head, const float *packed, uint32_t rope,
                        struct planes_folded *ret_folded)
 {
     floats bases[LANES];
@@ -147,21 +147,21 @@ INLINE void query_fold(const struct planes_head *head, const float *packed, uint
     SC_UNROLL
     for (uint32_t i = 0; i < LANES; i++)
         bases[i] = V(setzero_ps)();
-    if (turns == TURNS_HALF)
-        range_fold(head, 0, head->turned / 2, TURNS_HALF, &packed, &parts, bases);
-    if (turns == TURNS_INTERLEAVED)
-        range_fold(head, 0, head->turned, TURNS_INTERLEAVED, &packed, &parts, bases);
-    range_fold(head, head->turned, head->size, TURNS_NONE, &packed, &parts, bases);
+    if (rope == ROPE_HALF)
+        range_fold(head, 0, head->turned / 2, ROPE_HALF, &packed, &parts, bases);
+    if (rope == ROPE_INTERLEAVED)
+        range_fold(head, 0, head->turned, ROPE_INTERLEAVED, &packed, &parts, bases);
+    range_fold(head, head->turned, head->size, ROPE_NONE, &packed, &parts, bases);
     V(storeu_ps)(sums, floats_sums(bases));
     ret_folded->base = sums[0];
 }
 
 /* Adds channels [first, end) of LANES keys to their sums. */
 INLINE const float *range_add(const struct planes_head *head, const float *parts, uint64_t first,
-                              uint64_t end, uint64_t key, uint32_t turns, floats *sums)
+                              uint64_t end, uint64_t key, uint32_t rope, floats *sums)
 {
     uint64_t half = head->turned / 2;
-    uint32_t count = turns == TURNS_HALF ? 6 : turns == TURNS_INTERLEAVED ? 4 : 1;
+    uint32_t count = rope == ROPE_HALF ? 6 : rope == ROPE_INTERLEAVED ? 4 : 1;
     for (uint64_t c = first; c < end; c += LANES, parts += count * LANES) {
         uint64_t at = vector_at(c, end, LANES);
         floats part[6];
@@ -170,21 +170,21 @@ INLINE const float *range_add(const struct planes_head *head, const float *parts
             part[i] = V(load_ps)(parts + i * LANES);
         SC_UNROLL
         for (uint32_t k = 0; k < LANES; k++) {
-            floats a = codes_floats(head->codes[key + k] + at);
-            const float *turn = head->turns[key + k];
-            if (turns == TURNS_NONE) {
+            floats a = quant_floats(head->codes[key + k] + at);
+            const float *rope_kind = head->rope[key + k];
+            if (rope == ROPE_NONE) {
                 sums[k] = V(fmadd_ps)(a, part[0], sums[k]);
-            } else if (turns == TURNS_HALF) {
-                floats b = codes_floats(head->codes[key + k] + at + half);
+            } else if (rope == ROPE_HALF) {
+                floats b = quant_floats(head->codes[key + k] + at + half);
                 floats along = V(fmadd_ps)(a, part[0], V(fmadd_ps)(b, part[1], part[2]));
                 floats across = V(fmadd_ps)(a, part[3], V(fmadd_ps)(b, part[4], part[5]));
-                sums[k] = V(fmadd_ps)(along, V(loadu_ps)(turn + at), sums[k]);
-                sums[k] = V(fmadd_ps)(across, V(loadu_ps)(turn + half + at), sums[k]);
+                sums[k] = V(fmadd_ps)(along, V(loadu_ps)(rope_kind + at), sums[k]);
+                sums[k] = V(fmadd_ps)(across, V(loadu_ps)(rope_kind + half + at), sums[k]);
             } else {
                 floats along = V(fmadd_ps)(a, part[0], part[1]);
                 floats across = V(fmadd_ps)(a, part[2], part[3]);
-                sums[k] = V(fmadd_ps)(along, pairs_both(turn + at / 2), sums[k]);
-                sums[k] = V(fmadd_ps)(across, pairs_both(turn + half + at / 2), sums[k]);
+                sums[k] = V(fmadd_ps)(along, pairs_both(rope_kind + at / 2), sums[k]);
+                sums[k] = V(fmadd_ps)(across, pairs_both(rope_kind + half + at / 2), sums[k]);
             }
         }
     }
@@ -193,7 +193,7 @@ INLINE const float *range_add(const struct planes_head *head, const float *parts
 
 /* Scores of a tile's keys, of one query. */
 INLINE void tile_add(const struct planes_head *head, const struct planes_folded *folded,
-                     uint32_t turns, float *ret_scores)
+                     uint32_t rope, float *ret_scores)
 {
     for (uint64_t key = 0; key < head->count; key += LANES) {
         const float *parts = folded->parts;
@@ -202,11 +202,11 @@ INLINE void tile_add(const struct planes_head *head, const struct planes_folded 
         SC_UNROLL
         for (uint32_t i = 0; i < LANES; i++)
             sums[i] = V(setzero_ps)();
-        if (turns == TURNS_HALF)
-            parts = range_add(head, parts, 0, head->turned / 2, key, TURNS_HALF, sums);
-        if (turns == TURNS_INTERLEAVED)
-            parts = range_add(head, parts, 0, head->turned, key, TURNS_INTERLEAVED, sums);
-        range_add(head, parts, head->turned, head->size, key, TURNS_NONE, sums);
+        if (rope == ROPE_HALF)
+            parts = range_add(head, parts, 0, head->turned / 2, key, ROPE_HALF, sums);
+        if (rope == ROPE_INTERLEAVED)
+            parts = range_add(head, parts, 0, head->turned, key, ROPE_INTERLEAVED, sums);
+        range_add(head, parts, head->turned, head->size, key, ROPE_NONE, sums);
         floats scores = V(add_ps)(floats_sums(sums), V(set1_ps)(folded->base));
         words_store_some(ret_scores + key, left, VI(castps)(scores));
     }
@@ -214,7 +214,7 @@ INLINE void tile_add(const struct planes_head *head, const struct planes_folded 
 
 /* Scores of a tile's keys, of some queries. */
 INLINE void tile_score(const struct planes_head *head, const struct planes_wanted *wanted,
-                       uint32_t turns, uint32_t queries, uint64_t stride, float *ret_scores)
+                       uint32_t rope, uint32_t queries, uint64_t stride, float *ret_scores)
 {
     uint32_t keys = LANES / queries;
     for (uint64_t key = 0; key < head->count; key += keys) {
@@ -223,11 +223,11 @@ INLINE void tile_score(const struct planes_head *head, const struct planes_wante
         SC_UNROLL
         for (uint32_t i = 0; i < LANES; i++)
             sums[i] = V(setzero_ps)();
-        if (turns == TURNS_HALF)
-            n = range_sum(head, wanted, 0, 0, head->turned / 2, key, TURNS_HALF, queries, sums);
-        if (turns == TURNS_INTERLEAVED)
-            n = range_sum(head, wanted, 0, 0, head->turned, key, TURNS_INTERLEAVED, queries, sums);
-        range_sum(head, wanted, n, head->turned, head->size, key, TURNS_NONE, queries, sums);
+        if (rope == ROPE_HALF)
+            n = range_sum(head, wanted, 0, 0, head->turned / 2, key, ROPE_HALF, queries, sums);
+        if (rope == ROPE_INTERLEAVED)
+            n = range_sum(head, wanted, 0, 0, head->turned, key, ROPE_INTERLEAVED, queries, sums);
+        range_sum(head, wanted, n, head->turned, head->size, key, ROPE_NONE, queries, sums);
         float values[LANES];
         V(storeu_ps)(values, floats_sums(sums));
         for (uint32_t v = 0; v < queries; v++)
@@ -236,16 +236,16 @@ INLINE void tile_score(const struct planes_head *head, const struct planes_wante
     }
 }
 
-INLINE void turns_score(const struct planes_head *head, const struct planes_wanted *wanted,
+INLINE void rope_score(const struct planes_head *head, const struct planes_wanted *wanted,
                         const struct planes_folded *folded, uint32_t queries, uint64_t stride,
-                        float *ret_scores, uint32_t turns)
+                        float *ret_scores, uint32_t rope)
 {
     if (queries == 4)
-        tile_score(head, wanted, turns, 4, stride, ret_scores);
+        tile_score(head, wanted, rope, 4, stride, ret_scores);
     else if (queries == 2)
-        tile_score(head, wanted, turns, 2, stride, ret_scores);
+        tile_score(head, wanted, rope, 2, stride, ret_scores);
     else
-        tile_add(head, folded, turns, ret_scores);
+        tile_add(head, folded, rope, ret_scores);
 }
 
 static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
@@ -253,7 +253,7 @@ static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
     struct planes_wanted wanted;
     struct planes_folded folded;
     struct planes_head head;
-    uint32_t turns = turns_of(what->rotary);
+    uint32_t rope = rope_of(what->rotary);
     head.size = what->planes->head_size;
     head.turned = what->rotary != NULL ? what->rotary->turned : 0;
     if (!has_vectors(what->rotary, head.size)) {
@@ -265,16 +265,16 @@ static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
         uint64_t left = what->query_count - v;
         count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
         for (uint64_t i = 0; i < count; i++)
-            query_pack(what->queries + (v + i) * what->head_padded, &head, turns,
+            query_pack(what->queries + (v + i) * what->head_padded, &head, rope,
                        wanted.queries[i]);
         if (count == 1)
-            query_fold(&head, wanted.queries[0], turns, &folded);
+            query_fold(&head, wanted.queries[0], rope, &folded);
         for (uint64_t key = 0; key < what->row_count; key += PLANES_TILE) {
             float *scores = what->scores + v * what->score_stride + key;
             keys_take(what, key, &head);
             keys_ahead(what, key, head.count);
             tile_spread(what->planes, what->head, &head);
-            BY_TURNS(turns, turns_score, &head, &wanted, &folded, (uint32_t)count,
+            BY_ROPE(rope, rope_score, &head, &wanted, &folded, (uint32_t)count,
                      what->score_stride, scores);
         }
     }

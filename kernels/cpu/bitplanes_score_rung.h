@@ -39,7 +39,7 @@ INLINE void keys_take(const struct sc_kernels_bitplanes_score *what, uint64_t ke
     for (uint64_t i = 0; i < PLANES_TILE; i++) {
         uint64_t row = key + (i < left ? i : left - 1);
         ret_head->rows[i] = what->codes + row * what->planes->row_bytes;
-        ret_head->turns[i] = turned > 0 ? what->turns + row * turned : ret_head->steps;
+        ret_head->rope[i] = turned > 0 ? what->rope + row * turned : ret_head->steps;
     }
 }
 

@@ -73,7 +73,7 @@ INLINE words bytes_words(const uint8_t *src)
 }
 
 /* LANES codes as numbers. */
-INLINE floats codes_floats(const uint8_t *codes)
+INLINE floats quant_floats(const uint8_t *codes)
 {
     return _mm256_cvtepi32_ps(bytes_words(codes));
 }
@@ -124,7 +124,7 @@ INLINE uint64_t plane_bits(const uint8_t *codes, uint32_t plane)
 }
 
 /* LANES numbers below 2^8, a byte each. */
-INLINE void codes_put_bytes(uint8_t *dst, words codes)
+INLINE void quant_put_bytes(uint8_t *dst, words codes)
 {
     words pairs = _mm256_packus_epi32(codes, codes);
     __m128i halved =

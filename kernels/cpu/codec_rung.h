@@ -160,7 +160,7 @@ INLINE words lanes_code(const float *values, floats min, floats divisor, float t
 }
 
 /* 16 codes, a byte each. */
-INLINE void codes_put(uint8_t *row, uint64_t padded, uint64_t channel, __m128i bytes, uint32_t bits)
+INLINE void quant_put(uint8_t *row, uint64_t padded, uint64_t channel, __m128i bytes, uint32_t bits)
 {
     uint64_t width = low_width(bits), rest = bits - width;
     uint8_t *low = row + channel * width / 8, *high = row + (padded * width + channel * rest) / 8;
@@ -211,7 +211,7 @@ INLINE bool encode(const struct sc_kernels_codec *code, const uint8_t *const *ro
             SC_UNROLL
             for (uint32_t v = 0; v < UNIT / LANES; v++)
                 some[v] = lanes_code(values + i * UNIT + v * LANES, min[v], divisor[v], top);
-            codes_put(codes + i * row_bytes, padded, c, bytes_of(some), as.bits);
+            quant_put(codes + i * row_bytes, padded, c, bytes_of(some), as.bits);
         }
     }
     return true;

@@ -58,7 +58,7 @@ INLINE void store256(uint8_t *dst, __m256i value)
 }
 
 /* 8 columns of 8 rows a lane. op: the prefix of the vector's intrinsics */
-#define TURN_TILE16(name, vector, op, load, store)                                                 \
+#define ROPE_TILE16(name, vector, op, load, store)                                                 \
     INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
     {                                                                                              \
         vector a[8], b[8], c[8];                                                                   \
@@ -86,7 +86,7 @@ INLINE void store256(uint8_t *dst, __m256i value)
     }
 
 /* 4 columns of 4 rows a lane. */
-#define TURN_TILE32(name, vector, op, load, store)                                                 \
+#define ROPE_TILE32(name, vector, op, load, store)                                                 \
     INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
     {                                                                                              \
         vector a[4], b[4];                                                                         \
@@ -106,13 +106,13 @@ INLINE void store256(uint8_t *dst, __m256i value)
         }                                                                                          \
     }
 
-TURN_TILE16(tile8_rope16, __m128i, _mm_, load128, store128)
-TURN_TILE16(tile16_rope16, __m256i, _mm256_, load256, store256)
-TURN_TILE32(tile4_rope32, __m128i, _mm_, load128, store128)
-TURN_TILE32(tile8_rope32, __m256i, _mm256_, load256, store256)
+ROPE_TILE16(tile8_rope16, __m128i, _mm_, load128, store128)
+ROPE_TILE16(tile16_rope16, __m256i, _mm256_, load256, store256)
+ROPE_TILE32(tile4_rope32, __m128i, _mm_, load128, store128)
+ROPE_TILE32(tile8_rope32, __m256i, _mm256_, load256, store256)
 #if LANES == 16 /* whole lines of columns */
-TURN_TILE16(tile32_rope16, __m512i, _mm512_, load512, store512)
-TURN_TILE32(tile16_rope32, __m512i, _mm512_, load512, store512)
+ROPE_TILE16(tile32_rope16, __m512i, _mm512_, load512, store512)
+ROPE_TILE32(tile16_rope32, __m512i, _mm512_, load512, store512)
 #endif
 
 /* 8 columns of 4 rows. */
@@ -228,7 +228,7 @@ INLINE void block_rope(const struct sc_kernels_rope *what, uint32_t element)
     }
 }
 
-INLINE void turn(const struct sc_kernels_rope *what, uint32_t element)
+INLINE void rope_kind(const struct sc_kernels_rope *what, uint32_t element)
 {
     uint64_t most = LINE_BYTES / element;
     struct sc_kernels_rope block = *what;
@@ -249,7 +249,7 @@ static void rung_rope16(const struct sc_kernels_rope *what)
     if (what->row_count < 4 || what->column_count < 8)
         sc_kernels_ref_rope16(what);
     else
-        turn(what, 2);
+        rope_kind(what, 2);
 }
 
 static void rung_rope32(const struct sc_kernels_rope *what)
@@ -257,7 +257,7 @@ static void rung_rope32(const struct sc_kernels_rope *what)
     if (what->row_count < 4 || what->column_count < 4)
         sc_kernels_ref_rope32(what);
     else
-        turn(what, 4);
+        rope_kind(what, 4);
 }
 
 #endif

@@ -42,20 +42,20 @@ SC_DEVICE void row_store(const sc_cuda_bitplanes &what, const sc_cuda_part &part
 }
 
 /* cos and sin of rows first .. first + count - 1. */
-SC_DEVICE void turns_keep(const float *from, uint32_t turned, uint32_t count, float *turns)
+SC_DEVICE void rope_keep(const float *from, uint32_t turned, uint32_t count, float *rope)
 {
     uint32_t all = count * turned, done = 0;
     if (sc_off(from, 16) == 0) {
         done = all / 4 * 4;
         for (uint32_t i = threadIdx.x * 4; i < done; i += SC_CUDA_DECODE_THREADS * 4)
-            sc_store16(turns + i, sc_load16(from + i));
+            sc_store16(rope + i, sc_load16(from + i));
     }
     for (uint32_t i = done + threadIdx.x; i < all; i += SC_CUDA_DECODE_THREADS)
-        turns[i] = __uint_as_float(sc_load4(from + i));
+        rope[i] = __uint_as_float(sc_load4(from + i));
 }
 
 /* The codes of the rows that are under way; of one that is not there: the last one's. */
-SC_DEVICE void codes_of(const sc_cuda_bitplanes_slab &slab, const Share &share, uint32_t begin,
+SC_DEVICE void quant_of(const sc_cuda_bitplanes_slab &slab, const Share &share, uint32_t begin,
                         uint32_t first, uint32_t count, uint32_t row_bytes,
                         const uint8_t *row[SHARE_ROWS])
 {
@@ -71,7 +71,7 @@ SC_DEVICE void codes_of(const sc_cuda_bitplanes_slab &slab, const Share &share, 
 SC_KERNEL_BESIDE(sc_cuda_bitplanes_decode, sc_cuda_bitplanes, SC_CUDA_DECODE_THREADS, PLANES_BESIDE)
 {
     SC_SHARED(uint64_t, places, PLACE_ROWS);
-    SC_SHARED(float, turns, PLACE_ROWS *TURNED_MAX);
+    SC_SHARED(float, rope, PLACE_ROWS *TURNED_MAX);
     const sc_cuda_bitplanes_slab slab = what.slabs[blockIdx.x];
     Table table = table_of(slab.table);
     sc_cuda_part part = part_of(what.memory, slab.part);
@@ -87,7 +87,7 @@ SC_KERNEL_BESIDE(sc_cuda_bitplanes_decode, sc_cuda_bitplanes, SC_CUDA_DECODE_THR
         if (begin > share.row_begin)
             __syncthreads(); /* places and turns of the rows before were read */
         places_make(what.memory, part, what.skipped, slab.token_first + begin, count, places);
-        turns_keep(slab.turns + (uint64_t)begin * table.turned, table.turned, count, turns);
+        rope_keep(slab.rope + (uint64_t)begin * table.turned, table.turned, count, rope);
         bool is_ready = false;
 #pragma unroll 1
         for (uint32_t first = share.row; first < count || !is_ready;
@@ -95,7 +95,7 @@ SC_KERNEL_BESIDE(sc_cuda_bitplanes_decode, sc_cuda_bitplanes, SC_CUDA_DECODE_THR
             uint32_t code[SHARE_ROWS][4] = {};
             bool is_there = first < count && !share.is_none;
             const uint8_t *row[SHARE_ROWS];
-            codes_of(slab, share, begin, first, count, table.row_bytes, row);
+            quant_of(slab, share, begin, first, count, table.row_bytes, row);
             if (is_there)
                 planes_add(table, share.unit, row, code);
             if (!is_ready)
@@ -104,14 +104,14 @@ SC_KERNEL_BESIDE(sc_cuda_bitplanes_decode, sc_cuda_bitplanes, SC_CUDA_DECODE_THR
             if (!is_there)
                 continue;
 #pragma unroll 1
-            for (uint32_t k = 0; k < SHARE_ROWS; k++, codes_shift(code)) {
+            for (uint32_t k = 0; k < SHARE_ROWS; k++, quant_shift(code)) {
                 uint32_t i = first + k * share.step;
                 float value[SC_CUDA_UNIT];
                 if (i >= count || places[i] == NO_PLACE)
                     continue;
                 unit_values(code[0], factors, value);
-                if (unit.turn != SC_CUDA_STILL)
-                    unit_turn<true>(unit, turns + i * table.turned, table.turned, value);
+                if (unit.rope_kind != SC_CUDA_STILL)
+                    unit_rope<true>(unit, rope + i * table.turned, table.turned, value);
                 row_store(what, part, part.base + places[i], unit, runs, value);
             }
         }

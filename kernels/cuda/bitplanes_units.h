@@ -21,7 +21,7 @@ struct Table {
 };
 
 struct Unit {
-    uint32_t head, turn;
+    uint32_t head, rope_kind;
     uint32_t first[2], count[2], to[2];
 };
 
@@ -164,19 +164,19 @@ SC_DEVICE void unit_values(const uint32_t code[4], const Factors &factors,
 
 /* 4 of a row's cos or sin, of which `count` are there. SHARED: `at` is in shared memory. */
 template <bool SHARED>
-SC_DEVICE void turns_load(const float *at, uint32_t count, float turn[FEW_PAIRS])
+SC_DEVICE void rope_load(const float *at, uint32_t count, float rope_kind[FEW_PAIRS])
 {
     if (count >= FEW_PAIRS && sc_off(at, 16) == 0) {
         uint4 word = SHARED ? sc_shared16(at) : sc_load16(at);
-        turn[0] = __uint_as_float(word.x);
-        turn[1] = __uint_as_float(word.y);
-        turn[2] = __uint_as_float(word.z);
-        turn[3] = __uint_as_float(word.w);
+        rope_kind[0] = __uint_as_float(word.x);
+        rope_kind[1] = __uint_as_float(word.y);
+        rope_kind[2] = __uint_as_float(word.z);
+        rope_kind[3] = __uint_as_float(word.w);
         return;
     }
 #pragma unroll
     for (uint32_t i = 0; i < FEW_PAIRS; i++)
-        turn[i] = i >= count ? 0 : SHARED ? at[i] : __uint_as_float(sc_load4(at + i));
+        rope_kind[i] = i >= count ? 0 : SHARED ? at[i] : __uint_as_float(sc_load4(at + i));
 }
 
 SC_DEVICE void pair_rope(float *a, float *b, float cosine, float sine)
@@ -189,12 +189,12 @@ SC_DEVICE void pair_rope(float *a, float *b, float cosine, float sine)
 /* Pairs `pair` .. + 3 of a row's turn, `count` of which are there; step 1: a pair's values are
  * SC_CUDA_RUN apart, 2: beside each other. */
 template <bool SHARED>
-SC_DEVICE void pairs_rope(const float *turn, uint32_t turned, uint32_t pair, uint32_t count,
+SC_DEVICE void pairs_rope(const float *rope_kind, uint32_t turned, uint32_t pair, uint32_t count,
                           uint32_t step, float *value)
 {
     float cosine[FEW_PAIRS], sine[FEW_PAIRS];
-    turns_load<SHARED>(turn + pair, count, cosine);
-    turns_load<SHARED>(turn + turned / 2 + pair, count, sine);
+    rope_load<SHARED>(rope_kind + pair, count, cosine);
+    rope_load<SHARED>(rope_kind + turned / 2 + pair, count, sine);
 #pragma unroll
     for (uint32_t i = 0; i < FEW_PAIRS; i++)
         if (step == 1)
@@ -204,21 +204,21 @@ SC_DEVICE void pairs_rope(const float *turn, uint32_t turned, uint32_t pair, uin
 }
 
 template <bool SHARED>
-SC_DEVICE void unit_turn(const Unit &unit, const float *turn, uint32_t turned,
+SC_DEVICE void unit_rope(const Unit &unit, const float *rope_kind, uint32_t turned,
                          float value[SC_CUDA_UNIT])
 {
-    if (unit.turn == SC_CUDA_HALF) {
+    if (unit.rope_kind == SC_CUDA_HALF) {
         uint32_t count = unit.count[0];
-        pairs_rope<SHARED>(turn, turned, unit.first[0], count, 1, value);
+        pairs_rope<SHARED>(rope_kind, turned, unit.first[0], count, 1, value);
         if (count > FEW_PAIRS)
-            pairs_rope<SHARED>(turn, turned, unit.first[0] + FEW_PAIRS, count - FEW_PAIRS, 1,
+            pairs_rope<SHARED>(rope_kind, turned, unit.first[0] + FEW_PAIRS, count - FEW_PAIRS, 1,
                                value + FEW_PAIRS);
         return;
     }
 #pragma unroll
     for (uint32_t run = 0; run < 2; run++)
         if (unit.count[run] > 0)
-            pairs_rope<SHARED>(turn, turned, unit.first[run] / 2, unit.count[run] / 2, 2,
+            pairs_rope<SHARED>(rope_kind, turned, unit.first[run] / 2, unit.count[run] / 2, 2,
                                value + run * SC_CUDA_RUN);
 }
 

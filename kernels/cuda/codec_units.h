@@ -75,7 +75,7 @@ SC_DEVICE void plane_add(const uint8_t *const row[SHARE_ROWS], uint64_t at, uint
 }
 
 /* The codes of a unit of some rows. */
-SC_DEVICE void codes_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, uint32_t bits,
+SC_DEVICE void quant_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, uint32_t bits,
                         uint32_t unit, uint32_t code[SHARE_ROWS][4])
 {
     uint32_t shift = 0;

@@ -49,7 +49,7 @@ SC_DEVICE bool is_skipped(const uint64_t *skipped, uint64_t token)
 
 /* The codes of the next row to the front: one copy of what is done with a row, and no index that is
  * not a constant (it would put them on a stack). */
-SC_DEVICE void codes_shift(uint32_t code[SHARE_ROWS][4])
+SC_DEVICE void quant_shift(uint32_t code[SHARE_ROWS][4])
 {
 #pragma unroll
     for (uint32_t k = 0; k + 1 < SHARE_ROWS; k++)

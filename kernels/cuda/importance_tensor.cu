@@ -289,7 +289,7 @@ SC_DEVICE void vectors_look(const sc_cuda_score &what, const TensorLay &lay, con
 
 /* Keys that are codes. */
 template <bool BY_EIGHT>
-SC_DEVICE void codes_score(const sc_cuda_score &what, const TensorLay &lay, const Pair &pair,
+SC_DEVICE void quant_score(const sc_cuda_score &what, const TensorLay &lay, const Pair &pair,
                            const uint16_t *keys, uint32_t key_count, const float *factor,
                            const float *middle, float whole, float score[PRODUCTS][4])
 {
@@ -375,10 +375,10 @@ SC_DEVICE void piece_scores(const sc_cuda_score &what, const TensorLay &lay, con
         for (uint32_t i = 0; i < 4; i++)
             score[n][i] = 0;
     if (is_quantised(what, piece) && is_by_eight(what))
-        codes_score<true>(what, lay, pair, keys, piece.count, factor, middle,
+        quant_score<true>(what, lay, pair, keys, piece.count, factor, middle,
                           whole_of(what.slabs[slab].bits), score);
     else if (is_quantised(what, piece))
-        codes_score<false>(what, lay, pair, keys, piece.count, factor, middle,
+        quant_score<false>(what, lay, pair, keys, piece.count, factor, middle,
                            whole_of(what.slabs[slab].bits), score);
     else if (what.queries.dtype == SC_CUDA_F16)
         rows_score<HALVES>(what, lay, pair, keys, piece.count, score);

@@ -158,7 +158,7 @@ SC_DEVICE TileShare tile_share(uint32_t width)
 
 /* Rows first, first + step .. of a tile's rows of a slab, and where they are; those that are not
  * there are read where the first one is. */
-SC_DEVICE void codes_locate(const SlabRows &rows, const uint8_t *codes, uint64_t row_bytes,
+SC_DEVICE void quant_locate(const SlabRows &rows, const uint8_t *codes, uint64_t row_bytes,
                             uint32_t first, uint32_t step, uint32_t row[SHARE_ROWS],
                             const uint8_t *from[SHARE_ROWS])
 {
@@ -186,8 +186,8 @@ SC_DEVICE void even_load(const sc_cuda_score &what, const sc_cuda_score_slab &sl
     for (uint32_t first = share.row; first < rows.count; first += SHARE_ROWS * share.step) {
         uint32_t code[SHARE_ROWS][4] = {}, row[SHARE_ROWS];
         const uint8_t *from[SHARE_ROWS];
-        codes_locate(rows, slab.codes, row_bytes, first, share.step, row, from);
-        codes_of(from, padded, slab.bits, unit, code);
+        quant_locate(rows, slab.codes, row_bytes, first, share.step, row, from);
+        quant_of(from, padded, slab.bits, unit, code);
 #pragma unroll 1
         for (uint32_t k = 0; k < SHARE_ROWS && row[0] != NO_ROW; k++, rows_shift(row, code)) {
 #pragma unroll
@@ -224,14 +224,14 @@ SC_DEVICE void free_load(const sc_cuda_score &what, const sc_cuda_score_slab &sl
     for (uint32_t first = share.row; first < rows.count; first += SHARE_ROWS * share.step) {
         uint32_t code[SHARE_ROWS][4] = {}, row[SHARE_ROWS];
         const uint8_t *from[SHARE_ROWS];
-        codes_locate(rows, slab.codes, table.row_bytes, first, share.step, row, from);
+        quant_locate(rows, slab.codes, table.row_bytes, first, share.step, row, from);
         planes_add(table, number, from, code);
 #pragma unroll 1
         for (uint32_t k = 0; k < SHARE_ROWS && row[0] != NO_ROW; k++, rows_shift(row, code)) {
             float value[SC_CUDA_UNIT], *to = keys + row[0] * lay.key_stride;
             unit_values(code[0], factors, value);
-            if (unit.turn != SC_CUDA_STILL)
-                unit_turn<false>(unit, slab.turns + (uint64_t)(rows.row + row[0]) * table.turned,
+            if (unit.rope_kind != SC_CUDA_STILL)
+                unit_rope<false>(unit, slab.rope + (uint64_t)(rows.row + row[0]) * table.turned,
                                  table.turned, value);
 #pragma unroll
             for (uint32_t run = 0; run < 2; run++)
@@ -256,7 +256,7 @@ SC_DEVICE uint32_t slab_find(const sc_cuda_score &what, uint32_t key)
     return low;
 }
 
-SC_DEVICE void codes_load(const sc_cuda_score &what, const Lay &lay, uint32_t head,
+SC_DEVICE void quant_load(const sc_cuda_score &what, const Lay &lay, uint32_t head,
                           const KeyTile &tile, float *keys)
 {
     uint32_t end = tile.first + tile.count, key = tile.first;
@@ -285,7 +285,7 @@ SC_DEVICE void tile_load(const sc_cuda_score &what, const Lay &lay, uint32_t hea
     if (tile.is_fresh || what.slab_count == 0)
         rows_load(what, lay, head, tile, keys);
     else
-        codes_load(what, lay, head, tile, keys);
+        quant_load(what, lay, head, tile, keys);
 }
 
 #endif

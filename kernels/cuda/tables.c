@@ -46,11 +46,11 @@ static void span_run(struct sc_cuda_unit *unit, uint32_t run, uint32_t first, ui
 
 /* Channels [first, end), two runs a unit: one of the first half of all runs and one of the second,
  * so that units that follow each other have bytes that do. */
-static void span_add(struct units *units, uint32_t first, uint32_t end, uint8_t turn)
+static void span_add(struct units *units, uint32_t first, uint32_t end, uint8_t rope_kind)
 {
     uint32_t runs = (end + SC_CUDA_RUN - 1) / SC_CUDA_RUN - first / SC_CUDA_RUN;
     for (uint32_t half = (runs + 1) / 2, i = 0; first < end && i < half; i++) {
-        struct sc_cuda_unit unit = {.turn = turn};
+        struct sc_cuda_unit unit = {.rope_kind = rope_kind};
         span_run(&unit, 0, first, end, i);
         span_run(&unit, 1, first, end, i + half);
         unit_add(units, unit);
@@ -65,7 +65,7 @@ static void halves_add(struct units *units, uint32_t half)
         count = least(count, GROUP - other % GROUP);
         unit_add(units, (struct sc_cuda_unit){.first = {(uint8_t)first, (uint8_t)other},
                                               .count = {(uint8_t)count, (uint8_t)count},
-                                              .turn = SC_CUDA_HALF});
+                                              .rope_kind = SC_CUDA_HALF});
     }
 }
 

@@ -175,8 +175,8 @@ SC_DEVICE void piece_quant(const sc_cuda_score &what, const TensorLay &lay, uint
     for (uint32_t first = share.row; first < rows.count; first += SHARE_ROWS * share.step) {
         uint32_t code[SHARE_ROWS][4] = {}, row[SHARE_ROWS];
         const uint8_t *from[SHARE_ROWS];
-        codes_locate(rows, slab.codes, row_bytes, first, share.step, row, from);
-        codes_of(from, padded, slab.bits, unit, code);
+        quant_locate(rows, slab.codes, row_bytes, first, share.step, row, from);
+        quant_of(from, padded, slab.bits, unit, code);
 #pragma unroll 1
         for (uint32_t k = 0; k < SHARE_ROWS && row[0] != NO_ROW; k++, rows_shift(row, code)) {
 #pragma unroll

@@ -57,10 +57,10 @@ static struct choice choice_of(const spec_connector *conn)
     const struct sc_config *config = &conn->config;
     if (!conn->choice.can_select)
         return (struct choice){.lists = 0};
-    bool guesses = config->predictor != SC_PREDICTOR_NONE;
+    bool predictions = config->predictor != SC_PREDICTOR_NONE;
     bool by_slabs =
-        guesses && config->identify != SC_IDENTIFY_KEYS && config->planner == SC_PLANNER_CHUNK;
-    return (struct choice){.lists = 2 + 2 * (guesses ? SC_PLUGIN_AHEAD : 0),
+        predictions && config->identify != SC_IDENTIFY_KEYS && config->planner == SC_PLANNER_CHUNK;
+    return (struct choice){.lists = 2 + 2 * (predictions ? SC_PLUGIN_AHEAD : 0),
                            /* a set, a guess, and one a head; layered: set, guess, exact */
                            .maps = 2 + conn->shape.kv_head_count,
                            .slab_maps = by_slabs ? SC_PLUGIN_AHEAD : 0};
@@ -247,7 +247,7 @@ bool sc_plugin_request_choice_take(spec_connector *conn, struct sc_plugin_reques
     request->bits = map;
     map += choice.maps * words;
     for (uint64_t i = 0; i < SC_PLUGIN_AHEAD; i++)
-        request->guesses[i].slabs = choice.slab_maps > 0 ? map + i * words : NULL;
+        request->predictions[i].slabs = choice.slab_maps > 0 ? map + i * words : NULL;
     return true;
 }
 
@@ -271,5 +271,5 @@ void sc_plugin_request_memory_put(struct sc_plugin_request *request)
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
         request->readers[i].rows = NULL, request->readers[i].window = NULL;
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++)
-        request->guesses[i].slabs = NULL;
+        request->predictions[i].slabs = NULL;
 }

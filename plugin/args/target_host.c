@@ -65,7 +65,7 @@ static void host_place_quant(const struct sc_plugin_placing *to,
                                     .streams = to->how.streams,
                                     .skipped = skipped};
     for (uint32_t part = 0; part < 2; part++) {
-        how.coded = parts[part];
+        how.quantised = parts[part];
         sc_kernels_part_decode(&how, part, at, count);
     }
 }

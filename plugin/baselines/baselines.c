@@ -79,15 +79,15 @@ static enum sc_baseline_answer averages_read(const struct sc_baseline *baseline,
 struct policy {
     enum sc_baseline_answer (*score)(const struct sc_baseline *baseline,
                                      const struct sc_baseline_ask *ask, float *ret_scores);
-    enum sc_baseline_answer (*guess)(const struct sc_baseline *baseline,
+    enum sc_baseline_answer (*prediction)(const struct sc_baseline *baseline,
                                      const struct sc_baseline_ask *ask, float *ret_scores);
     bool follows;
 };
 
 static const struct policy POLICIES[] = {
-    [SC_PREDICTOR_RANDOM] = {.score = random_score, .guess = random_prediction},
-    [SC_PREDICTOR_SINK] = {.guess = sink_prediction},
-    [SC_PREDICTOR_STATIC] = {.score = averages_read, .guess = averages_read},
+    [SC_PREDICTOR_RANDOM] = {.score = random_score, .prediction = random_prediction},
+    [SC_PREDICTOR_SINK] = {.prediction = sink_prediction},
+    [SC_PREDICTOR_STATIC] = {.score = averages_read, .prediction = averages_read},
     [SC_PREDICTOR_LAYER] = {.follows = true},
     [SC_PREDICTOR_HINT] = {0},
 };
@@ -110,7 +110,7 @@ enum sc_baseline_answer sc_baseline_predict(const struct sc_baseline *baseline,
                                             const struct sc_baseline_ask *ask, float *ret_scores)
 {
     const struct policy *policy = &POLICIES[baseline->config->predictor];
-    return policy->guess != NULL ? policy->guess(baseline, ask, ret_scores) : SC_BASELINE_NOTHING;
+    return policy->prediction != NULL ? policy->prediction(baseline, ask, ret_scores) : SC_BASELINE_NOTHING;
 }
 
 bool sc_baseline_follows(const struct sc_baseline *baseline)

@@ -18,13 +18,13 @@ spec_status sc_plugin_d2h_batches_open(struct sc_plugin_device *device, uint64_t
     struct sc_alloc *alloc = device->params.alloc;
     d2h_batches->host = device->host + host_bytes;
     d2h_batches->host_bytes = host_bytes;
-    d2h_batches->all = sc_alloc_array(alloc, SC_PLUGIN_PARCELS, sizeof(*d2h_batches->all));
+    d2h_batches->all = sc_alloc_array(alloc, SC_PLUGIN_D2H_BATCHES, sizeof(*d2h_batches->all));
     if (d2h_batches->all == NULL ||
         !sc_gpu_staging_open(&d2h_batches->ring, alloc, device->params.poison,
                              device->range.at + host_bytes, device->params.store_bytes,
-                             SC_PLUGIN_PARCELS))
+                             SC_PLUGIN_D2H_BATCHES))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what stores have on their way");
-    for (uint32_t i = 0; i < SC_PLUGIN_PARCELS; i++) {
+    for (uint32_t i = 0; i < SC_PLUGIN_D2H_BATCHES; i++) {
         d2h_batches->all[i].device = device;
         d2h_batches->all[i].next = d2h_batches->free;
         d2h_batches->free = &d2h_batches->all[i];
@@ -99,7 +99,7 @@ void sc_plugin_d2h_batch_give(struct sc_plugin_d2h_batch *d2h_batch)
 
 /* ---- Sending -------------------------------------------------------------------------------- */
 
-static void d2h_batch_landed(void *held, void *user)
+static void d2h_batch_completed(void *held, void *user)
 {
     struct sc_plugin_d2h_batch *d2h_batch = held;
     (void)user;
@@ -141,7 +141,7 @@ static spec_status work_make(struct sc_plugin_d2h_batch *d2h_batch,
  * has room. */
 static uint32_t stream_begin(struct sc_plugin_d2h_batch *d2h_batch, struct sc_gpu_slot *slot)
 {
-    const struct sc_gpu_hold hold = {.give = d2h_batch_landed, .held = d2h_batch};
+    const struct sc_gpu_hold hold = {.give = d2h_batch_completed, .held = d2h_batch};
     if (sc_plugin_stream_begin(d2h_batch->device, &slot->copies, &hold))
         return SC_GPU_COPIES;
     return sc_plugin_stream_begin(d2h_batch->device, &slot->kernels, &hold) ? SC_GPU_KERNELS : 0;
@@ -166,7 +166,7 @@ static spec_status enqueue(struct sc_plugin_d2h_batch *d2h_batch, struct sc_gpu_
     if (status == SPEC_OK)
         return SPEC_OK;
     sc_gpu_stream_finish(gpu, stream); /* the kernel may be there, and no event behind it */
-    (void)sc_gpu_flights_wait(gpu, own_stream, 0);
+    (void)sc_gpu_events_wait(gpu, own_stream, 0);
     return status;
 }
 
@@ -216,8 +216,8 @@ void sc_plugin_d2h_batches_reap(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_STORES; i++) {
         struct sc_gpu_slot *slot = &device->gpu->slots[SC_PLUGIN_DEVICE_SLOTS + i];
-        (void)sc_gpu_flights_reap(device->gpu, &slot->copies);
-        (void)sc_gpu_flights_reap(device->gpu, &slot->kernels);
+        (void)sc_gpu_events_reap(device->gpu, &slot->copies);
+        (void)sc_gpu_events_reap(device->gpu, &slot->kernels);
     }
 }
 

@@ -20,7 +20,7 @@
 #include "kernels/kernels.h"
 #include "plugin/device/device_tables.h"
 
-#define SC_PLUGIN_PARCELS 256u
+#define SC_PLUGIN_D2H_BATCHES 256u
 
 struct sc_plugin_d2h_batch {
     struct sc_plugin_device *device; /* constant */

@@ -67,8 +67,8 @@ static void detach(struct sc_plugin_device *device)
     sc_gpu_unpin(&device->pin);
     sc_gpu_staging_close(&device->scores, device->gpu != NULL && sc_gpu_is_forked(device->gpu));
     if (device->gpu != NULL) {
-        sc_gpu_staging_give(&device->gpu->stage, &device->score_range);
-        sc_gpu_staging_give(&device->gpu->stage, &device->range);
+        sc_gpu_staging_give(&device->gpu->staging, &device->score_range);
+        sc_gpu_staging_give(&device->gpu->staging, &device->range);
     }
     sc_plugin_direct_close(device);
     sc_gpu_device_detach(device->gpu);
@@ -129,7 +129,7 @@ static spec_status scores_open(struct sc_plugin_device *device, struct spec_erro
 {
     const struct sc_plugin_device_params *params = &device->params;
     if (params->score_bytes > 0 &&
-        !sc_gpu_staging_take(&device->gpu->stage, params->score_bytes, &device->score_range))
+        !sc_gpu_staging_take(&device->gpu->staging, params->score_bytes, &device->score_range))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
     if (!sc_gpu_staging_open(&device->scores, params->alloc, params->poison, device->score_range.at,
                              params->score_bytes, params->room_count))
@@ -163,7 +163,7 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
     spec_status status = sc_plugin_h2d_batches_open(device, reterr);
     if (status == SPEC_OK)
         status = sc_gpu_pin(device->gpu, device->host, bytes, &device->pin, reterr);
-    if (status == SPEC_OK && !sc_gpu_staging_take(&device->gpu->stage, bytes, &device->range))
+    if (status == SPEC_OK && !sc_gpu_staging_take(&device->gpu->staging, bytes, &device->range))
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
     if (status == SPEC_OK)
         status = sc_plugin_d2h_batches_open(
@@ -195,7 +195,7 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
         .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
         .slot_count = SC_PLUGIN_DEVICE_PAIRS,
         .urgent_count = SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES,
-        .flight_count = FLIGHTS,
+        .event_count = FLIGHTS,
         .hold_max = 1,
         .staging_bytes = pinned_bytes(device) + ALIGN_BYTES + device->params.score_bytes,
         .stage_ranges = 2};
@@ -261,8 +261,8 @@ void sc_plugin_device_close(struct sc_plugin_device *device)
         return; /* it was not opened */
     if (atomic_load(&device->state) == SC_PLUGIN_DEVICE_ATTACHED && !sc_gpu_is_forked(device->gpu))
         for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
-            (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].copies, 0);
-            (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
+            (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[i].copies, 0);
+            (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
         }
     detach(device);
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)

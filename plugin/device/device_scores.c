@@ -23,9 +23,9 @@ static uint64_t place(uint64_t *end, uint64_t bytes)
 
 /* A slab's places on the device; 0: it has no such thing. */
 struct slab_places {
-    uint64_t table, scales, codes, turns;
+    uint64_t table, scales, codes, rope;
     uint64_t table_bytes; /* 0: an earlier slab brought it */
-    uint64_t scale_bytes, quantised_bytes, turn_bytes;
+    uint64_t scale_bytes, quantised_bytes, rope_bytes;
 };
 
 /* Goes over the slabs, the same way each time. */
@@ -38,19 +38,19 @@ struct slab_walk {
 };
 
 /* false: a table that does not exist. */
-static bool walk_table(struct slab_walk *walk, const struct sc_kernels_quantised *coded,
+static bool walk_table(struct slab_walk *walk, const struct sc_kernels_quantised *quantised,
                        struct slab_places *places)
 {
     for (uint32_t i = 0; i < walk->table_count; i++)
-        if (walk->of[i] == coded->planes && walk->turn[i] == coded->rotary) {
+        if (walk->of[i] == quantised->planes && walk->turn[i] == quantised->rotary) {
             places->table = walk->tables[i];
             return true;
         }
-    places->table_bytes = sc_cuda_bitplanes_table_bytes(coded->planes, coded->rotary);
+    places->table_bytes = sc_cuda_bitplanes_table_bytes(quantised->planes, quantised->rotary);
     places->table = place(&walk->at, places->table_bytes);
     if (walk->table_count < TABLES) {
-        walk->of[walk->table_count] = coded->planes;
-        walk->turn[walk->table_count] = coded->rotary;
+        walk->of[walk->table_count] = quantised->planes;
+        walk->turn[walk->table_count] = quantised->rotary;
         walk->tables[walk->table_count++] = places->table;
     }
     return places->table_bytes > 0 && places->table_bytes <= walk->table_most;
@@ -65,23 +65,23 @@ static uint64_t slab_rows(const struct sc_kernels_keys *keys, uint64_t slab)
 static bool walk_slab(struct slab_walk *walk, const struct sc_kernels_keys *keys, uint64_t slab,
                       struct slab_places *places)
 {
-    const struct sc_kernels_quantised *coded = &keys->slabs[slab].coded;
+    const struct sc_kernels_quantised *quantised = &keys->slabs[slab].quantised;
     uint64_t rows = slab_rows(keys, slab);
     bool is_known = true;
     *places = (struct slab_places){0};
-    if (coded->planes != NULL) {
-        is_known = walk_table(walk, coded, places);
-        places->scale_bytes = sc_kernels_bitplanes_scale_bytes(coded->planes);
-        places->quantised_bytes = rows * coded->planes->row_bytes;
-        if (coded->rotary != NULL)
-            places->turn_bytes = rows * coded->rotary->turned * sizeof(float);
+    if (quantised->planes != NULL) {
+        is_known = walk_table(walk, quantised, places);
+        places->scale_bytes = sc_kernels_bitplanes_scale_bytes(quantised->planes);
+        places->quantised_bytes = rows * quantised->planes->row_bytes;
+        if (quantised->rotary != NULL)
+            places->rope_bytes = rows * quantised->rotary->turned * sizeof(float);
     } else {
         places->scale_bytes = sc_kernels_codec_scale_bytes(keys->channels);
-        places->quantised_bytes = rows * sc_kernels_codec_row_bytes(keys->channels, coded->bits);
+        places->quantised_bytes = rows * sc_kernels_codec_row_bytes(keys->channels, quantised->bits);
     }
     places->scales = place(&walk->at, places->scale_bytes);
     places->codes = place(&walk->at, places->quantised_bytes);
-    places->turns = place(&walk->at, places->turn_bytes);
+    places->rope = place(&walk->at, places->rope_bytes);
     return is_known;
 }
 
@@ -286,7 +286,7 @@ static spec_status pinned_send(struct cargo *cargo)
 {
     struct sc_plugin_device *device = cargo->score->device;
     struct sc_gpu_stream *own_stream = &device->gpu->slots[cargo->score->slot].copies;
-    const struct sc_gpu_hold hold = {.give = sc_plugin_pinned_landed, .held = cargo->pinned};
+    const struct sc_gpu_hold hold = {.give = sc_plugin_pinned_completed, .held = cargo->pinned};
     atomic_store(&cargo->pinned->left, 1);
     sc_plugin_stream_begin_wait(device, own_stream, &hold);
     spec_status status =
@@ -366,25 +366,25 @@ static void slabs_put(struct cargo *cargo, const struct plan *plan)
         const struct sc_cuda_score_slab slab = {.table = (const void *)(uintptr_t)places.table,
                                                 .scales = (const uint8_t *)(uintptr_t)places.scales,
                                                 .codes = (const uint8_t *)(uintptr_t)places.codes,
-                                                .turns = (const float *)(uintptr_t)places.turns,
+                                                .rope = (const float *)(uintptr_t)places.rope,
                                                 .key_first = (uint32_t)prefix->slabs[i].key_first,
-                                                .bits = prefix->slabs[i].coded.bits};
+                                                .bits = prefix->slabs[i].quantised.bits};
         cargo_put(cargo, plan->slabs_at + i * sizeof(slab), &slab, sizeof(slab));
     }
     walk = plan->slabs;
     for (uint64_t i = 0; i < prefix->slab_count; i++) {
-        const struct sc_kernels_quantised *coded = &prefix->slabs[i].coded;
+        const struct sc_kernels_quantised *quantised = &prefix->slabs[i].quantised;
         (void)walk_slab(&walk, prefix, i, &places);
         if (places.table_bytes > 0) {
             uint64_t bytes = places.table_bytes;
             uint8_t *to = cargo_room(cargo, places.table, bytes, &bytes);
             if (to == NULL)
                 return;
-            (void)sc_plugin_device_table(plan->score->device, coded->planes, coded->rotary, to);
+            (void)sc_plugin_device_table(plan->score->device, quantised->planes, quantised->rotary, to);
         }
-        cargo_put(cargo, places.scales, coded->scales, places.scale_bytes);
-        cargo_put(cargo, places.codes, coded->codes, places.quantised_bytes);
-        cargo_put(cargo, places.turns, coded->turns, places.turn_bytes);
+        cargo_put(cargo, places.scales, quantised->scales, places.scale_bytes);
+        cargo_put(cargo, places.codes, quantised->codes, places.quantised_bytes);
+        cargo_put(cargo, places.rope, quantised->rope, places.rope_bytes);
     }
 }
 
@@ -558,7 +558,7 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
     if (status == SPEC_OK)
         status = sums_fetch(&plan, ret_sums, reterr);
     if (status != SPEC_OK) /* what goes up may still be on its way to the room */
-        (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[score->slot].copies, 0);
+        (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[score->slot].copies, 0);
     room_give(device, &range);
     return status;
 }

@@ -19,7 +19,7 @@ void sc_plugin_stream_begin_wait(struct sc_plugin_device *device, struct sc_gpu_
                                  const struct sc_gpu_hold *hold)
 {
     while (!sc_plugin_stream_begin(device, own_stream, hold))
-        (void)sc_gpu_flights_wait(device->gpu, own_stream, own_stream->flights.flight_count - 1);
+        (void)sc_gpu_events_wait(device->gpu, own_stream, own_stream->event_ring.event_count - 1);
 }
 
 spec_status sc_plugin_stream_submit(struct sc_plugin_device *device,
@@ -32,7 +32,7 @@ spec_status sc_plugin_stream_submit(struct sc_plugin_device *device,
     return status == SPEC_OK ? departed : status;
 }
 
-static void landed(void *held, void *user)
+static void completed(void *held, void *user)
 {
     (void)user;
     atomic_store_explicit((_Atomic uint32_t *)held, 1, memory_order_release); /* and may be gone */
@@ -40,18 +40,18 @@ static void landed(void *held, void *user)
 
 struct sc_gpu_hold sc_plugin_stream_hold(_Atomic uint32_t *over)
 {
-    return (struct sc_gpu_hold){.give = landed, .held = over};
+    return (struct sc_gpu_hold){.give = completed, .held = over};
 }
 
 void sc_plugin_stream_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                             const _Atomic uint32_t *over)
 {
     for (uint32_t i = 0; i < POLLS && atomic_load_explicit(over, memory_order_acquire) == 0; i++)
-        (void)sc_gpu_flights_reap(device->gpu, own_stream);
+        (void)sc_gpu_events_reap(device->gpu, own_stream);
     while (atomic_load_explicit(over, memory_order_acquire) == 0) {
-        uint64_t flying = sc_gpu_flights_flying(own_stream);
+        uint64_t flying = sc_gpu_events_pending(own_stream);
         if (flying > 0)
-            (void)sc_gpu_flights_wait(device->gpu, own_stream, flying - 1);
+            (void)sc_gpu_events_wait(device->gpu, own_stream, flying - 1);
     }
 }
 

@@ -23,8 +23,8 @@ static void reap_all(struct sc_plugin_device *device)
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
         if (i == SC_PLUGIN_DEVICE_SLOTS) /* stores and hints have memory of their own */
             i = sc_plugin_device_ask_slot(0);
-        (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].copies);
-        (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].kernels);
+        (void)sc_gpu_events_reap(device->gpu, &device->gpu->slots[i].copies);
+        (void)sc_gpu_events_reap(device->gpu, &device->gpu->slots[i].kernels);
     }
 }
 
@@ -56,7 +56,7 @@ void sc_plugin_pinned_give(struct sc_plugin_pinned *pinned)
     sc_exec_wake(device->params.exec, &device->pinned_word);
 }
 
-void sc_plugin_pinned_landed(void *held, void *user)
+void sc_plugin_pinned_completed(void *held, void *user)
 {
     struct sc_plugin_pinned *pinned = held;
     (void)user;

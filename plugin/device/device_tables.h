@@ -198,7 +198,7 @@ struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device);
 /* Nothing of it was enqueued, or all that was is done. The slabs it holds are let go. */
 void sc_plugin_pinned_give(struct sc_plugin_pinned *pinned);
 /* One of the flights that hold it has landed: a struct sc_gpu_hold's. */
-void sc_plugin_pinned_landed(void *pinned, void *user);
+void sc_plugin_pinned_completed(void *pinned, void *user);
 /* Slabs that the device is through with are let go: before memory for more is asked for. Device
  * open. */
 void sc_plugin_device_reap(struct sc_plugin_device *device);

@@ -142,7 +142,7 @@ static spec_status piece_send(const struct piece *piece, struct sc_gpu_stream *o
     return sc_plugin_stream_submit(afar->device, own_stream, status, reterr);
 }
 
-static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_error *reterr)
+static spec_status piece_fetch(struct piece *piece, uint8_t *to, struct spec_error *reterr)
 {
     _Atomic uint32_t over = 0;
     const struct sc_plugin_afar *afar = piece->afar;
@@ -184,7 +184,7 @@ spec_status sc_plugin_afar_fetch(const struct sc_plugin_afar *afar, uint8_t *to,
     for (uint64_t first = 0; first < afar->row_count && status == SPEC_OK;) {
         struct sc_plugin_pinned *pinned = sc_plugin_pinned_take(device, afar->slot);
         struct piece piece = piece_of(afar, pinned, first);
-        status = piece_bring(&piece, to, reterr);
+        status = piece_fetch(&piece, to, reterr);
         sc_plugin_pinned_give(pinned);
         first += piece.count;
     }
@@ -230,7 +230,7 @@ bool sc_plugin_hint_send(const struct sc_plugin_afar *afar, struct sc_plugin_dev
                                 .over = &hint->over};
     struct sc_gpu_entry entry;
     uint32_t slot = sc_plugin_device_hint_slot(afar->slot);
-    (void)sc_gpu_flights_reap(device->gpu, &hint_slot(afar)->kernels);
+    (void)sc_gpu_events_reap(device->gpu, &hint_slot(afar)->kernels);
     if (!sc_plugin_hint_is_over(hint) || sc_gpu_enter(device->gpu, &entry, NULL) != SPEC_OK)
         return false;
     pthread_mutex_lock(&device->slot_locks[slot]);
@@ -244,7 +244,7 @@ const uint8_t *sc_plugin_hint_look(const struct sc_plugin_afar *afar,
                                    const struct sc_plugin_device_hint *hint, bool *ret_is_over)
 {
     struct sc_gpu_device *gpu = afar->device->gpu;
-    (void)sc_gpu_flights_reap(gpu, &hint_slot(afar)->kernels);
+    (void)sc_gpu_events_reap(gpu, &hint_slot(afar)->kernels);
     *ret_is_over = sc_plugin_hint_is_over(hint);
     return *ret_is_over && !sc_gpu_has_failed(gpu) ? hint->host : NULL;
 }

@@ -34,8 +34,8 @@ uint64_t sc_plugin_h2d_batch_least(const struct sc_plugin_device *device)
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
     uint64_t row = 2 * channels * sc_plugin_dtype_bytes(shape->dtype);
     uint64_t codes = sc_kernels_codec_scale_bytes(channels) + device->table_bytes;
-    uint64_t coded = channels + shape->head_size * sizeof(float); /* a row, of 8 bits */
-    return reserve_bytes() + UP(row) + UP(codes) + WORTH_ROWS * UP(coded + ALIGN) + 8 * ALIGN;
+    uint64_t quantised = channels + shape->head_size * sizeof(float); /* a row, of 8 bits */
+    return reserve_bytes() + UP(row) + UP(codes) + WORTH_ROWS * UP(quantised + ALIGN) + 8 * ALIGN;
 }
 
 spec_status sc_plugin_h2d_batches_open(struct sc_plugin_device *device, struct spec_error *reterr)
@@ -198,7 +198,7 @@ static spec_status pinned_send(struct sc_plugin_h2d_batch *batch, struct work *w
     struct sc_gpu_device *gpu = batch->device->gpu;
     struct sc_gpu_stream *copies = &gpu->slots[batch->slot].copies;
     struct sc_gpu_stream *kernels = &gpu->slots[batch->slot].kernels;
-    const struct sc_gpu_hold hold = {.give = sc_plugin_pinned_landed, .held = batch->pinned};
+    const struct sc_gpu_hold hold = {.give = sc_plugin_pinned_completed, .held = batch->pinned};
     atomic_store(&batch->pinned->left, 2);
     sc_plugin_stream_begin_wait(batch->device, copies, &hold);
     spec_status status =
@@ -257,8 +257,8 @@ static bool courses_send(struct sc_plugin_device *device)
 /* The oldest of the stream's flights has landed; false: none flies. */
 static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream)
 {
-    uint64_t flying = sc_gpu_flights_flying(own_stream);
-    return flying > 0 && sc_gpu_flights_wait(device->gpu, own_stream, flying - 1) > 0;
+    uint64_t flying = sc_gpu_events_pending(own_stream);
+    return flying > 0 && sc_gpu_events_wait(device->gpu, own_stream, flying - 1) > 0;
 }
 
 /* Where no pinned buffer flies others fill them, who may wait for the disk, and so for workers that
@@ -298,7 +298,7 @@ static void room_make(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
 }
 
 /* Lock held. What comes goes there; false: nothing does, since the host's work is not behind it. */
-static bool batch_turn(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_placing *to)
+static bool batch_rope(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_placing *to)
 {
     if (batch->to.memory != to->memory)
         batch_flush(batch);
@@ -369,7 +369,7 @@ static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_
                      : wanted == SC_STORE_WANT_V ? SC_CUDA_V
                                                  : SC_CUDA_K;
     pthread_mutex_lock(&batch->lock);
-    bool goes = batch_turn(batch, to);
+    bool goes = batch_rope(batch, to);
     for (uint64_t i = 0; goes && i < count && batch->status == SPEC_OK; i++) {
         int64_t slot = slot_of(to, at + i);
         if (slot < 0)
@@ -410,8 +410,8 @@ static uint64_t table_at(struct sc_plugin_h2d_batch *batch,
 }
 
 /* Rows of a part of a slab. */
-struct coded_rows {
-    const struct sc_kernels_quantised *coded;
+struct quantised_rows {
+    const struct sc_kernels_quantised *quantised;
     uint64_t first, count; /* of the coded rows */
     uint64_t token;        /* of the first */
     const uint64_t *skipped;
@@ -420,26 +420,26 @@ struct coded_rows {
     uint64_t scale_bytes, row_bytes, turn_bytes;
 };
 
-static struct coded_rows coded_rows_of(const struct sc_plugin_placing *to,
-                                       const struct sc_kernels_quantised *coded, uint32_t part)
+static struct quantised_rows quantised_rows_of(const struct sc_plugin_placing *to,
+                                       const struct sc_kernels_quantised *quantised, uint32_t part)
 {
     uint64_t channels = to->how.head_count * to->how.head_size;
-    struct coded_rows rows = {.coded = coded, .part = part};
-    if (coded->planes == NULL) {
+    struct quantised_rows rows = {.quantised = quantised, .part = part};
+    if (quantised->planes == NULL) {
         rows.scale_bytes = sc_kernels_codec_scale_bytes(channels);
-        rows.row_bytes = sc_kernels_codec_row_bytes(channels, coded->bits);
+        rows.row_bytes = sc_kernels_codec_row_bytes(channels, quantised->bits);
         return rows;
     }
-    rows.scale_bytes = sc_kernels_bitplanes_scale_bytes(coded->planes);
-    rows.row_bytes = coded->planes->row_bytes;
-    rows.turn_bytes = coded->rotary != NULL ? coded->rotary->turned * sizeof(float) : 0;
+    rows.scale_bytes = sc_kernels_bitplanes_scale_bytes(quantised->planes);
+    rows.row_bytes = quantised->planes->row_bytes;
+    rows.turn_bytes = quantised->rotary != NULL ? quantised->rotary->turned * sizeof(float) : 0;
     return rows;
 }
 
 /* Lock held. Where the device has these scales: many runs of few rows have the same. */
-static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows)
+static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows)
 {
-    const uint8_t *scales = rows->coded->scales;
+    const uint8_t *scales = rows->quantised->scales;
     for (uint32_t i = 0; i < batch->scale_count; i++)
         if (batch->scales_of[i] == scales)
             return (const uint8_t *)(uintptr_t)batch->scales_at[i];
@@ -452,16 +452,16 @@ static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch, const struct 
 }
 
 /* Lock held. Where the device has the codes of the rows. */
-static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows)
+static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows)
 {
-    uint64_t at = pinned_put(batch, rows->coded->codes + rows->first * rows->row_bytes,
+    uint64_t at = pinned_put(batch, rows->quantised->codes + rows->first * rows->row_bytes,
                              rows->count * rows->row_bytes);
     return (const uint8_t *)(uintptr_t)(batch->pinned->at + at);
 }
 
 /* Lock held. Their slots, none where a row is skipped, into the pinned buffer; the token of the
  * first. false: all of them are skipped, and nothing was put. */
-static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
+static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows,
                       uint64_t *ret_token)
 {
     if (batch->slots.count == rows->count && batch->slots.token == rows->token &&
@@ -490,23 +490,23 @@ static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows
 }
 
 /* Lock held; there is room. */
-static void free_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
+static void free_put(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows,
                      uint64_t token)
 {
-    const struct sc_kernels_quantised *coded = rows->coded;
+    const struct sc_kernels_quantised *quantised = rows->quantised;
     uint64_t base = batch->pinned->at;
     struct sc_cuda_bitplanes_slab slab = {
-        .table = (const void *)(uintptr_t)table_at(batch, coded->planes, coded->rotary),
+        .table = (const void *)(uintptr_t)table_at(batch, quantised->planes, quantised->rotary),
         .scales = scales_at(batch, rows),
         .codes = quant_put(batch, rows),
         .token_first = token,
         .row_count = (uint32_t)rows->count,
         .part = rows->part};
     if (rows->turn_bytes > 0)
-        slab.turns =
+        slab.rope =
             (const float *)(uintptr_t)(base +
                                        pinned_put(batch,
-                                                  sc_kernels_quantised_rope(coded, rows->first),
+                                                  sc_kernels_quantised_rope(quantised, rows->first),
                                                   rows->count * rows->turn_bytes));
     if (slab.table == NULL) {
         struct spec_error error = {.struct_size = sizeof(error)};
@@ -519,7 +519,7 @@ static void free_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows 
         batch->free_rows = (uint32_t)rows->count;
 }
 
-static void even_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
+static void even_put(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows,
                      uint64_t token)
 {
     struct sc_cuda_codec_slab slab = {.scales = scales_at(batch, rows),
@@ -527,19 +527,19 @@ static void even_put(struct sc_plugin_h2d_batch *batch, const struct coded_rows 
                                       .token_first = token,
                                       .row_count = (uint32_t)rows->count,
                                       .part = (uint16_t)rows->part,
-                                      .bits = (uint16_t)rows->coded->bits};
+                                      .bits = (uint16_t)rows->quantised->bits};
     batch->evens[batch->even_count++] = slab;
     if (batch->even_rows < rows->count)
         batch->even_rows = (uint32_t)rows->count;
 }
 
 /* Lock held. As many of `left` rows as the pinned buffer, or a new one, has room for. */
-static uint64_t rows_room(struct sc_plugin_h2d_batch *batch, const struct coded_rows *rows,
+static uint64_t rows_room(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows,
                           uint64_t left)
 {
     uint64_t once = UP(rows->scale_bytes) + 8 * ALIGN;
     uint64_t each = sizeof(int64_t) + rows->row_bytes + rows->turn_bytes;
-    if (rows->coded->planes != NULL)
+    if (rows->quantised->planes != NULL)
         once += batch->device->table_bytes;
     uint64_t worth = left < WORTH_ROWS ? left : WORTH_ROWS;
     room_make(batch, once + worth * each);
@@ -547,7 +547,7 @@ static uint64_t rows_room(struct sc_plugin_h2d_batch *batch, const struct coded_
     return count < left ? count : left;
 }
 
-static void part_place(struct sc_plugin_h2d_batch *batch, struct coded_rows rows, uint64_t count,
+static void part_place(struct sc_plugin_h2d_batch *batch, struct quantised_rows rows, uint64_t count,
                        uint64_t at)
 {
     for (uint64_t done = 0; done < count && batch->status == SPEC_OK; done += rows.count) {
@@ -559,7 +559,7 @@ static void part_place(struct sc_plugin_h2d_batch *batch, struct coded_rows rows
         rows.token = at + done;
         if (!slots_put(batch, &rows, &token))
             continue;
-        if (rows.coded->planes != NULL)
+        if (rows.quantised->planes != NULL)
             free_put(batch, &rows, token);
         else
             even_put(batch, &rows, token);
@@ -572,10 +572,10 @@ static void cuda_place_quant(const struct sc_plugin_placing *to,
 {
     struct sc_plugin_h2d_batch *batch = to->memory->batch;
     pthread_mutex_lock(&batch->lock);
-    bool goes = batch_turn(batch, to);
+    bool goes = batch_rope(batch, to);
     batch->slots.count = 0; /* what is skipped may be other rows by now */
     for (uint32_t part = 0; goes && part < 2; part++) {
-        struct coded_rows rows = coded_rows_of(to, &parts[part], part);
+        struct quantised_rows rows = quantised_rows_of(to, &parts[part], part);
         rows.skipped = skipped;
         part_place(batch, rows, count, at);
     }
@@ -610,8 +610,8 @@ static spec_status order(struct sc_plugin_h2d_batch *batch, const struct sc_plug
     struct sc_gpu_device *gpu = batch->device->gpu;
     struct sc_gpu_slot *slot = &gpu->slots[batch->slot];
     if (when == SC_FENCE_BEGIN) { /* slabs of earlier loads are let go, if they may be */
-        (void)sc_gpu_flights_reap(gpu, &slot->copies);
-        (void)sc_gpu_flights_reap(gpu, &slot->kernels);
+        (void)sc_gpu_events_reap(gpu, &slot->copies);
+        (void)sc_gpu_events_reap(gpu, &slot->kernels);
         return sc_gpu_begin(gpu, slot, memory->stream, SC_GPU_KERNELS, reterr);
     }
     spec_status status = sc_gpu_end(gpu, slot, reterr);
@@ -642,7 +642,7 @@ static spec_status load_end(struct sc_plugin_h2d_batch *batch,
     struct sc_gpu_device *gpu = batch->device->gpu;
     spec_status status = stream_order(batch, memory, SC_FENCE_END, reterr);
     if (status != SPEC_OK)
-        (void)sc_gpu_flights_wait(gpu, &gpu->slots[batch->slot].kernels, 0);
+        (void)sc_gpu_events_wait(gpu, &gpu->slots[batch->slot].kernels, 0);
     return status;
 }
 

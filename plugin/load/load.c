@@ -467,7 +467,7 @@ static void tell_load_policy(spec_connector *conn, const struct sc_plugin_item *
                     item->route != SC_ROUTE_RECURRENT;
     if (item->in.status == SPEC_OK && is_layer && sc_plugin_row_total(item->request) > 0)
         sc_plugin_load_policy_loaded(conn, item->request, item->in.layer,
-                                     sc_plugin_scattern_hosted(item));
+                                     sc_plugin_rows_from_host(item));
 }
 
 /* The item's last word. *ret_error: why the destination does not have what was placed. */

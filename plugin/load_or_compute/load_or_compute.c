@@ -86,9 +86,9 @@ static bool computes(const struct sc_plugin_estimate *estimate)
 
 static void prefetch_add(const spec_connector *conn, struct sc_plugin_estimate *estimate)
 {
-    uint64_t guess = conn->config.compute_tokens_per_s;
-    if (!computes(estimate) && guess > 0)
-        estimate->token_ns = 1e9 / (double)guess;
+    uint64_t prediction = conn->config.compute_tokens_per_s;
+    if (!computes(estimate) && prediction > 0)
+        estimate->token_ns = 1e9 / (double)prediction;
 }
 
 /* ret_layers: of the rank that measured. */
@@ -384,14 +384,14 @@ static void loads_learn(spec_connector *conn, const struct sc_plugin_request *re
 }
 
 void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request,
-                                  uint32_t layer, uint64_t hosted_rows)
+                                  uint32_t layer, uint64_t host_slab_rows)
 {
     struct sc_plugin_load_clock *clock = &request->load_clock;
     uint64_t rows = request->matched_tokens - request->from_token;
     if (!measures(conn))
         return;
     clock->layers++;
-    clock->host_tier_bytes += hosted_rows * conn->dims.row_bytes;
+    clock->host_tier_bytes += host_slab_rows * conn->dims.row_bytes;
     if (layer + 1 < conn->dims.layer_count)
         return;
     if (rows >= LOAD_ROWS_MIN && clock->layers == conn->dims.layer_count)
@@ -421,7 +421,7 @@ static uint64_t probe_end(const struct sc_plugin_cut *cut)
     double rows = PROBE_BYTES / (cut->estimate->row_bytes[kind] + 1);
     uint64_t least = rows > LOAD_ROWS_MIN ? (uint64_t)rows + 1 : LOAD_ROWS_MIN;
     uint64_t step = cut->multiple > cut->grid ? cut->multiple : cut->grid;
-    uint64_t n = cut->from + cut->hosted_rows + least;
+    uint64_t n = cut->from + cut->host_slab_rows + least;
     n = (n / step + 1) * step;
     return n - (cut->multiple > 1 ? n % cut->multiple : 0);
 }
@@ -457,13 +457,13 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
     if (!sc_plugin_load_policy_is_alone(
             conn)) /* nothing that is counted here: others promise the same */
         return asked % (is_rare ? PROBE_EVERY_MOST : (uint64_t)every) == 0 ? n : at;
-    bool is_chosen = !is_rare && asked % (uint64_t)every == 0;
-    return is_chosen || count % PROBE_EVERY_MOST == 0 ? n : at;
+    bool is_selected = !is_rare && asked % (uint64_t)every == 0;
+    return is_selected || count % PROBE_EVERY_MOST == 0 ? n : at;
 }
 
 /* Rows of [from_token, end) that host memory has, where a cut is to know it: what a process keeps
  * in memory is its own, and others that must promise the same do not know of it. */
-static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_request *request,
+static uint64_t host_slab_rows(const spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t end)
 {
     uint64_t bytes[SPEC_TIERS] = {0}, in_host_tier, all;
@@ -498,7 +498,7 @@ static bool cut_make(const spec_connector *conn, const struct sc_plugin_request 
                                       .grid = conn->config.chunk_tokens,
                                       .multiple = multiple,
                                       .layers = layers,
-                                      .hosted_rows = hosted_rows(conn, request, end),
+                                      .host_slab_rows = host_slab_rows(conn, request, end),
                                       .state_bytes = state_bytes(conn),
                                       .whole_end = whole_end_of(conn, request)};
     return true;
@@ -512,7 +512,7 @@ uint64_t sc_plugin_load_policy_split(spec_connector *conn, const struct sc_plugi
     if (!cut_make(conn, request, end, multiple, &estimate, &cut))
         return end;
     uint64_t n = sc_plugin_cut_find(&cut);
-    return n - cut.from <= cut.hosted_rows ? cut_probe(conn, &cut, n, tokens) : n;
+    return n - cut.from <= cut.host_slab_rows ? cut_probe(conn, &cut, n, tokens) : n;
 }
 
 uint64_t sc_plugin_load_policy_choose(spec_connector *conn, const struct sc_plugin_request *request,
@@ -524,7 +524,7 @@ uint64_t sc_plugin_load_policy_choose(spec_connector *conn, const struct sc_plug
     if (!cut_make(conn, request, end, multiple, &estimate, &cut) ||
         sc_plugin_cut_ns(&cut, low) >= sc_plugin_cut_ns(&cut, end))
         return end;
-    return low - cut.from <= cut.hosted_rows ? cut_probe(conn, &cut, low, tokens) : low;
+    return low - cut.from <= cut.host_slab_rows ? cut_probe(conn, &cut, low, tokens) : low;
 }
 
 void sc_plugin_load_policy_count(spec_connector *conn, uint64_t end, uint64_t n)

@@ -102,7 +102,7 @@ void sc_plugin_load_policy_read(struct sc_plugin_request *request,
                                 const struct sc_store_read_cost *cost);
 /* A layer of all the request's rows was delivered; in the host tier: rows that memory gave. */
 void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request *request,
-                                  uint32_t layer, uint64_t hosted_rows);
+                                  uint32_t layer, uint64_t host_slab_rows);
 /* The host's thread was in get_important for so long, and waited for the device of it. */
 void sc_plugin_load_policy_call(struct sc_plugin_request *request, uint64_t took_ns,
                                 uint64_t waited_ns);

@@ -112,7 +112,7 @@ static struct sides sides_of(const struct sc_plugin_cut *cut, uint64_t n)
     uint64_t kind =
         cut->whole_end > 0 && n >= cut->whole_end ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
     double rows = (double)(n - cut->from), total = (double)cut->total, at = (double)n;
-    double read = rows > (double)cut->hosted_rows ? rows - (double)cut->hosted_rows : 0;
+    double read = rows > (double)cut->host_slab_rows ? rows - (double)cut->host_slab_rows : 0;
     double end = estimate->pass_tokens > 0 ? at + estimate->pass_tokens : total;
     end = end < total ? end : total;
     struct sides sides = {.host = rows * estimate->host_ns[kind] + compute_ns(estimate, at, end),

@@ -71,7 +71,7 @@ struct sc_plugin_cut {
                                 * R need not be */
     uint64_t layers;
     uint64_t whole_end;   /* matches that end before it are loaded whole; 0: none is */
-    uint64_t hosted_rows; /* the first so many are in memory already */
+    uint64_t host_slab_rows; /* the first so many are in memory already */
     uint64_t state_bytes; /* read beside rows that are not, however many */
 };
 

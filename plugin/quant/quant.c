@@ -41,7 +41,7 @@ static bool quant_fit(void *user, const struct sc_store_codec_shape *shape)
     const spec_connector *conn = user;
     bool is_turned = (shape->form & SC_STORE_FORM_K_TURNED) != 0;
     return shape->scale_bytes == sc_kernels_codec_scale_bytes(channels_of(conn)) &&
-           (!is_turned || conn->coding->turns.rotary.turned > 0) &&
+           (!is_turned || conn->quant->rope.rotary.turned > 0) &&
            part_fits(conn, (shape->form & SC_STORE_FORM_K_PER_CHANNEL) != 0, shape->bits_k,
                      shape->k_row_bytes) &&
            part_fits(conn, (shape->form & SC_STORE_FORM_V_PER_CHANNEL) != 0, shape->bits_v,
@@ -53,12 +53,12 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_codec_s
                         const uint8_t *table, uint64_t position, uint64_t row_count)
 {
     const spec_connector *conn = user;
-    struct sc_plugin_quant *coding = conn->coding;
+    struct sc_plugin_quant *quant = conn->quant;
     bool is_k = part == SC_STORE_PART_K;
     if (is_k && (shape->form & SC_STORE_FORM_K_TURNED) != 0 &&
-        !sc_plugin_rope_has(&coding->turns, position, row_count))
+        !sc_plugin_rope_has(&quant->rope, position, row_count))
         return false;
-    return sc_plugin_tables_add_other(&coding->tables, table,
+    return sc_plugin_tables_add_other(&quant->tables, table,
                                       is_k ? shape->k_row_bytes : shape->v_row_bytes) != NULL;
 }
 
@@ -81,7 +81,7 @@ static struct sc_store_codec_shape shape_of(const spec_connector *conn)
         .scale_bytes = sc_kernels_codec_scale_bytes(channels)};
     if (is_free) {
         shape.form = SC_STORE_FORM_K_PER_CHANNEL;
-        shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
+        shape.form |= conn->quant->rope.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
         bool is_even = config->quarters_v % 4 == 0 && sc_kernels_codec_has(shape.bits_v);
         shape.form |= is_even ? 0 : SC_STORE_FORM_V_PER_CHANNEL;
     }
@@ -98,9 +98,9 @@ spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *
 {
     const struct sc_config *config = &conn->config;
     bool is_known;
-    struct sc_plugin_quant *coding = sc_alloc_zero(&conn->alloc, sizeof(*coding));
-    conn->coding = coding;
-    if (coding == NULL)
+    struct sc_plugin_quant *quant = sc_alloc_zero(&conn->alloc, sizeof(*quant));
+    conn->quant = quant;
+    if (quant == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "coding");
     bool is_used = conn->choice.reads_quant || sc_config_stores_quantised(config);
     uint64_t parts = is_used && may_be_free(conn) ? 2 * (uint64_t)conn->dims.layer_count : 0;
@@ -110,11 +110,11 @@ spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *
     others = others > parts ? others : parts;
     uint64_t capacity = others + parts * SC_PLUGIN_TABLES_A_LAYER;
     spec_status status =
-        sc_plugin_tables_open(&coding->tables, &conn->alloc, conn->shape.kv_head_count,
+        sc_plugin_tables_open(&quant->tables, &conn->alloc, conn->shape.kv_head_count,
                               conn->shape.head_size, capacity, reterr);
-    coding->tables.others_most = others; /* else we could code nothing ourselves */
+    quant->tables.others_most = others; /* else we could code nothing ourselves */
     if (status == SPEC_OK && capacity > 0) {
-        status = sc_plugin_rope_open(&coding->turns, &conn->alloc, model,
+        status = sc_plugin_rope_open(&quant->rope, &conn->alloc, model,
                                      config->max_request_tokens, &is_known, reterr);
         if (!is_known && config->bit_allocation == SC_BITS_PER_CHANNEL)
             SC_LOG(&conn->log, SPEC_LOG_INFO,
@@ -123,56 +123,56 @@ spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *
                    model->rope_scaling_kind != NULL ? model->rope_scaling_kind : "(none)");
     }
     if (sc_config_stores_quantised(config) && config->chunk_tokens <= SC_KERNELS_CODEC_ROWS_MAX)
-        coding->made = shape_of(conn);
-    bool is_per_channel_k = (coding->made.form & SC_STORE_FORM_K_PER_CHANNEL) != 0;
-    bool is_per_channel_v = (coding->made.form & SC_STORE_FORM_V_PER_CHANNEL) != 0;
-    coding->learning =
+        quant->made = shape_of(conn);
+    bool is_per_channel_k = (quant->made.form & SC_STORE_FORM_K_PER_CHANNEL) != 0;
+    bool is_per_channel_v = (quant->made.form & SC_STORE_FORM_V_PER_CHANNEL) != 0;
+    quant->learning =
         (struct sc_plugin_learning){.kernels = conn->kernels,
-                                    .tables = &coding->tables,
+                                    .tables = &quant->tables,
                                     .head_count = conn->shape.kv_head_count,
                                     .head_size = conn->shape.head_size,
                                     .layer_count = conn->dims.layer_count,
                                     .query_group = conn->dims.query_group,
-                                    .rotary = coding->turns.rotary,
-                                    .row_bytes = {is_per_channel_k ? coding->made.k_row_bytes : 0,
-                                                  is_per_channel_v ? coding->made.v_row_bytes : 0}};
-    pthread_mutex_init(&coding->write_lock, NULL);
-    spec_status learning = sc_plugin_learning_open(&coding->learning, &conn->alloc, reterr);
-    uint64_t words = sc_plugin_learnt_words(&coding->learning);
+                                    .rotary = quant->rope.rotary,
+                                    .row_bytes = {is_per_channel_k ? quant->made.k_row_bytes : 0,
+                                                  is_per_channel_v ? quant->made.v_row_bytes : 0}};
+    pthread_mutex_init(&quant->write_lock, NULL);
+    spec_status learning = sc_plugin_learning_open(&quant->learning, &conn->alloc, reterr);
+    uint64_t words = sc_plugin_learnt_words(&quant->learning);
     if (words > 0)
-        coding->words =
-            sc_alloc_array(&conn->alloc, SC_STORE_NOTE_HEAD + words, sizeof(*coding->words));
-    if (words > 0 && coding->words == NULL)
+        quant->words =
+            sc_alloc_array(&conn->alloc, SC_STORE_NOTE_HEAD + words, sizeof(*quant->words));
+    if (words > 0 && quant->words == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a note of widths");
     return status != SPEC_OK ? status : learning;
 }
 
 void sc_plugin_quant_write(spec_connector *conn)
 {
-    struct sc_plugin_quant *coding = conn->coding;
+    struct sc_plugin_quant *quant = conn->quant;
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (coding->words == NULL || conn->ranks.role != SPEC_ROLE_WRITER ||
+    if (quant->words == NULL || conn->ranks.role != SPEC_ROLE_WRITER ||
         !sc_store_takes_notes(conn->store))
         return;
-    pthread_mutex_lock(&coding->write_lock);
-    if (sc_plugin_learnt_put(&coding->learning, SC_PLUGIN_NOTE_CALIBRATION, &coding->written,
-                             coding->words + SC_STORE_NOTE_HEAD) &&
-        sc_store_note_put(conn->store, coding->words, sc_plugin_learnt_words(&coding->learning),
+    pthread_mutex_lock(&quant->write_lock);
+    if (sc_plugin_learnt_put(&quant->learning, SC_PLUGIN_NOTE_CALIBRATION, &quant->written,
+                             quant->words + SC_STORE_NOTE_HEAD) &&
+        sc_store_note_put(conn->store, quant->words, sc_plugin_learnt_words(&quant->learning),
                           &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_DEBUG, "widths are not written: %s", error.text);
-    pthread_mutex_unlock(&coding->write_lock);
+    pthread_mutex_unlock(&quant->write_lock);
 }
 
 void sc_plugin_quant_close(spec_connector *conn)
 {
-    if (conn->coding == NULL)
+    if (conn->quant == NULL)
         return;
-    sc_plugin_learning_close(&conn->coding->learning, &conn->alloc);
-    sc_plugin_tables_close(&conn->coding->tables, &conn->alloc);
-    sc_plugin_rope_close(&conn->coding->turns, &conn->alloc);
-    sc_alloc_free(&conn->alloc, conn->coding->words);
-    pthread_mutex_destroy(&conn->coding->write_lock);
-    sc_alloc_free(&conn->alloc, conn->coding);
+    sc_plugin_learning_close(&conn->quant->learning, &conn->alloc);
+    sc_plugin_tables_close(&conn->quant->tables, &conn->alloc);
+    sc_plugin_rope_close(&conn->quant->rope, &conn->alloc);
+    sc_alloc_free(&conn->alloc, conn->quant->words);
+    pthread_mutex_destroy(&conn->quant->write_lock);
+    sc_alloc_free(&conn->alloc, conn->quant);
 }
 
 /* ---- Encoding ------------------------------------------------------------------------------- */
@@ -182,38 +182,38 @@ static const struct sc_plugin_table *first_table(const spec_connector *conn,
                                                  const struct sc_store_encode *what, uint32_t part,
                                                  struct sc_kernels_bitplanes_encode *encode)
 {
-    struct sc_plugin_quant *coding = conn->coding;
+    struct sc_plugin_quant *quant = conn->quant;
     uint64_t skip = what->position < SINKS ? SINKS - what->position : 0;
     skip = skip < what->row_count ? skip : what->row_count - 1;
-    encode->planes = &coding->tables.none->planes;
+    encode->planes = &quant->tables.none->planes;
     encode->rows += skip;
     encode->row_count -= skip;
-    if (encode->turns != NULL)
-        encode->turns += skip * encode->rotary->turned;
+    if (encode->rope != NULL)
+        encode->rope += skip * encode->rotary->turned;
     if (!conn->kernels->bitplanes_encode(encode))
         return NULL;
-    return sc_plugin_calibrate_first(&coding->learning, what->layer, part,
-                                     what->scales + coding->made.scale_bytes / 2);
+    return sc_plugin_calibrate_first(&quant->learning, what->layer, part,
+                                     what->scales + quant->made.scale_bytes / 2);
 }
 
 /* Of a part with a table. */
 static bool free_encode(const spec_connector *conn, const struct sc_store_encode *what)
 {
-    struct sc_plugin_quant *coding = conn->coding;
+    struct sc_plugin_quant *quant = conn->quant;
     uint32_t part = what->part == SC_STORE_PART_K ? 0 : 1;
-    sc_plugin_calibrate_due(&coding->learning, what->layer, part);
+    sc_plugin_calibrate_due(&quant->learning, what->layer, part);
     const struct sc_plugin_table *table =
-        sc_plugin_learnt_table(&coding->learning, what->layer, part);
+        sc_plugin_learnt_table(&quant->learning, what->layer, part);
     struct sc_kernels_bitplanes_encode encode = {.rows = what->rows,
                                                  .row_count = what->row_count,
                                                  .dtype =
                                                      sc_plugin_kernels_dtype(conn->shape.dtype),
                                                  .scales = what->scales,
                                                  .codes = what->codes};
-    if (part == 0 && (coding->made.form & SC_STORE_FORM_K_TURNED) != 0) {
-        encode.rotary = &coding->turns.rotary;
-        encode.turns = sc_plugin_rope_get(&coding->turns, what->position, what->row_count);
-        if (encode.turns == NULL)
+    if (part == 0 && (quant->made.form & SC_STORE_FORM_K_TURNED) != 0) {
+        encode.rotary = &quant->rope.rotary;
+        encode.rope = sc_plugin_rope_get(&quant->rope, what->position, what->row_count);
+        if (encode.rope == NULL)
             return false;
     }
     if (table == NULL) {
@@ -223,12 +223,12 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
     if (table == NULL)
         return false;
     encode.planes = &table->planes;
-    memcpy(what->table, table->packed, coding->tables.packed_bytes);
+    memcpy(what->table, table->packed, quant->tables.packed_bytes);
     if (!conn->kernels->bitplanes_encode(&encode))
         return false;
     if (what->position >= SINKS) /* their slab's spans say nothing of others' */
-        sc_plugin_calibrate_slab(&coding->learning, what->layer, part,
-                                 what->scales + coding->made.scale_bytes / 2);
+        sc_plugin_calibrate_slab(&quant->learning, what->layer, part,
+                                 what->scales + quant->made.scale_bytes / 2);
     return true;
 }
 
@@ -236,7 +236,7 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
 static bool slab_encode(void *user, const struct sc_store_encode *what)
 {
     const spec_connector *conn = user;
-    const struct sc_store_codec_shape *shape = &conn->coding->made;
+    const struct sc_store_codec_shape *shape = &conn->quant->made;
     bool is_k = what->part == SC_STORE_PART_K;
     uint64_t row_bytes = is_k ? shape->k_row_bytes : shape->v_row_bytes;
     uint64_t table_bytes = sc_store_quant_table_bytes(shape, is_k);
@@ -256,8 +256,8 @@ static bool slab_encode(void *user, const struct sc_store_encode *what)
 
 struct sc_store_quant sc_plugin_quant_params(spec_connector *conn)
 {
-    bool makes = conn->coding->made.bits_k != 0;
-    return (struct sc_store_quant){.shape = conn->coding->made,
+    bool makes = conn->quant->made.bits_k != 0;
+    return (struct sc_store_quant){.shape = conn->quant->made,
                                    .with_rows = makes,
                                    .encode = makes ? slab_encode : NULL,
                                    .fits = quant_fit,
@@ -271,26 +271,26 @@ struct sc_kernels_quantised sc_plugin_quant_k(const spec_connector *conn,
                                               const struct sc_store_slab *slab, uint64_t position,
                                               uint64_t row_count)
 {
-    struct sc_plugin_quant *coding = conn->coding;
-    struct sc_kernels_quantised coded = {
+    struct sc_plugin_quant *quant = conn->quant;
+    struct sc_kernels_quantised quantised = {
         .scales = slab->k_scales, .codes = slab->k_quant, .bits = slab->bits_k};
     if ((slab->shape->form & SC_STORE_FORM_K_PER_CHANNEL) == 0)
-        return coded;
-    coded.planes = &sc_plugin_tables_find(&coding->tables, slab->k_table)->planes;
+        return quantised;
+    quantised.planes = &sc_plugin_tables_find(&quant->tables, slab->k_table)->planes;
     if ((slab->shape->form & SC_STORE_FORM_K_TURNED) != 0) {
-        coded.rotary = &coding->turns.rotary;
-        coded.turns = sc_plugin_rope_get(&coding->turns, position, row_count);
-        coded.turn_tiles = sc_plugin_rope_tiles(&coding->turns, position);
+        quantised.rotary = &quant->rope.rotary;
+        quantised.rope = sc_plugin_rope_get(&quant->rope, position, row_count);
+        quantised.rope_tiles = sc_plugin_rope_tiles(&quant->rope, position);
     }
-    return coded;
+    return quantised;
 }
 
 struct sc_kernels_quantised sc_plugin_quant_v(const spec_connector *conn,
                                               const struct sc_store_slab *slab)
 {
-    struct sc_kernels_quantised coded = {
+    struct sc_kernels_quantised quantised = {
         .scales = slab->v_scales, .codes = slab->v_quant, .bits = slab->bits_v};
     if (slab->bits_v != 0 && (slab->shape->form & SC_STORE_FORM_V_PER_CHANNEL) != 0)
-        coded.planes = &sc_plugin_tables_find(&conn->coding->tables, slab->v_table)->planes;
-    return coded;
+        quantised.planes = &sc_plugin_tables_find(&conn->quant->tables, slab->v_table)->planes;
+    return quantised;
 }

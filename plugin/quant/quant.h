@@ -21,7 +21,7 @@
 struct sc_plugin_quant {
     struct sc_store_codec_shape
         made; /* of what is stored from now on; bits_k 0: nothing is coded */
-    struct sc_plugin_rope turns;
+    struct sc_plugin_rope rope;
     struct sc_plugin_tables tables;
     struct sc_plugin_learning learning;
     pthread_mutex_t write_lock; /* of the two below */

@@ -23,12 +23,12 @@ enum { NOT_MADE, BEING_MADE, MADE };
 static double llama3_scaled(double frequency, const double scaling[8])
 {
     double factor = scaling[0], low = scaling[1], high = scaling[2], length = scaling[3];
-    double turns = length * frequency / (2 * M_PI); /* over that length */
-    if (turns >= high)
+    double rope = length * frequency / (2 * M_PI); /* over that length */
+    if (rope >= high)
         return frequency;
-    if (turns <= low)
+    if (rope <= low)
         return frequency / factor;
-    double share = (turns - low) / (high - low);
+    double share = (rope - low) / (high - low);
     return (1 - share) * frequency / factor + share * frequency;
 }
 
@@ -77,74 +77,74 @@ static float *rows_map(uint64_t turned, uint64_t *ret_capacity)
     }
 }
 
-spec_status sc_plugin_rope_open(struct sc_plugin_rope *turns, struct sc_alloc *alloc,
+spec_status sc_plugin_rope_open(struct sc_plugin_rope *rope, struct sc_alloc *alloc,
                                 const struct spec_model *model, uint64_t count, bool *ret_known,
                                 struct spec_error *reterr)
 {
-    *turns = (struct sc_plugin_rope){0};
+    *rope = (struct sc_plugin_rope){0};
     if (!is_turned(model, ret_known))
         return SPEC_OK;
     uint64_t pairs = model->head_size / 2, capacity = POSITIONS_MAX;
     if (count < POSITIONS_MAX - SC_KERNELS_CODEC_ROWS_MAX)
         capacity = count + SC_KERNELS_CODEC_ROWS_MAX;
     capacity = (capacity + BLOCK - 1) / BLOCK * BLOCK;
-    turns->rows = rows_map(model->head_size, &capacity);
-    if (turns->rows != NULL)
-        turns->tiles = turns->rows + capacity * model->head_size;
-    turns->capacity = capacity;
-    turns->rotary = (struct sc_kernels_rotary){
+    rope->rows = rows_map(model->head_size, &capacity);
+    if (rope->rows != NULL)
+        rope->tiles = rope->rows + capacity * model->head_size;
+    rope->capacity = capacity;
+    rope->rotary = (struct sc_kernels_rotary){
         model->rope_kind == SPEC_ROPE_HALF ? SC_KERNELS_ROTARY_HALF : SC_KERNELS_ROTARY_INTERLEAVED,
         model->head_size};
-    turns->frequencies = sc_alloc_array(alloc, pairs, sizeof(*turns->frequencies));
-    turns->states = sc_alloc_array(alloc, capacity / BLOCK, sizeof(*turns->states));
-    if (turns->rows == NULL || turns->frequencies == NULL || turns->states == NULL)
+    rope->frequencies = sc_alloc_array(alloc, pairs, sizeof(*rope->frequencies));
+    rope->states = sc_alloc_array(alloc, capacity / BLOCK, sizeof(*rope->states));
+    if (rope->rows == NULL || rope->frequencies == NULL || rope->states == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "turns of %" PRIu64 " positions", capacity);
     for (uint64_t i = 0; i < pairs; i++) {
         double frequency = pow(model->rope_theta, -2 * (double)i / (double)model->head_size);
         if (model->rope_scaling_kind != NULL && model->rope_scaling_kind[0] != '\0')
             frequency = llama3_scaled(frequency, model->rope_scaling);
-        turns->frequencies[i] = frequency;
+        rope->frequencies[i] = frequency;
     }
     return SPEC_OK;
 }
 
-void sc_plugin_rope_close(struct sc_plugin_rope *turns, struct sc_alloc *alloc)
+void sc_plugin_rope_close(struct sc_plugin_rope *rope, struct sc_alloc *alloc)
 {
-    if (turns->rows != NULL)
-        munmap(turns->rows, 2 * turns->capacity * turns->rotary.turned * sizeof(float));
-    sc_alloc_free(alloc, turns->frequencies);
-    sc_alloc_free(alloc, turns->states);
+    if (rope->rows != NULL)
+        munmap(rope->rows, 2 * rope->capacity * rope->rotary.turned * sizeof(float));
+    sc_alloc_free(alloc, rope->frequencies);
+    sc_alloc_free(alloc, rope->states);
 }
 
-static void block_make(struct sc_plugin_rope *turns, uint64_t block)
+static void block_make(struct sc_plugin_rope *rope, uint64_t block)
 {
-    uint64_t turned = turns->rotary.turned;
+    uint64_t turned = rope->rotary.turned;
     uint8_t state = NOT_MADE;
-    if (atomic_compare_exchange_strong(&turns->states[block], &state, BEING_MADE)) {
+    if (atomic_compare_exchange_strong(&rope->states[block], &state, BEING_MADE)) {
         for (uint64_t position = block * BLOCK; position < (block + 1) * BLOCK; position++)
-            sc_kernels_rope_row(position, turns->frequencies, turned,
-                                turns->rows + position * turned);
-        sc_kernels_bitplanes_rope_tiles(turns->rows + block * BLOCK * turned, BLOCK, turned,
-                                        turns->tiles + block * BLOCK * turned);
-        atomic_store_explicit(&turns->states[block], MADE, memory_order_release);
+            sc_kernels_rope_row(position, rope->frequencies, turned,
+                                rope->rows + position * turned);
+        sc_kernels_bitplanes_rope_tiles(rope->rows + block * BLOCK * turned, BLOCK, turned,
+                                        rope->tiles + block * BLOCK * turned);
+        atomic_store_explicit(&rope->states[block], MADE, memory_order_release);
         return;
     }
-    while (atomic_load_explicit(&turns->states[block], memory_order_acquire) != MADE)
+    while (atomic_load_explicit(&rope->states[block], memory_order_acquire) != MADE)
         sched_yield();
 }
 
-const float *sc_plugin_rope_tiles(const struct sc_plugin_rope *turns, uint64_t first)
+const float *sc_plugin_rope_tiles(const struct sc_plugin_rope *rope, uint64_t first)
 {
-    return first % SC_KERNELS_BITPLANES_TILE == 0 ? turns->tiles + first * turns->rotary.turned
+    return first % SC_KERNELS_BITPLANES_TILE == 0 ? rope->tiles + first * rope->rotary.turned
                                                   : NULL;
 }
 
-const float *sc_plugin_rope_get(struct sc_plugin_rope *turns, uint64_t first, uint64_t count)
+const float *sc_plugin_rope_get(struct sc_plugin_rope *rope, uint64_t first, uint64_t count)
 {
-    if (!sc_plugin_rope_has(turns, first, count))
+    if (!sc_plugin_rope_has(rope, first, count))
         return NULL;
     for (uint64_t block = first / BLOCK; block * BLOCK < first + count; block++)
-        if (atomic_load_explicit(&turns->states[block], memory_order_acquire) != MADE)
-            block_make(turns, block);
-    return turns->rows + first * turns->rotary.turned;
+        if (atomic_load_explicit(&rope->states[block], memory_order_acquire) != MADE)
+            block_make(rope, block);
+    return rope->rows + first * rope->rotary.turned;
 }

@@ -27,21 +27,21 @@ struct sc_plugin_rope {
 /* Frequencies as the model says; of a scaling that is not known nothing is turned, and *ret_known
  * is false. count: positions that requests may have; what is coded with the last of them, some rows
  * of a chunk, may be behind. Errors: NO_MEMORY. */
-spec_status sc_plugin_rope_open(struct sc_plugin_rope *turns, struct sc_alloc *alloc,
+spec_status sc_plugin_rope_open(struct sc_plugin_rope *rope, struct sc_alloc *alloc,
                                 const struct spec_model *model, uint64_t count, bool *ret_known,
                                 struct spec_error *reterr);
-void sc_plugin_rope_close(struct sc_plugin_rope *turns, struct sc_alloc *alloc);
+void sc_plugin_rope_close(struct sc_plugin_rope *rope, struct sc_alloc *alloc);
 /* Whether all of the positions [first, + count) are below the capacity. */
-static inline bool sc_plugin_rope_has(const struct sc_plugin_rope *turns, uint64_t first,
+static inline bool sc_plugin_rope_has(const struct sc_plugin_rope *rope, uint64_t first,
                                       uint64_t count)
 {
-    return first <= turns->capacity && count <= turns->capacity - first;
+    return first <= rope->capacity && count <= rope->capacity - first;
 }
 /* Rows of positions [first, + count); NULL: not all are below the capacity, or nothing is turned.
  */
-const float *sc_plugin_rope_get(struct sc_plugin_rope *turns, uint64_t first, uint64_t count);
+const float *sc_plugin_rope_get(struct sc_plugin_rope *rope, uint64_t first, uint64_t count);
 
 /* Tiles of the same, of what get returned for that first position; NULL: it begins no tile. */
-const float *sc_plugin_rope_tiles(const struct sc_plugin_rope *turns, uint64_t first);
+const float *sc_plugin_rope_tiles(const struct sc_plugin_rope *rope, uint64_t first);
 
 #endif

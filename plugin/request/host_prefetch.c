@@ -335,7 +335,7 @@ static spec_status stage_add(spec_connector *conn, spec_request handle,
     return status;
 }
 
-static spec_status request_stage(spec_connector *conn,
+static spec_status request_host_prefetch(spec_connector *conn,
                                  const struct spec_prefetch_to_host_params *params,
                                  struct sc_plugin_request *request, spec_ticket ticket,
                                  struct spec_error *reterr)
@@ -380,7 +380,7 @@ spec_status sc_plugin_host_prefetch(spec_connector *conn,
         sc_plugin_request_unhold(request);
         return sc_fail(reterr, SPEC_E_BUSY, "stage: all %u tickets are open", SC_LIMIT_TICKETS);
     }
-    status = request_stage(conn, &params, request, ticket, reterr);
+    status = request_host_prefetch(conn, &params, request, ticket, reterr);
     if (status == SPEC_OK && ret_ticket != NULL)
         *ret_ticket = ticket;
     if (status != SPEC_OK && ticket != 0) {

@@ -59,7 +59,7 @@ struct sc_plugin_reader {
     uint32_t load;  /* enum sc_plugin_load */
     uint64_t begin_ns;
     uint32_t *rows; /* [list_rows] of picks; NULL where none are guessed or chosen */
-    struct sc_store_gather_rows picks;
+    struct sc_store_gather_rows gather;
     struct sc_store_range *window; /* of a window's layer, the ranges that have its rows: as many as
                                     * the longest has tokens, or the match has; NULL: none has a
                                     * window */
@@ -176,7 +176,7 @@ struct sc_plugin_request {
     uint8_t *deliveries; /* [delivery_bytes] a ring (delivery.c); NULL: none are kept */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_selector selectors[SC_PLUGIN_SELECTORS];
-    struct sc_plugin_prefetch guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
+    struct sc_plugin_prefetch predictions[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
 
     /* The call of the host that has the request. Tokens grow, and shrink by those of a pass that
      * is given up; saves that are committed read those before. */

@@ -53,34 +53,34 @@ static void count_up(_Atomic uint32_t *count, uint32_t seen)
         atomic_store_explicit(count, seen + 1, memory_order_release);
 }
 
-void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *trust, const uint32_t *rows,
+void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *accuracy, const uint32_t *rows,
                               uint64_t count, const uint64_t *wanted)
 {
     if (count < SC_PLUGIN_DECILES)
         return; /* deciles without rows: nothing to measure by */
-    uint32_t seen = atomic_load_explicit(&trust->count, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(&accuracy->count, memory_order_relaxed);
     uint64_t i = 0;
     for (uint32_t decile = 0; decile < SC_PLUGIN_DECILES; decile++) {
         uint64_t first = i, end = sc_plugin_decile_end(count, decile), right = 0;
         for (; i < end && wanted != NULL; i++)
             right += sc_plugin_bit_get(wanted, rows[i]);
         i = end;
-        average_move(&trust->right_ppm[decile], seen, right * PPM / (end - first));
+        average_move(&accuracy->right_ppm[decile], seen, right * PPM / (end - first));
     }
-    count_up(&trust->count, seen);
+    count_up(&accuracy->count, seen);
 }
 
-void sc_plugin_accuracy_whole_learn(struct sc_plugin_accuracy *trust, bool was_expected,
+void sc_plugin_accuracy_whole_learn(struct sc_plugin_accuracy *accuracy, bool was_expected,
                                     uint64_t wanted_ppm)
 {
-    uint32_t seen = atomic_load_explicit(&trust->parted_count, memory_order_relaxed);
-    average_move(&trust->parted_ppm, seen, wanted_ppm == PPM ? PPM : 0);
-    count_up(&trust->parted_count, seen);
+    uint32_t seen = atomic_load_explicit(&accuracy->parted_count, memory_order_relaxed);
+    average_move(&accuracy->parted_ppm, seen, wanted_ppm == PPM ? PPM : 0);
+    count_up(&accuracy->parted_count, seen);
     if (!was_expected)
         return;
-    seen = atomic_load_explicit(&trust->whole_count, memory_order_relaxed);
-    average_move(&trust->whole_ppm, seen, wanted_ppm);
-    count_up(&trust->whole_count, seen);
+    seen = atomic_load_explicit(&accuracy->whole_count, memory_order_relaxed);
+    average_move(&accuracy->whole_ppm, seen, wanted_ppm);
+    count_up(&accuracy->whole_count, seen);
 }
 
 bool sc_plugin_accuracy_parts(const struct sc_plugin_accuracy *own)

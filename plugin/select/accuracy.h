@@ -55,7 +55,7 @@ void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits);
 
 /* The ranking's truth is known: bit i of wanted says that row i is wanted. NULL: the ranking was of
  * no use, because all rows are read in one run. */
-void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *trust, const uint32_t *rows,
+void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *accuracy, const uint32_t *rows,
                               uint64_t count, const uint64_t *wanted);
 /* How many rows of a ranking are worth reading: those deciles [0, d) for which the sum of (share
  * that was right - least_ppm) is largest, and of several the most. That is where the best falling
@@ -68,7 +68,7 @@ uint64_t sc_plugin_accuracy_rows(const struct sc_plugin_accuracy *own,
 
 /* What the layer wanted is known: all rows, because its heads disagree (wanted_ppm 1000000), or so
  * many millionths of them. was_expected: the guess had said that heads would disagree. */
-void sc_plugin_accuracy_whole_learn(struct sc_plugin_accuracy *trust, bool was_expected,
+void sc_plugin_accuracy_whole_learn(struct sc_plugin_accuracy *accuracy, bool was_expected,
                                     uint64_t wanted_ppm);
 /* The layer's heads disagreed most times; for predictors that see no keys. */
 bool sc_plugin_accuracy_parts(const struct sc_plugin_accuracy *own);

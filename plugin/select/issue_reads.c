@@ -78,16 +78,16 @@ struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, cons
 
 void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *request,
                             struct sc_plugin_reader *reader, uint32_t layer,
-                            const struct sc_store_gather_rows *picks, enum sc_io_class io_class)
+                            const struct sc_store_gather_rows *gather, enum sc_io_class io_class)
 {
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
     reader->load = SC_LOAD_GATHER;
     reader->range_first = 0;
     reader->begin_ns = sc_exec_now_ns(conn->exec);
-    reader->picks = *picks;
+    reader->gather = *gather;
     sc_store_reader_begin_gather(reader->reader, layer, request->ranges, request->range_count,
-                                 &reader->picks, io_class);
+                                 &reader->gather, io_class);
 }
 
 bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
@@ -101,10 +101,10 @@ bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *reque
             sc_store_reader_demand(reader->reader);
         return true;
     }
-    struct sc_store_gather_rows picks =
+    struct sc_store_gather_rows gather =
         sc_plugin_gather_of(conn, conn->choice.row_numbers, sc_plugin_row_total(request));
-    picks.wanted = SC_STORE_WANT_K;
-    sc_plugin_gather_begin(conn, request, reader, layer, &picks, io_class);
+    gather.wanted = SC_STORE_WANT_K;
+    sc_plugin_gather_begin(conn, request, reader, layer, &gather, io_class);
     reader->load = SC_LOAD_KEYS;
     return false;
 }
@@ -113,8 +113,8 @@ void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *reques
                           uint64_t count, const uint64_t *tags, enum sc_io_class io_class)
 {
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
-    sc_plugin_gather_begin(conn, request, rest, layer, &picks, io_class);
+    struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, rest->rows, count);
+    sc_plugin_gather_begin(conn, request, rest, layer, &gather, io_class);
     sc_store_reader_tags(rest->reader, tags);
 }
 
@@ -156,16 +156,16 @@ void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *re
                               uint32_t layer, uint64_t ranked, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, reader->rows, count);
+    struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, reader->rows, count);
     uint64_t all_bytes = sc_plugin_row_total(request) * conn->dims.row_bytes;
     uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
-    if (apart_bytes <= 2 * picks.gap_bytes) {
+    if (apart_bytes <= 2 * gather.gap_bytes) {
         /* each decile would read through its gaps what the next one reads again */
         uint32_t *merged = reader->rows + SC_PLUGIN_AHEAD * request->list_rows;
         deciles_merge(reader->rows, ranked, count, merged);
-        picks.rows = merged;
+        gather.rows = merged;
     }
-    sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_IO_CLASS_SPECULATIVE);
+    sc_plugin_gather_begin(conn, request, reader, layer, &gather, SC_IO_CLASS_SPECULATIVE);
 }
 
 uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint64_t *bits,
@@ -208,9 +208,9 @@ void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_reque
                 rows[taken++] = (uint32_t)(first + row);
         }
     }
-    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rows, taken);
+    struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, rows, taken);
     if (taken > 0)
-        sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_IO_CLASS_SPECULATIVE);
+        sc_plugin_gather_begin(conn, request, reader, layer, &gather, SC_IO_CLASS_SPECULATIVE);
 }
 
 /* Up to the end of a slab, where slabs are what is read later. */
@@ -231,10 +231,10 @@ void sc_plugin_prefetch_begin_run(spec_connector *conn, struct sc_plugin_request
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     count = slab_down(conn, request, count);
-    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, NULL, count);
-    picks.whole_slabs = false;
+    struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, NULL, count);
+    gather.whole_slabs = false;
     if (is_split && count == sc_plugin_row_total(request))
         (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     else if (!is_split && count > 0)
-        sc_plugin_gather_begin(conn, request, reader, layer, &picks, SC_IO_CLASS_SPECULATIVE);
+        sc_plugin_gather_begin(conn, request, reader, layer, &gather, SC_IO_CLASS_SPECULATIVE);
 }

@@ -42,7 +42,7 @@ struct sc_store_gather_rows sc_plugin_gather_of(const spec_connector *conn, cons
 /* picks->rows stay as they are until the reader is consumed or begun anew. */
 void sc_plugin_gather_begin(spec_connector *conn, struct sc_plugin_request *request,
                             struct sc_plugin_reader *reader, uint32_t layer,
-                            const struct sc_store_gather_rows *picks, enum sc_io_class io_class);
+                            const struct sc_store_gather_rows *gather, enum sc_io_class io_class);
 /* The first `count` rows of the rest's reader, ascending; tags: of all the layer's rows. */
 void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                           uint64_t count, const uint64_t *tags, enum sc_io_class io_class);

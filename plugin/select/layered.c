@@ -171,7 +171,7 @@ static bool has_forced(const struct sc_plugin_item *item)
 }
 
 /* Where the codes came from of rows that are delivered as these. */
-static void coded_tell(spec_connector *conn, struct sc_plugin_item *item)
+static void quantised_tell(spec_connector *conn, struct sc_plugin_item *item)
 {
     const struct sc_plugin_request *request = item->request;
     const uint8_t *codes = sc_store_selector_keys(item->selector);
@@ -237,7 +237,7 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     sc_plugin_tell_all(item);
     if (is_late || item->want.is_cut)
         in->result_flags |= SPEC_IMPORTANT_PARTIAL;
-    coded_tell(conn, item);
+    quantised_tell(conn, item);
     sc_plugin_tiers_tell(item, total);
     in->prefetched_rows = item->covered_rows;
     if (in->exact_rows < total)

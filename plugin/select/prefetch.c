@@ -43,7 +43,7 @@ enum prefetch_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 /* The one of this layer, or of another of its parity. */
 static struct sc_plugin_prefetch *prefetch_of(struct sc_plugin_request *request, uint32_t layer)
 {
-    return &request->guesses[layer % SC_PLUGIN_AHEAD];
+    return &request->predictions[layer % SC_PLUGIN_AHEAD];
 }
 
 /* ---- Memory of hints ------------------------------------------------------------------------ */
@@ -55,15 +55,15 @@ uint64_t sc_plugin_hint_count(const spec_connector *conn)
 }
 
 /* The device's memory of its hint, which the guess has taken. */
-static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_prefetch *guess)
+static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_prefetch *prediction)
 {
-    return &guess->conn->device.hints[guess->hint_place];
+    return &prediction->conn->device.hints[prediction->hint_place];
 }
 
 /* A place on the device whose last copy has ended; false: there is none. */
-static bool place_take(struct sc_plugin_prefetch *guess)
+static bool place_take(struct sc_plugin_prefetch *prediction)
 {
-    spec_connector *conn = guess->conn;
+    spec_connector *conn = prediction->conn;
     _Atomic uint64_t *free = &conn->requests.hint_places;
     for (uint64_t left = atomic_load(free); left != 0; left &= left - 1) {
         uint32_t place = (uint32_t)__builtin_ctzll(left);
@@ -71,43 +71,43 @@ static bool place_take(struct sc_plugin_prefetch *guess)
         if (!sc_plugin_hint_is_over(&conn->device.hints[place]) ||
             (atomic_fetch_and(free, ~bit) & bit) == 0)
             continue;
-        guess->hint_place = place;
-        guess->has_place = true;
+        prediction->hint_place = place;
+        prediction->has_place = true;
         return true;
     }
     return false;
 }
 
 /* Before the state says that no task has the guess. */
-static void hint_put(struct sc_plugin_prefetch *guess)
+static void hint_put(struct sc_plugin_prefetch *prediction)
 {
-    sc_run_put(&guess->conn->requests.hints, &guess->hint);
-    if (guess->has_place)
-        atomic_fetch_or(&guess->conn->requests.hint_places, UINT64_C(1) << guess->hint_place);
-    guess->has_place = false;
+    sc_run_put(&prediction->conn->requests.hints, &prediction->hint);
+    if (prediction->has_place)
+        atomic_fetch_or(&prediction->conn->requests.hint_places, UINT64_C(1) << prediction->hint_place);
+    prediction->has_place = false;
 }
 
 /* ---- States --------------------------------------------------------------------------------- */
 
-static bool state_move(struct sc_plugin_prefetch *guess, uint32_t from, uint32_t to)
+static bool state_move(struct sc_plugin_prefetch *prediction, uint32_t from, uint32_t to)
 {
-    return atomic_compare_exchange_strong(&guess->state, &from, to);
+    return atomic_compare_exchange_strong(&prediction->state, &from, to);
 }
 
 /* The task is through: whoever holds the request for it lets it go. */
-static void task_end(struct sc_plugin_prefetch *guess, uint32_t state)
+static void task_end(struct sc_plugin_prefetch *prediction, uint32_t state)
 {
-    hint_put(guess);
-    atomic_store(&guess->state, state);
-    sc_exec_wake(guess->conn->exec, &guess->state);
-    sc_plugin_request_unhold(guess->request);
+    hint_put(prediction);
+    atomic_store(&prediction->state, state);
+    sc_exec_wake(prediction->conn->exec, &prediction->state);
+    sc_plugin_request_unhold(prediction->request);
 }
 
 /* ---- Ranking -------------------------------------------------------------------------------- */
 
-static struct sc_plugin_reader *reader_of(struct sc_plugin_prefetch *guess)
+static struct sc_plugin_reader *reader_of(struct sc_plugin_prefetch *prediction)
 {
-    return &guess->request->readers[guess->layer % SC_PLUGIN_AHEAD];
+    return &prediction->request->readers[prediction->layer % SC_PLUGIN_AHEAD];
 }
 
 /* Makes deciles ascend: votes are not in use, and become its bits. */
@@ -137,77 +137,77 @@ static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
 }
 
 /* What loads on demand of others were waited for since the connector was opened. */
-static uint64_t others_awaited(const struct sc_plugin_prefetch *guess)
+static uint64_t others_awaited(const struct sc_plugin_prefetch *prediction)
 {
-    uint64_t own_ns = sc_counted(&guess->request->awaited_ns);
-    uint64_t all_ns = sc_store_awaited_ns(guess->conn->store);
+    uint64_t own_ns = sc_counted(&prediction->request->awaited_ns);
+    uint64_t all_ns = sc_store_awaited_ns(prediction->conn->store);
     return all_ns > own_ns ? all_ns - own_ns : 0;
 }
 
 /* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
  * to disagree, else as much of the ranking. Whoever the state names. */
-static void prefetch_begin(spec_connector *conn, struct sc_plugin_prefetch *guess, uint64_t k)
+static void prefetch_begin(spec_connector *conn, struct sc_plugin_prefetch *prediction, uint64_t k)
 {
-    const struct sc_plugin_accuracy *own = &conn->ahead.trusts[guess->layer];
+    const struct sc_plugin_accuracy *own = &conn->ahead.trusts[prediction->layer];
     const struct sc_plugin_accuracy *all = &conn->ahead.trusts[conn->dims.layer_count];
     uint64_t whole_ppm = conn->config.min_precision_ppm; /* else the ranking may be better */
     uint64_t least_ppm = sc_plugin_contention_least(&conn->ahead.contention, whole_ppm);
-    uint64_t total = sc_plugin_row_total(guess->request);
-    guess->count = k;
-    if (guess->is_whole && sc_plugin_accuracy_whole(own, all, whole_ppm)) {
+    uint64_t total = sc_plugin_row_total(prediction->request);
+    prediction->count = k;
+    if (prediction->is_whole && sc_plugin_accuracy_whole(own, all, whole_ppm)) {
         uint64_t fits = rows_that_fit(conn, true);
-        sc_plugin_prefetch_begin_run(conn, guess->request, guess->layer,
+        sc_plugin_prefetch_begin_run(conn, prediction->request, prediction->layer,
                                      fits < total ? fits : total);
         return;
     }
     uint64_t count = sc_plugin_accuracy_rows(own, all, k, least_ppm);
-    if (guess->slabs != NULL) {
-        sc_plugin_prefetch_begin_slabs(conn, guess->request, guess->layer, k, count,
-                                       bytes_that_fit(conn, false), guess->slabs);
+    if (prediction->slabs != NULL) {
+        sc_plugin_prefetch_begin_slabs(conn, prediction->request, prediction->layer, k, count,
+                                       bytes_that_fit(conn, false), prediction->slabs);
         return;
     }
     uint64_t fits = rows_that_fit(conn, false);
     count = count < fits || rows_that_fit(conn, true) >= total ? count : fits;
     if (count > 0)
-        sc_plugin_prefetch_begin(conn, guess->request, guess->layer, k, count);
+        sc_plugin_prefetch_begin(conn, prediction->request, prediction->layer, k, count);
 }
 
 /* How many rows are ranked: as many as were chosen last. */
-static uint64_t rows_wanted(const struct sc_plugin_prefetch *guess,
+static uint64_t rows_wanted(const struct sc_plugin_prefetch *prediction,
                             const struct sc_plugin_want *want)
 {
-    uint64_t chosen = guess->request->selected_row_list;
-    if (chosen == 0)
+    uint64_t selected = prediction->request->selected_row_list;
+    if (selected == 0)
         return want->row_count;
-    return chosen < want->row_total ? chosen : want->row_total;
+    return selected < want->row_total ? selected : want->row_total;
 }
 
-static bool rank_hint(spec_connector *conn, struct sc_plugin_prefetch *guess, const uint8_t *hint,
+static bool rank_hint(spec_connector *conn, struct sc_plugin_prefetch *prediction, const uint8_t *hint,
                       const uint8_t *keys, uint64_t *ret_k)
 {
-    struct sc_plugin_request *request = guess->request;
-    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
+    struct sc_plugin_request *request = prediction->request;
+    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, prediction->layer);
     struct sc_plugin_scratch *scratch =
-        guess->hint_ranks > 0 ? sc_plugin_scratch_take(conn, want.row_total, NOW) : NULL;
+        prediction->hint_ranks > 0 ? sc_plugin_scratch_take(conn, want.row_total, NOW) : NULL;
     if (scratch == NULL)
         return false;
-    uint64_t element = sc_plugin_dtype_bytes(guess->hint_dtype);
+    uint64_t element = sc_plugin_dtype_bytes(prediction->hint_dtype);
     uint64_t head_bytes = conn->shape.head_size * element;
     struct sc_kernels_importance what = {
         .kernels = conn->kernels,
         .head_size = conn->shape.head_size,
         .group = conn->dims.query_group,
-        .scale = guess->hint_scale,
+        .scale = prediction->hint_scale,
         .queries = {.data = hint,
                     .row_stride_bytes =
                         conn->choice.hint_heads * conn->dims.query_group * head_bytes,
                     .head_stride_bytes = head_bytes,
-                    .row_count = guess->hint_rows,
-                    .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
+                    .row_count = prediction->hint_rows,
+                    .dtype = sc_plugin_kernels_dtype(prediction->hint_dtype)},
         .last_row = want.metric == SPEC_METRIC_LAST};
     struct sc_plugin_afar there = {.device = NULL};
-    if (guess->hint_afar.device != NULL)
-        there = sc_plugin_hint_afar(&guess->hint_afar, hint_there(guess));
+    if (prediction->hint_afar.device != NULL)
+        there = sc_plugin_hint_afar(&prediction->hint_afar, hint_there(prediction));
     const struct sc_plugin_asker asker = {.hint = &there};
     const float *sums;
     spec_status status =
@@ -218,27 +218,27 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_prefetch *guess, co
         sc_plugin_scratch_put(scratch);
         return false;
     }
-    *ret_k = guess->hint_ranks;
-    guess->is_whole =
+    *ret_k = prediction->hint_ranks;
+    prediction->is_whole =
         !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(scratch, &want, *ret_k);
-    sc_plugin_rank(scratch, &want, sums, *ret_k, reader_of(guess)->rows);
-    deciles_order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
+    sc_plugin_rank(scratch, &want, sums, *ret_k, reader_of(prediction)->rows);
+    deciles_order(scratch, reader_of(prediction)->rows, *ret_k, want.row_total);
     sc_plugin_scratch_put(scratch);
     return true;
 }
 
 /* Guesses that need nothing but what is in memory; false: no ranking. */
-static bool rank_now(spec_connector *conn, struct sc_plugin_prefetch *guess, uint32_t *rows,
+static bool rank_now(spec_connector *conn, struct sc_plugin_prefetch *prediction, uint32_t *rows,
                      uint64_t *ret_k)
 {
-    struct sc_plugin_request *request = guess->request;
-    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
-    uint64_t k = rows_wanted(guess, &want);
+    struct sc_plugin_request *request = prediction->request;
+    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, prediction->layer);
+    uint64_t k = rows_wanted(prediction, &want);
     struct sc_plugin_scratch *scratch =
         k > 0 ? sc_plugin_scratch_take(conn, want.row_total, NOW) : NULL;
     if (scratch == NULL)
         return false;
-    struct sc_baseline_ask ask = sc_plugin_baseline_ask(request, guess->layer);
+    struct sc_baseline_ask ask = sc_plugin_baseline_ask(request, prediction->layer);
     ask.k = k;
     ask.ret_rows = rows;
     ask.bits = scratch->sets;
@@ -254,102 +254,102 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_prefetch *guess, uin
 
 /* ---- The task ------------------------------------------------------------------------------- */
 
-static void task_post(struct sc_plugin_prefetch *guess)
+static void task_post(struct sc_plugin_prefetch *prediction)
 {
-    if (state_move(guess, WAITS, POSTED))
-        sc_exec_post(guess->conn->exec, &guess->task, SC_IO_CLASS_SPECULATIVE);
+    if (state_move(prediction, WAITS, POSTED))
+        sc_exec_post(prediction->conn->exec, &prediction->task, SC_IO_CLASS_SPECULATIVE);
 }
 
-static struct sc_store_selector *selector_of(struct sc_plugin_prefetch *guess)
+static struct sc_store_selector *selector_of(struct sc_plugin_prefetch *prediction)
 {
-    return guess->request->selectors[guess->layer % SC_PLUGIN_SELECTORS].selector;
+    return prediction->request->selectors[prediction->layer % SC_PLUGIN_SELECTORS].selector;
 }
 
 /* Where the hint's rows are; NULL: not there yet, or (is over) never. */
-static const uint8_t *hint_look(const struct sc_plugin_prefetch *guess, bool *ret_is_over)
+static const uint8_t *hint_look(const struct sc_plugin_prefetch *prediction, bool *ret_is_over)
 {
     *ret_is_over = true;
-    return guess->hint_afar.device == NULL
-               ? guess->hint.at
-               : sc_plugin_hint_look(&guess->hint_afar, hint_there(guess), ret_is_over);
+    return prediction->hint_afar.device == NULL
+               ? prediction->hint.at
+               : sc_plugin_hint_look(&prediction->hint_afar, hint_there(prediction), ret_is_over);
 }
 
 /* Nobody tells when the device is through: the task looks again. */
-static void task_later(struct sc_plugin_prefetch *guess)
+static void task_later(struct sc_plugin_prefetch *prediction)
 {
-    spec_connector *conn = guess->conn;
-    if (state_move(guess, RUNS, POSTED))
-        sc_exec_post_at(conn->exec, &guess->task, SC_IO_CLASS_SPECULATIVE,
+    spec_connector *conn = prediction->conn;
+    if (state_move(prediction, RUNS, POSTED))
+        sc_exec_post_at(conn->exec, &prediction->task, SC_IO_CLASS_SPECULATIVE,
                         sc_exec_now_ns(conn->exec) + LOOK_NS);
     else
-        task_end(guess, IDLE);
+        task_end(prediction, IDLE);
 }
 
 static void hint_step(struct sc_task *task)
 {
-    struct sc_plugin_prefetch *guess = SC_TASK_OWNER(task, struct sc_plugin_prefetch, task);
-    spec_connector *conn = guess->conn;
+    struct sc_plugin_prefetch *prediction = SC_TASK_OWNER(task, struct sc_plugin_prefetch, task);
+    spec_connector *conn = prediction->conn;
     uint64_t k;
-    if (!state_move(guess, POSTED, RUNS)) {
-        task_end(guess, IDLE);
+    if (!state_move(prediction, POSTED, RUNS)) {
+        task_end(prediction, IDLE);
         return;
     }
-    struct sc_store_selector *selector = selector_of(guess);
+    struct sc_store_selector *selector = selector_of(prediction);
     spec_status status = sc_store_selector_state(selector);
-    if (status == SPEC_PENDING && state_move(guess, RUNS, WAITS)) {
+    if (status == SPEC_PENDING && state_move(prediction, RUNS, WAITS)) {
         if (sc_store_selector_state(selector) != SPEC_PENDING) /* on_ready came before WAITS did */
-            task_post(guess);
+            task_post(prediction);
         return;
     }
     bool is_over;
-    const uint8_t *hint = hint_look(guess, &is_over);
+    const uint8_t *hint = hint_look(prediction, &is_over);
     if (!is_over) {
-        task_later(guess);
+        task_later(prediction);
         return;
     }
     /* The host may end the selector while the task ranks by it. */
     const uint8_t *keys =
         hint != NULL && status == SPEC_OK ? sc_store_selector_keys_hold(selector) : NULL;
-    bool ranked = keys != NULL && rank_hint(conn, guess, hint, keys, &k);
+    bool ranked = keys != NULL && rank_hint(conn, prediction, hint, keys, &k);
     if (keys != NULL)
         sc_store_selector_keys_leave(selector, keys);
-    if (!ranked || !state_move(guess, RUNS, BEGINS)) {
-        task_end(guess, IDLE);
+    if (!ranked || !state_move(prediction, RUNS, BEGINS)) {
+        task_end(prediction, IDLE);
         return;
     }
-    prefetch_begin(conn, guess, k);
-    task_end(guess, DONE);
+    prefetch_begin(conn, prediction, k);
+    task_end(prediction, DONE);
 }
 
 void sc_plugin_prefetch_on_selector(struct sc_store_selector *selector, void *user)
 {
     struct sc_plugin_request *request = user;
     (void)selector; /* whichever it is: the tasks look for their own */
-    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++)
-        task_post(&request->guesses[i]);
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->predictions[i].conn != NULL; i++)
+        task_post(&request->predictions[i]);
 }
 
 /* The host takes the turn back. Afterwards: IDLE or DONE, or GONE, when the task is still there. */
-static void prefetch_settle(struct sc_plugin_prefetch *guess)
+static void prefetch_settle(struct sc_plugin_prefetch *prediction)
 {
     for (;;) {
-        uint32_t state = atomic_load(&guess->state);
+        uint32_t state = atomic_load(&prediction->state);
         if (state == IDLE || state == DONE || state == GONE)
             return;
-        if (state == WAITS && state_move(guess, WAITS, IDLE)) {
-            hint_put(guess);
-            sc_plugin_request_unhold(guess->request);
+        if (state == WAITS && state_move(prediction, WAITS, IDLE)) {
+            hint_put(prediction);
+            sc_plugin_request_unhold(prediction->request);
             return;
         }
-        if (state == POSTED && state_move(guess, POSTED, GONE)) {
-            if (sc_exec_cancel(guess->conn->exec, &guess->task))
-                task_end(guess, IDLE);
+        if (state == POSTED && state_move(prediction, POSTED, GONE)) {
+            if (sc_exec_cancel(prediction->conn->exec, &prediction->task))
+                task_end(prediction, IDLE);
             return;
         }
-        if (state == RUNS && state_move(guess, RUNS, GONE))
+        if (state == RUNS && state_move(prediction, RUNS, GONE))
             return;
         if (state == BEGINS)
-            (void)sc_exec_wait(guess->conn->exec, &guess->state, BEGINS, SC_EXEC_FOREVER);
+            (void)sc_exec_wait(prediction->conn->exec, &prediction->state, BEGINS, SC_EXEC_FOREVER);
     }
 }
 
@@ -358,14 +358,14 @@ bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *r
 {
     bool leaves = true;
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
-        struct sc_plugin_prefetch *guess = &request->guesses[i];
-        if (guess->conn == NULL || guess->layer == SC_PLUGIN_NO_LAYER ||
-            guess->layer % SC_PLUGIN_SELECTORS != selector)
+        struct sc_plugin_prefetch *prediction = &request->predictions[i];
+        if (prediction->conn == NULL || prediction->layer == SC_PLUGIN_NO_LAYER ||
+            prediction->layer % SC_PLUGIN_SELECTORS != selector)
             continue;
-        prefetch_settle(guess);
-        while (waits && atomic_load(&guess->state) == GONE)
-            (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
-        leaves = atomic_load(&guess->state) != GONE && leaves;
+        prefetch_settle(prediction);
+        while (waits && atomic_load(&prediction->state) == GONE)
+            (void)sc_exec_wait(conn->exec, &prediction->state, GONE, SC_EXEC_FOREVER);
+        leaves = atomic_load(&prediction->state) != GONE && leaves;
     }
     return leaves;
 }
@@ -373,31 +373,31 @@ bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *r
 /* ---- Asking --------------------------------------------------------------------------------- */
 
 /* Its last rows; false: a device does not give them now. */
-static bool take_hint(spec_connector *conn, struct sc_plugin_prefetch *guess,
+static bool take_hint(spec_connector *conn, struct sc_plugin_prefetch *prediction,
                       const struct spec_queries *hint)
 {
     uint64_t rows =
         hint->row_count < conn->config.hint_rows ? hint->row_count : conn->config.hint_rows;
     uint64_t first = hint->row_count - rows;
-    guess->hint_rows = rows;
-    guess->hint_dtype = hint->dtype;
-    guess->hint_scale = sc_plugin_queries_scale(conn, hint);
-    guess->hint_afar = sc_plugin_queries_afar(conn, guess->request, hint);
-    if (guess->hint_afar.device != NULL) {
-        guess->hint_afar.at.k_base += first * hint->row_stride_bytes;
-        guess->hint_afar.row_count = rows;
-        guess->hint_afar.head_count = conn->choice.hint_heads * conn->dims.query_group;
-        if (place_take(guess) && sc_plugin_hint_send(&guess->hint_afar, hint_there(guess)))
+    prediction->hint_rows = rows;
+    prediction->hint_dtype = hint->dtype;
+    prediction->hint_scale = sc_plugin_queries_scale(conn, hint);
+    prediction->hint_afar = sc_plugin_queries_afar(conn, prediction->request, hint);
+    if (prediction->hint_afar.device != NULL) {
+        prediction->hint_afar.at.k_base += first * hint->row_stride_bytes;
+        prediction->hint_afar.row_count = rows;
+        prediction->hint_afar.head_count = conn->choice.hint_heads * conn->dims.query_group;
+        if (place_take(prediction) && sc_plugin_hint_send(&prediction->hint_afar, hint_there(prediction)))
             return true;
-        hint_put(guess);
+        hint_put(prediction);
         return false;
     }
     uint64_t heads = conn->choice.hint_heads * conn->dims.query_group;
     uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
     const uint8_t *row = (const uint8_t *)hint->data + first * hint->row_stride_bytes;
-    if (!sc_run_take(&conn->requests.hints, rows * heads * head_bytes, &guess->hint))
+    if (!sc_run_take(&conn->requests.hints, rows * heads * head_bytes, &prediction->hint))
         return false; /* others have them all: this layer is not guessed */
-    uint8_t *dst = guess->hint.at;
+    uint8_t *dst = prediction->hint.at;
     for (uint64_t i = 0; i < rows; i++, row += hint->row_stride_bytes)
         for (uint64_t h = 0; h < heads; h++, dst += head_bytes)
             memcpy(dst, row + h * hint->head_stride_bytes, head_bytes);
@@ -407,17 +407,17 @@ static bool take_hint(spec_connector *conn, struct sc_plugin_prefetch *guess,
 void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             const struct spec_queries *hint)
 {
-    struct sc_plugin_prefetch *guess = prefetch_of(request, layer);
-    if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
+    struct sc_plugin_prefetch *prediction = prefetch_of(request, layer);
+    if (prediction->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
         return;
-    uint32_t state = atomic_load(&guess->state);
+    uint32_t state = atomic_load(&prediction->state);
     if (state == WAITS || state == POSTED)
-        prefetch_settle(guess);
-    state = atomic_load(&guess->state);
+        prefetch_settle(prediction);
+    state = atomic_load(&prediction->state);
     if (state != IDLE && state != DONE)
         return; /* it has started */
     bool is_by_layer = sc_baseline_follows(&conn->baseline);
-    uint64_t k = is_by_layer && guess->layer == layer ? guess->count : 0;
+    uint64_t k = is_by_layer && prediction->layer == layer ? prediction->count : 0;
     uint32_t *rows = NULL;
     if (!is_by_layer || k == 0)
         rows = sc_plugin_prefetch_rows(request, layer);
@@ -425,72 +425,72 @@ void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *requ
         return;
     if (!is_by_layer && rows == NULL)
         return; /* its rows are being read */
-    guess->layer = layer;
-    guess->count = 0;
-    guess->asked_ns = sc_exec_now_ns(conn->exec);
-    guess->others_ns = others_awaited(guess);
+    prediction->layer = layer;
+    prediction->count = 0;
+    prediction->asked_ns = sc_exec_now_ns(conn->exec);
+    prediction->others_ns = others_awaited(prediction);
     if (conn->config.predictor != SC_PREDICTOR_HINT) {
-        guess->is_whole = sc_plugin_accuracy_parts(&conn->ahead.trusts[layer]);
-        if (is_by_layer ? k > 0 : rank_now(conn, guess, rows, &k))
-            prefetch_begin(conn, guess, k);
+        prediction->is_whole = sc_plugin_accuracy_parts(&conn->ahead.trusts[layer]);
+        if (is_by_layer ? k > 0 : rank_now(conn, prediction, rows, &k))
+            prefetch_begin(conn, prediction, k);
         return;
     }
     if (hint == NULL || conn->requests.hint_bytes == 0 ||
         request->selectors[layer % SC_PLUGIN_SELECTORS].layer != layer)
         return;
-    if (!take_hint(conn, guess, hint))
+    if (!take_hint(conn, prediction, hint))
         return;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, layer);
-    guess->hint_ranks = rows_wanted(guess, &want);
+    prediction->hint_ranks = rows_wanted(prediction, &want);
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
-    atomic_store(&guess->state, WAITS);
-    if (sc_store_selector_state(selector_of(guess)) != SPEC_PENDING)
-        task_post(guess);
+    atomic_store(&prediction->state, WAITS);
+    if (sc_store_selector_state(selector_of(prediction)) != SPEC_PENDING)
+        task_post(prediction);
 }
 
 void sc_plugin_prefetch_yield(struct sc_plugin_request *request, uint32_t layer)
 {
-    struct sc_plugin_prefetch *guess = prefetch_of(request, layer);
-    if (guess->conn != NULL)
-        prefetch_settle(guess);
+    struct sc_plugin_prefetch *prediction = prefetch_of(request, layer);
+    if (prediction->conn != NULL)
+        prefetch_settle(prediction);
 }
 
 void sc_plugin_prefetch_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             uint64_t now_ns)
 {
-    struct sc_plugin_prefetch *guess = prefetch_of(request, layer);
-    if (guess->conn == NULL)
+    struct sc_plugin_prefetch *prediction = prefetch_of(request, layer);
+    if (prediction->conn == NULL)
         return;
-    prefetch_settle(guess);
-    if (guess->layer == layer && guess->asked_ns != 0) {
-        uint64_t window_ns = now_ns - guess->asked_ns, others_ns = others_awaited(guess);
-        others_ns = others_ns > guess->others_ns ? others_ns - guess->others_ns : 0;
+    prefetch_settle(prediction);
+    if (prediction->layer == layer && prediction->asked_ns != 0) {
+        uint64_t window_ns = now_ns - prediction->asked_ns, others_ns = others_awaited(prediction);
+        others_ns = others_ns > prediction->others_ns ? others_ns - prediction->others_ns : 0;
         sc_plugin_window_learn(&conn->ahead.window, window_ns);
         sc_plugin_contention_learn(&conn->ahead.contention, others_ns, window_ns);
     }
-    guess->asked_ns = 0;
+    prediction->asked_ns = 0;
 }
 
 /* bits NULL: heads disagree, so all rows are read, in one run: a ranking is of no use then. */
-static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *guess,
+static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *prediction,
                            const struct sc_plugin_item *item, const uint64_t *bits)
 {
-    bool is_predicted = guess->layer == item->in.layer && guess->count > 0;
-    bool is_whole = is_predicted && guess->is_whole;
+    bool is_predicted = prediction->layer == item->in.layer && prediction->count > 0;
+    bool is_whole = is_predicted && prediction->is_whole;
     uint64_t total = item->want.row_total;
     uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
     const uint32_t layers[2] = {item->in.layer, conn->dims.layer_count};
     if (is_predicted && bits != NULL &&
-        guess->slabs != NULL) { /* a slab is read for any row of it */
-        memset(guess->slabs, 0, sc_plugin_words_of(item) * sizeof(*bits));
-        (void)sc_plugin_slabs_of(item->request, bits, guess->slabs);
-        bits = guess->slabs;
+        prediction->slabs != NULL) { /* a slab is read for any row of it */
+        memset(prediction->slabs, 0, sc_plugin_words_of(item) * sizeof(*bits));
+        (void)sc_plugin_slabs_of(item->request, bits, prediction->slabs);
+        bits = prediction->slabs;
     }
     for (uint32_t i = 0; i < 2; i++) {
-        struct sc_plugin_accuracy *trust = &conn->ahead.trusts[layers[i]];
-        sc_plugin_accuracy_whole_learn(trust, is_whole, wanted_ppm);
+        struct sc_plugin_accuracy *accuracy = &conn->ahead.trusts[layers[i]];
+        sc_plugin_accuracy_whole_learn(accuracy, is_whole, wanted_ppm);
         if (is_predicted && (bits != NULL || !is_whole))
-            sc_plugin_accuracy_learn(trust, reader_of(guess)->rows, guess->count, bits);
+            sc_plugin_accuracy_learn(accuracy, reader_of(prediction)->rows, prediction->count, bits);
     }
 }
 
@@ -523,14 +523,14 @@ void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *sc
 {
     struct sc_plugin_request *request = item->request;
     uint32_t layer = item->in.layer;
-    struct sc_plugin_prefetch *guess = prefetch_of(request, layer),
+    struct sc_plugin_prefetch *prediction = prefetch_of(request, layer),
                               *next = prefetch_of(request, layer + 1);
     if (sums != NULL)
         teach_baseline(conn, item, sums);
     request->selected_row_list = item->row_count;
-    if (guess->conn == NULL)
+    if (prediction->conn == NULL)
         return;
-    learn_accuracy(conn, guess, item, bits);
+    learn_accuracy(conn, prediction, item, bits);
     if (!sc_baseline_follows(&conn->baseline) || sums == NULL || item->row_count == 0 ||
         layer + 1 >= conn->dims.layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
@@ -563,9 +563,9 @@ uint64_t sc_plugin_prefetch_drop(spec_connector *conn, struct sc_plugin_request 
 
 void sc_plugin_prefetch_stop(struct sc_plugin_request *request)
 {
-    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++) {
-        prefetch_settle(&request->guesses[i]);
-        (void)sc_plugin_prefetch_drop(request->guesses[i].conn, request, request->readers[i].layer,
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->predictions[i].conn != NULL; i++) {
+        prefetch_settle(&request->predictions[i]);
+        (void)sc_plugin_prefetch_drop(request->predictions[i].conn, request, request->readers[i].layer,
                                       SC_LOAD_WHOLE); /* certain, not guessed */
     }
 }
@@ -574,9 +574,9 @@ void sc_plugin_prefetch_forget(struct sc_plugin_request *request)
 {
     request->selected_row_list = 0;
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
-        struct sc_plugin_prefetch *guess = &request->guesses[i];
-        guess->layer = SC_PLUGIN_NO_LAYER;
-        guess->asked_ns = guess->count = 0;
+        struct sc_plugin_prefetch *prediction = &request->predictions[i];
+        prediction->layer = SC_PLUGIN_NO_LAYER;
+        prediction->asked_ns = prediction->count = 0;
     }
 }
 
@@ -607,10 +607,10 @@ spec_status sc_plugin_prefetches_open(spec_connector *conn, struct spec_error *r
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " hints", hints);
     for (uint64_t i = 0; i < SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i / SC_PLUGIN_AHEAD];
-        struct sc_plugin_prefetch *guess = &request->guesses[i % SC_PLUGIN_AHEAD];
-        guess->conn = conn;
-        guess->request = request;
-        guess->task.step = hint_step;
+        struct sc_plugin_prefetch *prediction = &request->predictions[i % SC_PLUGIN_AHEAD];
+        prediction->conn = conn;
+        prediction->request = request;
+        prediction->task.step = hint_step;
         sc_plugin_prefetch_forget(request);
     }
     return SPEC_OK;
@@ -620,10 +620,10 @@ void sc_plugin_prefetches_close(spec_connector *conn)
 {
     uint64_t count = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
     for (uint64_t i = 0; conn->requests.slots != NULL && i < count; i++) {
-        struct sc_plugin_prefetch *guess =
-            &conn->requests.slots[i / SC_PLUGIN_AHEAD].guesses[i % SC_PLUGIN_AHEAD];
-        while (guess->conn != NULL && atomic_load(&guess->state) == GONE)
-            (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
+        struct sc_plugin_prefetch *prediction =
+            &conn->requests.slots[i / SC_PLUGIN_AHEAD].predictions[i % SC_PLUGIN_AHEAD];
+        while (prediction->conn != NULL && atomic_load(&prediction->state) == GONE)
+            (void)sc_exec_wait(conn->exec, &prediction->state, GONE, SC_EXEC_FOREVER);
     }
     sc_run_pool_close(&conn->requests.hints);
     sc_alloc_free(&conn->alloc, conn->ahead.trusts);

@@ -206,7 +206,7 @@ spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
 
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
  * scores are infinite), then the others. */
-static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+static void quantised_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                       float *scores, uint64_t count, uint32_t *ret_rows)
 {
     const struct sc_plugin_request *request = item->request;
@@ -243,7 +243,7 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
 static spec_status queries_teach(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                                  struct spec_error *reterr)
 {
-    struct sc_plugin_learning *learning = &scratch->conn->coding->learning;
+    struct sc_plugin_learning *learning = &scratch->conn->quant->learning;
     struct sc_kernels_queries some;
     uint64_t step =
         sc_plugin_calibrate_step(learning, item->in.layer, item->scoring.queries.row_count);
@@ -271,7 +271,7 @@ spec_status sc_plugin_select_by_quant(struct sc_plugin_scratch *scratch,
         return status;
     uint64_t count = want->is_layered ? want->row_count : set_rows(scratch, want, sums);
     (void)ranked_scores(scratch, want, sums);
-    coded_set(scratch, item, scratch->scores, count, ret_rows);
+    quantised_set(scratch, item, scratch->scores, count, ret_rows);
     return SPEC_OK;
 }
 
@@ -281,7 +281,7 @@ void sc_plugin_select_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_i
     const struct sc_plugin_want *want = &item->want;
     memset(scratch->scores, 0, want->row_total * sizeof(*scratch->scores));
     kept_come_first(want, scratch->scores);
-    coded_set(scratch, item, scratch->scores, want->row_count, ret_rows);
+    quantised_set(scratch, item, scratch->scores, want->row_count, ret_rows);
 }
 
 /* ---- Without keys --------------------------------------------------------------------------- */
@@ -303,7 +303,7 @@ bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_p
     else
         kept_come_first(want, scores);
     if (want->is_layered)
-        coded_set(scratch, item, scores, want->row_count, ret_rows);
+        quantised_set(scratch, item, scores, want->row_count, ret_rows);
     else
         sc_kernels_topk(conn->kernels, scores, want->row_total, item->row_count, ret_rows);
     return true;

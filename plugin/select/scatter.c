@@ -109,16 +109,16 @@ static void place_gather(const struct sc_plugin_item *item, const struct sc_plug
                          const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
                          const uint32_t *set, uint64_t set_count)
 {
-    const uint32_t *picked = reader->picks.rows; /* NULL: every row is */
+    const uint32_t *picked = reader->gather.rows; /* NULL: every row is */
     for (uint64_t i = 0, n; i < rows->row_count; i += n) {
-        uint64_t pick = rows->row_first + i, row = picked != NULL ? picked[pick] : pick;
+        uint64_t gathered = rows->row_first + i, row = picked != NULL ? picked[gathered] : gathered;
         uint64_t at = set != NULL ? rank_in(set, set_count, (uint32_t)row) : row;
         for (n = 1; i + n < rows->row_count; n++) {
-            uint64_t next = picked != NULL ? picked[pick + n] : pick + n;
+            uint64_t next = picked != NULL ? picked[gathered + n] : gathered + n;
             if (set != NULL ? at + n >= set_count || next != set[at + n] : next != row + n)
                 break;
         }
-        item->memory.target->place_rows(to, rows, i, n, reader->picks.wanted, at);
+        item->memory.target->place_rows(to, rows, i, n, reader->gather.wanted, at);
         for (uint64_t j = at; item->placed != NULL && j < at + n; j++)
             sc_plugin_bit_set(item->placed, j);
     }
@@ -188,7 +188,7 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
 {
     bool by_selector = status == SPEC_E_CORRUPT && !sc_plugin_is_memory(rows->tier) &&
                        reader->load != SC_LOAD_WHOLE && item->selector != NULL;
-    if (!by_selector || !sc_store_selector_is_hosted(item->selector, rows->failed_range))
+    if (!by_selector || !sc_store_selector_is_in_host_tier(item->selector, rows->failed_range))
         return rows->tier;
     uint64_t piece = item->request->ranges[rows->failed_range].piece;
     return atomic_exchange(&conn->ahead.spared, piece) != piece ? SPEC_TIER_HOST : rows->tier;
@@ -198,7 +198,7 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
 static uint64_t bytes_of(const spec_connector *conn, const struct sc_plugin_reader *reader,
                          bool is_whole)
 {
-    bool has_both = is_whole || reader->picks.wanted == SC_STORE_WANT_ROWS;
+    bool has_both = is_whole || reader->gather.wanted == SC_STORE_WANT_ROWS;
     return has_both ? conn->dims.row_bytes : conn->dims.k_row_bytes;
 }
 
@@ -214,7 +214,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     uint64_t bite = SC_STORE_BITE_BYTES / conn->dims.row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
     const struct sc_store_sink sink = target->sink(&to);
-    uint64_t hosted_rows = sc_plugin_scattern_hosted(item);
+    uint64_t host_slab_rows = sc_plugin_rows_from_host(item);
     bool is_whole = reader->load == SC_LOAD_WHOLE, moves = is_whole && sink.span_bytes > 0;
     bool in_order = is_whole || set != NULL; /* else they come from anywhere */
     struct sc_store_rows rows = {0};
@@ -237,9 +237,9 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     sc_store_reader_cost(reader->reader, &cost);
     sc_plugin_cost_add(conn, item, &cost);
     sc_plugin_load_policy_read(request, &cost);
-    hosted_rows = sc_plugin_scattern_hosted(item) - hosted_rows;
+    host_slab_rows = sc_plugin_rows_from_host(item) - host_slab_rows;
     if (status == SPEC_OK && is_whole && !item->was_started)
-        note_whole(conn, &cost, hosted_rows * conn->dims.row_bytes,
+        note_whole(conn, &cost, host_slab_rows * conn->dims.row_bytes,
                    sc_exec_now_ns(conn->exec) - reader->begin_ns);
     reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
     if (status == SPEC_E_TIMEOUT)
@@ -253,15 +253,15 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
 /* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
  * pages and gaps add is the price of rows, wanted or not; and under planner `chunk` the slab is. */
 static spec_status take_prediction(spec_connector *conn, struct sc_plugin_item *item,
-                                   struct sc_plugin_reader *guess, const uint32_t *set,
+                                   struct sc_plugin_reader *prediction, const uint32_t *set,
                                    struct spec_error *reterr)
 {
     uint64_t set_count = set != NULL ? item->set_count : 0;
     uint64_t before_bytes = item->in.read_bytes;
-    spec_status status = sc_plugin_reader_take(conn, item, guess, set, set_count, reterr);
+    spec_status status = sc_plugin_reader_take(conn, item, prediction, set, set_count, reterr);
     uint64_t read_bytes = item->in.read_bytes - before_bytes, unused_bytes = 0;
     struct sc_store_read_cost cost;
-    sc_store_reader_cost(guess->reader, &cost);
+    sc_store_reader_cost(prediction->reader, &cost);
     if (cost.row_count > item->used_rows)
         unused_bytes = (uint64_t)((double)read_bytes / (double)cost.row_count *
                                   (double)(cost.row_count - item->used_rows));
@@ -290,14 +290,14 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
                                struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
+    struct sc_plugin_reader *prediction = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint32_t *set = item->route == SC_ROUTE_LAYERED ? NULL : request->set;
     spec_status status = SPEC_OK;
     if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
         sc_store_reader_demand(rest->reader);
-    if (guess != NULL)
-        status = take_prediction(conn, item, guess, set, reterr);
+    if (prediction != NULL)
+        status = take_prediction(conn, item, prediction, set, reterr);
     if (status == SPEC_OK && rest->layer == item->in.layer)
         status = take_rest(conn, item, rest, set, reterr);
     if (status == SPEC_E_TIMEOUT)

@@ -28,7 +28,7 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
 /* ---- Results --------------------------------------------------------------------------------- */
 
 /* Returns how many of the item's rows came from memory. */
-static inline uint64_t sc_plugin_scattern_hosted(const struct sc_plugin_item *item)
+static inline uint64_t sc_plugin_rows_from_host(const struct sc_plugin_item *item)
 {
     return item->taken[SPEC_TIER_UPPER] + item->taken[SPEC_TIER_HOST];
 }

@@ -148,22 +148,22 @@ static void prefetch_drop(spec_connector *conn, struct sc_plugin_item *item,
 static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
+    struct sc_plugin_reader *prediction = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint64_t *tags = sc_store_selector_tags(item->selector);
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
     item->covered_rows = item->used_rows = 0;
     prefetch_drop(conn, item, SC_LOAD_GATHER);
-    if (guess != NULL) {
+    if (prediction != NULL) {
         uint64_t *wanted = request->bits, *covered = wanted + words;
         memset(wanted, 0, 2 * words * sizeof(*wanted));
         for (uint64_t i = 0; i < item->set_count; i++)
             sc_plugin_bit_set(wanted, request->set[i]);
-        item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
-        item->used_rows = guess->picks.whole_slabs ? sc_plugin_slabs_of(request, covered, NULL)
+        item->covered_rows = sc_store_reader_narrow(prediction->reader, wanted, covered);
+        item->used_rows = prediction->gather.whole_slabs ? sc_plugin_slabs_of(request, covered, NULL)
                                                    : item->covered_rows;
-        sc_store_reader_tags(guess->reader, tags);
+        sc_store_reader_tags(prediction->reader, tags);
         count = 0;
         for (uint64_t i = 0; i < item->set_count; i++)
             if (!sc_plugin_bit_get(covered, request->set[i]))
@@ -174,8 +174,8 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         sc_plugin_reader_drop(rest);
         return;
     }
-    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rows, count);
-    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, io_class);
+    struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, rows, count);
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &gather, io_class);
     sc_store_reader_tags(rest->reader, tags);
 }
 
@@ -183,8 +183,8 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
  * reading the layer in one run. */
 static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uint64_t row_total)
 {
-    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, NULL, 0);
-    uint64_t gap_bytes = picks.gap_bytes > SC_IO_PAGE_BYTES ? picks.gap_bytes : SC_IO_PAGE_BYTES;
+    struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, NULL, 0);
+    uint64_t gap_bytes = gather.gap_bytes > SC_IO_PAGE_BYTES ? gather.gap_bytes : SC_IO_PAGE_BYTES;
     uint64_t bytes = 0;
     for (uint64_t row = 0; row < row_total; row++)
         if (!sc_plugin_bit_get(covered, row))
@@ -197,15 +197,15 @@ static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uin
 static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = sc_plugin_prefetch_reader(request, item->in.layer);
+    struct sc_plugin_reader *prediction = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
     uint64_t total = item->want.row_total, count = 0;
-    if (guess != NULL && item->selector != NULL) {
+    if (prediction != NULL && item->selector != NULL) {
         covered = wanted + words;
         memset(wanted, 0xff, words * sizeof(*wanted));
         memset(covered, 0, words * sizeof(*covered));
-        item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
+        item->covered_rows = sc_store_reader_narrow(prediction->reader, wanted, covered);
         item->used_rows = item->covered_rows;
         item->is_pieced = pieces_save(conn, covered, total);
     }
@@ -217,10 +217,10 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     for (uint64_t row = 0; row < total; row++)
         if (!sc_plugin_bit_get(covered, row))
             rest->rows[count++] = (uint32_t)row;
-    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
-    picks.whole_slabs = false;
-    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, io_class);
-    sc_store_reader_tags(guess->reader, sc_store_selector_tags(item->selector));
+    struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, rest->rows, count);
+    gather.whole_slabs = false;
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &gather, io_class);
+    sc_store_reader_tags(prediction->reader, sc_store_selector_tags(item->selector));
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
 }
 
@@ -563,9 +563,9 @@ static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t count = sc_plugin_rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
-    struct sc_store_gather_rows picks = sc_plugin_gather_of(conn, rest->rows, count);
-    picks.wanted = SC_STORE_WANT_V;
-    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &picks, SC_IO_CLASS_DEMAND);
+    struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, rest->rows, count);
+    gather.wanted = SC_STORE_WANT_V;
+    sc_plugin_gather_begin(conn, request, rest, item->in.layer, &gather, SC_IO_CLASS_DEMAND);
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
     return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
 }
@@ -575,7 +575,7 @@ static uint64_t union_rest(const struct sc_plugin_item *item)
 {
     const struct sc_plugin_reader *rest = &item->request->readers[SC_PLUGIN_REST];
     uint64_t count = 0;
-    for (uint64_t i = 0; i < rest->picks.count; i++)
+    for (uint64_t i = 0; i < rest->gather.count; i++)
         count += sc_plugin_bit_get(item->request->bits, rest->rows[i]);
     return count;
 }

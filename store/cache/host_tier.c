@@ -77,7 +77,7 @@ struct sc_host_tier {
     uint32_t *heads, *owners;
     struct tier tiers[2];
     struct sc_store_ghost past;          /* of slabs that went, while is_dual */
-    struct sc_store_residency residents; /* counts, which any thread reads */
+    struct sc_store_residency residency; /* counts, which any thread reads */
     uint32_t free, kept, slabs_kept;
     uint32_t fresh; /* slabs from this one on were never used: their memory was never touched */
     uint64_t stamp; /* of uses */
@@ -156,13 +156,13 @@ static uint32_t number_of(const struct sc_host_tier *host,
 static void slab_link(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     uint32_t *head = head_of(host, &slab->key), i = number_of(host, slab);
-    slab->group = sc_store_residency_join(&host->residents, slab->key.copy,
+    slab->group = sc_store_residency_join(&host->residency, slab->key.copy,
                                           group_of(&slab->key, is_windowed(host, slab->key.layer)));
     slab->group_prev = NONE;
-    slab->group_next = host->residents.groups[slab->group].first;
+    slab->group_next = host->residency.groups[slab->group].first;
     if (slab->group_next != NONE)
         host->slabs[slab->group_next].group_prev = i;
-    host->residents.groups[slab->group].first = i;
+    host->residency.groups[slab->group].first = i;
     slab->next = *head;
     *head = i;
 }
@@ -176,8 +176,8 @@ static void slab_unlink(struct sc_host_tier *host, const struct sc_host_tier_mem
     if (slab->group_next != NONE)
         host->slabs[slab->group_next].group_prev = slab->group_prev;
     *(slab->group_prev != NONE ? &host->slabs[slab->group_prev].group_next
-                               : &host->residents.groups[slab->group].first) = slab->group_next;
-    sc_store_residency_leave(&host->residents, slab->group);
+                               : &host->residency.groups[slab->group].first) = slab->group_next;
+    sc_store_residency_leave(&host->residency, slab->group);
 }
 
 /* ---- By rank: lock held ---------------------------------------------------------------------- */
@@ -271,8 +271,8 @@ static void slab_leave(struct sc_host_tier *host, struct sc_host_tier_memory_sla
 {
     host->published--;
     if (slab->tier == UPPER)
-        sc_store_residency_rise(&host->residents, slab->group, false);
-    sc_store_residency_publish(&host->residents, slab->group, false);
+        sc_store_residency_rise(&host->residency, slab->group, false);
+    sc_store_residency_publish(&host->residency, slab->group, false);
     slab_unlink(host, slab);
     slab_stir(host, slab);
     slab->state = FORGOTTEN;
@@ -405,7 +405,7 @@ static void slab_move(struct sc_host_tier *host, struct sc_host_tier_memory_slab
 {
     host->tiers[slab->tier].pages_used -= slab->pages;
     host->tiers[tier].pages_used += slab->pages;
-    sc_store_residency_rise(&host->residents, slab->group, tier == UPPER);
+    sc_store_residency_rise(&host->residency, slab->group, tier == UPPER);
     slab->tier = tier;
     slab->rank = rank_in(host, tier, &slab->use);
 }
@@ -564,7 +564,7 @@ void sc_host_tier_unpin(struct sc_host_tier *host, struct sc_host_tier_memory_sl
 
 bool sc_host_tier_is_empty(const struct sc_host_tier *host)
 {
-    return host == NULL || sc_store_residency_is_empty(&host->residents);
+    return host == NULL || sc_store_residency_is_empty(&host->residency);
 }
 
 uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
@@ -572,7 +572,7 @@ uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_ho
 {
     uint32_t risen = 0, risen_windowed = 0, count = 0;
     if (host != NULL)
-        count = sc_store_residency_count(&host->residents, key->copy, group_of(key, false), &risen);
+        count = sc_store_residency_count(&host->residency, key->copy, group_of(key, false), &risen);
     count += sc_host_tier_windowed(host, key, &risen_windowed);
     if (ret_risen != NULL)
         *ret_risen = risen + risen_windowed;
@@ -585,7 +585,7 @@ uint32_t sc_host_tier_windowed(const struct sc_host_tier *host, const struct sc_
     *ret_risen = 0;
     if (host == NULL || host->windows == NULL)
         return 0;
-    return sc_store_residency_count(&host->residents, key->copy, group_of(key, true), ret_risen);
+    return sc_store_residency_count(&host->residency, key->copy, group_of(key, true), ret_risen);
 }
 
 uint64_t sc_host_tier_promoted_halves(const struct sc_host_tier *host)
@@ -602,8 +602,8 @@ uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_
     pthread_mutex_lock(&host->lock);
     for (uint32_t is_apart = 0; is_apart < 2; is_apart++) {
         uint32_t group =
-            sc_store_residency_find(&host->residents, key->copy, group_of(key, is_apart));
-        uint32_t i = group != NONE ? host->residents.groups[group].first : NONE;
+            sc_store_residency_find(&host->residency, key->copy, group_of(key, is_apart));
+        uint32_t i = group != NONE ? host->residency.groups[group].first : NONE;
         for (; i != NONE; i = host->slabs[i].group_next)
             count += host->slabs[i].state == PUBLISHED && host->slabs[i].key.layer >= first &&
                      host->slabs[i].key.layer < end;
@@ -788,9 +788,9 @@ void sc_host_tier_publish(struct sc_host_tier *host, struct sc_host_tier_memory_
     } else {
         slab->state = PUBLISHED;
         host->published++;
-        sc_store_residency_publish(&host->residents, slab->group, true);
+        sc_store_residency_publish(&host->residency, slab->group, true);
         if (slab->tier == UPPER)
-            sc_store_residency_rise(&host->residents, slab->group, true);
+            sc_store_residency_rise(&host->residency, slab->group, true);
         slab_rest(host, slab);
     }
     pthread_mutex_unlock(&host->lock);
@@ -839,8 +839,8 @@ void sc_host_tier_forget_layers(struct sc_host_tier *host, const struct sc_host_
     for (uint32_t is_apart = 0; is_apart < 2; is_apart++) {
         uint64_t what = group_of(key, is_apart);
         uint32_t group;
-        while ((group = sc_store_residency_find(&host->residents, key->copy, what)) != NONE)
-            slab_forget(host, &host->slabs[host->residents.groups[group].first]);
+        while ((group = sc_store_residency_find(&host->residency, key->copy, what)) != NONE)
+            slab_forget(host, &host->slabs[host->residency.groups[group].first]);
     }
     pthread_mutex_unlock(&host->lock);
 }
@@ -967,7 +967,7 @@ static bool memory_take(struct sc_host_tier *host, uint64_t count, uint64_t head
 {
     struct sc_alloc *alloc = host->alloc;
     bool good = sc_store_space_init(&host->map, alloc, host->poison, 1, host->page_count);
-    good = sc_store_residency_init(&host->residents, alloc, (uint32_t)count) && good;
+    good = sc_store_residency_init(&host->residency, alloc, (uint32_t)count) && good;
     for (uint32_t i = 0; i < 2; i++)
         good = sc_heap_init(&host->tiers[i].heap, alloc, count) && good;
     if (host->is_dual)
@@ -1031,7 +1031,7 @@ void sc_host_tier_close(struct sc_host_tier *host)
     struct sc_alloc *alloc = host->alloc;
     for (uint32_t i = 0; i < host->fresh; i++)
         SC_ASSERT(host->poison, host->slabs[i].pins == 0 && host->slabs[i].state != FILLING);
-    sc_store_residency_done(&host->residents);
+    sc_store_residency_done(&host->residency);
     sc_store_space_done(&host->map);
     sc_alloc_free(alloc, host->owners);
     sc_heap_done(&host->tiers[UPPER].heap);

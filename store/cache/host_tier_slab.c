@@ -102,7 +102,7 @@ static uint32_t chunks_layers(const struct sc_store *store,
 }
 
 /* NULL: nothing of it is there, or there is no such piece. */
-static const struct sc_store_piece_entry *hosted_piece(const struct sc_store *store, uint64_t piece)
+static const struct sc_store_piece_entry *host_slab_piece(const struct sc_store *store, uint64_t piece)
 {
     return sc_host_tier_is_empty(store->host) ? NULL : sc_store_table_leased(&store->table, piece);
 }
@@ -111,7 +111,7 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
                                     uint32_t *ret_risen)
 {
     uint32_t risen = 0, promoted_chunks = 0;
-    const struct sc_store_piece_entry *entry = hosted_piece(store, piece);
+    const struct sc_store_piece_entry *entry = host_slab_piece(store, piece);
     if (ret_risen != NULL)
         *ret_risen = 0;
     if (entry == NULL)
@@ -131,7 +131,7 @@ uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t pie
                                       uint32_t *ret_risen)
 {
     uint32_t promoted_chunks = 0;
-    const struct sc_store_piece_entry *entry = hosted_piece(store, piece);
+    const struct sc_store_piece_entry *entry = host_slab_piece(store, piece);
     *ret_risen = 0;
     if (entry == NULL)
         return 0;
@@ -161,30 +161,30 @@ struct sc_host_slab sc_host_slab_get(const struct sc_store *store, uint32_t laye
 {
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_piece_entry *piece;
-    struct sc_host_slab hosted = {0};
+    struct sc_host_slab host_slab = {0};
     struct sc_host_tier_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
-        return hosted;
+        return host_slab;
     uint64_t rows = piece->row_count - piece->skip, row = range->row_first - piece->skip;
     key.kind = kind_of(wanted);
     if (wanted != SC_STORE_WANT_ROWS && !sc_host_tier_has(store->host, &key))
         key.kind = SC_STORE_HOST_ROWS;
-    hosted.slab = sc_host_tier_find(store->host, &key, &hosted.tier);
-    if (hosted.slab == NULL)
-        return hosted;
+    host_slab.slab = sc_host_tier_find(store->host, &key, &host_slab.tier);
+    if (host_slab.slab == NULL)
+        return host_slab;
     if (key.kind != SC_STORE_HOST_ROWS) {
-        hosted.bytes = sc_host_tier_bytes(store->host, hosted.slab);
-        hosted.row_at = hosted.v_at = row * shape->k_row_bytes;
-        return hosted;
+        host_slab.bytes = sc_host_tier_bytes(store->host, host_slab.slab);
+        host_slab.row_at = host_slab.v_at = row * shape->k_row_bytes;
+        return host_slab;
     }
     uint64_t begin = tags_bytes(shape, rows);
     bool is_split = shape->layout == SC_STORE_SPLIT;
-    hosted.bytes = sc_host_tier_bytes(store->host, hosted.slab);
-    hosted.tag_at = row * shape->tags_per_row * 8;
-    hosted.row_at = begin + row * (is_split ? shape->k_row_bytes : shape->row_bytes);
-    hosted.v_at = hosted.row_at + rows * shape->k_row_bytes;
-    SC_ASSERT(store->params.poison, sc_host_tier_rows(hosted.slab) == rows);
-    return hosted;
+    host_slab.bytes = sc_host_tier_bytes(store->host, host_slab.slab);
+    host_slab.tag_at = row * shape->tags_per_row * 8;
+    host_slab.row_at = begin + row * (is_split ? shape->k_row_bytes : shape->row_bytes);
+    host_slab.v_at = host_slab.row_at + rows * shape->k_row_bytes;
+    SC_ASSERT(store->params.poison, sc_host_tier_rows(host_slab.slab) == rows);
+    return host_slab;
 }
 
 struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer,
@@ -203,16 +203,16 @@ struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t lay
 struct sc_host_slab sc_host_chunk_get(const struct sc_store *store,
                                       const struct sc_host_chunk *chunk)
 {
-    struct sc_host_slab hosted = {0};
+    struct sc_host_slab host_slab = {0};
     if (store->host == NULL)
-        return hosted;
-    hosted.slab = sc_host_tier_find(store->host, &chunk->key, &hosted.tier);
-    if (hosted.slab == NULL)
-        return hosted;
-    hosted.bytes = sc_host_tier_bytes(store->host, hosted.slab);
-    hosted.v_at = (chunk->end - chunk->first) * store->shape.k_row_bytes;
-    SC_ASSERT(store->params.poison, sc_host_tier_rows(hosted.slab) == chunk->end - chunk->first);
-    return hosted;
+        return host_slab;
+    host_slab.slab = sc_host_tier_find(store->host, &chunk->key, &host_slab.tier);
+    if (host_slab.slab == NULL)
+        return host_slab;
+    host_slab.bytes = sc_host_tier_bytes(store->host, host_slab.slab);
+    host_slab.v_at = (chunk->end - chunk->first) * store->shape.k_row_bytes;
+    SC_ASSERT(store->params.poison, sc_host_tier_rows(host_slab.slab) == chunk->end - chunk->first);
+    return host_slab;
 }
 
 bool sc_host_chunk_has(const struct sc_store *store, const struct sc_host_chunk *chunk)

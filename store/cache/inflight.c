@@ -274,7 +274,7 @@ static void slot_complete(struct sc_inflight_slot *slot)
     struct sc_inflight *inflight = slot->inflight;
     slot_time(slot);
     reads_put(slot);
-    bool waits = sc_inflight_is_wanted(slot) && inflight->client->landed(slot);
+    bool waits = sc_inflight_is_wanted(slot) && inflight->client->completed(slot);
     inflight->flying--;
     if (waits) {
         slot->is_completed = true;

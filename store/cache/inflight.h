@@ -82,7 +82,7 @@ struct sc_inflight_client {
     void (*read_failed)(const struct sc_inflight_read *read);
     /* All reads of a slot of this load have ended. It may give up the lock meanwhile. true: the
      * slot waits for its consumer, who frees it; false: it is free now. */
-    bool (*landed)(struct sc_inflight_slot *slot);
+    bool (*completed)(struct sc_inflight_slot *slot);
     /* NULL, or: whether so little flies that more is to be started. */
     bool (*refills)(const struct sc_inflight *inflight);
     /* NULL, or: as much as may fly was started. */

@@ -42,32 +42,32 @@ struct sc_store_residency {
 };
 
 /* For at most so many slabs. false: no memory; done frees what there is. residents is zero. */
-bool sc_store_residency_init(struct sc_store_residency *residents, struct sc_alloc *alloc,
+bool sc_store_residency_init(struct sc_store_residency *residency, struct sc_alloc *alloc,
                              uint32_t count_max);
-void sc_store_residency_done(struct sc_store_residency *residents);
+void sc_store_residency_done(struct sc_store_residency *residency);
 
 /* The group of the name, made if there is none, with one slab more: its number. */
-uint32_t sc_store_residency_join(struct sc_store_residency *residents, uint64_t copy,
+uint32_t sc_store_residency_join(struct sc_store_residency *residency, uint64_t copy,
                                  uint64_t what);
 /* One slab less, which is published no more; the last takes the group along. */
-void sc_store_residency_leave(struct sc_store_residency *residents, uint32_t group);
+void sc_store_residency_leave(struct sc_store_residency *residency, uint32_t group);
 /* One more of its slabs is published, or one less is. */
-void sc_store_residency_publish(struct sc_store_residency *residents, uint32_t group,
+void sc_store_residency_publish(struct sc_store_residency *residency, uint32_t group,
                                 bool is_published);
 /* One of its published slabs has come into the upper tier, or has left it. */
-void sc_store_residency_rise(struct sc_store_residency *residents, uint32_t group, bool is_risen);
+void sc_store_residency_rise(struct sc_store_residency *residency, uint32_t group, bool is_risen);
 /* SC_RESIDENCY_NONE: there is no such group. */
-uint32_t sc_store_residency_find(const struct sc_store_residency *residents, uint64_t copy,
+uint32_t sc_store_residency_find(const struct sc_store_residency *residency, uint64_t copy,
                                  uint64_t what);
 
 /* No slab of any name is published. */
-static inline bool sc_store_residency_is_empty(const struct sc_store_residency *residents)
+static inline bool sc_store_residency_is_empty(const struct sc_store_residency *residency)
 {
-    return atomic_load_explicit(&residents->published, memory_order_acquire) == 0;
+    return atomic_load_explicit(&residency->published, memory_order_acquire) == 0;
 }
 /* How many slabs of the name are published; ret_risen, which may be NULL: of those, how many lie in
  * the upper tier. */
-uint32_t sc_store_residency_count(const struct sc_store_residency *residents, uint64_t copy,
+uint32_t sc_store_residency_count(const struct sc_store_residency *residency, uint64_t copy,
                                   uint64_t what, uint32_t *ret_risen);
 
 #endif

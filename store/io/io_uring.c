@@ -408,7 +408,7 @@ void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64
 
 /* ---- A ring's turn -------------------------------------------------------------------------- */
 
-enum turn { TURN_ENTER, TURN_AGAIN, TURN_PIN, TURN_IDLE };
+enum step { STEP_ENTER, STEP_AGAIN, STEP_PIN, STEP_IDLE };
 
 /* Lock held, nothing in flight: the ring is nobody's until it is taken from the list. */
 static void ring_rests(struct sc_uring_ring *ring)
@@ -446,9 +446,9 @@ static void ring_release(struct sc_uring_ring *ring)
     ring->released_ops = 0;
 }
 
-/* Puts entries for what was taken. TURN_AGAIN: nobody wanted it any more, and nothing else flies:
+/* Puts entries for what was taken. STEP_AGAIN: nobody wanted it any more, and nothing else flies:
  * there is nothing to wait for. */
-static enum turn ring_start(struct sc_uring_ring *ring, struct sc_io_op *ops, uint32_t *wait_count)
+static enum step ring_start(struct sc_uring_ring *ring, struct sc_io_op *ops, uint32_t *wait_count)
 {
     while (ring->retry_slot != SC_URING_NONE) {
         struct sc_uring_slot *slot = &ring->slots[ring->retry_slot];
@@ -461,15 +461,15 @@ static enum turn ring_start(struct sc_uring_ring *ring, struct sc_io_op *ops, ui
         slot_start(ring, op);
     }
     *wait_count = *wait_count < ring->flying ? *wait_count : ring->flying;
-    return ring->flying > 0 ? TURN_ENTER : TURN_AGAIN;
+    return ring->flying > 0 ? STEP_ENTER : STEP_AGAIN;
 }
 
-/* Takes operations into slots and entries. After TURN_IDLE the ring is not this thread's. */
-static enum turn ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
+/* Takes operations into slots and entries. After STEP_IDLE the ring is not this thread's. */
+static enum step ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
 {
     struct sc_uring *uring = ring->uring;
     struct sc_uring_ring *other = NULL;
-    enum turn turn = TURN_ENTER;
+    enum step step = STEP_ENTER;
     uint32_t io_class, taken = 0, taken_demand = 0;
     const bool has_retries = ring->retry_slot != SC_URING_NONE;
     (void)pthread_mutex_lock(&uring->lock);
@@ -488,15 +488,15 @@ static enum turn ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
         if (queue_front(uring, &io_class) != NULL) /* more than this ring has slots */
             other = idle_take(uring);
     } else if (ring->wanted_slice != SC_URING_NONE && ring->pins && ring->region.bytes > 0) {
-        turn = TURN_PIN; /* which is slow: another ring looks at the queue meanwhile */
+        step = STEP_PIN; /* which is slow: another ring looks at the queue meanwhile */
         (void)atomic_fetch_sub(&uring->awake_count, 1);
     } else {
-        turn = TURN_IDLE;
+        step = STEP_IDLE;
         ring_rests(ring);
     }
     (void)pthread_mutex_unlock(&uring->lock);
     ring_post(other);
-    return turn == TURN_ENTER ? ring_start(ring, ops, ret_wait_count) : turn;
+    return step == STEP_ENTER ? ring_start(ring, ops, ret_wait_count) : step;
 }
 
 /* Hands what the queue holds to the kernel, when half of the target is free; waits for nothing. */
@@ -631,13 +631,13 @@ void sc_uring_step(struct sc_task *task)
         if (ring->plain_ops >= PIN_AFTER_OPS)
             slice_pin(ring);
         switch (ring_fill(ring, &wait_count)) {
-        case TURN_IDLE:
+        case STEP_IDLE:
             return;
-        case TURN_PIN:
+        case STEP_PIN:
             slice_pin(ring);
             (void)atomic_fetch_add(&ring->uring->awake_count, 1);
             break;
-        case TURN_AGAIN:
+        case STEP_AGAIN:
             (void)atomic_fetch_add(&ring->uring->awake_count, 1);
             break;
         default:

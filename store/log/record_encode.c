@@ -102,7 +102,7 @@ void sc_store_record_encode_extent(struct sc_store_writer *writer, uint64_t id,
     pack_parts(&packer, extent->parts, extent->part_count);
 }
 
-void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t extent_id,
+void sc_store_record_encode_section(struct sc_store_writer *writer, uint64_t extent_id,
                                   const struct sc_store_record_extent *derived)
 {
     const struct sc_store_codec_shape *codes = &derived->codec_shape;
@@ -113,7 +113,7 @@ void sc_store_record_encode_annex(struct sc_store_writer *writer, uint64_t exten
                                                          : 7,
                                        SC_STORE_RECORD_SECTION, extent_id);
     pack_uint(&packer, "kind",
-              derived->is_order ? SC_STORE_SECTION_ORDER
+              derived->is_order ? SC_STORE_SECTION_PERMUTATION
               : has_quant       ? SC_STORE_SECTION_QUANT
                                 : SC_STORE_SECTION_PROBES);
     pack_uint(&packer, "copy", derived->copy);

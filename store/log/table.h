@@ -92,7 +92,7 @@ struct sc_store_extent_entry {
     /* build_sections.c's: a copy of the rows that is found and has no record; the next such, 0:
      * none. */
     uint32_t order_next;
-    uint64_t order_moment;
+    uint64_t permutation_moment;
 };
 
 /* Sections of an extent that were built later and lie elsewhere; constant. */

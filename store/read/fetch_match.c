@@ -27,7 +27,7 @@ struct window {
     struct sc_store_match_fetcher *fetcher;
     struct sc_task task;
     struct sc_store_readback back;
-    struct sc_store_selector_fetch bring; /* in the memory of `back` */
+    struct sc_store_selector_fetch fetch; /* in the memory of `back` */
     bool is_choice;              /* what rows are chosen by; else rows */
     uint32_t piece_count;
     struct piece pieces[PIECES];
@@ -83,7 +83,7 @@ static bool is_choice(const struct sc_store_match_fetcher *fetcher)
     return fetcher->pass < fetcher->store->shape.layer_count;
 }
 
-static void stage_ends(struct sc_store_match_fetcher *fetcher, spec_status status, uint64_t range)
+static void fetch_ends(struct sc_store_match_fetcher *fetcher, spec_status status, uint64_t range)
 {
     if (fetcher->staged.status == SPEC_OK) {
         fetcher->staged.status = status;
@@ -175,7 +175,7 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
         uint32_t layer = layer_of(fetcher);
         if (!whole_of(store, &fetcher->what.ranges[fetcher->range], &whole, &piece->entry,
                       &extent)) {
-            stage_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
+            fetch_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
             break;
         }
         if (reads_quant_alone(store, &fetcher->what.wants, layer, &whole) ||
@@ -191,7 +191,7 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
             break;
         enum sc_host_tier_begun begun = slab_begin(fetcher, &wish, &piece->fill);
         if (begun == SC_STORE_HOST_FULL) {
-            stage_ends(fetcher, SPEC_E_NO_SPACE, fetcher->range);
+            fetch_ends(fetcher, SPEC_E_NO_SPACE, fetcher->range);
             break;
         }
         if (begun != SC_STORE_HOST_BEGUN)
@@ -215,38 +215,38 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
 static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct window *window)
 {
     const struct sc_store *store = fetcher->store;
-    struct sc_store_selector_fetch *bring = &window->bring;
+    struct sc_store_selector_fetch *fetch = &window->fetch;
     uint32_t pass = fetcher->pass;
-    sc_store_selector_fetch_begin(bring, &fetcher->what.wants, layer_of(fetcher),
+    sc_store_selector_fetch_begin(fetch, &fetcher->what.wants, layer_of(fetcher),
                                   window->back.memory, window->back.memory_bytes);
     for (uint32_t i = 0;
-         i < LOOKS && bring->count < PIECES && range_seek(fetcher) && fetcher->pass == pass;
+         i < LOOKS && fetch->count < PIECES && range_seek(fetcher) && fetcher->pass == pass;
          i++, fetcher->range++) {
         const struct sc_store_range *range = &fetcher->what.ranges[fetcher->range];
-        struct piece *piece = &window->pieces[bring->count];
+        struct piece *piece = &window->pieces[fetch->count];
         const struct sc_store_extent_entry *extent;
         struct sc_host_slab_wish wish;
         struct sc_store_range whole;
         if (!whole_of(store, range, &whole, &piece->entry, &extent)) {
-            stage_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
+            fetch_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
             break;
         }
-        if (!sc_store_selector_fetch_wish(bring, &whole, &wish))
+        if (!sc_store_selector_fetch_wish(fetch, &whole, &wish))
             continue;
-        if (!sc_store_selector_fetch_fits(bring, &wish))
+        if (!sc_store_selector_fetch_fits(fetch, &wish))
             break;
-        enum sc_host_tier_begun begun = slab_begin(fetcher, &wish, &bring->fills[bring->count]);
+        enum sc_host_tier_begun begun = slab_begin(fetcher, &wish, &fetch->fills[fetch->count]);
         if (begun == SC_STORE_HOST_FULL) {
-            stage_ends(fetcher, SPEC_E_NO_SPACE, fetcher->range);
+            fetch_ends(fetcher, SPEC_E_NO_SPACE, fetcher->range);
             break;
         }
         if (begun != SC_STORE_HOST_BEGUN)
             continue;
         piece->range = fetcher->range;
         piece->bytes = wish.bytes;
-        sc_store_selector_fetch_add(bring, &wish);
+        sc_store_selector_fetch_add(fetch, &wish);
     }
-    return window->piece_count = bring->count;
+    return window->piece_count = fetch->count;
 }
 
 /* Plans a window. Returns of how many stretches, or pieces; 0: nothing is to be brought, of what
@@ -299,7 +299,7 @@ static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *win
             continue;
         }
         pthread_mutex_lock(&fetcher->lock);
-        stage_ends(fetcher, status, piece->range);
+        fetch_ends(fetcher, status, piece->range);
         pthread_mutex_unlock(&fetcher->lock);
     }
     window->piece_count = 0;
@@ -315,13 +315,13 @@ static void choice_take(struct sc_store_match_fetcher *fetcher, struct window *w
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < window->piece_count; i++) {
-        bool is_there = window->bring.fills[i].slab == NULL;
-        spec_status status = sc_store_selector_fetch_end(&window->bring, i);
+        bool is_there = window->fetch.fills[i].slab == NULL;
+        spec_status status = sc_store_selector_fetch_end(&window->fetch, i);
         bytes += is_there ? window->pieces[i].bytes : 0;
         if (status == SPEC_OK || is_cancelled)
             continue;
         pthread_mutex_lock(&fetcher->lock);
-        stage_ends(fetcher, status, window->pieces[i].range);
+        fetch_ends(fetcher, status, window->pieces[i].range);
         pthread_mutex_unlock(&fetcher->lock);
     }
     window->piece_count = 0;
@@ -352,7 +352,7 @@ static bool window_read(struct window *window, const struct sc_store_stretch_row
                         uint32_t count)
 {
     if (window->is_choice)
-        return count > 0 && sc_store_selector_fetch_next(&window->bring);
+        return count > 0 && sc_store_selector_fetch_next(&window->fetch);
     for (uint32_t i = 0; i < count; i++)
         sc_store_readback_add(&window->back, &rows[i]);
     return sc_store_readback_submit(&window->back);
@@ -367,7 +367,7 @@ static void window_step(struct sc_task *task)
     bool is_cancelled = fetcher->is_cancelled;
     pthread_mutex_unlock(&fetcher->lock);
     if (window->piece_count > 0 && window->is_choice && !is_cancelled &&
-        sc_store_selector_fetch_next(&window->bring))
+        sc_store_selector_fetch_next(&window->fetch))
         return; /* there is more of it */
     if (window->piece_count > 0 && window->is_choice)
         choice_take(fetcher, window, is_cancelled);
@@ -529,8 +529,8 @@ spec_status sc_store_match_fetcher_open(struct sc_store *store, struct spec_erro
         window->task.step = window_step;
         window->back.store = store;
         window->back.task = &window->task;
-        window->bring.store = store;
-        window->bring.task = &window->task;
+        window->fetch.store = store;
+        window->fetch.task = &window->task;
     }
     store->fetcher = fetcher;
     return SPEC_OK;

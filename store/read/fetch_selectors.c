@@ -53,46 +53,46 @@ uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
 
 /* ---- Pieces --------------------------------------------------------------------------------- */
 
-void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring,
+void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *fetch,
                                    const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                                    uint8_t *bytes, uint64_t bytes_max)
 {
-    bring->bytes = bytes;
-    bring->bytes_max = bytes_max;
-    bring->plan = sc_store_selector_fetch_plan(bring->store, wants, layer);
-    bring->plan.ranges = bring->ranges;
-    bring->bytes_wished = bytes_beside(&bring->plan);
-    bring->count = bring->block_count = 0;
-    bring->is_laid = bring->is_planned = bring->has_block = false;
+    fetch->bytes = bytes;
+    fetch->bytes_max = bytes_max;
+    fetch->plan = sc_store_selector_fetch_plan(fetch->store, wants, layer);
+    fetch->plan.ranges = fetch->ranges;
+    fetch->bytes_wished = bytes_beside(&fetch->plan);
+    fetch->count = fetch->block_count = 0;
+    fetch->is_laid = fetch->is_planned = fetch->has_block = false;
 }
 
-bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring,
+bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *fetch,
                                   const struct sc_store_range *whole,
                                   struct sc_host_slab_wish *ret_wish)
 {
-    bring->ranges[bring->count] = *whole;
-    return sc_store_selector_wish(&bring->plan, bring->count, ret_wish);
+    fetch->ranges[fetch->count] = *whole;
+    return sc_store_selector_wish(&fetch->plan, fetch->count, ret_wish);
 }
 
-bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *bring,
+bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *fetch,
                                   const struct sc_host_slab_wish *wish)
 {
-    return bring->count == 0 ||
-           bring->bytes_wished + bytes_of(&bring->plan, wish) <= bring->bytes_max;
+    return fetch->count == 0 ||
+           fetch->bytes_wished + bytes_of(&fetch->plan, wish) <= fetch->bytes_max;
 }
 
-void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring,
+void sc_store_selector_fetch_add(struct sc_store_selector_fetch *fetch,
                                  const struct sc_host_slab_wish *wish)
 {
-    bring->bytes_wished += bytes_of(&bring->plan, wish);
-    bring->count++;
+    fetch->bytes_wished += bytes_of(&fetch->plan, wish);
+    fetch->count++;
 }
 
-spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *bring, uint32_t i)
+spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *fetch, uint32_t i)
 {
-    bool is_there = bring->fills[i].slab == NULL;
-    sc_host_slab_end(bring->store, &bring->fills[i], false);
-    return is_there || sc_store_range_is_there(bring->store, &bring->ranges[i]) ? SPEC_OK
+    bool is_there = fetch->fills[i].slab == NULL;
+    sc_host_slab_end(fetch->store, &fetch->fills[i], false);
+    return is_there || sc_store_range_is_there(fetch->store, &fetch->ranges[i]) ? SPEC_OK
                                                                                 : SPEC_E_CORRUPT;
 }
 
@@ -100,96 +100,96 @@ spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *bring, u
 
 static void on_read(struct sc_io_op *op)
 {
-    struct sc_store_selector_fetch *bring = op->user;
-    if (atomic_fetch_sub(&bring->flying, 1) == 1)
-        sc_exec_post(bring->store->params.exec, bring->task, SC_IO_CLASS_BACKGROUND);
+    struct sc_store_selector_fetch *fetch = op->user;
+    if (atomic_fetch_sub(&fetch->flying, 1) == 1)
+        sc_exec_post(fetch->store->params.exec, fetch->task, SC_IO_CLASS_BACKGROUND);
 }
 
 /* false: it does not fit, as codes came since it was begun. */
-static bool memory_lay(struct sc_store_selector_fetch *bring)
+static bool memory_lay(struct sc_store_selector_fetch *fetch)
 {
     uint64_t rows = 0;
-    for (uint32_t i = 0; i < bring->count; i++)
-        rows += bring->ranges[i].row_count;
-    bring->plan.range_count = bring->count;
-    uint64_t bytes = sc_store_selector_memory_lay(bring->store, &bring->plan, rows, &bring->memory);
-    bring->memory.run = bring->bytes;
-    bring->memory.fills = bring->fills;
-    bring->memory.fill_count = bring->count;
-    bring->frames_at = sc_store_up(bytes, PAGE);
-    if (bytes > bring->bytes_max ||
-        !sc_store_selector_memory_begin(bring->store, &bring->plan, &bring->memory))
+    for (uint32_t i = 0; i < fetch->count; i++)
+        rows += fetch->ranges[i].row_count;
+    fetch->plan.range_count = fetch->count;
+    uint64_t bytes = sc_store_selector_memory_lay(fetch->store, &fetch->plan, rows, &fetch->memory);
+    fetch->memory.run = fetch->bytes;
+    fetch->memory.fills = fetch->fills;
+    fetch->memory.fill_count = fetch->count;
+    fetch->frames_at = sc_store_up(bytes, PAGE);
+    if (bytes > fetch->bytes_max ||
+        !sc_store_selector_memory_begin(fetch->store, &fetch->plan, &fetch->memory))
         return false;
-    bring->plan.run = bring->memory.run;
-    bring->plan.area = bring->memory.area;
-    bring->plan.area_end = bring->memory.area_end;
+    fetch->plan.run = fetch->memory.run;
+    fetch->plan.area = fetch->memory.area;
+    fetch->plan.area_end = fetch->memory.area_end;
     return true;
 }
 
-static void blocks_take(struct sc_store_selector_fetch *bring)
+static void blocks_take(struct sc_store_selector_fetch *fetch)
 {
-    for (uint32_t b = 0; b < bring->block_count; b++) {
-        const struct sc_store_selector_fetch_block *at = &bring->blocks[b];
+    for (uint32_t b = 0; b < fetch->block_count; b++) {
+        const struct sc_store_selector_fetch_block *at = &fetch->blocks[b];
         const struct sc_store_selector_block *block = &at->block;
         const struct sc_io_op *worst = &at->reads[0];
         for (uint32_t i = 1; i < block->part_count && worst->status == SPEC_OK; i++)
             worst = &at->reads[i];
-        (void)sc_store_selector_memory_came(bring->store, block, at->frame, worst->status,
-                                            worst->sys_errno, &bring->memory);
+        (void)sc_store_selector_memory_came(fetch->store, block, at->frame, worst->status,
+                                            worst->sys_errno, &fetch->memory);
     }
-    bring->block_count = 0;
+    fetch->block_count = 0;
 }
 
 /* The planned block gets a place in the memory from *at on. false: there is none as yet. */
-static bool block_place(struct sc_store_selector_fetch *bring, uint64_t *at,
+static bool block_place(struct sc_store_selector_fetch *fetch, uint64_t *at,
                         struct sc_io_op **ret_reads, uint32_t *count)
 {
-    struct sc_store_selector_fetch_block *to = &bring->blocks[bring->block_count];
-    const struct sc_store_selector_block *block = &bring->plan.block;
+    struct sc_store_selector_fetch_block *to = &fetch->blocks[fetch->block_count];
+    const struct sc_store_selector_block *block = &fetch->plan.block;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < block->part_count; i++)
         bytes += block->parts[i].bytes;
-    if (!bring->plan.is_quant && *at + bytes > bring->bytes_max)
+    if (!fetch->plan.is_quant && *at + bytes > fetch->bytes_max)
         return false;
     to->block = *block;
-    to->frame = bring->bytes + (bring->plan.is_quant ? block->area : *at);
-    *at += bring->plan.is_quant ? 0 : bytes;
+    to->frame = fetch->bytes + (fetch->plan.is_quant ? block->area : *at);
+    *at += fetch->plan.is_quant ? 0 : bytes;
     for (uint32_t i = 0; i < block->part_count; i++) {
         to->reads[i] = (struct sc_io_op){.buffer = to->frame + block->parts[i].at,
                                          .io_class = SC_IO_CLASS_BACKGROUND,
                                          .done = on_read,
-                                         .user = bring};
-        sc_store_tier_aim(bring->store, &to->reads[i], block->parts[i].where,
+                                         .user = fetch};
+        sc_store_tier_aim(fetch->store, &to->reads[i], block->parts[i].where,
                           block->parts[i].bytes);
         ret_reads[(*count)++] = &to->reads[i];
     }
-    bring->block_count++;
+    fetch->block_count++;
     return true;
 }
 
-bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *bring)
+bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *fetch)
 {
     struct sc_io_op *reads[SC_STORE_SELECTOR_FETCH_BLOCKS * SC_STORE_SELECTOR_SECTIONS];
-    struct sc_store *store = bring->store;
+    struct sc_store *store = fetch->store;
     uint64_t skipped;
     uint32_t count = 0;
-    blocks_take(bring);
-    if (!bring->is_laid && !bring->is_planned) {
-        bring->is_laid = memory_lay(bring);
-        bring->is_planned = !bring->is_laid;
+    blocks_take(fetch);
+    if (!fetch->is_laid && !fetch->is_planned) {
+        fetch->is_laid = memory_lay(fetch);
+        fetch->is_planned = !fetch->is_laid;
     }
-    uint64_t at = bring->frames_at;
-    while (!bring->is_planned && bring->block_count < SC_STORE_SELECTOR_FETCH_BLOCKS) {
-        if (!bring->has_block)
-            bring->has_block = sc_store_selector_plan_next(&bring->plan, &skipped) == SPEC_PENDING;
-        bring->is_planned = !bring->has_block;
-        if (!bring->has_block || !block_place(bring, &at, reads, &count))
+    uint64_t at = fetch->frames_at;
+    while (!fetch->is_planned && fetch->block_count < SC_STORE_SELECTOR_FETCH_BLOCKS) {
+        if (!fetch->has_block)
+            fetch->has_block = sc_store_selector_plan_next(&fetch->plan, &skipped) == SPEC_PENDING;
+        fetch->is_planned = !fetch->has_block;
+        if (!fetch->has_block || !block_place(fetch, &at, reads, &count))
             break;
-        bring->has_block = false;
+        fetch->has_block = false;
     }
     if (count == 0)
         return false; /* all was read, or what is left has no room */
-    atomic_store(&bring->flying, count);
+    atomic_store(&fetch->flying, count);
     sc_store_tier_read(store, reads, count);
     return true;
 }

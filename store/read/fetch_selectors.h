@@ -54,24 +54,24 @@ uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
                                        const struct sc_store_range *whole);
 
 /* bytes [bytes_max], whole pages, are lent until end of the last piece. */
-void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *bring,
+void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *fetch,
                                    const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                                    uint8_t *bytes, uint64_t bytes_max);
 /* The slab of the piece, all of whose rows that may be read the range is. false: there is nothing
  * to be had that rows are chosen by. */
-bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *bring,
+bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *fetch,
                                   const struct sc_store_range *whole,
                                   struct sc_host_slab_wish *ret_wish);
 /* Whether the piece that was wished for last fits in with those before it. */
-bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *bring,
+bool sc_store_selector_fetch_fits(const struct sc_store_selector_fetch *fetch,
                                   const struct sc_host_slab_wish *wish);
 /* Its slab was begun in fills[count]. */
-void sc_store_selector_fetch_add(struct sc_store_selector_fetch *bring,
+void sc_store_selector_fetch_add(struct sc_store_selector_fetch *fetch,
                                  const struct sc_host_slab_wish *wish);
 /* Verifies what came, and reads on. true: the task is posted when that has come. */
-bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *bring);
+bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *fetch);
 /* Of piece i, once next was false or the stage was cancelled: its slab is published, or abandoned.
  * OK: it is there, or loads go without it; CORRUPT: as a load of the match says. */
-spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *bring, uint32_t i);
+spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *fetch, uint32_t i);
 
 #endif

@@ -26,21 +26,21 @@ static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_m
 
 void sc_store_gather_plan_begin(struct sc_store_gather_plan *plan, const struct sc_store *store,
                                 uint32_t layer, const struct sc_store_range *ranges,
-                                uint64_t range_count, const struct sc_store_gather_rows *picks,
+                                uint64_t range_count, const struct sc_store_gather_rows *gather,
                                 struct sc_store_slot_memory *memory)
 {
     plan->store = store;
     plan->ranges = ranges;
     plan->range_count = range_count;
     plan->layer = layer;
-    plan->picks = *picks;
-    plan->picks.count = range_count > 0 ? picks->count : 0;
-    plan->pick = plan->range = plan->range_first = 0;
+    plan->gather = *gather;
+    plan->gather.count = range_count > 0 ? gather->count : 0;
+    plan->gathered = plan->range = plan->range_first = 0;
     plan->slab_next = plan->slab_end = plan->mark_stride = 0;
     plan->row_bytes = plan->gap_bytes = 0;
     plan->is_open = false;
-    plan->picks.turn = memory->turn;
-    plan->picks.turn_count = 0;
+    plan->gather.turn = memory->turn;
+    plan->gather.turn_count = 0;
     turns_make(plan, memory);
 }
 
@@ -112,9 +112,9 @@ static bool place_open(struct sc_store_gather_plan *plan)
     sc_store_slab_where(&store->shape, extent, plan->layer, piece, &place->where);
     if (place->where.slots != NULL)
         place->slab_first = place->slab_end = 0;
-    if (plan->picks.wanted == SC_STORE_WANT_V)
+    if (plan->gather.wanted == SC_STORE_WANT_V)
         place->where.base[0] = place->where.base[1];
-    if (plan->picks.wanted != SC_STORE_WANT_ROWS)
+    if (plan->gather.wanted != SC_STORE_WANT_ROWS)
         place->where.half_count = 1;
     plan->is_open = true;
     return true;
@@ -147,17 +147,17 @@ static uint64_t slot_of(const struct sc_store_gather_place *place, uint64_t row)
 static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory,
                        uint64_t first, uint64_t end)
 {
-    uint64_t rows = plan->place.extent->row_count, at = first, hosted_range = UINT64_MAX;
+    uint64_t rows = plan->place.extent->row_count, at = first, host_slab_range = UINT64_MAX;
     const struct sc_store_gather_place place = plan->place;
     bool is_in_host_tier = false;
     memset(memory->at, 0, rows * sizeof(*memory->at));
     for (uint64_t i = first; i < end; i++) {
-        uint64_t row = sc_store_gather_row(&plan->picks, i);
+        uint64_t row = sc_store_gather_row(&plan->gather, i);
         (void)cursor_seek(plan, row);
-        if (hosted_range != plan->range)
+        if (host_slab_range != plan->range)
             is_in_host_tier = sc_host_slab_has(plan->store, plan->layer, &plan->ranges[plan->range],
-                                               plan->picks.wanted);
-        hosted_range = plan->range;
+                                               plan->gather.wanted);
+        host_slab_range = plan->range;
         memory->turn[i] = is_in_host_tier ? (uint32_t)i : UINT32_MAX;
         if (!is_in_host_tier)
             memory->at[slot_of(&place, row)] = (uint32_t)i + 1;
@@ -177,11 +177,11 @@ static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_m
 static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory)
 {
     uint64_t most = SC_STORE_ROWS_MAX, first = 0;
-    if (atomic_load_explicit(&plan->store->counts.orders, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&plan->store->counts.permute_queue, memory_order_relaxed) == 0)
         return;
-    most = plan->picks.count < most ? plan->picks.count : most;
+    most = plan->gather.count < most ? plan->gather.count : most;
     while (first < most) {
-        uint64_t row = sc_store_gather_row(&plan->picks, first), end = first, last = row;
+        uint64_t row = sc_store_gather_row(&plan->gather, first), end = first, last = row;
         if (!cursor_seek(plan, row) || !place_open(plan)) {
             memory->turn[first] = (uint32_t)first;
             first++; /* the plan says so when it comes there */
@@ -191,18 +191,18 @@ static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_m
         do {
             memory->turn[end] = (uint32_t)end;
             last = row;
-            row = ++end < most ? sc_store_gather_row(&plan->picks, end) : 0;
+            row = ++end < most ? sc_store_gather_row(&plan->gather, end) : 0;
         } while (end < most && row > last && cursor_seek(plan, row) && place_open(plan) &&
                  plan->place.extent == place.extent && plan->place.shift == place.shift);
         if (place.where.slots != NULL) {
             plan->is_open = false;
-            (void)cursor_seek(plan, sc_store_gather_row(&plan->picks, first));
+            (void)cursor_seek(plan, sc_store_gather_row(&plan->gather, first));
             if (place_open(plan) && plan->place.where.slots == place.where.slots)
                 turns_sort(plan, memory, first, end);
         }
         first = end;
     }
-    plan->picks.turn_count = first;
+    plan->gather.turn_count = first;
     plan->range = plan->range_first = 0;
     plan->is_open = false;
 }
@@ -232,7 +232,7 @@ static bool slot_joins(struct sc_store_gather_plan *plan, const struct sc_store_
 {
     uint64_t gap = gap_of(place, last, slot);
     uint64_t gaps = plan->gap_bytes + gap * place->where.half_count;
-    if (gap > plan->picks.gap_bytes || (gap > 0 && gaps > plan->row_bytes / GAP_SHARE) ||
+    if (gap > plan->gather.gap_bytes || (gap > 0 && gaps > plan->row_bytes / GAP_SHARE) ||
         pages_of(place, first, slot + 1) > plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES)
         return false;
     plan->gap_bytes = gaps;
@@ -247,22 +247,22 @@ static void gather_take(struct sc_store_gather_plan *plan,
 {
     uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
     uint64_t range = plan->range;
-    for (plan->row_bytes += row_bytes; plan->pick < plan->picks.count;
+    for (plan->row_bytes += row_bytes; plan->gathered < plan->gather.count;
          plan->row_bytes += row_bytes) {
-        uint64_t row = sc_store_gather_row(&plan->picks, plan->pick);
+        uint64_t row = sc_store_gather_row(&plan->gather, plan->gathered);
         if ((place->where.slots == NULL && row <= *last - place->shift) ||
             !cursor_seek(plan, row) || !place_open(plan) || !places_join(plan, place, &plan->place))
             return;
         uint64_t slot = slot_of(place, row);
         bool is_in_host_tier = plan->range != range &&
                                sc_host_slab_has(plan->store, plan->layer,
-                                                &plan->ranges[plan->range], plan->picks.wanted);
+                                                &plan->ranges[plan->range], plan->gather.wanted);
         if (slot <= *last || slot >= end || is_in_host_tier ||
             (!is_whole && !slot_joins(plan, place, first, *last, slot)))
             return;
         range = plan->range;
         *last = slot;
-        plan->pick++;
+        plan->gathered++;
     }
 }
 
@@ -289,7 +289,7 @@ static void op_parts(const struct sc_store_gather_place *place, uint64_t first, 
 static struct sc_host_chunk chunk_of(const struct sc_store_gather_plan *plan,
                                      const struct sc_store_gather_place *place)
 {
-    uint64_t slot = slot_of(place, sc_store_gather_row(&plan->picks, plan->pick));
+    uint64_t slot = slot_of(place, sc_store_gather_row(&plan->gather, plan->gathered));
     return sc_host_chunk_of(plan->store, plan->layer, &place->where, place->extent->row_count,
                             slot);
 }
@@ -325,21 +325,21 @@ static void slab_next(struct sc_store_gather_plan *plan, struct sc_store_gather_
     plan->slab_next = end;
     op->range = plan->range;
     op->range_first = plan->range_first;
-    if (plan->pick < plan->picks.count &&
-        cursor_seek(plan, sc_store_gather_row(&plan->picks, plan->pick)) && place_open(plan) &&
+    if (plan->gathered < plan->gather.count &&
+        cursor_seek(plan, sc_store_gather_row(&plan->gather, plan->gathered)) && place_open(plan) &&
         places_join(plan, &slab, &plan->place)) {
-        slot = slot_of(&slab, sc_store_gather_row(&plan->picks, plan->pick));
+        slot = slot_of(&slab, sc_store_gather_row(&plan->gather, plan->gathered));
         if (slot >= first && slot < end) {
             uint64_t last = slot;
             op->range = plan->range;
             op->range_first = plan->range_first;
-            plan->pick++;
+            plan->gathered++;
             gather_take(plan, &slab, first, end, true, &last);
         } else {
             slot = first;
         }
     }
-    op->gather_count = plan->pick - op->gather_first;
+    op->gather_count = plan->gathered - op->gather_first;
     op_parts(&slab, first, end, slot, op);
     op->slab = (struct sc_store_gather_slab){.range = (uint32_t)plan->slab_range,
                                              .range_first = (uint32_t)plan->slab_range_first,
@@ -350,35 +350,35 @@ static void slab_next(struct sc_store_gather_plan *plan, struct sc_store_gather_
 }
 
 /* Picks of the cursor's range from the next one on, from the host tier. */
-static bool hosted_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
+static bool host_slab_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_shape *shape = &plan->store->shape;
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
-    uint64_t first = sc_store_gather_row(&plan->picks, plan->pick) - plan->range_first,
+    uint64_t first = sc_store_gather_row(&plan->gather, plan->gathered) - plan->range_first,
              last = first;
     if (plan->place.where.slots != NULL && /* its chunk is asked for next, and is the one to miss */
-        !sc_host_slab_has(plan->store, plan->layer, range, plan->picks.wanted))
+        !sc_host_slab_has(plan->store, plan->layer, range, plan->gather.wanted))
         return false;
-    op->host = sc_host_slab_get(plan->store, plan->layer, range, plan->picks.wanted);
+    op->host = sc_host_slab_get(plan->store, plan->layer, range, plan->gather.wanted);
     if (op->host.slab == NULL)
         return false;
     op->at[0] = op->host.row_at + first * stride;
     op->at[1] = op->host.v_at + first * stride;
-    if (plan->picks.wanted == SC_STORE_WANT_V)
+    if (plan->gather.wanted == SC_STORE_WANT_V)
         op->at[0] = op->at[1];
-    for (plan->pick++; plan->pick < plan->picks.count; plan->pick++) {
-        uint64_t row = sc_store_gather_row(&plan->picks, plan->pick) - plan->range_first;
+    for (plan->gathered++; plan->gathered < plan->gather.count; plan->gathered++) {
+        uint64_t row = sc_store_gather_row(&plan->gather, plan->gathered) - plan->range_first;
         if (row <= last || row >= range->row_count) /* modulo 2^64: before the range, too */
             break;
         last = row;
     }
-    op->gather_count = plan->pick - op->gather_first;
+    op->gather_count = plan->gathered - op->gather_first;
     return true;
 }
 
 /* Picks from the next one on whose slots lie in its chunk, from the host tier. */
-static bool hosted_chunk_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
+static bool host_slab_chunk_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
 {
     const struct sc_store_gather_place place = plan->place;
     if (place.where.slots == NULL || plan->store->host == NULL)
@@ -387,33 +387,33 @@ static bool hosted_chunk_next(struct sc_store_gather_plan *plan, struct sc_store
     op->host = sc_host_chunk_get(plan->store, &chunk);
     if (op->host.slab == NULL)
         return false;
-    uint64_t slot = slot_of(&place, sc_store_gather_row(&plan->picks, plan->pick)), last = slot;
+    uint64_t slot = slot_of(&place, sc_store_gather_row(&plan->gather, plan->gathered)), last = slot;
     uint64_t away = (slot - chunk.first) * place.where.stride, row_bytes = plan->row_bytes;
     op->slots = place.where.slots;
     op->shift = place.shift;
     op->at[0] = op->host.row_at + away;
     op->at[1] = op->host.v_at + away;
-    if (plan->picks.wanted == SC_STORE_WANT_V)
+    if (plan->gather.wanted == SC_STORE_WANT_V)
         op->at[0] = op->at[1];
-    plan->pick++;
+    plan->gathered++;
     gather_take(plan, &place, slot, chunk.end, true, &last);
     plan->row_bytes = row_bytes; /* none of it is read */
-    op->gather_count = plan->pick - op->gather_first;
+    op->gather_count = plan->gathered - op->gather_first;
     return true;
 }
 
 uint64_t sc_store_gather_plan_end(struct sc_store_gather_plan *plan)
 {
-    uint64_t end = plan->pick;
-    for (bool is_in = plan->slab_next < plan->slab_end; is_in && end < plan->picks.count;
+    uint64_t end = plan->gathered;
+    for (bool is_in = plan->slab_next < plan->slab_end; is_in && end < plan->gather.count;
          end += is_in) {
-        uint64_t row = sc_store_gather_row(&plan->picks, end);
+        uint64_t row = sc_store_gather_row(&plan->gather, end);
         is_in = cursor_seek(plan, row) && place_open(plan) &&
                 places_join(plan, &plan->slab, &plan->place) &&
                 slot_of(&plan->slab, row) >= plan->slab_next &&
                 slot_of(&plan->slab, row) < plan->slab_end;
     }
-    plan->picks.count = end;
+    plan->gather.count = end;
     return end;
 }
 
@@ -421,35 +421,35 @@ uint64_t sc_store_gather_plan_end(struct sc_store_gather_plan *plan)
 
 bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *ret_op)
 {
-    *ret_op = (struct sc_store_gather_op){.gather_first = plan->pick};
+    *ret_op = (struct sc_store_gather_op){.gather_first = plan->gathered};
     if (plan->slab_next < plan->slab_end) {
         slab_next(plan, ret_op);
         return true;
     }
-    if (plan->pick == plan->picks.count)
+    if (plan->gathered == plan->gather.count)
         return false;
-    uint64_t row = sc_store_gather_row(&plan->picks, plan->pick);
+    uint64_t row = sc_store_gather_row(&plan->gather, plan->gathered);
     bool is_found = cursor_seek(plan, row) && place_open(plan);
     ret_op->range = plan->range < plan->range_count ? plan->range : plan->range_count - 1;
     ret_op->range_first = plan->range_first;
     if (!is_found) {
         ret_op->status = SPEC_E_CORRUPT;
         ret_op->gather_count = 1;
-        plan->pick++; /* the load ends there, if the pick is still wanted; else others go on */
+        plan->gathered++; /* the load ends there, if the pick is still wanted; else others go on */
         return true;
     }
-    if (hosted_next(plan, ret_op) || hosted_chunk_next(plan, ret_op))
+    if (host_slab_next(plan, ret_op) || host_slab_chunk_next(plan, ret_op))
         return true;
-    if (plan->picks.whole_slabs) {
+    if (plan->gather.whole_slabs) {
         slab_open(plan);
         slab_next(plan, ret_op);
         return true;
     }
     const struct sc_store_gather_place place = plan->place;
     uint64_t first = slot_of(&place, row), last = first;
-    plan->pick++;
+    plan->gathered++;
     gather_take(plan, &place, first, UINT64_MAX, false, &last);
-    ret_op->gather_count = plan->pick - ret_op->gather_first;
+    ret_op->gather_count = plan->gathered - ret_op->gather_first;
     op_parts(&place, first, last + 1, first, ret_op);
     return true;
 }

@@ -51,9 +51,9 @@ struct sc_store_gather_plan {
     const struct sc_store_range *ranges;
     uint64_t range_count;
     uint32_t layer;
-    struct sc_store_gather_rows picks;
+    struct sc_store_gather_rows gather;
 
-    uint64_t pick;               /* the next one to plan */
+    uint64_t gathered;               /* the next one to plan */
     uint64_t range, range_first; /* the cursor, and the logical row that its range begins with */
     bool is_open;                /* place is the cursor's */
     struct sc_store_gather_place place;
@@ -70,15 +70,15 @@ struct sc_store_gather_plan {
 };
 
 /* The caller's number of the pick that is the i-th to be read, and its row. */
-static inline uint64_t sc_store_gather_index(const struct sc_store_gather_rows *picks, uint64_t i)
+static inline uint64_t sc_store_gather_index(const struct sc_store_gather_rows *gather, uint64_t i)
 {
-    return i < picks->turn_count ? picks->turn[i] : i;
+    return i < gather->turn_count ? gather->turn[i] : i;
 }
 
-static inline uint64_t sc_store_gather_row(const struct sc_store_gather_rows *picks, uint64_t i)
+static inline uint64_t sc_store_gather_row(const struct sc_store_gather_rows *gather, uint64_t i)
 {
-    uint64_t index = sc_store_gather_index(picks, i);
-    return picks->rows != NULL ? picks->rows[index] : index;
+    uint64_t index = sc_store_gather_index(gather, i);
+    return gather->rows != NULL ? gather->rows[index] : index;
 }
 
 /* What a read has of a slab, wanted or not: all of it, or a part, in succession. */
@@ -107,7 +107,7 @@ struct sc_store_gather_op {
 /* memory: until the plan is done. */
 void sc_store_gather_plan_begin(struct sc_store_gather_plan *plan, const struct sc_store *store,
                                 uint32_t layer, const struct sc_store_range *ranges,
-                                uint64_t range_count, const struct sc_store_gather_rows *picks,
+                                uint64_t range_count, const struct sc_store_gather_rows *gather,
                                 struct sc_store_slot_memory *memory);
 /* The next operation (of a slab it may hold no pick); false: all is planned. */
 bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan,

@@ -28,7 +28,7 @@
 
 /* Slots of ranges that lie in the host tier, beyond those that readers have of their own. They cost
  * no frame, and what lies behind them on the disk is begun when they are planned. */
-#define HOSTED_SLOTS 1024u
+#define HOST_SLAB_SLOTS 1024u
 
 /* ---- What a flight asks --------------------------------------------------------------------- */
 
@@ -64,14 +64,14 @@ static void op_drop(struct sc_store_reader *reader)
  * is none. */
 static bool op_plan(struct sc_store_reader *reader)
 {
-    const struct sc_store_gather_op *picks = &reader->gather_op;
+    const struct sc_store_gather_op *gather = &reader->gather_op;
     while (!reader->has_op && !reader->is_planned) {
         reader->has_op = reader->is_gather
                              ? sc_store_gather_plan_next(&reader->gather_plan, &reader->gather_op)
                              : sc_store_plan_next(&reader->plan, &reader->op);
         reader->is_planned = !reader->has_op;
         if (reader->has_op && reader->is_gather && reader->wanted_bits != NULL &&
-            sc_reader_gather_wanted(reader, picks->gather_first, picks->gather_count, NULL) == 0)
+            sc_reader_gather_wanted(reader, gather->gather_first, gather->gather_count, NULL) == 0)
             op_drop(reader);
     }
     return reader->has_op;
@@ -219,7 +219,7 @@ static void reader_read_failed(const struct sc_inflight_read *read)
 }
 
 /* It waits for the consumer. */
-static bool reader_landed(struct sc_inflight_slot *slot)
+static bool reader_completed(struct sc_inflight_slot *slot)
 {
     (void)slot;
     return true;
@@ -240,7 +240,7 @@ static bool reader_refills(const struct sc_inflight *inflight)
 static const struct sc_inflight_client READER = {.next = reader_next,
                                                  .fill = reader_fill,
                                                  .read_failed = reader_read_failed,
-                                                 .landed = reader_landed,
+                                                 .completed = reader_completed,
                                                  .refills = reader_refills};
 
 /* ---- Open, close, begin, cancel ------------------------------------------------------------- */
@@ -304,7 +304,7 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
 {
     uint64_t tag_rows = (uint64_t)SC_STORE_ROWS_MAX * store->shape.tags_per_row;
     uint64_t own = count * SC_READER_SLOTS;
-    uint64_t common = sc_inflight_commons_count(store, store->host != NULL ? HOSTED_SLOTS : 0);
+    uint64_t common = sc_inflight_commons_count(store, store->host != NULL ? HOST_SLAB_SLOTS : 0);
     struct sc_reader_group *group = group_make(store, count, own + common);
     if (group == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
@@ -408,19 +408,19 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
 
 void sc_store_reader_begin_gather(struct sc_store_reader *reader, uint32_t layer,
                                   const struct sc_store_range *ranges, uint64_t range_count,
-                                  const struct sc_store_gather_rows *picks,
+                                  const struct sc_store_gather_rows *gather,
                                   enum sc_io_class io_class)
 {
     struct sc_store *store = reader->inflight.store;
     pthread_mutex_lock(&reader->inflight.lock);
     load_end(reader);
     sc_store_plan_begin(&reader->plan, store, layer, ranges, range_count, NULL);
-    sc_store_gather_plan_begin(&reader->gather_plan, store, layer, ranges, range_count, picks,
+    sc_store_gather_plan_begin(&reader->gather_plan, store, layer, ranges, range_count, gather,
                                reader->slot_memory);
     reader->gather_tags = NULL;
     reader->wanted_bits = NULL;
     reader->bases.range = UINT64_MAX;
-    reader->rows_due = reader->gather_plan.picks.count;
+    reader->rows_due = reader->gather_plan.gather.count;
     load_begin(reader, io_class, true);
 }
 
@@ -505,8 +505,8 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
 static uint64_t plan_narrow(struct sc_store_reader *reader, uint64_t *covered_bits)
 {
     struct sc_store_gather_plan *plan = &reader->gather_plan;
-    uint64_t from = reader->has_op ? reader->gather_op.gather_first : plan->pick;
-    if (plan->picks.whole_slabs && !reader->is_planned) {
+    uint64_t from = reader->has_op ? reader->gather_op.gather_first : plan->gathered;
+    if (plan->gather.whole_slabs && !reader->is_planned) {
         uint64_t end = sc_store_gather_plan_end(plan);
         uint64_t count = sc_reader_gather_wanted(reader, from, end - from, covered_bits);
         if (count > 0)

@@ -124,7 +124,7 @@ static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_inflight_slot *
 static inline uint64_t sc_reader_gather_bytes(const struct sc_store_reader *reader)
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
-    return reader->gather_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
+    return reader->gather_plan.gather.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
                                                                   : shape->k_row_bytes;
 }
 

@@ -408,10 +408,10 @@ static bool bit_of(const uint64_t *bits, uint64_t i)
     return (bits[i / 64] >> (i % 64) & 1) != 0;
 }
 
-static bool gather_is_wanted(const struct sc_store_reader *reader, uint64_t pick)
+static bool gather_is_wanted(const struct sc_store_reader *reader, uint64_t gathered)
 {
     return reader->wanted_bits == NULL ||
-           bit_of(reader->wanted_bits, sc_store_gather_row(&reader->gather_plan.picks, pick));
+           bit_of(reader->wanted_bits, sc_store_gather_row(&reader->gather_plan.gather, gathered));
 }
 
 static void bases_set(struct sc_store_reader *reader)
@@ -455,15 +455,15 @@ static uint64_t unit_slot(const struct sc_reader_unit *unit, uint64_t row)
 /* How many picks from `pick` on, of a unit that ends at `end`, are wanted rows in succession, and
  * stand so. */
 static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_reader_unit *unit,
-                          uint64_t pick, uint64_t end, uint64_t most)
+                          uint64_t gathered, uint64_t end, uint64_t most)
 {
-    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
-    uint64_t row = sc_store_gather_row(picks, pick), index = sc_store_gather_index(picks, pick);
+    const struct sc_store_gather_rows *gather = &reader->gather_plan.gather;
+    uint64_t row = sc_store_gather_row(gather, gathered), index = sc_store_gather_index(gather, gathered);
     uint64_t slot = unit_slot(unit, row), count = 1;
-    while (count < most && pick + count < end &&
-           sc_store_gather_row(picks, pick + count) == row + count &&
-           sc_store_gather_index(picks, pick + count) == index + count &&
-           unit_slot(unit, row + count) == slot + count && gather_is_wanted(reader, pick + count))
+    while (count < most && gathered + count < end &&
+           sc_store_gather_row(gather, gathered + count) == row + count &&
+           sc_store_gather_index(gather, gathered + count) == index + count &&
+           unit_slot(unit, row + count) == slot + count && gather_is_wanted(reader, gathered + count))
         count++;
     return count;
 }
@@ -471,17 +471,17 @@ static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_
 /* Rows of the host tier lie in no cache, apart from each other: the next one comes while this one
  * is verified. */
 static void next_fetch(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                       const struct sc_reader_unit *unit, uint64_t stride, uint64_t pick)
+                       const struct sc_reader_unit *unit, uint64_t stride, uint64_t gathered)
 {
-    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
-    bool is_last = pick >= unit->gather_first + unit->gather_count;
+    const struct sc_store_gather_rows *gather = &reader->gather_plan.gather;
+    bool is_last = gathered >= unit->gather_first + unit->gather_count;
     if (slot->inflight.host == NULL || (is_last && reader->behind_front == NULL))
         return;
     const uint8_t *at = reader->behind_front;
     if (!is_last)
         at = slot->inflight.frame + unit->at[0] +
-             (unit_slot(unit, sc_store_gather_row(picks, pick)) -
-              unit_slot(unit, sc_store_gather_row(picks, unit->gather_first))) *
+             (unit_slot(unit, sc_store_gather_row(gather, gathered)) -
+              unit_slot(unit, sc_store_gather_row(gather, unit->gather_first))) *
                  stride;
     for (uint64_t i = 0; i < stride && i < FETCH_BYTES; i += LINE_BYTES)
         __builtin_prefetch(at + i, 0, 2);
@@ -493,17 +493,17 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
                             struct sc_store_rows *ret_rows)
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
-    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
+    const struct sc_store_gather_rows *gather = &reader->gather_plan.gather;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
-    bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
+    bool is_both = !is_paired && gather->wanted == SC_STORE_WANT_ROWS;
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
-    uint64_t first = sc_store_gather_row(picks, unit->gather_first),
+    uint64_t first = sc_store_gather_row(gather, unit->gather_first),
              range_first = unit->range_first;
-    uint64_t row = sc_store_gather_row(picks, unit->gather_first + reader->slot_row);
+    uint64_t row = sc_store_gather_row(gather, unit->gather_first + reader->slot_row);
     uint64_t away = unit_slot(unit, row) - unit_slot(unit, first);
     const uint8_t *at = slot->inflight.frame + unit->at[0] + away * stride;
     const uint8_t *v = slot->inflight.frame + unit->at[1] + away * stride;
-    uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
+    uint32_t part = !is_paired && gather->wanted == SC_STORE_WANT_V ? 1 : 0;
     next_fetch(reader, slot, unit, stride, unit->gather_first + reader->slot_row + count);
     reader->range = unit->range;
     for (uint64_t done = 0; done < count;) {
@@ -538,13 +538,13 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
 /* Rows of the piece, or the halves of them that are read, of a slab that is positions, stay in host
  * memory if all of it agrees with its tags: who reads whole slabs will want others of it. */
 static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gather_slab *slab,
-                       uint64_t pick, const uint8_t *rows, const uint8_t *v)
+                       uint64_t gathered, const uint8_t *rows, const uint8_t *v)
 {
     const struct sc_store *store = reader->inflight.store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_range *range = &reader->plan.ranges[slab->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
+    const struct sc_store_gather_rows *gather = &reader->gather_plan.gather;
     struct sc_host_slab_fill *fill = &reader->fill;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes, used = 0;
@@ -557,11 +557,11 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
         return; /* rows that are skipped, or behind the range */
     if (from == 0) {
         fill_end(reader);
-        for (; pick < picks->count &&
-               sc_store_gather_row(picks, pick) - slab->range_first < range->row_count;
-             pick++)
-            used += gather_is_wanted(reader, pick);
-        sc_host_slab_begin(store, fill, reader->plan.layer, range, picks->wanted, used);
+        for (; gathered < gather->count &&
+               sc_store_gather_row(gather, gathered) - slab->range_first < range->row_count;
+             gathered++)
+            used += gather_is_wanted(reader, gathered);
+        sc_host_slab_begin(store, fill, reader->plan.layer, range, gather->wanted, used);
     }
     if (fill->slab == NULL || fill->key.kind == SC_STORE_HOST_SLOTS ||
         fill->piece != range->piece || fill->rows_given != from)
@@ -571,8 +571,8 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
     v += (base + from - slab->first) * stride;
     reader->range = slab->range;
     bases_set(reader);
-    uint32_t part = picks->wanted == SC_STORE_WANT_V ? 1 : 0;
-    bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
+    uint32_t part = gather->wanted == SC_STORE_WANT_V ? 1 : 0;
+    bool is_both = !is_paired && gather->wanted == SC_STORE_WANT_ROWS;
     bool is_good = gather_verify(reader, row, slab->range_first, count, part, rows) &&
                    (!is_both || gather_verify(reader, row, slab->range_first, count, 1, v));
     if (is_good) {
@@ -595,18 +595,18 @@ static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_un
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_gather_rows *picks = &reader->gather_plan.picks;
+    const struct sc_store_gather_rows *gather = &reader->gather_plan.gather;
     struct sc_host_slab_fill *fill = &reader->fill;
     const struct sc_host_chunk chunk = chunk_at(reader, range, slab->first);
     if (slab->first == chunk.first) {
         uint64_t used = 0;
         fill_end(reader);
-        for (uint64_t pick = unit->gather_first; pick < picks->count; pick++) {
-            uint64_t row = sc_store_gather_row(picks, pick) + unit->shift;
+        for (uint64_t gathered = unit->gather_first; gathered < gather->count; gathered++) {
+            uint64_t row = sc_store_gather_row(gather, gathered) + unit->shift;
             if (row >= extent->row_count || unit->slots[row] < chunk.first ||
                 unit->slots[row] >= chunk.end)
                 break;
-            used += gather_is_wanted(reader, pick);
+            used += gather_is_wanted(reader, gathered);
         }
         sc_host_chunk_begin(store, fill, &chunk, range->piece, used);
     }
@@ -627,7 +627,7 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     uint64_t start_ns = sc_exec_now_ns(store->params.exec);
     if (unit->slots == NULL)
         piece_keep(reader, &slab, unit->gather_first, rows, v);
-    else if (reader->gather_plan.picks.wanted == SC_STORE_WANT_ROWS)
+    else if (reader->gather_plan.gather.wanted == SC_STORE_WANT_ROWS)
         slots_keep(reader, unit, &slab, rows, v);
     sc_store_count(&store->counts.verify_ns, sc_exec_now_ns(store->params.exec) - start_ns);
 }
@@ -663,15 +663,15 @@ spec_status sc_reader_gather_take(struct sc_store_reader *reader, const struct s
 {
     struct sc_store *store = reader->inflight.store;
     struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
-    uint64_t pick = unit->gather_first + reader->slot_row;
-    uint64_t count = run_count(reader, unit, pick, unit->gather_first + unit->gather_count,
+    uint64_t gathered = unit->gather_first + reader->slot_row;
+    uint64_t count = run_count(reader, unit, gathered, unit->gather_first + unit->gather_count,
                                bite_of(reader, sc_reader_gather_bytes(reader)));
     bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
     uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
     uint64_t range_first = unit->range_first;
     SC_ASSERT(store->params.poison, reader->gather_tags != NULL);
     reader->range = unit->range;
-    range_seek(reader, sc_store_gather_row(&reader->gather_plan.picks, pick), &range_first);
+    range_seek(reader, sc_store_gather_row(&reader->gather_plan.gather, gathered), &range_first);
     spec_status status = reader->gather_tags == NULL ? SPEC_E_CORRUPT : unit->status;
     if (status == SPEC_OK)
         status = run_take(reader, slot, unit, count, ret_rows);
@@ -680,7 +680,7 @@ spec_status sc_reader_gather_take(struct sc_store_reader *reader, const struct s
                        (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;
-    ret_rows->row_first = sc_store_gather_index(&reader->gather_plan.picks, pick);
+    ret_rows->row_first = sc_store_gather_index(&reader->gather_plan.gather, gathered);
     ret_rows->row_count = count;
     reader->slot_row += count;
     return SPEC_OK;
@@ -693,7 +693,7 @@ uint64_t sc_reader_gather_wanted(const struct sc_store_reader *reader, uint64_t 
     if (reader->wanted_bits == NULL)
         return count;
     for (uint64_t i = first; i < first + count; i++) {
-        uint64_t row = sc_store_gather_row(&reader->gather_plan.picks, i);
+        uint64_t row = sc_store_gather_row(&reader->gather_plan.gather, i);
         if (!bit_of(reader->wanted_bits, row))
             continue;
         if (covered_bits != NULL)

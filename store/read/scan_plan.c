@@ -181,7 +181,7 @@ static struct sc_host_chunk chunk_of(const struct sc_store_plan *plan, uint64_t 
     return sc_host_chunk_of(plan->store, plan->layer, &plan->where, plan->extent->row_count, slot);
 }
 
-static bool chunk_is_hosted(const struct sc_store_plan *plan, uint64_t slot)
+static bool chunk_is_in_host_tier(const struct sc_store_plan *plan, uint64_t slot)
 {
     struct sc_host_chunk chunk;
     if (sc_host_tier_is_empty(plan->store->host))
@@ -199,7 +199,7 @@ static uint64_t slots_lead(const struct sc_store_plan *plan)
     bool is_near = where->half_count == 1 && rows > tags &&
                    lead - plan->run_count * where->tag_stride <= GAP_BYTES &&
                    lead + where->stride <= plan->store->limits.op_bytes;
-    return plan->tags_planned == 0 && is_near && !chunk_is_hosted(plan, slot_first(plan)) ? lead
+    return plan->tags_planned == 0 && is_near && !chunk_is_in_host_tier(plan, slot_first(plan)) ? lead
                                                                                           : 0;
 }
 
@@ -217,7 +217,7 @@ static uint64_t slots_end(const struct sc_store_plan *plan, uint64_t first, uint
         end -= end % chunk;
     end = end < plan->extent->row_count ? end : plan->extent->row_count;
     for (uint64_t next = first - first % chunk + chunk; next < end; next += chunk)
-        if (chunk_is_hosted(plan, next))
+        if (chunk_is_in_host_tier(plan, next))
             return next;
     return end;
 }
@@ -249,7 +249,7 @@ static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op, 
 }
 
 /* Rows of the run in the next slot's chunk, from the host tier; false: it is not there. */
-static bool plan_hosted_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+static bool plan_host_slab_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     if (plan->store->host == NULL)
         return false;
@@ -337,7 +337,7 @@ static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op
     uint64_t lead = slots_lead(plan);
     if (plan->tags_planned < plan->run_count && lead == 0)
         plan_tags(plan, op);
-    else if (lead > 0 || !plan_hosted_slots(plan, op))
+    else if (lead > 0 || !plan_host_slab_slots(plan, op))
         plan_slots(plan, op, lead);
     op->slots = plan->where.slots;
     op->run_first = plan->run_first;
@@ -350,7 +350,7 @@ static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op
 }
 
 /* The whole range at the cursor, from the host tier. */
-static bool plan_hosted(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+static bool plan_host_slab(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
     uint64_t row;
@@ -382,7 +382,7 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
         return false;
     *ret_op = (struct sc_store_plan_op){
         .range = plan->range, .range_row = plan->range_row, .row_first = plan->row_next};
-    if (plan->run_count == 0 && plan_hosted(plan, ret_op))
+    if (plan->run_count == 0 && plan_host_slab(plan, ret_op))
         return true;
     if (plan->run_count == 0 && !run_open(plan)) {
         ret_op->status = SPEC_E_CORRUPT;

@@ -54,7 +54,7 @@ struct sc_store_selector {
     void (*on_ready)(struct sc_store_selector *selector, void *user);
     void *user;
 
-    uint64_t *hosted, *missed; /* bits of ranges; NULL: the store has no host memory */
+    uint64_t *host_slab, *missed; /* bits of ranges; NULL: the store has no host memory */
     uint64_t take_range, take_row, missed_count; /* the next range to look at, its first row */
     bool is_taking;                              /* the task is posted, or runs */
     struct sc_task take;
@@ -153,7 +153,7 @@ static spec_status slot_copy(struct sc_store *store, const struct slot *slot,
 }
 
 /* A block is copied out; the lock is given up meanwhile, and the load may end. */
-static bool selector_landed(struct sc_inflight_slot *at)
+static bool selector_completed(struct sc_inflight_slot *at)
 {
     struct sc_store_selector *selector = selector_of(at->inflight);
     struct sc_inflight *inflight = &selector->inflight;
@@ -193,7 +193,7 @@ static void selector_pumped(struct sc_inflight *inflight)
 static const struct sc_inflight_client SELECTOR = {.next = selector_next,
                                                    .fill = selector_fill,
                                                    .place = selector_place,
-                                                   .landed = selector_landed,
+                                                   .completed = selector_completed,
                                                    .pumped = selector_pumped};
 
 static void ready_step(struct sc_task *task)
@@ -227,7 +227,7 @@ static bool take_next(struct sc_store_selector *selector, struct sc_store_select
          selector->take_range++) {
         uint64_t row = selector->take_row;
         selector->take_row += plan->ranges[selector->take_range].row_count;
-        if (!sc_store_selector_bit(selector->hosted, selector->take_range))
+        if (!sc_store_selector_bit(selector->host_slab, selector->take_range))
             continue;
         if (sc_store_selector_take_set(plan, selector->take_range, row, ret_take))
             return true;
@@ -240,14 +240,14 @@ static bool take_next(struct sc_store_selector *selector, struct sc_store_select
 /* What a read of it would have wanted. */
 static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_selector_take *take)
 {
-    const struct sc_store_section *codes = take->coded != NULL ? take->coded->codes : NULL;
+    const struct sc_store_section *codes = take->quantised != NULL ? take->quantised->codes : NULL;
     uint64_t bytes = sc_store_selector_tags_bytes(store, take->row_count);
     struct sc_store_blocks blocks;
     if (codes == NULL)
         return bytes + take->row_count * (take->wanted_bytes + (take->wanted_bytes > 0 ? 8 : 0));
     sc_store_quant_blocks(store, take->extent, codes->copy, &codes->codec_shape, take->piece,
                           &blocks);
-    return bytes + blocks.k_bytes + (take->coded->has_v ? blocks.v_bytes : 0);
+    return bytes + blocks.k_bytes + (take->quantised->has_v ? blocks.v_bytes : 0);
 }
 
 /* Lock held, and given up while a range is copied out: the load may end, and another begin.
@@ -307,21 +307,21 @@ static void take_step(struct sc_task *task)
 }
 
 /* Lock held. Which of the plan's ranges host memory has now; false: none. */
-static bool hosted_find(struct sc_store_selector *selector, struct sc_store_selector_plan *plan)
+static bool host_slab_find(struct sc_store_selector *selector, struct sc_store_selector_plan *plan)
 {
     uint64_t words = (plan->range_count + 63) / 64, row = 0, count = 0;
     struct sc_store_selector_take take;
     selector->take_range = selector->take_row = selector->missed_count = 0;
-    if (selector->hosted == NULL || plan->range_count > selector->ranges_max)
+    if (selector->host_slab == NULL || plan->range_count > selector->ranges_max)
         return false;
-    memset(selector->hosted, 0, words * sizeof(*selector->hosted));
+    memset(selector->host_slab, 0, words * sizeof(*selector->host_slab));
     memset(selector->missed, 0, words * sizeof(*selector->missed));
-    plan->hosted = selector->hosted;
+    plan->host_slab = selector->host_slab;
     plan->missed = selector->missed;
     for (uint64_t i = 0; i < plan->range_count; row += plan->ranges[i++].row_count)
         if (sc_store_selector_take_set(plan, i, row, &take) &&
             sc_store_selector_take_has(plan->store, &take)) {
-            selector->hosted[i / 64] |= 1ull << (i % 64);
+            selector->host_slab[i / 64] |= 1ull << (i % 64);
             count++;
         }
     return count > 0;
@@ -351,7 +351,7 @@ spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, ui
     selector->ranges_max = ranges_max;
     selector->ready.step = ready_step;
     selector->take.step = take_step;
-    selector->hosted = bits;
+    selector->host_slab = bits;
     selector->missed = bits != NULL ? bits + words / 2 : NULL;
     atomic_store(&selector->state, SPEC_E_DROPPED);
     const struct sc_inflight_memory memory = {.slots = slots,
@@ -373,7 +373,7 @@ void sc_store_selector_close(struct sc_store_selector *selector)
     sc_inflight_done(&selector->inflight);
     sc_alloc_free(alloc, selector->inflight.memory.reads);
     sc_alloc_free(alloc, selector->inflight.memory.slots);
-    sc_alloc_free(alloc, selector->hosted);
+    sc_alloc_free(alloc, selector->host_slab);
     sc_alloc_free(alloc, selector);
 }
 
@@ -486,10 +486,10 @@ bool sc_store_selector_begin(struct sc_store_selector *selector,
     bool begins = rows <= selector->rows_max;
     begins =
         begins && (want->is_quant ? rows > 0 : plan.wanted_bytes <= store->params.probe_row_bytes);
-    bool takes = begins && store->host != NULL && hosted_find(selector, &plan);
+    bool takes = begins && store->host != NULL && host_slab_find(selector, &plan);
     if (takes && plan.is_quant && !memory_take(selector, &plan, rows)) {
         takes = false; /* blocks that lie between take more pages than one */
-        memset(selector->hosted, 0, (plan.range_count + 63) / 64 * sizeof(*selector->hosted));
+        memset(selector->host_slab, 0, (plan.range_count + 63) / 64 * sizeof(*selector->host_slab));
     }
     if (begins && selector->memory.run == NULL)
         begins = memory_take(selector, &plan, rows);
@@ -544,13 +544,13 @@ const uint64_t *sc_store_selector_tags(const struct sc_store_selector *selector)
                                                                 : NULL);
 }
 
-bool sc_store_selector_is_hosted(struct sc_store_selector *selector, uint64_t range)
+bool sc_store_selector_is_in_host_tier(struct sc_store_selector *selector, uint64_t range)
 {
     pthread_mutex_lock(&selector->inflight.lock);
     const struct sc_store_selector_plan *plan = &selector->plan;
     bool is_in_host_tier =
-        selector->is_active && plan->hosted != NULL && range < plan->range_count &&
-        sc_store_selector_bit(plan->hosted, range) && !sc_store_selector_bit(plan->missed, range);
+        selector->is_active && plan->host_slab != NULL && range < plan->range_count &&
+        sc_store_selector_bit(plan->host_slab, range) && !sc_store_selector_bit(plan->missed, range);
     pthread_mutex_unlock(&selector->inflight.lock);
     return is_in_host_tier;
 }

@@ -75,7 +75,7 @@ struct sc_store_selector_plan {
     bool is_quant, k_alone;
 
     /* Bits of ranges; both NULL: host memory is not asked. */
-    const uint64_t *hosted; /* it has them: they are passed over */
+    const uint64_t *host_slab; /* it has them: they are passed over */
     const uint64_t *missed; /* of those: it had not. They alone are planned when is_again */
     bool is_again;
 
@@ -164,7 +164,7 @@ struct sc_store_selector_take {
     struct sc_host_tier_key key;
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece;
-    struct sc_store_quant_range *coded; /* of a load of codes, in the load's memory; else NULL */
+    struct sc_store_quant_range *quantised; /* of a load of codes, in the load's memory; else NULL */
     uint64_t row_first, row_count; /* in the order of the ranges */
     uint64_t row;                  /* of the slab's, that it begins with */
     uint64_t wanted_bytes, probe_row_bytes;
@@ -189,7 +189,7 @@ void sc_store_selector_give_block(const struct sc_store *store,
                                   const struct sc_store_selector_block *block, const uint8_t *frame,
                                   const struct sc_store_selector_memory *memory);
 void sc_store_selector_give_quant(const struct sc_store *store,
-                                  const struct sc_store_quant_range *coded,
+                                  const struct sc_store_quant_range *quantised,
                                   const struct sc_store_blocks *blocks, uint32_t layer,
                                   const struct sc_store_selector_memory *memory);
 

@@ -78,8 +78,8 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
     enum sc_host_tier_kind kind = SC_STORE_HOST_TAGS;
     uint64_t copy = take.extent->copy;
     if (plan->is_quant && plan->run != NULL) {
-        take.coded = &((struct sc_store_quant_range *)(uintptr_t)plan->run)[range];
-        codes = take.coded->codes;
+        take.quantised = &((struct sc_store_quant_range *)(uintptr_t)plan->run)[range];
+        codes = take.quantised->codes;
     } else if (plan->is_quant) {
         codes = sc_store_selector_quant_of(store, wanted, &blocks);
     }
@@ -150,24 +150,24 @@ static bool tags_take(const struct sc_store *store, const struct sc_store_select
 static bool quant_take(const struct sc_store *store, const struct sc_store_selector_take *take,
                        const uint8_t *slab, const struct sc_store_selector_memory *memory)
 {
-    struct sc_store_quant_range *coded = take->coded;
+    struct sc_store_quant_range *quantised = take->quantised;
     struct sc_store_blocks blocks;
     struct head head;
     memcpy(&head, slab, sizeof(head));
-    sc_store_quant_blocks(store, take->extent, coded->codes->copy, &coded->codes->codec_shape,
+    sc_store_quant_blocks(store, take->extent, quantised->codes->copy, &quantised->codes->codec_shape,
                           take->piece, &blocks);
     const struct lay lay = lay_of(store, rows_of(take->piece), blocks.k_bytes, blocks.v_bytes);
-    if ((coded->has_v && head.has_b == 0) || !tags_take(store, take, &lay, slab, memory))
+    if ((quantised->has_v && head.has_b == 0) || !tags_take(store, take, &lay, slab, memory))
         return false;
-    memcpy(memory->run + coded->k_at, slab + lay.a_at, lay.a_bytes);
-    if (coded->has_v)
-        memcpy(memory->run + coded->v_at, slab + lay.b_at, lay.b_bytes);
+    memcpy(memory->run + quantised->k_at, slab + lay.a_at, lay.a_bytes);
+    if (quantised->has_v)
+        memcpy(memory->run + quantised->v_at, slab + lay.b_at, lay.b_bytes);
     enum sc_store_block_state state = sc_store_blocks_check(
-        store, &blocks, &coded->codes->codec_shape, take->key.layer, memory->run + coded->k_at,
-        coded->has_v ? memory->run + coded->v_at : NULL);
-    coded->is_good = state == SC_STORE_BLOCK_QUANTISED;
-    coded->is_in_host_tier = state != SC_STORE_BLOCK_BAD;
-    return coded->is_in_host_tier;
+        store, &blocks, &quantised->codes->codec_shape, take->key.layer, memory->run + quantised->k_at,
+        quantised->has_v ? memory->run + quantised->v_at : NULL);
+    quantised->is_good = state == SC_STORE_BLOCK_QUANTISED;
+    quantised->is_in_host_tier = state != SC_STORE_BLOCK_BAD;
+    return quantised->is_in_host_tier;
 }
 
 static bool probes_take(const struct sc_store *store, const struct sc_store_selector_take *take,
@@ -277,26 +277,26 @@ static void slab_make(const struct sc_store *store, const struct sc_store_select
 }
 
 void sc_store_selector_give_quant(const struct sc_store *store,
-                                  const struct sc_store_quant_range *coded,
+                                  const struct sc_store_quant_range *quantised,
                                   const struct sc_store_blocks *blocks, uint32_t layer,
                                   const struct sc_store_selector_memory *memory)
 {
     const struct sc_store_extent_entry *extent;
-    const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, coded->piece, &extent);
-    if (store->host == NULL || coded->row != 0 || coded->row_count != rows_of(piece))
+    const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, quantised->piece, &extent);
+    if (store->host == NULL || quantised->row != 0 || quantised->row_count != rows_of(piece))
         return;
     const struct sc_host_tier_key key =
-        key_of(piece, coded->codes->copy, layer, SC_STORE_HOST_QUANT);
-    uint64_t v_bytes = coded->has_v ? blocks->v_bytes : 0;
+        key_of(piece, quantised->codes->copy, layer, SC_STORE_HOST_QUANT);
+    uint64_t v_bytes = quantised->has_v ? blocks->v_bytes : 0;
     const struct lay lay = lay_of(store, rows_of(piece), blocks->k_bytes, v_bytes);
     const uint8_t *tags =
-        memory->run + memory->tags_at + sc_store_selector_tags_bytes(store, coded->row_first);
-    const struct parts parts = {.piece = coded->piece,
+        memory->run + memory->tags_at + sc_store_selector_tags_bytes(store, quantised->row_first);
+    const struct parts parts = {.piece = quantised->piece,
                                 .row_count = lay.rows,
                                 .tags = tags,
-                                .a = memory->run + coded->k_at,
-                                .b = coded->has_v ? memory->run + coded->v_at : NULL,
-                                .ops = 2u + (coded->has_v ? 1 : 0)};
+                                .a = memory->run + quantised->k_at,
+                                .b = quantised->has_v ? memory->run + quantised->v_at : NULL,
+                                .ops = 2u + (quantised->has_v ? 1 : 0)};
     slab_make(store, memory, &key, &lay, &parts);
 }
 

@@ -45,36 +45,36 @@ bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64
     return rows == 0 || memory.run != NULL;
 }
 
-/* What is known of each range's codes before they are read, into `ret_coded`; NULL: it is counted
+/* What is known of each range's codes before they are read, into `ret_quantised`; NULL: it is counted
  * only. Returns bytes, from `at` on, of the blocks that come in parts, or from host memory. */
-static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_selector_plan *plan,
-                          uint64_t at, struct sc_store_quant_range *ret_coded)
+static uint64_t quantised_lay(const struct sc_store *store, const struct sc_store_selector_plan *plan,
+                          uint64_t at, struct sc_store_quant_range *ret_quantised)
 {
     uint64_t start = at, rows = 0;
     for (uint64_t i = 0; i < plan->range_count; i++) {
         const struct sc_store_range *range = &plan->ranges[i];
         struct sc_store_blocks blocks;
-        struct sc_store_quant_range coded = {.piece = range->piece,
+        struct sc_store_quant_range quantised = {.piece = range->piece,
                                              .row_first = rows,
                                              .row_count = range->row_count,
                                              .codes =
                                                  sc_store_selector_quant_of(store, range, &blocks)};
-        bool is_in_host_tier = plan->hosted != NULL && sc_store_selector_bit(plan->hosted, i);
+        bool is_in_host_tier = plan->host_slab != NULL && sc_store_selector_bit(plan->host_slab, i);
         rows += range->row_count;
-        if (coded.codes != NULL) {
+        if (quantised.codes != NULL) {
             const struct sc_store_extent_entry *extent;
             uint64_t reads = sc_store_selector_reads(store, &blocks, plan->k_alone);
-            coded.row = range->row_first - sc_store_quant_piece(store, coded.piece, &extent)->skip;
-            coded.has_v = !plan->k_alone;
-            atomic_init(&coded.left, (uint32_t)reads + 1); /* its tags */
+            quantised.row = range->row_first - sc_store_quant_piece(store, quantised.piece, &extent)->skip;
+            quantised.has_v = !plan->k_alone;
+            atomic_init(&quantised.left, (uint32_t)reads + 1); /* its tags */
             if (reads > 1 || is_in_host_tier) {
-                coded.k_at = at;
-                coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
-                at = coded.v_at + (plan->k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE));
+                quantised.k_at = at;
+                quantised.v_at = at + sc_store_up(blocks.k_bytes, LINE);
+                at = quantised.v_at + (plan->k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE));
             }
         }
-        if (ret_coded != NULL)
-            ret_coded[i] = coded;
+        if (ret_quantised != NULL)
+            ret_quantised[i] = quantised;
     }
     return at - start;
 }
@@ -89,7 +89,7 @@ uint64_t sc_store_selector_memory_lay(const struct sc_store *store,
             sc_store_up(plan->range_count * sizeof(struct sc_store_quant_range), SC_IO_PAGE_BYTES);
         memory.area_end = sc_store_selector_plan_areas(plan, NULL, memory.area);
         memory.tags_at =
-            sc_store_up(memory.area_end + coded_lay(store, plan, memory.area_end, NULL), LINE);
+            sc_store_up(memory.area_end + quantised_lay(store, plan, memory.area_end, NULL), LINE);
     }
     *ret_memory = memory;
     return memory.tags_at + sc_store_selector_tags_bytes(store, rows);
@@ -101,7 +101,7 @@ bool sc_store_selector_memory_begin(const struct sc_store *store,
 {
     if (!plan->is_quant)
         return true;
-    uint64_t parts = coded_lay(store, plan, memory->area_end,
+    uint64_t parts = quantised_lay(store, plan, memory->area_end,
                                (struct sc_store_quant_range *)(void *)memory->run);
     return sc_store_selector_plan_areas(plan, memory->run, memory->area) <= memory->area_end &&
            memory->area_end + parts <= memory->tags_at;
@@ -130,23 +130,23 @@ bool sc_store_selector_memory_take_quant(struct sc_store *store,
 
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab)
 {
-    const struct sc_store_quant_range *coded = sc_store_quant_range_of(keys, range);
-    if (!coded->is_good)
+    const struct sc_store_quant_range *quantised = sc_store_quant_range_of(keys, range);
+    if (!quantised->is_good)
         return false;
-    const struct sc_store_codec_shape *shape = &coded->codes->codec_shape;
+    const struct sc_store_codec_shape *shape = &quantised->codes->codec_shape;
     *ret_slab =
         (struct sc_store_slab){.bits_k = shape->bits_k,
-                               .tier = coded->is_in_host_tier ? SPEC_TIER_HOST : SC_STORE_TIER,
+                               .tier = quantised->is_in_host_tier ? SPEC_TIER_HOST : SC_STORE_TIER,
                                .shape = shape};
-    ret_slab->k_table = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->k_table = keys + quantised->k_at + SC_STORE_BLOCK_HEAD_BYTES;
     ret_slab->k_scales = ret_slab->k_table + sc_store_quant_table_bytes(shape, true);
-    ret_slab->k_quant = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
-    if (!coded->has_v)
+    ret_slab->k_quant = ret_slab->k_scales + shape->scale_bytes + quantised->row * shape->k_row_bytes;
+    if (!quantised->has_v)
         return true;
     ret_slab->bits_v = shape->bits_v;
-    ret_slab->v_table = keys + coded->v_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->v_table = keys + quantised->v_at + SC_STORE_BLOCK_HEAD_BYTES;
     ret_slab->v_scales = ret_slab->v_table + sc_store_quant_table_bytes(shape, false);
-    ret_slab->v_quant = ret_slab->v_scales + shape->scale_bytes + coded->row * shape->v_row_bytes;
+    ret_slab->v_quant = ret_slab->v_scales + shape->scale_bytes + quantised->row * shape->v_row_bytes;
     return true;
 }
 
@@ -218,21 +218,21 @@ static void section_copy(const struct sc_store_selector_section *section, uint64
 }
 
 /* All of a range's codes, and tags, are there. */
-static void coded_end(struct sc_store *store, struct sc_store_quant_range *coded,
+static void quantised_end(struct sc_store *store, struct sc_store_quant_range *quantised,
                       const struct sc_store_blocks *blocks, uint32_t layer,
                       const struct sc_store_selector_memory *memory)
 {
     enum sc_store_block_state state = sc_store_blocks_check(
-        store, blocks, &coded->codes->codec_shape, layer, memory->run + coded->k_at,
-        coded->has_v ? memory->run + coded->v_at : NULL);
-    coded->is_good = state == SC_STORE_BLOCK_QUANTISED;
+        store, blocks, &quantised->codes->codec_shape, layer, memory->run + quantised->k_at,
+        quantised->has_v ? memory->run + quantised->v_at : NULL);
+    quantised->is_good = state == SC_STORE_BLOCK_QUANTISED;
     if (state != SC_STORE_BLOCK_BAD) {
-        sc_store_selector_give_quant(store, coded, blocks, layer, memory);
+        sc_store_selector_give_quant(store, quantised, blocks, layer, memory);
         return;
     }
     sc_store_count(&store->counts.bad_blocks, 1);
     SC_LOG(store->params.log, 1,
-           "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
+           "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", quantised->piece,
            layer);
 }
 
@@ -243,28 +243,28 @@ static void quant_take(struct sc_store *store, const struct sc_store_selector_bl
 {
     uint8_t *run = memory->run;
     for (uint64_t i = block->range_first; i < block->range_first + block->range_count; i++) {
-        struct sc_store_quant_range *coded = &((struct sc_store_quant_range *)(void *)run)[i];
+        struct sc_store_quant_range *quantised = &((struct sc_store_quant_range *)(void *)run)[i];
         const struct sc_store_extent_entry *extent;
         const struct sc_store_piece_entry *piece =
-            sc_store_quant_piece(store, coded->piece, &extent);
+            sc_store_quant_piece(store, quantised->piece, &extent);
         struct sc_store_blocks blocks;
-        if (coded->codes == NULL)
+        if (quantised->codes == NULL)
             continue; /* of no rows */
-        sc_store_quant_blocks(store, extent, coded->codes->copy, &coded->codes->codec_shape, piece,
+        sc_store_quant_blocks(store, extent, quantised->codes->copy, &quantised->codes->codec_shape, piece,
                               &blocks);
         const struct sc_store_selector_section *k = &block->probes, *v = &block->probe_tags;
         if (block->tag_count > 0) {
             /* they are where they belong already, and codes may be */
-        } else if (coded->k_at == 0) { /* they are whole, and stay where they were read */
-            coded->k_at = (uint64_t)(area - run) + k->at + (blocks.k_at - block->k_at);
-            coded->v_at = (uint64_t)(area - run) + v->at + (blocks.v_at - block->v_at);
+        } else if (quantised->k_at == 0) { /* they are whole, and stay where they were read */
+            quantised->k_at = (uint64_t)(area - run) + k->at + (blocks.k_at - block->k_at);
+            quantised->v_at = (uint64_t)(area - run) + v->at + (blocks.v_at - block->v_at);
         } else {
-            section_copy(k, block->k_at, area, blocks.k_at, blocks.k_bytes, run + coded->k_at);
-            if (coded->has_v)
-                section_copy(v, block->v_at, area, blocks.v_at, blocks.v_bytes, run + coded->v_at);
+            section_copy(k, block->k_at, area, blocks.k_at, blocks.k_bytes, run + quantised->k_at);
+            if (quantised->has_v)
+                section_copy(v, block->v_at, area, blocks.v_at, blocks.v_bytes, run + quantised->v_at);
         }
-        if (atomic_fetch_sub(&coded->left, 1) == 1)
-            coded_end(store, coded, &blocks, block->layer, memory);
+        if (atomic_fetch_sub(&quantised->left, 1) == 1)
+            quantised_end(store, quantised, &blocks, block->layer, memory);
     }
 }
 

@@ -38,10 +38,10 @@ static uint64_t rows_even(const struct sc_store_selector_plan *plan,
 /* The range is none of the plan's: host memory has it, or had it not and it is planned later. */
 static bool range_is_passed(const struct sc_store_selector_plan *plan, uint64_t range)
 {
-    if (plan->hosted == NULL)
+    if (plan->host_slab == NULL)
         return false;
     return plan->is_again ? !sc_store_selector_bit(plan->missed, range)
-                          : sc_store_selector_bit(plan->hosted, range);
+                          : sc_store_selector_bit(plan->host_slab, range);
 }
 
 /* Opens a run at the cursor and stretches it over the ranges that go on in it. */
@@ -311,7 +311,7 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
     const struct sc_store_probes *probes = &plan->probes;
     uint64_t row = plan->row, count = plan->left, piece;
     count = count < plan->step ? count : plan->step;
-    if (plan->hosted != NULL && !plan->is_quant)
+    if (plan->host_slab != NULL && !plan->is_quant)
         count = rows_to_border(plan, count);
     piece = plan->ranges[plan->range].piece;
     *block = (struct sc_store_selector_block){

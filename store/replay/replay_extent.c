@@ -222,7 +222,7 @@ void sc_store_replay_permutation_end(struct sc_store *store)
 }
 
 /* Layers of it go on where those before them ended. */
-static bool order_goes_on(const struct sc_store_replay_permutation *permutation,
+static bool permutation_continues(const struct sc_store_replay_permutation *permutation,
                           const struct sc_store_record *record)
 {
     return record->permutation.layer_first == 0 ||
@@ -246,7 +246,7 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
              rows = extent->row_count;
     uint64_t count = record->permutation.slots_bytes / 2 / rows;
     bool fits = record->permutation.slots_bytes == count * rows * 2 &&
-                order_goes_on(permutation, record) &&
+                permutation_continues(permutation, record) &&
                 count <= layers - record->permutation.layer_first;
     if (record->permutation.layer_first == 0)
         sc_store_replay_permutation_end(store);
@@ -274,7 +274,7 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
 }
 
 /* All slots of the record's derived section were there. */
-static bool order_is_whole(const struct sc_store *store, const struct sc_store_extent_entry *extent)
+static bool permutation_is_whole(const struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
     const struct sc_store_replay_permutation *permutation = &store->replay->permutation;
     const struct sc_store_record *record = &store->replay->record;
@@ -321,7 +321,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     const struct sc_store_section *known = atomic_load(place);
     bool fits = sc_store_record_section_fits(record, extent->row_count, shape->tags_per_row,
                                              shape->k_row_bytes) &&
-                (!record->is_order || order_is_whole(store, extent)) &&
+                (!record->is_order || permutation_is_whole(store, extent)) &&
                 quant_fit(store, extent, &record->codec_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
@@ -357,7 +357,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     }
     atomic_store_explicit(place, derived, memory_order_release);
     if (record->is_order) {
-        sc_store_count(&store->counts.orders, 1);
+        sc_store_count(&store->counts.permute_queue, 1);
         (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
     }
     return SPEC_OK;

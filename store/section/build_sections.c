@@ -61,7 +61,7 @@ struct sc_store_build {
     struct sc_store_desk desk;
     struct sc_store_builder builder;
     struct sc_store_range *ranges; /* [pieces_max] of another order */
-    struct sc_store_permute_queue orders;
+    struct sc_store_permute_queue permute_queue;
     spec_status written;
 };
 
@@ -78,7 +78,7 @@ static bool extent_lacks(const struct sc_store_build *build,
     if (build->kind == SC_STORE_BUILDER_QUANT)
         return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_quantising) &&
                atomic_load(&extent->held_quant) == NULL;
-    if (build->kind == SC_STORE_BUILDER_ORDER)
+    if (build->kind == SC_STORE_BUILDER_PERMUTATION)
         return sc_store_permute_queue_lack(store, extent);
     return atomic_load(&extent->held_section) == NULL &&
            sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
@@ -146,10 +146,10 @@ static uint64_t live_ranges(struct sc_store_build *build)
     return count;
 }
 
-static spec_status order_choose(struct sc_store_build *build, struct spec_error *reterr)
+static spec_status permutation_choose(struct sc_store_build *build, struct spec_error *reterr)
 {
     struct sc_store_builder *builder = &build->builder;
-    return sc_store_permute_queue_next(&build->orders, builder->extent, build->ranges,
+    return sc_store_permute_queue_next(&build->permute_queue, builder->extent, build->ranges,
                                        live_ranges(build), &builder->slots, reterr);
 }
 
@@ -165,7 +165,7 @@ static void run_free(struct sc_store_build *build)
     build->builder.spans = NULL;
     build->builder.plans = NULL;
     build->ranges = NULL;
-    sc_store_permute_queue_leave(&build->orders);
+    sc_store_permute_queue_leave(&build->permute_queue);
 }
 
 static bool run_alloc(struct sc_store_build *build)
@@ -234,7 +234,7 @@ static void run_begin(struct sc_store_build *build, enum sc_store_builder_kind k
         if (build->missed != 0 && build->missed < build->next)
             build->next = build->missed;
         build->missed = 0;
-    } else if (kind == SC_STORE_BUILDER_ORDER) {
+    } else if (kind == SC_STORE_BUILDER_PERMUTATION) {
         build->end = build->order_wanted ? 0 : 1; /* nothing is looked for */
         build->order_wanted = false;
     } else {
@@ -283,7 +283,7 @@ static spec_status extent_begin(struct sc_store_build *build, struct spec_error 
     if (!spans_make(build))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
     spec_status status =
-        build->kind == SC_STORE_BUILDER_ORDER ? order_choose(build, reterr) : SPEC_OK;
+        build->kind == SC_STORE_BUILDER_PERMUTATION ? permutation_choose(build, reterr) : SPEC_OK;
     if (status != SPEC_OK)
         return status;
     return sc_store_builder_begin(&build->builder, on_written, build, reterr);
@@ -295,7 +295,7 @@ static void make_on(struct sc_store_build *build)
     enum sc_store_builder_next next;
     uint64_t bytes;
     pthread_mutex_lock(&build->store->disk.lock);
-    uint64_t rate = build->kind == SC_STORE_BUILDER_ORDER ? build->order_rate : build->rate;
+    uint64_t rate = build->kind == SC_STORE_BUILDER_PERMUTATION ? build->order_rate : build->rate;
     pthread_mutex_unlock(&build->store->disk.lock);
     build->state = MAKE;
     do {
@@ -313,8 +313,8 @@ static void extent_look(struct sc_store_build *build)
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t wait_ns = sc_store_write_budget_wait_ns(build->store);
     if (build->extent_id == 0) /* it gives pages back: whatever is made, and for no budget */
-        sc_store_permute_queue_settle(&build->orders);
-    if (build->orders.first != 0 && wait_ns > WAIT_NS_MIN)
+        sc_store_permute_queue_settle(&build->permute_queue);
+    if (build->permute_queue.first != 0 && wait_ns > WAIT_NS_MIN)
         wait_ns = WAIT_NS_MIN;
     bool is_settled = build->extent_id == 0 && build->end > 0 && build->next >= build->end;
     if (wait_ns > 0 && !is_settled) { /* passes are written first */
@@ -355,8 +355,8 @@ static void write_end(struct sc_store_build *build, bool closing)
     if (build->written == SPEC_OK && !closing) {
         spec_status status =
             sc_store_section_commit(build->builder.derived, build->extent_id, &error);
-        if (status == SPEC_OK && build->kind == SC_STORE_BUILDER_ORDER) {
-            sc_store_permute_queue_add(&build->orders, build->extent_id);
+        if (status == SPEC_OK && build->kind == SC_STORE_BUILDER_PERMUTATION) {
+            sc_store_permute_queue_add(&build->permute_queue, build->extent_id);
             sc_store_count(&store->counts.permuted_pieces, build->builder.piece_count);
         }
         sc_store_count(&store->counts.built_pieces,
@@ -416,8 +416,8 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
     store->build->desk.store = store->build->desk.back.store = store;
     store->build->desk.back.task = &store->build->task;
     store->build->builder.desk = &store->build->desk;
-    store->build->orders.store = store;
-    store->build->orders.alloc = store->params.alloc;
+    store->build->permute_queue.store = store;
+    store->build->permute_queue.alloc = store->params.alloc;
     store->build->next = store->build->quant_from = 1;
     store->quant_missed = sc_store_build_missed;
     return SPEC_OK;
@@ -456,7 +456,7 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
 }
 
 /* wanted: of all extents; else those that wait are looked at. */
-static void order_start(struct sc_store *store, bool wanted, uint64_t bytes_per_s)
+static void permutation_start(struct sc_store *store, bool wanted, uint64_t bytes_per_s)
 {
     struct sc_store_build *build = store->build;
     if (build == NULL || store->params.permutation.span_rows == 0)
@@ -465,21 +465,21 @@ static void order_start(struct sc_store *store, bool wanted, uint64_t bytes_per_
     build->order_wanted = build->order_wanted || wanted;
     build->order_rate = wanted ? bytes_per_s : build->order_rate;
     if (build->runs)
-        build->again[SC_STORE_BUILDER_ORDER] = true;
+        build->again[SC_STORE_BUILDER_PERMUTATION] = true;
     else if (!build->closing)
-        run_start(build, SC_STORE_BUILDER_ORDER);
+        run_start(build, SC_STORE_BUILDER_PERMUTATION);
     pthread_mutex_unlock(&store->disk.lock);
 }
 
 void sc_store_build_permutation(struct sc_store *store, uint64_t bytes_per_s)
 {
-    order_start(store, true, bytes_per_s);
+    permutation_start(store, true, bytes_per_s);
 }
 
 void sc_store_build_settle(struct sc_store *store)
 {
     if (atomic_load_explicit(&store->counts.permutations_waiting, memory_order_relaxed) > 0)
-        order_start(store, false, 0);
+        permutation_start(store, false, 0);
 }
 
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)

@@ -233,10 +233,10 @@ static void inline_quant_step(struct sc_task *task)
         return; /* the task is posted when it has come, if it did not run already */
     pthread_mutex_lock(&live->lock); /* stop cancels what is posted under it */
     if (next == SC_STORE_BUILDER_ROOM && !live->is_closing)
-        sc_exec_post_at(exec, &live->task, sc_store_inline_quant_lane(live->store),
+        sc_exec_post_at(exec, &live->task, sc_store_inline_quant_io_class(live->store),
                         sc_exec_now_ns(exec) + SC_STORE_BUILDER_ROOM_NS);
     else
-        sc_exec_post(exec, &live->task, sc_store_inline_quant_lane(live->store));
+        sc_exec_post(exec, &live->task, sc_store_inline_quant_io_class(live->store));
     pthread_mutex_unlock(&live->lock);
 }
 
@@ -315,7 +315,7 @@ void sc_store_inline_quant_stop(struct sc_store *store)
     pthread_mutex_lock(&live->lock);
     live->is_closing = true;
     if (sc_exec_cancel(store->params.exec, &live->task)) /* it waits for room: no more */
-        sc_exec_post(store->params.exec, &live->task, sc_store_inline_quant_lane(store));
+        sc_exec_post(store->params.exec, &live->task, sc_store_inline_quant_io_class(store));
     sc_store_inline_quant_wake(live);
     pthread_mutex_unlock(&live->lock);
 }

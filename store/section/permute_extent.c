@@ -18,7 +18,7 @@
 
 /* Log lock held. One append a record: all of them may be more than an append takes. The derived
  * section' comes last, and without it the others are nothing. */
-static spec_status order_append(struct sc_store *store, const struct sc_store_section *derived,
+static spec_status permutation_append(struct sc_store *store, const struct sc_store_section *derived,
                                 uint64_t id, uint64_t row_count, struct spec_error *reterr)
 {
     struct sc_store_part parts[SC_LIMIT_LAYERS];
@@ -53,7 +53,7 @@ static spec_status order_append(struct sc_store *store, const struct sc_store_se
         return status;
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_encode_annex(&append.writer, id, &record);
+    sc_store_record_encode_section(&append.writer, id, &record);
     return sc_store_append_commit(store, &append, reterr);
 }
 
@@ -75,7 +75,7 @@ spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_
     if (extent->live_count == 0)
         status = sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     else
-        status = order_append(store, derived, extent_id, extent->row_count, reterr);
+        status = permutation_append(store, derived, extent_id, extent->row_count, reterr);
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, bytes);
     if (status == SPEC_OK) /* from now: a follower may have looked in between */

@@ -22,108 +22,108 @@ bool sc_store_permute_queue_lack(const struct sc_store *store,
            sc_store_probes_of(extent).row_bytes >= store->params.probe_row_bytes;
 }
 
-static bool memory_take(struct sc_store_permute_queue *orders, uint64_t words)
+static bool memory_take(struct sc_store_permute_queue *permute_queue, uint64_t words)
 {
-    struct sc_alloc *alloc = orders->alloc;
-    if (orders->rows == NULL)
-        orders->rows = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*orders->rows));
-    if (orders->told == NULL)
-        orders->told = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*orders->told));
-    if (orders->scores == NULL)
-        orders->scores = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*orders->scores));
-    if (orders->words < words) {
-        sc_alloc_free(alloc, orders->slots);
-        orders->slots = sc_alloc_array(alloc, words, 8);
-        orders->words = orders->slots != NULL ? words : 0;
+    struct sc_alloc *alloc = permute_queue->alloc;
+    if (permute_queue->rows == NULL)
+        permute_queue->rows = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->rows));
+    if (permute_queue->told == NULL)
+        permute_queue->told = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->told));
+    if (permute_queue->scores == NULL)
+        permute_queue->scores = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->scores));
+    if (permute_queue->words < words) {
+        sc_alloc_free(alloc, permute_queue->slots);
+        permute_queue->slots = sc_alloc_array(alloc, words, 8);
+        permute_queue->words = permute_queue->slots != NULL ? words : 0;
     }
-    return orders->rows != NULL && orders->told != NULL && orders->scores != NULL &&
-           orders->slots != NULL;
+    return permute_queue->rows != NULL && permute_queue->told != NULL && permute_queue->scores != NULL &&
+           permute_queue->slots != NULL;
 }
 
-void sc_store_permute_queue_leave(struct sc_store_permute_queue *orders)
+void sc_store_permute_queue_leave(struct sc_store_permute_queue *permute_queue)
 {
-    sc_alloc_free(orders->alloc, orders->rows);
-    sc_alloc_free(orders->alloc, orders->told);
-    sc_alloc_free(orders->alloc, orders->scores);
-    sc_alloc_free(orders->alloc, orders->slots);
-    orders->rows = orders->slots = NULL;
-    orders->told = orders->scores = NULL;
-    orders->words = 0;
+    sc_alloc_free(permute_queue->alloc, permute_queue->rows);
+    sc_alloc_free(permute_queue->alloc, permute_queue->told);
+    sc_alloc_free(permute_queue->alloc, permute_queue->scores);
+    sc_alloc_free(permute_queue->alloc, permute_queue->slots);
+    permute_queue->rows = permute_queue->slots = NULL;
+    permute_queue->told = permute_queue->scores = NULL;
+    permute_queue->words = 0;
 }
 
 /* Scores of the ranges as scores of the extent's rows; those of no piece come last. */
-static void scores_place(struct sc_store_permute_queue *orders,
+static void scores_place(struct sc_store_permute_queue *permute_queue,
                          const struct sc_store_extent_entry *extent,
                          const struct sc_store_range *ranges, uint64_t range_count)
 {
-    const float *told = orders->told;
-    memset(orders->scores, 0, extent->row_count * sizeof(*orders->scores));
+    const float *told = permute_queue->told;
+    memset(permute_queue->scores, 0, extent->row_count * sizeof(*permute_queue->scores));
     for (uint64_t i = 0; i < range_count; told += ranges[i++].row_count) {
         const struct sc_store_piece_entry *piece =
-            sc_store_table_piece(&orders->store->table, ranges[i].piece);
-        memcpy(orders->scores + piece->extent_row + ranges[i].row_first, told,
+            sc_store_table_piece(&permute_queue->store->table, ranges[i].piece);
+        memcpy(permute_queue->scores + piece->extent_row + ranges[i].row_first, told,
                ranges[i].row_count * sizeof(*told));
     }
 }
 
-spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *orders,
+spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *permute_queue,
                                         const struct sc_store_extent_entry *extent,
                                         const struct sc_store_range *ranges, uint64_t range_count,
                                         const uint16_t **ret_slots, struct spec_error *reterr)
 {
-    const struct sc_store *store = orders->store;
+    const struct sc_store *store = permute_queue->store;
     const struct sc_store_permutation *permutation = &store->params.permutation;
     uint64_t rows = extent->row_count, words = sc_store_permutation_words(rows);
     uint32_t layers = store->shape.layer_count;
     if (range_count == 0 || rows * store->shape.row_bytes > permutation->bytes_max)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no rows, or too many");
-    if (!memory_take(orders, words * layers))
+    if (!memory_take(permute_queue, words * layers))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the row permutation of %" PRIu64 " rows", rows);
     for (uint32_t layer = 0; layer < layers; layer++) {
-        if (!permutation->scores(permutation->user, ranges, range_count, layer, orders->told))
+        if (!permutation->scores(permutation->user, ranges, range_count, layer, permute_queue->told))
             return sc_fail(reterr, SPEC_E_UNSUPPORTED, "it is not known which rows");
-        scores_place(orders, extent, ranges, range_count);
-        sc_store_permutation_make(orders->scores, rows, permutation->span_rows, orders->rows,
-                                  sc_store_permutation_of(orders->slots, rows, layer));
+        scores_place(permute_queue, extent, ranges, range_count);
+        sc_store_permutation_make(permute_queue->scores, rows, permutation->span_rows, permute_queue->rows,
+                                  sc_store_permutation_of(permute_queue->slots, rows, layer));
     }
-    *ret_slots = orders->slots;
+    *ret_slots = permute_queue->slots;
     return SPEC_OK;
 }
 
-void sc_store_permute_queue_add(struct sc_store_permute_queue *orders, uint64_t extent_id)
+void sc_store_permute_queue_add(struct sc_store_permute_queue *permute_queue, uint64_t extent_id)
 {
-    struct sc_store *store = orders->store;
+    struct sc_store *store = permute_queue->store;
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, extent_id);
-    extent->order_moment = store->params.permutation.moment(store->params.permutation.user);
-    extent->order_next = orders->first;
-    orders->first = (uint32_t)extent_id;
+    extent->permutation_moment = store->params.permutation.moment(store->params.permutation.user);
+    extent->order_next = permute_queue->first;
+    permute_queue->first = (uint32_t)extent_id;
     sc_store_count(&store->counts.permutations_waiting, 1);
 }
 
-void sc_store_permute_queue_settle(struct sc_store_permute_queue *orders)
+void sc_store_permute_queue_settle(struct sc_store_permute_queue *permute_queue)
 {
-    struct sc_store *store = orders->store;
+    struct sc_store *store = permute_queue->store;
     const struct sc_store_permutation *permutation = &store->params.permutation;
-    uint32_t id = orders->first, next;
-    orders->first = 0;
+    uint32_t id = permute_queue->first, next;
+    permute_queue->first = 0;
     for (; id != 0; id = next) {
         struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
         struct spec_error error = {.struct_size = sizeof(error)};
         spec_status status = SPEC_E_BUSY;
         next = extent->order_next;
-        if (permutation->is_quiet(permutation->user, extent->order_moment))
+        if (permutation->is_quiet(permutation->user, extent->permutation_moment))
             status = sc_store_permutation_commit(store, id, &error);
         if (status == SPEC_OK || status == SPEC_E_DROPPED) {
             atomic_fetch_sub_explicit(&store->counts.permutations_waiting, 1, memory_order_relaxed);
-            orders->has_told = false;
+            permute_queue->has_told = false;
             continue;
         }
-        if (status != SPEC_E_BUSY && !orders->has_told) {
-            orders->has_told = true;
+        if (status != SPEC_E_BUSY && !permute_queue->has_told) {
+            permute_queue->has_told = true;
             SC_LOG(store->params.log, 1, "extent %" PRIu32 " stands twice, others may: %s", id,
                    error.text);
         }
-        extent->order_next = orders->first;
-        orders->first = id;
+        extent->order_next = permute_queue->first;
+        permute_queue->first = id;
     }
 }

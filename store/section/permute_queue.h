@@ -28,13 +28,13 @@ bool sc_store_permute_queue_lack(const struct sc_store *store,
                                  const struct sc_store_extent_entry *extent);
 /* The slots of the extent, of which ranges [range_count] are all live rows. UNSUPPORTED: nobody
  * knows, or a layer is more than order.bytes_max. */
-spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *orders,
+spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *permute_queue,
                                         const struct sc_store_extent_entry *extent,
                                         const struct sc_store_range *ranges, uint64_t range_count,
                                         const uint16_t **ret_slots, struct spec_error *reterr);
-void sc_store_permute_queue_leave(struct sc_store_permute_queue *orders); /* the memory */
+void sc_store_permute_queue_leave(struct sc_store_permute_queue *permute_queue); /* the memory */
 /* The extent's copy of the rows is found from now on. */
-void sc_store_permute_queue_add(struct sc_store_permute_queue *orders, uint64_t extent_id);
-void sc_store_permute_queue_settle(struct sc_store_permute_queue *orders);
+void sc_store_permute_queue_add(struct sc_store_permute_queue *permute_queue, uint64_t extent_id);
+void sc_store_permute_queue_settle(struct sc_store_permute_queue *permute_queue);
 
 #endif

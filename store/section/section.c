@@ -87,15 +87,15 @@ static const struct sc_store_format CODES = {
 
 /* ---- Rows in another order ------------------------------------------------------------------- */
 
-static struct sc_store_place order_place(const struct sc_store_builder *builder)
+static struct sc_store_place permutation_place(const struct sc_store_builder *builder)
 {
     return sc_store_shape_place(&store_of(builder)->shape, builder->extent->probe_row_bytes,
                                 builder->extent->row_count);
 }
 
-static uint64_t order_layer_bytes(const struct sc_store_builder *builder)
+static uint64_t permutation_layer_bytes(const struct sc_store_builder *builder)
 {
-    return order_place(builder).row_offset +
+    return permutation_place(builder).row_offset +
            builder->extent->row_count * store_of(builder)->shape.row_bytes;
 }
 
@@ -133,7 +133,7 @@ static void order_take(struct sc_store_builder *builder, const struct sc_store_s
 }
 
 static const struct sc_store_format ORDER = {
-    .layer_bytes = order_layer_bytes, .take = order_take, .is_whole = true, .is_raw = true};
+    .layer_bytes = permutation_layer_bytes, .take = order_take, .is_whole = true, .is_raw = true};
 
 /* ---- The desk -------------------------------------------------------------------------------- */
 
@@ -160,7 +160,7 @@ void sc_store_builder_set(struct sc_store_builder *builder,
     static const struct sc_store_format *const FORMATS[SC_STORE_BUILDER_KINDS] = {
         [SC_STORE_BUILDER_PROBES] = &PROBES,
         [SC_STORE_BUILDER_QUANT] = &CODES,
-        [SC_STORE_BUILDER_ORDER] = &ORDER};
+        [SC_STORE_BUILDER_PERMUTATION] = &ORDER};
     *builder = (struct sc_store_builder){.desk = builder->desk,
                                          .format = FORMATS[kind],
                                          .extent = extent,
@@ -201,7 +201,7 @@ spec_status sc_store_builder_begin(struct sc_store_builder *builder, sc_store_wr
         .pieces = builder->plans, .piece_count = builder->span_count, .user = user};
     builder->layer_bytes = builder->format->layer_bytes(builder);
     if (builder->slots != NULL)
-        builder->place = order_place(builder);
+        builder->place = permutation_place(builder);
     const struct sc_store_section_form form = {
         .raw_bytes = builder->format->is_raw ? builder->layer_bytes : 0,
         .slots = builder->slots,

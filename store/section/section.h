@@ -41,7 +41,7 @@ struct sc_store_desk {
 enum sc_store_builder_kind {
     SC_STORE_BUILDER_PROBES,
     SC_STORE_BUILDER_QUANT,
-    SC_STORE_BUILDER_ORDER,
+    SC_STORE_BUILDER_PERMUTATION,
     SC_STORE_BUILDER_KINDS
 };
 

@@ -158,7 +158,7 @@ static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t ro
 }
 
 /* Host memory has the layer of all the pieces. */
-static bool layer_is_hosted(const struct sc_store_compactor *compactor)
+static bool layer_is_in_host_tier(const struct sc_store_compactor *compactor)
 {
     const struct sc_store *store = compactor->store;
     bool is_in_host_tier = compactor->slabs != NULL;
@@ -180,7 +180,7 @@ static bool layer_put(struct sc_store_compactor *compactor)
 {
     bool last = compactor->layer + 1 == compactor->store->shape.layer_count;
     compactor->state = WRITE;
-    compactor->extent->inherits = layer_is_hosted(compactor);
+    compactor->extent->inherits = layer_is_in_host_tier(compactor);
     const struct sc_store_source source = {.pack = rows_pack, .user = compactor};
     spec_status status =
         sc_store_extent_put_layer(compactor->extent, compactor->layer, &source, NULL);

@@ -268,7 +268,7 @@ spec_status sc_store_section_begin(struct sc_store *store, const struct sc_store
     derived->row_count = rows;
     derived->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count);
     if (form->slots != NULL) {
-        derived->order_place = form->place;
+        derived->permutation_place = form->place;
         derived->place.stride = form->place.stride;
         derived->log_bytes += sc_store_record_bytes_permutation(rows, store->shape.layer_count);
     }

@@ -63,7 +63,7 @@ struct sc_store_extent {
     bool is_part;                      /* of a pass of several extents: others go first */
     bool is_firm;                      /* it is never cancelled for others */
     struct sc_store_place
-        order_place; /* of a copy of the rows: where sections of its bytes begin */
+        permutation_place; /* of a copy of the rows: where sections of its bytes begin */
     struct sc_store_provenance provenance;
     struct sc_store_salt salt;
     bool is_background; /* a merge or a derived section: no host is waited for */

@@ -366,24 +366,24 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
 /* ---- A derived section' commit
  * ----------------------------------------------------------------------- */
 
-static void order_set(struct sc_store_section *derived, const struct sc_store_extent *from,
+static void permutation_set(struct sc_store_section *derived, const struct sc_store_extent *from,
                       const struct sc_store_extent_entry *extent)
 {
-    derived->probe_tag_offset = from->order_place.probe_tag_offset;
-    derived->tag_offset = from->order_place.tag_offset;
-    derived->row_offset = from->order_place.row_offset;
+    derived->probe_tag_offset = from->permutation_place.probe_tag_offset;
+    derived->tag_offset = from->permutation_place.tag_offset;
+    derived->row_offset = from->permutation_place.row_offset;
     derived->probe_row_bytes = extent->probe_row_bytes;
     memcpy(derived->slots, from->slots,
            sc_store_permutation_words(from->row_count) * 8 * from->store->shape.layer_count);
 }
 
 /* Log lock held. Whoever plans a load from now on reads the copy of the rows. */
-static spec_status order_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
+static spec_status permutation_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
                                  struct sc_store_section *derived, struct spec_error *reterr)
 {
     if (extent->live_count == 0)
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
-    sc_store_count(&store->counts.orders, 1);
+    sc_store_count(&store->counts.permute_queue, 1);
     atomic_store_explicit(&extent->permutation, derived, memory_order_release);
     return SPEC_OK;
 }
@@ -407,7 +407,7 @@ static spec_status derived_append(struct sc_store_extent *extent, struct sc_stor
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_encode_annex(&append.writer, extent_id, &record);
+    sc_store_record_encode_section(&append.writer, extent_id, &record);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
         atomic_store_explicit(place, derived, memory_order_release);
@@ -438,7 +438,7 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
         derived->codec_shape = extent->codec_shape;
         memcpy(derived->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
         if (extent->slots != NULL)
-            order_set(derived, extent, sc_store_table_extent(&store->table, extent_id));
+            permutation_set(derived, extent, sc_store_table_extent(&store->table, extent_id));
         status = sc_store_section_hold(store, extent_id, derived) ? SPEC_OK : SPEC_E_DROPPED;
     }
     if (status != SPEC_OK) {
@@ -452,7 +452,7 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
         status = derived_append(extent, derived, extent_id, reterr);
     else /* a step before its record: sc_store_permutation_commit */
         status =
-            order_publish(store, sc_store_table_extent(&store->table, extent_id), derived, reterr);
+            permutation_publish(store, sc_store_table_extent(&store->table, extent_id), derived, reterr);
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");

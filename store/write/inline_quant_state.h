@@ -61,7 +61,7 @@ struct sc_store_inline_quant {
 
 /* Behind all that is wanted sooner; but where writes are the executor's own tasks, before those:
  * they are queued by the hundred, and their frames are gone when the last is done. */
-static inline enum sc_io_class sc_store_inline_quant_lane(const struct sc_store *store)
+static inline enum sc_io_class sc_store_inline_quant_io_class(const struct sc_store *store)
 {
     return sc_io_is_shallow(store->io) ? SC_IO_CLASS_SPECULATIVE : SC_IO_CLASS_BACKGROUND;
 }

@@ -40,7 +40,7 @@ struct races {
     uint64_t seed;
     struct rig rig;
     struct prompt prompts[PROMPTS];
-    _Atomic uint64_t loads, hosted_rows, above_rows, staged, pending, stale, stored;
+    _Atomic uint64_t loads, host_slab_rows, above_rows, staged, pending, stale, stored;
 };
 
 struct worker {
@@ -79,7 +79,7 @@ static bool load(struct worker *worker, spec_request request, const struct promp
     if (is_stale)
         return false;
     COUNT(worker, loads, 1);
-    COUNT(worker, hosted_rows, item.tier_rows[SPEC_TIER_HOST]);
+    COUNT(worker, host_slab_rows, item.tier_rows[SPEC_TIER_HOST]);
     COUNT(worker, above_rows, item.tier_rows[SPEC_TIER_UPPER]);
     return true;
 }
@@ -197,7 +197,7 @@ static void run(uint64_t seed, void *user)
     struct sc_store_stats stats = rig_store_stats(&races->rig);
     assert_true(stats.host_evictions > 0);
     sum->loads += races->loads;
-    sum->hosted_rows += races->hosted_rows;
+    sum->host_slab_rows += races->host_slab_rows;
     sum->above_rows += races->above_rows;
     sum->staged += races->staged;
     sum->pending += races->pending;
@@ -216,8 +216,8 @@ static void sixteen_threads_beside_writer_evictor_and_stager(void **state)
     print_message(
         "loads %" PRIu64 ", rows of host memory %" PRIu64 ", above %" PRIu64 ", staged %" PRIu64
         ", pending %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64 "\n",
-        sum.loads, sum.hosted_rows, sum.above_rows, sum.staged, sum.pending, sum.stale, sum.stored);
-    assert_true(sum.loads > 0 && sum.hosted_rows > 0 && sum.staged > 0 && sum.stored > 0);
+        sum.loads, sum.host_slab_rows, sum.above_rows, sum.staged, sum.pending, sum.stale, sum.stored);
+    assert_true(sum.loads > 0 && sum.host_slab_rows > 0 && sum.staged > 0 && sum.stored > 0);
     assert_true(sum.above_rows > 0 || getenv("SC_SEED") != NULL || getenv("SC_SEEDS") != NULL);
 }
 

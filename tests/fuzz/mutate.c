@@ -302,7 +302,7 @@ static void make_order(struct make *make, uint32_t of)
                                            .parts = parts};
     annex.part_count = make_parts(make, place.stride, parts);
     writer = payload_begin();
-    sc_store_record_encode_annex(&writer, make->extents[of].id, &annex);
+    sc_store_record_encode_section(&writer, make->extents[of].id, &annex);
     payload_put(make, &writer);
 }
 
@@ -324,7 +324,7 @@ static void make_annex(struct make *make, uint32_t of, bool is_quant)
             .bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8};
     annex.part_count = make_parts(make, annex.stride, parts);
     struct sc_store_writer writer = payload_begin();
-    sc_store_record_encode_annex(&writer, make->extents[of].id, &annex);
+    sc_store_record_encode_section(&writer, make->extents[of].id, &annex);
     payload_put(make, &writer);
     make->extents[of].has_quant = make->extents[of].has_quant || is_quant;
 }

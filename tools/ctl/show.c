@@ -422,7 +422,7 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
     const struct sc_store_codec_shape *codes = &annex->codec_shape;
     bool is_quant = codes->bits_k != 0;
     add(line, "kind",
-        u64(annex->is_order     ? SC_STORE_SECTION_ORDER
+        u64(annex->is_order     ? SC_STORE_SECTION_PERMUTATION
             : annex->is_retired ? SC_STORE_SECTION_RETIRED
             : is_quant          ? SC_STORE_SECTION_QUANT
                                 : SC_STORE_SECTION_PROBES));

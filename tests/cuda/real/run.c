@@ -103,7 +103,7 @@ int real_open(void **state)
                                          .kernels = KERNELS,
                                          .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
                                          .slot_count = 1,
-                                         .flight_count = 1,
+                                         .event_count = 1,
                                          .hold_max = 1};
     if (sc_gpu_device_attach(&params, &real.device, &error) != SPEC_OK) {
         printf("skipped: no CUDA device: %s\n", error.text);
@@ -331,7 +331,7 @@ static void reach_planes_slab(void *entry)
     (void)reach(&slab->table);
     (void)reach(&slab->scales);
     (void)reach(&slab->codes);
-    (void)reach(&slab->turns);
+    (void)reach(&slab->rope);
 }
 
 static void reach_planes(void *params, const struct sc_cuda_shape *shape)
@@ -348,7 +348,7 @@ static void reach_score_slab(void *entry)
     (void)reach(&slab->table);
     (void)reach(&slab->scales);
     (void)reach(&slab->codes);
-    (void)reach(&slab->turns);
+    (void)reach(&slab->rope);
 }
 
 static void reach_score(void *params, const struct sc_cuda_shape *shape)

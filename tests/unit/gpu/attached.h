@@ -42,7 +42,7 @@ static inline void attached_init(struct attached *it)
                                         .kernels = kernel_names,
                                         .kernel_count = 2,
                                         .slot_count = 2,
-                                        .flight_count = 8,
+                                        .event_count = 8,
                                         .hold_max = 4,
                                         .staging_bytes = 64u << 10,
                                         .stage_ranges = 16};

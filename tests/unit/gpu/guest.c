@@ -19,7 +19,7 @@ int gpu_guest(struct sc_alloc *alloc, const char *library_path)
                                          .kernels = &kernel,
                                          .kernel_count = 1,
                                          .slot_count = 1,
-                                         .flight_count = 2,
+                                         .event_count = 2,
                                          .hold_max = 1,
                                          .staging_bytes = 4096,
                                          .stage_ranges = 2};

@@ -90,8 +90,8 @@ static uint8_t *frame_take(struct sc_gpu_device *device, struct sc_gpu_slot *slo
                            struct load_frames *frames)
 {
     for (;;) {
-        (void)sc_gpu_flights_reap(device, &slot->copies);
-        (void)sc_gpu_flights_reap(device, &slot->kernels);
+        (void)sc_gpu_events_reap(device, &slot->copies);
+        (void)sc_gpu_events_reap(device, &slot->kernels);
         for (uint32_t i = 0; i < LOAD_FRAMES; i++) {
             uint32_t free = 0;
             if (atomic_compare_exchange_strong(&frames->used[i], &free, 1)) {
@@ -100,9 +100,9 @@ static uint8_t *frame_take(struct sc_gpu_device *device, struct sc_gpu_slot *slo
             }
         }
         struct sc_gpu_stream *lane =
-            sc_gpu_flights_flying(&slot->copies) > 0 ? &slot->copies : &slot->kernels;
-        uint64_t flying = sc_gpu_flights_flying(lane);
-        (void)sc_gpu_flights_wait(device, lane, flying > 0 ? flying - 1 : 0);
+            sc_gpu_events_pending(&slot->copies) > 0 ? &slot->copies : &slot->kernels;
+        uint64_t flying = sc_gpu_events_pending(lane);
+        (void)sc_gpu_events_wait(device, lane, flying > 0 ? flying - 1 : 0);
     }
 }
 
@@ -118,8 +118,8 @@ spec_status load_frames_open(struct sc_gpu_device *device, struct load_frames *f
 void load_frames_close(struct sc_gpu_device *device, struct sc_gpu_slot *slot,
                        struct load_frames *frames)
 {
-    (void)sc_gpu_flights_wait(device, &slot->copies, 0);
-    (void)sc_gpu_flights_wait(device, &slot->kernels, 0);
+    (void)sc_gpu_events_wait(device, &slot->copies, 0);
+    (void)sc_gpu_events_wait(device, &slot->kernels, 0);
     assert_int_equal(atomic_load(&frames->twice), 0);
     assert_int_equal(atomic_load(&frames->given), frames->taken);
     for (uint32_t i = 0; i < LOAD_FRAMES; i++)
@@ -140,7 +140,7 @@ struct load {
 static void flight_begin(const struct load *load, struct sc_gpu_stream *lane)
 {
     while (!sc_gpu_events_begin(load->device, lane))
-        (void)sc_gpu_flights_wait(load->device, lane, lane->flights.flight_count - 1);
+        (void)sc_gpu_events_wait(load->device, lane, lane->event_ring.event_count - 1);
 }
 
 static void hold_frame(const struct load *load, struct sc_gpu_stream *lane, uint8_t *frame)
@@ -162,10 +162,10 @@ static spec_status by_staging(const struct load *load, uint8_t *frame, sc_cu_ptr
 {
     struct sc_gpu_stream *copies = &load->slot->copies, *kernels = &load->slot->kernels;
     struct sc_gpu_range range;
-    while (!sc_gpu_staging_take(&load->device->stage, LOAD_FRAME_BYTES, &range)) {
-        (void)sc_gpu_flights_reap(load->device, kernels);
-        uint64_t flying = sc_gpu_flights_flying(kernels);
-        (void)sc_gpu_flights_wait(load->device, kernels, flying > 0 ? flying - 1 : 0);
+    while (!sc_gpu_staging_take(&load->device->staging, LOAD_FRAME_BYTES, &range)) {
+        (void)sc_gpu_events_reap(load->device, kernels);
+        uint64_t flying = sc_gpu_events_pending(kernels);
+        (void)sc_gpu_events_wait(load->device, kernels, flying > 0 ? flying - 1 : 0);
     }
     flight_begin(load, copies);
     hold_frame(load, copies, frame);
@@ -261,7 +261,7 @@ spec_status load_whole(struct load_host *host, bool reads_first)
         load_frames_close(it.device, slot, &frames);
         sc_alloc_unseal(&it.alloc);
         assert_int_equal(atomic_load(&it.alloc.sealed_refusals), 0);
-        assert_int_equal(sc_gpu_staging_used(&it.device->stage), 0);
+        assert_int_equal(sc_gpu_staging_used(&it.device->staging), 0);
         sc_gpu_device_detach(it.device);
     }
     assert_int_equal(atomic_load(&it.alloc.live_blocks), 0);

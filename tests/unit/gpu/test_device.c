@@ -211,7 +211,7 @@ static void streams_and_memory_of_others_are_invalid(void **state)
     }
     assert_int_equal(fake_enqueued(), enqueued);
 
-    sc_cu_ptr here = it.device->stage_base, there = other.device->stage_base;
+    sc_cu_ptr here = it.device->staging_base, there = other.device->staging_base;
     uint64_t bytes = it.params.staging_bytes;
     int host = 0;
     assert_int_equal(sc_gpu_memory_check(it.device, here, bytes, NULL), SPEC_OK);
@@ -265,7 +265,7 @@ static void a_forked_child_touches_nothing(void **state)
     struct sc_gpu_entry entry;
     attached_open(&it);
     struct sc_gpu_range range;
-    assert_true(sc_gpu_staging_take(&it.device->stage, 1, &range));
+    assert_true(sc_gpu_staging_take(&it.device->staging, 1, &range));
     uint64_t calls = fake_calls();
     pid_t child = fork();
     assert_true(child >= 0);
@@ -281,7 +281,7 @@ static void a_forked_child_touches_nothing(void **state)
     assert_int_equal(how, 0);
     assert_int_equal(sc_gpu_enter(it.device, &entry, NULL), SPEC_OK);
     sc_gpu_leave(it.device, &entry);
-    sc_gpu_staging_give(&it.device->stage, &range);
+    sc_gpu_staging_give(&it.device->staging, &range);
     attached_close(&it);
 }
 

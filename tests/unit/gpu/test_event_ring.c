@@ -70,8 +70,8 @@ static void a_ring_takes_what_it_was_opened_for(void **state)
     bench_open(&bench, FAKE_LAZY);
     struct sc_gpu_hold hold = hold_of(&bench, 0), none = {0};
     struct sc_gpu_range range, other;
-    assert_true(sc_gpu_staging_take(&bench.it.device->stage, 10, &range));
-    assert_true(sc_gpu_staging_take(&bench.it.device->stage, 10, &other));
+    assert_true(sc_gpu_staging_take(&bench.it.device->staging, 10, &range));
+    assert_true(sc_gpu_staging_take(&bench.it.device->staging, 10, &other));
     assert_false(sc_gpu_events_hold(bench.lane, &hold)); /* none boards */
     assert_false(sc_gpu_events_hold_range(bench.lane, &range));
     assert_true(sc_gpu_events_begin(bench.it.device, bench.lane));
@@ -84,18 +84,18 @@ static void a_ring_takes_what_it_was_opened_for(void **state)
     assert_false(sc_gpu_events_hold(bench.lane, &hold));
     assert_true(sc_gpu_events_hold_range(bench.lane, &range));
     assert_false(sc_gpu_events_hold_range(bench.lane, &other));
-    sc_gpu_staging_give(&bench.it.device->stage, &other);
+    sc_gpu_staging_give(&bench.it.device->staging, &other);
     assert_int_equal(sc_gpu_events_submit(bench.it.device, bench.lane, NULL), SPEC_OK);
-    for (uint32_t i = 1; i < bench.it.params.flight_count; i++)
+    for (uint32_t i = 1; i < bench.it.params.event_count; i++)
         assert_int_equal(fly(&bench, bench.it.params.hold_max + i - 1), SPEC_OK);
     assert_false(sc_gpu_events_begin(bench.it.device, bench.lane)); /* full */
-    assert_int_equal(sc_gpu_flights_flying(bench.lane), bench.it.params.flight_count);
-    assert_int_equal(sc_gpu_staging_used(&bench.it.device->stage), 2);
+    assert_int_equal(sc_gpu_events_pending(bench.lane), bench.it.params.event_count);
+    assert_int_equal(sc_gpu_staging_used(&bench.it.device->staging), 2);
     check_given(&bench, 0);
-    assert_int_equal(sc_gpu_flights_wait(bench.it.device, bench.lane, 0),
-                     bench.it.params.flight_count);
-    check_given(&bench, bench.it.params.hold_max + bench.it.params.flight_count - 1);
-    assert_int_equal(sc_gpu_staging_used(&bench.it.device->stage), 0);
+    assert_int_equal(sc_gpu_events_wait(bench.it.device, bench.lane, 0),
+                     bench.it.params.event_count);
+    check_given(&bench, bench.it.params.hold_max + bench.it.params.event_count - 1);
+    assert_int_equal(sc_gpu_staging_used(&bench.it.device->staging), 0);
     bench_close(&bench);
 }
 
@@ -104,15 +104,15 @@ static void waiting_leaves_as_many_as_it_is_told(void **state)
     (void)state;
     struct bench bench;
     bench_open(&bench, FAKE_LAZY);
-    assert_int_equal(sc_gpu_flights_wait(bench.it.device, bench.lane, 0), 0);
+    assert_int_equal(sc_gpu_events_wait(bench.it.device, bench.lane, 0), 0);
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(fly(&bench, i), SPEC_OK);
-    assert_int_equal(sc_gpu_flights_wait(bench.it.device, bench.lane, 5), 0);
+    assert_int_equal(sc_gpu_events_wait(bench.it.device, bench.lane, 5), 0);
     check_given(&bench, 0);
-    assert_int_equal(sc_gpu_flights_wait(bench.it.device, bench.lane, 3), 2);
+    assert_int_equal(sc_gpu_events_wait(bench.it.device, bench.lane, 3), 2);
     check_given(&bench, 2);
-    assert_int_equal(sc_gpu_flights_flying(bench.lane), 3);
-    assert_int_equal(sc_gpu_flights_wait(bench.it.device, bench.lane, 0), 3);
+    assert_int_equal(sc_gpu_events_pending(bench.lane), 3);
+    assert_int_equal(sc_gpu_events_wait(bench.it.device, bench.lane, 0), 3);
     check_given(&bench, 5);
     bench_close(&bench);
 }
@@ -123,18 +123,18 @@ static void reaping_gives_what_has_landed(void **state)
     (void)state;
     struct bench bench;
     bench_open(&bench, FAKE_LAZY);
-    assert_int_equal(sc_gpu_flights_reap(bench.it.device, bench.lane), 0);
+    assert_int_equal(sc_gpu_events_reap(bench.it.device, bench.lane), 0);
     assert_int_equal(fly(&bench, 0), SPEC_OK);
     assert_int_equal(fly(&bench, 1), SPEC_OK);
     fake_fault("cuEventQuery", 1, SC_CU_NOT_READY);
-    assert_int_equal(sc_gpu_flights_reap(bench.it.device, bench.lane), 0);
+    assert_int_equal(sc_gpu_events_reap(bench.it.device, bench.lane), 0);
     assert_false(sc_gpu_has_failed(bench.it.device)); /* not an error */
     check_given(&bench, 0);
     fake_policy(FAKE_EAGER, 1);
     fake_fault("cuEventQuery", 2, SC_CU_NOT_READY);
-    assert_int_equal(sc_gpu_flights_reap(bench.it.device, bench.lane), 1);
+    assert_int_equal(sc_gpu_events_reap(bench.it.device, bench.lane), 1);
     check_given(&bench, 1);
-    assert_int_equal(sc_gpu_flights_reap(bench.it.device, bench.lane), 1);
+    assert_int_equal(sc_gpu_events_reap(bench.it.device, bench.lane), 1);
     check_given(&bench, 2);
     bench_close(&bench);
 }
@@ -151,8 +151,8 @@ static void what_flies_lands_though_the_device_has_failed(void **state)
         assert_int_equal(fly(&bench, 1), i == 0 ? SPEC_E_IO : SPEC_OK);
         assert_int_equal(sc_gpu_has_failed(bench.it.device), i == 0);
         if (i == 1)
-            assert_true(sc_gpu_flights_reap(bench.it.device, bench.lane) > 0);
-        (void)sc_gpu_flights_wait(bench.it.device, bench.lane, 0);
+            assert_true(sc_gpu_events_reap(bench.it.device, bench.lane) > 0);
+        (void)sc_gpu_events_wait(bench.it.device, bench.lane, 0);
         assert_true(fake_fired());
         assert_true(sc_gpu_has_failed(bench.it.device));
         check_given(&bench, 2);
@@ -169,7 +169,7 @@ static void detach_gives_back_what_flies(void **state)
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(fly(&bench, i), SPEC_OK);
     bench.lane = &bench.it.device->slots[1].kernels;
-    assert_true(sc_gpu_staging_take(&bench.it.device->stage, 10, &range));
+    assert_true(sc_gpu_staging_take(&bench.it.device->staging, 10, &range));
     assert_true(sc_gpu_events_begin(bench.it.device, bench.lane));
     assert_true(sc_gpu_events_hold_range(bench.lane, &range));
     assert_int_equal(sc_gpu_events_submit(bench.it.device, bench.lane, NULL), SPEC_OK);
@@ -189,8 +189,8 @@ static void a_forked_child_gives_nothing_back(void **state)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        uint64_t landed = sc_gpu_flights_reap(bench.it.device, bench.lane) +
-                          sc_gpu_flights_wait(bench.it.device, bench.lane, 0);
+        uint64_t landed = sc_gpu_events_reap(bench.it.device, bench.lane) +
+                          sc_gpu_events_wait(bench.it.device, bench.lane, 0);
         sc_gpu_device_detach(bench.it.device);
         bool is_clean = landed == 0 && bench.given_count == 0 && fake_calls() == calls &&
                         atomic_load(&bench.it.alloc.live_blocks) == 0;
@@ -199,7 +199,7 @@ static void a_forked_child_gives_nothing_back(void **state)
     int how = -1;
     assert_int_equal(waitpid(child, &how, 0), child);
     assert_int_equal(how, 0);
-    assert_int_equal(sc_gpu_flights_wait(bench.it.device, bench.lane, 0), 1);
+    assert_int_equal(sc_gpu_events_wait(bench.it.device, bench.lane, 0), 1);
     check_given(&bench, 1);
     bench_close(&bench);
 }

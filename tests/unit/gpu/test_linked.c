@@ -17,7 +17,7 @@ static void a_linked_kernel_is_found_and_run(void **state)
     assert_int_equal(sc_gpu_pin(it.device, host, 4096, &pin, NULL), SPEC_OK);
     assert_int_equal(sc_gpu_enter(it.device, &entry, NULL), SPEC_OK);
     struct sc_gpu_stream *lane = &it.device->slots[0].kernels;
-    sc_cu_ptr at = it.device->stage_base;
+    sc_cu_ptr at = it.device->staging_base;
     uint64_t bytes = 512;
     uint32_t byte = 0x0f;
     void *fill[] = {&at, &bytes, &byte}, *negate[] = {&at};

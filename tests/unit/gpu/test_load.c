@@ -79,8 +79,8 @@ static void *reap_often(void *user)
     struct pair *pair = user;
     while (atomic_load(&pair->left) > 0)
         for (int i = 0; i < 2; i++) {
-            (void)sc_gpu_flights_reap(pair->it.device, &pair->it.device->slots[i].copies);
-            (void)sc_gpu_flights_reap(pair->it.device, &pair->it.device->slots[i].kernels);
+            (void)sc_gpu_events_reap(pair->it.device, &pair->it.device->slots[i].copies);
+            (void)sc_gpu_events_reap(pair->it.device, &pair->it.device->slots[i].kernels);
         }
     return NULL;
 }
@@ -112,7 +112,7 @@ static void loads_at_once_do_not_meet(void **state)
             load_host_check(&pair.hosts[i]);
             load_frames_close(pair.it.device, &pair.it.device->slots[i], &pair.frames[i]);
         }
-        assert_int_equal(sc_gpu_staging_used(&pair.it.device->stage), 0);
+        assert_int_equal(sc_gpu_staging_used(&pair.it.device->staging), 0);
         fake_policy(FAKE_EAGER, 1);
         sc_gpu_device_detach(pair.it.device);
         pair.it.device = NULL;

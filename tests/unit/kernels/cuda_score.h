@@ -88,7 +88,7 @@ static inline void keys_free(struct keys *keys)
 
 /* A slab, as the CPU and as the device have it. */
 struct slab_of {
-    struct exact scales, codes, turns;
+    struct exact scales, codes, rope;
     struct sc_kernels_bitplanes planes;
     struct sc_kernels_bitplanes_group *groups;
     uint8_t *to;
@@ -117,7 +117,7 @@ static inline void even_encode(struct slabs *slabs, const struct score_case *how
         sc_kernels_get(SC_KERNELS_REF)->codec_encode(&code, rows, row_count, scales, codes));
     slabs->of[s].scales = exact_copy(scales, scale_bytes, how->offset);
     slabs->of[s].codes = exact_copy(codes, quantised_bytes, how->offset);
-    slabs->cpu[s].coded.bits = slabs->device[s].bits = bits;
+    slabs->cpu[s].quantised.bits = slabs->device[s].bits = bits;
     free(scales);
     free(codes);
 }
@@ -126,14 +126,14 @@ static inline void turns_make(struct slab_of *of, const struct score_case *how, 
                               uint64_t row_count)
 {
     double frequencies[SIZE_MOST / 2];
-    float *turns = malloc((row_count * how->turned + 1) * sizeof(float));
-    assert_non_null(turns);
+    float *rope = malloc((row_count * how->turned + 1) * sizeof(float));
+    assert_non_null(rope);
     for (uint32_t i = 0; i < how->turned / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * i / how->turned);
     for (uint64_t i = 0; i < row_count && how->turned > 0; i++)
-        sc_kernels_rope_row(300 + key_first + i, frequencies, how->turned, turns + i * how->turned);
-    of->turns = exact_copy(turns, row_count * how->turned * sizeof(float), how->offset / 4 * 4);
-    free(turns);
+        sc_kernels_rope_row(300 + key_first + i, frequencies, how->turned, rope + i * how->turned);
+    of->rope = exact_copy(rope, row_count * how->turned * sizeof(float), how->offset / 4 * 4);
+    free(rope);
 }
 
 static inline void free_encode(struct slabs *slabs, const struct score_case *how,
@@ -161,7 +161,7 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
                                                .row_count = row_count,
                                                .dtype = how->key_dtype,
                                                .rotary = rotary,
-                                               .turns = (float *)(void *)of->turns.at,
+                                               .rope = (float *)(void *)of->rope.at,
                                                .scales = scales,
                                                .codes = codes};
     assert_true(sc_kernels_get(SC_KERNELS_REF)->bitplanes_encode(&what));
@@ -173,9 +173,9 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
     assert_int_equal(posix_memalign(&table, 16, table_bytes), 0);
     of->table = table;
     sc_cuda_bitplanes_table_make(&of->planes, rotary, of->table);
-    slabs->cpu[s].coded.planes = &of->planes;
-    slabs->cpu[s].coded.rotary = rotary;
-    slabs->cpu[s].coded.turns = slabs->device[s].turns = what.turns;
+    slabs->cpu[s].quantised.planes = &of->planes;
+    slabs->cpu[s].quantised.rotary = rotary;
+    slabs->cpu[s].quantised.rope = slabs->device[s].rope = what.rope;
     slabs->device[s].table = of->table;
     free(scales);
     free(codes);
@@ -206,8 +206,8 @@ static inline struct slabs *slabs_make(const struct score_case *how)
             free_encode(slabs, how, rows, end - first);
         else
             even_encode(slabs, how, rows, end - first);
-        slabs->cpu[s].coded.scales = slabs->device[s].scales = slabs->of[s].scales.at;
-        slabs->cpu[s].coded.codes = slabs->device[s].codes = slabs->of[s].codes.at;
+        slabs->cpu[s].quantised.scales = slabs->device[s].scales = slabs->of[s].scales.at;
+        slabs->cpu[s].quantised.codes = slabs->device[s].codes = slabs->of[s].codes.at;
     }
     free(values);
     return slabs;
@@ -219,7 +219,7 @@ static inline void slabs_free(struct slabs *slabs)
         struct slab_of *of = &slabs->of[s];
         free(of->scales.block);
         free(of->codes.block);
-        free(of->turns.block);
+        free(of->rope.block);
         free(of->groups);
         free(of->to);
         free(of->table);

@@ -42,7 +42,7 @@ struct slab {
     struct sc_kernels_bitplanes_group groups[GROUPS];
     struct sc_kernels_bitplanes planes;
     struct sc_kernels_rotary rotary;
-    float turns[ROWS * SIZE_MOST];
+    float rope[ROWS * SIZE_MOST];
     struct sc_kernels_bitplanes_encode encode;
 };
 
@@ -111,7 +111,7 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
     for (uint64_t i = 0; i < shape.turned / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / shape.turned);
     for (uint64_t i = 0; i < shape.rows && shape.turned > 0; i++)
-        sc_kernels_rope_row(1000 + i, frequencies, shape.turned, slab->turns + i * shape.turned);
+        sc_kernels_rope_row(1000 + i, frequencies, shape.turned, slab->rope + i * shape.turned);
     for (uint64_t h = 0; h < HEADS; h++)
         widths_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
     assert_true(
@@ -122,7 +122,7 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
                                              .row_count = shape.rows,
                                              .dtype = shape.dtype,
                                              .rotary = shape.turned > 0 ? &slab->rotary : NULL,
-                                             .turns = slab->turns};
+                                             .rope = slab->rope};
     return slab;
 }
 
@@ -148,7 +148,7 @@ static inline void slab_decode(const struct slab *slab, const struct made *made,
                                               .dst = dst,
                                               .dst_dtype = dst_dtype,
                                               .rotary = slab->encode.rotary,
-                                              .turns = slab->turns});
+                                              .rope = slab->rope});
 }
 
 /* Shapes that differ in all that a rung looks at. */

@@ -19,10 +19,10 @@ static double back_of(const struct slab *slab, uint64_t row, uint64_t channel)
     if (slab->encode.rotary == NULL || c >= slab->rotary.turned)
         return value_of(slab, row, channel);
     uint64_t other = sc_kernels_rotary_partner(&slab->rotary, c, &pair, &sign);
-    const float *turn = slab->turns + row * slab->rotary.turned;
-    return value_of(slab, row, channel) * (double)turn[pair] -
+    const float *rope_kind = slab->rope + row * slab->rotary.turned;
+    return value_of(slab, row, channel) * (double)rope_kind[pair] -
            (double)sign * value_of(slab, row, channel - c + other) *
-               (double)turn[slab->rotary.turned / 2 + pair];
+               (double)rope_kind[slab->rotary.turned / 2 + pair];
 }
 
 /* How far a decoded value may lie from its row's: half a step of its width, of one and two bits
@@ -129,7 +129,7 @@ static void a_slab_that_cannot_be_coded_has_no_codes(void **state)
                     bad_put(slab, i, c, c == channel ? others[bad] : 0);
             if (bad == 4 && turned > 0) /* not turned at all: the largest there is */
                 for (uint64_t i = 0; i < turned; i++)
-                    slab->turns[row * turned + i] = i < turned / 2 ? 1 : 0;
+                    slab->rope[row * turned + i] = i < turned / 2 ? 1 : 0;
             bad_put(slab, row, channel, values[bad]);
             assert_int_equal(slab_encode(slab, level, &made), has_quant);
             for (uint64_t i = 0; !has_quant && i < sc_kernels_bitplanes_scale_bytes(&slab->planes);
@@ -174,7 +174,7 @@ static void decode_compare(const struct slab *slab, const struct made *made,
                                                                      .dst = dst,
                                                                      .dst_dtype = how->dtype,
                                                                      .rotary = slab->encode.rotary,
-                                                                     .turns = slab->turns,
+                                                                     .rope = slab->rope,
                                                                      .streams = how->streams});
         sc_nt_copy_end();
     }
@@ -289,11 +289,11 @@ static void scores_compare(const struct slab *slab, const struct made *made, uin
                                              .head_padded = PADDED,
                                              .query_count = queries,
                                              .rotary = slab->encode.rotary,
-                                             .turns = slab->turns,
+                                             .rope = slab->rope,
                                              .scores = scores[0] + 1,
                                              .score_stride = STRIDE,
                                              .ahead = made->codes + 64,
-                                             .turn_tiles = tiles});
+                                             .rope_tiles = tiles});
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint64_t v = 0; v <= QUERIES; v++)
             for (uint64_t i = 0; i < STRIDE; i++) {
@@ -325,7 +325,7 @@ static void every_rung_scores_codes_as_their_values(void **state)
         shape.rows = 1 + (shape.rows + n) % 80;
         struct slab *slab = slab_make(n, shape);
         assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
-        sc_kernels_bitplanes_rope_tiles(slab->turns, shape.rows, shape.turned, tiles);
+        sc_kernels_bitplanes_rope_tiles(slab->rope, shape.rows, shape.turned, tiles);
         for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
             scores_compare(slab, &made, 1 + n % 9, n / 2 % HEADS, level, NULL);
             scores_compare(slab, &made, 1 + n % 9, n / 2 % HEADS, level, tiles);
@@ -358,17 +358,17 @@ static void turn_tiles_are_the_turns_of_32_rows_side_by_side(void **state)
     (void)state;
     enum { TURNED = 6, TILE = SC_KERNELS_BITPLANES_TILE, MOST = 3 * TILE };
     static const uint64_t COUNTS[] = {0, 1, 31, 32, 33, 96};
-    static float turns[MOST * TURNED], tiles[MOST * TURNED + 1];
+    static float rope[MOST * TURNED], tiles[MOST * TURNED + 1];
     for (uint32_t i = 0; i < MOST * TURNED; i++)
-        turns[i] = 1.0f + (float)i;
+        rope[i] = 1.0f + (float)i;
     for (uint32_t n = 0; n < COUNT(COUNTS); n++) {
         uint64_t count = COUNTS[n], floats = sc_kernels_bitplanes_tile_floats(count, TURNED);
         assert_int_equal(floats, (count + TILE - 1) / TILE * TILE * TURNED);
         memset(tiles, GUARD, sizeof(tiles));
-        sc_kernels_bitplanes_rope_tiles(turns, count, TURNED, tiles);
+        sc_kernels_bitplanes_rope_tiles(rope, count, TURNED, tiles);
         for (uint64_t i = 0; i < floats; i++) {
-            uint64_t row = i / (TURNED * TILE) * TILE + i % TILE, turn = i / TILE % TURNED;
-            float expected = row < count ? turns[row * TURNED + turn] : 0;
+            uint64_t row = i / (TURNED * TILE) * TILE + i % TILE, rope_kind = i / TILE % TURNED;
+            float expected = row < count ? rope[row * TURNED + rope_kind] : 0;
             assert_memory_equal(&tiles[i], &expected, sizeof(expected));
         }
         static const uint8_t GUARDS[4] = {GUARD, GUARD, GUARD, GUARD};

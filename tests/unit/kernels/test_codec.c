@@ -300,7 +300,7 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
             .memory = &memory,
             .head_count = HEADS,
             .head_size = SIZE,
-            .coded = {.scales = slab->scales, .codes = slab->codes, .bits = 4},
+            .quantised = {.scales = slab->scales, .codes = slab->codes, .bits = 4},
             .dst_dtype = SC_KERNELS_F32,
             .skipped = skipped};
         sc_kernels_part_decode(&how, 1, 5, ROWS);
@@ -326,14 +326,14 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
 
 /* The same of free widths, from a token on; heads apart, or side by side (gap 0). */
 static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint32_t part,
-                         const struct sc_kernels_quantised *coded)
+                         const struct sc_kernels_quantised *quantised)
 {
     enum { HEADS = 4, SIZE = 48, TOKENS = ROWS + 9, BLOCK = 7, SKIPPED = 17, FIRST = 5 };
     static uint8_t out[TOKENS * HEADS * (SIZE + 16) * 4], row[HEADS * SIZE * 4];
     static int64_t slots[TOKENS];
     static uint64_t skipped[(TOKENS + 63) / 64];
     uint64_t bytes = sc_kernels_dtype_bytes(dst_dtype), head = (SIZE + gap) * bytes;
-    uint64_t token = HEADS * head, row_bytes = coded->planes->row_bytes;
+    uint64_t token = HEADS * head, row_bytes = quantised->planes->row_bytes;
     for (int64_t j = 0; j < TOKENS; j++)
         slots[j] = j == 12 ? -1 : TOKENS - 1 - j;
     skipped[SKIPPED / 64] = UINT64_C(1) << SKIPPED % 64;
@@ -349,7 +349,7 @@ static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint3
                                     .memory = &memory,
                                     .head_count = HEADS,
                                     .head_size = SIZE,
-                                    .coded = *coded,
+                                    .quantised = *quantised,
                                     .dst_dtype = dst_dtype,
                                     .skipped = skipped};
     sc_kernels_part_decode(&how, part, FIRST, ROWS);
@@ -359,15 +359,15 @@ static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint3
         memset(row, GUARD, sizeof(row));
         if (is_there)
             sc_kernels_ref_bitplanes_decode(&(struct sc_kernels_bitplanes_decode){
-                .planes = coded->planes,
-                .scales = coded->scales,
-                .codes = coded->codes + (j - FIRST) * row_bytes,
+                .planes = quantised->planes,
+                .scales = quantised->scales,
+                .codes = quantised->codes + (j - FIRST) * row_bytes,
                 .row_count = 1,
                 .head_count = HEADS,
                 .dst = &dst,
                 .dst_dtype = dst_dtype,
-                .rotary = coded->rotary,
-                .turns = sc_kernels_quantised_rope(coded, j - FIRST)});
+                .rotary = quantised->rotary,
+                .rope = sc_kernels_quantised_rope(quantised, j - FIRST)});
         for (uint64_t h = 0; h < HEADS; h++) {
             assert_memory_equal(at + h * head, row + h * SIZE * bytes, SIZE * bytes);
             for (uint64_t b = 0; b < gap * bytes; b++)
@@ -382,7 +382,7 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
     enum { HEADS = 4, SIZE = 48 };
     struct slab *slab = slab_make(22, SC_KERNELS_BF16);
     static uint8_t to[HEADS * SIZE], scales[HEADS * SIZE * 4], codes[ROWS * HEADS * SIZE + 7];
-    static float turns[ROWS * SIZE];
+    static float rope[ROWS * SIZE];
     static struct sc_kernels_bitplanes_group groups[HEADS];
     struct sc_kernels_bitplanes planes;
     double frequencies[SIZE / 2];
@@ -392,28 +392,28 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
     for (uint64_t i = 0; i < SIZE / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
     for (uint64_t i = 0; i < ROWS; i++)
-        sc_kernels_rope_row(77 + i, frequencies, SIZE, turns + i * SIZE);
+        sc_kernels_rope_row(77 + i, frequencies, SIZE, rope + i * SIZE);
     for (uint32_t pairs = 0; pairs < 3; pairs++) { /* 2: not turned */
         const struct sc_kernels_rotary rotary = {pairs, SIZE};
-        const struct sc_kernels_quantised coded = {.scales = scales,
+        const struct sc_kernels_quantised quantised = {.scales = scales,
                                                    .codes = codes,
                                                    .planes = &planes,
                                                    .rotary = pairs < 2 ? &rotary : NULL,
-                                                   .turns = pairs < 2 ? turns : NULL};
+                                                   .rope = pairs < 2 ? rope : NULL};
         assert_true(sc_kernels_ref_bitplanes_encode(
             &(struct sc_kernels_bitplanes_encode){.planes = &planes,
                                                   .rows = slab->rows,
                                                   .row_count = ROWS,
                                                   .dtype = SC_KERNELS_BF16,
-                                                  .rotary = coded.rotary,
-                                                  .turns = coded.turns,
+                                                  .rotary = quantised.rotary,
+                                                  .rope = quantised.rope,
                                                   .scales = scales,
                                                   .codes = codes}));
         for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
             for (uint64_t gap = 0; gap <= 16; gap += 16)
                 for (uint32_t part = 0; part < 2; part++) {
-                    planes_place(level, gap, SC_KERNELS_F32, part, &coded);
-                    planes_place(level, gap, SC_KERNELS_BF16, part, &coded);
+                    planes_place(level, gap, SC_KERNELS_F32, part, &quantised);
+                    planes_place(level, gap, SC_KERNELS_BF16, part, &quantised);
                 }
     }
     free(slab);

@@ -437,7 +437,7 @@ static void check_decode(enum layout layout, const struct shape *shape, uint64_t
         struct sc_kernels_decode how = {.kernels = sc_kernels_get(level),
                                         .head_count = shape->heads,
                                         .head_size = shape->size,
-                                        .coded.bits = part == 0 ? 4 : 3,
+                                        .quantised.bits = part == 0 ? 4 : 3,
                                         .dst_dtype = element == 2 ? SC_KERNELS_F16 : SC_KERNELS_F32,
                                         .streams = random_below(2)};
         struct place want = make(layout, shape, element, order);
@@ -450,10 +450,10 @@ static void check_decode(enum layout layout, const struct shape *shape, uint64_t
                                           .head_stride_bytes = head};
         uint64_t skipped[8];
         some_skip(&want, &got, shape->tokens, order, skipped);
-        codes_make(shape, how.coded.bits, &scales, &codes);
+        codes_make(shape, how.quantised.bits, &scales, &codes);
         how.memory = &plain;
-        how.coded.scales = scales;
-        how.coded.codes = codes;
+        how.quantised.scales = scales;
+        how.quantised.codes = codes;
         sc_kernels_part_decode(&how, part, 0, shape->tokens);
         how.memory = &got.memory;
         how.skipped = skipped;
@@ -486,7 +486,7 @@ struct planes {
     struct sc_kernels_bitplanes_group *groups;
     struct sc_kernels_rotary rotary;
     uint8_t *to, *scales, *codes;
-    float *turns;
+    float *rope;
 };
 
 static struct planes planes_make(const struct shape *shape)
@@ -497,7 +497,7 @@ static struct planes planes_make(const struct shape *shape)
                           .to = must(malloc(channels)),
                           .scales = must(malloc(channels * 4)),
                           .codes = must(malloc(shape->tokens * channels + 7)),
-                          .turns = must(malloc(shape->tokens * shape->size * sizeof(float))),
+                          .rope = must(malloc(shape->tokens * shape->size * sizeof(float))),
                           .rotary = {(uint32_t)random_below(2), (uint32_t)shape->size}};
     for (uint64_t c = 0; c < channels; c++) /* planes are of whole bytes */
         made.to[c] = c % 8 == 0 ? (uint8_t)random_below(9) : made.to[c - 1];
@@ -508,7 +508,7 @@ static struct planes planes_make(const struct shape *shape)
     for (uint64_t i = 0; i < shape->tokens * channels + 7; i++)
         made.codes[i] = (uint8_t)random_below(256);
     for (uint64_t i = 0; i < shape->tokens * shape->size; i++)
-        made.turns[i] = (float)random_below(129) / 64 - 1;
+        made.rope[i] = (float)random_below(129) / 64 - 1;
     assert_true(
         sc_kernels_bitplanes_init(&made.planes, shape->heads, shape->size, made.to, made.groups));
     return made;
@@ -520,7 +520,7 @@ static void planes_unmake(struct planes *made)
     free(made->to);
     free(made->scales);
     free(made->codes);
-    free(made->turns);
+    free(made->rope);
 }
 
 /* Against ref/, which decodes all tokens into plain rows. */
@@ -540,11 +540,11 @@ static void check_planes(enum layout layout, const struct shape *shape, uint64_t
             .kernels = sc_kernels_get(level),
             .head_count = shape->heads,
             .head_size = shape->size,
-            .coded = {.scales = made.scales,
+            .quantised = {.scales = made.scales,
                       .codes = made.codes,
                       .planes = &made.planes,
                       .rotary = is_turned ? &made.rotary : NULL,
-                      .turns = is_turned ? made.turns : NULL},
+                      .rope = is_turned ? made.rope : NULL},
             .dst_dtype = element == 2 ? SC_KERNELS_F16 + (uint32_t)random_below(2) : SC_KERNELS_F32,
             .streams = random_below(2)};
         struct place want = make(layout, shape, element, order);
@@ -559,8 +559,8 @@ static void check_planes(enum layout layout, const struct shape *shape, uint64_t
                                                   .head_count = shape->heads,
                                                   .dst = dst,
                                                   .dst_dtype = how.dst_dtype,
-                                                  .rotary = how.coded.rotary,
-                                                  .turns = how.coded.turns});
+                                                  .rotary = how.quantised.rotary,
+                                                  .rope = how.quantised.rope});
         how.memory = &got.memory;
         how.skipped = skipped;
         sc_kernels_part_decode(&how, part, 0, shape->tokens);
@@ -705,7 +705,7 @@ static void a_stride_that_is_not_needed_leads_nowhere(void **state)
                                     .memory = &memory,
                                     .head_count = 1,
                                     .head_size = 1,
-                                    .coded = {.scales = scales, .codes = codes, .bits = 4},
+                                    .quantised = {.scales = scales, .codes = codes, .bits = 4},
                                     .dst_dtype = SC_KERNELS_F32};
     sc_kernels_part_decode(&how, 1, 0, one.tokens);
     free(scales);

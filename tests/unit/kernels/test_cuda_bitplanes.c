@@ -5,7 +5,7 @@
 
 /* A slab on the device: what the kernel is given. */
 struct device_slab {
-    struct exact scales, codes, turns;
+    struct exact scales, codes, rope;
     struct sc_cuda_bitplanes_table *table;
     struct sc_cuda_bitplanes_slab slabs[2]; /* cut in two */
     uint32_t count;
@@ -33,7 +33,7 @@ static struct device_slab *device_make(const struct slab *slab, const struct mad
     device->scales =
         exact_copy(made->scales + 64, sc_kernels_bitplanes_scale_bytes(&slab->planes), offset);
     device->codes = exact_copy(made->codes + 64, slab->rows * row_bytes, offset);
-    device->turns = exact_copy(slab->turns, slab->rows * turned * sizeof(float), offset / 4 * 4);
+    device->rope = exact_copy(slab->rope, slab->rows * turned * sizeof(float), offset / 4 * 4);
     device->table = table_make(&slab->planes, rotary);
     uint32_t cut = slab->rows > 5 ? (uint32_t)slab->rows / 3 : (uint32_t)slab->rows;
     device->count = cut < slab->rows ? 2 : 1;
@@ -41,12 +41,12 @@ static struct device_slab *device_make(const struct slab *slab, const struct mad
         (struct sc_cuda_bitplanes_slab){.table = device->table,
                                         .scales = device->scales.at,
                                         .codes = device->codes.at,
-                                        .turns = (const float *)(const void *)device->turns.at,
+                                        .rope = (const float *)(const void *)device->rope.at,
                                         .row_count = cut,
                                         .part = part};
     device->slabs[1] = device->slabs[0];
     device->slabs[1].codes += cut * row_bytes;
-    device->slabs[1].turns += cut * turned;
+    device->slabs[1].rope += cut * turned;
     device->slabs[1].token_first = cut;
     device->slabs[1].row_count = (uint32_t)slab->rows - cut;
     return device;
@@ -56,7 +56,7 @@ static void device_free(struct device_slab *device)
 {
     free(device->scales.block);
     free(device->codes.block);
-    free(device->turns.block);
+    free(device->rope.block);
     free(device->table);
     free(device);
 }
@@ -76,11 +76,11 @@ static void ref_decode(const struct slab *slab, const struct device_slab *device
                                        .memory = memory,
                                        .head_count = HEADS,
                                        .head_size = slab->size,
-                                       .coded = {.scales = device->scales.at,
+                                       .quantised = {.scales = device->scales.at,
                                                  .codes = device->codes.at,
                                                  .planes = &slab->planes,
                                                  .rotary = slab->encode.rotary,
-                                                 .turns = slab->turns},
+                                                 .rope = slab->rope},
                                        .dst_dtype = how->dst_dtype,
                                        .skipped = skipped};
     sc_kernels_part_decode(&decode, part, 0, slab->rows);
@@ -200,7 +200,7 @@ static void more_units_than_a_block_has_are_decoded(void **state)
     static uint8_t to[MANY * SIZE], codes[COUNT_OF_ROWS * MANY * SIZE];
     static struct sc_kernels_bitplanes_group groups[MANY * SIZE / SC_KERNELS_BITPLANES_GROUP];
     static uint16_t scales[2 * MANY * SIZE];
-    static float turns[COUNT_OF_ROWS * SIZE];
+    static float rope[COUNT_OF_ROWS * SIZE];
     uint64_t seed = 5;
     struct sc_kernels_bitplanes planes;
     for (uint32_t h = 0; h < MANY; h++)
@@ -209,8 +209,8 @@ static void more_units_than_a_block_has_are_decoded(void **state)
         scales[i] = finite_f16(draw(&seed));
     for (uint32_t i = 0; i < sizeof(codes); i++)
         codes[i] = (uint8_t)draw(&seed);
-    for (uint32_t i = 0; i < COUNT(turns); i++)
-        turns[i] = (float)draw(&seed) / (1u << 30) - 1.0f;
+    for (uint32_t i = 0; i < COUNT(rope); i++)
+        rope[i] = (float)draw(&seed) / (1u << 30) - 1.0f;
     assert_true(sc_kernels_bitplanes_init(&planes, MANY, SIZE, to, groups));
     for (uint32_t n = 0; n < 2 * SC_KERNELS_DTYPES; n++) {
         uint32_t pairs = n % 2, dtype = n / 2;
@@ -223,17 +223,17 @@ static void more_units_than_a_block_has_are_decoded(void **state)
                                         .memory = &place.memory[0],
                                         .head_count = MANY,
                                         .head_size = SIZE,
-                                        .coded = {.scales = (uint8_t *)scales,
+                                        .quantised = {.scales = (uint8_t *)scales,
                                                   .codes = codes,
                                                   .planes = &planes,
                                                   .rotary = &rotary,
-                                                  .turns = turns},
+                                                  .rope = rope},
                                         .dst_dtype = dtype},
             0, 0, COUNT_OF_ROWS);
         struct sc_cuda_bitplanes_slab slab = {.table = table,
                                               .scales = (uint8_t *)scales,
                                               .codes = codes,
-                                              .turns = turns,
+                                              .rope = rope,
                                               .row_count = COUNT_OF_ROWS};
         struct sc_cuda_bitplanes params = {place_cuda(&place), &slab, NULL, MANY, SIZE, dtype, 4};
         struct sc_cuda_shape shape;
@@ -241,7 +241,7 @@ static void more_units_than_a_block_has_are_decoded(void **state)
         assert_int_equal(shape.grid[1], 2);
         lend(scales, sizeof(scales));
         lend(codes, sizeof(codes));
-        lend(turns, sizeof(turns));
+        lend(rope, sizeof(rope));
         lend(&slab, sizeof(slab));
         launch("sc_cuda_bitplanes_decode", &params, sizeof(params), &shape, pairs);
         place_check(&place, "many units", pairs, dtype);

@@ -69,7 +69,7 @@ static void case_run(const struct code_case *how, uint64_t orders)
             .memory = &place.memory[0],
             .head_count = how->heads,
             .head_size = how->size,
-            .coded = {.scales = parts[part].scales.at, .codes = parts[part].codes.at, .bits = bits},
+            .quantised = {.scales = parts[part].scales.at, .codes = parts[part].codes.at, .bits = bits},
             .dst_dtype = how->dst_dtype,
             .skipped = how->skips ? skipped : NULL};
         sc_kernels_part_decode(&decode, part, 0, ROW_COUNT);
@@ -138,7 +138,7 @@ static void the_largest_and_the_smallest_scales_decode_as_in_ref(void **state)
                 .memory = &place.memory[0],
                 .head_count = 1,
                 .head_size = CHANNELS_HERE,
-                .coded = {.scales = (uint8_t *)scales, .codes = codes, .bits = 8},
+                .quantised = {.scales = (uint8_t *)scales, .codes = codes, .bits = 8},
                 .dst_dtype = dtype};
             sc_kernels_part_decode(&decode, 1, 0, 2);
             struct sc_cuda_codec_slab slab = {(uint8_t *)scales, codes, 0, 2, 1, 8};

@@ -124,10 +124,10 @@ static void truth_decode(const struct call *call, const struct score_case *how, 
         uint8_t *rows[ROWS];
         for (uint64_t i = slab->key_first; i < end; i++)
             rows[i - slab->key_first] = (uint8_t *)(void *)(keys + i * channels);
-        struct sc_kernels_codec code = {channels, slab->coded.bits, how->key_dtype};
+        struct sc_kernels_codec code = {channels, slab->quantised.bits, how->key_dtype};
         struct sc_kernels_codec_decode what = {.code = &code,
-                                               .scales = slab->coded.scales,
-                                               .codes = slab->coded.codes,
+                                               .scales = slab->quantised.scales,
+                                               .codes = slab->quantised.codes,
                                                .row_count = end - slab->key_first,
                                                .channel_count = channels,
                                                .dst = rows,
@@ -276,7 +276,7 @@ static void no_rows_give_zeros(void **state)
 static void a_device_and_a_shape_decide_who_may(void **state)
 {
     (void)state;
-    struct sc_cuda_score coded = {.queries = {.row_count = 64, .dtype = SC_CUDA_F32},
+    struct sc_cuda_score quantised = {.queries = {.row_count = 64, .dtype = SC_CUDA_F32},
                                   .prefix = {.count = 8192, .dtype = SC_CUDA_F32},
                                   .slab_count = 32,
                                   .code_heads = 8,
@@ -284,14 +284,14 @@ static void a_device_and_a_shape_decide_who_may(void **state)
                                   .head_size = 128,
                                   .group = 4,
                                   .scale = 1};
-    assert_true(sc_cuda_score_has_tensor(&coded, false, 80));
-    assert_true(sc_cuda_score_has_tensor(&coded, false, 121));
-    assert_false(sc_cuda_score_has_tensor(&coded, false, 75));
-    assert_false(sc_cuda_score_has_tensor(&coded, true, 90));
-    struct sc_cuda_score what = coded;
+    assert_true(sc_cuda_score_has_tensor(&quantised, false, 80));
+    assert_true(sc_cuda_score_has_tensor(&quantised, false, 121));
+    assert_false(sc_cuda_score_has_tensor(&quantised, false, 75));
+    assert_false(sc_cuda_score_has_tensor(&quantised, true, 90));
+    struct sc_cuda_score what = quantised;
     what.head_size = 257;
     assert_false(sc_cuda_score_has_tensor(&what, false, 90));
-    what = coded;
+    what = quantised;
     what.fresh.count = 64;
     for (uint32_t q = 0; q < SC_KERNELS_DTYPES; q++)
         for (uint32_t k = 0; k < SC_KERNELS_DTYPES; k++) {

@@ -275,23 +275,23 @@ static void sums_equal_a_float64_reference_over_a_grid_of_shapes(void **state)
     (void)state;
     static const uint64_t HEAD_SIZES[] = {32, 64, 80, 128, 5}, GROUPS[] = {1, 3, 7};
     static const uint64_t PREFIXES[] = {0, 1, 31, 48, 97, 200}, ROWS_OF[] = {1, 2, 7, 24, 33};
-    uint64_t turn = 0;
+    uint64_t rope_kind = 0;
     for (uint32_t h = 0; h < 5; h++)
         for (uint32_t g = 0; g < 3; g++)
             for (uint32_t p = 0; p < 6; p++)
-                for (uint32_t r = 0; r < 5; r++, turn++) {
-                    uint64_t fresh = turn % 3 == 0 ? 0 : ROWS_OF[r] + (turn % 3 - 1) * 50;
-                    check(&(struct shape){.kv_heads = 1 + turn % 2,
+                for (uint32_t r = 0; r < 5; r++, rope_kind++) {
+                    uint64_t fresh = rope_kind % 3 == 0 ? 0 : ROWS_OF[r] + (rope_kind % 3 - 1) * 50;
+                    check(&(struct shape){.kv_heads = 1 + rope_kind % 2,
                                           .group = GROUPS[g],
                                           .head_size = HEAD_SIZES[h],
                                           .rows = ROWS_OF[r],
                                           .prefix = PREFIXES[p],
                                           .fresh = fresh,
-                                          .query_dtype = (uint32_t)(turn / 3 % 3),
-                                          .key_dtype = (uint32_t)(turn % 3),
-                                          .layout = (enum layout)(turn / 2 % LAYOUTS),
-                                          .last_row = turn % 5 == 4,
-                                          .spread = turn % 7 == 0 ? 30 : 2});
+                                          .query_dtype = (uint32_t)(rope_kind / 3 % 3),
+                                          .key_dtype = (uint32_t)(rope_kind % 3),
+                                          .layout = (enum layout)(rope_kind / 2 % LAYOUTS),
+                                          .last_row = rope_kind % 5 == 4,
+                                          .spread = rope_kind % 7 == 0 ? 30 : 2});
                 }
 }
 
@@ -365,7 +365,7 @@ static void heads_of_rows_without_gaps_are_each_head_alone(void **state)
 }
 
 /* Codes of a prefix, slab by slab, and the float32 rows that ref/ decodes them to. */
-struct coded {
+struct quantised {
     uint8_t *scales, *codes;
     float *values;
     struct sc_kernels_slab slabs[8];
@@ -375,22 +375,22 @@ struct coded {
         uint8_t to[3 * SC_KERNELS_BITPLANES_HEAD];
         struct sc_kernels_rotary rotary;
     } * tables;   /* [8], of slabs of free widths */
-    float *turns; /* of all keys */
+    float *rope; /* of all keys */
 };
 
 /* A slab of free widths; every second one turned. what: rows, and where codes go */
-static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_bitplanes_encode what,
+static void planes_make(struct quantised *quantised, uint64_t s, struct sc_kernels_bitplanes_encode what,
                         uint64_t channels, uint8_t *const *dst)
 {
-    struct planes_of *of = &coded->tables[s];
-    uint64_t size = channels / 3, first = coded->slabs[s].key_first;
-    struct sc_kernels_quantised *made = &coded->slabs[s].coded;
+    struct planes_of *of = &quantised->tables[s];
+    uint64_t size = channels / 3, first = quantised->slabs[s].key_first;
+    struct sc_kernels_quantised *made = &quantised->slabs[s].quantised;
     for (uint64_t c = 0; c < channels; c++) /* planes are of whole bytes */
         of->to[c] = (uint8_t)((c / 8 * 5 + s) % 9);
     assert_true(sc_kernels_bitplanes_init(&of->planes, 3, size, of->to, of->groups));
     what.planes = made->planes = &of->planes;
     what.rotary = made->rotary = s % 2 == 0 ? &of->rotary : NULL;
-    what.turns = made->turns = s % 2 == 0 ? coded->turns + first * size : NULL;
+    what.rope = made->rope = s % 2 == 0 ? quantised->rope + first * size : NULL;
     assert_true(sc_kernels_ref_bitplanes_encode(&what));
     sc_kernels_ref_bitplanes_decode(
         &(struct sc_kernels_bitplanes_decode){.planes = what.planes,
@@ -401,60 +401,60 @@ static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_bitpl
                                               .dst = dst,
                                               .dst_dtype = SC_KERNELS_F32,
                                               .rotary = what.rotary,
-                                              .turns = what.turns});
+                                              .rope = what.rope});
 }
 
-static void turns_make(struct coded *coded, uint64_t count, uint64_t size)
+static void turns_make(struct quantised *quantised, uint64_t count, uint64_t size)
 {
     double frequencies[SC_KERNELS_BITPLANES_HEAD / 2];
     for (uint64_t s = 0; s < 8; s++)
-        coded->tables[s].rotary = (struct sc_kernels_rotary){count % 2, (uint32_t)size};
+        quantised->tables[s].rotary = (struct sc_kernels_rotary){count % 2, (uint32_t)size};
     for (uint64_t i = 0; i < size / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / (double)size);
     for (uint64_t j = 0; j < count; j++)
-        sc_kernels_rope_row(300 + j, frequencies, size, coded->turns + j * size);
+        sc_kernels_rope_row(300 + j, frequencies, size, quantised->rope + j * size);
 }
 
 /* wide: bit s, slab s is of free widths. */
-static struct coded coded_make(const struct keys *keys, uint64_t channels, uint32_t wide,
+static struct quantised coded_make(const struct keys *keys, uint64_t channels, uint32_t wide,
                                struct sc_kernels_keys *ret_keys)
 {
     static const uint64_t ENDS[] = {1, 65, 70, 134, 170, 234, 250};
     static const uint32_t BITS[] = {4, 2, 5, 3, 8, 6, 4};
     uint64_t count = keys->view.count;
-    struct coded coded = {.scales = malloc(8 * sc_kernels_codec_scale_bytes(channels)),
+    struct quantised quantised = {.scales = malloc(8 * sc_kernels_codec_scale_bytes(channels)),
                           .codes = malloc(count * sc_kernels_codec_row_bytes(channels, 8) + 7),
                           .values = malloc(count * channels * sizeof(float)),
-                          .tables = calloc(8, sizeof(*coded.tables)),
-                          .turns = malloc(count * channels * sizeof(float))};
-    assert_true(coded.scales != NULL && coded.codes != NULL && coded.values != NULL);
-    assert_true(coded.tables != NULL && coded.turns != NULL);
+                          .tables = calloc(8, sizeof(*quantised.tables)),
+                          .rope = malloc(count * channels * sizeof(float))};
+    assert_true(quantised.scales != NULL && quantised.codes != NULL && quantised.values != NULL);
+    assert_true(quantised.tables != NULL && quantised.rope != NULL);
     if (wide != 0)
-        turns_make(&coded, count, channels / 3);
-    uint8_t *codes = coded.codes;
+        turns_make(&quantised, count, channels / 3);
+    uint8_t *codes = quantised.codes;
     *ret_keys = keys->view;
     for (uint64_t first = 0, s = 0; first < count; first = ENDS[s++]) {
         struct sc_kernels_codec code = {channels, BITS[s], keys->view.dtype};
         uint64_t rows = (ENDS[s] < count ? ENDS[s] : count) - first;
-        uint8_t *scales = coded.scales + s * sc_kernels_codec_scale_bytes(channels);
+        uint8_t *scales = quantised.scales + s * sc_kernels_codec_scale_bytes(channels);
         const uint8_t *src[SC_KERNELS_CODEC_ROWS_MAX];
         uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
         for (uint64_t i = 0; i < rows; i++) {
             src[i] = key_at(&keys->view, 0, first + i);
-            dst[i] = (uint8_t *)(coded.values + (first + i) * channels);
+            dst[i] = (uint8_t *)(quantised.values + (first + i) * channels);
         }
-        coded.slabs[s] =
+        quantised.slabs[s] =
             (struct sc_kernels_slab){{.scales = scales, .codes = codes, .bits = BITS[s]}, first};
         ret_keys->slab_count = s + 1;
         if ((wide >> s & 1) != 0) {
-            planes_make(&coded, s,
+            planes_make(&quantised, s,
                         (struct sc_kernels_bitplanes_encode){.rows = src,
                                                              .row_count = rows,
                                                              .dtype = code.dtype,
                                                              .scales = scales,
                                                              .codes = codes},
                         channels, dst);
-            codes += rows * coded.tables[s].planes.row_bytes;
+            codes += rows * quantised.tables[s].planes.row_bytes;
             continue;
         }
         assert_true(sc_kernels_ref_codec_encode(&code, src, rows, scales, codes));
@@ -463,16 +463,16 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
         codes += rows * sc_kernels_codec_row_bytes(channels, BITS[s]);
     }
     ret_keys->channels = channels;
-    return coded;
+    return quantised;
 }
 
 /* Sums of codes on every rung: of many queries bit by bit those of the float32 values that they
  * stand for (`decoded`), of a few, whose scales are folded into the query, within the contract. */
 static void coded_compare(struct sc_kernels_importance *what, uint64_t head,
                           const struct sc_kernels_keys *decoded,
-                          const struct sc_kernels_keys *coded)
+                          const struct sc_kernels_keys *quantised)
 {
-    uint64_t count = coded->count;
+    uint64_t count = quantised->count;
     double *sums = calloc(count, sizeof(*sums)), most = 0;
     assert_non_null(sums);
     what->prefix = *decoded;
@@ -483,7 +483,7 @@ static void coded_compare(struct sc_kernels_importance *what, uint64_t head,
         what->kernels = sc_kernels_get((enum sc_kernels_level)level);
         what->prefix = *decoded;
         float *expected = run(what, head);
-        what->prefix = *coded;
+        what->prefix = *quantised;
         float *found = run(what, head), *again = run(what, head);
         assert_memory_equal(found, again, count * sizeof(float));
         if (what->queries.row_count * what->group > 7)
@@ -515,7 +515,7 @@ static void codes_compare_all(uint32_t slabs)
         uint64_t channels = shape.kv_heads * shape.head_size;
         struct sc_kernels_keys view;
         bool may = shape.head_size % 8 == 0 && shape.head_size <= SC_KERNELS_BITPLANES_HEAD;
-        struct coded coded = coded_make(&keys, channels, may ? slabs : 0, &view);
+        struct quantised quantised = coded_make(&keys, channels, may ? slabs : 0, &view);
         struct shape of_queries = {
             .kv_heads = 3 * shape.group, .head_size = shape.head_size, .key_dtype = SC_KERNELS_F32};
         queries = keys_make(&of_queries, shape.rows);
@@ -526,19 +526,19 @@ static void codes_compare_all(uint32_t slabs)
             .queries = {queries.bytes, 3 * shape.group * shape.head_size * 4, shape.head_size * 4,
                         shape.rows, SC_KERNELS_F32}};
         struct sc_kernels_keys decoded = {
-            .memory = {.k_base = (uint8_t *)coded.values,
+            .memory = {.k_base = (uint8_t *)quantised.values,
                        .token_stride_bytes = channels * sizeof(float),
                        .head_stride_bytes = shape.head_size * sizeof(float)},
             .count = shape.prefix,
             .dtype = SC_KERNELS_F32};
-        view.slabs = coded.slabs;
+        view.slabs = quantised.slabs;
         for (uint64_t head = 0; head < shape.kv_heads; head++)
             coded_compare(&what, head, &decoded, &view);
-        free(coded.scales);
-        free(coded.codes);
-        free(coded.values);
-        free(coded.tables);
-        free(coded.turns);
+        free(quantised.scales);
+        free(quantised.codes);
+        free(quantised.values);
+        free(quantised.tables);
+        free(quantised.rope);
         keys_free(&keys);
         keys_free(&queries);
     }

@@ -52,21 +52,21 @@ static void slab_encode(struct scene *scene, uint64_t number, const uint8_t *con
     const struct question *how = scene->how;
     const struct sc_kernels *kernels = scene->what.kernels;
     uint64_t channels = how->heads * how->size;
-    struct sc_kernels_quantised *coded = &scene->slabs[number].coded;
+    struct sc_kernels_quantised *quantised = &scene->slabs[number].quantised;
     struct sc_kernels_codec code = {channels, WIDTHS[number % COUNT(WIDTHS)], how->dtype};
     uint64_t scale_bytes = sc_kernels_codec_scale_bytes(channels);
     uint64_t quantised_bytes = row_count * sc_kernels_codec_row_bytes(channels, code.bits);
     bool is_free = how->keys == FREE, is_quantised;
     if (is_free) {
-        coded->planes = planes_of(scene, number % SCENE_TABLES);
-        scale_bytes = sc_kernels_bitplanes_scale_bytes(coded->planes);
-        quantised_bytes = row_count * coded->planes->row_bytes;
+        quantised->planes = planes_of(scene, number % SCENE_TABLES);
+        scale_bytes = sc_kernels_bitplanes_scale_bytes(quantised->planes);
+        quantised_bytes = row_count * quantised->planes->row_bytes;
     } else {
-        coded->bits = code.bits;
+        quantised->bits = code.bits;
     }
-    uint8_t *scales = scene->coded[2 * number] = bytes_new(scale_bytes);
-    uint8_t *codes = scene->coded[2 * number + 1] = bytes_new(quantised_bytes);
-    const struct sc_kernels_bitplanes_encode free_ones = {.planes = coded->planes,
+    uint8_t *scales = scene->quantised[2 * number] = bytes_new(scale_bytes);
+    uint8_t *codes = scene->quantised[2 * number + 1] = bytes_new(quantised_bytes);
+    const struct sc_kernels_bitplanes_encode free_ones = {.planes = quantised->planes,
                                                           .rows = rows,
                                                           .row_count = row_count,
                                                           .dtype = how->dtype,
@@ -75,8 +75,8 @@ static void slab_encode(struct scene *scene, uint64_t number, const uint8_t *con
     is_quantised = is_free ? kernels->bitplanes_encode(&free_ones)
                            : kernels->codec_encode(&code, rows, row_count, scales, codes);
     assert_true(is_quantised);
-    coded->scales = scales;
-    coded->codes = codes;
+    quantised->scales = scales;
+    quantised->codes = codes;
 }
 
 static uint64_t slabs_make(struct scene *scene)
@@ -154,7 +154,7 @@ struct scene *scene_make(const struct question *how)
 void scene_free(struct scene *scene)
 {
     for (uint32_t i = 0; i < 2 * SCENE_SLABS; i++)
-        free(scene->coded[i]);
+        free(scene->quantised[i]);
     for (uint32_t i = 0; i < SCENE_TABLES; i++) {
         free(scene->groups[i]);
         free(scene->widths[i]);
@@ -212,8 +212,8 @@ void stand_assert_idle(spec_connector *conn)
 {
     struct sc_plugin_device *device = &conn->device;
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) { /* boxes of what went up come back */
-        (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].copies, 0);
-        (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
+        (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[i].copies, 0);
+        (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
     }
     /* A task that reaped a flight may be giving its room back now. */
     for (uint32_t looks = 0; sc_gpu_staging_used(&device->scores) != 0;)
@@ -229,7 +229,7 @@ void stand_close(struct stand *stand)
 {
     struct sc_plugin_device *device = &stand->rig.conn->device;
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)
-        assert_int_equal(sc_gpu_flights_flying(&device->gpu->slots[i].kernels), 0);
+        assert_int_equal(sc_gpu_events_pending(&device->gpu->slots[i].kernels), 0);
     stand_assert_idle(stand->rig.conn);
     rig_close(&stand->rig);
     rig_done(&stand->rig);

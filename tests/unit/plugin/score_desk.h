@@ -34,7 +34,7 @@ struct scene {
     uint64_t query_bytes, fresh_bytes;
     int64_t *slots;
     struct sc_kernels_slab slabs[SCENE_SLABS];
-    uint8_t *coded[2 * SCENE_SLABS];
+    uint8_t *quantised[2 * SCENE_SLABS];
     struct sc_kernels_bitplanes planes[SCENE_TABLES];
     struct sc_kernels_bitplanes_group *groups[SCENE_TABLES];
     uint8_t *widths[SCENE_TABLES];

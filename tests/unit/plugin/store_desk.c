@@ -213,7 +213,7 @@ void desk_assert_idle(struct desk *desk)
     for (const struct sc_plugin_d2h_batch *at = conn->device.d2h_batches.free; at != NULL;
          at = at->next)
         d2h_batches++;
-    assert_int_equal(d2h_batches, SC_PLUGIN_PARCELS);
+    assert_int_equal(d2h_batches, SC_PLUGIN_D2H_BATCHES);
     assert_int_equal(sc_gpu_staging_used(&conn->device.d2h_batches.ring), 0);
     assert_null(conn->saves.queue.head);
 }

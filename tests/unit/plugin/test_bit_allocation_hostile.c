@@ -194,7 +194,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             rig_wait_for_quant(&rig);
             struct got first = read_rows(&rig, &prompt, 0, 50000);
             assert_int_not_equal(assert_near(&rig, &first), 0);
-            assert_int_equal((rig.conn->coding->made.form & SC_STORE_FORM_K_PER_CHANNEL) != 0,
+            assert_int_equal((rig.conn->quant->made.form & SC_STORE_FORM_K_PER_CHANNEL) != 0,
                              SHAPES[s].has_free);
             rig_close(&rig);
             assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
@@ -483,7 +483,7 @@ static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
 /* Tables until no more fit; others' until no more of theirs do. */
 static void tables_fill(struct rig *rig, uint64_t row_bytes, bool are_others)
 {
-    struct sc_plugin_tables *tables = &rig->conn->coding->tables;
+    struct sc_plugin_tables *tables = &rig->conn->quant->tables;
     uint64_t channels = tables->head_count * tables->head_size, random = 9;
     uint8_t to[1024], packed[512];
     assert_true(channels <= sizeof(to));
@@ -527,21 +527,21 @@ static void without_room_for_tables_rows_are_exact(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
     open_coded(&rig, &prompt);
-    struct got coded = read_rows(&rig, &prompt, 0, 50000);
-    assert_int_not_equal(assert_near(&rig, &coded), 0);
-    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, false);
+    struct got quantised = read_rows(&rig, &prompt, 0, 50000);
+    assert_int_not_equal(assert_near(&rig, &quantised), 0);
+    tables_fill(&rig, rig.conn->quant->made.k_row_bytes, false);
     struct got again = read_rows(&rig, &prompt, 0, 50000);
-    assert_same(&rig, &coded, &again);
-    assert_int_equal(coded.exact, again.exact);
+    assert_same(&rig, &quantised, &again);
+    assert_int_equal(quantised.exact, again.exact);
     reopen_untaught(&rig, FREE_WIDE); /* what it made is nobody's now */
-    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, false);
+    tables_fill(&rig, rig.conn->quant->made.k_row_bytes, false);
     struct got none = read_rows(&rig, &prompt, 0, 50000);
     assert_int_equal(none.exact, 3 * none.rows);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
     rig_wait_for_quant(&rig);
     struct got others = read_rows(&rig, &other, 0, 50000);
     assert_int_equal(others.exact, 3 * others.rows);
-    free(coded.bytes);
+    free(quantised.bytes);
     free(again.bytes);
     free(none.bytes);
     free(others.bytes);
@@ -556,7 +556,7 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
     open_coded(&rig, &prompt);
     reopen_untaught(&rig, FREE_WIDE);
-    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+    tables_fill(&rig, rig.conn->quant->made.k_row_bytes, true);
     struct got none = read_rows(&rig, &prompt, 0, 50000);
     assert_int_equal(none.exact, 3 * none.rows);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
@@ -600,7 +600,7 @@ static void a_reader_follows_tables_as_they_come(void **state)
         rig_prompt_free(&prompt);
     }
     for (uint32_t layer = 0; layer < 2; layer++)
-        tables += writer.conn->coding->learning.learnt[2 * layer].tables;
+        tables += writer.conn->quant->learning.learnt[2 * layer].tables;
     assert_true(coarse > 0 && tables > 2);
     g_queries = 0;
     rig_leave(&reader);
@@ -620,7 +620,7 @@ static void turned_codes_where_there_are_no_turns_are_not_read(void **state)
     model.rope_theta = 10000;
     assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
     const struct sc_store_quant codes = sc_plugin_quant_params(rig.conn);
-    uint64_t capacity = rig.conn->coding->turns.capacity;
+    uint64_t capacity = rig.conn->quant->rope.capacity;
     uint8_t table[32];
     memset(table, 0x44, sizeof(table));
     assert_true((codes.shape.form & SC_STORE_FORM_K_TURNED) != 0);
@@ -731,7 +731,7 @@ static void codes_are_what_they_were(void **state)
                 free(got.bytes);
             }
             for (uint32_t l = 0; l < 2 * rig.layers && TURNS[t][0][0] == 'p'; l++)
-                tables_made += rig.conn->coding->learning.learnt[l].tables;
+                tables_made += rig.conn->quant->learning.learnt[l].tables;
             rig_beside(&reader, &rig, SPEC_ROLE_READER, 0);
             assert_int_equal(rig_try_open_model(&reader, &model), SPEC_OK);
             for (uint32_t i = 0; i <= t; i++) {

@@ -135,7 +135,7 @@ static void close_waits_for_a_task_that_looks(void **state)
         hint_make(&hint, &world, request, 1);
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 0, NULL), SPEC_OK);
         looker = &world.rig.conn->requests.slots[(uint32_t)request - 1]
-                      .guesses[1 % SC_PLUGIN_AHEAD]
+                      .predictions[1 % SC_PLUGIN_AHEAD]
                       .state;
         atomic_store(&is_looking, 0);
         atomic_store(&is_awaited, 0);

@@ -479,8 +479,8 @@ static void scene_close(struct scene *scene)
             rig_release(&scene->world.rig, scene->requests[i]);
     fake_fault("cuInit", 0, 0);
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS && device->gpu != NULL; i++) {
-        (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].copies, 0);
-        (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
+        (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[i].copies, 0);
+        (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
     }
     sc_io_sim_fault_ppm(scene->world.rig.disk, SC_SIM_READ_EIO, 0);
     rig_landed(&scene->world.rig);

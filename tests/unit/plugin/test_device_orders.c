@@ -28,7 +28,7 @@
 struct source { /* of a call */
     uint8_t rows[RUN_MAX * 2 * CHANNELS * 2];
     uint8_t codes[2][RUN_MAX * CHANNELS + 64];
-    float turns[RUN_MAX * ROTARY];
+    float rope[RUN_MAX * ROTARY];
 };
 
 struct batch {
@@ -214,14 +214,14 @@ static struct sc_kernels_quantised planes_part(struct scene *scene, const struct
                                                uint32_t part)
 {
     struct source *source = &scene->source;
-    struct sc_kernels_quantised coded = {.scales = batch->scales[scales][part],
+    struct sc_kernels_quantised quantised = {.scales = batch->scales[scales][part],
                                          .codes = source->codes[part],
                                          .planes = &table->planes};
     if (part == 0 || scene->values_turn) {
-        coded.rotary = &scene->rotary[part];
-        coded.turns = source->turns;
+        quantised.rotary = &scene->rotary[part];
+        quantised.rope = source->rope;
     }
-    return coded;
+    return quantised;
 }
 
 static void codes_place(struct scene *scene, struct batch *batch, uint64_t count, uint64_t at)
@@ -237,7 +237,7 @@ static void codes_place(struct scene *scene, struct batch *batch, uint64_t count
     for (uint32_t i = 0; i < ROTARY / 2; i++)
         frequencies[i] = 1.0 / (1 + i);
     for (uint64_t i = 0; i < count; i++)
-        sc_kernels_rope_row(draw(scene, 5000), frequencies, ROTARY, source->turns + i * ROTARY);
+        sc_kernels_rope_row(draw(scene, 5000), frequencies, ROTARY, source->rope + i * ROTARY);
     for (uint32_t part = 0; part < 2; part++)
         parts[part] = is_even ? even_part(scene, batch, scales, part)
                               : planes_part(scene, batch, &scene->tables[table], scales, part);

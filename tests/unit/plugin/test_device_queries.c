@@ -282,7 +282,7 @@ struct ranking { /* that a hint led to */
 static struct ranking ranking_of(struct world *world, spec_request handle)
 {
     const struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
-    struct ranking ranking = {.count = request->guesses[1].count};
+    struct ranking ranking = {.count = request->predictions[1].count};
     memcpy(ranking.rows, request->readers[1].rows, ranking.count * sizeof(uint32_t));
     return ranking;
 }

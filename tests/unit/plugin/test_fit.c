@@ -215,7 +215,7 @@ static void cuts_of_the_papers_numbers(void **state)
     assert_int_equal(sc_plugin_cut_find(&cut), 0);
     estimate.byte_ns = 1e-9;
     assert_int_equal(sc_plugin_cut_find(&cut), 32000);
-    cut.hosted_rows = 32000; /* all of it lies in memory */
+    cut.host_slab_rows = 32000; /* all of it lies in memory */
     estimate.byte_ns = 1e9;
     assert_int_equal(sc_plugin_cut_find(&cut), 32000);
 }

@@ -163,7 +163,7 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
                                               .row_count = chunk->row_count,
                                               .dtype = kernels_dtype(world->rig.dtype),
                                               .rotary = is_turned ? &rotary : NULL,
-                                              .turns = is_turned ? turns : NULL,
+                                              .rope = is_turned ? turns : NULL,
                                               .scales = chunk->scales,
                                               .codes = chunk->codes}));
     sc_kernels_ref_bitplanes_decode(
@@ -175,7 +175,7 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
                                               .dst = dst,
                                               .dst_dtype = SC_KERNELS_F32,
                                               .rotary = is_turned ? &rotary : NULL,
-                                              .turns = is_turned ? turns : NULL});
+                                              .rope = is_turned ? turns : NULL});
     for (uint64_t i = 0; i < chunk->row_count; i++)
         sc_kernels_dtypes[kernels_dtype(world->rig.dtype)].narrow(chunk->values[i],
                                                                   chunk->floats[i], heads * d);

@@ -562,8 +562,8 @@ static void a_hint_is_ranked_beside_a_scoring(void **state)
     assert_non_null(scores);
     prefetch(&world, request, 0);
     rig_pass_ns(&world.rig, 1000000000);
-    assert_int_equal(open->guesses[1].layer, 1);
-    assert_int_equal(open->guesses[1].count, 65);
+    assert_int_equal(open->predictions[1].layer, 1);
+    assert_int_equal(open->predictions[1].count, 65);
     sc_plugin_scratch_put(scores);
     world_leave(&world, request);
 }

@@ -931,13 +931,13 @@ static void the_last_note_counts(void **state)
 /* Counts slabs that are measured for a first table, and slabs that are coded. */
 static struct {
     const struct sc_kernels *kernels; /* what does the work */
-    uint64_t measured, coded;
+    uint64_t measured, quantised;
 } g_encoded;
 
 static bool encode_counted(const struct sc_kernels_bitplanes_encode *encode)
 {
     bool is_quantised = encode->planes->row_bytes > 0; /* else by the table of no bits */
-    g_encoded.coded += is_quantised;
+    g_encoded.quantised += is_quantised;
     g_encoded.measured += !is_quantised;
     return g_encoded.kernels->bitplanes_encode(encode);
 }
@@ -954,7 +954,7 @@ static void one_slab_of_a_layer_is_measured_first(void **state)
     rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
     rig_open(&rig);
     g_encoded.kernels = rig.conn->kernels;
-    g_encoded.measured = g_encoded.coded = 0;
+    g_encoded.measured = g_encoded.quantised = 0;
     struct sc_kernels counted = *rig.conn->kernels;
     counted.bitplanes_encode = encode_counted;
     rig.conn->kernels = &counted;
@@ -964,7 +964,7 @@ static void one_slab_of_a_layer_is_measured_first(void **state)
     rig_background(&rig);
     rig.conn->kernels = g_encoded.kernels;
     assert_int_equal(g_encoded.measured, LAYERS); /* K: V's codes have no table here */
-    assert_true(g_encoded.coded >= 2 * LAYERS * SLABS);
+    assert_true(g_encoded.quantised >= 2 * LAYERS * SLABS);
     rig_prompt_free(&prompt);
     rig_prompt_free(&other);
     rig_done(&rig);
@@ -986,13 +986,13 @@ static void who_learns_nothing_writes_nothing(void **state)
         struct sc_kernels_queries view = {(const uint8_t *)QUERIES, sizeof(QUERIES[0]),
                                           32 * sizeof(float), 32, SC_KERNELS_F32};
         rig_background(&rig);
-        sc_plugin_calibrate_queries(&rig.conn->coding->learning, layer, &view);
+        sc_plugin_calibrate_queries(&rig.conn->quant->learning, layer, &view);
     }
     for (uint32_t opened = 0; opened < 3; opened++) {
         struct sc_store_stats before, after;
         rig_reopen(&rig);
-        assert_non_null(sc_plugin_learnt_table(&rig.conn->coding->learning, 2, 0));
-        assert_true(rig.conn->coding->learning.learnt[0].rows > 0);
+        assert_non_null(sc_plugin_learnt_table(&rig.conn->quant->learning, 2, 0));
+        assert_true(rig.conn->quant->learning.learnt[0].rows > 0);
         sc_store_stats(rig.conn->store, &before);
         sc_plugin_quant_write(rig.conn);
         sc_store_stats(rig.conn->store, &after);

@@ -101,7 +101,7 @@ static void parts_and_mixtures_are_right(void **state)
             continue;
         assert_int_equal(world_store(world, 1, 10, 300), SPEC_OK);
         struct sc_store_reader *reader = world_reader(world);
-        uint64_t seed = 3, hosted = 0;
+        uint64_t seed = 3, host_slab = 0;
         for (uint32_t p = 0; p < world->piece_count; p += 2) /* every second one is there */
             assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[p]).status, SPEC_OK);
         for (uint32_t round = 0; round < 200; round++) {
@@ -116,13 +116,13 @@ static void parts_and_mixtures_are_right(void **state)
                     .row_first = first,
                     .row_count = (uint32_t)random_below(&seed, twins[r]->row_count - first + 1)};
                 rows += ranges[r].row_count;
-                hosted += sc_host_slab_has(world->store, 1, &ranges[r], SC_STORE_WANT_ROWS);
+                host_slab += sc_host_slab_has(world->store, 1, &ranges[r], SC_STORE_WANT_ROWS);
             }
             struct loaded loaded = world_load(world, reader, 1, ranges, twins, count);
             assert_int_equal(loaded.status, SPEC_OK);
             assert_int_equal(loaded.rows, rows);
         }
-        assert_true(hosted > 0);
+        assert_true(host_slab > 0);
         sc_store_readers_close(reader, 1);
         world_free(world);
     }
@@ -142,10 +142,10 @@ static void rot_in_memory_is_found(void **state)
         const struct world_piece *piece = &world->pieces[0];
         struct sc_store_range range = {.piece = piece->id, .row_count = piece->row_count};
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
-        struct sc_host_slab hosted = sc_host_slab_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
-        assert_non_null(hosted.slab);
-        hosted.bytes[hosted.row_at + 700] ^= 4;
-        sc_host_tier_unpin(world->store->host, hosted.slab);
+        struct sc_host_slab host_slab = sc_host_slab_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
+        assert_non_null(host_slab.slab);
+        host_slab.bytes[host_slab.row_at + 700] ^= 4;
+        sc_host_tier_unpin(world->store->host, host_slab.slab);
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_E_CORRUPT);
         assert_false(sc_host_slab_has(world->store, 2, &range, SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
@@ -227,11 +227,11 @@ static void pieces_that_skip_rows_are_kept(void **state)
             assert_true(sc_host_slab_has(world->store, layer, &range, SC_STORE_WANT_ROWS));
             assert_false(sc_host_slab_has(world->store, layer, &early, SC_STORE_WANT_ROWS));
             assert_false(sc_host_slab_has(world->store, layer, &none, SC_STORE_WANT_ROWS));
-            struct sc_host_slab hosted =
+            struct sc_host_slab host_slab =
                 sc_host_slab_get(world->store, layer, &range, SC_STORE_WANT_ROWS);
-            assert_int_equal(hosted.row_at % 64, 0);
-            assert_int_equal(hosted.tag_at, 0);
-            sc_host_tier_unpin(world->store->host, hosted.slab);
+            assert_int_equal(host_slab.row_at % 64, 0);
+            assert_int_equal(host_slab.tag_at, 0);
+            sc_host_tier_unpin(world->store->host, host_slab.slab);
             for (range.row_first = 7; range.row_first < 64; range.row_first += 5)
                 for (range.row_count = 0; range.row_count <= 64 - range.row_first;
                      range.row_count += 3)
@@ -272,14 +272,14 @@ static void what_lies_between_is_not_read(void **state)
             continue;
         assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
         struct sc_store_reader *reader = world_reader(world);
-        uint64_t hosted = 0;
+        uint64_t host_slab = 0;
         assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[2]).status, SPEC_OK);
         sc_store_reader_begin(reader, 1, ranges, whole_ranges(world, ranges), SC_IO_CLASS_DEMAND);
         while (rows.row_count > 0) {
             assert_int_equal(next_of(world, reader, &rows), SPEC_OK);
-            hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
+            host_slab += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
         }
-        assert_int_equal(hosted, 64);
+        assert_int_equal(host_slab, 64);
         sc_store_readers_close(reader, 1);
         world_free(world);
     }
@@ -422,7 +422,7 @@ static void loads_that_fail_keep_nothing_wrong(void **state)
 struct loader { /* a thread that loads what others load, and often not to the end */
     struct world *world;
     struct sc_store_range ranges[16];
-    uint64_t seed, range_count, hosted, bites_max;
+    uint64_t seed, range_count, host_slab, bites_max;
     bool is_wrong;
     struct sc_store_selector *selector; /* of layer 0, all of the ranges */
     pthread_t thread;
@@ -457,7 +457,7 @@ static void loader_load(struct loader *loader, struct sc_store_reader *reader)
         if (sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK ||
             !rows_are_right(loader, layer, first * 64, &rows))
             loader->is_wrong = true;
-        loader->hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
+        loader->host_slab += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
     }
     if (most % 3 > 0)
         sc_store_reader_cancel(reader);
@@ -484,7 +484,7 @@ static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
             loader->is_wrong ||
             sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK ||
             !rows_are_right(loader, 0, 0, &rows);
-        loader->hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
+        loader->host_slab += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
     }
     if (random_below(&loader->seed, 2) == 0)
         sc_store_reader_cancel(reader);
@@ -518,7 +518,7 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
     for (uint32_t i = 0; i < 4; i++) { /* from 2 on: in another order */
         struct world *world = world_make(&threaded[i % 2], 12);
         struct loader loaders[LOADERS] = {0};
-        uint64_t hosted = 0;
+        uint64_t host_slab = 0;
         if (i >= 2)
             orders_on(world, 16384);
         world->config.host_bytes = 600u << 10;
@@ -541,12 +541,12 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
             void *wrong;
             assert_int_equal(pthread_join(loaders[l].thread, &wrong), 0);
             assert_null(wrong);
-            hosted += loaders[l].hosted;
+            host_slab += loaders[l].host_slab;
             sc_store_selector_close(loaders[l].selector);
         }
         struct sc_host_tier_stats stats;
         sc_host_tier_stats(world->store->host, &stats);
-        assert_true(hosted > 0 && stats.evictions > 0);
+        assert_true(host_slab > 0 && stats.evictions > 0);
         assert_in_range(stats.bytes_used, 0, 600u << 10);
         world_free(world); /* asserts that nothing is pinned */
     }

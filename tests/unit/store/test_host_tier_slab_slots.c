@@ -133,14 +133,14 @@ static void rot_in_memory_is_found(void **state)
             atomic_load(&extent_of(world, world->pieces[0].id)->permutation);
         uint64_t slot = sc_store_permutation_of(order->slots, 300, 1)[200];
         const struct sc_host_chunk chunk = chunk_of_row(world, 1, 200);
-        struct sc_host_slab hosted = sc_host_chunk_get(world->store, &chunk);
-        assert_non_null(hosted.slab);
+        struct sc_host_slab host_slab = sc_host_chunk_get(world->store, &chunk);
+        assert_non_null(host_slab.slab);
         bool is_split = setup->layout == SC_STORE_SPLIT;
         uint64_t stride = setup->k_row_bytes * (is_split ? 1 : 2);
-        hosted
-            .bytes[(is_split ? hosted.v_at : hosted.row_at) + (slot - chunk.first) * stride + 77] ^=
+        host_slab
+            .bytes[(is_split ? host_slab.v_at : host_slab.row_at) + (slot - chunk.first) * stride + 77] ^=
             4;
-        sc_host_tier_unpin(world->store->host, hosted.slab);
+        sc_host_tier_unpin(world->store->host, host_slab.slab);
         struct sc_store_reader *reader = world_reader(world);
         struct sc_store_rows got;
         if (i % 2 == 0) {

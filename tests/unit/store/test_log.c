@@ -614,7 +614,7 @@ static void forge_annex_older(struct forge *forge, uint64_t id, const char *from
                               const uint64_t older[2])
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer), payload = forge->writer.used;
-    sc_store_record_encode_annex(&forge->writer, id, &forge->extent);
+    sc_store_record_encode_section(&forge->writer, id, &forge->extent);
     if (older[0] > 0)
         older_put(&forge->writer, payload, "kfine", older[0]);
     if (older[1] > 0)
@@ -1672,7 +1672,7 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_encode_annex(&writer, UINT64_MAX, &extent);
+    sc_store_record_encode_section(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     extent.codec_shape = (struct sc_store_codec_shape){.bits_k = big,
                                                        .bits_v = big,
@@ -1681,7 +1681,7 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
                                                        .v_row_bytes = UINT64_MAX};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_encode_annex(&writer, UINT64_MAX, &extent);
+    sc_store_record_encode_section(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     assert_false(writer.overflow);
 }

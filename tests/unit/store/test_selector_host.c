@@ -60,7 +60,7 @@ static uint64_t look_check(struct world *world, const struct match *match, enum 
                            uint32_t layer, struct sc_store_selector *selector)
 {
     struct sc_store_slab slab;
-    uint64_t hosted = 0, rows = 0;
+    uint64_t host_slab = 0, rows = 0;
     const uint8_t *keys = sc_store_selector_keys(selector);
     if (want < WANT_CODES) {
         match_check(world, match, layer, want_of(match, want, layer).probe_row_bytes, selector,
@@ -71,11 +71,11 @@ static uint64_t look_check(struct world *world, const struct match *match, enum 
     match_check(world, match, layer, 0, selector, true);
     for (uint64_t r = 0; r < match->count; r++) {
         bool has = sc_store_slab_of(keys, r, &slab);
-        hosted += has && slab.tier == SPEC_TIER_HOST;
+        host_slab += has && slab.tier == SPEC_TIER_HOST;
         rows += match->ranges[r].row_count;
     }
-    assert_true(rows > 0 || hosted == 0);
-    return hosted;
+    assert_true(rows > 0 || host_slab == 0);
+    return host_slab;
 }
 
 static uint64_t look(struct world *world, const struct match *match, enum want want, uint32_t layer,
@@ -196,17 +196,17 @@ static void any_ranges_are_right_from_both(void **state)
             struct world_setup setup = setups[i];
             setup.op_bytes = s == 1 ? 40u << 10 : setup.op_bytes; /* a run's codes in many reads */
             struct world *world = world_hosted(&setup, sizes[s], 20 + s);
-            uint64_t random = 100 * i + s + 1, hosted = 0;
+            uint64_t random = 100 * i + s + 1, host_slab = 0;
             if (world == NULL)
                 continue;
             store_all(world);
             struct sc_store_selector *selector = selector_make(world);
             for (uint32_t turn = 0; turn < 120; turn++) {
                 struct match match = match_random(world, &random);
-                hosted += look(world, &match, (enum want)random_below(&random, WANTS),
+                host_slab += look(world, &match, (enum want)random_below(&random, WANTS),
                                (uint32_t)random_below(&random, setups[i].layers), selector);
             }
-            assert_true(hosted > 0 || s == 2);
+            assert_true(host_slab > 0 || s == 2);
             sc_store_selector_close(selector);
             world_free(world);
         }
@@ -555,7 +555,7 @@ static void what_goes_meanwhile_is_read(void **state)
 
 struct looker { /* a thread whose loads end early, or give what is right */
     struct world *world;
-    uint64_t seed, hosted;
+    uint64_t seed, host_slab;
     bool is_wrong;
     pthread_t thread;
 };
@@ -602,7 +602,7 @@ static void *looker_main(void *argument)
         if (want == WANT_PROBES && !keys_are_right(world, &match, layer, keys))
             looker->is_wrong = true;
         for (uint64_t r = 0; r < match.count && want == WANT_CODES; r++)
-            looker->hosted += sc_store_slab_of(keys, r, &slab) && slab.tier == SPEC_TIER_HOST;
+            looker->host_slab += sc_store_slab_of(keys, r, &slab) && slab.tier == SPEC_TIER_HOST;
         sc_store_selector_end(selector);
     }
     sc_store_selector_close(selector);
@@ -620,7 +620,7 @@ static void lookers_beside_each_other_get_what_is_right(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct world *world = world_make(&threaded[i], 80);
         struct looker lookers[LOOKERS] = {0};
-        uint64_t hosted = 0;
+        uint64_t host_slab = 0;
         world->params.selector_bytes_max = 16u << 20;
         world->config.host_bytes = 150u << 10;
         world->config.host_policy = SC_POLICY_LRU; /* which refuses nobody */
@@ -636,11 +636,11 @@ static void lookers_beside_each_other_get_what_is_right(void **state)
             void *wrong;
             assert_int_equal(pthread_join(lookers[l].thread, &wrong), 0);
             assert_null(wrong);
-            hosted += lookers[l].hosted;
+            host_slab += lookers[l].host_slab;
         }
         struct sc_host_tier_stats stats;
         sc_host_tier_stats(world->store->host, &stats);
-        assert_true(hosted > 0 && stats.evictions > 0);
+        assert_true(host_slab > 0 && stats.evictions > 0);
         world_free(world); /* asserts that nothing is pinned */
     }
 }

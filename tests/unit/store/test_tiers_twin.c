@@ -33,7 +33,7 @@ struct scene {
     struct load loads[LOADS];
     bool gone[WORLD_PIECES], faults, has_rotted;
     bool is_mild; /* nothing rots, and nothing that is read is flipped */
-    uint64_t key, failures, hosted;
+    uint64_t key, failures, host_slab;
     struct match stage;
     struct sc_store_match_fetched told;
     bool is_staging;
@@ -184,7 +184,7 @@ static void load_go(struct scene *scene, struct load *load, uint64_t bites)
             load_failed(scene, load, status, &got);
             return;
         }
-        scene->hosted += got.tier != SPEC_TIER_DISK ? got.row_count : 0;
+        scene->host_slab += got.tier != SPEC_TIER_DISK ? got.row_count : 0;
         for (uint64_t i = 0; i < got.row_count; i++) {
             uint64_t at = got.row_first + i, row = at;
             const uint8_t *k = got.rows + i * got.stride, *v = k + half;
@@ -341,21 +341,21 @@ static void rot_some(struct scene *scene)
         struct sc_store_slab_where where;
         sc_store_slab_where(&world->store->shape, extent, layer,
                             sc_store_table_piece(&world->store->table, twin->id), &where);
-        struct sc_host_slab hosted = sc_host_slab_get(
+        struct sc_host_slab host_slab = sc_host_slab_get(
             world->store, layer, &range,
             world->setup->layout == SC_STORE_SPLIT ? (uint32_t)below(scene, 3) : 0);
         uint64_t rows = twin->row_count;
-        if (hosted.slab == NULL && where.slots != NULL) {
+        if (host_slab.slab == NULL && where.slots != NULL) {
             const struct sc_host_chunk chunk = sc_host_chunk_of(
                 world->store, layer, &where, extent->row_count,
                 where.slots[sc_store_table_piece(&world->store->table, twin->id)->extent_row]);
-            hosted = sc_host_chunk_get(world->store, &chunk);
+            host_slab = sc_host_chunk_get(world->store, &chunk);
             rows = chunk.end - chunk.first;
         }
-        if (hosted.slab == NULL)
+        if (host_slab.slab == NULL)
             continue;
-        hosted.bytes[hosted.row_at + below(scene, rows * world->setup->k_row_bytes)] ^= 16;
-        sc_host_tier_unpin(world->store->host, hosted.slab);
+        host_slab.bytes[host_slab.row_at + below(scene, rows * world->setup->k_row_bytes)] ^= 16;
+        sc_host_tier_unpin(world->store->host, host_slab.slab);
         scene->has_rotted = true;
         return;
     }
@@ -540,7 +540,7 @@ static void twin_run(const struct world_setup *setup, uint64_t seed, uint64_t st
         step(&scene);
     all_is_there(&scene);
     loads_close(&scene);
-    *sum_hosted += scene.hosted;
+    *sum_hosted += scene.host_slab;
     *sum_failures += scene.failures;
     world_free(world);
 }
@@ -567,12 +567,12 @@ static void what_comes_is_what_was_stored(void **state)
 {
     (void)state;
     uint64_t seed = number_of("SC_SEED", 1), end = seed + number_of("SC_SEEDS", 10);
-    uint64_t hosted = 0, failures = 0;
+    uint64_t host_slab = 0, failures = 0;
     for (; seed < end; seed++) {
         print_message("seed %" PRIu64 "\n", seed);
-        twin_run(&twins[seed % TWINS], seed, number_of("SC_STEPS", 500), &hosted, &failures);
+        twin_run(&twins[seed % TWINS], seed, number_of("SC_STEPS", 500), &host_slab, &failures);
     }
-    assert_true(hosted > 0 && failures > 0);
+    assert_true(host_slab > 0 && failures > 0);
 }
 
 int main(void)

@@ -58,7 +58,9 @@ class Rename(unittest.TestCase):
     def test_a_word_is_renamed_in_the_files_that_are_named_alone(self):
         self.write("a/x.c", "int lane;\n")
         self.write("b/x.c", "int lane;\n")
+        self.write("a/y.c", "/* a lane */ int lane; f(\"lane\"); // lane\n")
         self.rename("word lane priority in a/*.c c/*\n")
+        self.assertEqual(self.read("a/y.c"), "/* a lane */ int priority; f(\"lane\"); // lane\n")
         self.assertEqual(self.read("a/x.c"), "int priority;\n")
         self.assertEqual(self.read("b/x.c"), "int lane;\n")
         self.assertIn("expected word|path OLD NEW", self.rename("word lane priority in\n", 1))
