@@ -204,10 +204,10 @@ def cake(build, quick, csv_path, verdict):
     ok = judge_raw(named, calls, verdict)
     table = {(NAMES[RAW], name): cells for name, cells in named.items()}
     results["calls"] = calls
-    for ratio in (BITS8, CACHEGEN):
         lengths = (2048,) if quick else (14336, 9216)
-        quantised = run_cells(program, ratio, cells_of(lengths, SHARES, (5000,) if quick else SWEEP),
-                          lengths[0])
+        lengths = (2048,) if quick else (14336, 9216)
+        quantised = run_cells(program, ratio,
+                              cells_of(lengths, SHARES, (5000,) if quick else SWEEP), lengths[0])
         for tokens in lengths:
             name = f"8 {tokens // 1024}k"
             some = table[NAMES[ratio], name] = [r for r in quantised if r["tokens"] == tokens]

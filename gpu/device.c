@@ -130,7 +130,7 @@ static spec_status stream_open(struct sc_gpu_device *device, struct sc_gpu_strea
     spec_status status = event_create(device, &own_stream->mark, reterr);
     if (status == SPEC_OK)
         status = sc_gpu_events_open(device, &own_stream->event_ring, params->event_count,
-                                     params->hold_max, reterr);
+                                    params->hold_max, reterr);
     return status;
 }
 

@@ -55,7 +55,7 @@ struct sc_gpu_params {
     const char *const *kernels; /* [kernel_count] names; gpu/work.h launches by number */
     uint32_t kernel_count;
     uint32_t slot_count;   /* >= 1: submissions at a time */
-    uint32_t event_count; /* >= 1: flights of a stream at a time */
+    uint32_t event_count;  /* >= 1: flights of a stream at a time */
     uint32_t hold_max;     /* what a flight may hold beside a range */
     /* So many slots, the last ones, have streams of the greatest priority: their work is waited for
      * by a host thread. A driver gives streams of one priority a few hardware queues, in which one

@@ -21,14 +21,14 @@ static struct sc_gpu_hold *holds_at(struct sc_gpu_event_ring *event_ring, uint64
 /* ---- Open, close ----------------------------------------------------------------------------- */
 
 spec_status sc_gpu_events_open(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring,
-                                uint32_t event_count, uint32_t hold_max, struct spec_error *reterr)
+                               uint32_t event_count, uint32_t hold_max, struct spec_error *reterr)
 {
     memset(event_ring, 0, sizeof(*event_ring));
     event_ring->alloc = device->alloc;
     pthread_mutex_init(&event_ring->lock, NULL); /* with no attributes it cannot fail */
     event_ring->ring = sc_alloc_array(event_ring->alloc, event_count, sizeof(*event_ring->ring));
-    event_ring->holds =
-        sc_alloc_array(event_ring->alloc, (uint64_t)event_count * hold_max, sizeof(*event_ring->holds));
+    event_ring->holds = sc_alloc_array(event_ring->alloc, (uint64_t)event_count * hold_max,
+                                       sizeof(*event_ring->holds));
     if (event_ring->ring == NULL || event_ring->holds == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "CUDA flights");
     event_ring->event_count = event_count;
@@ -48,12 +48,13 @@ spec_status sc_gpu_events_open(struct sc_gpu_device *device, struct sc_gpu_event
 }
 
 void sc_gpu_events_close(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring,
-                          bool is_forked)
+                         bool is_forked)
 {
     if (event_ring->alloc == NULL)
         return;
     if (!is_forked) {
-        SC_ASSERT(device->poison, atomic_load(&event_ring->departed) == atomic_load(&event_ring->completed));
+        SC_ASSERT(device->poison,
+                  atomic_load(&event_ring->departed) == atomic_load(&event_ring->completed));
         for (uint32_t i = 0; i < event_ring->event_count; i++)
             if (event_ring->ring[i].event != NULL)
                 (void)device->cu->cuEventDestroy(event_ring->ring[i].event);
@@ -148,7 +149,8 @@ static bool has_completed(struct sc_gpu_device *device, struct sc_gpu_stream *ow
     return true;
 }
 
-static void give_back(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring, uint64_t number)
+static void give_back(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring,
+                      uint64_t number)
 {
     struct sc_gpu_events *event_slot = event_at(event_ring, number);
     const struct sc_gpu_hold *holds = holds_at(event_ring, number);
@@ -162,7 +164,8 @@ static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_stream *own_str
                      uint64_t left_max, bool waits)
 {
     struct sc_gpu_event_ring *event_ring = &own_stream->event_ring;
-    uint64_t first = atomic_load_explicit(&event_ring->completed, memory_order_relaxed), number = first;
+    uint64_t first = atomic_load_explicit(&event_ring->completed, memory_order_relaxed),
+             number = first;
     uint64_t departed = atomic_load_explicit(&event_ring->departed, memory_order_acquire);
     while (departed - number > left_max) {
         if (!has_completed(device, own_stream, event_at(event_ring, number), waits))
@@ -175,7 +178,8 @@ static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_stream *own_str
 
 uint64_t sc_gpu_events_pending(const struct sc_gpu_stream *own_stream)
 {
-    uint64_t completed = atomic_load_explicit(&own_stream->event_ring.completed, memory_order_acquire);
+    uint64_t completed =
+        atomic_load_explicit(&own_stream->event_ring.completed, memory_order_acquire);
     return atomic_load_explicit(&own_stream->event_ring.departed, memory_order_acquire) - completed;
 }
 
@@ -193,7 +197,7 @@ uint64_t sc_gpu_events_reap(struct sc_gpu_device *device, struct sc_gpu_stream *
 }
 
 uint64_t sc_gpu_events_wait(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
-                             uint64_t left_max)
+                            uint64_t left_max)
 {
     if (sc_gpu_events_pending(own_stream) <= left_max || sc_gpu_is_forked(device))
         return 0;

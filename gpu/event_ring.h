@@ -63,10 +63,9 @@ struct sc_gpu_event_ring {
  * Errors of open: SPEC_E_NO_MEMORY; SPEC_E_UNSUPPORTED, the driver refuses. A half may be closed.
  * Before close all has landed, or is_forked. */
 spec_status sc_gpu_events_open(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring,
-                                uint32_t event_count, uint32_t hold_max,
-                                struct spec_error *reterr);
+                               uint32_t event_count, uint32_t hold_max, struct spec_error *reterr);
 void sc_gpu_events_close(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring,
-                          bool is_forked);
+                         bool is_forked);
 
 /* The stream's next flight is boarding; the one before has departed (asserted). false: as many fly
  * as the ring has; reap or wait, then again. Blocks: never. */
@@ -88,7 +87,7 @@ spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_str
 uint64_t sc_gpu_events_reap(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream);
 /* The same, waiting until at most left_max fly. Sleeps in the driver. */
 uint64_t sc_gpu_events_wait(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
-                             uint64_t left_max);
+                            uint64_t left_max);
 /* How many have departed and not landed. Any thread; may change at once. */
 uint64_t sc_gpu_events_pending(const struct sc_gpu_stream *own_stream);
 

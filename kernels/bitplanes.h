@@ -105,7 +105,7 @@ struct sc_kernels_bitplanes_encode {
     uint64_t row_count;
     uint32_t dtype;                         /* of the rows */
     const struct sc_kernels_rotary *rotary; /* NULL: as they are; else they are turned back */
-    const float *rope;                     /* [row_count][rotary->turned] */
+    const float *rope;                      /* [row_count][rotary->turned] */
     uint8_t *scales, *codes;                /* written whole; rows follow each other */
 };
 
@@ -116,7 +116,7 @@ struct sc_kernels_bitplanes_decode {
     uint8_t *const *dst; /* [row_count] of head_first, heads side by side; NULL: skipped */
     uint32_t dst_dtype;
     const struct sc_kernels_rotary *rotary; /* NULL: not turned */
-    const float *rope;                     /* [row_count][rotary->turned] */
+    const float *rope;                      /* [row_count][rotary->turned] */
     bool streams; /* stores may go past the caches (they do where every dst lies on a line's
                    * border); sc_nt_copy_end is the caller's */
 };
@@ -132,7 +132,7 @@ struct sc_kernels_bitplanes_score {
     const float *queries;
     uint64_t head_padded, query_count;
     const struct sc_kernels_rotary *rotary; /* NULL: not turned */
-    const float *rope;                     /* [row_count][rotary->turned] */
+    const float *rope;                      /* [row_count][rotary->turned] */
     float *scores;
     uint64_t score_stride;
     const uint8_t *ahead; /* codes of as many keys, scored next: asked for meanwhile */

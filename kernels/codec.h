@@ -100,7 +100,7 @@ struct sc_kernels_quantised {
     const struct sc_kernels_bitplanes *planes; /* not NULL: of free widths (bitplanes.h) */
     const struct sc_kernels_rotary
         *rotary;             /* of planes: they were turned back; NULL: they were not */
-    const float *rope;      /* [rows][rotary->turned] from the first of the rows on */
+    const float *rope;       /* [rows][rotary->turned] from the first of the rows on */
     const float *rope_tiles; /* the same by bitplanes.h's rope_tiles; NULL: not at hand */
 };
 
@@ -110,7 +110,8 @@ struct sc_kernels_decode {
     const struct sc_kernels *kernels;
     const struct sc_kernels_memory *memory;
     uint64_t head_count, head_size;
-    struct sc_kernels_quantised quantised; /* of one part (0: K, 1: V), from the first wanted row on */
+    struct sc_kernels_quantised
+        quantised; /* of one part (0: K, 1: V), from the first wanted row on */
     uint32_t dst_dtype;
     bool streams;            /* stores may go past the caches (base/nt_copy.h) */
     const uint64_t *skipped; /* bits of tokens that are not written; NULL: none */

@@ -62,12 +62,12 @@ void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct s
                             const uint8_t *src, uint64_t src_stride, bool streams)
 {
     rope_kind(slice, &(struct sc_kernels_rope){.dst = column_at(slice, run->offset),
-                                          .dst_stride = slice->memory->k_element_stride_bytes,
-                                          .src = src,
-                                          .src_stride = src_stride,
-                                          .row_count = run->count,
-                                          .column_count = slice->count,
-                                          .streams = streams});
+                                               .dst_stride = slice->memory->k_element_stride_bytes,
+                                               .src = src,
+                                               .src_stride = src_stride,
+                                               .row_count = run->count,
+                                               .column_count = slice->count,
+                                               .streams = streams});
 }
 
 void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token_first,
@@ -76,12 +76,13 @@ void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token
     uint64_t end = token_first + token_count;
     for (uint64_t token = token_first; token < end;) {
         struct sc_kernels_run run = sc_kernels_columns_run(slice->memory, NULL, token, end);
-        rope_kind(slice, &(struct sc_kernels_rope){.dst = dst,
-                                              .dst_stride = dst_stride,
-                                              .src = column_at(slice, run.offset),
-                                              .src_stride = slice->memory->k_element_stride_bytes,
-                                              .row_count = slice->count,
-                                              .column_count = run.count});
+        rope_kind(slice,
+                  &(struct sc_kernels_rope){.dst = dst,
+                                            .dst_stride = dst_stride,
+                                            .src = column_at(slice, run.offset),
+                                            .src_stride = slice->memory->k_element_stride_bytes,
+                                            .row_count = slice->count,
+                                            .column_count = run.count});
         dst += run.count * dst_stride;
         token += run.count;
     }

@@ -160,7 +160,8 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
         what->kernels->codec_decode(&(struct sc_kernels_codec_decode){
             .code = &code,
             .scales = quantised->scales,
-            .codes = quantised->codes + row * sc_kernels_codec_row_bytes(keys->channels, quantised->bits),
+            .codes = quantised->codes +
+                     row * sc_kernels_codec_row_bytes(keys->channels, quantised->bits),
             .row_count = stop - key,
             .channel_first = parts->kv_head * what->head_size,
             .channel_count = what->head_size,

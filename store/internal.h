@@ -79,7 +79,7 @@ struct sc_store_counts {
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
     _Atomic uint64_t bad_blocks, quantised_bytes;
-    _Atomic uint64_t permute_queue;         /* editions in another order that were ever found or made */
+    _Atomic uint64_t permute_queue; /* editions in another order that were ever found or made */
     _Atomic uint64_t permutations_waiting; /* made, and without a record yet */
     _Atomic uint64_t permuted_pieces;      /* made since open */
     _Atomic uint32_t loads;          /* that are begun and not complete */

@@ -275,11 +275,11 @@ static void decode_check(struct rig *rig, const struct codes *it)
             .head_count = it->scene.shape->heads,
             .head_size = it->scene.shape->head_size,
             .quantised = {.scales = it->area + at->scales,
-                      .codes = it->area + at->codes,
-                      .bits = it->bits[part],
-                      .planes = it->is_free ? &it->planes[part] : NULL,
-                      .rotary = rotary_of(it, part),
-                      .rope = (const float *)(const void *)(it->area + at->rope)},
+                          .codes = it->area + at->codes,
+                          .bits = it->bits[part],
+                          .planes = it->is_free ? &it->planes[part] : NULL,
+                          .rotary = rotary_of(it, part),
+                          .rope = (const float *)(const void *)(it->area + at->rope)},
             .dst_dtype = it->scene.shape->dtype};
         sc_kernels_part_decode(&decode, part, i / 2 * SLAB_ROWS, rows_of(it, i / 2));
     }

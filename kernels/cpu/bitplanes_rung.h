@@ -37,17 +37,17 @@
 enum rope_are { ROPE_NONE, ROPE_HALF, ROPE_INTERLEAVED };
 
 /* name(..., turns) with `turns` as a constant. */
-#define BY_ROPE(rope, name, ...)                                                                 \
-    ((rope) == ROPE_NONE   ? name(__VA_ARGS__, ROPE_NONE)                                       \
-     : (rope) == ROPE_HALF ? name(__VA_ARGS__, ROPE_HALF)                                       \
-                             : name(__VA_ARGS__, ROPE_INTERLEAVED))
+#define BY_ROPE(rope, name, ...)                                                                   \
+    ((rope) == ROPE_NONE   ? name(__VA_ARGS__, ROPE_NONE)                                          \
+     : (rope) == ROPE_HALF ? name(__VA_ARGS__, ROPE_HALF)                                          \
+                           : name(__VA_ARGS__, ROPE_INTERLEAVED))
 
 /* A head of some rows. */
 struct planes_head {
     _Alignas(64) uint8_t codes[PLANES_TILE][HEAD_MOST];
     _Alignas(64) float steps[HEAD_MOST], bases[HEAD_MOST];
     const uint8_t *rows[PLANES_TILE];
-    const float *rope[PLANES_TILE]; /* of each; of what is not turned anything */
+    const float *rope[PLANES_TILE];  /* of each; of what is not turned anything */
     uint8_t *dst[PLANES_TILE];       /* of the head */
     uint64_t count, size, turned;
 };
@@ -199,8 +199,7 @@ INLINE void range_decode(const struct planes_head *head, uint64_t row, uint64_t 
     uint64_t line = vectors * LANES;
     if (end - first >= line) {
         for (uint64_t c = first; c < end; c += line)
-            unit_decode(head, row, row_end, vector_at(c, end, line), rope, vectors, dtype,
-                        streams);
+            unit_decode(head, row, row_end, vector_at(c, end, line), rope, vectors, dtype, streams);
         return;
     }
     for (uint64_t c = first; c < end; c += LANES)
@@ -219,8 +218,7 @@ INLINE void rows_decode(const struct planes_head *head, uint64_t row, uint64_t r
 
 /* Rows are mostly a multiple of 4 KiB apart, so that lines of more than a few push each other out
  * of the first cache: what is not a whole line by one store is made row by row. */
-INLINE void head_decode(const struct planes_head *head, uint32_t rope, bool streams,
-                        uint32_t dtype)
+INLINE void head_decode(const struct planes_head *head, uint32_t rope, bool streams, uint32_t dtype)
 {
     if (!streams || STREAM_ROWS == 1) { /* whoever compiles it is to see that it is one row */
         for (uint64_t row = 0; row < head->count; row++)
@@ -359,8 +357,9 @@ INLINE floats lanes_back(const struct sc_kernels_bitplanes_encode *what, uint64_
 }
 
 /* Scales and codes of LANES channels; `turns` and dtype are constants. false: there are none. */
-INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what, struct bitplanes_quantised *quantised,
-                         uint64_t channel, uint32_t rope, uint32_t dtype)
+INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what,
+                         struct bitplanes_quantised *quantised, uint64_t channel, uint32_t rope,
+                         uint32_t dtype)
 {
     uint64_t size = what->planes->head_size, first = quantised->head * size;
     uint64_t channels = what->planes->head_count * size;
@@ -395,8 +394,9 @@ INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what, struct 
     return true;
 }
 
-INLINE bool range_encode(const struct sc_kernels_bitplanes_encode *what, struct bitplanes_quantised *quantised,
-                         uint64_t first, uint64_t end, uint32_t rope, uint32_t dtype)
+INLINE bool range_encode(const struct sc_kernels_bitplanes_encode *what,
+                         struct bitplanes_quantised *quantised, uint64_t first, uint64_t end,
+                         uint32_t rope, uint32_t dtype)
 {
     bool has_quant = true;
     for (uint64_t c = first; c < end && has_quant; c += LANES)
@@ -404,12 +404,13 @@ INLINE bool range_encode(const struct sc_kernels_bitplanes_encode *what, struct 
     return has_quant;
 }
 
-INLINE bool head_encode(const struct sc_kernels_bitplanes_encode *what, struct bitplanes_quantised *quantised,
-                        uint32_t dtype)
+INLINE bool head_encode(const struct sc_kernels_bitplanes_encode *what,
+                        struct bitplanes_quantised *quantised, uint32_t dtype)
 {
     uint32_t rope = rope_of(what->rotary);
     uint64_t turned = rope == ROPE_NONE ? 0 : what->rotary->turned;
-    bool has_quant = range_encode(what, quantised, turned, what->planes->head_size, ROPE_NONE, dtype);
+    bool has_quant =
+        range_encode(what, quantised, turned, what->planes->head_size, ROPE_NONE, dtype);
     if (rope == ROPE_HALF)
         return has_quant && range_encode(what, quantised, 0, turned / 2, ROPE_HALF, dtype) &&
                range_encode(what, quantised, turned / 2, turned, ROPE_HALF, dtype);
@@ -438,12 +439,14 @@ INLINE void group_put(const struct sc_kernels_bitplanes *planes,
         }
 }
 
-static void planes_put(const struct sc_kernels_bitplanes *planes, const struct bitplanes_quantised *quantised,
-                       uint64_t row_count, uint8_t *dst)
+static void planes_put(const struct sc_kernels_bitplanes *planes,
+                       const struct bitplanes_quantised *quantised, uint64_t row_count,
+                       uint8_t *dst)
 {
     for (uint64_t g = 0; g < planes->head_groups; g++)
         group_put(planes, &planes->groups[quantised->head * planes->head_groups + g],
-                  quantised->codes + g * SC_KERNELS_BITPLANES_GROUP, quantised->stride, row_count, dst);
+                  quantised->codes + g * SC_KERNELS_BITPLANES_GROUP, quantised->stride, row_count,
+                  dst);
 }
 
 /* Asks for the lines that a head's codes will be written to, while values are read. */

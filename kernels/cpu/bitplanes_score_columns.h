@@ -147,7 +147,7 @@ static void rope_make(const struct planes_head *head, float *ret_columns)
 /* Some keys of a tile. */
 struct columns_keys {
     const uint8_t *codes; /* [channel][PLANES_TILE], at the first one */
-    const float *rope;   /* [turned][PLANES_TILE], likewise */
+    const float *rope;    /* [turned][PLANES_TILE], likewise */
     float *scores;        /* of the first query */
     uint64_t stride, left;
 };

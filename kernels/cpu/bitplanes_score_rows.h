@@ -69,7 +69,8 @@ INLINE uint64_t range_sum(const struct planes_head *head, const struct planes_wa
                 a = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
                 b = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
             } else if (rope == ROPE_INTERLEAVED) {
-                floats cos = pairs_both(rope_kind), sin = pairs_signed(pairs_both(rope_kind + half));
+                floats cos = pairs_both(rope_kind),
+                       sin = pairs_signed(pairs_both(rope_kind + half));
                 a = V(fmadd_ps)(pairs_swapped(a), sin, V(mul_ps)(a, cos));
             }
             SC_UNROLL
@@ -237,8 +238,8 @@ INLINE void tile_score(const struct planes_head *head, const struct planes_wante
 }
 
 INLINE void rope_score(const struct planes_head *head, const struct planes_wanted *wanted,
-                        const struct planes_folded *folded, uint32_t queries, uint64_t stride,
-                        float *ret_scores, uint32_t rope)
+                       const struct planes_folded *folded, uint32_t queries, uint64_t stride,
+                       float *ret_scores, uint32_t rope)
 {
     if (queries == 4)
         tile_score(head, wanted, rope, 4, stride, ret_scores);
@@ -265,8 +266,7 @@ static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
         uint64_t left = what->query_count - v;
         count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
         for (uint64_t i = 0; i < count; i++)
-            query_pack(what->queries + (v + i) * what->head_padded, &head, rope,
-                       wanted.queries[i]);
+            query_pack(what->queries + (v + i) * what->head_padded, &head, rope, wanted.queries[i]);
         if (count == 1)
             query_fold(&head, wanted.queries[0], rope, &folded);
         for (uint64_t key = 0; key < what->row_count; key += PLANES_TILE) {
@@ -274,8 +274,8 @@ static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
             keys_take(what, key, &head);
             keys_ahead(what, key, head.count);
             tile_spread(what->planes, what->head, &head);
-            BY_ROPE(rope, rope_score, &head, &wanted, &folded, (uint32_t)count,
-                     what->score_stride, scores);
+            BY_ROPE(rope, rope_score, &head, &wanted, &folded, (uint32_t)count, what->score_stride,
+                    scores);
         }
     }
 }

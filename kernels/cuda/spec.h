@@ -110,7 +110,7 @@ struct sc_cuda_bitplanes_table {
 struct sc_cuda_unit {
     uint16_t head;
     uint8_t first[2], count[2]; /* channels of the head; a run of none: 0 */
-    uint8_t rope_kind;               /* enum sc_cuda_rope: run 0 with run 1, or pairs inside of runs */
+    uint8_t rope_kind;          /* enum sc_cuda_rope: run 0 with run 1, or pairs inside of runs */
     uint8_t reserved;
     uint32_t to[2]; /* bits of a code with those before: 4 bits a channel */
 };
@@ -159,7 +159,7 @@ struct sc_cuda_bitplanes {
 struct sc_cuda_score_slab {
     const struct sc_cuda_bitplanes_table *table; /* of free widths; nullptr: all have `bits` */
     const uint8_t *scales, *codes;            /* at any address; codes at key_first */
-    const float *rope; /* [rows][table->turned]; not read where nothing turns */
+    const float *rope;  /* [rows][table->turned]; not read where nothing turns */
     uint32_t key_first; /* ascending from 0 */
     uint32_t bits;
 };

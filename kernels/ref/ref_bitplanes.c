@@ -146,7 +146,8 @@ void sc_kernels_ref_bitplanes_decode(const struct sc_kernels_bitplanes_decode *w
     uint64_t size = what->planes->head_size, first = what->head_first * size;
     for (uint64_t i = 0; i < what->row_count; i++) {
         struct row row = {what->planes, what->scales, what->codes + i * what->planes->row_bytes};
-        const float *rope_kind = what->rotary != NULL ? what->rope + i * what->rotary->turned : NULL;
+        const float *rope_kind =
+            what->rotary != NULL ? what->rope + i * what->rotary->turned : NULL;
         for (uint64_t c = 0; what->dst[i] != NULL && c < what->head_count * size; c++) {
             float value = turned_value(&row, first + c, what->rotary, rope_kind);
             sc_kernels_dtypes[what->dst_dtype].narrow(
@@ -160,7 +161,8 @@ void sc_kernels_ref_bitplanes_score(const struct sc_kernels_bitplanes_score *wha
     uint64_t size = what->planes->head_size, first = what->head * size;
     for (uint64_t i = 0; i < what->row_count; i++) {
         struct row row = {what->planes, what->scales, what->codes + i * what->planes->row_bytes};
-        const float *rope_kind = what->rotary != NULL ? what->rope + i * what->rotary->turned : NULL;
+        const float *rope_kind =
+            what->rotary != NULL ? what->rope + i * what->rotary->turned : NULL;
         for (uint64_t v = 0; v < what->query_count; v++) {
             float sum = 0;
             for (uint64_t t = 0; t < size; t++)

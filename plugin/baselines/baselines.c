@@ -80,7 +80,7 @@ struct policy {
     enum sc_baseline_answer (*score)(const struct sc_baseline *baseline,
                                      const struct sc_baseline_ask *ask, float *ret_scores);
     enum sc_baseline_answer (*prediction)(const struct sc_baseline *baseline,
-                                     const struct sc_baseline_ask *ask, float *ret_scores);
+                                          const struct sc_baseline_ask *ask, float *ret_scores);
     bool follows;
 };
 
@@ -110,7 +110,8 @@ enum sc_baseline_answer sc_baseline_predict(const struct sc_baseline *baseline,
                                             const struct sc_baseline_ask *ask, float *ret_scores)
 {
     const struct policy *policy = &POLICIES[baseline->config->predictor];
-    return policy->prediction != NULL ? policy->prediction(baseline, ask, ret_scores) : SC_BASELINE_NOTHING;
+    return policy->prediction != NULL ? policy->prediction(baseline, ask, ret_scores)
+                                      : SC_BASELINE_NOTHING;
 }
 
 bool sc_baseline_follows(const struct sc_baseline *baseline)

@@ -77,7 +77,8 @@ static bool walk_slab(struct slab_walk *walk, const struct sc_kernels_keys *keys
             places->rope_bytes = rows * quantised->rotary->turned * sizeof(float);
     } else {
         places->scale_bytes = sc_kernels_codec_scale_bytes(keys->channels);
-        places->quantised_bytes = rows * sc_kernels_codec_row_bytes(keys->channels, quantised->bits);
+        places->quantised_bytes =
+            rows * sc_kernels_codec_row_bytes(keys->channels, quantised->bits);
     }
     places->scales = place(&walk->at, places->scale_bytes);
     places->codes = place(&walk->at, places->quantised_bytes);
@@ -380,7 +381,8 @@ static void slabs_put(struct cargo *cargo, const struct plan *plan)
             uint8_t *to = cargo_room(cargo, places.table, bytes, &bytes);
             if (to == NULL)
                 return;
-            (void)sc_plugin_device_table(plan->score->device, quantised->planes, quantised->rotary, to);
+            (void)sc_plugin_device_table(plan->score->device, quantised->planes, quantised->rotary,
+                                         to);
         }
         cargo_put(cargo, places.scales, quantised->scales, places.scale_bytes);
         cargo_put(cargo, places.codes, quantised->codes, places.quantised_bytes);

@@ -421,7 +421,8 @@ struct quantised_rows {
 };
 
 static struct quantised_rows quantised_rows_of(const struct sc_plugin_placing *to,
-                                       const struct sc_kernels_quantised *quantised, uint32_t part)
+                                               const struct sc_kernels_quantised *quantised,
+                                               uint32_t part)
 {
     uint64_t channels = to->how.head_count * to->how.head_size;
     struct quantised_rows rows = {.quantised = quantised, .part = part};
@@ -437,7 +438,8 @@ static struct quantised_rows quantised_rows_of(const struct sc_plugin_placing *t
 }
 
 /* Lock held. Where the device has these scales: many runs of few rows have the same. */
-static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows)
+static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch,
+                                const struct quantised_rows *rows)
 {
     const uint8_t *scales = rows->quantised->scales;
     for (uint32_t i = 0; i < batch->scale_count; i++)
@@ -452,7 +454,8 @@ static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch, const struct 
 }
 
 /* Lock held. Where the device has the codes of the rows. */
-static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows)
+static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch,
+                                const struct quantised_rows *rows)
 {
     uint64_t at = pinned_put(batch, rows->quantised->codes + rows->first * rows->row_bytes,
                              rows->count * rows->row_bytes);
@@ -547,8 +550,8 @@ static uint64_t rows_room(struct sc_plugin_h2d_batch *batch, const struct quanti
     return count < left ? count : left;
 }
 
-static void part_place(struct sc_plugin_h2d_batch *batch, struct quantised_rows rows, uint64_t count,
-                       uint64_t at)
+static void part_place(struct sc_plugin_h2d_batch *batch, struct quantised_rows rows,
+                       uint64_t count, uint64_t at)
 {
     for (uint64_t done = 0; done < count && batch->status == SPEC_OK; done += rows.count) {
         uint64_t token;

@@ -464,7 +464,7 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
 /* Rows of [from_token, end) that host memory has, where a cut is to know it: what a process keeps
  * in memory is its own, and others that must promise the same do not know of it. */
 static uint64_t host_slab_rows(const spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t end)
+                               uint64_t end)
 {
     uint64_t bytes[SPEC_TIERS] = {0}, in_host_tier, all;
     if (sc_plugin_load_policy_is_alone(conn))

@@ -114,8 +114,8 @@ spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *
                               conn->shape.head_size, capacity, reterr);
     quant->tables.others_most = others; /* else we could code nothing ourselves */
     if (status == SPEC_OK && capacity > 0) {
-        status = sc_plugin_rope_open(&quant->rope, &conn->alloc, model,
-                                     config->max_request_tokens, &is_known, reterr);
+        status = sc_plugin_rope_open(&quant->rope, &conn->alloc, model, config->max_request_tokens,
+                                     &is_known, reterr);
         if (!is_known && config->bit_allocation == SC_BITS_PER_CHANNEL)
             SC_LOG(&conn->log, SPEC_LOG_INFO,
                    "rope_scaling_kind %s is unknown here: keys are coded as they come, not turned "

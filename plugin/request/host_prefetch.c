@@ -336,9 +336,9 @@ static spec_status stage_add(spec_connector *conn, spec_request handle,
 }
 
 static spec_status request_host_prefetch(spec_connector *conn,
-                                 const struct spec_prefetch_to_host_params *params,
-                                 struct sc_plugin_request *request, spec_ticket ticket,
-                                 struct spec_error *reterr)
+                                         const struct spec_prefetch_to_host_params *params,
+                                         struct sc_plugin_request *request, spec_ticket ticket,
+                                         struct spec_error *reterr)
 {
     uint64_t now_ns = sc_exec_now_ns(conn->exec), in_ns = params->deadline_ns;
     if (request->range_count == 0) {

@@ -83,7 +83,8 @@ static void hint_put(struct sc_plugin_prefetch *prediction)
 {
     sc_run_put(&prediction->conn->requests.hints, &prediction->hint);
     if (prediction->has_place)
-        atomic_fetch_or(&prediction->conn->requests.hint_places, UINT64_C(1) << prediction->hint_place);
+        atomic_fetch_or(&prediction->conn->requests.hint_places, UINT64_C(1)
+                                                                     << prediction->hint_place);
     prediction->has_place = false;
 }
 
@@ -182,8 +183,8 @@ static uint64_t rows_wanted(const struct sc_plugin_prefetch *prediction,
     return selected < want->row_total ? selected : want->row_total;
 }
 
-static bool rank_hint(spec_connector *conn, struct sc_plugin_prefetch *prediction, const uint8_t *hint,
-                      const uint8_t *keys, uint64_t *ret_k)
+static bool rank_hint(spec_connector *conn, struct sc_plugin_prefetch *prediction,
+                      const uint8_t *hint, const uint8_t *keys, uint64_t *ret_k)
 {
     struct sc_plugin_request *request = prediction->request;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, prediction->layer);
@@ -387,7 +388,8 @@ static bool take_hint(spec_connector *conn, struct sc_plugin_prefetch *predictio
         prediction->hint_afar.at.k_base += first * hint->row_stride_bytes;
         prediction->hint_afar.row_count = rows;
         prediction->hint_afar.head_count = conn->choice.hint_heads * conn->dims.query_group;
-        if (place_take(prediction) && sc_plugin_hint_send(&prediction->hint_afar, hint_there(prediction)))
+        if (place_take(prediction) &&
+            sc_plugin_hint_send(&prediction->hint_afar, hint_there(prediction)))
             return true;
         hint_put(prediction);
         return false;
@@ -490,7 +492,8 @@ static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *pred
         struct sc_plugin_accuracy *accuracy = &conn->ahead.trusts[layers[i]];
         sc_plugin_accuracy_whole_learn(accuracy, is_whole, wanted_ppm);
         if (is_predicted && (bits != NULL || !is_whole))
-            sc_plugin_accuracy_learn(accuracy, reader_of(prediction)->rows, prediction->count, bits);
+            sc_plugin_accuracy_learn(accuracy, reader_of(prediction)->rows, prediction->count,
+                                     bits);
     }
 }
 
@@ -565,7 +568,8 @@ void sc_plugin_prefetch_stop(struct sc_plugin_request *request)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->predictions[i].conn != NULL; i++) {
         prefetch_settle(&request->predictions[i]);
-        (void)sc_plugin_prefetch_drop(request->predictions[i].conn, request, request->readers[i].layer,
+        (void)sc_plugin_prefetch_drop(request->predictions[i].conn, request,
+                                      request->readers[i].layer,
                                       SC_LOAD_WHOLE); /* certain, not guessed */
     }
 }

@@ -207,7 +207,7 @@ spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
  * scores are infinite), then the others. */
 static void quantised_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                      float *scores, uint64_t count, uint32_t *ret_rows)
+                          float *scores, uint64_t count, uint32_t *ret_rows)
 {
     const struct sc_plugin_request *request = item->request;
     const uint8_t *codes = sc_store_selector_keys(item->selector);

@@ -161,8 +161,9 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         for (uint64_t i = 0; i < item->set_count; i++)
             sc_plugin_bit_set(wanted, request->set[i]);
         item->covered_rows = sc_store_reader_narrow(prediction->reader, wanted, covered);
-        item->used_rows = prediction->gather.whole_slabs ? sc_plugin_slabs_of(request, covered, NULL)
-                                                   : item->covered_rows;
+        item->used_rows = prediction->gather.whole_slabs
+                              ? sc_plugin_slabs_of(request, covered, NULL)
+                              : item->covered_rows;
         sc_store_reader_tags(prediction->reader, tags);
         count = 0;
         for (uint64_t i = 0; i < item->set_count; i++)

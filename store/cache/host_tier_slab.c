@@ -102,7 +102,8 @@ static uint32_t chunks_layers(const struct sc_store *store,
 }
 
 /* NULL: nothing of it is there, or there is no such piece. */
-static const struct sc_store_piece_entry *host_slab_piece(const struct sc_store *store, uint64_t piece)
+static const struct sc_store_piece_entry *host_slab_piece(const struct sc_store *store,
+                                                          uint64_t piece)
 {
     return sc_host_tier_is_empty(store->host) ? NULL : sc_store_table_leased(&store->table, piece);
 }

@@ -58,8 +58,8 @@ enum sc_store_record_type {
 enum sc_store_section_kind {
     SC_STORE_SECTION_PROBES = 1,
     SC_STORE_SECTION_QUANT = 3,
-    SC_STORE_SECTION_RETIRED = 5, /* versions before 0.3 wrote it; nothing is read of it */
-    SC_STORE_SECTION_PERMUTATION = 6    /* all of a layer, rows in another order (row_permutation.h) */
+    SC_STORE_SECTION_RETIRED = 5,    /* versions before 0.3 wrote it; nothing is read of it */
+    SC_STORE_SECTION_PERMUTATION = 6 /* all of a layer, rows in another order (row_permutation.h) */
 };
 
 struct sc_store_record_space {
@@ -208,7 +208,7 @@ void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t pie
                                     uint64_t requests, const uint16_t *codes, uint64_t code_count);
 /* Sections of an extent that lie elsewhere. extent: its probe members, stride and parts. */
 void sc_store_record_encode_section(struct sc_store_writer *writer, uint64_t extent_id,
-                                  const struct sc_store_record_extent *derived);
+                                    const struct sc_store_record_extent *derived);
 
 struct sc_store_identity {
     uint64_t version;

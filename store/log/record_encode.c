@@ -103,7 +103,7 @@ void sc_store_record_encode_extent(struct sc_store_writer *writer, uint64_t id,
 }
 
 void sc_store_record_encode_section(struct sc_store_writer *writer, uint64_t extent_id,
-                                  const struct sc_store_record_extent *derived)
+                                    const struct sc_store_record_extent *derived)
 {
     const struct sc_store_codec_shape *codes = &derived->codec_shape;
     bool has_quant = codes->bits_k != 0, has_probes = derived->probe_row_bytes > 0;

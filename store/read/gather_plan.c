@@ -387,7 +387,8 @@ static bool host_slab_chunk_next(struct sc_store_gather_plan *plan, struct sc_st
     op->host = sc_host_chunk_get(plan->store, &chunk);
     if (op->host.slab == NULL)
         return false;
-    uint64_t slot = slot_of(&place, sc_store_gather_row(&plan->gather, plan->gathered)), last = slot;
+    uint64_t slot = slot_of(&place, sc_store_gather_row(&plan->gather, plan->gathered)),
+             last = slot;
     uint64_t away = (slot - chunk.first) * place.where.stride, row_bytes = plan->row_bytes;
     op->slots = place.where.slots;
     op->shift = place.shift;

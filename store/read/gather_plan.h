@@ -53,7 +53,7 @@ struct sc_store_gather_plan {
     uint32_t layer;
     struct sc_store_gather_rows gather;
 
-    uint64_t gathered;               /* the next one to plan */
+    uint64_t gathered;           /* the next one to plan */
     uint64_t range, range_first; /* the cursor, and the logical row that its range begins with */
     bool is_open;                /* place is the cursor's */
     struct sc_store_gather_place place;

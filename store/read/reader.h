@@ -125,7 +125,7 @@ static inline uint64_t sc_reader_gather_bytes(const struct sc_store_reader *read
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
     return reader->gather_plan.gather.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
-                                                                  : shape->k_row_bytes;
+                                                                   : shape->k_row_bytes;
 }
 
 static inline struct sc_reader_unit *sc_reader_unit_of(const struct sc_store_reader *reader,

@@ -458,12 +458,14 @@ static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_
                           uint64_t gathered, uint64_t end, uint64_t most)
 {
     const struct sc_store_gather_rows *gather = &reader->gather_plan.gather;
-    uint64_t row = sc_store_gather_row(gather, gathered), index = sc_store_gather_index(gather, gathered);
+    uint64_t row = sc_store_gather_row(gather, gathered),
+             index = sc_store_gather_index(gather, gathered);
     uint64_t slot = unit_slot(unit, row), count = 1;
     while (count < most && gathered + count < end &&
            sc_store_gather_row(gather, gathered + count) == row + count &&
            sc_store_gather_index(gather, gathered + count) == index + count &&
-           unit_slot(unit, row + count) == slot + count && gather_is_wanted(reader, gathered + count))
+           unit_slot(unit, row + count) == slot + count &&
+           gather_is_wanted(reader, gathered + count))
         count++;
     return count;
 }

@@ -199,8 +199,9 @@ static uint64_t slots_lead(const struct sc_store_plan *plan)
     bool is_near = where->half_count == 1 && rows > tags &&
                    lead - plan->run_count * where->tag_stride <= GAP_BYTES &&
                    lead + where->stride <= plan->store->limits.op_bytes;
-    return plan->tags_planned == 0 && is_near && !chunk_is_in_host_tier(plan, slot_first(plan)) ? lead
-                                                                                          : 0;
+    return plan->tags_planned == 0 && is_near && !chunk_is_in_host_tier(plan, slot_first(plan))
+               ? lead
+               : 0;
 }
 
 /* The end of the slots that one read may take from `first` on: whole chunks, as far as a frame has

@@ -548,9 +548,10 @@ bool sc_store_selector_is_in_host_tier(struct sc_store_selector *selector, uint6
 {
     pthread_mutex_lock(&selector->inflight.lock);
     const struct sc_store_selector_plan *plan = &selector->plan;
-    bool is_in_host_tier =
-        selector->is_active && plan->host_slab != NULL && range < plan->range_count &&
-        sc_store_selector_bit(plan->host_slab, range) && !sc_store_selector_bit(plan->missed, range);
+    bool is_in_host_tier = selector->is_active && plan->host_slab != NULL &&
+                           range < plan->range_count &&
+                           sc_store_selector_bit(plan->host_slab, range) &&
+                           !sc_store_selector_bit(plan->missed, range);
     pthread_mutex_unlock(&selector->inflight.lock);
     return is_in_host_tier;
 }

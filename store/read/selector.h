@@ -164,7 +164,8 @@ struct sc_store_selector_take {
     struct sc_host_tier_key key;
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece;
-    struct sc_store_quant_range *quantised; /* of a load of codes, in the load's memory; else NULL */
+    struct sc_store_quant_range
+        *quantised;                /* of a load of codes, in the load's memory; else NULL */
     uint64_t row_first, row_count; /* in the order of the ranges */
     uint64_t row;                  /* of the slab's, that it begins with */
     uint64_t wanted_bytes, probe_row_bytes;

@@ -154,8 +154,8 @@ static bool quant_take(const struct sc_store *store, const struct sc_store_selec
     struct sc_store_blocks blocks;
     struct head head;
     memcpy(&head, slab, sizeof(head));
-    sc_store_quant_blocks(store, take->extent, quantised->codes->copy, &quantised->codes->codec_shape,
-                          take->piece, &blocks);
+    sc_store_quant_blocks(store, take->extent, quantised->codes->copy,
+                          &quantised->codes->codec_shape, take->piece, &blocks);
     const struct lay lay = lay_of(store, rows_of(take->piece), blocks.k_bytes, blocks.v_bytes);
     if ((quantised->has_v && head.has_b == 0) || !tags_take(store, take, &lay, slab, memory))
         return false;
@@ -163,8 +163,8 @@ static bool quant_take(const struct sc_store *store, const struct sc_store_selec
     if (quantised->has_v)
         memcpy(memory->run + quantised->v_at, slab + lay.b_at, lay.b_bytes);
     enum sc_store_block_state state = sc_store_blocks_check(
-        store, &blocks, &quantised->codes->codec_shape, take->key.layer, memory->run + quantised->k_at,
-        quantised->has_v ? memory->run + quantised->v_at : NULL);
+        store, &blocks, &quantised->codes->codec_shape, take->key.layer,
+        memory->run + quantised->k_at, quantised->has_v ? memory->run + quantised->v_at : NULL);
     quantised->is_good = state == SC_STORE_BLOCK_QUANTISED;
     quantised->is_in_host_tier = state != SC_STORE_BLOCK_BAD;
     return quantised->is_in_host_tier;
@@ -282,7 +282,8 @@ void sc_store_selector_give_quant(const struct sc_store *store,
                                   const struct sc_store_selector_memory *memory)
 {
     const struct sc_store_extent_entry *extent;
-    const struct sc_store_piece_entry *piece = sc_store_quant_piece(store, quantised->piece, &extent);
+    const struct sc_store_piece_entry *piece =
+        sc_store_quant_piece(store, quantised->piece, &extent);
     if (store->host == NULL || quantised->row != 0 || quantised->row_count != rows_of(piece))
         return;
     const struct sc_host_tier_key key =

@@ -45,26 +45,29 @@ bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64
     return rows == 0 || memory.run != NULL;
 }
 
-/* What is known of each range's codes before they are read, into `ret_quantised`; NULL: it is counted
- * only. Returns bytes, from `at` on, of the blocks that come in parts, or from host memory. */
-static uint64_t quantised_lay(const struct sc_store *store, const struct sc_store_selector_plan *plan,
-                          uint64_t at, struct sc_store_quant_range *ret_quantised)
+/* What is known of each range's codes before they are read, into `ret_quantised`; NULL: it is
+ * counted only. Returns bytes, from `at` on, of the blocks that come in parts, or from host memory.
+ * */
+static uint64_t quantised_lay(const struct sc_store *store,
+                              const struct sc_store_selector_plan *plan, uint64_t at,
+                              struct sc_store_quant_range *ret_quantised)
 {
     uint64_t start = at, rows = 0;
     for (uint64_t i = 0; i < plan->range_count; i++) {
         const struct sc_store_range *range = &plan->ranges[i];
         struct sc_store_blocks blocks;
-        struct sc_store_quant_range quantised = {.piece = range->piece,
-                                             .row_first = rows,
-                                             .row_count = range->row_count,
-                                             .codes =
-                                                 sc_store_selector_quant_of(store, range, &blocks)};
+        struct sc_store_quant_range quantised = {
+            .piece = range->piece,
+            .row_first = rows,
+            .row_count = range->row_count,
+            .codes = sc_store_selector_quant_of(store, range, &blocks)};
         bool is_in_host_tier = plan->host_slab != NULL && sc_store_selector_bit(plan->host_slab, i);
         rows += range->row_count;
         if (quantised.codes != NULL) {
             const struct sc_store_extent_entry *extent;
             uint64_t reads = sc_store_selector_reads(store, &blocks, plan->k_alone);
-            quantised.row = range->row_first - sc_store_quant_piece(store, quantised.piece, &extent)->skip;
+            quantised.row =
+                range->row_first - sc_store_quant_piece(store, quantised.piece, &extent)->skip;
             quantised.has_v = !plan->k_alone;
             atomic_init(&quantised.left, (uint32_t)reads + 1); /* its tags */
             if (reads > 1 || is_in_host_tier) {
@@ -102,7 +105,7 @@ bool sc_store_selector_memory_begin(const struct sc_store *store,
     if (!plan->is_quant)
         return true;
     uint64_t parts = quantised_lay(store, plan, memory->area_end,
-                               (struct sc_store_quant_range *)(void *)memory->run);
+                                   (struct sc_store_quant_range *)(void *)memory->run);
     return sc_store_selector_plan_areas(plan, memory->run, memory->area) <= memory->area_end &&
            memory->area_end + parts <= memory->tags_at;
 }
@@ -140,13 +143,15 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
                                .shape = shape};
     ret_slab->k_table = keys + quantised->k_at + SC_STORE_BLOCK_HEAD_BYTES;
     ret_slab->k_scales = ret_slab->k_table + sc_store_quant_table_bytes(shape, true);
-    ret_slab->k_quant = ret_slab->k_scales + shape->scale_bytes + quantised->row * shape->k_row_bytes;
+    ret_slab->k_quant =
+        ret_slab->k_scales + shape->scale_bytes + quantised->row * shape->k_row_bytes;
     if (!quantised->has_v)
         return true;
     ret_slab->bits_v = shape->bits_v;
     ret_slab->v_table = keys + quantised->v_at + SC_STORE_BLOCK_HEAD_BYTES;
     ret_slab->v_scales = ret_slab->v_table + sc_store_quant_table_bytes(shape, false);
-    ret_slab->v_quant = ret_slab->v_scales + shape->scale_bytes + quantised->row * shape->v_row_bytes;
+    ret_slab->v_quant =
+        ret_slab->v_scales + shape->scale_bytes + quantised->row * shape->v_row_bytes;
     return true;
 }
 
@@ -219,8 +224,8 @@ static void section_copy(const struct sc_store_selector_section *section, uint64
 
 /* All of a range's codes, and tags, are there. */
 static void quantised_end(struct sc_store *store, struct sc_store_quant_range *quantised,
-                      const struct sc_store_blocks *blocks, uint32_t layer,
-                      const struct sc_store_selector_memory *memory)
+                          const struct sc_store_blocks *blocks, uint32_t layer,
+                          const struct sc_store_selector_memory *memory)
 {
     enum sc_store_block_state state = sc_store_blocks_check(
         store, blocks, &quantised->codes->codec_shape, layer, memory->run + quantised->k_at,
@@ -250,8 +255,8 @@ static void quant_take(struct sc_store *store, const struct sc_store_selector_bl
         struct sc_store_blocks blocks;
         if (quantised->codes == NULL)
             continue; /* of no rows */
-        sc_store_quant_blocks(store, extent, quantised->codes->copy, &quantised->codes->codec_shape, piece,
-                              &blocks);
+        sc_store_quant_blocks(store, extent, quantised->codes->copy, &quantised->codes->codec_shape,
+                              piece, &blocks);
         const struct sc_store_selector_section *k = &block->probes, *v = &block->probe_tags;
         if (block->tag_count > 0) {
             /* they are where they belong already, and codes may be */
@@ -261,7 +266,8 @@ static void quant_take(struct sc_store *store, const struct sc_store_selector_bl
         } else {
             section_copy(k, block->k_at, area, blocks.k_at, blocks.k_bytes, run + quantised->k_at);
             if (quantised->has_v)
-                section_copy(v, block->v_at, area, blocks.v_at, blocks.v_bytes, run + quantised->v_at);
+                section_copy(v, block->v_at, area, blocks.v_at, blocks.v_bytes,
+                             run + quantised->v_at);
         }
         if (atomic_fetch_sub(&quantised->left, 1) == 1)
             quantised_end(store, quantised, &blocks, block->layer, memory);

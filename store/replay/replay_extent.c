@@ -223,7 +223,7 @@ void sc_store_replay_permutation_end(struct sc_store *store)
 
 /* Layers of it go on where those before them ended. */
 static bool permutation_continues(const struct sc_store_replay_permutation *permutation,
-                          const struct sc_store_record *record)
+                                  const struct sc_store_record *record)
 {
     return record->permutation.layer_first == 0 ||
            (permutation->slots != NULL && permutation->extent == record->id &&
@@ -274,7 +274,8 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
 }
 
 /* All slots of the record's derived section were there. */
-static bool permutation_is_whole(const struct sc_store *store, const struct sc_store_extent_entry *extent)
+static bool permutation_is_whole(const struct sc_store *store,
+                                 const struct sc_store_extent_entry *extent)
 {
     const struct sc_store_replay_permutation *permutation = &store->replay->permutation;
     const struct sc_store_record *record = &store->replay->record;

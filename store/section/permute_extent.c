@@ -18,8 +18,9 @@
 
 /* Log lock held. One append a record: all of them may be more than an append takes. The derived
  * section' comes last, and without it the others are nothing. */
-static spec_status permutation_append(struct sc_store *store, const struct sc_store_section *derived,
-                                uint64_t id, uint64_t row_count, struct spec_error *reterr)
+static spec_status permutation_append(struct sc_store *store,
+                                      const struct sc_store_section *derived, uint64_t id,
+                                      uint64_t row_count, struct spec_error *reterr)
 {
     struct sc_store_part parts[SC_LIMIT_LAYERS];
     const struct sc_store_record_extent record = {.is_order = true,

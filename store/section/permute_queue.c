@@ -26,18 +26,21 @@ static bool memory_take(struct sc_store_permute_queue *permute_queue, uint64_t w
 {
     struct sc_alloc *alloc = permute_queue->alloc;
     if (permute_queue->rows == NULL)
-        permute_queue->rows = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->rows));
+        permute_queue->rows =
+            sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->rows));
     if (permute_queue->told == NULL)
-        permute_queue->told = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->told));
+        permute_queue->told =
+            sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->told));
     if (permute_queue->scores == NULL)
-        permute_queue->scores = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->scores));
+        permute_queue->scores =
+            sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*permute_queue->scores));
     if (permute_queue->words < words) {
         sc_alloc_free(alloc, permute_queue->slots);
         permute_queue->slots = sc_alloc_array(alloc, words, 8);
         permute_queue->words = permute_queue->slots != NULL ? words : 0;
     }
-    return permute_queue->rows != NULL && permute_queue->told != NULL && permute_queue->scores != NULL &&
-           permute_queue->slots != NULL;
+    return permute_queue->rows != NULL && permute_queue->told != NULL &&
+           permute_queue->scores != NULL && permute_queue->slots != NULL;
 }
 
 void sc_store_permute_queue_leave(struct sc_store_permute_queue *permute_queue)
@@ -80,10 +83,12 @@ spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *permute_q
     if (!memory_take(permute_queue, words * layers))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the row permutation of %" PRIu64 " rows", rows);
     for (uint32_t layer = 0; layer < layers; layer++) {
-        if (!permutation->scores(permutation->user, ranges, range_count, layer, permute_queue->told))
+        if (!permutation->scores(permutation->user, ranges, range_count, layer,
+                                 permute_queue->told))
             return sc_fail(reterr, SPEC_E_UNSUPPORTED, "it is not known which rows");
         scores_place(permute_queue, extent, ranges, range_count);
-        sc_store_permutation_make(permute_queue->scores, rows, permutation->span_rows, permute_queue->rows,
+        sc_store_permutation_make(permute_queue->scores, rows, permutation->span_rows,
+                                  permute_queue->rows,
                                   sc_store_permutation_of(permute_queue->slots, rows, layer));
     }
     *ret_slots = permute_queue->slots;

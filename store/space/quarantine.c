@@ -141,7 +141,8 @@ static uint64_t derived_free(const struct sc_store_section *derived, struct sc_s
 }
 
 /* Pages of the copy of the rows in another order are freed, or counted (map NULL). */
-static uint64_t permutation_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+static uint64_t permutation_free(const struct sc_store_extent_entry *extent,
+                                 struct sc_store_space *map)
 {
     return derived_free(atomic_load(&extent->held_permutation), map);
 }

@@ -367,7 +367,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
  * ----------------------------------------------------------------------- */
 
 static void permutation_set(struct sc_store_section *derived, const struct sc_store_extent *from,
-                      const struct sc_store_extent_entry *extent)
+                            const struct sc_store_extent_entry *extent)
 {
     derived->probe_tag_offset = from->permutation_place.probe_tag_offset;
     derived->tag_offset = from->permutation_place.tag_offset;
@@ -379,7 +379,7 @@ static void permutation_set(struct sc_store_section *derived, const struct sc_st
 
 /* Log lock held. Whoever plans a load from now on reads the copy of the rows. */
 static spec_status permutation_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
-                                 struct sc_store_section *derived, struct spec_error *reterr)
+                                       struct sc_store_section *derived, struct spec_error *reterr)
 {
     if (extent->live_count == 0)
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
@@ -451,8 +451,8 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
     if (derived->slots == NULL)
         status = derived_append(extent, derived, extent_id, reterr);
     else /* a step before its record: sc_store_permutation_commit */
-        status =
-            permutation_publish(store, sc_store_table_extent(&store->table, extent_id), derived, reterr);
+        status = permutation_publish(store, sc_store_table_extent(&store->table, extent_id),
+                                     derived, reterr);
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");

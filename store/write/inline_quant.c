@@ -15,7 +15,8 @@ void sc_store_inline_quant_wake(struct sc_store_inline_quant *live)
         return;
     live->is_posted = true;
     atomic_fetch_add(&live->store->busy, 1);
-    sc_exec_post(live->store->params.exec, &live->task, sc_store_inline_quant_io_class(live->store));
+    sc_exec_post(live->store->params.exec, &live->task,
+                 sc_store_inline_quant_io_class(live->store));
 }
 
 void sc_store_inline_quant_due_give(struct sc_store_inline_quant_job *job)

@@ -213,10 +213,11 @@ static void sixteen_threads_beside_writer_evictor_and_stager(void **state)
     (void)state;
     struct races sum = {0};
     (void)actor_seeds_run(SEEDS, run, &sum);
-    print_message(
-        "loads %" PRIu64 ", rows of host memory %" PRIu64 ", above %" PRIu64 ", staged %" PRIu64
-        ", pending %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64 "\n",
-        sum.loads, sum.host_slab_rows, sum.above_rows, sum.staged, sum.pending, sum.stale, sum.stored);
+    print_message("loads %" PRIu64 ", rows of host memory %" PRIu64 ", above %" PRIu64
+                  ", staged %" PRIu64 ", pending %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64
+                  "\n",
+                  sum.loads, sum.host_slab_rows, sum.above_rows, sum.staged, sum.pending, sum.stale,
+                  sum.stored);
     assert_true(sum.loads > 0 && sum.host_slab_rows > 0 && sum.staged > 0 && sum.stored > 0);
     assert_true(sum.above_rows > 0 || getenv("SC_SEED") != NULL || getenv("SC_SEEDS") != NULL);
 }

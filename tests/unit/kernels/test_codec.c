@@ -396,10 +396,10 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
     for (uint32_t pairs = 0; pairs < 3; pairs++) { /* 2: not turned */
         const struct sc_kernels_rotary rotary = {pairs, SIZE};
         const struct sc_kernels_quantised quantised = {.scales = scales,
-                                                   .codes = codes,
-                                                   .planes = &planes,
-                                                   .rotary = pairs < 2 ? &rotary : NULL,
-                                                   .rope = pairs < 2 ? rope : NULL};
+                                                       .codes = codes,
+                                                       .planes = &planes,
+                                                       .rotary = pairs < 2 ? &rotary : NULL,
+                                                       .rope = pairs < 2 ? rope : NULL};
         assert_true(sc_kernels_ref_bitplanes_encode(
             &(struct sc_kernels_bitplanes_encode){.planes = &planes,
                                                   .rows = slab->rows,

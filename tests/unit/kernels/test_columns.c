@@ -541,10 +541,10 @@ static void check_planes(enum layout layout, const struct shape *shape, uint64_t
             .head_count = shape->heads,
             .head_size = shape->size,
             .quantised = {.scales = made.scales,
-                      .codes = made.codes,
-                      .planes = &made.planes,
-                      .rotary = is_turned ? &made.rotary : NULL,
-                      .rope = is_turned ? made.rope : NULL},
+                          .codes = made.codes,
+                          .planes = &made.planes,
+                          .rotary = is_turned ? &made.rotary : NULL,
+                          .rope = is_turned ? made.rope : NULL},
             .dst_dtype = element == 2 ? SC_KERNELS_F16 + (uint32_t)random_below(2) : SC_KERNELS_F32,
             .streams = random_below(2)};
         struct place want = make(layout, shape, element, order);

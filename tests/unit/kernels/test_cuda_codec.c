@@ -64,14 +64,15 @@ static void case_run(const struct code_case *how, uint64_t orders)
         struct sc_kernels_codec code = {how->heads * how->size, bits, how->dtype};
         parts[part] = part_make(part + bits, &code, how->offset);
         slabs_add(&slabs[2 * part], &parts[part], (uint16_t)part, (uint16_t)bits);
-        struct sc_kernels_decode decode = {
-            .kernels = sc_kernels_get(SC_KERNELS_REF),
-            .memory = &place.memory[0],
-            .head_count = how->heads,
-            .head_size = how->size,
-            .quantised = {.scales = parts[part].scales.at, .codes = parts[part].codes.at, .bits = bits},
-            .dst_dtype = how->dst_dtype,
-            .skipped = how->skips ? skipped : NULL};
+        struct sc_kernels_decode decode = {.kernels = sc_kernels_get(SC_KERNELS_REF),
+                                           .memory = &place.memory[0],
+                                           .head_count = how->heads,
+                                           .head_size = how->size,
+                                           .quantised = {.scales = parts[part].scales.at,
+                                                         .codes = parts[part].codes.at,
+                                                         .bits = bits},
+                                           .dst_dtype = how->dst_dtype,
+                                           .skipped = how->skips ? skipped : NULL};
         sc_kernels_part_decode(&decode, part, 0, ROW_COUNT);
     }
     struct sc_cuda_codec params = {

@@ -277,13 +277,13 @@ static void a_device_and_a_shape_decide_who_may(void **state)
 {
     (void)state;
     struct sc_cuda_score quantised = {.queries = {.row_count = 64, .dtype = SC_CUDA_F32},
-                                  .prefix = {.count = 8192, .dtype = SC_CUDA_F32},
-                                  .slab_count = 32,
-                                  .code_heads = 8,
-                                  .head_count = 8,
-                                  .head_size = 128,
-                                  .group = 4,
-                                  .scale = 1};
+                                      .prefix = {.count = 8192, .dtype = SC_CUDA_F32},
+                                      .slab_count = 32,
+                                      .code_heads = 8,
+                                      .head_count = 8,
+                                      .head_size = 128,
+                                      .group = 4,
+                                      .scale = 1};
     assert_true(sc_cuda_score_has_tensor(&quantised, false, 80));
     assert_true(sc_cuda_score_has_tensor(&quantised, false, 121));
     assert_false(sc_cuda_score_has_tensor(&quantised, false, 75));

@@ -375,12 +375,13 @@ struct quantised {
         uint8_t to[3 * SC_KERNELS_BITPLANES_HEAD];
         struct sc_kernels_rotary rotary;
     } * tables;   /* [8], of slabs of free widths */
-    float *rope; /* of all keys */
+    float *rope;  /* of all keys */
 };
 
 /* A slab of free widths; every second one turned. what: rows, and where codes go */
-static void planes_make(struct quantised *quantised, uint64_t s, struct sc_kernels_bitplanes_encode what,
-                        uint64_t channels, uint8_t *const *dst)
+static void planes_make(struct quantised *quantised, uint64_t s,
+                        struct sc_kernels_bitplanes_encode what, uint64_t channels,
+                        uint8_t *const *dst)
 {
     struct planes_of *of = &quantised->tables[s];
     uint64_t size = channels / 3, first = quantised->slabs[s].key_first;
@@ -417,16 +418,17 @@ static void turns_make(struct quantised *quantised, uint64_t count, uint64_t siz
 
 /* wide: bit s, slab s is of free widths. */
 static struct quantised coded_make(const struct keys *keys, uint64_t channels, uint32_t wide,
-                               struct sc_kernels_keys *ret_keys)
+                                   struct sc_kernels_keys *ret_keys)
 {
     static const uint64_t ENDS[] = {1, 65, 70, 134, 170, 234, 250};
     static const uint32_t BITS[] = {4, 2, 5, 3, 8, 6, 4};
     uint64_t count = keys->view.count;
     struct quantised quantised = {.scales = malloc(8 * sc_kernels_codec_scale_bytes(channels)),
-                          .codes = malloc(count * sc_kernels_codec_row_bytes(channels, 8) + 7),
-                          .values = malloc(count * channels * sizeof(float)),
-                          .tables = calloc(8, sizeof(*quantised.tables)),
-                          .rope = malloc(count * channels * sizeof(float))};
+                                  .codes =
+                                      malloc(count * sc_kernels_codec_row_bytes(channels, 8) + 7),
+                                  .values = malloc(count * channels * sizeof(float)),
+                                  .tables = calloc(8, sizeof(*quantised.tables)),
+                                  .rope = malloc(count * channels * sizeof(float))};
     assert_true(quantised.scales != NULL && quantised.codes != NULL && quantised.values != NULL);
     assert_true(quantised.tables != NULL && quantised.rope != NULL);
     if (wide != 0)

@@ -215,8 +215,8 @@ static struct sc_kernels_quantised planes_part(struct scene *scene, const struct
 {
     struct source *source = &scene->source;
     struct sc_kernels_quantised quantised = {.scales = batch->scales[scales][part],
-                                         .codes = source->codes[part],
-                                         .planes = &table->planes};
+                                             .codes = source->codes[part],
+                                             .planes = &table->planes};
     if (part == 0 || scene->values_turn) {
         quantised.rotary = &scene->rotary[part];
         quantised.rope = source->rope;

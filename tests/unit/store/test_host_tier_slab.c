@@ -142,7 +142,8 @@ static void rot_in_memory_is_found(void **state)
         const struct world_piece *piece = &world->pieces[0];
         struct sc_store_range range = {.piece = piece->id, .row_count = piece->row_count};
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
-        struct sc_host_slab host_slab = sc_host_slab_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
+        struct sc_host_slab host_slab =
+            sc_host_slab_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
         assert_non_null(host_slab.slab);
         host_slab.bytes[host_slab.row_at + 700] ^= 4;
         sc_host_tier_unpin(world->store->host, host_slab.slab);

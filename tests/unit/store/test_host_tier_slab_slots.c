@@ -137,9 +137,8 @@ static void rot_in_memory_is_found(void **state)
         assert_non_null(host_slab.slab);
         bool is_split = setup->layout == SC_STORE_SPLIT;
         uint64_t stride = setup->k_row_bytes * (is_split ? 1 : 2);
-        host_slab
-            .bytes[(is_split ? host_slab.v_at : host_slab.row_at) + (slot - chunk.first) * stride + 77] ^=
-            4;
+        host_slab.bytes[(is_split ? host_slab.v_at : host_slab.row_at) +
+                        (slot - chunk.first) * stride + 77] ^= 4;
         sc_host_tier_unpin(world->store->host, host_slab.slab);
         struct sc_store_reader *reader = world_reader(world);
         struct sc_store_rows got;

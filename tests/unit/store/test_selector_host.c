@@ -204,7 +204,7 @@ static void any_ranges_are_right_from_both(void **state)
             for (uint32_t turn = 0; turn < 120; turn++) {
                 struct match match = match_random(world, &random);
                 host_slab += look(world, &match, (enum want)random_below(&random, WANTS),
-                               (uint32_t)random_below(&random, setups[i].layers), selector);
+                                  (uint32_t)random_below(&random, setups[i].layers), selector);
             }
             assert_true(host_slab > 0 || s == 2);
             sc_store_selector_close(selector);
