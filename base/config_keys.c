@@ -65,7 +65,7 @@ static const struct sc_config_row rows[] = {
       "disk."},
      CHOICE(host_write_through, "no", "yes")},
     {{"host_policy", "choice", "value", "\"value\", \"lru\", \"lfu\" or \"score\"",
-      "What the host tier and the upper tier evict first. `value`: the lowest product of use "
+      "Order of eviction from the host tier and the upper tier. `value`: the lowest product of use "
       "frequency, which decays, and time to get the data again. `lru`: the least recently used. "
       "`lfu`: the least often used. `score`: the lowest product of use count and average share of "
       "selected rows (IMPRESS)."},
@@ -78,7 +78,7 @@ static const struct sc_config_row rows[] = {
      SIZE(upper_bytes, 0, 1024 * TIB),
      .has_auto = true},
     {{"upper_policy", "choice", "same", "\"same\", \"value\", \"lru\", \"lfu\" or \"score\"",
-      "What the upper tier demotes to the host tier first; values as for `host_policy`. `same`: "
+      "Order of demotion from the upper tier to the host tier; values as for `host_policy`. `same`: "
       "its value. With `score` here and `lfu` there, the rows that are selected most stay above, "
       "and the host tier saves reads of whole chunks."},
      CHOICE(upper_policy, "same", "value", "lru", "lfu", "score")},
@@ -157,7 +157,7 @@ static const struct sc_config_row rows[] = {
       "heads, one set."},
      CHOICE(identify, "probes", "keys", "static", "quantised")},
     {{"select.base", "choice", "none", "\"none\" or \"quantised\"",
-      "What an item delivers for rows that are not selected. `none`: nothing. `quantised`: their "
+      "Values that an item delivers for rows that are not selected. `none`: nothing. `quantised`: their "
       "quantised values, so that all rows are delivered; the budget is then `layered.exact_ppm`."},
      CHOICE(base, "none", "quantised")},
     {{"layered.bits_k", "number", "4",
@@ -334,7 +334,7 @@ static const struct sc_config_row rows[] = {
       "Each run begins with none, unless the store is new. 0: no limit."},
      SIZE(write_budget, 0, 1024 * TIB)},
     {{"store.admit", "choice", "all", "\"all\" or \"second\"",
-      "What is stored of a pass. `all`: every chunk. `second`: chunks that an earlier pass "
+      "Chunks of a pass that are stored. `all`: every chunk. `second`: chunks that an earlier pass "
       "computed too. About a million chunks are remembered in 2 MiB, until close."},
      CHOICE(admit, "all", "second")},
     {{"evict.policy", "choice", "lru", "\"value\", \"lru\" or \"lfu\"",
@@ -415,7 +415,7 @@ static const struct sc_config_removed_key removed_keys[] = {
                       "be, and 0 prefetches all of them"},
     {"gpu.mirror", "leave it out; quantised rows reach a device through gpu.staging_bytes"},
     {"layered.hot_ppm", "leave it out; results did not depend on it"},
-    {"store.coarse_only", "leave it out; a full store evicts whole prefixes"},
+    {"store.quantised_only", "leave it out; a full store evicts whole prefixes"},
     {"layered.planes", "give layered.bits_k and bits_v more bits if quantised rows are too "
                        "inaccurate"},
     {"layered.exact", "leave it out; the rows of layered.exact_ppm are delivered bit for bit"},

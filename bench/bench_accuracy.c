@@ -21,7 +21,7 @@
  *   preset:NAME   the connector's preset of that name, as it is (plugin only)
  *
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
- * --by engine: the reference choice (choose.h), from memory.
+ * --by engine: the reference choice (select_rows.h), from memory.
  *
  * File: eval_file.h. A choice's likelihood is the sum of its tokens'.
  * --pass choice: each choice is a pass of its own with the query in front, and rows are chosen by
@@ -44,7 +44,7 @@
 #include "abi/spec_connector.h"
 #include "bench/bench.h"
 #include "bench/eval_file.h"
-#include "conformance/engine/cli/chooser_source.h"
+#include "conformance/engine/cli/selector_source.h"
 #include "conformance/engine/cli/driver.h"
 
 #define CONTENDERS_MAX 32u

@@ -418,7 +418,7 @@ static void decode_run(const struct job *job)
     g_sink = g_other[PART_BYTES];
 }
 
-static void coded_run(const struct job *job)
+static void quantised_run(const struct job *job)
 {
     struct sc_kernels_slab slabs[SLABS];
     for (uint64_t slab = 0; slab < SLABS; slab++)
@@ -536,7 +536,7 @@ static void codes_add(enum sc_kernels_level level)
     add(job, "byte", 2.0 * (double)PART_BYTES, "encode 4+2 f16 %s", LEVELS[level]);
     job.run = decode_run;
     add(job, "byte", 2.0 * (double)PART_BYTES, "decode 4+2 f16 %s", LEVELS[level]);
-    job.run = coded_run; /* counted: the keys, as 16-bit ones are */
+    job.run = quantised_run; /* counted: the keys, as 16-bit ones are */
     add(job, "byte", (double)PART_BYTES, "coded128 f16 %s", LEVELS[level]);
 }
 

@@ -403,8 +403,8 @@ static void note(struct outcome *outcome, const struct spec_important *item)
     outcome->rows += item->row_count;
     outcome->prefetched_rows += item->prefetched_rows;
     outcome->union_rows += item->union_rows;
-    bool is_coarse = item->exact_rows > 0 && item->exact_rows < item->row_count; /* layered */
-    outcome->read_rows += is_coarse ? item->exact_rows : item->union_rows;
+    bool is_quantised = item->exact_rows > 0 && item->exact_rows < item->row_count; /* layered */
+    outcome->read_rows += is_quantised ? item->exact_rows : item->union_rows;
     outcome->fallbacks += (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
     outcome->denses += (item->result_flags & SPEC_IMPORTANT_DENSE) != 0;
 }

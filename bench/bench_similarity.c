@@ -36,7 +36,7 @@
 #include "bench/bench.h"
 #include "bench/dump.h"
 #include "bench/eval_file.h"
-#include "conformance/engine/cli/chooser_source.h"
+#include "conformance/engine/cli/selector_source.h"
 #include "store/rows/row_permutation.h"
 
 #define RHO_MAX   8u
@@ -63,7 +63,7 @@ struct state {
     uint32_t *sets;     /* [kv_heads][rows] */
     uint32_t *voted;    /* [rows] of this layer */
     uint32_t *last;     /* [rho][rows] of the layer before */
-    uint32_t *guess;    /* [rows] */
+    uint32_t *prediction;    /* [rows] */
     uint32_t *order;    /* [2 * rows] */
     double *importance; /* [kv_heads][rows] */
     double *sums;       /* [rows] of a ranking; */
@@ -92,9 +92,9 @@ static void vote(struct state *state, const struct eng_select_input *input, doub
     memcpy(ret_rows, choice.rows, choice.row_count * sizeof(*ret_rows));
 }
 
-static double share_of(const uint32_t *truth, const uint32_t *guess, uint64_t k)
+static double share_of(const uint32_t *truth, const uint32_t *prediction, uint64_t k)
 {
-    return (double)eng_select_overlap(truth, k, guess, k) / (double)k;
+    return (double)eng_select_overlap(truth, k, prediction, k) / (double)k;
 }
 
 static double similarity(const struct state *state, uint64_t heads, uint64_t k)
@@ -153,13 +153,13 @@ static void predict_by_hint(struct state *state, const struct eng_select_input *
     foreseen.q = state->hint[kind][input->layer % 2];
     foreseen.rows = state->hint_rows;
     foreseen.fresh_count = 0;
-    vote(state, &foreseen, rho, state->guess);
+    vote(state, &foreseen, rho, state->prediction);
 }
 
 static void predict_by_average(struct state *state, uint64_t layer, uint64_t total, uint64_t k)
 {
     (void)eng_select_top(state->averages + layer * state->rows, total, k, state->order,
-                         state->guess);
+                         state->prediction);
 }
 
 /* Of rows in ascending order: how many begin a run. */
@@ -230,7 +230,7 @@ static void print_ranks(struct state *state, const char *name, const uint32_t *r
 static void print_ranks_by(struct state *state, const char *name, const double *scores,
                            uint64_t total, uint64_t k)
 {
-    (void)eng_select_top(scores, total, k, state->order, state->guess);
+    (void)eng_select_top(scores, total, k, state->order, state->prediction);
     print_ranks(state, name, state->order, k);
 }
 
@@ -265,10 +265,10 @@ static void print_deciles(struct state *state, const struct eng_select_input *in
     memset(state->is_true, 0, total);
     for (uint64_t i = 0; i < k; i++) {
         state->is_true[state->voted[i]] = 1;
-        state->guess[i] = (uint32_t)(i % 2 == 0 ? i / 2 : total - 1 - i / 2);
+        state->prediction[i] = (uint32_t)(i % 2 == 0 ? i / 2 : total - 1 - i / 2);
     }
     printf(", \"deciles\": {");
-    print_ranks(state, "sink", state->guess, k);
+    print_ranks(state, "sink", state->prediction, k);
     if (state->question > 0)
         print_ranks_by(state, "static", state->averages + input->layer * state->rows, total, k);
     if (input->layer > 0) {
@@ -283,7 +283,7 @@ static void predict_by_sink(struct state *state, uint64_t total, uint64_t k)
 {
     uint64_t first = (k + 1) / 2;
     for (uint64_t i = 0; i < k; i++)
-        state->guess[i] = (uint32_t)(i < first ? i : total - k + i);
+        state->prediction[i] = (uint32_t)(i < first ? i : total - k + i);
 }
 
 static void measure(struct state *state, const struct eng_select_input *input, uint64_t r)
@@ -309,18 +309,18 @@ static void measure(struct state *state, const struct eng_select_input *input, u
         print_chunks(state->voted, k, total);
     if (state->question > 0) {
         predict_by_average(state, layer, total, k);
-        printf(", \"static\": %.6f", share_of(state->voted, state->guess, k));
+        printf(", \"static\": %.6f", share_of(state->voted, state->prediction, k));
         print_reordered(state, layer, total, k);
     }
     predict_by_sink(state, total, k);
-    printf(", \"sink\": %.6f", share_of(state->voted, state->guess, k));
+    printf(", \"sink\": %.6f", share_of(state->voted, state->prediction, k));
     if (layer > 0) {
         printf(", \"neighbours\": %.6f, \"layer_prediction\": %.6f",
                eng_select_jaccard(state->voted, k, last, k), share_of(state->voted, last, k));
         predict_by_hint(state, input, rho, KIND_BEFORE);
-        printf(", \"before\": %.6f", share_of(state->voted, state->guess, k));
+        printf(", \"before\": %.6f", share_of(state->voted, state->prediction, k));
         predict_by_hint(state, input, rho, KIND_AFTER);
-        printf(", \"after\": %.6f", share_of(state->voted, state->guess, k));
+        printf(", \"after\": %.6f", share_of(state->voted, state->prediction, k));
     }
     print_deciles(state, input, k);
     printf("}\n");
@@ -337,7 +337,7 @@ static eng_status dump_importance(struct state *state, const struct eng_select_i
     eng_status status =
         eng_select_importance(state->chooser, input, input->kv_heads, false, &importance, reterr);
     for (uint64_t h = 0; status == ENG_OK && h < input->kv_heads; h++) {
-        (void)eng_select_top(importance + h * total, total, total, state->order, state->guess);
+        (void)eng_select_top(importance + h * total, total, total, state->order, state->prediction);
         bench_dump_put(state->dump, state->order, total, state->ranks);
     }
     return status;
@@ -516,7 +516,7 @@ static void make_memory(struct state *state)
     state->sets = eval_must_have(calloc(config->kv_heads * rows, sizeof(uint32_t)));
     state->voted = eval_must_have(calloc(rows, sizeof(uint32_t)));
     state->last = eval_must_have(calloc(RHO_MAX * rows, sizeof(uint32_t)));
-    state->guess = eval_must_have(calloc(rows, sizeof(uint32_t)));
+    state->prediction = eval_must_have(calloc(rows, sizeof(uint32_t)));
     state->order = eval_must_have(calloc(2 * rows, sizeof(uint32_t)));
     state->importance = eval_must_have(calloc(config->kv_heads * rows, sizeof(double)));
     state->sums = eval_must_have(calloc(rows, sizeof(double)));
@@ -539,7 +539,7 @@ static void free_memory(struct state *state)
     free(state->sets);
     free(state->voted);
     free(state->last);
-    free(state->guess);
+    free(state->prediction);
     free(state->order);
     free(state->importance);
     free(state->sums);

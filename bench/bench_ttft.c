@@ -35,7 +35,7 @@ struct state {
     uint64_t promised; /* tokens of the prefix, to the last cut request */
 };
 
-enum { RECOMPUTE, RESIDENT, REUSE, FIO, BESIDE, HOSTED, ALONE, STORE, CUT, QUERY, CONTENDERS };
+enum { RECOMPUTE, RESIDENT, REUSE, FIO, BESIDE, IN_HOST_TIER, ALONE, STORE, CUT, QUERY, CONTENDERS };
 
 static struct bench_series series[CONTENDERS] = {
     [RECOMPUTE] = {.name = "recompute", .unit = "request", .work = 1},
@@ -43,7 +43,7 @@ static struct bench_series series[CONTENDERS] = {
     [REUSE] = {.name = "reuse", .unit = "request", .work = 1},
     [FIO] = {.name = "fio", .unit = "byte"},
     [BESIDE] = {.name = "resident beside", .unit = "request", .work = 1},
-    [HOSTED] = {.name = "hosted", .unit = "request", .work = 1},
+    [IN_HOST_TIER] = {.name = "hosted", .unit = "request", .work = 1},
     [ALONE] = {.name = "recompute beside", .unit = "request", .work = 1},
     [STORE] = {.name = "store", .unit = "request", .work = 1},
     [CUT] = {.name = "cut", .unit = "request", .work = 1},
@@ -126,7 +126,7 @@ static void run_fio(struct state *state, struct bench_series *fio)
 }
 
 /* One reuse, which fills host memory, then rounds of it beside resident. */
-static void run_hosted(struct state *state, uint64_t rounds, struct bench_series *hosted,
+static void run_in_host_tier(struct state *state, uint64_t rounds, struct bench_series *in_host_tier,
                        struct bench_series *beside)
 {
     for (uint64_t i = 0; i <= rounds; i++) {
@@ -137,7 +137,7 @@ static void run_hosted(struct state *state, uint64_t rounds, struct bench_series
                       state->last.matched_tokens, state->prefix.count);
         if (i == 0)
             continue;
-        bench_series_add(hosted, host_slab_ns);
+        bench_series_add(in_host_tier, host_slab_ns);
         bench_series_add(beside, resident_ns);
         state->host_slab_read_bytes += state->last.bytes_read;
     }
@@ -251,7 +251,7 @@ int main(int argc, char **argv)
     if (host_config != NULL) {
         eng_driver_close(state.driver);
         open_driver(&state, argc, argv, host_config, false);
-        run_hosted(&state, rounds, &series[HOSTED], &series[BESIDE]);
+        run_in_host_tier(&state, rounds, &series[IN_HOST_TIER], &series[BESIDE]);
     }
     if (cut_config != NULL) {
         eng_driver_close(state.driver);

@@ -169,7 +169,7 @@ def judge_raw(named, calls, verdict):
         max(row["ns"]) for row in calls) / step_ns, STEP, True)
 
 
-def judge_coded(ratio, name, rows, raw, verdict):
+def judge_quantised(ratio, name, rows, raw, verdict):
     show(f"figure 8: {name}, rows of {NAMES[ratio]}: {ratio / 1000:g} times as short, "
          "token bytes alone (nothing is coded)", rows)
     for row in rows:
@@ -204,14 +204,14 @@ def cake(build, quick, csv_path, verdict):
     ok = judge_raw(named, calls, verdict)
     table = {(NAMES[RAW], name): cells for name, cells in named.items()}
     results["calls"] = calls
-        lengths = (2048,) if quick else (14336, 9216)
+    for ratio in (BITS8, CACHEGEN):
         lengths = (2048,) if quick else (14336, 9216)
         quantised = run_cells(program, ratio,
                               cells_of(lengths, SHARES, (5000,) if quick else SWEEP), lengths[0])
         for tokens in lengths:
             name = f"8 {tokens // 1024}k"
             some = table[NAMES[ratio], name] = [r for r in quantised if r["tokens"] == tokens]
-            ok &= judge_coded(ratio, name, some, named.get(name, []), verdict)
+            ok &= judge_quantised(ratio, name, some, named.get(name, []), verdict)
     results["cells"] = {f"{kv}, {name}": cells for (kv, name), cells in table.items()}
     if csv_path:
         write_csv(csv_path, table)

@@ -226,11 +226,11 @@ def print_cell(shape, args, results, device):
 
 
 # Share of layers that fall back, recall of adjacent layers, new tokens (they make a layer's
-# compute: the window for reading ahead), presets: where only the guess changes, those that guess.
-GUESSES = ("as-like", "spec-itf", "spec-itf+range", "spec-itf+range, hints")
+# compute: the window for reading ahead), presets: where only the prediction changes, those that prediction.
+PREDICTIONS = ("as-like", "spec-itf", "spec-itf+range", "spec-itf+range, hints")
 CELLS = ((0.0, 0.6, 64, tuple(PRESETS)), (0.2, 0.6, 64, tuple(PRESETS)),
-         (0.7, 0.6, 64, tuple(PRESETS)), (0.2, 0.4, 64, GUESSES), (0.2, 0.8, 64, GUESSES),
-         *((0.2, recall, 1024, ("as-like", "impress-itf+range", "random+range", *GUESSES[1:]))
+         (0.7, 0.6, 64, tuple(PRESETS)), (0.2, 0.4, 64, PREDICTIONS), (0.2, 0.8, 64, PREDICTIONS),
+         *((0.2, recall, 1024, ("as-like", "impress-itf+range", "random+range", *PREDICTIONS[1:]))
            for recall in (0.6, 0.8)))
 QUICK = ((0.2, 0.6, 64, ("as-like", "impress-itf", "impress-itf+range", "spec-itf+range")),)
 

@@ -4,7 +4,7 @@
  * Holds: what was not found is not changed; the count says how often it was.
  * Does not: know a store's format; look at a file that is not below the directory.
  * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c, test_layered.c,
- * test_copies.c, widths.c, and whoever calls coded_damage */
+ * test_copies.c, bit_tables.c, and whoever calls quantised_damage */
 #ifndef CONFORMANCE_DISK_H
 #define CONFORMANCE_DISK_H
 

@@ -5,7 +5,7 @@
  * Every area is compared whole, guards and gaps included.
  *
  * Holds, Does not, Threads, Tests: as fixture.h. */
-#include "conformance/coded.h"
+#include "conformance/quantised.h"
 #include "conformance/suite.h"
 
 #include <stdlib.h>
@@ -391,14 +391,14 @@ static void abi_175_codes_and_exact_rows_stand_in_columns(void **state)
 {
     struct fixture *fx = *state;
     static const uint32_t SHARES[] = {0, 50000, 400000, PPM};
-    struct coded coded = coded_open(fx, (struct shape){3, 4, 32, SPEC_DTYPE_BF16}, 1795, 4, 3);
+    struct quantised quantised = quantised_open(fx, (struct shape){3, 4, 32, SPEC_DTYPE_BF16}, 1795, 4, 3);
     for (uint32_t i = 0; i < 12; i++) {
         struct shot plain = shot_of(i % 3, SHARES[i / 3]), columns = plain;
-        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        struct spec_lookup_result found = scene_find(&quantised.scene, 0);
         plain.dtype = columns.dtype = i % 2 == 0 ? 0 : SPEC_DTYPE_F32;
         columns.layout = LAYOUT_COLUMNS;
-        assert_true(fire_in(&coded, &plain, &found));
-        assert_true(fire_in(&coded, &columns, &found));
+        assert_true(fire_in(&quantised, &plain, &found));
+        assert_true(fire_in(&quantised, &columns, &found));
         assert_memory_equal(plain.bits, columns.bits, sizeof(plain.bits));
         struct area want = area_twin(&columns.answer.area);
         rearrange(&plain.answer.area, &want, fx->shape.heads);
@@ -408,7 +408,7 @@ static void abi_175_codes_and_exact_rows_stand_in_columns(void **state)
         shot_free(&columns);
         fixture_release(fx, found.request);
     }
-    coded_close(&coded);
+    quantised_close(&quantised);
 }
 
 const struct conf_test CONF_COLUMNS[] = {

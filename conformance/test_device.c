@@ -10,7 +10,7 @@
  * held does not come back (main.c's limit).
  * Threads: one. Tests: as fixture.h; on a fake driver, tests/cuda (conformance_device). */
 #include "conformance/choice.h"
-#include "conformance/coded.h"
+#include "conformance/quantised.h"
 #include "conformance/device/driver.h"
 #include "conformance/suite.h"
 
@@ -444,14 +444,14 @@ static void stop_let_go(struct stop *stop)
 /* One load behind all that the stream was given: of all rows (even ways), or of rows that the
  * host's queries choose; by get_important (way & 2 is 0), or by its halves. stop: NULL, or what the
  * stream stands at from before the load until after it. */
-static void load_behind(struct coded *coded, const struct card *card, struct stop *stop,
+static void load_behind(struct quantised *quantised, const struct card *card, struct stop *stop,
                         uint32_t way)
 {
-    struct fixture *fx = coded->scene.fx;
+    struct fixture *fx = quantised->scene.fx;
     struct shot shot = shot_of(way / 4, (way & 1) != 0 ? 200000 : 0);
-    struct spec_lookup_result found = scene_find(&coded->scene, 0);
+    struct spec_lookup_result found = scene_find(&quantised->scene, 0);
     spec_ticket ticket = 0;
-    shot_make(coded, &shot, &found);
+    shot_make(quantised, &shot, &found);
     struct there there = there_make(card, &shot.answer.area, card->stream);
     shot.answer.item.destination = &there.memory;
     there_poison(&there, there.up);
@@ -468,7 +468,7 @@ static void load_behind(struct coded *coded, const struct card *card, struct sto
     if (stop != NULL)
         stop_let_go(stop);
     there_read(&there);
-    shot_expect(coded, &shot);
+    shot_expect(quantised, &shot);
     there_free(&there);
     shot_free(&shot);
     fixture_release(fx, found.request);
@@ -484,15 +484,15 @@ static void abi_200_no_call_waits_for_a_destinations_stream(void **state)
         conf_skip("no CUDA stream may stand still: what turns memory into a device's frees it");
     struct card card = card_open();
     struct stop stop = stop_make(&card);
-    struct coded coded = coded_open(fx, WIDE, 2003, 4, 2);
-    load_behind(&coded, &card, NULL, 0);
+    struct quantised quantised = quantised_open(fx, WIDE, 2003, 4, 2);
+    load_behind(&quantised, &card, NULL, 0);
     for (uint32_t way = 0; way < 12; way++) {
         if (stop.hold == NULL) /* a real driver */
             (void)fprintf(stderr, "    way %" PRIu32 " of 12\n", way + 1);
-        load_behind(&coded, &card, &stop, way);
+        load_behind(&quantised, &card, &stop, way);
     }
-    coded_expect_sure(&coded);
-    coded_close(&coded);
+    quantised_expect_sure(&quantised);
+    quantised_close(&quantised);
     fixture_close(fx);
     stop_free(&stop);
     card_close(&card);

@@ -60,14 +60,14 @@ static void abi_191_tier_bytes_say_where_the_rows_lie_now(void **state)
     for (uint32_t round = 0; stored && round < 3; round++) {
         struct spec_lookup_result found = fixture_find(fx, &prompt);
         expect_match(&found, COUNT - 1);
-        uint64_t rows = found.matched_tokens * fx->shape.layers, hosted;
+        uint64_t rows = found.matched_tokens * fx->shape.layers, in_host_tier;
         if (rows == 0)
             break;
         uint64_t row_bytes = bytes_of(&found) / rows;
         assert_int_equal(row_bytes * rows, bytes_of(&found));
-        hosted = load_all(fx, &prompt, &found);
-        assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], hosted * row_bytes);
-        assert_int_equal(round == 0 ? hosted : 0, 0); /* nobody had loaded it before */
+        in_host_tier = load_all(fx, &prompt, &found);
+        assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], in_host_tier * row_bytes);
+        assert_int_equal(round == 0 ? in_host_tier : 0, 0); /* nobody had loaded it before */
         fixture_release(fx, found.request);
     }
     struct spec_stats stats = fixture_stats(fx);

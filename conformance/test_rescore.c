@@ -8,7 +8,7 @@
  * A set is what one call with the chunk's queries has exactly, which is compared with the truth.
  *
  * Holds, Does not: as test_layered.c. Threads: one. Tests: as fixture.h. */
-#include "conformance/coded.h"
+#include "conformance/quantised.h"
 #include "conformance/suite.h"
 
 #define CHUNK_ROWS 2u
@@ -28,13 +28,13 @@ static struct shot chunk_of(uint32_t n, uint32_t layer, uint32_t exact_ppm)
 }
 
 /* What one call with the chunk's queries has exactly, of a request of its own. */
-static void set_of(struct coded *coded, struct shot chunk, uint64_t *ret_bits)
+static void set_of(struct quantised *quantised, struct shot chunk, uint64_t *ret_bits)
 {
-    struct spec_lookup_result beside = scene_find(&coded->scene, 0);
-    (void)fire_in(coded, &chunk, &beside);
+    struct spec_lookup_result beside = scene_find(&quantised->scene, 0);
+    (void)fire_in(quantised, &chunk, &beside);
     memcpy(ret_bits, chunk.bits, sizeof(chunk.bits));
     shot_free(&chunk);
-    fixture_release(coded->scene.fx, beside.request);
+    fixture_release(quantised->scene.fx, beside.request);
 }
 
 /* As aim; all rows are scored by the chunk's queries, which has been made. */
@@ -57,13 +57,13 @@ static void aim_plainly(struct shot *shot, spec_ticket ticket, uint32_t exact_pp
     shot->answer.item.flags = 0;
 }
 
-static void expect_both(const struct coded *coded, const struct shot *shot, const uint64_t *one,
+static void expect_both(const struct quantised *quantised, const struct shot *shot, const uint64_t *one,
                         const uint64_t *other)
 {
     assert_int_equal(shot->answer.item.result_flags & SPEC_IMPORTANT_PARTIAL, 0);
     for (uint32_t w = 0; w < WORDS; w++)
         assert_int_equal(shot->bits[w], one[w] | other[w]);
-    shot_expect_told(coded, shot);
+    shot_expect_told(quantised, shot);
 }
 
 static uint64_t count_missing(const uint64_t *bits, const uint64_t *of)
@@ -75,23 +75,23 @@ static uint64_t count_missing(const uint64_t *bits, const uint64_t *of)
 }
 
 /* Filled by the shot's own queries, or ahead of all. */
-static spec_ticket fill(struct coded *coded, struct shot *shot,
+static spec_ticket fill(struct quantised *quantised, struct shot *shot,
                         const struct spec_lookup_result *found, bool is_ahead)
 {
-    struct fixture *fx = coded->scene.fx;
+    struct fixture *fx = quantised->scene.fx;
     spec_ticket ticket;
     if (!is_ahead) {
-        (void)fire_first(coded, shot, found, &ticket);
+        (void)fire_first(quantised, shot, found, &ticket);
         return ticket;
     }
-    shot_make(coded, shot, found);
+    shot_make(quantised, shot, found);
     struct spec_important *item = &shot->answer.item;
     item->flags = SPEC_ITEM_AHEAD;
     item->queries = NULL;
     item->new_keys = NULL;
     assert_ok(fx, fx->api->get_important_submit(fx->conn, item, 1, &ticket, &fx->error));
     assert_ok(fx, fx->api->get_important_wait(fx->conn, ticket, UINT64_MAX, &fx->error));
-    shot_expect_told(coded, shot);
+    shot_expect_told(quantised, shot);
     return ticket;
 }
 
@@ -104,18 +104,18 @@ static void displace(struct fixture *fx, const struct spec_lookup_result *found,
 /* ---- 184 ---- */
 
 /* One layer of a prefill in chunks. Returns how many rows later chunks added. */
-static uint64_t prefill(struct coded *coded, uint32_t i)
+static uint64_t prefill(struct quantised *quantised, uint32_t i)
 {
-    struct fixture *fx = coded->scene.fx;
+    struct fixture *fx = quantised->scene.fx;
     static const uint32_t SHARES[CHUNKS] = {50000, 120000, 30000};
     uint32_t layer = i % 3;
     uint64_t set[WORDS], before[WORDS], added = 0;
-    struct spec_lookup_result found = scene_find(&coded->scene, 0);
+    struct spec_lookup_result found = scene_find(&quantised->scene, 0);
     struct shot shot = chunk_of(0, layer, SHARES[0]);
     shot.layout = (enum layout)(i % LAYOUTS);
     shot.dtype = i < 6 ? 0 : SPEC_DTYPE_F32;
     bool is_ahead = i % 4 == 3;
-    spec_ticket ticket = fill(coded, &shot, &found, is_ahead);
+    spec_ticket ticket = fill(quantised, &shot, &found, is_ahead);
     for (uint32_t n = is_ahead ? 0 : 1; n < CHUNKS; n++) {
         struct shot chunk = chunk_of(n, layer, SHARES[n]);
         if (n == 1) {
@@ -126,20 +126,20 @@ static uint64_t prefill(struct coded *coded, uint32_t i)
         }
         if (i % 2 == 1)
             displace(fx, &found, layer);
-        set_of(coded, chunk, set);
+        set_of(quantised, chunk, set);
         memcpy(before, shot.bits, sizeof(before));
-        shot_make(coded, &chunk, &found);
+        shot_make(quantised, &chunk, &found);
         aim_by(&shot, ticket, &chunk, 0);
-        assert_ok(fx, refine(coded, &shot, (i + n) % 2 == 0));
-        expect_both(coded, &shot, before, set);
+        assert_ok(fx, refine(quantised, &shot, (i + n) % 2 == 0));
+        expect_both(quantised, &shot, before, set);
         added += n > 0 ? count_missing(before, set) : 0;
         shot_free(&chunk);
     }
-    set_of(coded, chunk_of(CHUNKS - 1, layer, 400000), set); /* the last one's ranking stays */
+    set_of(quantised, chunk_of(CHUNKS - 1, layer, 400000), set); /* the last one's ranking stays */
     memcpy(before, shot.bits, sizeof(before));
     aim_plainly(&shot, ticket, 400000);
-    assert_ok(fx, refine(coded, &shot, i % 2 == 0));
-    expect_both(coded, &shot, before, set);
+    assert_ok(fx, refine(quantised, &shot, i % 2 == 0));
+    expect_both(quantised, &shot, before, set);
     shot_free(&shot);
     fixture_release(fx, found.request);
     return added;
@@ -148,51 +148,51 @@ static uint64_t prefill(struct coded *coded, uint32_t i)
 static void abi_184_each_chunk_adds_the_rows_of_its_queries(void **state)
 {
     struct fixture *fx = *state;
-    struct coded coded = coded_open(fx, DEEP, 1780, 4, 2);
+    struct quantised quantised = quantised_open(fx, DEEP, 1780, 4, 2);
     uint64_t added = 0;
     for (uint32_t i = 0; i < 12; i++)
-        added += prefill(&coded, i);
+        added += prefill(&quantised, i);
     if (conf_options.require_hits)
         assert_true(added > 12);
-    coded_expect_sure(&coded);
-    coded_close(&coded);
+    quantised_expect_sure(&quantised);
+    quantised_close(&quantised);
 }
 
 /* Nobody's rows are taken back: not by a smaller share, and not where all are there. */
 static void abi_184_what_is_exact_stays(void **state)
 {
     struct fixture *fx = *state;
-    struct coded coded = coded_open(fx, WIDE, 1785, 4, 2);
+    struct quantised quantised = quantised_open(fx, WIDE, 1785, 4, 2);
     static const uint32_t SHARES[] = {300000, 20000, 0, PPM, 20000};
     for (uint32_t layer = 0; layer < 3; layer++) {
-        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        struct spec_lookup_result found = scene_find(&quantised.scene, 0);
         struct shot shot = chunk_of(0, layer, SHARES[0]);
-        spec_ticket ticket = fill(&coded, &shot, &found, false);
+        spec_ticket ticket = fill(&quantised, &shot, &found, false);
         for (uint32_t step = 1; step < 5; step++) {
             uint64_t set[WORDS], before[WORDS];
             struct shot chunk = chunk_of(SHARES[step] > 0 ? 1 : 2, layer, SHARES[step]);
-            set_of(&coded, chunk, set);
+            set_of(&quantised, chunk, set);
             memcpy(before, shot.bits, sizeof(before));
-            shot_make(&coded, &chunk, &found);
+            shot_make(&quantised, &chunk, &found);
             aim_by(&shot, ticket, &chunk, 0);
-            assert_ok(fx, refine(&coded, &shot, step % 2 == 0));
-            expect_both(&coded, &shot, before, set);
+            assert_ok(fx, refine(&quantised, &shot, step % 2 == 0));
+            expect_both(&quantised, &shot, before, set);
             if (step == 2) { /* no row was wanted: the ranking is the one of the step before */
-                set_of(&coded, chunk_of(1, layer, 350000), set);
+                set_of(&quantised, chunk_of(1, layer, 350000), set);
                 memcpy(before, shot.bits, sizeof(before));
                 aim_plainly(&shot, ticket, 350000);
-                assert_ok(fx, refine(&coded, &shot, false));
-                expect_both(&coded, &shot, before, set);
+                assert_ok(fx, refine(&quantised, &shot, false));
+                expect_both(&quantised, &shot, before, set);
             }
             shot_free(&chunk);
         }
         if (!shot.missed)
-            assert_int_equal(shot.answer.item.exact_rows, coded.scene.matched);
+            assert_int_equal(shot.answer.item.exact_rows, quantised.scene.matched);
         shot_free(&shot);
         fixture_release(fx, found.request);
     }
-    coded_expect_sure(&coded);
-    coded_close(&coded);
+    quantised_expect_sure(&quantised);
+    quantised_close(&quantised);
 }
 
 /* ---- 185 ---- */
@@ -201,21 +201,21 @@ static void abi_184_what_is_exact_stays(void **state)
 static void abi_185_a_deadline_ends_it_and_leaves_what_was_there(void **state)
 {
     struct fixture *fx = *state;
-    struct coded coded = coded_open(fx, DEEP, 1790, 4, 2);
+    struct quantised quantised = quantised_open(fx, DEEP, 1790, 4, 2);
     for (uint32_t i = 0; i < 9; i++) {
         uint64_t set[WORDS], before[WORDS];
-        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        struct spec_lookup_result found = scene_find(&quantised.scene, 0);
         struct shot shot = chunk_of(0, i % 3, 60000), chunk = chunk_of(1, i % 3, 400000);
-        spec_ticket ticket = fill(&coded, &shot, &found, i % 2 == 0);
-        set_of(&coded, chunk, set);
+        spec_ticket ticket = fill(&quantised, &shot, &found, i % 2 == 0);
+        set_of(&quantised, chunk, set);
         memcpy(before, shot.bits, sizeof(before));
-        shot_make(&coded, &chunk, &found);
+        shot_make(&quantised, &chunk, &found);
         if (i % 3 == 0)
             displace(fx, &found, i % 3);
         aim_by(&shot, ticket, &chunk, 0);
         shot.answer.item.deadline_ns = 1;
-        assert_ok(fx, refine(&coded, &shot, i % 2 == 0));
-        shot_expect_told(&coded, &shot);
+        assert_ok(fx, refine(&quantised, &shot, i % 2 == 0));
+        shot_expect_told(&quantised, &shot);
         for (uint32_t w = 0; w < WORDS; w++) {
             assert_int_equal(before[w] & ~shot.bits[w], 0);
             assert_int_equal(shot.bits[w] & ~(before[w] | set[w]), 0);
@@ -223,66 +223,66 @@ static void abi_185_a_deadline_ends_it_and_leaves_what_was_there(void **state)
         bool is_partial = (shot.answer.item.result_flags & SPEC_IMPORTANT_PARTIAL) != 0;
         assert_true(is_partial || count_missing(shot.bits, set) == 0);
         aim_by(&shot, ticket, &chunk, 0);
-        assert_ok(fx, refine(&coded, &shot, i % 2 == 1));
-        expect_both(&coded, &shot, before, set);
+        assert_ok(fx, refine(&quantised, &shot, i % 2 == 1));
+        expect_both(&quantised, &shot, before, set);
         shot_free(&chunk);
         shot_free(&shot);
         fixture_release(fx, found.request);
     }
-    coded_close(&coded);
+    quantised_close(&quantised);
 }
 
 /* Those that the budget takes are the best by the new queries. */
 static void abi_185_a_budget_takes_the_best_of_the_missing_rows(void **state)
 {
     struct fixture *fx = *state;
-    struct coded coded = coded_open(fx, WIDE, 1795, 4, 2);
+    struct quantised quantised = quantised_open(fx, WIDE, 1795, 4, 2);
     uint64_t both = 2 * row_bytes(&fx->shape);
     for (uint32_t layer = 0; layer < 3; layer++) {
         uint64_t best[WORDS], set[WORDS], before[WORDS], wanted = 3 + 2 * layer;
-        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        struct spec_lookup_result found = scene_find(&quantised.scene, 0);
         struct shot shot = chunk_of(0, layer, 60000), chunk = chunk_of(1, layer, 300000);
-        spec_ticket ticket = fill(&coded, &shot, &found, layer == 2);
+        spec_ticket ticket = fill(&quantised, &shot, &found, layer == 2);
         memcpy(before, shot.bits, sizeof(before));
         uint64_t k = 0;
         do /* the fewest rows of the ranking of which so many are missing */
-            set_of(&coded, chunk_of(1, layer, (uint32_t)(++k * PPM / coded.scene.matched)), best);
+            set_of(&quantised, chunk_of(1, layer, (uint32_t)(++k * PPM / quantised.scene.matched)), best);
         while (count_missing(before, best) < wanted && k < 40);
-        set_of(&coded, chunk, set);
-        shot_make(&coded, &chunk, &found);
+        set_of(&quantised, chunk, set);
+        shot_make(&quantised, &chunk, &found);
         aim_by(&shot, ticket, &chunk, wanted * both + 1);
-        assert_ok(fx, refine(&coded, &shot, layer == 1));
+        assert_ok(fx, refine(&quantised, &shot, layer == 1));
         if (!shot.missed && count_missing(before, set) > wanted)
             assert_int_equal(shot.answer.item.result_flags, SPEC_IMPORTANT_PARTIAL);
         shot.answer.item.result_flags = 0;
-        expect_both(&coded, &shot, before, best);
+        expect_both(&quantised, &shot, before, best);
         aim_plainly(&shot, ticket, 300000); /* it ranked them all, and they come in that order */
-        assert_ok(fx, refine(&coded, &shot, layer == 0));
-        expect_both(&coded, &shot, before, set);
+        assert_ok(fx, refine(&quantised, &shot, layer == 0));
+        expect_both(&quantised, &shot, before, set);
         shot_free(&chunk);
         shot_free(&shot);
         fixture_release(fx, found.request);
     }
-    coded_expect_sure(&coded);
-    coded_close(&coded);
+    quantised_expect_sure(&quantised);
+    quantised_close(&quantised);
 }
 
-static void abi_185_a_row_that_fails_stays_coarse_and_is_told(void **state)
+static void abi_185_a_row_that_fails_stays_quantised_and_is_told(void **state)
 {
     struct fixture *fx = *state;
     static const uint64_t WHERE[] = {0, 77, STORED - 1};
     for (uint32_t i = 0; i < 3; i++) {
-        struct coded coded = coded_open(fx, WIDE, 1800 + i, 4, 2);
-        uint64_t copies = coded_damage(&coded, WHERE[i], 1);
-        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        struct quantised quantised = quantised_open(fx, WIDE, 1800 + i, 4, 2);
+        uint64_t copies = quantised_damage(&quantised, WHERE[i], 1);
+        struct spec_lookup_result found = scene_find(&quantised.scene, 0);
         struct shot shot = chunk_of(0, 1, 0), chunk = chunk_of(1, 1, PPM);
-        spec_ticket ticket = fill(&coded, &shot, &found, false);
-        shot_make(&coded, &chunk, &found);
+        spec_ticket ticket = fill(&quantised, &shot, &found, false);
+        shot_make(&quantised, &chunk, &found);
         for (uint32_t again = 0; again < 2; again++) { /* void from there on, at every layer */
             aim_by(&shot, ticket, &chunk, 0);
-            spec_status status = refine(&coded, &shot, (i + again) % 2 == 0);
+            spec_status status = refine(&quantised, &shot, (i + again) % 2 == 0);
             assert_int_equal(status, shot.answer.item.status);
-            shot_expect_told(&coded, &shot);
+            shot_expect_told(&quantised, &shot);
             if (copies == 0 || shot.missed)
                 continue;
             assert_true(status == SPEC_E_CORRUPT || status == SPEC_E_IO);
@@ -292,7 +292,7 @@ static void abi_185_a_row_that_fails_stays_coarse_and_is_told(void **state)
         shot_free(&chunk);
         shot_free(&shot);
         fixture_release(fx, found.request);
-        coded_close(&coded);
+        quantised_close(&quantised);
     }
 }
 
@@ -300,16 +300,16 @@ static void abi_185_a_row_that_fails_stays_coarse_and_is_told(void **state)
 static void abi_185_a_release_or_a_reset_beside_it(void **state)
 {
     struct fixture *fx = *state;
-    struct coded coded = coded_open(fx, WIDE, 1805, 4, 2);
+    struct quantised quantised = quantised_open(fx, WIDE, 1805, 4, 2);
     for (uint32_t i = 0; i < 10; i++) {
         uint64_t set[WORDS], before[WORDS];
-        coded_store(&coded);
-        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        quantised_store(&quantised);
+        struct spec_lookup_result found = scene_find(&quantised.scene, 0);
         struct shot shot = chunk_of(0, i % 3, 60000), chunk = chunk_of(1, i % 3, 400000);
-        spec_ticket ticket = fill(&coded, &shot, &found, false), next;
-        set_of(&coded, chunk, set);
+        spec_ticket ticket = fill(&quantised, &shot, &found, false), next;
+        set_of(&quantised, chunk, set);
         memcpy(before, shot.bits, sizeof(before));
-        shot_make(&coded, &chunk, &found);
+        shot_make(&quantised, &chunk, &found);
         aim_by(&shot, ticket, &chunk, 0);
         struct spec_important *item = &shot.answer.item;
         assert_ok(fx, fx->api->get_important_submit(fx->conn, item, 1, &next, &fx->error));
@@ -320,7 +320,7 @@ static void abi_185_a_release_or_a_reset_beside_it(void **state)
         spec_status status = fx->api->get_important_wait(fx->conn, next, UINT64_MAX, &fx->error);
         assert_int_equal(status, item->status);
         if (status == SPEC_OK)
-            expect_both(&coded, &shot, before, set);
+            expect_both(&quantised, &shot, before, set);
         else
             assert_int_equal(status, SPEC_E_STALE);
         if (i % 2 == 1)
@@ -329,14 +329,14 @@ static void abi_185_a_release_or_a_reset_beside_it(void **state)
         shot_free(&shot);
     }
     assert_int_equal(fixture_stats(fx).requests_open, 0);
-    coded_close(&coded);
+    quantised_close(&quantised);
 }
 
 /* Each of these once; what is there stays, and can be scored anew afterwards. */
-static void expect_refused(struct coded *coded, struct shot *shot, const struct shot *chunk,
+static void expect_refused(struct quantised *quantised, struct shot *shot, const struct shot *chunk,
                            const struct spec_lookup_result *beside, spec_ticket ticket)
 {
-    struct fixture *fx = coded->scene.fx;
+    struct fixture *fx = quantised->scene.fx;
     struct spec_important *item = &shot->answer.item;
     struct spec_queries late = *item->queries, few = *item->queries;
     struct area elsewhere = area_make(&fx->shape, shot->layout, shot->answer.area.count);
@@ -359,41 +359,41 @@ static void expect_refused(struct coded *coded, struct shot *shot, const struct 
                       expected);
     }
     area_free(&elsewhere);
-    shot_expect_area(coded, shot);
+    shot_expect_area(quantised, shot);
 }
 
 static void abi_185_what_cannot_be_scored_anew_is_refused(void **state)
 {
     struct fixture *fx = *state;
-    struct coded coded = coded_open(fx, WIDE, 1810, 4, 2);
+    struct quantised quantised = quantised_open(fx, WIDE, 1810, 4, 2);
     uint64_t set[WORDS], before[WORDS];
-    struct spec_lookup_result found = scene_find(&coded.scene, 0);
-    struct spec_lookup_result beside = scene_find(&coded.scene, 0);
+    struct spec_lookup_result found = scene_find(&quantised.scene, 0);
+    struct spec_lookup_result beside = scene_find(&quantised.scene, 0);
     struct shot shot = chunk_of(0, 1, 50000), chunk = chunk_of(1, 1, 200000);
-    spec_ticket ticket = fill(&coded, &shot, &found, false);
-    set_of(&coded, chunk, set);
+    spec_ticket ticket = fill(&quantised, &shot, &found, false);
+    set_of(&quantised, chunk, set);
     memcpy(before, shot.bits, sizeof(before));
-    shot_make(&coded, &chunk, &found);
-    expect_refused(&coded, &shot, &chunk, &beside, ticket);
+    shot_make(&quantised, &chunk, &found);
+    expect_refused(&quantised, &shot, &chunk, &beside, ticket);
     aim_by(&shot, ticket, &chunk, 0);
     shot.answer.item.request = found.request;
     shot.answer.select.given |= SPEC_SELECT_BUDGET;
-    assert_status(refine(&coded, &shot, false), SPEC_E_INVALID);
+    assert_status(refine(&quantised, &shot, false), SPEC_E_INVALID);
     aim_by(&shot, ticket, &chunk, 0);
-    assert_ok(fx, refine(&coded, &shot, true));
-    expect_both(&coded, &shot, before, set);
+    assert_ok(fx, refine(&quantised, &shot, true));
+    expect_both(&quantised, &shot, before, set);
     struct shot anew = chunk_of(2, 1, 50000);
-    (void)fire_in(&coded, &anew, &found); /* the layer again: this one's ranking is gone */
+    (void)fire_in(&quantised, &anew, &found); /* the layer again: this one's ranking is gone */
     aim_by(&shot, ticket, &chunk, 0);
-    assert_status(refine(&coded, &shot, false), SPEC_E_STALE);
-    shot_expect_area(&coded, &shot);
+    assert_status(refine(&quantised, &shot, false), SPEC_E_STALE);
+    shot_expect_area(&quantised, &shot);
     fixture_release(fx, found.request);
-    assert_status(refine(&coded, &shot, false), SPEC_E_STALE);
+    assert_status(refine(&quantised, &shot, false), SPEC_E_STALE);
     fixture_release(fx, beside.request);
     shot_free(&anew);
     shot_free(&chunk);
     shot_free(&shot);
-    coded_close(&coded);
+    quantised_close(&quantised);
 }
 
 static void abi_185_without_codes_nothing_is_scored_anew(void **state)
@@ -422,7 +422,7 @@ const struct conf_test CONF_RESCORE[] = {
     BARE(abi_184_what_is_exact_stays),
     BARE(abi_185_a_deadline_ends_it_and_leaves_what_was_there),
     BARE(abi_185_a_budget_takes_the_best_of_the_missing_rows),
-    BARE(abi_185_a_row_that_fails_stays_coarse_and_is_told),
+    BARE(abi_185_a_row_that_fails_stays_quantised_and_is_told),
     BARE(abi_185_a_release_or_a_reset_beside_it),
     BARE(abi_185_what_cannot_be_scored_anew_is_refused),
     OPENED(abi_185_without_codes_nothing_is_scored_anew),

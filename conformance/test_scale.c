@@ -2,8 +2,8 @@
  *
  *   scale of the queries -> the reference's softmax -> the set; another one than the default's
  *
- * Holds, Does not: as choice.h and coded.h. Threads: one. Tests: as fixture.h. */
-#include "conformance/coded.h"
+ * Holds, Does not: as choice.h and quantised.h. Threads: one. Tests: as fixture.h. */
+#include "conformance/quantised.h"
 #include "conformance/suite.h"
 
 #include <math.h>
@@ -85,45 +85,45 @@ static void abi_179_no_scale_is_the_root_of_the_heads_size(void **state)
 static void abi_179_exact_rows_are_chosen_by_scores_of_the_queries_scale(void **state)
 {
     struct fixture *fx = *state;
-    struct coded coded = coded_open(fx, WIDE, 1796, 4, 2);
+    struct quantised quantised = quantised_open(fx, WIDE, 1796, 4, 2);
     uint64_t apart = 0;
     for (uint32_t i = 0; i < 6 * SCALE_COUNT; i++) {
         struct shot usual = shot_of(i % 3, 200000), shot = usual;
-        struct spec_lookup_result found = scene_find(&coded.scene, 0);
-        (void)fire_in(&coded, &usual, &found);
+        struct spec_lookup_result found = scene_find(&quantised.scene, 0);
+        (void)fire_in(&quantised, &usual, &found);
         shot.ask.scale = SCALES[i / 6];
         shot.is_hinted = i / 3 % 2 == 0;
-        (void)fire_in(&coded, &shot, &found);
+        (void)fire_in(&quantised, &shot, &found);
         apart += memcmp(usual.bits, shot.bits, sizeof(shot.bits)) != 0;
         shot_free(&usual);
         shot_free(&shot);
         fixture_release(fx, found.request);
     }
-    coded_expect_sure(&coded);
+    quantised_expect_sure(&quantised);
     if (conf_options.require_hits)
         assert_true(apart > 0);
-    coded_close(&coded);
+    quantised_close(&quantised);
 }
 
 /* A layer that came ahead of its queries: theirs is the scale, not a guess's. */
 static void abi_179_what_came_ahead_is_chosen_by_the_late_queries_scale(void **state)
 {
     struct fixture *fx = *state;
-    struct coded coded = coded_open(fx, WIDE, 1797, 4, 2);
+    struct quantised quantised = quantised_open(fx, WIDE, 1797, 4, 2);
     for (uint32_t i = 0; i < 6 * SCALE_COUNT; i++) {
         struct shot shot = shot_of(i % 3, 0);
-        struct spec_lookup_result found = scene_find(&coded.scene, 0);
-        struct spec_queries guess;
+        struct spec_lookup_result found = scene_find(&quantised.scene, 0);
+        struct spec_queries prediction;
         spec_ticket ticket;
         shot.ask.scale = SCALES[i / 6];
-        shot_make(&coded, &shot, &found);
+        shot_make(&quantised, &shot, &found);
         struct spec_important *item = &shot.answer.item;
         const struct spec_queries *queries = item->queries;
         const struct spec_memory *new_keys = item->new_keys;
-        guess = *queries;
-        guess.scale = 0;
+        prediction = *queries;
+        prediction.scale = 0;
         item->flags = SPEC_ITEM_AHEAD;
-        item->queries = i / 3 % 2 == 0 ? NULL : &guess;
+        item->queries = i / 3 % 2 == 0 ? NULL : &prediction;
         item->new_keys = item->queries != NULL ? new_keys : NULL;
         assert_ok(fx, fx->api->get_important_submit(fx->conn, item, 1, &ticket, &fx->error));
         assert_ok(fx, fx->api->get_important_wait(fx->conn, ticket, UINT64_MAX, &fx->error));
@@ -131,13 +131,13 @@ static void abi_179_what_came_ahead_is_chosen_by_the_late_queries_scale(void **s
         aim(&shot, ticket, 200000, 0);
         item->queries = queries;
         item->new_keys = new_keys;
-        assert_ok(fx, refine(&coded, &shot, i % 2 == 0));
-        shot_expect(&coded, &shot);
+        assert_ok(fx, refine(&quantised, &shot, i % 2 == 0));
+        shot_expect(&quantised, &shot);
         shot_free(&shot);
         fixture_release(fx, found.request);
     }
-    coded_expect_sure(&coded);
-    coded_close(&coded);
+    quantised_expect_sure(&quantised);
+    quantised_close(&quantised);
 }
 
 static void abi_179_a_scale_that_is_negative_or_no_number_is_invalid(void **state)

@@ -269,7 +269,7 @@ static void abi_066_heads_that_differ_get_every_row_where_a_slot_is_negative(voi
 }
 
 /* Stored by a configuration that keeps no keys for probes. */
-static void abi_066_rows_without_a_sketch_are_all_delivered(void **state)
+static void abi_066_rows_without_selector_keys_are_all_delivered(void **state)
 {
     struct fixture *fx = *state;
     fixture_shape(fx, FOUR);
@@ -287,7 +287,7 @@ static void abi_066_rows_without_a_sketch_are_all_delivered(void **state)
 /* ---- 140 ---- */
 
 /* The same, and then they get one, in a store that has others that need none. */
-static void abi_140_rows_that_lack_a_sketch_get_one_when_it_is_asked_for(void **state)
+static void abi_140_rows_that_lack_selector_keys_get_one_when_it_is_asked_for(void **state)
 {
     struct fixture *fx = *state;
     struct spec_maintain_params params = {.struct_size = sizeof(params),
@@ -544,8 +544,8 @@ const struct conf_test CONF_SELECT[] = {
     BARE(abi_065_rows_per_head_lie_where_any_memory_says),
     BARE(abi_066_with_probe_queries_alone_heads_that_differ_get_every_row),
     BARE(abi_066_heads_that_differ_get_every_row_where_a_slot_is_negative),
-    BARE(abi_066_rows_without_a_sketch_are_all_delivered),
-    BARE(abi_140_rows_that_lack_a_sketch_get_one_when_it_is_asked_for),
+    BARE(abi_066_rows_without_selector_keys_are_all_delivered),
+    BARE(abi_140_rows_that_lack_selector_keys_get_one_when_it_is_asked_for),
     BARE(abi_207_rows_in_another_order_are_the_same_rows),
     BARE(abi_067_items_of_one_call_have_sets_of_their_own),
     BARE(abi_067_passes_of_one_request_have_sets_of_their_own),

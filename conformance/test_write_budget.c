@@ -314,7 +314,7 @@ static void abi_190_no_more_is_written_than_the_budget_allows(void **state)
     prompt_free(&other);
 }
 
-const struct conf_test CONF_WEAR[] = {
+const struct conf_test CONF_WRITTEN[] = {
     BARE(abi_189_what_is_to_be_retained_outlives_what_came_later),
     BARE(abi_189_a_low_priority_goes_first),
     OPENED(abi_189_priorities_have_bounds),

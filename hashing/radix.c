@@ -287,7 +287,7 @@ struct walk {
     uint64_t mark;                /* first mark at or after position */
     uint64_t row_piece, row_next; /* of the last segment: its piece, and the row behind it */
 
-    uint32_t trust;          /* chunks in a row that were as foretold */
+    uint32_t accuracy;          /* chunks in a row that were as foretold */
     uint32_t foretold[RING]; /* by chunk: the run that the one SC_RADIX_AHEAD before names */
 
     uint64_t chunk_count; /* whole chunks in the query */
@@ -329,10 +329,10 @@ static void prefetch_runs(const struct sc_radix *index, const uint32_t *ids, uin
 static void foretell(struct walk *walk, uint32_t id, const struct sc_radix_node *node)
 {
     uint64_t chunk = walk->position / walk->index->chunk_tokens - 1;
-    walk->trust = walk->foretold[chunk % RING] == id ? walk->trust + 1 : 0;
+    walk->accuracy = walk->foretold[chunk % RING] == id ? walk->accuracy + 1 : 0;
     uint64_t later = chunk + SC_RADIX_AHEAD;
     walk->foretold[later % RING] = atomic_load_explicit(&node->ahead, memory_order_relaxed);
-    if (later % GROUP == GROUP - 1 && walk->trust != 0)
+    if (later % GROUP == GROUP - 1 && walk->accuracy != 0)
         prefetch_runs(walk->index, &walk->foretold[(later - (GROUP - 1)) % RING], GROUP);
 }
 
@@ -479,7 +479,7 @@ static void hash_from_here(struct walk *walk)
 static bool take_foretold(struct walk *walk)
 {
     uint64_t chunk = walk->position / walk->index->chunk_tokens;
-    if (walk->trust < ACCURACY_MIN || chunk >= walk->chunk_count)
+    if (walk->accuracy < ACCURACY_MIN || chunk >= walk->chunk_count)
         return false;
     const struct sc_radix_node *node = sc_radix_node_at(walk->index, walk->at);
     uint32_t id = atomic_load(&node->first_child);
@@ -547,7 +547,7 @@ static void walk_all(struct walk *walk)
     walk->hash_mark = 0;
     walk->chain = sc_sha256_short(&query->root);
     walk->group = GROUP_FIRST;
-    walk->trust = 0;
+    walk->accuracy = 0;
     memset(walk->foretold, 0, sizeof(walk->foretold));
     walk->at = sc_radix_root_find(walk->index, &query->root, &walk->match.steps);
     if (walk->at == 0)

@@ -76,7 +76,7 @@ static uint64_t rows_of(const struct codes *it, uint64_t slab)
 
 /* Of 64 channels, which ones by lot, 24 have 4 bits, 16 have 3 and 24 have 2: whole bytes of each
  * plane. */
-static void widths_draw(uint8_t *to, uint64_t channels, uint64_t *rope_kind)
+static void bits_draw(uint8_t *to, uint64_t channels, uint64_t *rope_kind)
 {
     uint32_t order[SC_KERNELS_BITPLANES_GROUP];
     for (uint64_t first = 0; first < channels; first += SC_KERNELS_BITPLANES_GROUP) {
@@ -86,7 +86,7 @@ static void widths_draw(uint8_t *to, uint64_t channels, uint64_t *rope_kind)
     }
 }
 
-static void widths_make(struct codes *it)
+static void bits_make(struct codes *it)
 {
     const struct rig_shape *shape = it->scene.shape;
     uint64_t channels = (uint64_t)shape->heads * shape->head_size, rope_kind = 1;
@@ -99,7 +99,7 @@ static void widths_make(struct codes *it)
             bench_die("no memory for widths");
         memset(it->to[part], 2, channels);
         if (part == 0)
-            widths_draw(it->to[part], channels, &rope_kind);
+            bits_draw(it->to[part], channels, &rope_kind);
         if (!sc_kernels_bitplanes_init(&it->planes[part], shape->heads, shape->head_size,
                                        it->to[part], it->groups[part]))
             bench_die("widths that are none");
@@ -295,7 +295,7 @@ static void decode_measure(struct rig *rig, const struct rig_shape *shape, bool 
     char name[96], note[160];
     scene_open(rig, shape, false, &it.scene);
     if (is_free)
-        widths_make(&it);
+        bits_make(&it);
     area_make(rig, &it);
     tables_make(rig, &it);
     sets_make(rig, &it);

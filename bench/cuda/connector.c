@@ -39,7 +39,7 @@ struct loads {
     /* Layered. */
     sc_cu_ptr queries, fresh;
     uint64_t *exact_bits;
-    uint8_t *found, *coarse; /* pinned; a layer's pages, and what codes alone give in its place */
+    uint8_t *found, *inexact; /* pinned; a layer's pages, and what codes alone give in its place */
     uint64_t read_bytes, exact_rows;
     struct calls_span span; /* of the last call */
 };
@@ -382,10 +382,10 @@ static double one_call(struct rig *rig, struct loads *it, spec_request request, 
 }
 
 /* Codes alone, into host memory: the values of all rows that did not come exactly. */
-static void coarse_load(struct loads *it, spec_request request, uint32_t layer)
+static void quantised_load(struct loads *it, spec_request request, uint32_t layer)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct spec_memory memory = paged_memory(it, it->coarse);
+    struct spec_memory memory = paged_memory(it, it->inexact);
     struct spec_select none = {
         .struct_size = sizeof(none), .given = SPEC_SELECT_EXACT, .exact_ppm = 0};
     struct spec_important item = {.struct_size = sizeof(item),
@@ -400,13 +400,13 @@ static void call_check(struct rig *rig, struct loads *it, spec_request request, 
 {
     uint64_t exact = 0;
     rig_get(rig, it->found, it->pages + layer * layer_bytes(it), layer_bytes(it));
-    coarse_load(it, request, layer);
+    quantised_load(it, request, layer);
     for (uint64_t j = 0; j < it->shape->rows; j++) {
         bool is_exact = (it->exact_bits[j / 64] >> j % 64 & 1) != 0;
         exact += is_exact;
         for (uint32_t part = 0; part < 2; part++) {
             const uint8_t *expected =
-                is_exact ? stored_row(it, layer, j, part) : paged_row(it, it->coarse, j, part);
+                is_exact ? stored_row(it, layer, j, part) : paged_row(it, it->inexact, j, part);
             if (memcmp(paged_row(it, it->found, j, part), expected, it->scene.part_bytes) != 0)
                 bench_die("layer %" PRIu32 ": row %" PRIu64 " is not %s", layer, j,
                           is_exact ? "what was stored" : "what its codes say");
@@ -540,7 +540,7 @@ static void run(struct rig *rig, void (*part)(struct rig *rig, struct loads *it)
     it.bytes = it.layers * it.scene.bytes;
     it.rows = rig_host_memory(rig, it.bytes);
     it.found = rig_host_memory(rig, it.scene.bytes);
-    it.coarse = bench_huge_memory(it.scene.bytes, 0);
+    it.inexact = bench_huge_memory(it.scene.bytes, 0);
     it.plain = bench_huge_memory(it.bytes, 0);
     it.pages = rig_device_memory(rig, it.bytes);
     it.tokens = malloc((shape.rows + 1) * sizeof(*it.tokens));
@@ -553,7 +553,7 @@ static void run(struct rig *rig, void (*part)(struct rig *rig, struct loads *it)
     scene_close(rig, &it.scene);
     free(it.tokens);
     free(it.plain);
-    free(it.coarse);
+    free(it.inexact);
     rig_memory_free(rig, memory, pins);
 }
 

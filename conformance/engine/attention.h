@@ -22,8 +22,8 @@
  * Threads: as the pool's.
  * Tests: tests/unit/engine/test_attention.c
  */
-#ifndef ENG_ATTENTION_H
-#define ENG_ATTENTION_H
+#ifndef CONFORMANCE_ENGINE_ATTENTION_H
+#define CONFORMANCE_ENGINE_ATTENTION_H
 
 #include <stdint.h>
 

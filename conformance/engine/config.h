@@ -10,8 +10,8 @@
  * Threads: any.
  * Tests: tests/unit/engine/test_config.c
  */
-#ifndef ENG_CONFIG_H
-#define ENG_CONFIG_H
+#ifndef CONFORMANCE_ENGINE_CONFIG_H
+#define CONFORMANCE_ENGINE_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,8 +7,8 @@
  * Threads: any; eng_cpu_force while kernels run changes the speed of later calls only.
  * Tests: tests/unit/engine/test_vecmath.c
  */
-#ifndef ENG_CPUID_H
-#define ENG_CPUID_H
+#ifndef CONFORMANCE_ENGINE_CPUID_H
+#define CONFORMANCE_ENGINE_CPUID_H
 
 enum eng_cpu_level { ENG_CPU_PLAIN, ENG_CPU_AVX2, ENG_CPU_AVX512, ENG_CPU_LEVELS };
 

@@ -9,8 +9,8 @@
  * Threads: any; the memory is the caller's.
  * Tests: tests/unit/engine/test_safetensors.c, test_config.c (each error's text).
  */
-#ifndef ENG_ERROR_H
-#define ENG_ERROR_H
+#ifndef CONFORMANCE_ENGINE_ERROR_H
+#define CONFORMANCE_ENGINE_ERROR_H
 
 typedef int eng_status;
 

@@ -21,8 +21,8 @@
  * Threads: as the pool's: one caller at a time; weights may be shared by several pools.
  * Tests: tests/unit/engine/test_gemm.c
  */
-#ifndef ENG_GEMM_H
-#define ENG_GEMM_H
+#ifndef CONFORMANCE_ENGINE_GEMM_H
+#define CONFORMANCE_ENGINE_GEMM_H
 
 #include <stdbool.h>
 #include <stdint.h>

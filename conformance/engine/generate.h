@@ -5,8 +5,8 @@
  * Threads: as model.h.
  * Tests: tests/unit/engine/test_model.c
  */
-#ifndef ENG_GENERATE_H
-#define ENG_GENERATE_H
+#ifndef CONFORMANCE_ENGINE_GENERATE_H
+#define CONFORMANCE_ENGINE_GENERATE_H
 
 #include "conformance/engine/model.h"
 

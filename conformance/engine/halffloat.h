@@ -7,8 +7,8 @@
  * Threads: any.
  * Tests: tests/unit/engine/test_vecmath.c
  */
-#ifndef ENG_HALFFLOAT_H
-#define ENG_HALFFLOAT_H
+#ifndef CONFORMANCE_ENGINE_HALFFLOAT_H
+#define CONFORMANCE_ENGINE_HALFFLOAT_H
 
 #include <stdint.h>
 

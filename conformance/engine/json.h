@@ -8,8 +8,8 @@
  * Threads: any, one value by one thread at a time.
  * Tests: tests/unit/engine/test_config.c, test_safetensors.c
  */
-#ifndef ENG_JSON_H
-#define ENG_JSON_H
+#ifndef CONFORMANCE_ENGINE_JSON_H
+#define CONFORMANCE_ENGINE_JSON_H
 
 #include <json-c/json.h>
 #include <stdbool.h>

@@ -5,8 +5,8 @@
  * Threads: any.
  * Tests: through test_gemm.c, test_attention.c and test_vecmath.c.
  */
-#ifndef ENG_KERNELS_H
-#define ENG_KERNELS_H
+#ifndef CONFORMANCE_ENGINE_KERNELS_H
+#define CONFORMANCE_ENGINE_KERNELS_H
 
 #include <stdint.h>
 

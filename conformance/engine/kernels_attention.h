@@ -6,8 +6,8 @@
  * Holds: moves and widens, computes nothing, so the levels cannot differ.
  * Does not, Threads, Tests: as kernels.h.
  */
-#ifndef ENG_KERNELS_ATTENTION_H
-#define ENG_KERNELS_ATTENTION_H
+#ifndef CONFORMANCE_ENGINE_KERNELS_ATTENTION_H
+#define CONFORMANCE_ENGINE_KERNELS_ATTENTION_H
 
 #include "conformance/engine/kernels.h"
 #include "conformance/engine/kernels_math.h"

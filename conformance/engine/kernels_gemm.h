@@ -7,8 +7,8 @@
  *
  * Holds, Does not, Threads, Tests: as kernels.h.
  */
-#ifndef ENG_KERNELS_GEMM_H
-#define ENG_KERNELS_GEMM_H
+#ifndef CONFORMANCE_ENGINE_KERNELS_GEMM_H
+#define CONFORMANCE_ENGINE_KERNELS_GEMM_H
 
 #include "conformance/engine/gemm.h"
 #include "conformance/engine/kernels.h"

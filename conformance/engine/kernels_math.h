@@ -5,8 +5,8 @@
  *
  * Holds, Does not, Threads, Tests: as kernels.h.
  */
-#ifndef ENG_KERNELS_MATH_H
-#define ENG_KERNELS_MATH_H
+#ifndef CONFORMANCE_ENGINE_KERNELS_MATH_H
+#define CONFORMANCE_ENGINE_KERNELS_MATH_H
 
 #include <math.h>
 

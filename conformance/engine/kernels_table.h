@@ -2,8 +2,8 @@
  *
  * Holds, Does not, Threads, Tests: as kernels.h.
  */
-#ifndef ENG_KERNELS_TABLE_H
-#define ENG_KERNELS_TABLE_H
+#ifndef CONFORMANCE_ENGINE_KERNELS_TABLE_H
+#define CONFORMANCE_ENGINE_KERNELS_TABLE_H
 
 #include "conformance/engine/kernels.h"
 #include "conformance/engine/kernels_attention.h"

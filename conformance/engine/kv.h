@@ -17,8 +17,8 @@
  * Threads: one at a time; forward's own threads read filled rows.
  * Tests: tests/unit/engine/test_model.c
  */
-#ifndef ENG_KV_H
-#define ENG_KV_H
+#ifndef CONFORMANCE_ENGINE_KV_H
+#define CONFORMANCE_ENGINE_KV_H
 
 #include <stdint.h>
 

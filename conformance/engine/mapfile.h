@@ -6,8 +6,8 @@
  * Threads: any may read.
  * Tests: tests/unit/engine/test_safetensors.c
  */
-#ifndef ENG_MAPFILE_H
-#define ENG_MAPFILE_H
+#ifndef CONFORMANCE_ENGINE_MAPFILE_H
+#define CONFORMANCE_ENGINE_MAPFILE_H
 
 #include <stdint.h>
 

@@ -15,8 +15,8 @@
  *   the caller's thread.
  * Tests: tests/unit/engine/test_model.c, test_golden.c
  */
-#ifndef ENG_MODEL_H
-#define ENG_MODEL_H
+#ifndef CONFORMANCE_ENGINE_MODEL_H
+#define CONFORMANCE_ENGINE_MODEL_H
 
 #include <stdbool.h>
 #include <stdint.h>

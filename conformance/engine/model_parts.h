@@ -5,8 +5,8 @@
  * Threads: as model.h.
  * Tests: tests/unit/engine/test_model.c, test_golden.c
  */
-#ifndef ENG_MODEL_PARTS_H
-#define ENG_MODEL_PARTS_H
+#ifndef CONFORMANCE_ENGINE_MODEL_PARTS_H
+#define CONFORMANCE_ENGINE_MODEL_PARTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

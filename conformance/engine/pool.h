@@ -11,8 +11,8 @@
  * Threads: open, run, reserve and close by one caller at a time.
  * Tests: tests/unit/engine/test_pool.c
  */
-#ifndef ENG_POOL_H
-#define ENG_POOL_H
+#ifndef CONFORMANCE_ENGINE_POOL_H
+#define CONFORMANCE_ENGINE_POOL_H
 
 #include <stdint.h>
 

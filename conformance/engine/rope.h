@@ -11,8 +11,8 @@
  * Threads: any.
  * Tests: tests/unit/engine/test_golden.c (llama3, both pair orders), test_model.c
  */
-#ifndef ENG_ROPE_H
-#define ENG_ROPE_H
+#ifndef CONFORMANCE_ENGINE_ROPE_H
+#define CONFORMANCE_ENGINE_ROPE_H
 
 #include <stdint.h>
 

@@ -14,8 +14,8 @@
  * Threads: open and close by one; any may read.
  * Tests: tests/unit/engine/test_safetensors.c
  */
-#ifndef ENG_SAFETENSORS_H
-#define ENG_SAFETENSORS_H
+#ifndef CONFORMANCE_ENGINE_SAFETENSORS_H
+#define CONFORMANCE_ENGINE_SAFETENSORS_H
 
 #include <stdint.h>
 

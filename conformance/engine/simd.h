@@ -12,8 +12,8 @@
  * Threads: any.
  * Tests: tests/unit/engine/test_vecmath.c and every other test of the kernels.
  */
-#ifndef ENG_SIMD_H
-#define ENG_SIMD_H
+#ifndef CONFORMANCE_ENGINE_SIMD_H
+#define CONFORMANCE_ENGINE_SIMD_H
 
 #include <math.h>
 #include <stdint.h>

@@ -23,8 +23,8 @@
  * Threads: any; after open a tokenizer is constant.
  * Tests: tests/unit/engine/test_tokenizer.c
  */
-#ifndef ENG_TOKENIZER_H
-#define ENG_TOKENIZER_H
+#ifndef CONFORMANCE_ENGINE_TOKENIZER_H
+#define CONFORMANCE_ENGINE_TOKENIZER_H
 
 #include <stdint.h>
 

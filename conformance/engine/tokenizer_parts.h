@@ -13,8 +13,8 @@
  * Threads: building is one thread's; afterwards all is constant. A work belongs to one call.
  * Tests: tests/unit/engine/test_tokenizer.c
  */
-#ifndef ENG_TOKENIZER_PARTS_H
-#define ENG_TOKENIZER_PARTS_H
+#ifndef CONFORMANCE_ENGINE_TOKENIZER_PARTS_H
+#define CONFORMANCE_ENGINE_TOKENIZER_PARTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

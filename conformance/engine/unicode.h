@@ -12,8 +12,8 @@
  * Threads: any.
  * Tests: tests/unit/engine/test_tokenizer.c (every character, against tokenizers itself)
  */
-#ifndef ENG_UNICODE_H
-#define ENG_UNICODE_H
+#ifndef CONFORMANCE_ENGINE_UNICODE_H
+#define CONFORMANCE_ENGINE_UNICODE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,8 +11,8 @@
  * Threads: functions with a pool: as the pool's; without: any.
  * Tests: tests/unit/engine/test_vecmath.c
  */
-#ifndef ENG_VECMATH_H
-#define ENG_VECMATH_H
+#ifndef CONFORMANCE_ENGINE_VECMATH_H
+#define CONFORMANCE_ENGINE_VECMATH_H
 
 #include <stdbool.h>
 #include <stdint.h>

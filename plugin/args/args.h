@@ -4,8 +4,8 @@
  * zero; nothing beyond the caller's struct_size is read or written; no member is taken in part.
  * Threads: any.
  * Tests: conformance/test_rules.c (abi_001_*, abi_002_*) */
-#ifndef SC_PLUGIN_ARGS_H
-#define SC_PLUGIN_ARGS_H
+#ifndef SC_PLUGIN_ARGS_ARGS_H
+#define SC_PLUGIN_ARGS_ARGS_H
 
 #include "base/status.h"
 

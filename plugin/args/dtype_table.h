@@ -7,8 +7,8 @@
  * queries' and hints' at their call.
  * Threads: any.
  * Tests: tests/unit/plugin/test_memory.c, test_bytes.c */
-#ifndef SC_PLUGIN_DTYPE_TABLE_H
-#define SC_PLUGIN_DTYPE_TABLE_H
+#ifndef SC_PLUGIN_ARGS_DTYPE_TABLE_H
+#define SC_PLUGIN_ARGS_DTYPE_TABLE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
  *
  * Threads: any; without a lock where nothing was heard since the request was made.
  * Tests: tests/unit/plugin/test_erase.c, conformance abi_219_* */
-#ifndef SC_PLUGIN_ERASE_HEARD_H
-#define SC_PLUGIN_ERASE_HEARD_H
+#ifndef SC_PLUGIN_ARGS_ERASE_HEARD_H
+#define SC_PLUGIN_ARGS_ERASE_HEARD_H
 
 #include "store/erase.h"
 

@@ -2,8 +2,8 @@
  *
  * Threads: open.
  * Tests: tests/unit/plugin/test_connector.c, test_fingerprint.c */
-#ifndef SC_PLUGIN_IDENTIFY_H
-#define SC_PLUGIN_IDENTIFY_H
+#ifndef SC_PLUGIN_ARGS_IDENTIFY_H
+#define SC_PLUGIN_ARGS_IDENTIFY_H
 
 #include "base/status.h"
 

@@ -14,8 +14,8 @@
  * Does not: allocate, look anything up.
  * Threads: any.
  * Tests: tests/unit/plugin/test_lease.c */
-#ifndef SC_PLUGIN_LEASE_H
-#define SC_PLUGIN_LEASE_H
+#ifndef SC_PLUGIN_ARGS_LEASE_H
+#define SC_PLUGIN_ARGS_LEASE_H
 
 #include "hashing/radix.h"
 

@@ -4,8 +4,8 @@
  * k_bytes and v_bytes; arithmetic cannot wrap. What kind of memory it is was asked here, once.
  * Threads: any.
  * Tests: conformance (abi_008_*), conformance/test_layout.c */
-#ifndef SC_PLUGIN_MEMORY_H
-#define SC_PLUGIN_MEMORY_H
+#ifndef SC_PLUGIN_ARGS_MEMORY_H
+#define SC_PLUGIN_ARGS_MEMORY_H
 
 #include "base/status.h"
 #include "kernels/kernels.h"

@@ -2,8 +2,8 @@
  *
  * Threads: any, but for a request's: its host's.
  * Tests: tests/unit/plugin/test_provenance.c */
-#ifndef SC_PLUGIN_PROVENANCE_H
-#define SC_PLUGIN_PROVENANCE_H
+#ifndef SC_PLUGIN_ARGS_PROVENANCE_H
+#define SC_PLUGIN_ARGS_PROVENANCE_H
 
 #include "store/store.h"
 

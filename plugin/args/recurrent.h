@@ -17,8 +17,8 @@
  * Threads: per call, below.
  * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_recurrent.c,
  * test_recurrent_space.c */
-#ifndef SC_PLUGIN_RECURRENT_H
-#define SC_PLUGIN_RECURRENT_H
+#ifndef SC_PLUGIN_ARGS_RECURRENT_H
+#define SC_PLUGIN_ARGS_RECURRENT_H
 
 #include "base/status.h"
 #include "hashing/digest.h"

@@ -11,8 +11,8 @@
  * Threads: who loads for the item; place_quant and fence a second one beside him; BEGIN and END the
  * host's own, inside its call; SETTLED whoever serves the item, once.
  * Tests: tests/unit/plugin/test_target.c */
-#ifndef SC_PLUGIN_TARGET_H
-#define SC_PLUGIN_TARGET_H
+#ifndef SC_PLUGIN_ARGS_TARGET_H
+#define SC_PLUGIN_ARGS_TARGET_H
 
 #include "kernels/importance.h"
 #include "plugin/args/memory.h"

@@ -19,8 +19,8 @@
  * Tests: tests/unit/plugin/test_baselines.c, test_average.c, test_prediction.c, test_select.c,
  * test_layered.c
  */
-#ifndef SC_PLUGIN_BASELINES_H
-#define SC_PLUGIN_BASELINES_H
+#ifndef SC_PLUGIN_BASELINES_BASELINES_H
+#define SC_PLUGIN_BASELINES_BASELINES_H
 
 #include "base/config.h"
 #include "base/log.h"

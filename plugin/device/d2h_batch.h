@@ -14,8 +14,8 @@
  * Threads: take, send any thread of the host's, inside its call; the rest any. Locks: of the slots
  * (29), of the free ones (58), then those of gpu/.
  * Tests: tests/unit/plugin/test_device_stores.c */
-#ifndef SC_PLUGIN_D2H_BATCH_H
-#define SC_PLUGIN_D2H_BATCH_H
+#ifndef SC_PLUGIN_DEVICE_D2H_BATCH_H
+#define SC_PLUGIN_DEVICE_D2H_BATCH_H
 
 #include "kernels/kernels.h"
 #include "plugin/device/device_tables.h"

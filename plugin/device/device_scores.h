@@ -14,8 +14,8 @@
  * Does not: choose by sums.
  * Threads: any, several side by side; waits for the slot's streams, whatever a deadline says.
  * Tests: tests/unit/plugin/test_device_scores.c */
-#ifndef SC_PLUGIN_DEVICE_SCORES_H
-#define SC_PLUGIN_DEVICE_SCORES_H
+#ifndef SC_PLUGIN_DEVICE_DEVICE_SCORES_H
+#define SC_PLUGIN_DEVICE_DEVICE_SCORES_H
 
 #include "plugin/device/fetch_scored.h"
 

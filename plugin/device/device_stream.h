@@ -7,8 +7,8 @@
  *   what lies between succeeded or not.
  * Threads: who has the slot's lock, inside an entry of the device.
  * Tests: tests/unit/plugin/test_device_loads.c, test_device_queries.c, test_device_faults.c */
-#ifndef SC_PLUGIN_DEVICE_STREAM_H
-#define SC_PLUGIN_DEVICE_STREAM_H
+#ifndef SC_PLUGIN_DEVICE_DEVICE_STREAM_H
+#define SC_PLUGIN_DEVICE_DEVICE_STREAM_H
 
 #include "gpu/work.h"
 #include "plugin/device/device_tables.h"

@@ -12,8 +12,8 @@
  * Threads: any; open and close one. Locks: attach (26), slots (29), pinned buffers and batches
  * (58), tables (59).
  * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_pinned.c */
-#ifndef SC_PLUGIN_DEVICE_TABLES_H
-#define SC_PLUGIN_DEVICE_TABLES_H
+#ifndef SC_PLUGIN_DEVICE_DEVICE_TABLES_H
+#define SC_PLUGIN_DEVICE_DEVICE_TABLES_H
 
 #include "base/exec.h"
 #include "base/log.h"

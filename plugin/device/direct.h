@@ -10,8 +10,8 @@
  * Threads: open and close: attach's. A pinned buffer's slabs: who fills it, then the flight that
  * gives it.
  * Tests: tests/unit/plugin/test_device_direct.c */
-#ifndef SC_PLUGIN_DIRECT_H
-#define SC_PLUGIN_DIRECT_H
+#ifndef SC_PLUGIN_DEVICE_DIRECT_H
+#define SC_PLUGIN_DEVICE_DIRECT_H
 
 #include "plugin/device/device_tables.h"
 

@@ -17,8 +17,8 @@
  * Threads: check, begin and send the host's own, inside its call; bring whoever scores, look
  *   whoever ranks.
  * Tests: tests/unit/plugin/test_device_queries.c */
-#ifndef SC_PLUGIN_FETCH_SCORED_H
-#define SC_PLUGIN_FETCH_SCORED_H
+#ifndef SC_PLUGIN_DEVICE_FETCH_SCORED_H
+#define SC_PLUGIN_DEVICE_FETCH_SCORED_H
 
 #include "kernels/importance.h"
 #include "plugin/device/device_tables.h"

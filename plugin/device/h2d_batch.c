@@ -240,7 +240,7 @@ static void batch_flush(struct sc_plugin_h2d_batch *batch)
 
 /* Sends off the pinned buffer of the first batch that has one and that nobody works at; false:
  * there is none. The caller may hold a batch's lock, and its batch has no pinned buffer. */
-static bool courses_send(struct sc_plugin_device *device)
+static bool batches_send(struct sc_plugin_device *device)
 {
     bool is_sent = false;
     for (uint64_t i = 0; i < device->params.request_count && !is_sent; i++) {
@@ -273,7 +273,7 @@ struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, 
         if (pinned != NULL)
             return pinned;
         if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies) &&
-            !courses_send(device))
+            !batches_send(device))
             (void)sc_exec_wait(device->params.exec, &device->pinned_word, seen,
                                sc_exec_now_ns(device->params.exec) + PINNED_WAIT_NS);
     }

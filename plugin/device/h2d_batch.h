@@ -15,8 +15,8 @@
  * Threads: those that place for the request's item, one of its items at a time. One lock a batch
  * (rank 28).
  * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_pinned.c */
-#ifndef SC_PLUGIN_H2D_BATCH_H
-#define SC_PLUGIN_H2D_BATCH_H
+#ifndef SC_PLUGIN_DEVICE_H2D_BATCH_H
+#define SC_PLUGIN_DEVICE_H2D_BATCH_H
 
 #include "plugin/args/target.h"
 #include "plugin/device/device_tables.h"

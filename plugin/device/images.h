@@ -1,8 +1,8 @@
 /* The kernels' images, as they were built, as gpu/ takes them: neither knows of the other.
  *
  * Threads: any. Tests: tests/unit/plugin/test_device_loads.c */
-#ifndef SC_PLUGIN_IMAGES_H
-#define SC_PLUGIN_IMAGES_H
+#ifndef SC_PLUGIN_DEVICE_IMAGES_H
+#define SC_PLUGIN_DEVICE_IMAGES_H
 
 #include "gpu/device.h"
 #include "kernels/cuda/images.h"

@@ -13,8 +13,8 @@
  * the log says so, when the turn sees it (tick.c), so that no lookup has work of it.
  * Tests: tests/unit/plugin/test_bypass.c, tests/fault/test_bypass_races.c, conformance (abi_209_*)
  */
-#ifndef SC_PLUGIN_BYPASS_H
-#define SC_PLUGIN_BYPASS_H
+#ifndef SC_PLUGIN_INDEX_BYPASS_H
+#define SC_PLUGIN_INDEX_BYPASS_H
 
 #include "base/status.h"
 

@@ -9,8 +9,8 @@
  * Holds: the ring is as long as the store's, so the sums are of the same time.
  * Threads: the job of eviction.
  * Tests: tests/unit/plugin/test_hints.c */
-#ifndef SC_PLUGIN_CLASS_DEMAND_H
-#define SC_PLUGIN_CLASS_DEMAND_H
+#ifndef SC_PLUGIN_INDEX_CLASS_DEMAND_H
+#define SC_PLUGIN_INDEX_CLASS_DEMAND_H
 
 #include "hashing/radix.h"
 

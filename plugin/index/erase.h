@@ -13,8 +13,8 @@
  * attached request whose salt nobody knows (its rows are an older version's) counts as covered.
  * Threads: per member and call, below.
  * Tests: tests/unit/plugin/test_erase.c, conformance abi_219_* */
-#ifndef SC_PLUGIN_ERASE_H
-#define SC_PLUGIN_ERASE_H
+#ifndef SC_PLUGIN_INDEX_ERASE_H
+#define SC_PLUGIN_INDEX_ERASE_H
 
 #include "base/status.h"
 

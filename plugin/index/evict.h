@@ -2,8 +2,8 @@
  *
  * Threads: the job, but for what any thread asks.
  * Tests: tests/unit/plugin/test_evict.c, conformance (abi_088_*) */
-#ifndef SC_PLUGIN_EVICT_H
-#define SC_PLUGIN_EVICT_H
+#ifndef SC_PLUGIN_INDEX_EVICT_H
+#define SC_PLUGIN_INDEX_EVICT_H
 
 #include "hashing/radix.h"
 #include "plugin/index/class_demand.h"

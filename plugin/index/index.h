@@ -5,8 +5,8 @@
  * Threads: per call, below.
  * Tests: tests/unit/plugin/test_save.c, test_load.c, test_reset.c, test_peers.c, conformance
  * (abi_058_*, abi_083_*) */
-#ifndef SC_PLUGIN_INDEX_H
-#define SC_PLUGIN_INDEX_H
+#ifndef SC_PLUGIN_INDEX_INDEX_H
+#define SC_PLUGIN_INDEX_INDEX_H
 
 #include "hashing/radix.h"
 #include "store/store.h"

@@ -10,8 +10,8 @@
  * Threads: any. epoch_moved may be called with index.lock (rank 10) held, bypass_begun with the
  * bypass's (15), erasure_heard with the eraser's (3): they take locks of higher ranks only.
  * Tests: tests/unit/plugin/test_host_prefetch_meanwhile.c, test_bypass.c, test_erase.c */
-#ifndef SC_PLUGIN_INDEX_EVENTS_H
-#define SC_PLUGIN_INDEX_EVENTS_H
+#ifndef SC_PLUGIN_INDEX_INDEX_EVENTS_H
+#define SC_PLUGIN_INDEX_INDEX_EVENTS_H
 
 #include "base/status.h"
 

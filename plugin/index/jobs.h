@@ -3,8 +3,8 @@
  *
  * Threads: any, but for what a job calls: its own.
  * Tests: tests/unit/plugin/test_maintain.c */
-#ifndef SC_PLUGIN_JOBS_H
-#define SC_PLUGIN_JOBS_H
+#ifndef SC_PLUGIN_INDEX_JOBS_H
+#define SC_PLUGIN_INDEX_JOBS_H
 
 #include "base/exec.h"
 #include "base/status.h"

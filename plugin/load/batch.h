@@ -3,8 +3,8 @@
  *
  * Threads: any.
  * Tests: tests/unit/plugin/test_stack.c */
-#ifndef SC_PLUGIN_BATCH_H
-#define SC_PLUGIN_BATCH_H
+#ifndef SC_PLUGIN_LOAD_BATCH_H
+#define SC_PLUGIN_LOAD_BATCH_H
 
 #include "base/slot_pool.h"
 #include "base/status.h"

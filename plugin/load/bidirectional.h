@@ -12,8 +12,8 @@
  * Threads: next_chunk any, one at a time for a request; the tail its submission's.
  * Tests: tests/unit/plugin/test_bidirectional_item.c, test_bidirectional_item_random.c,
  * test_device_bidirectional.c, conformance (abi_132_*, abi_205_*, abi_206_*) */
-#ifndef SC_PLUGIN_BIDIRECTIONAL_H
-#define SC_PLUGIN_BIDIRECTIONAL_H
+#ifndef SC_PLUGIN_LOAD_BIDIRECTIONAL_H
+#define SC_PLUGIN_LOAD_BIDIRECTIONAL_H
 
 #include "base/status.h"
 

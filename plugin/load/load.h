@@ -3,8 +3,8 @@
  *
  * Threads: serve the host's, or a submission's; the others the host's.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
-#ifndef SC_PLUGIN_LOAD_H
-#define SC_PLUGIN_LOAD_H
+#ifndef SC_PLUGIN_LOAD_LOAD_H
+#define SC_PLUGIN_LOAD_LOAD_H
 
 #include "base/status.h"
 

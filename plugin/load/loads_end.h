@@ -3,8 +3,8 @@
  *
  * Threads: whose turn the request's loads are, between items (request.c).
  * Tests: tests/unit/plugin/test_bidirectional.c */
-#ifndef SC_PLUGIN_LOADS_END_H
-#define SC_PLUGIN_LOADS_END_H
+#ifndef SC_PLUGIN_LOAD_LOADS_END_H
+#define SC_PLUGIN_LOAD_LOADS_END_H
 
 #include "abi/spec_connector.h"
 

@@ -1,8 +1,8 @@
 /* refine: reads more exact rows into a destination that a layered delivery has filled.
  * Threads: whose turn the request's loads are.
  * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*) */
-#ifndef SC_PLUGIN_REFINE_H
-#define SC_PLUGIN_REFINE_H
+#ifndef SC_PLUGIN_LOAD_REFINE_H
+#define SC_PLUGIN_LOAD_REFINE_H
 
 #include "base/exec.h"
 #include "base/status.h"

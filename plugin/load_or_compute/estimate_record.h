@@ -13,8 +13,8 @@
  * Does not: look at a clock, write (load_or_compute.c).
  * Threads: set: one at a time; get: any, beside it; the rest: any.
  * Tests: tests/unit/plugin/test_estimate_record.c */
-#ifndef SC_PLUGIN_ESTIMATE_RECORD_H
-#define SC_PLUGIN_ESTIMATE_RECORD_H
+#ifndef SC_PLUGIN_LOAD_OR_COMPUTE_ESTIMATE_RECORD_H
+#define SC_PLUGIN_LOAD_OR_COMPUTE_ESTIMATE_RECORD_H
 
 #include "plugin/load_or_compute/split.h"
 

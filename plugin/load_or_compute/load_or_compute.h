@@ -26,8 +26,8 @@
  * Threads: as each call says; the lock (rank 26) is held for arithmetic.
  * Tests: tests/unit/plugin/test_load_policy.c, test_load_policy_reported.c, conformance (abi_186_*,
  * abi_188_*, abi_218_*) */
-#ifndef SC_PLUGIN_LOAD_OR_COMPUTE_H
-#define SC_PLUGIN_LOAD_OR_COMPUTE_H
+#ifndef SC_PLUGIN_LOAD_OR_COMPUTE_LOAD_OR_COMPUTE_H
+#define SC_PLUGIN_LOAD_OR_COMPUTE_LOAD_OR_COMPUTE_H
 
 #include "abi/spec_connector.h"
 #include "plugin/load_or_compute/estimate_record.h"

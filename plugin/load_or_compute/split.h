@@ -22,8 +22,8 @@
  * Does not: know the connector (load_or_compute.c), or the clock.
  * Threads: any; a line is guarded by whoever has it.
  * Tests: tests/unit/plugin/test_fit.c */
-#ifndef SC_PLUGIN_SPLIT_H
-#define SC_PLUGIN_SPLIT_H
+#ifndef SC_PLUGIN_LOAD_OR_COMPUTE_SPLIT_H
+#define SC_PLUGIN_LOAD_OR_COMPUTE_SPLIT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  *
  * Threads: per member and call, below.
  * Tests: tests/unit/plugin/test_peers.c, test_reset.c, tests/fault/test_processes.c */
-#ifndef SC_PLUGIN_PEERS_H
-#define SC_PLUGIN_PEERS_H
+#ifndef SC_PLUGIN_PEERS_PEERS_H
+#define SC_PLUGIN_PEERS_PEERS_H
 
 #include "hashing/radix.h"
 #include "store/store.h"

@@ -5,8 +5,8 @@
  * Does not: allocate after open: as many tables as fit, and further ones are not to be had.
  * Threads: find any; add any, one at a time by its lock.
  * Tests: tests/unit/plugin/test_quant.c */
-#ifndef SC_PLUGIN_BIT_TABLES_H
-#define SC_PLUGIN_BIT_TABLES_H
+#ifndef SC_PLUGIN_QUANT_BIT_TABLES_H
+#define SC_PLUGIN_QUANT_BIT_TABLES_H
 
 #include "abi/spec_connector.h"
 #include "base/alloc.h"

@@ -15,8 +15,8 @@
  * Does not: wait: what cannot be noted at once is not.
  * Threads: any.
  * Tests: tests/unit/plugin/test_quant.c */
-#ifndef SC_PLUGIN_CALIBRATE_H
-#define SC_PLUGIN_CALIBRATE_H
+#ifndef SC_PLUGIN_QUANT_CALIBRATE_H
+#define SC_PLUGIN_QUANT_CALIBRATE_H
 
 #include "kernels/importance.h"
 #include "plugin/quant/bit_tables.h"

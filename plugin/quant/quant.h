@@ -1,7 +1,7 @@
 /* How this connector codes rows, and reads codes: which format, by which widths, turned or not.
  *
  *   save   rows of a slab --> calibrate.c: the layer's table --> kernels --> [table][scales][codes]
- *   load   block --> table known or taken in (bit_tables.h) --> coded_k, coded_v --> kernels
+ *   load   block --> table known or taken in (bit_tables.h) --> quantised_k, quantised_v --> kernels
  *
  * A block says all that is needed to decode it beside the model's rotary parameters, which are the
  * namespace's; so nothing that is lost, late or another process's makes codes lie.
@@ -9,8 +9,8 @@
  * Holds: what sc_store_quant.reads said yes to can be decoded until close.
  * Threads: any.
  * Tests: tests/unit/plugin/test_quant.c, conformance (abi_150_* .. abi_156_*, abi_196_*) */
-#ifndef SC_PLUGIN_QUANT_H
-#define SC_PLUGIN_QUANT_H
+#ifndef SC_PLUGIN_QUANT_QUANT_H
+#define SC_PLUGIN_QUANT_QUANT_H
 
 #include "kernels/codec.h"
 #include "plugin/quant/bit_tables.h"

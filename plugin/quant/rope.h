@@ -8,8 +8,8 @@
  *   codes, and turned codes of them are not read here, their rows come exactly.
  * Threads: any; who wants what another is making waits for him, some tens of microseconds.
  * Tests: tests/unit/plugin/test_quant.c */
-#ifndef SC_PLUGIN_ROPE_H
-#define SC_PLUGIN_ROPE_H
+#ifndef SC_PLUGIN_QUANT_ROPE_H
+#define SC_PLUGIN_QUANT_ROPE_H
 
 #include "abi/spec_connector.h"
 #include "base/alloc.h"

@@ -2,8 +2,8 @@
  *
  * Threads: per member and call, below.
  * Tests: tests/unit/plugin/test_lookup.c, test_attach.c, test_ends.c */
-#ifndef SC_PLUGIN_REQUESTS_H
-#define SC_PLUGIN_REQUESTS_H
+#ifndef SC_PLUGIN_REQUEST_REQUESTS_H
+#define SC_PLUGIN_REQUEST_REQUESTS_H
 
 #include "base/run_pool.h"
 #include "hashing/radix.h"

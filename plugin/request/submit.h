@@ -2,8 +2,8 @@
  *
  * Threads: submit and wait any; open, end and close the connector's.
  * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
-#ifndef SC_PLUGIN_SUBMIT_H
-#define SC_PLUGIN_SUBMIT_H
+#ifndef SC_PLUGIN_REQUEST_SUBMIT_H
+#define SC_PLUGIN_REQUEST_SUBMIT_H
 
 #include "base/status.h"
 

@@ -13,8 +13,8 @@
  * Does not: outlive the connector; know what is stored.
  * Threads: any; no lock. A note beside a change of generations may be lost.
  * Tests: tests/unit/plugin/test_admit.c, conformance (abi_190_*) */
-#ifndef SC_PLUGIN_ADMIT_H
-#define SC_PLUGIN_ADMIT_H
+#ifndef SC_PLUGIN_SAVE_ADMIT_H
+#define SC_PLUGIN_SAVE_ADMIT_H
 
 #include "base/status.h"
 #include "hashing/chain.h"

@@ -18,8 +18,8 @@
  * Threads: the request's host thread, but open (one) and the task (an executor's). Locks:
  * saves.lock (20), and below it nothing.
  * Tests: tests/unit/plugin/test_device_stores.c */
-#ifndef SC_PLUGIN_QUEUE_H
-#define SC_PLUGIN_QUEUE_H
+#ifndef SC_PLUGIN_SAVE_QUEUE_H
+#define SC_PLUGIN_SAVE_QUEUE_H
 
 #include "kernels/kernels.h"
 #include "plugin/args/memory.h"

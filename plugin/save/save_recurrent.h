@@ -4,8 +4,8 @@
  * Threads: the request's host thread, but unref.
  * Tests: conformance (abi_212_*), tests/unit/plugin/test_recurrent.c,
  * test_recurrent_space.c */
-#ifndef SC_PLUGIN_SAVE_RECURRENT_H
-#define SC_PLUGIN_SAVE_RECURRENT_H
+#ifndef SC_PLUGIN_SAVE_SAVE_RECURRENT_H
+#define SC_PLUGIN_SAVE_SAVE_RECURRENT_H
 
 #include "plugin/save/saves.h"
 

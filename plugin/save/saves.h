@@ -3,8 +3,8 @@
  *
  * Threads: per member and call, below.
  * Tests: tests/unit/plugin/test_save.c */
-#ifndef SC_PLUGIN_SAVES_H
-#define SC_PLUGIN_SAVES_H
+#ifndef SC_PLUGIN_SAVE_SAVES_H
+#define SC_PLUGIN_SAVE_SAVES_H
 
 #include "base/exec.h"
 #include "base/log.h"

@@ -18,8 +18,8 @@
  * committed behind one which only other requests can end.
  * Threads: the request's host thread, but where a function says otherwise. Lock: saves.lock (20).
  * Tests: tests/unit/plugin/test_shared_saves.c, conformance (abi_223_*) */
-#ifndef SC_PLUGIN_SHARED_H
-#define SC_PLUGIN_SHARED_H
+#ifndef SC_PLUGIN_SAVE_SHARED_H
+#define SC_PLUGIN_SAVE_SHARED_H
 
 #include "base/status.h"
 #include "hashing/chain.h"

@@ -2,8 +2,8 @@
  *
  * Threads: any.
  * Tests: tests/unit/plugin/test_ticket.c */
-#ifndef SC_PLUGIN_TICKETS_H
-#define SC_PLUGIN_TICKETS_H
+#ifndef SC_PLUGIN_SAVE_TICKETS_H
+#define SC_PLUGIN_SAVE_TICKETS_H
 
 #include "base/status.h"
 

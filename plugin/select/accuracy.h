@@ -19,8 +19,8 @@
  * now.
  * Threads: any; numbers are statistics, lost updates cost nothing but a sample.
  * Tests: tests/unit/plugin/test_predict.c */
-#ifndef SC_PLUGIN_ACCURACY_H
-#define SC_PLUGIN_ACCURACY_H
+#ifndef SC_PLUGIN_SELECT_ACCURACY_H
+#define SC_PLUGIN_SELECT_ACCURACY_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -5,8 +5,8 @@
  * Invariants: after the checks every address that scoring forms is inside what the host described.
  * Threads: any.
  * Tests: tests/unit/plugin/test_select.c, conformance (abi_061_*, abi_068_*) */
-#ifndef SC_PLUGIN_BUDGET_H
-#define SC_PLUGIN_BUDGET_H
+#ifndef SC_PLUGIN_SELECT_BUDGET_H
+#define SC_PLUGIN_SELECT_BUDGET_H
 
 #include "plugin/select/item.h"
 

@@ -4,8 +4,8 @@
  * Does not: allocate after open.
  * Threads: whose turn the request's loads are.
  * Tests: tests/unit/plugin/test_refine.c, test_rescore.c */
-#ifndef SC_PLUGIN_DELIVERY_H
-#define SC_PLUGIN_DELIVERY_H
+#ifndef SC_PLUGIN_SELECT_DELIVERY_H
+#define SC_PLUGIN_SELECT_DELIVERY_H
 
 #include "base/status.h"
 

@@ -8,8 +8,8 @@
  * Threads: the request's host thread, or whose turn its loads are; what is said of guesses also the
  * guess's task, while it has the turn of the reader of its parity (prefetch.c).
  * Tests: tests/unit/plugin/test_load.c, test_select.c, test_prediction.c */
-#ifndef SC_PLUGIN_ISSUE_READS_H
-#define SC_PLUGIN_ISSUE_READS_H
+#ifndef SC_PLUGIN_SELECT_ISSUE_READS_H
+#define SC_PLUGIN_SELECT_ISSUE_READS_H
 
 #include "plugin/connector.h"
 

@@ -3,8 +3,8 @@
  *   the host's struct spec_important -> item: want (which rows), scoring (by what), route (how)
  *
  * Threads: the item's call has it; a submitted item its submission. */
-#ifndef SC_PLUGIN_ITEM_H
-#define SC_PLUGIN_ITEM_H
+#ifndef SC_PLUGIN_SELECT_ITEM_H
+#define SC_PLUGIN_SELECT_ITEM_H
 
 #include "kernels/importance.h"
 #include "plugin/args/target.h"

@@ -1,8 +1,8 @@
 /* layered: delivers every row as the values of its quantised row, and the chosen rows exactly.
  * Threads: the request's host thread; a worker helps to decode.
  * Tests: tests/unit/plugin/test_layered.c, conformance (abi_150_* .. abi_156_*) */
-#ifndef SC_PLUGIN_LAYERED_H
-#define SC_PLUGIN_LAYERED_H
+#ifndef SC_PLUGIN_SELECT_LAYERED_H
+#define SC_PLUGIN_SELECT_LAYERED_H
 
 #include "base/status.h"
 

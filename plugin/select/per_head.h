@@ -2,8 +2,8 @@
  * read, then each head keeps its own rows.
  * Threads: whose turn the request's loads are.
  * Tests: tests/unit/plugin/test_select.c, conformance (abi_065_*) */
-#ifndef SC_PLUGIN_PER_HEAD_H
-#define SC_PLUGIN_PER_HEAD_H
+#ifndef SC_PLUGIN_SELECT_PER_HEAD_H
+#define SC_PLUGIN_SELECT_PER_HEAD_H
 
 #include "plugin/connector.h"
 

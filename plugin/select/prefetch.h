@@ -3,8 +3,8 @@
  *
  * Threads: the request's host thread; on_selector any.
  * Tests: tests/unit/plugin/test_prediction.c, test_device_hints.c, conformance (abi_072_*) */
-#ifndef SC_PLUGIN_PREFETCH_H
-#define SC_PLUGIN_PREFETCH_H
+#ifndef SC_PLUGIN_SELECT_PREFETCH_H
+#define SC_PLUGIN_SELECT_PREFETCH_H
 
 #include "base/status.h"
 

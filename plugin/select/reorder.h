@@ -2,8 +2,8 @@
  *
  * Threads: the executor's.
  * Tests: tests/unit/plugin/test_reorder.c, conformance (abi_207_*) */
-#ifndef SC_PLUGIN_REORDER_H
-#define SC_PLUGIN_REORDER_H
+#ifndef SC_PLUGIN_SELECT_REORDER_H
+#define SC_PLUGIN_SELECT_REORDER_H
 
 #include "abi/spec_connector.h"
 

@@ -1,7 +1,7 @@
 /* row_bits: sets of a layer's rows, a bit a row.
  * Threads: the caller's. */
-#ifndef SC_PLUGIN_ROW_BITS_H
-#define SC_PLUGIN_ROW_BITS_H
+#ifndef SC_PLUGIN_SELECT_ROW_BITS_H
+#define SC_PLUGIN_SELECT_ROW_BITS_H
 
 #include <stdbool.h>
 #include <stdint.h>

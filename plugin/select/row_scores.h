@@ -1,8 +1,8 @@
 /* row_scores: sums of importance of a layer's rows, on this processor or on a device.
  * Threads: any, a scratch each.
  * Tests: tests/unit/plugin/test_select.c, test_device_queries.c */
-#ifndef SC_PLUGIN_ROW_SCORES_H
-#define SC_PLUGIN_ROW_SCORES_H
+#ifndef SC_PLUGIN_SELECT_ROW_SCORES_H
+#define SC_PLUGIN_SELECT_ROW_SCORES_H
 
 #include "base/status.h"
 

@@ -5,8 +5,8 @@
  * Threads: any, a scratch each.
  * Tests: tests/unit/plugin/test_select.c, test_prediction.c, conformance (abi_061_* .. abi_069_*)
  * */
-#ifndef SC_PLUGIN_ROW_SET_H
-#define SC_PLUGIN_ROW_SET_H
+#ifndef SC_PLUGIN_SELECT_ROW_SET_H
+#define SC_PLUGIN_SELECT_ROW_SET_H
 
 #include "base/status.h"
 

@@ -3,8 +3,8 @@
  *
  * Threads: whose turn the request's loads are; range_fail any that holds the request.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
-#ifndef SC_PLUGIN_SCATTER_H
-#define SC_PLUGIN_SCATTER_H
+#ifndef SC_PLUGIN_SELECT_SCATTER_H
+#define SC_PLUGIN_SELECT_SCATTER_H
 
 #include "plugin/select/item.h"
 

@@ -5,8 +5,8 @@
  * deadlock.
  * Threads: any; a scratch has one holder at a time.
  * Tests: tests/unit/plugin/test_request_memory.c, test_select.c */
-#ifndef SC_PLUGIN_SCRATCH_H
-#define SC_PLUGIN_SCRATCH_H
+#ifndef SC_PLUGIN_SELECT_SCRATCH_H
+#define SC_PLUGIN_SELECT_SCRATCH_H
 
 #include "base/status.h"
 #include "kernels/importance.h"

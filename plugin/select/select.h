@@ -16,8 +16,8 @@
  * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
  * Tests: tests/unit/plugin/test_select.c, test_prediction.c, conformance (abi_061_* .. abi_069_*)
  * */
-#ifndef SC_PLUGIN_SELECT_H
-#define SC_PLUGIN_SELECT_H
+#ifndef SC_PLUGIN_SELECT_SELECT_H
+#define SC_PLUGIN_SELECT_SELECT_H
 
 #include "base/exec.h"
 #include "base/status.h"

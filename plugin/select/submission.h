@@ -1,8 +1,8 @@
 /* A submission, and whose turn it is with a request's loads. submit.c has its life.
  * Threads: any, but as the members say.
  * Tests: tests/unit/plugin/test_submit.c */
-#ifndef SC_PLUGIN_SUBMISSION_H
-#define SC_PLUGIN_SUBMISSION_H
+#ifndef SC_PLUGIN_SELECT_SUBMISSION_H
+#define SC_PLUGIN_SELECT_SUBMISSION_H
 
 #include "base/exec.h"
 #include "base/status.h"

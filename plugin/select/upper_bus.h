@@ -12,8 +12,8 @@
  * Does not: know the other direction, which is free while this one is busy; look at deadlines.
  * Threads: any.
  * Tests: tests/unit/plugin/test_dual.c */
-#ifndef SC_PLUGIN_UPPER_BUS_H
-#define SC_PLUGIN_UPPER_BUS_H
+#ifndef SC_PLUGIN_SELECT_UPPER_BUS_H
+#define SC_PLUGIN_SELECT_UPPER_BUS_H
 
 #include "abi/spec_connector.h"
 

@@ -1,7 +1,7 @@
 """The rotary turn of a model's keys, out of its Hugging Face configuration, as spec_model has it.
 
 Holds: what spec_model cannot say (a turn of a part of the head, of some layers, by several
-positions, of another scaling than llama3's) is NONE and the reason: keys are then coded as they
+positions, of another scaling than llama3's) is NONE and the reason: keys are then quantised as they
 come. A turn that is not the engine's costs bits and nothing else: it is done and undone.
 Does not: import anything but the standard library; look at weights or modules, which the
 scheduler's process does not have.

@@ -10,8 +10,8 @@
  * wrong and never a byte. Allocate after init.
  * Threads: one at a time.
  * Tests: tests/unit/store/test_ghost_list.c */
-#ifndef SC_STORE_GHOST_LIST_H
-#define SC_STORE_GHOST_LIST_H
+#ifndef SC_STORE_CACHE_GHOST_LIST_H
+#define SC_STORE_CACHE_GHOST_LIST_H
 
 #include "base/alloc.h"
 #include "base/policy.h"

@@ -35,8 +35,8 @@
  * Threads: any. One lock (rank 57); no bytes are copied under it.
  * Tests: tests/unit/store/test_host_tier.c, test_host_tier_keep.c, test_host_tier_inside.c,
  * test_host_tier_dual.c */
-#ifndef SC_STORE_HOST_TIER_H
-#define SC_STORE_HOST_TIER_H
+#ifndef SC_STORE_CACHE_HOST_TIER_H
+#define SC_STORE_CACHE_HOST_TIER_H
 
 #include "base/alloc.h"
 #include "base/assert.h"

@@ -17,8 +17,8 @@
  * Threads: any; a filler: its load's consumer.
  * Tests: tests/unit/store/test_host_tier_slab.c, test_host_tier_slab_slots.c, test_tiers_twin.c,
  * test_write_through.c */
-#ifndef SC_STORE_HOST_TIER_SLAB_H
-#define SC_STORE_HOST_TIER_SLAB_H
+#ifndef SC_STORE_CACHE_HOST_TIER_SLAB_H
+#define SC_STORE_CACHE_HOST_TIER_SLAB_H
 
 #include "store/cache/host_tier.h"
 #include "store/load.h"

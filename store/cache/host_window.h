@@ -11,8 +11,8 @@
  * Does not: know ranks, evict.
  * Threads: the caller's lock.
  * Tests: tests/unit/store/test_host_tier_window.c, test_host_tier.c */
-#ifndef SC_STORE_HOST_WINDOW_H
-#define SC_STORE_HOST_WINDOW_H
+#ifndef SC_STORE_CACHE_HOST_WINDOW_H
+#define SC_STORE_CACHE_HOST_WINDOW_H
 
 #include <stdbool.h>
 #include <stdint.h>

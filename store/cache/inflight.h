@@ -22,8 +22,8 @@
  * waiter: the executor's. One lock a flight (rank 30), which its client's state is under too.
  * Tests: tests/unit/store/test_inflight.c, test_store.c, test_gather.c, test_selector.c,
  * tests/fault/test_store_faults.c */
-#ifndef SC_STORE_INFLIGHT_H
-#define SC_STORE_INFLIGHT_H
+#ifndef SC_STORE_CACHE_INFLIGHT_H
+#define SC_STORE_CACHE_INFLIGHT_H
 
 #include "store/internal.h"
 #include "store/load.h"

@@ -15,8 +15,8 @@
  * Threads: one at a time; completions only count.
  * Tests: tests/unit/store/test_build.c, test_quant.c, test_inline_quant.c,
  * tests/unit/plugin/test_compaction.c */
-#ifndef SC_STORE_READBACK_H
-#define SC_STORE_READBACK_H
+#ifndef SC_STORE_CACHE_READBACK_H
+#define SC_STORE_CACHE_READBACK_H
 
 #include "store/internal.h"
 #include "store/rows/where.h"

@@ -2,8 +2,8 @@
  *
  * Threads: any.
  * Tests: tests/unit/store/test_store.c, test_selector.c */
-#ifndef SC_STORE_RESERVE_FRAME_H
-#define SC_STORE_RESERVE_FRAME_H
+#ifndef SC_STORE_CACHE_RESERVE_FRAME_H
+#define SC_STORE_CACHE_RESERVE_FRAME_H
 
 #include <pthread.h>
 #include <stdbool.h>

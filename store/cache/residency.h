@@ -11,8 +11,8 @@
  * Does not: own slabs; allocate after open.
  * Threads: count any; all else under the lock of the host tier.
  * Tests: tests/unit/store/test_host_tier_keep.c */
-#ifndef SC_STORE_RESIDENCY_H
-#define SC_STORE_RESIDENCY_H
+#ifndef SC_STORE_CACHE_RESIDENCY_H
+#define SC_STORE_CACHE_RESIDENCY_H
 
 #include "base/alloc.h"
 

@@ -12,8 +12,8 @@
  * Does not: know what is in it, clear it, wait, or move what is taken.
  * Threads: any; one lock (rank 61), nothing is done under it but words of a bitmap.
  * Tests: tests/unit/store/test_pool.c */
-#ifndef SC_STORE_SELECTOR_POOL_H
-#define SC_STORE_SELECTOR_POOL_H
+#ifndef SC_STORE_CACHE_SELECTOR_POOL_H
+#define SC_STORE_CACHE_SELECTOR_POOL_H
 
 #include "store/space/page_map.h"
 

@@ -25,8 +25,8 @@
  * each.
  * Threads: any (one short lock, rank 60; the executor is called with it released).
  * Tests: tests/unit/store/test_staging_pool.c */
-#ifndef SC_STORE_STAGING_POOL_H
-#define SC_STORE_STAGING_POOL_H
+#ifndef SC_STORE_CACHE_STAGING_POOL_H
+#define SC_STORE_CACHE_STAGING_POOL_H
 
 #include "base/assert.h"
 #include "base/exec.h"

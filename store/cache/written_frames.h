@@ -20,8 +20,8 @@
  * Does not: know a file, a page or what bytes mean; read what it does not have; verify.
  * Threads: any. One lock (rank 55), the frames' inside it; no bytes are copied under it.
  * Tests: tests/unit/store/test_cache.c, test_inline_quant.c */
-#ifndef SC_STORE_WRITTEN_FRAMES_H
-#define SC_STORE_WRITTEN_FRAMES_H
+#ifndef SC_STORE_CACHE_WRITTEN_FRAMES_H
+#define SC_STORE_CACHE_WRITTEN_FRAMES_H
 
 #include "store/cache/staging_pool.h"
 

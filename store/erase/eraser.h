@@ -2,8 +2,8 @@
  *
  * Threads: close, when no step runs.
  * Tests: tests/unit/store/test_erase.c */
-#ifndef SC_STORE_ERASER_H
-#define SC_STORE_ERASER_H
+#ifndef SC_STORE_ERASE_ERASER_H
+#define SC_STORE_ERASE_ERASER_H
 
 struct sc_store;
 

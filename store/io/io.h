@@ -14,8 +14,8 @@
  * RESERVE fails reserve, and a blocking write, with ENOSPC; SYNC fails sync with EIO.
  * Threads: submit from any; done on the executor's or the back end's.
  * Tests: tests/unit/store/test_io.c (one body, every back end) */
-#ifndef SC_STORE_IO_H
-#define SC_STORE_IO_H
+#ifndef SC_STORE_IO_IO_H
+#define SC_STORE_IO_IO_H
 
 #include "base/exec.h"
 #include "base/fault.h"

@@ -6,8 +6,8 @@
  * made at open as long as that has any.
  * Threads: as store/io/io.h.
  * Tests: tests/unit/store/test_io.c, test_io_cost.c */
-#ifndef SC_STORE_IO_BACKEND_H
-#define SC_STORE_IO_BACKEND_H
+#ifndef SC_STORE_IO_IO_BACKEND_H
+#define SC_STORE_IO_IO_BACKEND_H
 
 #include "store/io/io.h"
 

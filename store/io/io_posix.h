@@ -3,8 +3,8 @@
  *
  * Threads: any.
  * Tests: tests/unit/store/test_io.c, test_io_uring.c */
-#ifndef SC_STORE_IO_POSIX_H
-#define SC_STORE_IO_POSIX_H
+#ifndef SC_STORE_IO_IO_POSIX_H
+#define SC_STORE_IO_IO_POSIX_H
 
 #include "store/io/io_backend.h"
 

@@ -3,8 +3,8 @@
  *
  * Holds, Threads: store/io/io_uring.c.
  * Tests: tests/unit/store/test_io_uring.c */
-#ifndef SC_STORE_IO_URING_H
-#define SC_STORE_IO_URING_H
+#ifndef SC_STORE_IO_IO_URING_H
+#define SC_STORE_IO_IO_URING_H
 
 #include "store/io/io_posix.h"
 

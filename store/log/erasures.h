@@ -3,8 +3,8 @@
  *
  * Threads: per member.
  * Tests: tests/unit/store/test_erase.c */
-#ifndef SC_STORE_ERASURES_H
-#define SC_STORE_ERASURES_H
+#ifndef SC_STORE_LOG_ERASURES_H
+#define SC_STORE_LOG_ERASURES_H
 
 #include "store/erase.h"
 

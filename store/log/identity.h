@@ -2,8 +2,8 @@
  *
  * Threads: open, but for sc_store_is_ours and sc_store_copy_next (below).
  * Tests: tests/unit/store/test_store.c, test_copy.c */
-#ifndef SC_STORE_IDENTITY_H
-#define SC_STORE_IDENTITY_H
+#ifndef SC_STORE_LOG_IDENTITY_H
+#define SC_STORE_LOG_IDENTITY_H
 
 #include "store/log/record.h"
 

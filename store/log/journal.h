@@ -2,8 +2,8 @@
  *
  * Threads: the log lock; scans at open.
  * Tests: tests/unit/store/test_log.c */
-#ifndef SC_STORE_JOURNAL_H
-#define SC_STORE_JOURNAL_H
+#ifndef SC_STORE_LOG_JOURNAL_H
+#define SC_STORE_LOG_JOURNAL_H
 
 #include "store/io/io.h"
 #include "store/log/record.h"

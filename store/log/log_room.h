@@ -2,8 +2,8 @@
  *
  * Threads: per call, below.
  * Tests: tests/unit/store/test_free_space.c, test_checkpoint.c */
-#ifndef SC_STORE_LOG_ROOM_H
-#define SC_STORE_LOG_ROOM_H
+#ifndef SC_STORE_LOG_LOG_ROOM_H
+#define SC_STORE_LOG_LOG_ROOM_H
 
 #include "base/status.h"
 

@@ -5,8 +5,8 @@
  *
  * Threads: one checkpoint at a time; per call, below.
  * Tests: tests/unit/store/test_checkpoint.c, tests/fault/test_store_faults.c */
-#ifndef SC_STORE_LOG_SWAP_H
-#define SC_STORE_LOG_SWAP_H
+#ifndef SC_STORE_LOG_LOG_SWAP_H
+#define SC_STORE_LOG_LOG_SWAP_H
 
 #include "store/io/io.h"
 #include "store/log/record.h"

@@ -2,8 +2,8 @@
  *
  * Threads: open and close; posting and taking are store.h's.
  * Tests: tests/unit/store/test_notify.c */
-#ifndef SC_STORE_NOTIFY_FILE_H
-#define SC_STORE_NOTIFY_FILE_H
+#ifndef SC_STORE_LOG_NOTIFY_FILE_H
+#define SC_STORE_LOG_NOTIFY_FILE_H
 
 #include "store/io/io.h"
 

@@ -21,8 +21,8 @@
  * Does not: allocate, do I/O.
  * Threads: any.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
-#ifndef SC_STORE_RECORD_H
-#define SC_STORE_RECORD_H
+#ifndef SC_STORE_LOG_RECORD_H
+#define SC_STORE_LOG_RECORD_H
 
 #include "base/limits.h"
 #include "store/rows/where.h"

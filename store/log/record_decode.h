@@ -9,8 +9,8 @@
  * Does not: allocate; copy: str, bin and arrays are left where they lie.
  * Threads: any.
  * Tests: tests/unit/store/test_record.c, tests/fuzz/fuzz_log.c */
-#ifndef SC_STORE_RECORD_DECODE_H
-#define SC_STORE_RECORD_DECODE_H
+#ifndef SC_STORE_LOG_RECORD_DECODE_H
+#define SC_STORE_LOG_RECORD_DECODE_H
 
 #include <stdbool.h>
 #include <stddef.h>

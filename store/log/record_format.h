@@ -5,8 +5,8 @@
  *
  * Threads: any.
  * Tests: tests/unit/store/test_record.c */
-#ifndef SC_STORE_RECORD_FORMAT_H
-#define SC_STORE_RECORD_FORMAT_H
+#ifndef SC_STORE_LOG_RECORD_FORMAT_H
+#define SC_STORE_LOG_RECORD_FORMAT_H
 
 #include "store/log/record.h"
 #include "store/log/record_decode.h"

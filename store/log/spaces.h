@@ -7,8 +7,8 @@
  * rises, so no id is given twice under one numbering of ids.
  * Threads: changed under the log lock; found from any.
  * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
-#ifndef SC_STORE_SPACES_H
-#define SC_STORE_SPACES_H
+#ifndef SC_STORE_LOG_SPACES_H
+#define SC_STORE_LOG_SPACES_H
 
 #include "base/alloc.h"
 #include "base/status.h"

@@ -12,8 +12,8 @@
  * Does not: shrink while open, keep tokens.
  * Threads: one writer at a time (the log lock); sc_store_table_piece from any.
  * Tests: tests/unit/store/test_store.c, test_log.c */
-#ifndef SC_STORE_TABLE_H
-#define SC_STORE_TABLE_H
+#ifndef SC_STORE_LOG_TABLE_H
+#define SC_STORE_LOG_TABLE_H
 
 #include "store/log/record.h"
 

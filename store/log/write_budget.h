@@ -11,8 +11,8 @@
  * Does not: refuse a write: who begins one asks (store/space/write_allowance.c).
  * Threads: any; its lock (rank 58), a few instructions; counts are relaxed.
  * Tests: tests/unit/store/test_write_budget.c */
-#ifndef SC_STORE_WRITE_BUDGET_H
-#define SC_STORE_WRITE_BUDGET_H
+#ifndef SC_STORE_LOG_WRITE_BUDGET_H
+#define SC_STORE_LOG_WRITE_BUDGET_H
 
 #include "base/status.h"
 

@@ -12,8 +12,8 @@
  * Errors: of each call. NO_SPACE and IO change nothing but counters.
  * Threads: as each call says.
  * Tests: tests/unit/store/test_object_log.c, tests/fuzz/fuzz_objects.c, conformance/objects */
-#ifndef SC_STORE_OBJECT_H
-#define SC_STORE_OBJECT_H
+#ifndef SC_STORE_OBJECT_OBJECT_H
+#define SC_STORE_OBJECT_OBJECT_H
 
 #include "store/cache/staging_pool.h"
 #include "store/log/log_room.h"

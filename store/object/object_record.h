@@ -1,8 +1,8 @@
 /* Records of objects: encoding and strict decoding (object_record.c has the layout).
  *
  * Threads: any. Tests: tests/unit/store/test_object_record.c, tests/fuzz/fuzz_objects.c */
-#ifndef SC_STORE_OBJECT_RECORD_H
-#define SC_STORE_OBJECT_RECORD_H
+#ifndef SC_STORE_OBJECT_OBJECT_RECORD_H
+#define SC_STORE_OBJECT_OBJECT_RECORD_H
 
 #include "store/log/record.h"
 #include "store/object/object.h"

@@ -24,8 +24,8 @@
  * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c,
  * test_host_prefetch_random.c, test_host_prefetch_choice.c, test_host_prefetch_choice_random.c,
  * tests/fault/test_host_races.c, test_choice_races.c */
-#ifndef SC_STORE_FETCH_MATCH_H
-#define SC_STORE_FETCH_MATCH_H
+#ifndef SC_STORE_READ_FETCH_MATCH_H
+#define SC_STORE_READ_FETCH_MATCH_H
 
 #include "store/internal.h"
 #include "store/load.h"

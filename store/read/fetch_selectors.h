@@ -12,8 +12,8 @@
  * Does not: wait, choose pieces, keep slabs (fetch_match.c), retry.
  * Threads: one at a time; completions only count.
  * Tests: tests/unit/plugin/test_host_prefetch_choice.c */
-#ifndef SC_STORE_FETCH_SELECTORS_H
-#define SC_STORE_FETCH_SELECTORS_H
+#ifndef SC_STORE_READ_FETCH_SELECTORS_H
+#define SC_STORE_READ_FETCH_SELECTORS_H
 
 #include "store/read/selector.h"
 

@@ -21,8 +21,8 @@
  * Does not: lock, do I/O, look at bytes or tags.
  * Threads: the reader's lock.
  * Tests: tests/unit/store/test_gather.c, test_host_tier_slab_slots.c, test_tiers_twin.c */
-#ifndef SC_STORE_GATHER_PLAN_H
-#define SC_STORE_GATHER_PLAN_H
+#ifndef SC_STORE_READ_GATHER_PLAN_H
+#define SC_STORE_READ_GATHER_PLAN_H
 
 #include "store/cache/host_tier_slab.h"
 #include "store/internal.h"

@@ -4,8 +4,8 @@
  *
  * Holds, Threads: store/read/reader.c.
  * Tests: tests/unit/store/test_store.c, test_gather.c, test_host_tier_slab_slots.c */
-#ifndef SC_STORE_READER_H
-#define SC_STORE_READER_H
+#ifndef SC_STORE_READ_READER_H
+#define SC_STORE_READ_READER_H
 
 #include "store/cache/inflight.h"
 #include "store/read/gather_plan.h"

@@ -21,8 +21,8 @@
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the reader's lock.
  * Tests: tests/unit/store/test_store.c, test_host_tier_slab_slots.c */
-#ifndef SC_STORE_SCAN_PLAN_H
-#define SC_STORE_SCAN_PLAN_H
+#ifndef SC_STORE_READ_SCAN_PLAN_H
+#define SC_STORE_READ_SCAN_PLAN_H
 
 #include "store/cache/host_tier_slab.h"
 #include "store/internal.h"

@@ -26,8 +26,8 @@
  *
  * Threads: a plan: the selector's lock. Memory: whoever holds it in the pool.
  * Tests: tests/unit/store/test_selector.c, test_quant.c, test_selector_host.c */
-#ifndef SC_STORE_SELECTOR_H
-#define SC_STORE_SELECTOR_H
+#ifndef SC_STORE_READ_SELECTOR_H
+#define SC_STORE_READ_SELECTOR_H
 
 #include "store/cache/host_tier_slab.h"
 #include "store/load.h"

@@ -2,8 +2,8 @@
  *
  * Threads: the log lock; replay.
  * Tests: tests/unit/store/test_averages.c */
-#ifndef SC_STORE_AVERAGES_H
-#define SC_STORE_AVERAGES_H
+#ifndef SC_STORE_REPLAY_AVERAGES_H
+#define SC_STORE_REPLAY_AVERAGES_H
 
 #include "base/alloc.h"
 

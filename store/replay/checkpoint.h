@@ -2,8 +2,8 @@
  *
  * Threads: open and close; a running store's are asked for by store.h.
  * Tests: tests/unit/store/test_checkpoint.c */
-#ifndef SC_STORE_CHECKPOINT_H
-#define SC_STORE_CHECKPOINT_H
+#ifndef SC_STORE_REPLAY_CHECKPOINT_H
+#define SC_STORE_REPLAY_CHECKPOINT_H
 
 #include "base/status.h"
 

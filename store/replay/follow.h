@@ -2,8 +2,8 @@
  *
  * Threads: the one that follows, but for known times: any.
  * Tests: tests/unit/store/test_follow.c */
-#ifndef SC_STORE_FOLLOW_H
-#define SC_STORE_FOLLOW_H
+#ifndef SC_STORE_REPLAY_FOLLOW_H
+#define SC_STORE_REPLAY_FOLLOW_H
 
 #include "store/log/record.h"
 

@@ -7,8 +7,8 @@
  *
  * Threads: store/replay/replay.c.
  * Tests: tests/unit/store/test_log.c, test_follow.c */
-#ifndef SC_STORE_REPLAY_H
-#define SC_STORE_REPLAY_H
+#ifndef SC_STORE_REPLAY_REPLAY_H
+#define SC_STORE_REPLAY_REPLAY_H
 
 #include "store/internal.h"
 #include "store/log/journal.h"

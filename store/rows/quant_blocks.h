@@ -15,8 +15,8 @@
  * Does not: know what codes mean (the plugin's encoder and decoder do).
  * Threads: any.
  * Tests: tests/unit/store/test_quant.c */
-#ifndef SC_STORE_QUANT_BLOCKS_H
-#define SC_STORE_QUANT_BLOCKS_H
+#ifndef SC_STORE_ROWS_QUANT_BLOCKS_H
+#define SC_STORE_ROWS_QUANT_BLOCKS_H
 
 #include "store/internal.h"
 

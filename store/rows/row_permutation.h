@@ -10,8 +10,8 @@
  * Holds: slots of a layer are a permutation of the extent's rows, also where some are void.
  * Threads: any.
  * Tests: tests/unit/store/test_row_permutation.c */
-#ifndef SC_STORE_ROW_PERMUTATION_H
-#define SC_STORE_ROW_PERMUTATION_H
+#ifndef SC_STORE_ROWS_ROW_PERMUTATION_H
+#define SC_STORE_ROWS_ROW_PERMUTATION_H
 
 #include <stdbool.h>
 #include <stdint.h>

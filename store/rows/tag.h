@@ -16,8 +16,8 @@
  * Does not: allocate, keep state, know where rows lie.
  * Threads: any.
  * Tests: tests/unit/store/test_tag.c */
-#ifndef SC_STORE_TAG_H
-#define SC_STORE_TAG_H
+#ifndef SC_STORE_ROWS_TAG_H
+#define SC_STORE_ROWS_TAG_H
 
 #include <stdint.h>
 

@@ -5,8 +5,8 @@
  *
  * Does not: anything; the rungs' row_move does.
  * Tests: tests/unit/store/test_tag.c */
-#ifndef SC_STORE_TAG_LINES_H
-#define SC_STORE_TAG_LINES_H
+#ifndef SC_STORE_ROWS_TAG_LINES_H
+#define SC_STORE_ROWS_TAG_LINES_H
 
 #include <stddef.h>
 #include <stdint.h>

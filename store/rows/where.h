@@ -9,8 +9,8 @@
  * Does not: know what is free, or any file.
  * Threads: any.
  * Tests: tests/unit/store/test_store.c */
-#ifndef SC_STORE_WHERE_H
-#define SC_STORE_WHERE_H
+#ifndef SC_STORE_ROWS_WHERE_H
+#define SC_STORE_ROWS_WHERE_H
 
 #include "store/io/io.h"
 #include "store/store.h"

@@ -2,8 +2,8 @@
  *
  * Threads: per call, below.
  * Tests: tests/unit/store/test_build.c, test_quant.c */
-#ifndef SC_STORE_BUILD_SECTIONS_H
-#define SC_STORE_BUILD_SECTIONS_H
+#ifndef SC_STORE_SECTION_BUILD_SECTIONS_H
+#define SC_STORE_SECTION_BUILD_SECTIONS_H
 
 #include "base/status.h"
 

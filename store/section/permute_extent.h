@@ -2,8 +2,8 @@
  *
  * Threads: build_sections.c's task.
  * Tests: tests/unit/store/test_reorder.c */
-#ifndef SC_STORE_PERMUTE_EXTENT_H
-#define SC_STORE_PERMUTE_EXTENT_H
+#ifndef SC_STORE_SECTION_PERMUTE_EXTENT_H
+#define SC_STORE_SECTION_PERMUTE_EXTENT_H
 
 #include "store/internal.h"
 

@@ -7,8 +7,8 @@
  * Holds: a run of build_sections.c that asks for none takes no memory.
  * Threads: build_sections.c's task; waits: any.
  * Tests: tests/unit/store/test_reorder.c */
-#ifndef SC_STORE_PERMUTE_QUEUE_H
-#define SC_STORE_PERMUTE_QUEUE_H
+#ifndef SC_STORE_SECTION_PERMUTE_QUEUE_H
+#define SC_STORE_SECTION_PERMUTE_QUEUE_H
 
 #include "store/internal.h"
 

@@ -17,8 +17,8 @@
  * Threads: its maker's task.
  * Tests: tests/unit/store/test_build.c, test_quant.c, test_inline_quant.c,
  * tests/fault/test_store_faults.c */
-#ifndef SC_STORE_SECTION_H
-#define SC_STORE_SECTION_H
+#ifndef SC_STORE_SECTION_SECTION_H
+#define SC_STORE_SECTION_SECTION_H
 
 #include "store/cache/readback.h"
 #include "store/write/extent.h"

@@ -11,8 +11,8 @@
  * Does not: lock (the caller holds the space lock), allocate after init, remember owners.
  * Threads: the caller's lock.
  * Tests: tests/unit/store/test_space.c */
-#ifndef SC_STORE_PAGE_MAP_H
-#define SC_STORE_PAGE_MAP_H
+#ifndef SC_STORE_SPACE_PAGE_MAP_H
+#define SC_STORE_SPACE_PAGE_MAP_H
 
 #include "base/alloc.h"
 #include "base/assert.h"

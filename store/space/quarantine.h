@@ -2,8 +2,8 @@
  *
  * Threads: per call, below.
  * Tests: tests/unit/store/test_quarantine.c */
-#ifndef SC_STORE_QUARANTINE_H
-#define SC_STORE_QUARANTINE_H
+#ifndef SC_STORE_SPACE_QUARANTINE_H
+#define SC_STORE_SPACE_QUARANTINE_H
 
 #include "base/status.h"
 

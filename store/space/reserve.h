@@ -2,8 +2,8 @@
  *
  * Threads: the space lock.
  * Tests: tests/unit/store/test_quarantine.c */
-#ifndef SC_STORE_RESERVE_H
-#define SC_STORE_RESERVE_H
+#ifndef SC_STORE_SPACE_RESERVE_H
+#define SC_STORE_SPACE_RESERVE_H
 
 #include "base/status.h"
 

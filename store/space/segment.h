@@ -2,8 +2,8 @@
  *
  * Threads: per call, below.
  * Tests: tests/unit/store/test_store.c, test_space.c */
-#ifndef SC_STORE_SEGMENT_H
-#define SC_STORE_SEGMENT_H
+#ifndef SC_STORE_SPACE_SEGMENT_H
+#define SC_STORE_SPACE_SEGMENT_H
 
 #include "store/io/io.h"
 #include "store/log/record.h"

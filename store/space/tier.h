@@ -17,8 +17,8 @@
  * Does not: verify, plan, say where an extent lies, keep what it read.
  * Threads: any.
  * Tests: tests/unit/store/test_store.c, test_flight.c, tests/fault/test_store_faults.c */
-#ifndef SC_STORE_TIER_H
-#define SC_STORE_TIER_H
+#ifndef SC_STORE_SPACE_TIER_H
+#define SC_STORE_SPACE_TIER_H
 
 #include "store/io/io.h"
 #include "store/rows/where.h"

@@ -3,8 +3,8 @@
  * Holds: one merge at a time; what it wrote is the caller's, the pieces stay as they were.
  * Threads: open and close; a merge is asked for by store.h.
  * Tests: tests/unit/plugin/test_compaction.c */
-#ifndef SC_STORE_COMPACTOR_H
-#define SC_STORE_COMPACTOR_H
+#ifndef SC_STORE_WRITE_COMPACTOR_H
+#define SC_STORE_WRITE_COMPACTOR_H
 
 #include "base/status.h"
 

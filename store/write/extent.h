@@ -11,8 +11,8 @@
  *
  * Threads: per member, below.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
-#ifndef SC_STORE_EXTENT_H
-#define SC_STORE_EXTENT_H
+#ifndef SC_STORE_WRITE_EXTENT_H
+#define SC_STORE_WRITE_EXTENT_H
 
 #include "store/internal.h"
 #include "store/rows/where.h"

@@ -16,8 +16,8 @@
  * Threads: begin, window, packed: the extent's producer; end: who commits or discards it; the task
  * is the executor's, one step at a time. One lock (rank 54), the cache's inside it.
  * Tests: tests/unit/store/test_inline_quant.c, tests/fault/test_store_faults.c */
-#ifndef SC_STORE_INLINE_QUANT_H
-#define SC_STORE_INLINE_QUANT_H
+#ifndef SC_STORE_WRITE_INLINE_QUANT_H
+#define SC_STORE_WRITE_INLINE_QUANT_H
 
 #include "base/status.h"
 

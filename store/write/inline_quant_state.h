@@ -8,8 +8,8 @@
  *
  * Threads: store/write/inline_quant.h.
  * Tests: tests/unit/store/test_inline_quant.c */
-#ifndef SC_STORE_INLINE_QUANT_STATE_H
-#define SC_STORE_INLINE_QUANT_STATE_H
+#ifndef SC_STORE_WRITE_INLINE_QUANT_STATE_H
+#define SC_STORE_WRITE_INLINE_QUANT_STATE_H
 
 #include "store/internal.h"
 #include "store/write/inline_quant.h"

@@ -20,8 +20,8 @@
  * taken.
  * Tests: tests/unit/plugin/test_big_passes.c, test_big_passes_more.c,
  * test_big_passes_threads.c */
-#ifndef SC_STORE_WRITE_QUEUE_H
-#define SC_STORE_WRITE_QUEUE_H
+#ifndef SC_STORE_WRITE_WRITE_QUEUE_H
+#define SC_STORE_WRITE_WRITE_QUEUE_H
 
 #include "base/heap.h"
 #include "base/status.h"

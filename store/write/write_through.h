@@ -9,8 +9,8 @@
  * Does not: hold up the caller of a store, who only begins slabs; verify (tags do, when it is
  * used). Threads: begin, of a layer: the extent's producer; copies: any, of other bytes; end: its
  * committer. Tests: tests/unit/store/test_write_through.c */
-#ifndef SC_STORE_WRITE_THROUGH_H
-#define SC_STORE_WRITE_THROUGH_H
+#ifndef SC_STORE_WRITE_WRITE_THROUGH_H
+#define SC_STORE_WRITE_WRITE_THROUGH_H
 
 #include "store/write/extent.h"
 

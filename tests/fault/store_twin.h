@@ -21,7 +21,7 @@ static const struct world_setup twin_setups[] = {
 struct twin {
     struct world *world;
     uint64_t random, key_next;
-    uint64_t rows_right, loads_failed, stores_failed, coded;
+    uint64_t rows_right, loads_failed, stores_failed, quantised;
 };
 
 static inline void twin_make(struct twin *twin, uint64_t seed)
@@ -84,7 +84,7 @@ static inline void twin_selector(struct twin *twin, uint32_t layer, const struct
     struct world *world = twin->world;
     struct sc_store_selector *selector = NULL;
     uint64_t wanted = random_below(&twin->random, world->setup->probe_row_bytes / 2 + 1) * 2;
-    if (sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector, NULL) !=
+    if (sc_store_selector_open(world->store, SELECTOR_ROWS_MAX, SELECTOR_ROWS_MAX, &selector, NULL) !=
         SPEC_OK)
         return; /* no memory */
     if (keys_begin(selector, match, layer, SC_IO_CLASS_SPECULATIVE, wanted)) {
@@ -105,7 +105,7 @@ static inline void twin_codes(struct twin *twin, uint32_t layer, const struct ma
 {
     struct sc_store_selector *selector = NULL;
     bool k_alone = random_below(&twin->random, 2) == 0;
-    if (sc_store_selector_open(twin->world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector,
+    if (sc_store_selector_open(twin->world->store, SELECTOR_ROWS_MAX, SELECTOR_ROWS_MAX, &selector,
                                NULL) != SPEC_OK)
         return; /* no memory */
     if (sc_store_selector_begin(
@@ -116,7 +116,7 @@ static inline void twin_codes(struct twin *twin, uint32_t layer, const struct ma
                                                        .is_quant = true,
                                                        .k_alone = k_alone}) &&
         sc_store_selector_wait(selector, SC_EXEC_FOREVER) == SPEC_OK)
-        twin->coded += codes_check(twin->world, match, 0, layer, k_alone, selector);
+        twin->quantised += codes_check(twin->world, match, 0, layer, k_alone, selector);
     sc_store_selector_close(selector);
 }
 

@@ -75,7 +75,7 @@ struct races {
     struct prompt prompts[PROMPTS];
     pthread_mutex_t lock;
     struct lease leases[LEASES]; /* guarded by lock */
-    _Atomic uint64_t loaded, coarse, exact, stale, failed, stored, aborted, attached, resets,
+    _Atomic uint64_t loaded, inexact, exact, stale, failed, stored, aborted, attached, resets,
         refined;
 };
 
@@ -165,15 +165,15 @@ static void check_rows(struct worker *worker, const struct load *load)
         for (uint64_t n = 0; n < 2 * heads; n++) {
             uint64_t head = n / 2, position = load->positions[head * in->row_count + j];
             const uint8_t *at = n % 2 == 0 ? load->area->memory.k_base : load->area->memory.v_base;
-            bool is_coarse = worker->races->is_layered && !(load->bits[j / 64] >> (j % 64) & 1);
+            bool is_quantised = worker->races->is_layered && !(load->bits[j / 64] >> (j % 64) & 1);
             if (position >= load->hold->matched)
                 wrong(worker, "a position behind the match", in->status);
             row_of(rig, prompt, load->hold->epoch, position, in->layer, n % 2, row);
             at += j * bytes + head * some;
-            if (is_coarse ? !is_near(worker, at, row, bytes)
+            if (is_quantised ? !is_near(worker, at, row, bytes)
                           : memcmp(at, row + head * some, some) != 0)
                 wrong(worker, "a row that is not what it should be", in->status);
-            (void)atomic_fetch_add(is_coarse ? &worker->races->coarse : &worker->races->exact, 1);
+            (void)atomic_fetch_add(is_quantised ? &worker->races->inexact : &worker->races->exact, 1);
         }
 }
 
@@ -612,7 +612,7 @@ static void run(uint64_t seed, struct races *sum)
     rig_prompts_free_all(races.prompts, PROMPTS);
     pthread_mutex_destroy(&races.lock);
     sum->loaded += races.loaded;
-    sum->coarse += races.coarse;
+    sum->inexact += races.inexact;
     sum->exact += races.exact;
     sum->stale += races.stale;
     sum->failed += races.failed;
@@ -636,7 +636,7 @@ static void every_call_runs_beside_resets(void **state)
                   " exact rows seen, %" PRIu64 " stored, %" PRIu64 " aborted, %" PRIu64
                   " attached, %" PRIu64 " refined, %" PRIu64 " resets, %" PRIu64 " stale, %" PRIu64
                   " failed\n",
-                  sum.loaded, sum.coarse, sum.exact, sum.stored, sum.aborted, sum.attached,
+                  sum.loaded, sum.inexact, sum.exact, sum.stored, sum.aborted, sum.attached,
                   sum.refined, sum.resets, sum.stale, sum.failed);
     if (only == NULL) /* what follows from the seed, whoever is faster */
         assert_true(sum.loaded > count * 50 && sum.stored > 0 && sum.resets > count);

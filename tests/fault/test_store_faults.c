@@ -141,7 +141,7 @@ static void fault_the_nth_while_pages_are_given_again_is_survived(void **state)
 static void fault_free_random_operations_equal_the_twin(void **state)
 {
     (void)state;
-    uint64_t full = 0, rows = 0, coded = 0;
+    uint64_t full = 0, rows = 0, quantised = 0;
     for (seed_now = 1; seed_now <= SEEDS(60); seed_now++) {
         struct twin twin;
         struct sc_store_stats stats;
@@ -163,14 +163,14 @@ static void fault_free_random_operations_equal_the_twin(void **state)
             world_close(twin.world);
         }
         full += twin.stores_failed;
-        coded += twin.coded;
+        quantised += twin.quantised;
         rows += twin.rows_right;
         world_free(twin.world);
     }
     print_message("%" PRIu64 " rows right, %" PRIu64 " slabs of codes, %" PRIu64
                   " stores found no space\n",
-                  rows, coded, full);
-    assert_true(coded > SEEDS(200));
+                  rows, quantised, full);
+    assert_true(quantised > SEEDS(200));
     assert_true(rows > SEEDS(100000));
     assert_true(full > 0);
 }
@@ -186,7 +186,7 @@ static void fault_lying_devices_give_right_rows_or_none(void **state)
         SC_SIM_TORN,     SC_SIM_FLIP,      SC_SIM_LOST,       SC_SIM_MISDIRECTED,
         SC_SIM_LATE,     SC_SIM_STALE,     SC_SIM_WRITE_PART, SC_SIM_CUT_EIO};
     const uint32_t fault_count = sizeof(faults) / sizeof(faults[0]);
-    uint64_t failed = 0, rows = 0, fired = 0, coded = 0;
+    uint64_t failed = 0, rows = 0, fired = 0, quantised = 0;
     for (seed_now = 1; seed_now <= SEEDS(200); seed_now++) {
         struct twin twin;
         twin_make(&twin, seed_now);
@@ -206,14 +206,14 @@ static void fault_lying_devices_give_right_rows_or_none(void **state)
         world_open_ok(world);
         twin_forget_unseen(&twin);
         failed += twin_load_all(&twin) + twin.loads_failed;
-        coded += twin.coded;
+        quantised += twin.quantised;
         rows += twin.rows_right;
         world_free(world);
     }
     print_message("%" PRIu64 " faults: %" PRIu64 " rows right, %" PRIu64 " slabs of codes, %" PRIu64
                   " loads missed\n",
-                  fired, rows, coded, failed);
-    assert_true(coded > SEEDS(200));
+                  fired, rows, quantised, failed);
+    assert_true(quantised > SEEDS(200));
     assert_true(rows > SEEDS(100000));
     assert_true(failed > SEEDS(100));
 }

@@ -18,7 +18,7 @@ struct files {
 };
 
 struct counts {
-    uint64_t flips, rows, missed, refused, selectors, sketches_bad;
+    uint64_t flips, rows, missed, refused, selectors, selector_keys_bad;
 };
 
 static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 80, 34),
@@ -46,7 +46,7 @@ static void selector_key(struct world *world, struct sc_store_selector *selector
     if (good)
         match_check(world, &match, layer, small.probe_row_bytes, selector, false);
     counts->selectors++;
-    counts->sketches_bad += !good;
+    counts->selector_keys_bad += !good;
 }
 
 /* Loads everything in every layer; the fixture compares every byte of every row. */
@@ -150,14 +150,14 @@ static void store_every_flipped_byte_gives_right_rows_or_a_miss(void **state)
     }
     print_message("%" PRIu64 " flips: %" PRIu64 " rows right, %" PRIu64 " loads missed, %" PRIu64
                   " opens refused; %" PRIu64 " of %" PRIu64 " selectors bad\n",
-                  counts.flips, counts.rows, counts.missed, counts.refused, counts.sketches_bad,
+                  counts.flips, counts.rows, counts.missed, counts.refused, counts.selector_keys_bad,
                   counts.selectors);
     assert_true(counts.flips > FLIPPED_MAX / EVERY);
     assert_true(counts.missed > 100000 / EVERY);
-    assert_true(counts.sketches_bad > 20000 / EVERY);
+    assert_true(counts.selector_keys_bad > 20000 / EVERY);
     struct counts after = {0};
     open_and_load(world, &after);
-    assert_int_equal(after.missed + after.refused + after.sketches_bad, 0);
+    assert_int_equal(after.missed + after.refused + after.selector_keys_bad, 0);
     assert_int_equal(after.selectors, 3 * small.layers);
     assert_int_equal(after.rows, 360 * small.layers);
     world_free(world);

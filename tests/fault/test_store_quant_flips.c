@@ -16,7 +16,7 @@ static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(
                                          WORLD_DISK(4, 1, 64)};
 
 struct counts {
-    uint64_t flips, ranges, coded, rows_ok, rows_missed;
+    uint64_t flips, ranges, quantised, rows_ok, rows_missed;
 };
 
 static void bit_flip(struct world *world, const char *path, uint64_t bit)
@@ -35,7 +35,7 @@ static void codes_look(struct world *world, struct sc_store_selector *selector,
                 continue; /* a piece is void: the load is a miss */
             assert_int_equal(sc_store_selector_wait(selector, SC_EXEC_FOREVER), SPEC_OK);
             counts->ranges += match.count;
-            counts->coded += codes_check(world, &match, 0, layer, false, selector);
+            counts->quantised += codes_check(world, &match, 0, layer, false, selector);
         }
     }
 }
@@ -67,7 +67,7 @@ static struct sc_store_extent_entry *extent_of(struct world *world, uint64_t key
     return NULL;
 }
 
-static struct world *world_coded(void)
+static struct world *world_quantised(void)
 {
     struct world *world = world_make(&small, 6);
     keep_quant(world, true);
@@ -81,32 +81,32 @@ static struct world *world_coded(void)
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
-static void every_flipped_bit_of_codes_gives_what_was_coded_or_nothing(void **state)
+static void every_flipped_bit_of_codes_gives_what_was_quantised_or_nothing(void **state)
 {
     (void)state;
-    struct world *world = world_coded();
+    struct world *world = world_quantised();
     struct sc_store_selector *selector = selector_make(world);
     struct counts whole = {0}, counts = {0};
     codes_look(world, selector, &whole);
-    assert_true(whole.coded > 0);
+    assert_true(whole.quantised > 0);
     for (uint64_t key = 1; key <= 2; key++) {
-        const struct sc_store_section *annex = atomic_load(&extent_of(world, key)->codes);
-        uint64_t first = annex->parts[0].offset * 8;
-        assert_int_equal(annex->part_count, 1);
-        for (uint64_t bit = 0; bit < annex->stride * small.layers * 8; bit += EVERY) {
+        const struct sc_store_section *derived_section = atomic_load(&extent_of(world, key)->codes);
+        uint64_t first = derived_section->parts[0].offset * 8;
+        assert_int_equal(derived_section->part_count, 1);
+        for (uint64_t bit = 0; bit < derived_section->stride * small.layers * 8; bit += EVERY) {
             struct counts now = {0};
             bit_flip(world, SEGMENT_PATH, first + bit);
             codes_look(world, selector, &now);
             bit_flip(world, SEGMENT_PATH, first + bit);
             assert_int_equal(now.ranges, whole.ranges);
-            assert_in_range(whole.coded - now.coded, 0, 1); /* its own range, and no other */
+            assert_in_range(whole.quantised - now.quantised, 0, 1); /* its own range, and no other */
             counts.flips++;
-            counts.coded += now.coded;
+            counts.quantised += now.quantised;
         }
     }
     rows_look(world, &counts);
     assert_int_equal(counts.rows_ok, 2 * small.layers);
-    uint64_t lost = counts.flips * whole.coded - counts.coded;
+    uint64_t lost = counts.flips * whole.quantised - counts.quantised;
     print_message("%" PRIu64 " flips: %" PRIu64 " lost a range\n", counts.flips, lost);
     assert_true(lost * 10 > counts.flips * 8); /* the others are padding, or of raw blocks */
     sc_store_selector_close(selector);
@@ -133,11 +133,11 @@ static void record_flip(struct world *world, const uint8_t *log, uint64_t bytes,
     }
 }
 
-static void every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing(void **state)
+static void every_flipped_bit_of_their_records_gives_what_was_quantised_or_nothing(void **state)
 {
     (void)state;
     static uint8_t log[LOG_MAX];
-    struct world *world = world_coded();
+    struct world *world = world_quantised();
     struct counts counts = {0};
     uint64_t bytes = world->store->log.journal.end, records = 0;
     world_close(world);
@@ -159,7 +159,7 @@ static void every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing(v
     struct sc_store_selector *selector = selector_make(world);
     struct counts after = {0};
     codes_look(world, selector, &after);
-    assert_true(after.coded > 0);
+    assert_true(after.quantised > 0);
     sc_store_selector_close(selector);
     world_free(world);
 }
@@ -167,8 +167,8 @@ static void every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing(v
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_flipped_bit_of_codes_gives_what_was_coded_or_nothing),
-        cmocka_unit_test(every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing),
+        cmocka_unit_test(every_flipped_bit_of_codes_gives_what_was_quantised_or_nothing),
+        cmocka_unit_test(every_flipped_bit_of_their_records_gives_what_was_quantised_or_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ struct stress {
     struct prompt prompts[PROMPTS];
     struct hold held[HELD];
     struct lease leases[LEASES];
-    uint64_t loaded, exact, coarse, attached, stored, resets, evicted;
+    uint64_t loaded, exact, inexact, attached, stored, resets, evicted;
 };
 
 static uint64_t draw(struct stress *stress, uint64_t below)
@@ -99,9 +99,9 @@ static float half(const uint8_t *bytes)
     return bits >> 15 != 0 ? -value : value;
 }
 
-/* is_coarse: as codes of it decode. */
+/* is_quantised: as codes of it decode. */
 static bool row_is(const struct rig *rig, const struct area *area, const struct prompt *prompt,
-                   uint64_t position, uint32_t layer, bool is_coarse)
+                   uint64_t position, uint32_t layer, bool is_quantised)
 {
     uint8_t row[512];
     uint64_t bytes = rig_part_bytes(rig);
@@ -109,9 +109,9 @@ static bool row_is(const struct rig *rig, const struct area *area, const struct 
     for (uint32_t part = 0; part < 2; part++) {
         const uint8_t *base = part == 0 ? area->memory.k_base : area->memory.v_base;
         rig_row(rig, prompt, position, layer, part, row);
-        if (!is_coarse && memcmp(base + position * bytes, row, bytes) != 0)
+        if (!is_quantised && memcmp(base + position * bytes, row, bytes) != 0)
             return false;
-        for (uint64_t i = 0; is_coarse && i < bytes; i += 2)
+        for (uint64_t i = 0; is_quantised && i < bytes; i += 2)
             if (!(fabsf(half(base + position * bytes + i) - half(row + i)) <= NEAR))
                 return false;
     }
@@ -125,10 +125,10 @@ static void check_rows(struct stress *stress, const struct hold *hold, const str
     struct prompt exact = variant(stress, hold->prompt, hold->epoch, true);
     struct prompt pruned = variant(stress, hold->prompt, hold->epoch, false);
     for (uint64_t p = 0; p < hold->matched; p++) {
-        bool is_coarse = stress->is_layered && !(exact_bits[p / 64] >> (p % 64) & 1);
-        stress->coarse += is_coarse;
-        if (!row_is(rig, area, &exact, p, layer, is_coarse) &&
-            (hold->is_exact || !row_is(rig, area, &pruned, p, layer, is_coarse)))
+        bool is_quantised = stress->is_layered && !(exact_bits[p / 64] >> (p % 64) & 1);
+        stress->inexact += is_quantised;
+        if (!row_is(rig, area, &exact, p, layer, is_quantised) &&
+            (hold->is_exact || !row_is(rig, area, &pruned, p, layer, is_quantised)))
             wrong(stress, "a row that is not what the lookup promised");
     }
     free(exact.history);
@@ -431,7 +431,7 @@ static void run(uint64_t seed, struct stress *sum)
         rig_leave(&stress->rigs[i]);
     sum->loaded += stress->loaded;
     sum->exact += stress->exact;
-    sum->coarse += stress->coarse;
+    sum->inexact += stress->inexact;
     sum->attached += stress->attached;
     sum->stored += stress->stored;
     sum->resets += stress->resets;
@@ -453,11 +453,11 @@ static void nothing_that_is_promised_is_a_lie(void **state)
     print_message("%" PRIu64 " passes stored, %" PRIu64 " layers loaded, %" PRIu64
                   " exact, %" PRIu64 " coarse rows, %" PRIu64 " leases attached, %" PRIu64
                   " resets, %" PRIu64 " chunks evicted\n",
-                  sum.stored, sum.loaded, sum.exact, sum.coarse, sum.attached, sum.resets,
+                  sum.stored, sum.loaded, sum.exact, sum.inexact, sum.attached, sum.resets,
                   sum.evicted);
     if (only == NULL) /* it must have met what it is for */
         assert_true(sum.stored > 10 * count && sum.loaded > 50 * count && sum.exact < sum.loaded &&
-                    sum.coarse > 1000 * count / 6 && sum.attached > count && sum.resets > 0 &&
+                    sum.inexact > 1000 * count / 6 && sum.attached > count && sum.resets > 0 &&
                     sum.evicted > 0);
 }
 

@@ -3,8 +3,8 @@
  *
  * Holds: a corpus file named ok-* must be accepted, bad-* refused; others are inputs only.
  * Threads: one. */
-#ifndef SC_TESTS_FUZZ_H
-#define SC_TESTS_FUZZ_H
+#ifndef SC_TESTS_FUZZ_FUZZ_H
+#define SC_TESTS_FUZZ_FUZZ_H
 
 #include <malloc.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  *
  * Threads: one (the seeded loop).
  * Tests: tests/fuzz/fuzz_log.c, fuzz_follow.c */
-#ifndef SC_TESTS_FUZZ_STORE_H
-#define SC_TESTS_FUZZ_STORE_H
+#ifndef SC_TESTS_FUZZ_FUZZ_STORE_H
+#define SC_TESTS_FUZZ_FUZZ_STORE_H
 
 #include "store/internal.h"
 #include "store/load.h"

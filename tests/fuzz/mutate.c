@@ -291,7 +291,7 @@ static void make_order(struct make *make, uint32_t of)
     payload_put(make, &writer);
     uint64_t probe_bytes = make->extents[of].has_probes ? 18 : 0;
     struct sc_store_place place = sc_store_shape_place(&make->shape, probe_bytes, rows);
-    struct sc_store_record_extent annex = {.is_order = true,
+    struct sc_store_record_extent derived_section = {.is_order = true,
                                            .copy = copy + (bend == 3),
                                            .probe_row_bytes = probe_bytes,
                                            .probe_tag_offset = place.probe_tag_offset,
@@ -300,13 +300,13 @@ static void make_order(struct make *make, uint32_t of)
                                            .stride = place.stride,
                                            .permuted_at_ns = below(&make->random, 2) << 60,
                                            .parts = parts};
-    annex.part_count = make_parts(make, place.stride, parts);
+    derived_section.part_count = make_parts(make, place.stride, parts);
     writer = payload_begin();
-    sc_store_record_encode_section(&writer, make->extents[of].id, &annex);
+    sc_store_record_encode_section(&writer, make->extents[of].id, &derived_section);
     payload_put(make, &writer);
 }
 
-static void make_annex(struct make *make, uint32_t of, bool is_quant)
+static void make_section(struct make *make, uint32_t of, bool is_quant)
 {
     struct sc_store_part parts[2];
     uint64_t rows = make->extents[of].rows, position = make->extents[of].position;
@@ -314,17 +314,17 @@ static void make_annex(struct make *make, uint32_t of, bool is_quant)
     uint64_t probe_tags = sc_store_up(rows * 18, 8);
     uint64_t stride = is_quant ? 2 * slots * 32 + rows * 16 : probe_tags + rows * 8;
     stride = sc_store_up(stride, 64);
-    struct sc_store_record_extent annex = {.copy = next(&make->random),
+    struct sc_store_record_extent derived_section = {.copy = next(&make->random),
                                            .probe_row_bytes = is_quant ? 0 : 18,
                                            .probe_tag_offset = is_quant ? 0 : probe_tags,
                                            .stride = stride,
                                            .parts = parts};
     if (is_quant)
-        annex.codec_shape = (struct sc_store_codec_shape){
+        derived_section.codec_shape = (struct sc_store_codec_shape){
             .bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8};
-    annex.part_count = make_parts(make, annex.stride, parts);
+    derived_section.part_count = make_parts(make, derived_section.stride, parts);
     struct sc_store_writer writer = payload_begin();
-    sc_store_record_encode_section(&writer, make->extents[of].id, &annex);
+    sc_store_record_encode_section(&writer, make->extents[of].id, &derived_section);
     payload_put(make, &writer);
     make->extents[of].has_quant = make->extents[of].has_quant || is_quant;
 }
@@ -388,7 +388,7 @@ size_t fuzz_log_make(const struct fuzz_form *form, uint64_t seed, uint8_t *bytes
         else if (make.left_count > 0 && below(&make.random, 3) == 0)
             make_late(&make);
         else if (what < 9)
-            make_annex(&make, (uint32_t)below(&make.random, make.extent_count), what % 2 == 0);
+            make_section(&make, (uint32_t)below(&make.random, make.extent_count), what % 2 == 0);
         else if (what < 10 && below(&make.random, 2) == 0)
             make_order(&make, (uint32_t)below(&make.random, make.extent_count));
         else if (what < 10)

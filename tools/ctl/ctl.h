@@ -7,8 +7,8 @@
  * checked as at open; what does not hold is counted, never followed.
  * Threads: one.
  * Tests: tests/unit/tools/test_ctl.py */
-#ifndef SC_TOOLS_CTL_H
-#define SC_TOOLS_CTL_H
+#ifndef SC_TOOLS_CTL_CTL_H
+#define SC_TOOLS_CTL_CTL_H
 
 #include "store/log/record.h"
 
@@ -43,7 +43,7 @@ struct ctl_extent {
     uint32_t part_count;
     struct sc_store_part *parts; /* segment: the file's number */
     uint64_t live_rows;
-    struct ctl_extent *annex; /* probe rows that lie elsewhere: its probe members, stride, parts */
+    struct ctl_extent *derived_section; /* probe rows that lie elsewhere: its probe members, stride, parts */
     struct ctl_extent *codes; /* its codec_shape, stride, parts */
     struct sc_store_codec_shape codec_shape;
     uint16_t *slots; /* rows stand in another order, where the members above say:

@@ -241,12 +241,12 @@ bool ctl_objects_open(const char *path, int64_t rank, struct ctl_store *ret_stor
     return store_open(path, rank, SC_STORE_OBJECTS_PREFIX, ret_store);
 }
 
-static void derived_free(struct ctl_extent *annex)
+static void derived_free(struct ctl_extent *derived_section)
 {
-    if (annex != NULL) {
-        free(annex->parts);
+    if (derived_section != NULL) {
+        free(derived_section->parts);
     }
-    free(annex);
+    free(derived_section);
 }
 
 void ctl_store_close(struct ctl_store *store)
@@ -256,7 +256,7 @@ void ctl_store_close(struct ctl_store *store)
         for (uint64_t j = 0; j < rank->space_count; j++)
             free(rank->spaces[j].descriptor);
         for (uint64_t j = 0; j < rank->extent_count; j++) {
-            derived_free(rank->extents[j].annex);
+            derived_free(rank->extents[j].derived_section);
             derived_free(rank->extents[j].codes);
             free(rank->extents[j].slots);
             free(rank->extents[j].parts);
@@ -514,7 +514,7 @@ static void extent_move(struct ctl_rank *rank, struct ctl_extent *extent,
 }
 
 /* A retired one, or one of an extent that is not there, is ignored, as a replay does. */
-static void add_annex(struct ctl_rank *rank, const struct sc_store_record *record)
+static void add_section(struct ctl_rank *rank, const struct sc_store_record *record)
 {
     const struct sc_store_record_extent *in = &record->extent;
     struct ctl_extent *extent = extent_find(rank, record->id);
@@ -522,7 +522,7 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
         return;
     uint64_t k_row_bytes = rank->spaces[extent->space].k_row_bytes;
     const struct sc_store_part *last = &in->parts[in->part_count - 1];
-    struct ctl_extent **place = in->codec_shape.bits_k != 0 ? &extent->codes : &extent->annex;
+    struct ctl_extent **place = in->codec_shape.bits_k != 0 ? &extent->codes : &extent->derived_section;
     if ((*place != NULL && !in->is_order) ||
         last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
         !sc_store_record_section_fits(in, extent->row_count,
@@ -535,12 +535,12 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
         extent_move(rank, extent, in);
         return;
     }
-    struct ctl_extent *annex = calloc(1, sizeof(*annex));
+    struct ctl_extent *derived_section = calloc(1, sizeof(*derived_section));
     struct sc_store_part *parts = calloc(in->part_count, sizeof(*parts));
-    if (annex == NULL || parts == NULL)
+    if (derived_section == NULL || parts == NULL)
         no_memory();
     memcpy(parts, in->parts, in->part_count * sizeof(*parts));
-    *annex = (struct ctl_extent){.id = record->id,
+    *derived_section = (struct ctl_extent){.id = record->id,
                                  .copy = in->copy,
                                  .row_count = extent->row_count,
                                  .stride = in->stride,
@@ -552,7 +552,7 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
                                  .space = extent->space,
                                  .part_count = in->part_count,
                                  .parts = parts};
-    *place = annex;
+    *place = derived_section;
 }
 
 static int piece_by_id(const void *key, const void *element)
@@ -659,7 +659,7 @@ static void load_record(const struct sc_store_record *record, void *user)
         rank->average_count++;
         break;
     case SC_STORE_RECORD_SECTION:
-        add_annex(rank, record);
+        add_section(rank, record);
         break;
     case SC_STORE_RECORD_ROWS_GONE:
         drop_extent(rank, record);
@@ -673,11 +673,11 @@ static void load_record(const struct sc_store_record *record, void *user)
     }
 }
 
-static uint64_t pages_bytes(const struct ctl_extent *annex)
+static uint64_t pages_bytes(const struct ctl_extent *derived_section)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < annex->part_count; i++)
-        bytes += (annex->parts[i].layer_count * annex->stride + SC_IO_PAGE_BYTES - 1) /
+    for (uint32_t i = 0; i < derived_section->part_count; i++)
+        bytes += (derived_section->parts[i].layer_count * derived_section->stride + SC_IO_PAGE_BYTES - 1) /
                  SC_IO_PAGE_BYTES * SC_IO_PAGE_BYTES;
     return bytes;
 }
@@ -696,14 +696,14 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         rank->spaces[extent->space].rows += piece->row_count;
         if (extent->slots != NULL)
             rank->spaces[extent->space].ordered_rows += piece->row_count;
-        const struct ctl_extent *probes = extent->annex != NULL ? extent->annex : extent;
+        const struct ctl_extent *probes = extent->derived_section != NULL ? extent->derived_section : extent;
         struct ctl_space *space = &rank->spaces[extent->space];
         space->code_pieces += extent->codes != NULL;
         space->code_rows += extent->codes != NULL ? piece->row_count : 0;
         if (probes->probe_row_bytes == 0)
             continue;
         space->probe_rows += piece->row_count;
-        space->derived_rows += extent->annex != NULL ? piece->row_count : 0;
+        space->derived_rows += extent->derived_section != NULL ? piece->row_count : 0;
         space->probe_bytes += piece->row_count * (probes->probe_row_bytes + 8) * space->layer_count;
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)

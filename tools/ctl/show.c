@@ -416,21 +416,21 @@ static void dump_piece(struct json_object *line, const struct sc_store_record *r
     add(line, "tokens", ids);
 }
 
-static void dump_annex(struct json_object *line, const struct sc_store_record *record)
+static void dump_section(struct json_object *line, const struct sc_store_record *record)
 {
-    const struct sc_store_record_extent *annex = &record->extent;
-    const struct sc_store_codec_shape *codes = &annex->codec_shape;
+    const struct sc_store_record_extent *derived_section = &record->extent;
+    const struct sc_store_codec_shape *codes = &derived_section->codec_shape;
     bool is_quant = codes->bits_k != 0;
     add(line, "kind",
-        u64(annex->is_order     ? SC_STORE_SECTION_PERMUTATION
-            : annex->is_retired ? SC_STORE_SECTION_RETIRED
+        u64(derived_section->is_order     ? SC_STORE_SECTION_PERMUTATION
+            : derived_section->is_retired ? SC_STORE_SECTION_RETIRED
             : is_quant          ? SC_STORE_SECTION_QUANT
                                 : SC_STORE_SECTION_PROBES));
-    add(line, "copy", u64(annex->copy));
-    if (annex->is_order) {
-        add(line, "tag_offset", u64(annex->tag_offset));
-        add(line, "row_offset", u64(annex->row_offset));
-        add(line, "at_ns", u64(annex->permuted_at_ns));
+    add(line, "copy", u64(derived_section->copy));
+    if (derived_section->is_order) {
+        add(line, "tag_offset", u64(derived_section->tag_offset));
+        add(line, "row_offset", u64(derived_section->row_offset));
+        add(line, "at_ns", u64(derived_section->permuted_at_ns));
     }
     if (is_quant) {
         add(line, "bits_k", u64(codes->bits_k));
@@ -439,13 +439,13 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
         add(line, "scale_bytes", u64(codes->scale_bytes));
         add(line, "k_code_bytes", u64(codes->k_row_bytes));
         add(line, "v_code_bytes", u64(codes->v_row_bytes));
-    } else if (!annex->is_retired) {
-        add(line, "probe_row_bytes", u64(annex->probe_row_bytes));
-        add(line, "probe_offset", u64(annex->probe_offset));
-        add(line, "probe_tag_offset", u64(annex->probe_tag_offset));
+    } else if (!derived_section->is_retired) {
+        add(line, "probe_row_bytes", u64(derived_section->probe_row_bytes));
+        add(line, "probe_offset", u64(derived_section->probe_offset));
+        add(line, "probe_tag_offset", u64(derived_section->probe_tag_offset));
     }
-    add(line, "stride", u64(annex->stride));
-    add(line, "parts", dump_parts(annex));
+    add(line, "stride", u64(derived_section->stride));
+    add(line, "parts", dump_parts(derived_section));
 }
 
 static void dump_record(const struct sc_store_record *record, void *user)
@@ -479,7 +479,7 @@ static void dump_record(const struct sc_store_record *record, void *user)
         add(line, "codes", u64(record->average.quant_bytes / 2));
         break;
     case SC_STORE_RECORD_SECTION:
-        dump_annex(line, record);
+        dump_section(line, record);
         break;
     case SC_STORE_RECORD_PERMUTATION:
         add(line, "copy", u64(record->permutation.copy));

@@ -269,12 +269,12 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
             if (bytes == NULL || !piece_good(space, extent, piece, layer, bytes))
                 note_bad(verify, space, piece, layer, "rows");
         }
-        const struct ctl_extent *annex = extent->annex;
-        bytes = annex != NULL ? layer_read(verify, annex, layer) : NULL;
-        for (uint64_t i = first; i < end && annex != NULL; i++) {
+        const struct ctl_extent *derived_section = extent->derived_section;
+        bytes = derived_section != NULL ? layer_read(verify, derived_section, layer) : NULL;
+        for (uint64_t i = first; i < end && derived_section != NULL; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];
             if (piece->state == CTL_LIVE &&
-                (bytes == NULL || !probes_good(space, annex, piece, piece->skip, layer, bytes)))
+                (bytes == NULL || !probes_good(space, derived_section, piece, piece->skip, layer, bytes)))
                 note_bad(verify, space, piece, layer, "probe keys");
         }
         bytes = extent->codes != NULL ? layer_read(verify, extent->codes, layer) : NULL;

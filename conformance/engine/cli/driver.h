@@ -26,8 +26,8 @@
  * Threads: one.
  * Tests: tests/unit/engine/test_driver.c
  */
-#ifndef ENG_CLI_DRIVER_H
-#define ENG_CLI_DRIVER_H
+#ifndef CONFORMANCE_ENGINE_CLI_DRIVER_H
+#define CONFORMANCE_ENGINE_CLI_DRIVER_H
 
 #include "conformance/engine/cli/engine_run.h"
 #include "conformance/engine/cli/report.h"

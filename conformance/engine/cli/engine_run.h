@@ -11,8 +11,8 @@
  * Threads: one at a time.
  * Tests: tests/unit/engine/test_cli.c
  */
-#ifndef ENG_CLI_ENGINE_RUN_H
-#define ENG_CLI_ENGINE_RUN_H
+#ifndef CONFORMANCE_ENGINE_CLI_ENGINE_RUN_H
+#define CONFORMANCE_ENGINE_CLI_ENGINE_RUN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * Threads: one.
  * Tests: tests/unit/engine/test_cli.c
  */
-#ifndef ENG_CLI_INPUT_H
-#define ENG_CLI_INPUT_H
+#ifndef CONFORMANCE_ENGINE_CLI_INPUT_H
+#define CONFORMANCE_ENGINE_CLI_INPUT_H
 
 #include <stdbool.h>
 #include <stdint.h>

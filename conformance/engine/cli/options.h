@@ -6,8 +6,8 @@
  * Threads: one.
  * Tests: tests/unit/engine/test_cli.c
  */
-#ifndef ENG_CLI_OPTIONS_H
-#define ENG_CLI_OPTIONS_H
+#ifndef CONFORMANCE_ENGINE_CLI_OPTIONS_H
+#define CONFORMANCE_ENGINE_CLI_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * Threads: one.
  * Tests: tests/unit/engine/test_cli.c
  */
-#ifndef ENG_CLI_REPORT_H
-#define ENG_CLI_REPORT_H
+#ifndef CONFORMANCE_ENGINE_CLI_REPORT_H
+#define CONFORMANCE_ENGINE_CLI_REPORT_H
 
 #include <stdint.h>
 #include <stdio.h>

@@ -10,8 +10,8 @@
  * Threads: any.
  * Tests: tests/unit/engine/test_cli.c
  */
-#ifndef ENG_CLI_SELECT_TEXT_H
-#define ENG_CLI_SELECT_TEXT_H
+#ifndef CONFORMANCE_ENGINE_CLI_SELECT_TEXT_H
+#define CONFORMANCE_ENGINE_CLI_SELECT_TEXT_H
 
 #include "abi/spec_connector.h"
 #include "conformance/engine/error.h"

@@ -11,8 +11,8 @@
  * Does not: have weak memory, time (all takes a millisecond), or peer copies.
  * Threads: any, one at a time (one lock, under which kernels run too).
  * Tests: tests/unit/gpu/test_fake.c, and whoever links it. */
-#ifndef TESTS_CUDA_FAKE_H
-#define TESTS_CUDA_FAKE_H
+#ifndef TESTS_CUDA_FAKE_FAKE_H
+#define TESTS_CUDA_FAKE_FAKE_H
 
 #include "gpu/driver.h"
 

@@ -132,11 +132,11 @@ static void zeroed_blocks_are_aligned_and_zero_from_used_memory(void **state)
     (void)state;
     struct sc_alloc alloc;
     struct host host = {0};
-    struct sc_alloc hosted = with_host(&host);
+    struct sc_alloc in_host_tier = with_host(&host);
     sc_alloc_init(&alloc);
     for (uint64_t align = 64; align <= 2u << 20; align *= 8)
         for (uint64_t bytes = 1; bytes <= 1048577; bytes = bytes * 32 + 1) {
-            struct sc_alloc *allocs[2] = {&alloc, &hosted};
+            struct sc_alloc *allocs[2] = {&alloc, &in_host_tier};
             char *used = sc_alloc_aligned(&alloc, bytes, align);
             assert_non_null(used);
             memset(used, 0xa5, bytes);
@@ -155,7 +155,7 @@ static void zeroed_blocks_are_aligned_and_zero_from_used_memory(void **state)
         }
     assert_int_equal(host.live_blocks, 0);
     sc_alloc_done(&alloc);
-    sc_alloc_done(&hosted);
+    sc_alloc_done(&in_host_tier);
 }
 
 static void sizes_that_overflow_are_refused(void **state)

@@ -4,8 +4,8 @@
  * Does not: belong to the engine; a failure to write ends the test program.
  * Threads: one.
  */
-#ifndef TESTS_MAKE_MODEL_H
-#define TESTS_MAKE_MODEL_H
+#ifndef TESTS_UNIT_ENGINE_MAKE_MODEL_H
+#define TESTS_UNIT_ENGINE_MAKE_MODEL_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,8 +7,8 @@
  * Threads: one.
  * Tests: none; it serves tests.
  */
-#ifndef ENG_TEST_MATH_SUPPORT_H
-#define ENG_TEST_MATH_SUPPORT_H
+#ifndef TESTS_UNIT_ENGINE_MATH_SUPPORT_H
+#define TESTS_UNIT_ENGINE_MATH_SUPPORT_H
 
 #include <setjmp.h>
 #include <stdarg.h>

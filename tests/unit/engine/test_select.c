@@ -2,7 +2,7 @@
  * inputs that the plugin was given, and the engine's own forward over the rows that it delivered.
  *
  *   prompt --driver--> get_important --> rows, positions --> logits
- *              \-- queries, keys --> choose.h: the same sets, but for near ties, counted
+ *              \-- queries, keys --> select_rows.h: the same sets, but for near ties, counted
  *              \-- positions ------> the prefix from memory, those rows --> the same logits
  *
  * Holds: "equal" means byte for byte; rows that float32 may rank otherwise (1e-5) are counted, and
@@ -22,7 +22,7 @@
 #include <math.h>
 
 #include "abi/spec_connector.h"
-#include "conformance/engine/cli/chooser_source.h"
+#include "conformance/engine/cli/selector_source.h"
 #include "conformance/engine/cli/driver.h"
 #include "tests/unit/engine/make_model.h"
 
@@ -106,7 +106,7 @@ static struct eng_choice judge(struct fixture *fx, const struct eng_selection *s
     if (choice.fallback == selection->fallback)
         return choice;
     double slack =
-        rule.similarity == ENG_SIMILARITY_MASS ? ENG_CHOOSE_NEAR : 2.0 / (double)choice.row_count;
+        rule.similarity == ENG_SIMILARITY_MASS ? ENG_SELECT_NEAR : 2.0 / (double)choice.row_count;
     if (!(fabs(choice.similarity - choice.threshold) <= slack))
         fail_msg("layer %" PRIu64 ": similarity %.9g, threshold %.9g, but fallback is %d",
                  input->layer, choice.similarity, choice.threshold, selection->fallback);

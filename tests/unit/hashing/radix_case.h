@@ -2,8 +2,8 @@
  * of at most LENGTH tokens, below two roots.
  *
  * Threads: one. */
-#ifndef SC_TEST_RADIX_CASE_H
-#define SC_TEST_RADIX_CASE_H
+#ifndef SC_TESTS_UNIT_HASHING_RADIX_CASE_H
+#define SC_TESTS_UNIT_HASHING_RADIX_CASE_H
 
 #include "tests/unit/hashing/radix_fixture.h"
 

@@ -1,7 +1,7 @@
 /* What the tests of the radix index share: an index over a fault-injecting allocator, and prompts
  * stored chunk by chunk as an engine does. */
-#ifndef SC_TEST_RADIX_FIXTURE_H
-#define SC_TEST_RADIX_FIXTURE_H
+#ifndef SC_TESTS_UNIT_HASHING_RADIX_FIXTURE_H
+#define SC_TESTS_UNIT_HASHING_RADIX_FIXTURE_H
 
 #include "base/fault.h"
 #include "hashing/radix_internal.h"

@@ -63,7 +63,7 @@ static inline void value_draw(uint64_t *state, uint64_t channel, uint32_t dtype,
 }
 
 /* Widths of which each plane has whole bytes. most, least: of the widths */
-static inline void widths_draw(uint64_t *state, uint64_t size, uint32_t least, uint32_t most,
+static inline void bits_draw(uint64_t *state, uint64_t size, uint32_t least, uint32_t most,
                                uint8_t *to)
 {
     for (uint64_t first = 0; first < size; first += SC_KERNELS_BITPLANES_GROUP) {
@@ -113,7 +113,7 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
     for (uint64_t i = 0; i < shape.rows && shape.turned > 0; i++)
         sc_kernels_rope_row(1000 + i, frequencies, shape.turned, slab->rope + i * shape.turned);
     for (uint64_t h = 0; h < HEADS; h++)
-        widths_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
+        bits_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
     assert_true(
         sc_kernels_bitplanes_init(&slab->planes, HEADS, shape.size, slab->to, slab->groups));
     slab->encode =
@@ -157,8 +157,8 @@ static inline struct shape shape_of(uint32_t n)
     static const uint32_t WIDTHS[][2] = {{0, 8}, {0, 0}, {8, 8}, {0, 4}, {2, 6}, {1, 1}, {3, 8}};
     static const uint64_t FEW[] = {1, 7, 8, 9, 16, 33, 64, 200, ROWS};
     uint64_t size = SIZES[n % COUNT(SIZES)];
-    const uint32_t *widths = WIDTHS[n / COUNT(SIZES) % COUNT(WIDTHS)];
-    struct shape shape = {size,     FEW[n * 5 / 3 % COUNT(FEW)], n % 3, widths[0], widths[1], 0,
+    const uint32_t *bit_counts = WIDTHS[n / COUNT(SIZES) % COUNT(WIDTHS)];
+    struct shape shape = {size,     FEW[n * 5 / 3 % COUNT(FEW)], n % 3, bit_counts[0], bit_counts[1], 0,
                           n / 2 % 2};
     shape.turned = (uint32_t)(n % 7 == 3 ? 0 : n % 7 == 4 ? size / 2 : size);
     if (n % 7 == 5 && size >= 32)

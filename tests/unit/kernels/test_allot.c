@@ -204,7 +204,7 @@ static void no_table_of_heads_has_a_smaller_error(void **state)
 
 /* Planes above go first, then lower channels: of equal weights the widths are as even as bytes
  * allow. */
-static void equal_weights_give_even_widths(void **state)
+static void equal_weights_give_uniform_bits(void **state)
 {
     (void)state;
     static float weights[2 * 128];
@@ -305,7 +305,7 @@ int main(void)
         cmocka_unit_test(the_error_is_a_sum_of_shares),
         cmocka_unit_test(no_table_of_a_head_has_a_smaller_error),
         cmocka_unit_test(no_table_of_heads_has_a_smaller_error),
-        cmocka_unit_test(equal_weights_give_even_widths),
+        cmocka_unit_test(equal_weights_give_uniform_bits),
         cmocka_unit_test(bits_go_from_head_to_head),
         cmocka_unit_test(ties_go_to_the_plane_above_and_then_to_lower_channels),
         cmocka_unit_test(libcs_sort_is_not_called),

@@ -106,7 +106,7 @@ static void bad_put(struct slab *slab, uint64_t row, uint64_t channel, float val
 }
 
 /* Not finite; beyond f16; a span beyond it; of turned keys 2^15 and more. */
-static void a_slab_that_cannot_be_coded_has_no_codes(void **state)
+static void a_slab_that_cannot_be_quantised_has_no_codes(void **state)
 {
     (void)state;
     static struct made made;
@@ -381,7 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_decoded_value_is_as_near_as_its_width_allows),
         cmocka_unit_test(every_rung_writes_the_same_codes),
-        cmocka_unit_test(a_slab_that_cannot_be_coded_has_no_codes),
+        cmocka_unit_test(a_slab_that_cannot_be_quantised_has_no_codes),
         cmocka_unit_test(every_rung_decodes_the_same_values),
         cmocka_unit_test(a_slab_of_known_bytes_has_known_codes),
         cmocka_unit_test(a_table_of_parts_of_bytes_is_refused),

@@ -376,7 +376,7 @@ static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint3
     }
 }
 
-static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
+static void a_part_of_bits_per_channel_goes_to_the_places_of_its_memory(void **state)
 {
     (void)state;
     enum { HEADS = 4, SIZE = 48 };
@@ -507,7 +507,7 @@ int main(void)
         cmocka_unit_test(a_slab_of_known_bytes_has_known_codes),
         cmocka_unit_test(every_rung_scores_codes_as_their_values),
         cmocka_unit_test(a_part_goes_to_the_places_of_its_memory),
-        cmocka_unit_test(a_part_of_free_widths_goes_to_the_places_of_its_memory),
+        cmocka_unit_test(a_part_of_bits_per_channel_goes_to_the_places_of_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

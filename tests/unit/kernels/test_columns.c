@@ -578,7 +578,7 @@ static void check_planes(enum layout layout, const struct shape *shape, uint64_t
     planes_unmake(&made);
 }
 
-static void codes_of_free_widths_are_decoded_into_columns(void **state)
+static void codes_of_bits_per_channel_are_decoded_into_columns(void **state)
 {
     (void)state;
     for_all(check_planes);
@@ -746,7 +746,7 @@ int main(void)
         cmocka_unit_test(spans_follow_v_s_own_stride),
         cmocka_unit_test(compacting_moves_every_element),
         cmocka_unit_test(codes_are_decoded_into_columns),
-        cmocka_unit_test(codes_of_free_widths_are_decoded_into_columns),
+        cmocka_unit_test(codes_of_bits_per_channel_are_decoded_into_columns),
         cmocka_unit_test(scores_of_columns_are_those_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,18 +16,18 @@ struct code_case {
     bool skips;
 };
 
-struct coded_part {
+struct quantised_part {
     struct exact scales, codes;
     uint64_t row_bytes;
 };
 
-static struct coded_part part_make(uint64_t seed, const struct sc_kernels_codec *code,
+static struct quantised_part part_make(uint64_t seed, const struct sc_kernels_codec *code,
                                    uint64_t offset)
 {
     static uint8_t rows[ROW_COUNT][CHANNELS_MOST * 4];
     static uint8_t scales[CHANNELS_MOST * 4], codes[ROW_COUNT * CHANNELS_MOST];
     const uint8_t *at[ROW_COUNT];
-    struct coded_part part = {.row_bytes = sc_kernels_codec_row_bytes(code->channels, code->bits)};
+    struct quantised_part part = {.row_bytes = sc_kernels_codec_row_bytes(code->channels, code->bits)};
     assert_true(code->channels <= CHANNELS_MOST);
     for (uint32_t i = 0; i < ROW_COUNT; i++) {
         at[i] = rows[i];
@@ -41,7 +41,7 @@ static struct coded_part part_make(uint64_t seed, const struct sc_kernels_codec 
 }
 
 /* A part of the slab in two pieces, as a match may cut it. */
-static void slabs_add(struct sc_cuda_codec_slab *slabs, const struct coded_part *part,
+static void slabs_add(struct sc_cuda_codec_slab *slabs, const struct quantised_part *part,
                       uint16_t which, uint16_t bits)
 {
     slabs[0] = (struct sc_cuda_codec_slab){part->scales.at, part->codes.at, 0, CUT, which, bits};
@@ -56,7 +56,7 @@ static void case_run(const struct code_case *how, uint64_t orders)
     struct place_shape there = {ROW_COUNT, how->heads, how->size,
                                 sc_kernels_dtype_bytes(how->dst_dtype)};
     struct place place = place_make(how->layout, &there, how->shift);
-    struct coded_part parts[2];
+    struct quantised_part parts[2];
     struct sc_cuda_codec_slab slabs[4];
     uint64_t skipped[2] = {UINT64_C(0x8001000000000410), 0x21};
     for (uint32_t part = 0; part < 2; part++) {

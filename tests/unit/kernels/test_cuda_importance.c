@@ -31,7 +31,7 @@ static void rows_are_scored_as_ref_scores_them(void **state)
     }
 }
 
-static void codes_of_even_widths_are_scored_as_what_they_decode_to(void **state)
+static void codes_of_uniform_bits_are_scored_as_what_they_decode_to(void **state)
 {
     (void)state;
     static const uint64_t SIZES_OF_CODES[] = {64, 128, 80, 5, 256, 20, 24};
@@ -47,7 +47,7 @@ static void codes_of_even_widths_are_scored_as_what_they_decode_to(void **state)
     }
 }
 
-static void codes_of_free_widths_are_scored_beside_even_ones(void **state)
+static void codes_of_bits_per_channel_are_scored_beside_even_ones(void **state)
 {
     (void)state;
     static const uint32_t TURNED[][2] = {{64, 64},   {128, 128}, {80, 20}, {8, 0},  {256, 256},
@@ -240,8 +240,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_scored_as_ref_scores_them),
-        cmocka_unit_test(codes_of_even_widths_are_scored_as_what_they_decode_to),
-        cmocka_unit_test(codes_of_free_widths_are_scored_beside_even_ones),
+        cmocka_unit_test(codes_of_uniform_bits_are_scored_as_what_they_decode_to),
+        cmocka_unit_test(codes_of_bits_per_channel_are_scored_beside_even_ones),
         cmocka_unit_test(many_rows_over_a_long_prefix_stay_within_the_contract),
         cmocka_unit_test(a_row_sees_new_keys_up_to_its_own),
         cmocka_unit_test(what_is_not_a_number_is_seen_where_ref_sees_it),

@@ -38,7 +38,7 @@ static void rows_of_16_bits_are_scored_as_ref_scores_them(void **state)
     }
 }
 
-static void codes_of_even_widths_are_scored_as_what_they_decode_to(void **state)
+static void codes_of_uniform_bits_are_scored_as_what_they_decode_to(void **state)
 {
     (void)state;
     static const uint64_t SIZES_OF_CODES[] = {64, 128, 80, 96, 256, 5, 24};
@@ -311,7 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_16_bits_are_scored_as_ref_scores_them),
-        cmocka_unit_test(codes_of_even_widths_are_scored_as_what_they_decode_to),
+        cmocka_unit_test(codes_of_uniform_bits_are_scored_as_what_they_decode_to),
         cmocka_unit_test(many_rows_over_a_long_prefix_stay_within_the_contract),
         cmocka_unit_test(numbers_of_any_size_keep_their_bits),
         cmocka_unit_test(great_scores_are_as_near_to_the_truth),

@@ -417,7 +417,7 @@ static void turns_make(struct quantised *quantised, uint64_t count, uint64_t siz
 }
 
 /* wide: bit s, slab s is of free widths. */
-static struct quantised coded_make(const struct keys *keys, uint64_t channels, uint32_t wide,
+static struct quantised quantised_make(const struct keys *keys, uint64_t channels, uint32_t wide,
                                    struct sc_kernels_keys *ret_keys)
 {
     static const uint64_t ENDS[] = {1, 65, 70, 134, 170, 234, 250};
@@ -470,7 +470,7 @@ static struct quantised coded_make(const struct keys *keys, uint64_t channels, u
 
 /* Sums of codes on every rung: of many queries bit by bit those of the float32 values that they
  * stand for (`decoded`), of a few, whose scales are folded into the query, within the contract. */
-static void coded_compare(struct sc_kernels_importance *what, uint64_t head,
+static void quantised_compare(struct sc_kernels_importance *what, uint64_t head,
                           const struct sc_kernels_keys *decoded,
                           const struct sc_kernels_keys *quantised)
 {
@@ -517,7 +517,7 @@ static void codes_compare_all(uint32_t slabs)
         uint64_t channels = shape.kv_heads * shape.head_size;
         struct sc_kernels_keys view;
         bool may = shape.head_size % 8 == 0 && shape.head_size <= SC_KERNELS_BITPLANES_HEAD;
-        struct quantised quantised = coded_make(&keys, channels, may ? slabs : 0, &view);
+        struct quantised quantised = quantised_make(&keys, channels, may ? slabs : 0, &view);
         struct shape of_queries = {
             .kv_heads = 3 * shape.group, .head_size = shape.head_size, .key_dtype = SC_KERNELS_F32};
         queries = keys_make(&of_queries, shape.rows);
@@ -535,7 +535,7 @@ static void codes_compare_all(uint32_t slabs)
             .dtype = SC_KERNELS_F32};
         view.slabs = quantised.slabs;
         for (uint64_t head = 0; head < shape.kv_heads; head++)
-            coded_compare(&what, head, &decoded, &view);
+            quantised_compare(&what, head, &decoded, &view);
         free(quantised.scales);
         free(quantised.codes);
         free(quantised.values);
@@ -552,7 +552,7 @@ static void codes_are_scored_as_what_they_decode_to(void **state)
     codes_compare_all(0);
 }
 
-static void codes_of_free_widths_are_scored_beside_even_ones(void **state)
+static void codes_of_bits_per_channel_are_scored_beside_even_ones(void **state)
 {
     (void)state;
     codes_compare_all(0xff);
@@ -645,7 +645,7 @@ int main(void)
         cmocka_unit_test(heads_together_are_each_head_alone),
         cmocka_unit_test(heads_of_rows_without_gaps_are_each_head_alone),
         cmocka_unit_test(codes_are_scored_as_what_they_decode_to),
-        cmocka_unit_test(codes_of_free_widths_are_scored_beside_even_ones),
+        cmocka_unit_test(codes_of_bits_per_channel_are_scored_beside_even_ones),
         cmocka_unit_test(no_rows_give_zeros),
         cmocka_unit_test(infinite_keys_give_nan_or_nothing_on_every_rung),
         cmocka_unit_test(exp2_is_within_two_units_and_never_denormal),

@@ -2,8 +2,8 @@
  * where a pass ends, as rows are (plugin_fixture.h).
  *
  * Threads: any, but make, open and done. */
-#ifndef SC_HYBRID_FIXTURE_H
-#define SC_HYBRID_FIXTURE_H
+#ifndef SC_TESTS_UNIT_PLUGIN_HYBRID_FIXTURE_H
+#define SC_TESTS_UNIT_PLUGIN_HYBRID_FIXTURE_H
 
 #include "tests/unit/plugin/plugin_fixture.h"
 

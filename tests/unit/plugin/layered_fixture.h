@@ -1,7 +1,7 @@
 /* What tests of layered delivery share: an item as a host makes it, and what it has to deliver, row
  * by row and as a set, from ref/ and a float64 reference over decoded keys. */
-#ifndef SC_TEST_LAYERED_FIXTURE_H
-#define SC_TEST_LAYERED_FIXTURE_H
+#ifndef SC_TESTS_UNIT_PLUGIN_LAYERED_FIXTURE_H
+#define SC_TESTS_UNIT_PLUGIN_LAYERED_FIXTURE_H
 
 #include "kernels/codec.h"
 #include "tests/unit/plugin/select_fixture.h"
@@ -30,7 +30,7 @@ spec_status fire(struct world *world, struct shot *shot);
 void wait_for_quant(struct world *world);
 
 /* world_open and wait_for_quant. */
-void world_open_coded(struct world *world, const char *extra, uint32_t heads, uint32_t group,
+void world_open_quantised(struct world *world, const char *extra, uint32_t heads, uint32_t group,
                       uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree);
 
 /* Submits the layer ahead of its queries, and waits for it; its ticket. */
@@ -98,4 +98,4 @@ spec_ticket store_fresh(const struct world *world, spec_request request, uint32_
 /* Lookups say what the rows that were stored behind the match were computed on. */
 void expect_lossy(struct world *world, uint32_t exact_ppm);
 
-#endif /* SC_TEST_LAYERED_FIXTURE_H */
+#endif /* SC_TESTS_UNIT_PLUGIN_LAYERED_FIXTURE_H */

@@ -2,8 +2,8 @@
  * says that the host computes: for tests of compute or load.
  *
  * Threads: one. */
-#ifndef SC_TESTS_UNIT_PLUGIN_FILL_RIG_H
-#define SC_TESTS_UNIT_PLUGIN_FILL_RIG_H
+#ifndef SC_TESTS_UNIT_PLUGIN_LOAD_POLICY_RIG_H
+#define SC_TESTS_UNIT_PLUGIN_LOAD_POLICY_RIG_H
 
 #include "tests/unit/plugin/plugin_fixture.h"
 

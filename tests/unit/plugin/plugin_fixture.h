@@ -7,8 +7,8 @@
  * Holds: rows that are delivered are compared, with guard bytes around them; rig_done asserts that
  * the host got all its memory back.
  * Threads: calls with a prompt and a request of their own: any. The rest: one. */
-#ifndef SC_TESTS_UNIT_PLUGIN_FIXTURE_H
-#define SC_TESTS_UNIT_PLUGIN_FIXTURE_H
+#ifndef SC_TESTS_UNIT_PLUGIN_PLUGIN_FIXTURE_H
+#define SC_TESTS_UNIT_PLUGIN_PLUGIN_FIXTURE_H
 
 #include "plugin/args/dtype_table.h"
 #include "plugin/connector.h"

@@ -32,14 +32,14 @@ static const struct sc_kernels_bitplanes *planes_of(struct scene *scene, uint64_
     uint64_t channels = how->heads * how->size;
     uint64_t groups = how->heads * sc_kernels_bitplanes_head_groups(how->size);
     struct sc_kernels_bitplanes *planes = &scene->planes[table];
-    if (scene->widths[table] != NULL)
+    if (scene->bit_counts[table] != NULL)
         return planes;
-    scene->widths[table] = bytes_new(channels);
+    scene->bit_counts[table] = bytes_new(channels);
     for (uint64_t c = 0; c < channels; c++)
-        scene->widths[table][c] = (uint8_t)(2 + (c / 8 + table) % 4);
+        scene->bit_counts[table][c] = (uint8_t)(2 + (c / 8 + table) % 4);
     scene->groups[table] = calloc(groups, sizeof(*scene->groups[table]));
     assert_non_null(scene->groups[table]);
-    assert_true(sc_kernels_bitplanes_init(planes, how->heads, how->size, scene->widths[table],
+    assert_true(sc_kernels_bitplanes_init(planes, how->heads, how->size, scene->bit_counts[table],
                                           scene->groups[table]));
     return planes;
 }
@@ -157,7 +157,7 @@ void scene_free(struct scene *scene)
         free(scene->quantised[i]);
     for (uint32_t i = 0; i < SCENE_TABLES; i++) {
         free(scene->groups[i]);
-        free(scene->widths[i]);
+        free(scene->bit_counts[i]);
     }
     free(scene->keys);
     free(scene->queries);

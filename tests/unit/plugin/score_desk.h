@@ -37,7 +37,7 @@ struct scene {
     uint8_t *quantised[2 * SCENE_SLABS];
     struct sc_kernels_bitplanes planes[SCENE_TABLES];
     struct sc_kernels_bitplanes_group *groups[SCENE_TABLES];
-    uint8_t *widths[SCENE_TABLES];
+    uint8_t *bit_counts[SCENE_TABLES];
 };
 
 struct scene *scene_make(const struct question *how);

@@ -4,8 +4,8 @@
  * Holds: what an actor draws follows from its seed and number alone; whatever is wrong says seed,
  * number and step.
  * Threads: an actor is one thread's; of another than the test's, where is_thread says so. */
-#ifndef SC_STAGE_ACTOR_H
-#define SC_STAGE_ACTOR_H
+#ifndef SC_TESTS_UNIT_PLUGIN_STAGE_ACTOR_H
+#define SC_TESTS_UNIT_PLUGIN_STAGE_ACTOR_H
 
 #include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"

@@ -301,7 +301,7 @@ static void assert_prediction(struct world *world, uint32_t c, enum way way, uin
     rig_release(&world->rig, handle);
 }
 
-static void whatever_was_guessed_the_rows_are_the_same(void **state)
+static void whatever_was_predicted_the_rows_are_the_same(void **state)
 {
     (void)state;
     static const char *const LAYOUTS[] = {CONFIG("hint", "paired"), CONFIG("hint", "split")};
@@ -330,7 +330,7 @@ int main(void)
         cmocka_unit_test(half_a_load_of_window_hides_a_good_part_of_it),
         cmocka_unit_test(without_a_window_nothing_takes_longer),
         cmocka_unit_test(a_demand_read_waits_for_one_operation_of_what_is_read_ahead),
-        cmocka_unit_test(whatever_was_guessed_the_rows_are_the_same),
+        cmocka_unit_test(whatever_was_predicted_the_rows_are_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

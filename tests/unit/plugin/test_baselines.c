@@ -27,7 +27,7 @@ static struct sc_baseline_ask ask_of(const uint32_t *tokens, uint64_t from, uint
                                     .layer = layer};
 }
 
-static uint32_t guess(const struct sc_baseline *baseline, struct sc_baseline_ask ask, uint64_t k,
+static uint32_t prediction(const struct sc_baseline *baseline, struct sc_baseline_ask ask, uint64_t k,
                       uint32_t *ret_rows)
 {
     uint64_t bits[WORDS];
@@ -38,7 +38,7 @@ static uint32_t guess(const struct sc_baseline *baseline, struct sc_baseline_ask
     return sc_baseline_predict(baseline, &ask, scores);
 }
 
-static void a_random_guess_repeats_no_row_and_follows_what_is_asked(void **state)
+static void a_random_prediction_repeats_no_row_and_follows_what_is_asked(void **state)
 {
     (void)state;
     struct sc_config config = {.predictor = SC_PREDICTOR_RANDOM};
@@ -47,14 +47,14 @@ static void a_random_guess_repeats_no_row_and_follows_what_is_asked(void **state
     uint32_t rows[ROWS], again[ROWS], other[ROWS];
     struct sc_baseline_ask ask = ask_of(NULL, 7, 7 + ROWS, 1), above = ask;
     above.layer = 2;
-    assert_int_equal(guess(&baseline, ask, ROWS, rows), SC_BASELINE_ORDER);
+    assert_int_equal(prediction(&baseline, ask, ROWS, rows), SC_BASELINE_ORDER);
     for (uint32_t i = 0; i < ROWS; i++) {
         assert_true(rows[i] < ROWS && (seen[rows[i] / 64] >> (rows[i] % 64) & 1) == 0);
         seen[rows[i] / 64] |= UINT64_C(1) << (rows[i] % 64);
     }
-    (void)guess(&baseline, ask, 100, rows);
-    (void)guess(&baseline, ask, 100, again);
-    (void)guess(&baseline, above, 100, other);
+    (void)prediction(&baseline, ask, 100, rows);
+    (void)prediction(&baseline, ask, 100, again);
+    (void)prediction(&baseline, above, 100, other);
     assert_memory_equal(rows, again, 100 * sizeof(*rows));
     assert_memory_not_equal(rows, other, 100 * sizeof(*rows));
 }
@@ -67,7 +67,7 @@ static void sink_takes_first_and_last_rows_in_turn(void **state)
     struct sc_baseline_ask ask = ask_of(NULL, 3, 8, 0);
     uint32_t rows[5];
     const uint32_t expected[5] = {0, 4, 1, 3, 2};
-    assert_int_equal(guess(&baseline, ask, 5, rows), SC_BASELINE_ORDER);
+    assert_int_equal(prediction(&baseline, ask, 5, rows), SC_BASELINE_ORDER);
     assert_memory_equal(rows, expected, sizeof(rows));
 }
 
@@ -106,7 +106,7 @@ static void the_table_says_who_answers(void **state)
         struct sc_baseline_ask ask = ask_of(NULL, 0, ROWS, 0);
         bool knows = predictor == SC_PREDICTOR_RANDOM || predictor == SC_PREDICTOR_SINK;
         uint32_t rows[8];
-        assert_int_equal(guess(&baseline, ask, 8, rows),
+        assert_int_equal(prediction(&baseline, ask, 8, rows),
                          knows ? SC_BASELINE_ORDER : SC_BASELINE_NOTHING);
         assert_int_equal(sc_baseline_follows(&baseline), predictor == SC_PREDICTOR_LAYER);
     }
@@ -122,7 +122,7 @@ static void the_table_says_who_answers(void **state)
         }
 }
 
-static void a_lab_without_averages_knows_nothing(void **state)
+static void a_baseline_without_averages_knows_nothing(void **state)
 {
     (void)state;
     struct sc_config config = {.identify = SC_IDENTIFY_STATIC};
@@ -140,11 +140,11 @@ static void a_lab_without_averages_knows_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_random_guess_repeats_no_row_and_follows_what_is_asked),
+        cmocka_unit_test(a_random_prediction_repeats_no_row_and_follows_what_is_asked),
         cmocka_unit_test(sink_takes_first_and_last_rows_in_turn),
         cmocka_unit_test(random_scores_are_one_a_granule),
         cmocka_unit_test(the_table_says_who_answers),
-        cmocka_unit_test(a_lab_without_averages_knows_nothing),
+        cmocka_unit_test(a_baseline_without_averages_knows_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static void rows_that_are_gone_end_a_layered_load(void **state)
         enum kind kind = (enum kind)(way / 2);
         struct world world;
         struct shot shot;
-        world_open_coded(&world, EXTRA[way % 2], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_quantised(&world, EXTRA[way % 2], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         spec_ticket ticket = prepare(&world, &shot, request, 0, kind, 250000);
         rig_pass_ns(&world.rig, 1000000000);
@@ -263,7 +263,7 @@ static bool outrun(uint32_t way, enum kind kind, uint64_t ns, uint64_t *ret_stal
 {
     struct world world;
     struct shot shot;
-    world_open_coded(&world, WAYS[way].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, WAYS[way].agree);
+    world_open_quantised(&world, WAYS[way].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, WAYS[way].agree);
     spec_request request = look(&world, 0);
     spec_ticket ticket = prepare(&world, &shot, request, 1, kind, WAYS[way].exact_ppm);
     shot.item.select = WAYS[way].is_layered ? &shot.select : NULL;

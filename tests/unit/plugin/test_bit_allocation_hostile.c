@@ -123,14 +123,14 @@ static struct got read_rows(struct rig *rig, const struct prompt *prompt, uint64
  * that. Returns rows that are codes' values. */
 static uint64_t assert_near(const struct rig *rig, const struct got *got)
 {
-    uint64_t values = rig_part_bytes(rig) / sc_plugin_dtype_bytes(rig->dtype), coarse = 0;
+    uint64_t values = rig_part_bytes(rig) / sc_plugin_dtype_bytes(rig->dtype), inexact = 0;
     float *row = malloc(values * sizeof(*row));
     assert_non_null(row);
     for (uint32_t layer = 0; layer < rig->layers; layer++)
         for (uint64_t p = got->first; p < got->first + got->rows; p++) {
             if (got_exact(got, layer, p))
                 continue;
-            coarse++;
+            inexact++;
             for (uint32_t part = 0; part < 2; part++) {
                 rig->conn->kernels->widen(row, got_row(rig, got, layer, part, p), values,
                                           sc_plugin_kernels_dtype(rig->dtype));
@@ -139,7 +139,7 @@ static uint64_t assert_near(const struct rig *rig, const struct got *got)
             }
         }
     free(row);
-    return coarse;
+    return inexact;
 }
 
 /* Rows that both have as codes' values are the same bytes. */
@@ -162,7 +162,7 @@ struct shape {
     bool has_free; /* else its codes are even ones */
 };
 
-static void any_model_is_coded_as_it_can_be(void **state)
+static void any_model_is_quantised_as_it_can_be(void **state)
 {
     (void)state;
     static const struct shape SHAPES[] = {
@@ -336,7 +336,7 @@ struct place {
     char path[96];
     uint64_t at, bytes;
     struct sc_store_blocks blocks;
-    const struct sc_store_section *annex;
+    const struct sc_store_section *derived_section;
     uint32_t layer, part;
 };
 
@@ -349,13 +349,13 @@ static bool place_find(const struct rig *rig, uint64_t id, uint32_t layer, uint3
         return false;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_section *annex = extent != NULL ? atomic_load(&extent->codes) : NULL;
-    if (annex == NULL)
+    const struct sc_store_section *derived_section = extent != NULL ? atomic_load(&extent->codes) : NULL;
+    if (derived_section == NULL)
         return false;
-    struct place place = {.annex = annex, .layer = layer, .part = part};
-    sc_store_quant_blocks(store, extent, annex->copy, &annex->codec_shape, piece, &place.blocks);
+    struct place place = {.derived_section = derived_section, .layer = layer, .part = part};
+    sc_store_quant_blocks(store, extent, derived_section->copy, &derived_section->codec_shape, piece, &place.blocks);
     struct sc_store_where where =
-        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
+        sc_store_layer_where(derived_section->parts, derived_section->part_count, derived_section->stride, layer);
     bool is_k = part == SC_STORE_PART_K;
     place.at = where.offset + (is_k ? place.blocks.k_at : place.blocks.v_at);
     place.bytes = is_k ? place.blocks.k_bytes : place.blocks.v_bytes;
@@ -389,8 +389,8 @@ static void place_put(const struct rig *rig, const struct place *place)
 static void damage(const struct place *place, uint64_t *random)
 {
     bool is_k = place->part == SC_STORE_PART_K;
-    uint64_t table = sc_store_quant_table_bytes(&place->annex->codec_shape, is_k), left;
-    uint64_t scales = place->annex->codec_shape.scale_bytes;
+    uint64_t table = sc_store_quant_table_bytes(&place->derived_section->codec_shape, is_k), left;
+    uint64_t scales = place->derived_section->codec_shape.scale_bytes;
     switch (next(random) % 6) {
     case 0: /* any widths */
         for (uint64_t i = 0; i < table; i++)
@@ -444,7 +444,7 @@ static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
     (void)state;
     static const uint32_t HEAD_SIZES[] = {80, 16, 128, 8, 200};
     static const uint32_t DTYPES[] = {SPEC_DTYPE_F16, SPEC_DTYPE_BF16, SPEC_DTYPE_F32};
-    uint64_t random = seed_of(3), coarse = 0, changed = 0;
+    uint64_t random = seed_of(3), inexact = 0, changed = 0;
     for (uint32_t round = 0; round < 20; round++) {
         struct rig rig;
         rig_init(&rig, true, KINDS[round % 5]);
@@ -470,12 +470,12 @@ static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
                 }
             uint64_t from = next(&random) % 3 == 0 ? 0 : next(&random) % 290;
             struct got got = read_rows(&rig, &prompt, from, (uint32_t)(next(&random) % 3 * 100000));
-            coarse += got.rows * 2 - got.exact;
+            inexact += got.rows * 2 - got.exact;
             free(got.bytes);
         }
         rig_end(&rig, &prompt);
     }
-    assert_true(coarse > 0 && changed > 0);
+    assert_true(inexact > 0 && changed > 0);
 }
 
 /* ---- No room for tables --------------------------------------------------------------------- */
@@ -506,7 +506,7 @@ static void tables_fill(struct rig *rig, uint64_t row_bytes, bool are_others)
     }
 }
 
-static void open_coded(struct rig *rig, const struct prompt *prompt)
+static void open_quantised(struct rig *rig, const struct prompt *prompt)
 {
     rig_begin_shape(rig, true, FREE, 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
@@ -526,7 +526,7 @@ static void without_room_for_tables_rows_are_exact(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
-    open_coded(&rig, &prompt);
+    open_quantised(&rig, &prompt);
     struct got quantised = read_rows(&rig, &prompt, 0, 50000);
     assert_int_not_equal(assert_near(&rig, &quantised), 0);
     tables_fill(&rig, rig.conn->quant->made.k_row_bytes, false);
@@ -554,7 +554,7 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
-    open_coded(&rig, &prompt);
+    open_quantised(&rig, &prompt);
     reopen_untaught(&rig, FREE_WIDE);
     tables_fill(&rig, rig.conn->quant->made.k_row_bytes, true);
     struct got none = read_rows(&rig, &prompt, 0, 50000);
@@ -580,7 +580,7 @@ static void a_reader_follows_tables_as_they_come(void **state)
 {
     (void)state;
     struct rig writer, reader;
-    uint64_t coarse = 0, tables = 0;
+    uint64_t inexact = 0, tables = 0;
     rig_begin_shape(&writer, true, LEASED("3"), 2, 2, 32, SPEC_DTYPE_BF16);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     for (uint64_t i = 0; i < 24; i++) {
@@ -594,14 +594,14 @@ static void a_reader_follows_tables_as_they_come(void **state)
         assert_int_equal(theirs.rows, ours.rows);
         assert_int_equal(theirs.exact, ours.exact);
         assert_same(&writer, &theirs, &ours);
-        coarse += assert_near(&reader, &ours);
+        inexact += assert_near(&reader, &ours);
         free(theirs.bytes);
         free(ours.bytes);
         rig_prompt_free(&prompt);
     }
     for (uint32_t layer = 0; layer < 2; layer++)
         tables += writer.conn->quant->learning.learnt[2 * layer].tables;
-    assert_true(coarse > 0 && tables > 2);
+    assert_true(inexact > 0 && tables > 2);
     g_queries = 0;
     rig_leave(&reader);
     rig_done(&writer);
@@ -873,7 +873,7 @@ static void many_learn_code_and_read_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_model_is_coded_as_it_can_be),
+        cmocka_unit_test(any_model_is_quantised_as_it_can_be),
         cmocka_unit_test(any_rotary_parameters_are_turned_or_are_not),
         cmocka_unit_test(any_bytes_are_a_table_or_are_none),
         cmocka_unit_test(without_memory_it_opens_or_says_so),

@@ -1,5 +1,5 @@
 /* store.write_budget: passes are stored as far as it goes, upkeep waits before they do. */
-#include "tests/unit/plugin/merge_fixture.h"
+#include "tests/unit/plugin/compaction_fixture.h"
 #include "tests/unit/threads.h"
 
 #define HOUR 3600000000000ull

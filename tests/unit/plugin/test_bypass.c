@@ -3,7 +3,7 @@
  *
  * Threads: the loop's. On the simulated disk nothing happens but in waits. */
 #include "tests/unit/plugin/layered_fixture.h"
-#include "tests/unit/plugin/merge_fixture.h"
+#include "tests/unit/plugin/compaction_fixture.h"
 
 #define TURN (30 * MS)
 #define HOST "\"host_bytes\": \"64MiB\""
@@ -375,7 +375,7 @@ static void averages_and_orders_wait(void **state)
                        "\"preset\": \"layered-uniform\", \"select\": {\"min_tokens\": 0, "
                        "\"min_share_ppm\": 0}, \"maintain\": {\"bytes_per_s\": 0}%s",
                        WAYS[way]);
-        world_open_coded(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+        world_open_quantised(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct rig *rig = &world.rig;
         spec_request requests[3];
         for (uint32_t i = 0; i < 3; i++)

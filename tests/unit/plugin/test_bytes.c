@@ -3,7 +3,7 @@
  * them.
  *
  * Threads: one, beside the plugin's. */
-#include "tests/unit/plugin/merge_fixture.h"
+#include "tests/unit/plugin/compaction_fixture.h"
 
 #define LARGE 200000u /* bytes of K or V of a prompt, at least: copies go past the caches */
 

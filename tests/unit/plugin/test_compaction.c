@@ -3,7 +3,7 @@
  * reads, eviction, resets, reopens, power cuts, readers and ranks beside. */
 #include "plugin/args/provenance.h"
 #include "tests/unit/parts.h"
-#include "tests/unit/plugin/merge_fixture.h"
+#include "tests/unit/plugin/compaction_fixture.h"
 
 /* A prompt of `first` tokens is stored, the rest is decoded. */
 static void converse(struct rig *rig, const struct prompt *prompt, uint64_t first)
@@ -899,7 +899,7 @@ static void whatever_happens_rows_are_right(void **state)
 
 /* Prompts that are decoded token by token, and read: merges whose pieces are in host memory. Their
  * objects are taken by annexes of codes next, which nobody keeps there. */
-static void an_annex_in_a_merges_object_keeps_nothing(void **state)
+static void an_section_in_a_merges_object_keeps_nothing(void **state)
 {
     (void)state;
     struct rig rig;
@@ -936,7 +936,7 @@ static void an_annex_in_a_merges_object_keeps_nothing(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_annex_in_a_merges_object_keeps_nothing),
+        cmocka_unit_test(an_section_in_a_merges_object_keeps_nothing),
         cmocka_unit_test(a_chunk_of_tokens_becomes_a_piece),
         cmocka_unit_test(ends_are_merged_whenever_their_requests_end),
         cmocka_unit_test(whole_chunks_are_left_alone),

@@ -4,7 +4,7 @@
  *
  * Threads: the seeded loop. */
 #include "store/internal.h"
-#include "tests/unit/plugin/merge_fixture.h"
+#include "tests/unit/plugin/compaction_fixture.h"
 
 #define SHORT                                                                                      \
     "\"chunk_tokens\": 16, \"disk_bytes\": \"64MiB\", \"segment_bytes\": \"8MiB\", "               \

@@ -15,7 +15,7 @@
 #include "plugin/device/h2d_batch.h"
 
 #define TOKENS   96u
-#define COURSES  5u
+#define BATCHES  5u
 #define STEPS    160u
 #define SEEDS    6u /* of a policy */
 #define HEADS    2u
@@ -56,7 +56,7 @@ struct scene {
     struct source source;
     struct table tables[2];
     struct sc_kernels_rotary rotary[2];
-    struct batch batches[COURSES];
+    struct batch batches[BATCHES];
 };
 
 static uint64_t draw(struct scene *scene, uint64_t below)
@@ -277,11 +277,11 @@ static void run(enum fake_policy policy, uint64_t seed, bool values_turn)
                     1, HEADS, SIZE, SPEC_DTYPE_F16);
     for (uint32_t i = 0; i < 2; i++)
         table_make(&scene, &scene.tables[i]);
-    for (uint64_t i = 0; i < COURSES; i++) /* the last shares the first one's streams */
-        batch_begin(&scene, &scene.batches[i], i < COURSES - 1 ? i : SC_PLUGIN_DEVICE_SLOTS);
+    for (uint64_t i = 0; i < BATCHES; i++) /* the last shares the first one's streams */
+        batch_begin(&scene, &scene.batches[i], i < BATCHES - 1 ? i : SC_PLUGIN_DEVICE_SLOTS);
     for (uint32_t i = 0; i < STEPS; i++)
-        step(&scene, &scene.batches[draw(&scene, COURSES)]);
-    for (uint64_t i = 0; i < COURSES; i++)
+        step(&scene, &scene.batches[draw(&scene, BATCHES)]);
+    for (uint64_t i = 0; i < BATCHES; i++)
         batch_end(&scene.batches[i], seed);
     fake_policy(FAKE_EAGER, 1);
     rig_done(&scene.rig);

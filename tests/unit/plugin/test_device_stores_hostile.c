@@ -570,7 +570,7 @@ static void limits_that_are_no_multiple_of_anything(void **state)
  */
 
 /* A write, a reserve or a sync of the pass fails while batches fly. */
-static void disks_may_fail_while_parcels_fly(void **state)
+static void disks_may_fail_while_batches_fly(void **state)
 {
     (void)state;
     static const enum sc_io_sim_fault faults[] = {SC_SIM_WRITE_EIO, SC_SIM_NO_SPACE,
@@ -781,7 +781,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_slot_may_be_named_twice),
         cmocka_unit_test(shapes_of_all_kinds),
         cmocka_unit_test(limits_that_are_no_multiple_of_anything),
-        cmocka_unit_test(disks_may_fail_while_parcels_fly),
+        cmocka_unit_test(disks_may_fail_while_batches_fly),
         cmocka_unit_test(a_disk_may_stand_still),
         cmocka_unit_test(of_several_extents_each_tells_why),
         cmocka_unit_test(an_attach_may_find_no_memory),

@@ -114,11 +114,11 @@ static void rot_above_costs_nothing_of_the_disk(void **state)
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, &status), 16);
         const struct sc_store_range range = {.piece = 1, .row_count = 16};
-        struct sc_host_slab hosted =
+        struct sc_host_slab in_host_tier =
             sc_host_slab_get(rig.conn->store, 1, &range, SC_STORE_WANT_ROWS);
-        assert_int_equal(hosted.tier, SPEC_TIER_UPPER);
-        hosted.bytes[hosted.row_at + 9] ^= 1;
-        sc_host_tier_unpin(rig.conn->store->host, hosted.slab);
+        assert_int_equal(in_host_tier.tier, SPEC_TIER_UPPER);
+        in_host_tier.bytes[in_host_tier.row_at + 9] ^= 1;
+        sc_host_tier_unpin(rig.conn->store->host, in_host_tier.slab);
         assert_true(rig_read(&rig, &prompt, &status) == UINT64_MAX);
         assert_int_equal(status, SPEC_E_CORRUPT);
         assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_DISK], 16);

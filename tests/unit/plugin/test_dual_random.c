@@ -222,19 +222,19 @@ static void rot_some(struct scene *scene)
         const struct sc_store_extent_entry *extent =
             sc_store_table_extent(&store->table, piece->extent);
         struct sc_store_slab_where where;
-        struct sc_host_slab hosted = sc_host_slab_get(store, layer, &range, 0);
+        struct sc_host_slab in_host_tier = sc_host_slab_get(store, layer, &range, 0);
         uint64_t rows = range.row_count;
         sc_store_slab_where(&store->shape, extent, layer, piece, &where);
-        if (hosted.slab == NULL && where.slots != NULL) {
+        if (in_host_tier.slab == NULL && where.slots != NULL) {
             const struct sc_host_chunk chunk = sc_host_chunk_of(
                 store, layer, &where, extent->row_count, where.slots[piece->extent_row]);
-            hosted = sc_host_chunk_get(store, &chunk);
+            in_host_tier = sc_host_chunk_get(store, &chunk);
             rows = chunk.end - chunk.first;
         }
-        if (hosted.slab == NULL)
+        if (in_host_tier.slab == NULL)
             continue;
-        hosted.bytes[hosted.row_at + below(scene, rows * store->shape.k_row_bytes)] ^= 32;
-        sc_host_tier_unpin(store->host, hosted.slab);
+        in_host_tier.bytes[in_host_tier.row_at + below(scene, rows * store->shape.k_row_bytes)] ^= 32;
+        sc_host_tier_unpin(store->host, in_host_tier.slab);
         scene->has_rotted = true;
         return;
     }

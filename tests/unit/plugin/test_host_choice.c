@@ -186,9 +186,9 @@ static void slabs_that_were_chosen_from_are_read_once(void **state)
         pair_open(&pair, CASES[i].preset, CASES[i].more, i);
         round_fire(&pair, 0, tiers);
         assert_true(tiers[SPEC_TIER_DISK] > 0);
-        uint64_t hosted = bytes_read(&pair.worlds[1]), alone = bytes_read(&pair.worlds[0]);
+        uint64_t in_host_tier = bytes_read(&pair.worlds[1]), alone = bytes_read(&pair.worlds[0]);
         round_fire(&pair, 0, tiers);
-        assert_int_equal(bytes_read(&pair.worlds[1]), hosted);
+        assert_int_equal(bytes_read(&pair.worlds[1]), in_host_tier);
         assert_true(bytes_read(&pair.worlds[0]) > alone);
         assert_int_equal(tiers[SPEC_TIER_DISK], 0);
         pair_done(&pair);

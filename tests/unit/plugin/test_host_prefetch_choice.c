@@ -27,7 +27,7 @@ static struct spec_lookup_result peek(struct world *world)
 static void open_with(struct world *world, const char *extra, uint64_t seed)
 {
     static const uint32_t DTYPES[] = {SPEC_DTYPE_F16, SPEC_DTYPE_BF16, SPEC_DTYPE_F32};
-    world_open_coded(world, extra, 2 + (uint32_t)(seed % 2), 1 + (uint32_t)(seed % 3), 16,
+    world_open_quantised(world, extra, 2 + (uint32_t)(seed % 2), 1 + (uint32_t)(seed % 3), 16,
                      DTYPES[seed % 3], MATCHED, 3);
     rig_background(&world->rig);
     rig_reopen(&world->rig);
@@ -65,7 +65,7 @@ static bool load_all(struct world *world, spec_request request, bool is_layered)
 }
 
 /* Layers, summed up over the pieces of the match, of which rows are in host memory. */
-static uint64_t rows_hosted(struct world *world, spec_request request)
+static uint64_t rows_in_host_tier(struct world *world, spec_request request)
 {
     const struct sc_plugin_request *found = sc_plugin_request_find(world->rig.conn, request);
     uint64_t layers = 0;
@@ -111,7 +111,7 @@ static void nothing_is_read_after_it(void **state)
         assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT);
         uint64_t pieces = sc_plugin_request_find(world.rig.conn, request)->range_count;
-        assert_int_equal(rows_hosted(&world, request), by_rows ? pieces * LAYERS : 0);
+        assert_int_equal(rows_in_host_tier(&world, request), by_rows ? pieces * LAYERS : 0);
         spec_request second = look(&world, 0);
         uint64_t before = rig_store_stats(&world.rig).read_bytes, chosen = choosing_read(&world);
         assert_true(load_all(&world, second, is_layered));
@@ -189,14 +189,14 @@ static void lookups_wait_for_the_right_layers(void **state)
     for (uint64_t r = 0; r < found->range_count; r++)
         for (uint32_t layer = 0; layer < 2; layer++)
             sc_host_slab_forget(store, layer, &found->ranges[r]);
-    assert_int_equal(rows_hosted(&world, request), found->range_count * 2);
+    assert_int_equal(rows_in_host_tier(&world, request), found->range_count * 2);
     const struct sc_store_match_fetch_wants wants =
         sc_plugin_host_prefetch_wants(world.rig.conn, found);
     assert_int_equal(wants.rows_end, 2);
     spec_ticket ticket = rig_stage(&world.rig, request, 0);
     assert_int_equal(peek(&world).state, SPEC_LOOKUP_PENDING);
     assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
-    assert_int_equal(rows_hosted(&world, request), found->range_count * 4);
+    assert_int_equal(rows_in_host_tier(&world, request), found->range_count * 4);
     for (uint64_t r = 0; r < found->range_count; r++)
         assert_true(sc_store_match_fetch_has(store, &wants, found->ranges[r].piece));
     world_leave(&world, request);
@@ -228,7 +228,7 @@ static void without_room_the_front_is_there(void **state)
         for (uint64_t r = 0; r < found->range_count; r++)
             has_quant = has_quant && sc_store_match_fetch_has(world.rig.conn->store, &wants,
                                                               found->ranges[r].piece);
-        assert_true(has_quant || rows_hosted(&world, request) == 0);
+        assert_true(has_quant || rows_in_host_tier(&world, request) == 0);
         assert_true(has_quant || status == SPEC_E_NO_SPACE);
         assert_true(i / 3 != 1 || !has_quant); /* it ended in the midst of codes, */
         assert_true(i / 3 < 5 || has_quant);   /* or behind them */
@@ -267,7 +267,7 @@ static void long_codes_come_in_parts(void **state)
         forget_all(&world);
         assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         assert_true(rig_store_stats(&world.rig).host_bytes_kept > 200u * 2 * 2 * 64 * 512);
-        assert_int_equal(rows_hosted(&world, request), 0);
+        assert_int_equal(rows_in_host_tier(&world, request), 0);
         rig_release(&world.rig, request);
         request = look(&world, 0);
         uint64_t before = rig_store_stats(&world.rig).read_bytes;

@@ -5,7 +5,7 @@
 #include "plugin/select/scatter.h"
 #include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
-#include "tests/unit/plugin/merge_fixture.h"
+#include "tests/unit/plugin/compaction_fixture.h"
 
 #define COUNT       200u
 #define LAYERS      4u

@@ -36,7 +36,7 @@ struct world {
     struct prompt prompts[PROMPTS];
     struct open_request open[OPEN];
     struct stage_tickets tickets;
-    uint64_t loads, hosted, staged, failed, pending;
+    uint64_t loads, in_host_tier, staged, failed, pending;
 };
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -51,18 +51,18 @@ static void tiers_check(struct world *w, const struct spec_lookup_result *found)
 {
     const spec_connector *conn = w->rig.conn;
     const struct sc_plugin_request *request = sc_plugin_request_find(w->rig.conn, found->request);
-    uint64_t hosted = 0, all = 0;
+    uint64_t in_host_tier = 0, all = 0;
     for (uint64_t r = 0; request != NULL && r < request->range_count; r++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             struct sc_store_range range = request->ranges[r];
             all += range.row_count;
             if (sc_store_range_is_there(conn->store, &range) &&
                 sc_host_slab_has(conn->store, layer, &range, SC_STORE_WANT_ROWS))
-                hosted += range.row_count;
+                in_host_tier += range.row_count;
         }
     uint64_t row = conn->dims.row_bytes + 8;
-    CHECK(w, found->tier_bytes[SPEC_TIER_HOST] == hosted * row);
-    CHECK(w, found->tier_bytes[SPEC_TIER_DISK] == (all - hosted) * row);
+    CHECK(w, found->tier_bytes[SPEC_TIER_HOST] == in_host_tier * row);
+    CHECK(w, found->tier_bytes[SPEC_TIER_DISK] == (all - in_host_tier) * row);
 }
 
 static void step_lookup(struct world *w, struct open_request *open)
@@ -103,7 +103,7 @@ static void step_load(struct world *w, const struct open_request *open)
             CHECK(w, rig_area_is_right(&w->rig, &area, open->prompt, 0, open->matched, layer));
         w->loads += status == SPEC_OK;
         w->failed += status != SPEC_OK;
-        w->hosted += item.tier_rows[SPEC_TIER_HOST];
+        w->in_host_tier += item.tier_rows[SPEC_TIER_HOST];
     }
     rig_area_free(&area);
 }
@@ -142,12 +142,12 @@ static void memory_rots(struct world *w, const struct open_request *open)
     for (uint64_t r = 0; request != NULL && r < request->range_count; r++) {
         if (!sc_store_range_is_there(store, &request->ranges[r]))
             continue;
-        struct sc_host_slab hosted = sc_host_slab_get(store, (uint32_t)draw(w, LAYERS),
+        struct sc_host_slab in_host_tier = sc_host_slab_get(store, (uint32_t)draw(w, LAYERS),
                                                       &request->ranges[r], SC_STORE_WANT_ROWS);
-        if (hosted.slab == NULL)
+        if (in_host_tier.slab == NULL)
             continue;
-        hosted.bytes[hosted.row_at + draw(w, 20)] ^= 4;
-        sc_host_tier_unpin(store->host, hosted.slab);
+        in_host_tier.bytes[in_host_tier.row_at + draw(w, 20)] ^= 4;
+        sc_host_tier_unpin(store->host, in_host_tier.slab);
         return;
     }
 }
@@ -283,7 +283,7 @@ static void run(uint64_t seed, void *user)
     for (; w->actor.step < STEPS; w->actor.step++)
         run_step(w);
     sum->loads += w->loads;
-    sum->hosted += w->hosted;
+    sum->in_host_tier += w->in_host_tier;
     sum->staged += w->staged;
     sum->failed += w->failed;
     sum->pending += w->pending;
@@ -298,8 +298,8 @@ static void any_order_of_calls_and_faults_is_right(void **state)
     bool is_all = actor_seeds_run(40, run, &sum);
     print_message("loads %" PRIu64 " (failed %" PRIu64 "), rows of host memory %" PRIu64
                   ", staged %" PRIu64 ", pending %" PRIu64 "\n",
-                  sum.loads, sum.failed, sum.hosted, sum.staged, sum.pending);
-    assert_true(!is_all || (sum.loads > 0 && sum.hosted > 0 && sum.staged > 0));
+                  sum.loads, sum.failed, sum.in_host_tier, sum.staged, sum.pending);
+    assert_true(!is_all || (sum.loads > 0 && sum.in_host_tier > 0 && sum.staged > 0));
 }
 
 int main(void)

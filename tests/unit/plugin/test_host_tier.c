@@ -113,13 +113,13 @@ static uint32_t memory_rots(const struct rig *rig, uint32_t layer)
     uint32_t count = 0;
     for (uint64_t id = 1; (piece = sc_store_table_piece(&store->table, id)) != NULL; id++) {
         const struct sc_store_range range = {.piece = id, .row_count = piece->row_count};
-        struct sc_host_slab hosted = {0};
+        struct sc_host_slab in_host_tier = {0};
         if (piece->extent != 0)
-            hosted = sc_host_slab_get(store, layer, &range, SC_STORE_WANT_ROWS);
-        if (hosted.slab == NULL)
+            in_host_tier = sc_host_slab_get(store, layer, &range, SC_STORE_WANT_ROWS);
+        if (in_host_tier.slab == NULL)
             continue;
-        hosted.bytes[hosted.row_at + 9] ^= 1;
-        sc_host_tier_unpin(store->host, hosted.slab);
+        in_host_tier.bytes[in_host_tier.row_at + 9] ^= 1;
+        sc_host_tier_unpin(store->host, in_host_tier.slab);
         count++;
     }
     return count;
@@ -197,7 +197,7 @@ static void lookup_follows_evictions(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompts[3];
-    uint64_t rows[SPEC_TIERS], loaded[SPEC_TIERS], hosted = 0, evicted = 0;
+    uint64_t rows[SPEC_TIERS], loaded[SPEC_TIERS], in_host_tier = 0, evicted = 0;
     rig_begin_shape(&rig, true, "\"host_bytes\": \"64KiB\", \"chunk_tokens\": 16", 2, 3, 10,
                     SPEC_DTYPE_F16);
     for (uint64_t p = 0; p < 3; p++) {
@@ -213,11 +213,11 @@ static void lookup_follows_evictions(void **state)
         load(&rig, prompt, 0, loaded);
         load(&rig, prompt, 1, rows);
         assert_in_range(loaded[SPEC_TIER_HOST], 0, said);
-        hosted += said;
+        in_host_tier += said;
     }
     struct sc_store_stats stats = rig_store_stats(&rig);
     evicted = stats.host_evictions;
-    assert_true(hosted > 0 && evicted > 0);
+    assert_true(in_host_tier > 0 && evicted > 0);
     assert_in_range(stats.host_bytes_used, 1, stats.host_bytes_max);
     rig_prompts_free_all(prompts, 3);
     rig_done(&rig);

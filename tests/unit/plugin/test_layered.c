@@ -28,7 +28,7 @@ static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
             "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"%s\"}, \"layered\": "
             "{\"bits_k\": %u, \"bits_v\": %u}",
             CASES[i].layout, CASES[i].bits_k, CASES[i].bits_v);
-        world_open_coded(&world, extra, CASES[i].heads, CASES[i].group, CASES[i].head_size,
+        world_open_quantised(&world, extra, CASES[i].heads, CASES[i].group, CASES[i].head_size,
                          CASES[i].dtype, CASES[i].matched, 3);
         for (uint64_t from = 0; from < 12; from += 11) {
             spec_request request = look(&world, from);
@@ -66,7 +66,7 @@ static void lookup_begins_the_first_codes(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     rig_pass_ns(&world.rig, 1000000000);
     for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD; layer++) {
@@ -86,7 +86,7 @@ static void all_exact_is_the_whole_load(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 1, 0, 1000000);
@@ -104,7 +104,7 @@ static void an_item_that_ends_early_says_so(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world,
+    world_open_quantised(&world,
                      "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}", 2,
                      2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
@@ -133,7 +133,7 @@ static void rows_without_codes_are_exact(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"quantise\": \"no\"}",
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"quantise\": \"no\"}",
                      2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
@@ -218,7 +218,7 @@ static void static_sets_begin_at_the_front(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(
+    world_open_quantised(
         &world,
         "\"preset\": \"layered-uniform\", \"select\": {\"identify\": \"static\"}, \"layered\": "
         "{\"keep_last\": 3}, \"prefetch\": {\"predictor\": \"none\"}",
@@ -238,11 +238,11 @@ static void static_sets_begin_at_the_front(void **state)
 }
 
 /* What a pass stores on coarse rows is lossy, and lookups say so. */
-static void what_is_stored_on_coarse_rows_is_lossy(void **state)
+static void what_is_stored_on_quantised_rows_is_lossy(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
     struct spec_lookup_result result = rig_lookup(&world.rig, &world.prompt);
     assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_EXACT);
     spec_ticket ticket = 0;
@@ -323,7 +323,7 @@ static void scores_teach_what_is_exact_without_queries(void **state)
                        LAYOUTS[way]);
         (void)snprintf(without, sizeof(without), STATIC ", \"store\": {\"layout\": \"%s\"}",
                        LAYOUTS[way]);
-        world_open_coded(&world, layered, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_quantised(&world, layered, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         teach(&world, taught);
         assert_int_equal(world_averages(&world, 2, before), 200);
         reopen_as(&world, without);
@@ -369,7 +369,7 @@ static void a_choice_counts_once(void **state)
     for (uint32_t way = 0; way < 3; way++) { /* one; the other; eight of the other, then one */
         if (way > 0)
             world_done(&world);
-        world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
+        world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
                          3);
         for (uint32_t i = way == 2 ? 9 : 1; i-- > 0;)
             choose(&world, way == 1 || i > 0);
@@ -462,7 +462,7 @@ int main(void)
         cmocka_unit_test(what_was_stored_before_gets_codes),
         cmocka_unit_test(what_was_passed_over_gets_codes_from_maintain),
         cmocka_unit_test(static_sets_begin_at_the_front),
-        cmocka_unit_test(what_is_stored_on_coarse_rows_is_lossy),
+        cmocka_unit_test(what_is_stored_on_quantised_rows_is_lossy),
         cmocka_unit_test(scores_teach_what_is_exact_without_queries),
         cmocka_unit_test(a_choice_counts_once),
         cmocka_unit_test(rows_without_codes_keep_their_averages),

@@ -346,7 +346,7 @@ static void assert_all(const struct world *world, const struct shape *shape,
 
 /* ---- Worlds --------------------------------------------------------------------------------- */
 
-static void text_make(const struct shape *shape, const char *widths, const char *more,
+static void text_make(const struct shape *shape, const char *bit_counts, const char *more,
                       char text[512])
 {
     static const char *const FRACTIONS[] = {"", ".25", ".5", ".75"};
@@ -357,7 +357,7 @@ static void text_make(const struct shape *shape, const char *widths, const char 
                    "\"%s\"}",
                    shape->chunk, shape->layout, more, shape->quarters_k / 4,
                    FRACTIONS[shape->quarters_k % 4], shape->quarters_v / 4,
-                   FRACTIONS[shape->quarters_v % 4], widths);
+                   FRACTIONS[shape->quarters_v % 4], bit_counts);
 }
 
 /* Not opened. */
@@ -381,10 +381,10 @@ static void world_begin(struct world *world, const struct shape *shape, const ch
     wait_for_quant(world);
 }
 
-static void world_begin_text(struct world *world, const struct shape *shape, const char *widths,
+static void world_begin_text(struct world *world, const struct shape *shape, const char *bit_counts,
                              const char *more, char text[512])
 {
-    text_make(shape, widths, more, text);
+    text_make(shape, bit_counts, more, text);
     world_begin(world, shape, text);
 }
 
@@ -495,7 +495,7 @@ static void rows_are_exact_or_what_their_table_says(void **state)
 /* Heads that no whole number of bytes is a plane of, or channels that no row of
  * any width is whole bytes of: widths are even, of the bits that even ones can
  * have. */
-static void what_cannot_be_of_free_widths_is_even(void **state)
+static void what_cannot_be_of_bits_per_channel_is_even(void **state)
 {
     (void)state;
     static const struct shape SHAPES[] = {
@@ -960,7 +960,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_exact_or_what_their_table_says),
-        cmocka_unit_test(what_cannot_be_of_free_widths_is_even),
+        cmocka_unit_test(what_cannot_be_of_bits_per_channel_is_even),
         cmocka_unit_test(codes_of_an_earlier_process_say_by_which_table),
         cmocka_unit_test(even_codes_are_read_where_free_ones_are_made),
         cmocka_unit_test(what_was_stored_before_gets_free_codes),

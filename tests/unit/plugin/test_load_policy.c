@@ -113,7 +113,7 @@ static void waiting_for_rows_is_not_computing(void **state)
     rig_end(&rig, &first, &second, &third);
 }
 
-static void a_guess_stands_in_for_passes(void **state)
+static void a_prediction_stands_in_for_passes(void **state)
 {
     (void)state;
     struct rig rig;
@@ -398,7 +398,7 @@ int main(void)
         cmocka_unit_test(the_faster_side_gets_all),
         cmocka_unit_test(passes_that_tell_nothing_do_not_count),
         cmocka_unit_test(waiting_for_rows_is_not_computing),
-        cmocka_unit_test(a_guess_stands_in_for_passes),
+        cmocka_unit_test(a_prediction_stands_in_for_passes),
         cmocka_unit_test(limits_of_the_host_hold),
         cmocka_unit_test(a_device_that_recovers_is_used_again),
         cmocka_unit_test(a_few_requests_find_that_a_device_recovered),

@@ -257,7 +257,7 @@ static void boxes_that_are_half_full_go_off_for_who_needs_one(void **state)
 }
 
 /* What the device refuses is told when the item settles, and to that item alone. */
-static void what_a_course_met_is_told_when_it_settles(void **state)
+static void what_a_batch_met_is_told_when_it_settles(void **state)
 {
     (void)state;
     struct pile pile;
@@ -342,7 +342,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rows_larger_than_usual_have_larger_boxes),
         cmocka_unit_test(boxes_that_are_half_full_go_off_for_who_needs_one),
         cmocka_unit_test(what_has_not_begun_places_nothing),
-        cmocka_unit_test(what_a_course_met_is_told_when_it_settles),
+        cmocka_unit_test(what_a_batch_met_is_told_when_it_settles),
         cmocka_unit_test(kernels_come_behind_their_copies),
     };
     if (argc > 1)

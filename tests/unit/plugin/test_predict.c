@@ -46,7 +46,7 @@ static void deciles_ascend_and_keep_their_rows(void **state)
 }
 
 /* The first `right` rows of 0 .. 99 are wanted. */
-static void learn(struct sc_plugin_accuracy *trust, uint32_t right)
+static void learn(struct sc_plugin_accuracy *accuracy, uint32_t right)
 {
     uint32_t rows[100];
     uint64_t wanted[2] = {0};
@@ -55,10 +55,10 @@ static void learn(struct sc_plugin_accuracy *trust, uint32_t right)
         if (i < right)
             wanted[i / 64] |= UINT64_C(1) << (i % 64);
     }
-    sc_plugin_accuracy_learn(trust, rows, 100, wanted);
+    sc_plugin_accuracy_learn(accuracy, rows, 100, wanted);
 }
 
-static void trust_reads_down_to_where_guesses_are_wrong_too_often(void **state)
+static void accuracy_reads_down_to_where_predictions_are_wrong_too_often(void **state)
 {
     (void)state;
     struct sc_plugin_accuracy own = {0}, all = {0};
@@ -85,7 +85,7 @@ static void one_decile_that_is_wrong_does_not_end_what_is_right_behind_it(void *
     assert_int_equal(sc_plugin_accuracy_rows(&own, &own, 100, 750000), 0);
 }
 
-static void trust_that_fell_to_nothing_recovers_without_a_row_being_read(void **state)
+static void accuracy_that_fell_to_nothing_recovers_without_a_row_being_read(void **state)
 {
     (void)state;
     struct sc_plugin_accuracy own = {0};
@@ -166,7 +166,7 @@ static void the_window_bounds_bytes(void **state)
 }
 
 /* p * saved > (1 - p) * what others wait, saved being what makes that min_ppm for one other. */
-static void what_others_wait_says_how_right_a_guess_has_to_be(void **state)
+static void what_others_wait_says_how_right_a_prediction_has_to_be(void **state)
 {
     (void)state;
     struct sc_plugin_contention contention = {0};
@@ -198,11 +198,11 @@ static void what_others_wait_says_how_right_a_guess_has_to_be(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_others_wait_says_how_right_a_guess_has_to_be),
+        cmocka_unit_test(what_others_wait_says_how_right_a_prediction_has_to_be),
         cmocka_unit_test(deciles_ascend_and_keep_their_rows),
-        cmocka_unit_test(trust_reads_down_to_where_guesses_are_wrong_too_often),
+        cmocka_unit_test(accuracy_reads_down_to_where_predictions_are_wrong_too_often),
         cmocka_unit_test(one_decile_that_is_wrong_does_not_end_what_is_right_behind_it),
-        cmocka_unit_test(trust_that_fell_to_nothing_recovers_without_a_row_being_read),
+        cmocka_unit_test(accuracy_that_fell_to_nothing_recovers_without_a_row_being_read),
         cmocka_unit_test(a_ranking_of_no_use_is_wrong_all_over),
         cmocka_unit_test(layers_are_read_whole_where_that_was_right_often_enough),
         cmocka_unit_test(too_few_rows_teach_nothing),

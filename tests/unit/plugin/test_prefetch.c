@@ -150,7 +150,7 @@ static void no_predictor_changes_what_is_delivered(void **state)
 
 /* Planner `chunk`: what a guess reads are slabs, and who wants other rows of them has them too. The
  * presets of the literature have no gate. */
-static void a_slab_that_was_guessed_is_not_read_again(void **state)
+static void a_slab_that_was_predicted_is_not_read_again(void **state)
 {
     (void)state;
     static const char *const PRESETS[] = {"impress-itf", "spec-itf", "random"};
@@ -315,7 +315,7 @@ static struct tour travel_beside(struct world *world, uint32_t others)
 }
 
 /* What is seldom right is read as long as nobody else waits for the device, and no longer. */
-static void what_others_wait_for_decides_what_is_guessed(void **state)
+static void what_others_wait_for_decides_what_is_predicted(void **state)
 {
     (void)state;
     struct world world;
@@ -397,7 +397,7 @@ static void a_request_ends_while_its_hint_is_ranked(void **state)
 }
 
 /* One for layer 1 that nobody has come for yet, one for layer 2. */
-static void two_guesses_live_side_by_side_and_end_at_any_moment(void **state)
+static void two_predictions_live_side_by_side_and_end_at_any_moment(void **state)
 {
     (void)state;
     struct world world;
@@ -461,7 +461,7 @@ static void *work(void *user)
     return NULL;
 }
 
-static void threads_guess_side_by_side(void **state)
+static void threads_prediction_side_by_side(void **state)
 {
     (void)state;
     struct world world = {.matched = MATCHED, .group = 2, .agree = 8};
@@ -529,7 +529,7 @@ static void averages_survive_a_restart_and_choose_without_queries(void **state)
 }
 
 /* Notes of kind 1, which older versions wrote, are none to this one. */
-static void a_note_of_trust_in_an_old_store_is_ignored(void **state)
+static void a_note_of_accuracy_in_an_old_store_is_ignored(void **state)
 {
     (void)state;
     struct world world;
@@ -600,20 +600,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_predictor_changes_what_is_delivered),
-        cmocka_unit_test(a_slab_that_was_guessed_is_not_read_again),
+        cmocka_unit_test(a_slab_that_was_predicted_is_not_read_again),
         cmocka_unit_test(a_hint_before_the_layer_below_is_kept_and_judged),
         cmocka_unit_test(a_later_hint_replaces_one_that_has_not_begun),
         cmocka_unit_test(a_hint_is_scored_by_its_own_scale),
         cmocka_unit_test(what_was_right_too_seldom_is_not_read),
-        cmocka_unit_test(what_others_wait_for_decides_what_is_guessed),
+        cmocka_unit_test(what_others_wait_for_decides_what_is_predicted),
         cmocka_unit_test(what_a_request_waits_for_is_no_others),
         cmocka_unit_test(a_window_of_nothing_reads_nothing),
         cmocka_unit_test(a_request_ends_while_its_hint_is_ranked),
-        cmocka_unit_test(two_guesses_live_side_by_side_and_end_at_any_moment),
-        cmocka_unit_test(threads_guess_side_by_side),
+        cmocka_unit_test(two_predictions_live_side_by_side_and_end_at_any_moment),
+        cmocka_unit_test(threads_prediction_side_by_side),
         cmocka_unit_test(wrong_hints_are_refused),
         cmocka_unit_test(averages_survive_a_restart_and_choose_without_queries),
-        cmocka_unit_test(a_note_of_trust_in_an_old_store_is_ignored),
+        cmocka_unit_test(a_note_of_accuracy_in_an_old_store_is_ignored),
         cmocka_unit_test(a_hint_is_ranked_beside_a_scoring),
         cmocka_unit_test(averages_that_the_log_refused_are_written_by_a_later_turn),
     };

@@ -412,7 +412,7 @@ static void what_is_not_known_is_said_once(void **state)
 {
     (void)state;
     static const struct {
-        const char *scaling, *widths;
+        const char *scaling, *bit_counts;
         uint32_t lines;
     } CASES[] = {{"yarn", "per_channel", 1}, {"yarn", "uniform", 0}, {NULL, "per_channel", 0}};
     for (uint32_t i = 0; i < 3; i++) {
@@ -427,7 +427,7 @@ static void what_is_not_known_is_said_once(void **state)
             config, sizeof(config),
             "{\"path\": \"%s\", \"preset\": \"layered-uniform\", \"staging_bytes\": \"16MiB\", "
             "\"host_bytes\": 0, \"layered\": {\"bit_allocation\": \"%s\"}}",
-            rig.path, CASES[i].widths);
+            rig.path, CASES[i].bit_counts);
         const struct spec_open_params params = {.struct_size = sizeof(params),
                                                 .config = config,
                                                 .model = &model,

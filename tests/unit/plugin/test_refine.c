@@ -63,7 +63,7 @@ static void submit_takes_what_get_important_takes(void **state)
     uint32_t taken = 0, refused = 0;
     for (uint32_t e = 0; e < 5; e++) {
         struct world world;
-        world_open_coded(&world, EXTRA[e], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_quantised(&world, EXTRA[e], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         for (uint32_t p = 0; p < 3; p++)
             for (uint32_t n = 0;; n++) {
@@ -106,7 +106,7 @@ static void all_layers_are_refined_later_and_nothing_is_allocated(void **state)
         (void)snprintf(extra, sizeof(extra),
                        "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"%s\"}",
                        LAYOUTS[way]);
-        world_open_coded(&world, extra, 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
+        world_open_quantised(&world, extra, 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct sc_alloc *alloc = &world.rig.conn->alloc;
         struct shot shots[4];
         spec_ticket tickets[4];
@@ -156,7 +156,7 @@ static void the_oldest_delivery_makes_room(void **state)
     struct world world;
     struct shot shots[3];
     spec_ticket tickets[3];
-    world_open_coded(&world,
+    world_open_quantised(&world,
                      "\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": "
                      "{\"refine_bytes\": \"12KiB\"}",
                      2, 2, 16, SPEC_DTYPE_F16, 200, 3);
@@ -190,7 +190,7 @@ static void a_delivery_that_fits_alone_has_room(void **state)
     for (uint32_t wholes = 0; wholes < 32; wholes++) {
         struct world world;
         struct shot shot;
-        world_open_coded(&world,
+        world_open_quantised(&world,
                          "\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": "
                          "{\"refine_bytes\": \"8KiB\"}",
                          2, 2, 16, SPEC_DTYPE_F16, 200, 3);
@@ -215,7 +215,7 @@ static void items_of_one_call_are_refined_beside_others(void **state)
     struct shot shots[4];
     struct spec_important items[4];
     spec_ticket ticket;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     for (uint32_t i = 0; i < 4; i++) {
         shot_make(&shots[i], &world, request, i, 0, i == 3 ? 1000000 : 50000);
@@ -281,7 +281,7 @@ static void ahead_and_queries_later_are_one_call(void **state)
     for (uint32_t e = 0; e < 3; e++) {
         struct world world;
         uint64_t kept = e == 2 ? 7 : 0;
-        world_open_coded(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
+        world_open_quantised(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct sc_alloc *alloc = &world.rig.conn->alloc;
         for (uint32_t round = 0; round < 2; round++) {
             spec_request request = look(&world, 0), other = look(&world, 0);
@@ -330,13 +330,13 @@ static void ahead_and_queries_later_are_one_call(void **state)
 
 /* A guess of the queries brings rows early. Those that the queries name come beside them, and what
  * averages are taught is the queries' alone. */
-static void a_guess_brings_rows_and_decides_nothing(void **state)
+static void a_prediction_brings_rows_and_decides_nothing(void **state)
 {
     (void)state;
     struct world world;
     struct shot shot, once;
     spec_ticket ticket;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     for (uint32_t way = 0; way < 2; way++) { /* the guess is right, or another's */
         spec_request request = look(&world, 0);
         shot_make(&shot, &world, request, 1, 0, 100000);
@@ -374,7 +374,7 @@ static void queries_of_a_choice_are_checked(void **state)
     (void)state;
     struct world world;
     uint32_t taken = 0, refused = 0;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0), other = look(&world, 0);
     static const uint32_t PPM[] = {0, 50000, 1000000};
     for (uint32_t p = 0; p < 3; p++)
@@ -407,7 +407,7 @@ static void what_did_not_choose_leaves_it_to_the_next(void **state)
     (void)state;
     struct world world;
     struct shot shot, once;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     spec_request request = look(&world, 0), other = look(&world, 0);
     spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
     assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 1, NULL), SPEC_OK);
@@ -443,7 +443,7 @@ static void without_memory_for_codes_a_choice_is_every_row(void **state)
         (void)snprintf(extra, sizeof(extra),
                        "\"preset\": \"layered-uniform\", \"select\": {\"selector_bytes\": %lu}",
                        round == 0 ? UINT64_C(1) << 20 : used);
-        world_open_coded(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_quantised(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
         sc_plugin_selectors_end(world.rig.conn, sc_plugin_request_find(world.rig.conn, request));
@@ -476,7 +476,7 @@ static void codes_of_two_more_layers_follow(void **state)
     (void)state;
     struct world world;
     struct shot shot;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request handle = look(&world, 0);
     const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
     shot_make(&shot, &world, handle, 0, 0, 100000);
@@ -516,7 +516,7 @@ static void what_cannot_be_ahead_is_refused(void **state)
     for (uint32_t i = 0; i < 5; i++) {
         struct world world;
         struct shot shot;
-        world_open_coded(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_quantised(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         shot_make(&shot, &world, request, 1, 0, 100000);
         shot.item.flags = SPEC_ITEM_AHEAD;
@@ -536,7 +536,7 @@ static void what_came_ahead_is_not_computed_on(void **state)
 {
     (void)state;
     struct world world;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
     spec_request request = look(&world, 0);
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < 4; layer++) {
@@ -630,7 +630,7 @@ int main(void)
         cmocka_unit_test(a_delivery_that_fits_alone_has_room),
         cmocka_unit_test(items_of_one_call_are_refined_beside_others),
         cmocka_unit_test(ahead_and_queries_later_are_one_call),
-        cmocka_unit_test(a_guess_brings_rows_and_decides_nothing),
+        cmocka_unit_test(a_prediction_brings_rows_and_decides_nothing),
         cmocka_unit_test(queries_of_a_choice_are_checked),
         cmocka_unit_test(what_did_not_choose_leaves_it_to_the_next),
         cmocka_unit_test(without_memory_for_codes_a_choice_is_every_row),

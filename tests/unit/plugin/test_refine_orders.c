@@ -416,10 +416,10 @@ static bool item_add(struct host *host, bool is_submitted)
     if (refines)
         shot->item.refine_of = place->ticket;
     if (is_ahead) {
-        uint64_t guess = draw(host, 3);
+        uint64_t prediction = draw(host, 3);
         shot->item.flags = SPEC_ITEM_AHEAD;
-        shot->item.queries = guess == 0 ? NULL : &truth->passes[layer][guess - 1].q;
-        shot->item.new_keys = guess == 0 ? NULL : shot->item.new_keys;
+        shot->item.queries = prediction == 0 ? NULL : &truth->passes[layer][prediction - 1].q;
+        shot->item.new_keys = prediction == 0 ? NULL : shot->item.new_keys;
     }
     if (rescores) {
         shot->item.flags = SPEC_ITEM_RESCORE;

@@ -56,7 +56,7 @@ static void open_layered(struct world *world, const char *layout, const char *mo
                    "\"min_share_ppm\": 0}, \"store\": {\"layout\": \"%s\"}, "
                    "\"maintain\": {\"bytes_per_s\": 0}%s",
                    layout, more);
-    world_open_coded(world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_quantised(world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
 }
 
 static void two_requests_make_an_order(void **state)
@@ -181,15 +181,15 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
     for (uint64_t id = 1; id < rig.conn->store->table.extent_next; id++) {
         const struct sc_store_extent_entry *extent =
             sc_store_table_extent(&rig.conn->store->table, id);
-        const struct sc_store_section *annex = atomic_load(&extent->permutation);
-        if (annex == NULL)
+        const struct sc_store_section *derived_section = atomic_load(&extent->permutation);
+        if (derived_section == NULL)
             continue;
         uint64_t rows = extent->row_count, half = rows / 2;
         extents++;
         for (uint32_t layer = 0; layer < 2; layer++) /* important ones first, each by position */
             for (uint64_t row = 0; row < rows; row++) {
                 uint64_t before = row / 4 * 2 + (row % 4 == 3 ? 1 : row % 4 == 2 ? 1 : 0);
-                assert_int_equal(sc_store_permutation_of(annex->slots, rows, layer)[row],
+                assert_int_equal(sc_store_permutation_of(derived_section->slots, rows, layer)[row],
                                  is_important(row) ? before : half + before);
             }
     }

@@ -73,7 +73,7 @@ static void disk_settle(void)
     rig_open(&rig);
 }
 
-static void one_edition_is_whole_after_every_cut(void **state)
+static void one_permuted_copy_is_whole_after_every_cut(void **state)
 {
     (void)state;
     struct world worlds[4];
@@ -133,6 +133,6 @@ static void one_edition_is_whole_after_every_cut(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_edition_is_whole_after_every_cut)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_permuted_copy_is_whole_after_every_cut)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

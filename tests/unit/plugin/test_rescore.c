@@ -99,7 +99,7 @@ static void rows_of_both_queries_are_exact(void **state)
                                         ", \"layered\": {\"keep_first\": 3, \"keep_last\": 4}"};
     for (uint32_t e = 0; e < 3; e++) {
         struct world world;
-        world_open_coded(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
+        world_open_quantised(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct sc_alloc *alloc = &world.rig.conn->alloc;
         const struct sc_plugin_stats *stats = &world.rig.conn->stats;
         uint64_t added = 0;
@@ -131,7 +131,7 @@ static void what_is_scored_anew_teaches_as_a_call_does(void **state)
         struct world world;
         struct shot shot;
         uint64_t bits[WORDS];
-        world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_quantised(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         const struct sc_plugin_request *known = sc_plugin_request_find(world.rig.conn, request);
         spec_ticket ticket = fire_first(&world, &shot, request, 1, 100000, 0);
@@ -162,7 +162,7 @@ static void codes_that_went_are_read_again(void **state)
     struct world world;
     struct shot shot;
     uint64_t set[WORDS], before[WORDS];
-    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_quantised(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     set_of(&world, 0, 200000, true, set);
     spec_request request = look(&world, 0);
     spec_ticket ticket = fire_first(&world, &shot, request, 0, 100000, 0);
@@ -183,7 +183,7 @@ static void codes_are_read_from_the_submit_on(void **state)
     (void)state;
     struct world world;
     struct shot shot;
-    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_quantised(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     for (uint32_t wants = 0; wants < 2; wants++) {
         spec_request handle = look(&world, 0);
         const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
@@ -212,7 +212,7 @@ static void codes_that_fail_meanwhile_make_their_rows_exact(void **state)
     struct slab slab;
     uint64_t before[WORDS], damaged = 0;
     uint8_t bytes[64];
-    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_quantised(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     spec_request request = look(&world, 0);
     spec_ticket ticket = fire_first(&world, &shot, request, 0, 50000, 0);
     memcpy(before, shot.exact, sizeof(before));
@@ -252,7 +252,7 @@ static void without_memory_for_codes_every_row_comes(void **state)
         char extra[160];
         (void)snprintf(extra, sizeof(extra), LAYERED ", \"select\": {\"selector_bytes\": %lu}",
                        round == 0 ? UINT64_C(1) << 20 : used);
-        world_open_coded(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_quantised(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         if (round == 0) {
             set_of(&world, 0, 125000, false, sets[0]);
             set_of(&world, 0, 200000, false, sets[1]);
@@ -302,7 +302,7 @@ static bool fail_at(bool is_displaced, uint64_t n, uint64_t *ret_failed, uint64_
     struct world world;
     struct shot shot;
     uint64_t before[WORDS], set[WORDS];
-    world_open_coded(&world, LAYERED ", \"read\": {\"gap_bytes\": 1}", 4, 2, 16, SPEC_DTYPE_F16,
+    world_open_quantised(&world, LAYERED ", \"read\": {\"gap_bytes\": 1}", 4, 2, 16, SPEC_DTYPE_F16,
                      APART, 3);
     set_of(&world, 0, 30000, true, set);
     spec_request request = look(&world, 0);
@@ -363,7 +363,7 @@ static bool outrun(bool is_submitted, uint64_t ns, uint64_t *ret_stale)
     struct world world;
     struct shot shot;
     uint64_t before[WORDS];
-    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     spec_ticket ticket = fire_first(&world, &shot, request, 0, 50000, 0);
     memcpy(before, shot.exact, sizeof(before));
@@ -423,7 +423,7 @@ static void what_cannot_be_scored_anew_is_refused(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         struct world world;
         struct shot shot;
-        world_open_coded(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open_quantised(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         shot_make(&shot, &world, request, 1, 0, 100000);
         spec_ticket ticket = rig_submit_whole(&world.rig, &shot.item, 1);
@@ -460,7 +460,7 @@ static void items_of_one_call_follow_one_another(void **state)
     struct world world;
     struct shot shots[3];
     uint64_t sets[3][WORDS], one[WORDS];
-    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     set_of(&world, 0, 100000, true, sets[0]);
     set_of(&world, 0, 200000, true, sets[1]);
     set_of(&world, 0, 250000, false, sets[2]);

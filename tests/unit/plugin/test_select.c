@@ -804,7 +804,7 @@ static void one_head_alone_parts_too(void **state)
 }
 
 /* A selector that cannot be read, had, or paid for: all rows, and the match stands. */
-static void without_a_sketch_a_layer_is_dense(void **state)
+static void without_selector_keys_a_layer_is_dense(void **state)
 {
     (void)state;
     static const char *const EXTRAS[] = {
@@ -930,7 +930,7 @@ static void items_do_not_change_each_other(void **state)
 }
 
 /* A guess decides what is read ahead, never what comes. */
-static void a_guess_changes_nothing_but_reads(void **state)
+static void a_prediction_changes_nothing_but_reads(void **state)
 {
     (void)state;
     struct world world;
@@ -1178,11 +1178,11 @@ int main(void)
         cmocka_unit_test(a_short_match_is_whole_unless_an_item_has_a_budget),
         cmocka_unit_test(what_cannot_part_is_dense),
         cmocka_unit_test(one_head_alone_parts_too),
-        cmocka_unit_test(without_a_sketch_a_layer_is_dense),
+        cmocka_unit_test(without_selector_keys_a_layer_is_dense),
         cmocka_unit_test(rows_without_probes_are_dense),
         cmocka_unit_test(the_other_layout_is_not_found),
         cmocka_unit_test(items_do_not_change_each_other),
-        cmocka_unit_test(a_guess_changes_nothing_but_reads),
+        cmocka_unit_test(a_prediction_changes_nothing_but_reads),
         cmocka_unit_test(calls_allocate_nothing),
         cmocka_unit_test(threads_get_the_same_sets),
         cmocka_unit_test(a_deadline_leaves_the_request_usable),

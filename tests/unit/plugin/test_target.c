@@ -183,7 +183,7 @@ static void nobody_else_touches_a_destination(void **state)
         bool layered = WAYS[way].codes;
         struct world world;
         struct shot plain, closed;
-        world_open_coded(&world, WAYS[way].extra, 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
+        world_open_quantised(&world, WAYS[way].extra, 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
                          WAYS[way].compacts ? 0 : 8);
         spec_request request = look(&world, 0);
         for (uint32_t layer = 0; layer < 4; layer++) {
@@ -208,7 +208,7 @@ static void refining_goes_through_the_door(void **state)
     (void)state;
     struct world world;
     struct shot plain, closed;
-    world_open_coded(&world, "\"preset\": \"layered-uniform\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
                      0);
     spec_request request = look(&world, 0);
     shot_make(&closed, &world, request, 1, 0, 100000);

@@ -18,7 +18,7 @@ static void plant_parts(struct sc_sim_fragments *fragments, const struct world *
     }
 }
 
-static void plant_annex(struct sc_sim_fragments *fragments, const struct world *world,
+static void plant_section(struct sc_sim_fragments *fragments, const struct world *world,
                         const struct sc_store_section *derived)
 {
     if (derived != NULL)
@@ -34,9 +34,9 @@ void fragments_plant(struct sc_sim_fragments *fragments, const struct world *wor
         if (extent->held_pages == 0 || !sc_store_erasure_covers(what, &extent->salt))
             continue;
         plant_parts(fragments, world, extent->parts, extent->part_count, extent->stride);
-        plant_annex(fragments, world, extent->held_section);
-        plant_annex(fragments, world, extent->held_quant);
-        plant_annex(fragments, world, extent->held_permutation);
+        plant_section(fragments, world, extent->held_section);
+        plant_section(fragments, world, extent->held_quant);
+        plant_section(fragments, world, extent->held_permutation);
     }
 }
 

@@ -105,8 +105,8 @@ void row_check(const struct world *world, const struct match *match, uint32_t la
 struct picked gather_load(struct world *world, const struct match *match, uint32_t layer,
                           struct sc_store_gather_rows *picks, const uint64_t *wanted)
 {
-    static uint64_t covered[SKETCH_ROWS_MAX / 64];
-    static uint8_t seen[SKETCH_ROWS_MAX];
+    static uint64_t covered[SELECTOR_ROWS_MAX / 64];
+    static uint8_t seen[SELECTOR_ROWS_MAX];
     struct sc_store_selector *selector = selector_make(world);
     struct sc_store_reader *reader = world_reader(world);
     struct sc_store_rows got = {0};
@@ -173,8 +173,8 @@ struct match any_match(struct world *world, uint64_t *random)
 
 void any_parts_ok(struct world *world, uint32_t round, uint64_t *random)
 {
-    static uint32_t rows[SKETCH_ROWS_MAX];
-    uint64_t wanted[SKETCH_ROWS_MAX / 64], count = 0;
+    static uint32_t rows[SELECTOR_ROWS_MAX];
+    uint64_t wanted[SELECTOR_ROWS_MAX / 64], count = 0;
     struct match match = any_match(world, random);
     uint32_t layer = (uint32_t)random_below(random, world->setup->layers);
     struct sc_store_reader *reader = world_reader(world);
@@ -182,7 +182,7 @@ void any_parts_ok(struct world *world, uint32_t round, uint64_t *random)
     assert_int_equal(loaded.status, SPEC_OK);
     assert_int_equal(loaded.rows, match.rows);
     sc_store_readers_close(reader, 1);
-    for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
+    for (uint64_t w = 0; w < SELECTOR_ROWS_MAX / 64; w++)
         wanted[w] = mix(*random + w) & mix(*random - w);
     for (uint64_t row = 0; row < match.rows; row++)
         if (bit(wanted, row) || round % 5 == 4)

@@ -2,8 +2,8 @@
  * quiet; reads of an edition, whole and of picks, whose every row is what was stored.
  *
  * Threads: one test thread beside the executor's. */
-#ifndef SC_TESTS_UNIT_STORE_ORDER_CHECK_H
-#define SC_TESTS_UNIT_STORE_ORDER_CHECK_H
+#ifndef SC_TESTS_UNIT_STORE_PERMUTATION_CHECK_H
+#define SC_TESTS_UNIT_STORE_PERMUTATION_CHECK_H
 
 #include "tests/unit/store/build_trial.h"
 #include "tests/unit/store/quant_check.h"

@@ -1,8 +1,8 @@
 /* Codes under test: an encoder that any row changes, and what codes of a match must be.
  *
  * Threads: one test thread beside the executor's. */
-#ifndef SC_TESTS_UNIT_STORE_CODES_CHECK_H
-#define SC_TESTS_UNIT_STORE_CODES_CHECK_H
+#ifndef SC_TESTS_UNIT_STORE_QUANT_CHECK_H
+#define SC_TESTS_UNIT_STORE_QUANT_CHECK_H
 
 #include "store/internal.h"
 #include "tests/unit/store/selector_check.h"

@@ -4,7 +4,7 @@
 struct sc_store_selector *selector_make(struct world *world)
 {
     struct sc_store_selector *selector = NULL;
-    assert_int_equal(sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX,
+    assert_int_equal(sc_store_selector_open(world->store, SELECTOR_ROWS_MAX, SELECTOR_ROWS_MAX,
                                             &selector, &world->error),
                      SPEC_OK);
     return selector;

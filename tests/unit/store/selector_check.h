@@ -1,14 +1,14 @@
 /* Sketches under test: matches of the twin's pieces, and what a selector of them must give.
  *
  * Threads: one test thread beside the executor's. */
-#ifndef SC_TESTS_UNIT_STORE_SKETCH_CHECK_H
-#define SC_TESTS_UNIT_STORE_SKETCH_CHECK_H
+#ifndef SC_TESTS_UNIT_STORE_SELECTOR_CHECK_H
+#define SC_TESTS_UNIT_STORE_SELECTOR_CHECK_H
 
 #include "store/internal.h"
 #include "store/rows/tag.h"
 #include "tests/unit/store/store_fixture.h"
 
-#define SKETCH_ROWS_MAX 2048u
+#define SELECTOR_ROWS_MAX 2048u
 
 struct sc_store_selector *selector_make(struct world *world);
 

@@ -67,12 +67,12 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
             pages[part->segment * pages_max + at / CHECK_PAGE] += held > 0;
         }
     }
-    const struct sc_store_section *const annexes[3] = {atomic_load(&extent->held_section),
+    const struct sc_store_section *const sections[3] = {atomic_load(&extent->held_section),
                                                        atomic_load(&extent->held_quant),
                                                        atomic_load(&extent->held_permutation)};
-    assert_true(rows_state == SC_STORE_ROWS_HELD || annexes[2] != NULL || most == 0);
+    assert_true(rows_state == SC_STORE_ROWS_HELD || sections[2] != NULL || most == 0);
     for (uint32_t a = 0; a < 3; a++) {
-        const struct sc_store_section *derived = annexes[a];
+        const struct sc_store_section *derived = sections[a];
         assert_true(derived == NULL || most > 0); /* it goes with the last piece */
         for (uint32_t i = 0; derived != NULL && i < derived->part_count; i++) {
             const struct sc_store_part *part = &derived->parts[i];

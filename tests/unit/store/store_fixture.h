@@ -4,8 +4,8 @@
  * Holds: a piece that the store told of (on_piece, or commit) must read back as its key says, or
  * fail with a status; done asserts that every allocation was freed.
  * Threads: one test thread beside the executor's. */
-#ifndef SC_TESTS_UNIT_STORE_FIXTURE_H
-#define SC_TESTS_UNIT_STORE_FIXTURE_H
+#ifndef SC_TESTS_UNIT_STORE_STORE_FIXTURE_H
+#define SC_TESTS_UNIT_STORE_STORE_FIXTURE_H
 
 #include "base/config.h"
 #include "store/load.h"

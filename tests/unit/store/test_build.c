@@ -37,7 +37,7 @@ static bool has_selector(struct world *world, uint64_t key)
     return begins;
 }
 
-static void sketches_ok(struct world *world, uint64_t key)
+static void selector_keys_ok(struct world *world, uint64_t key)
 {
     struct sc_store_selector *selector = selector_make(world);
     struct match match = match_of(world, key);
@@ -54,7 +54,7 @@ static void sketches_ok(struct world *world, uint64_t key)
 }
 
 /* Layers whose selector the key has. */
-static uint64_t sketches_had(struct world *world, uint64_t key, bool is_cut)
+static uint64_t selector_keys_had(struct world *world, uint64_t key, bool is_cut)
 {
     struct sc_store_selector *selector = selector_make(world);
     uint64_t wanted = world->params.probe_row_bytes, had = 0;
@@ -81,8 +81,8 @@ static void open_building(struct world *world)
 static const struct build_trial trial = {.setup = &build_setups[0],
                                          .bare = world_bare,
                                          .open = open_building,
-                                         .had = sketches_had,
-                                         .is_whole = sketches_ok};
+                                         .had = selector_keys_had,
+                                         .is_whole = selector_keys_ok};
 
 static void build_gives_old_rows_their_selectors(void **state)
 {
@@ -104,7 +104,7 @@ static void build_gives_old_rows_their_selectors(void **state)
         space_check(world->store);
         for (uint32_t opened = 0; opened < 4; opened++) {
             for (uint64_t key = 1; key <= 3; key++) {
-                sketches_ok(world, key);
+                selector_keys_ok(world, key);
                 rows_ok(world, key);
             }
             build_all(world, 0); /* nothing is left to be built */
@@ -130,7 +130,7 @@ static void build_goes_on_while_its_step_ends(void **state)
     reopen(world, setups[3].probe_row_bytes);
     build_all(world, 0);
     assert_int_equal(stats_of(world).built_pieces, world->piece_count);
-    sketches_ok(world, 1);
+    selector_keys_ok(world, 1);
     space_check(world->store);
     world_free(world);
 }
@@ -147,7 +147,7 @@ static void build_passes_over_rows_that_no_piece_has(void **state)
         reopen(world, setups[i].probe_row_bytes);
         build_all(world, 0);
         space_check(world->store);
-        sketches_ok(world, 6);
+        selector_keys_ok(world, 6);
         struct sc_store_selector *selector = selector_make(world);
         struct match match = holes_match(world);
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
@@ -250,7 +250,7 @@ static void build_gives_its_pages_back_with_the_extent(void **state)
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
     reopen(world, setups[0].probe_row_bytes);
     space_check(world->store);
-    sketches_ok(world, 2);
+    selector_keys_ok(world, 2);
     for (uint32_t i = 4; i < 8; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
     release_all(world);
@@ -274,11 +274,11 @@ static void build_takes_no_keys_of_damaged_rows(void **state)
     build_all(world, 0);
     assert_int_equal(stats_of(world).built_pieces, 4);
     assert_false(has_selector(world, 1));
-    sketches_ok(world, 2);
+    selector_keys_ok(world, 2);
     space_check(world->store);
     segment_flip(world, 0, offset, 4);
     build_all(world, 0);
-    sketches_ok(world, 1);
+    selector_keys_ok(world, 1);
     rows_ok(world, 1);
     world_free(world);
 }
@@ -302,8 +302,8 @@ static void build_ends_with_the_store_at_any_step(void **state)
         space_check(world->store);
         rows_ok(world, 1);
         build_all(world, 0);
-        sketches_ok(world, 1);
-        sketches_ok(world, 2);
+        selector_keys_ok(world, 1);
+        selector_keys_ok(world, 2);
         world_free(world);
     }
 }

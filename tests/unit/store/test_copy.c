@@ -132,7 +132,7 @@ static void built_of(struct world *world, uint64_t row_key, enum sc_io_sim_fault
     assert_non_null(atomic_load(&extent->codes));
 }
 
-static void annexes_that_were_lost_are_missed(void **state)
+static void sections_that_were_lost_are_missed(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
@@ -141,8 +141,8 @@ static void annexes_that_were_lost_are_missed(void **state)
         keep_quant(world, true);
         built_of(world, 300, SC_SIM_FAULTS, &earlier);
         assert_int_equal(probes_load(world, &earlier), 9);
-        uint32_t coded = codes_load_of(world, &earlier);
-        assert_true(coded > 0);
+        uint32_t quantised = codes_load_of(world, &earlier);
+        assert_true(quantised > 0);
         const struct sc_store_extent_entry *extent = copy_extent(world->store, &earlier);
         uint64_t probes_at = atomic_load(&extent->derived)->parts[0].offset;
         uint64_t codes_at = atomic_load(&extent->codes)->parts[0].offset;
@@ -197,7 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_that_were_lost_are_missed),
         cmocka_unit_test(copies_that_were_lost_in_part_give_their_own_rows_or_none),
-        cmocka_unit_test(annexes_that_were_lost_are_missed),
+        cmocka_unit_test(sections_that_were_lost_are_missed),
         cmocka_unit_test(copies_never_get_a_number_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,10 +176,10 @@ static void depth_a_load_alone_leaves_frames_to_one_that_comes(void **state)
 }
 
 /* A hundred slabs of host memory, then rows of the disk: these are begun at once. */
-static void depth_what_lies_behind_hosted_ranges_is_read_ahead(void **state)
+static void depth_what_lies_behind_in_host_tier_ranges_is_read_ahead(void **state)
 {
     (void)state;
-    enum { PIECES = 120, HOSTED = 100 };
+    enum { PIECES = 120, IN_HOST_TIER = 100 };
     struct world_setup small = setup;
     small.k_row_bytes = 512;
     struct world *world = world_make(&small, 3);
@@ -194,14 +194,14 @@ static void depth_what_lies_behind_hosted_ranges_is_read_ahead(void **state)
         ranges[i] = (struct sc_store_range){.piece = twins[i]->id, .row_count = 64};
     }
     struct sc_store_reader *reader = world_reader(world);
-    assert_int_equal(world_load(world, reader, 1, ranges, twins, HOSTED).rows, HOSTED * 64);
+    assert_int_equal(world_load(world, reader, 1, ranges, twins, IN_HOST_TIER).rows, IN_HOST_TIER * 64);
     sc_store_reader_begin(reader, 1, ranges, PIECES, SC_IO_CLASS_SPECULATIVE);
     while (sc_exec_step_one(world->exec))
         continue;
     assert_true(sc_store_reader_is_there(reader));
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader, &cost);
-    assert_true(cost.read_bytes >= (PIECES - HOSTED) * UINT64_C(64) * 1024);
+    assert_true(cost.read_bytes >= (PIECES - IN_HOST_TIER) * UINT64_C(64) * 1024);
     assert_int_equal(world_load(world, reader, 1, ranges, twins, PIECES).rows, PIECES * 64);
     sc_store_readers_close(reader, 1);
     world_free(world);
@@ -266,7 +266,7 @@ int main(void)
         cmocka_unit_test(depth_a_load_that_is_waited_for_and_left_holds_what_it_did),
         cmocka_unit_test(depth_loads_read_ahead_share_their_half),
         cmocka_unit_test(depth_a_load_alone_leaves_frames_to_one_that_comes),
-        cmocka_unit_test(depth_what_lies_behind_hosted_ranges_is_read_ahead),
+        cmocka_unit_test(depth_what_lies_behind_in_host_tier_ranges_is_read_ahead),
         cmocka_unit_test(depth_readers_of_many_threads_share_slots_and_frames),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,7 +125,7 @@ static void erase_all_of(struct world *world, const char *what)
 }
 
 /* What stands beside rows goes as they do: codes, and editions in another order. */
-static void codes_and_editions_are_erased(void **state)
+static void codes_and_permuted_copies_are_erased(void **state)
 {
     (void)state;
     static const struct world_setup setup = {"codes", WORLD_ON(SIM, 0),
@@ -403,7 +403,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_is_erased_or_what_lies_under_a_salt),
-        cmocka_unit_test(codes_and_editions_are_erased),
+        cmocka_unit_test(codes_and_permuted_copies_are_erased),
         cmocka_unit_test(a_power_cut_at_any_change_ends_in_an_erasure),
         cmocka_unit_test(a_kill_at_any_change_ends_in_an_erasure),
         cmocka_unit_test(what_fails_is_no_erasure),

@@ -502,7 +502,7 @@ static void narrowed_check(struct scene *scene, const uint64_t *wanted, uint64_t
         assert_int_equal(covered[i], 0);
 }
 
-static void a_guess_that_is_narrowed_gives_what_was_wanted_of_it(void **state)
+static void a_prediction_that_is_narrowed_gives_what_was_wanted_of_it(void **state)
 {
     static struct scene scene;
     static uint64_t wanted[ROWS_MAX / 64], covered[ROWS_MAX / 64];
@@ -538,7 +538,7 @@ static void a_guess_that_is_narrowed_gives_what_was_wanted_of_it(void **state)
     }
 }
 
-static void a_guess_of_which_nothing_is_wanted_reads_nothing_more(void **state)
+static void a_prediction_of_which_nothing_is_wanted_reads_nothing_more(void **state)
 {
     static struct scene scene;
     static const uint64_t none[ROWS_MAX / 64];
@@ -681,8 +681,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(gather_of_a_split_layout_can_be_keys_alone),
         cmocka_unit_test(gather_fail_at_the_range_that_is_bad_and_nowhere_else),
         cmocka_unit_test(gather_with_a_wrong_tag_or_of_a_dropped_piece_fail),
-        cmocka_unit_test(a_guess_that_is_narrowed_gives_what_was_wanted_of_it),
-        cmocka_unit_test(a_guess_of_which_nothing_is_wanted_reads_nothing_more),
+        cmocka_unit_test(a_prediction_that_is_narrowed_gives_what_was_wanted_of_it),
+        cmocka_unit_test(a_prediction_of_which_nothing_is_wanted_reads_nothing_more),
         cmocka_unit_test(a_slab_that_is_begun_is_read_to_its_end),
         cmocka_unit_test(cancelled_picks_leave_nothing_behind),
         cmocka_unit_test(readers_of_picks_progress_without_frames),

@@ -19,7 +19,7 @@ static const struct world_setup setups[] = {
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
 /* NULL: the machine has no such back end. */
-static struct world *world_hosted(const struct world_setup *setup, uint64_t host_bytes,
+static struct world *world_in_host_tier(const struct world_setup *setup, uint64_t host_bytes,
                                   uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
@@ -31,7 +31,7 @@ static void the_second_load_reads_nothing(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 1);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 1);
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
@@ -55,7 +55,7 @@ static void the_second_picks_read_nothing(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 1);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 1);
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
@@ -96,7 +96,7 @@ static void parts_and_mixtures_are_right(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 2);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 2);
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 10, 300), SPEC_OK);
@@ -134,7 +134,7 @@ static void rot_in_memory_is_found(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 4);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 4);
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
@@ -161,7 +161,7 @@ static void what_ends_early_leaves_nothing(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++)
         for (uint32_t runs = 0; runs < 12; runs++) {
-            struct world *world = world_hosted(&setups[i], 8u << 20, runs);
+            struct world *world = world_in_host_tier(&setups[i], 8u << 20, runs);
             if (world == NULL)
                 continue;
             assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
@@ -192,7 +192,7 @@ static void evictions_beside_loads_are_right(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 2u << 20, 5);
+        struct world *world = world_in_host_tier(&setups[i], 2u << 20, 5);
         if (world == NULL)
             continue;
         for (uint64_t key = 1; key <= 4; key++)
@@ -212,7 +212,7 @@ static void pieces_that_skip_rows_are_kept(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 6);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 6);
         if (world == NULL)
             continue;
         holes_store(world); /* rows 7 .. 64 of the first piece */
@@ -266,7 +266,7 @@ static void what_lies_between_is_not_read(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 7);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 7);
         struct sc_store_range ranges[8];
         struct sc_store_rows rows = {.row_count = 1};
         if (world == NULL)
@@ -293,7 +293,7 @@ static void a_range_that_began_without_room_is_not_kept(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         uint64_t slab_bytes = 64 * 2 * setups[i].k_row_bytes;
-        struct world *world = world_hosted(&setups[i], slab_bytes + slab_bytes / 2, 8);
+        struct world *world = world_in_host_tier(&setups[i], slab_bytes + slab_bytes / 2, 8);
         struct sc_store_range ranges[2];
         struct sc_store_rows rows;
         if (world == NULL)
@@ -326,7 +326,7 @@ static void what_others_fill_meanwhile_comes_once(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 32u << 20, 9);
+        struct world *world = world_in_host_tier(&setups[i], 32u << 20, 9);
         static struct sc_store_range ranges[64];
         static uint8_t expected[2 * 1504];
         uint64_t came = 0, row_bytes = 2 * setups[i].k_row_bytes;
@@ -360,7 +360,7 @@ static void what_may_not_be_read_is_not_had_from_memory(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 10);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 10);
         struct sc_store_range ranges[2];
         if (world == NULL)
             continue;
@@ -390,7 +390,7 @@ static void loads_that_fail_keep_nothing_wrong(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2; i++) /* the simulated ones */
         for (uint32_t s = 0; s < 2; s++) {
-            struct world *world = world_hosted(&setups[i], sizes[s], 11 + s);
+            struct world *world = world_in_host_tier(&setups[i], sizes[s], 11 + s);
             struct sc_host_tier_stats stats;
             uint64_t failed = 0;
             assert_int_equal(world_store(world, 1, 5, 300), SPEC_OK);

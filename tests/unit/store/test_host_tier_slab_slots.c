@@ -210,7 +210,7 @@ static void what_was_dropped_is_not_kept(void **state)
         struct world_setup setup = setups[i % 2];
         setup.op_bytes = 512u << 10; /* a read of several chunks' slots */
         struct world *world = world_tiers(&setup, &large, 16384);
-        uint64_t wanted[SKETCH_ROWS_MAX / 64] = {0};
+        uint64_t wanted[SELECTOR_ROWS_MAX / 64] = {0};
         struct sc_store_gather_rows picks = {.whole_slabs = true};
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         order_all(world);

@@ -15,7 +15,7 @@
 
 #define PLAYERS  3u
 #define READERS  5u
-#define SKETCHES 3u
+#define SELECTORS 3u
 #define ROWS_MAX 640u
 #define PROBE    64u
 #define KEYS     3u
@@ -90,7 +90,7 @@ struct player {
     uint64_t random;
     uint32_t steps;
     uint64_t loads_done, failed, narrowed;
-    struct load readers[READERS], selectors[SKETCHES];
+    struct load readers[READERS], selectors[SELECTORS];
 };
 
 static pthread_mutex_t codes_lock = PTHREAD_MUTEX_INITIALIZER; /* of codes_check's memory */
@@ -411,7 +411,7 @@ static void player_open(struct player *player, struct world *world, uint64_t see
     *player = (struct player){.world = world, .random = seed, .steps = steps};
     for (uint32_t i = 0; i < READERS; i++)
         player->readers[i].reader = world_reader(world);
-    for (uint32_t i = 0; i < SKETCHES; i++)
+    for (uint32_t i = 0; i < SELECTORS; i++)
         player->selectors[i] = (struct load){.selector = selector_make(world), .exec = world->exec};
 }
 
@@ -419,7 +419,7 @@ static void player_close(struct player *player)
 {
     for (uint32_t i = 0; i < READERS; i++)
         sc_store_readers_close(player->readers[i].reader, 1);
-    for (uint32_t i = 0; i < SKETCHES; i++)
+    for (uint32_t i = 0; i < SELECTORS; i++)
         sc_store_selector_close(player->selectors[i].selector);
 }
 
@@ -428,7 +428,7 @@ static void *play(void *user)
     struct player *player = user;
     struct world *world = player->world;
     for (uint32_t i = 0; i < player->steps; i++) {
-        uint64_t who = draw(player, READERS + SKETCHES);
+        uint64_t who = draw(player, READERS + SELECTORS);
         if (world->setup->thread_count == 0)
             for (uint64_t n = draw(player, 12); n > 0 && sc_exec_step_one(world->exec); n--) {
             }

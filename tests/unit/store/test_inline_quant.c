@@ -98,7 +98,7 @@ static void nothing_is_kept(struct world *world)
     }
 }
 
-static void rows_are_coded_without_a_read(void **state)
+static void rows_are_quantised_without_a_read(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
@@ -128,7 +128,7 @@ static void rows_are_coded_without_a_read(void **state)
 }
 
 /* While the host computes the next: codes of those that are packed are on their way. */
-static void a_layer_is_coded_before_the_next_is_there(void **state)
+static void a_layer_is_quantised_before_the_next_is_there(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUP_THREADS; i++) {
@@ -174,7 +174,7 @@ static void a_small_pool_is_left_to_rows(void **state)
 
 /* Layer by layer beside each other, as a long prompt is; those beyond SC_STORE_INLINE_QUANT_MAX,
  * too. */
-static void extents_side_by_side_are_coded(void **state)
+static void extents_side_by_side_are_quantised(void **state)
 {
     (void)state;
     enum { PASSES = SC_STORE_INLINE_QUANT_MAX + 3 };
@@ -417,7 +417,7 @@ static void a_pool_that_stays_full_ends_the_wait(void **state)
 }
 
 /* Pieces that were never committed; a first slab of fewer rows is the build's. */
-static void what_is_present_elsewhere_is_not_coded(void **state)
+static void what_is_present_elsewhere_is_not_quantised(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++)
@@ -592,7 +592,7 @@ static void a_close_ends_it_anywhere(void **state)
     assert_true(none > 0 && some > 0);
 }
 
-static void coding_survives_every_fault(void **state)
+static void quantising_survives_every_fault(void **state)
 {
     (void)state;
     static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_WRITE, SC_FAULT_COMPLETION};
@@ -737,22 +737,22 @@ static void codes_are_right_while_others_take_frames(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_coded_without_a_read),
-        cmocka_unit_test(a_layer_is_coded_before_the_next_is_there),
+        cmocka_unit_test(rows_are_quantised_without_a_read),
+        cmocka_unit_test(a_layer_is_quantised_before_the_next_is_there),
         cmocka_unit_test(a_small_pool_is_left_to_rows),
-        cmocka_unit_test(extents_side_by_side_are_coded),
+        cmocka_unit_test(extents_side_by_side_are_quantised),
         cmocka_unit_test(rows_leave_room_for_their_codes),
         cmocka_unit_test(frames_that_others_take_are_read_back),
         cmocka_unit_test(a_window_that_is_not_written_is_not_read),
         cmocka_unit_test(a_read_back_ends_with_its_pass),
         cmocka_unit_test(a_read_back_that_fails_costs_no_row),
         cmocka_unit_test(a_pool_that_stays_full_ends_the_wait),
-        cmocka_unit_test(what_is_present_elsewhere_is_not_coded),
+        cmocka_unit_test(what_is_present_elsewhere_is_not_quantised),
         cmocka_unit_test(a_pass_that_is_given_up_leaves_nothing),
         cmocka_unit_test(a_pass_whose_segment_cannot_be_made_is_given_up),
         cmocka_unit_test(whatever_ends_passes_gives_back_what_is_due),
         cmocka_unit_test(a_close_ends_it_anywhere),
-        cmocka_unit_test(coding_survives_every_fault),
+        cmocka_unit_test(quantising_survives_every_fault),
         cmocka_unit_test(a_cut_at_any_write_leaves_rows_or_both),
         cmocka_unit_test(a_sync_is_of_every_segment),
         cmocka_unit_test(codes_are_right_while_others_take_frames),

@@ -122,7 +122,7 @@ static void a_gap_is_what_an_operation_costs(void **state)
                      64 << 10);
 }
 
-static void one_size_alone_leaves_the_guess_of_a_gap(void **state)
+static void one_size_alone_leaves_the_prediction_of_a_gap(void **state)
 {
     static const struct {
         uint64_t bytes;
@@ -303,7 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_numbers_come_from_loads_of_two_sizes),
         cmocka_unit_test(a_gap_is_what_an_operation_costs),
-        cmocka_unit_test(one_size_alone_leaves_the_guess_of_a_gap),
+        cmocka_unit_test(one_size_alone_leaves_the_prediction_of_a_gap),
         cmocka_unit_test(stretches_that_stand_out_do_not_matter),
         cmocka_unit_test(what_is_no_measure_changes_nothing),
         cmocka_unit_test(reads_that_are_dropped_count_for_nothing),

@@ -610,7 +610,7 @@ static void older_put(struct sc_store_writer *writer, uint64_t payload, const ch
 
 /* from: bytes of the payload that become `to`; NULL: none. older: of kfine and vfine; 0: not there.
  */
-static void forge_annex_older(struct forge *forge, uint64_t id, const char *from, const char *to,
+static void forge_section_older(struct forge *forge, uint64_t id, const char *from, const char *to,
                               const uint64_t older[2])
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer), payload = forge->writer.used;
@@ -628,9 +628,9 @@ static void forge_annex_older(struct forge *forge, uint64_t id, const char *from
     forge_end(forge, begin);
 }
 
-static void forge_annex(struct forge *forge, uint64_t id, const char *from, const char *to)
+static void forge_section(struct forge *forge, uint64_t id, const char *from, const char *to)
 {
-    forge_annex_older(forge, id, from, to, (const uint64_t[2]){0, 0});
+    forge_section_older(forge, id, from, to, (const uint64_t[2]){0, 0});
 }
 
 /* Neither codes nor probe rows of key 1 can be had: none were ever written. */
@@ -747,13 +747,13 @@ static const struct bend LIES[] = {
     {.stride = 1656},
 };
 
-static void log_annexes_that_lie_harm_nothing(void **state)
+static void log_sections_that_lie_harm_nothing(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < sizeof(LIES) / sizeof(LIES[0]); i++) {
         struct forge *forge = forge_make();
         derived_bend(forge, &LIES[i]);
-        forge_annex_older(forge, 1, LIES[i].from, LIES[i].to, LIES[i].older);
+        forge_section_older(forge, 1, LIES[i].from, LIES[i].to, LIES[i].older);
         derived_check(forge, LIES[i].is_believed ? 0 : 1);
     }
 }
@@ -771,7 +771,7 @@ static void forge_slots(struct forge *forge, uint64_t copy, uint64_t layer, uint
 
 /* Of extent 1, at page 128, by rows backwards: each is as it should be but for one thing. Rows are
  * read where they were stored, as if there were none. */
-static void log_editions_that_lie_harm_nothing(void **state)
+static void log_permuted_copies_that_lie_harm_nothing(void **state)
 {
     (void)state;
     static const uint64_t lies[] = {1, 1, 2, 1, 2, 2, 1, 1, 2, 1, 1, 1, 2};
@@ -837,7 +837,7 @@ static void log_editions_that_lie_harm_nothing(void **state)
         }
         if (layers > 0)
             forge_slots(forge, copy, first, layers, slots, rows);
-        forge_annex(forge, 1, from, to);
+        forge_section(forge, 1, from, to);
         forge_check(forge, 1, lies[bend]);
     }
 }
@@ -863,7 +863,7 @@ static void log_forms_of_codes_are_kept(void **state)
         forge->extent.stride = 4288;
         forge->extent.codec_shape.scale_bytes = 64;
         forge->extent.codec_shape.form = FORMS[i];
-        forge_annex(forge, 1, NULL, NULL);
+        forge_section(forge, 1, NULL, NULL);
         image_write(world, &forge->image);
         for (uint32_t opened = 0; opened < 3; opened++) {
             world_open_ok(world);
@@ -896,7 +896,7 @@ static void forge_retired(struct forge *forge, uint8_t page)
 }
 
 /* It is no lie, wherever it stands, and what is stored behind it may have its pages. */
-static void log_a_retired_annex_counts_for_nothing(void **state)
+static void log_a_retired_section_counts_for_nothing(void **state)
 {
     (void)state;
     static const uint8_t PAGES[] = {1, 64, 128}; /* the extent's own, free ones, the codes' */
@@ -914,7 +914,7 @@ static void log_a_retired_annex_counts_for_nothing(void **state)
         space_check(world->store);
         world_close(world);
         derived_honest(forge, true);
-        forge_annex(forge, 1, NULL, NULL);
+        forge_section(forge, 1, NULL, NULL);
         image_write(world, &forge->image);
         for (uint32_t opened = 0; opened < 3; opened++) {
             world_open_ok(world);
@@ -930,17 +930,17 @@ static void log_a_retired_annex_counts_for_nothing(void **state)
 }
 
 /* The first of each kind counts; what stands in its pages does not. One of no extent is ignored. */
-static void log_annexes_beside_others_are_one_of_a_kind(void **state)
+static void log_sections_beside_others_are_one_of_a_kind(void **state)
 {
     (void)state;
     for (uint32_t bend = 0; bend < 4; bend++) {
         struct forge *forge = forge_make();
         derived_honest(forge, true);
-        forge_annex(forge, bend == 3 ? 7 : 1, NULL, NULL);
+        forge_section(forge, bend == 3 ? 7 : 1, NULL, NULL);
         derived_honest(forge, bend == 0);
         if (bend != 1)
             forge->parts[0].offset = 192 * 4096;
-        forge_annex(forge, 1, NULL,
+        forge_section(forge, 1, NULL,
                     NULL); /* a second one; in its place; of the other kind; alone */
         derived_check(forge, bend < 2 ? 1 : 0);
     }
@@ -1645,7 +1645,7 @@ static void log_records_are_msgpack_to_another_reader_too(void **state)
 }
 
 /* Records grow with their counts; what is reserved for them must be enough. */
-static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
+static void log_records_of_extents_and_sections_fit_their_bounds(void **state)
 {
     (void)state;
     static uint8_t bytes[SC_STORE_PAYLOAD_BYTES_MAX];
@@ -1771,11 +1771,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(log_goes_on_behind_the_ids_of_its_head),
         cmocka_unit_test(log_extents_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_sections_that_do_not_fit_are_not_believed),
-        cmocka_unit_test(log_annexes_that_lie_harm_nothing),
-        cmocka_unit_test(log_editions_that_lie_harm_nothing),
+        cmocka_unit_test(log_sections_that_lie_harm_nothing),
+        cmocka_unit_test(log_permuted_copies_that_lie_harm_nothing),
         cmocka_unit_test(log_forms_of_codes_are_kept),
-        cmocka_unit_test(log_a_retired_annex_counts_for_nothing),
-        cmocka_unit_test(log_annexes_beside_others_are_one_of_a_kind),
+        cmocka_unit_test(log_a_retired_section_counts_for_nothing),
+        cmocka_unit_test(log_sections_beside_others_are_one_of_a_kind),
         cmocka_unit_test(log_provenances_that_do_not_exist_are_not_believed),
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_pieces_that_no_pass_leaves_are_not_believed),
@@ -1796,7 +1796,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(log_unknown_keys_are_skipped),
         cmocka_unit_test(log_of_a_newer_version_or_type_refuses_to_open),
         cmocka_unit_test(log_records_are_msgpack_to_another_reader_too),
-        cmocka_unit_test(log_records_of_extents_and_annexes_fit_their_bounds),
+        cmocka_unit_test(log_records_of_extents_and_sections_fit_their_bounds),
         cmocka_unit_test(log_records_fit_their_bounds),
         cmocka_unit_test(log_a_lost_segments_number_is_not_given_again),
     };

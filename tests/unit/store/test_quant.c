@@ -28,7 +28,7 @@ static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
     return world_opened(world_make(setup, seed));
 }
 
-static void open_coding(struct world *world)
+static void open_quantising(struct world *world)
 {
     keep_quant(world, true);
     world_open_ok(world);
@@ -37,7 +37,7 @@ static void open_coding(struct world *world)
 static void reopen(struct world *world)
 {
     world_close(world);
-    open_coding(world);
+    open_quantising(world);
 }
 
 static uint64_t codes_had(struct world *world, uint64_t key, bool is_cut)
@@ -53,12 +53,12 @@ static void codes_are_whole(struct world *world, uint64_t key)
 
 static const struct build_trial trial = {.setup = &setups[0],
                                          .bare = world_bare,
-                                         .open = open_coding,
+                                         .open = open_quantising,
                                          .had = codes_had,
                                          .is_whole = codes_are_whole};
 
 /* A store of key 1 alone, with its codes; a selector, and the key's match. */
-static struct world *world_coded(uint64_t rows, struct sc_store_selector **ret_selector,
+static struct world *world_quantised(uint64_t rows, struct sc_store_selector **ret_selector,
                                  struct match *ret_match)
 {
     struct world *world = world_bare(&setups[0], 6);
@@ -242,7 +242,7 @@ static void reads_of_an_ended_load_keep_their_memory(void **state)
     (void)state;
     struct sc_store_selector *selector;
     struct match match;
-    struct world *world = world_coded(200, &selector, &match);
+    struct world *world = world_quantised(200, &selector, &match);
     codes_load(&match, selector, 0, false);
     uint64_t whole = match.count - raw_count(world, &match, 1);
     uint64_t each = sc_store_selector_bytes_used(world->store), flew = 0, is_there = 0;
@@ -272,7 +272,7 @@ static void queued_reads_of_ended_loads_keep_nothing(void **state)
     (void)state;
     struct sc_store_selector *selector;
     struct match match;
-    struct world *world = world_coded(200, &selector, &match);
+    struct world *world = world_quantised(200, &selector, &match);
     for (uint32_t i = 0; i < 40; i++) {
         assert_true(quantised_begin(selector, &match, i % 2, SC_IO_CLASS_SPECULATIVE));
         sc_store_selector_end(selector);
@@ -396,7 +396,7 @@ static void a_misdirected_block_is_never_believed(void **state)
     (void)state;
     struct sc_store_selector *selector;
     struct match match;
-    struct world *world = world_coded(192, &selector, &match);
+    struct world *world = world_quantised(192, &selector, &match);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     const struct sc_store_section *derived = atomic_load(&extent->codes);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
@@ -683,7 +683,7 @@ static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
     return found;
 }
 
-static struct world *world_free_widths(const struct world_setup *setup)
+static struct world *world_bits_per_channel(const struct world_setup *setup)
 {
     struct world *world = world_bare(setup, 12);
     g_refused = 0;
@@ -700,7 +700,7 @@ static void tables_stand_before_their_codes(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_free_widths(&setups[i]);
+        struct world *world = world_bits_per_channel(&setups[i]);
         for (uint32_t opened = 0; world != NULL && opened < 2; opened++) {
             for (uint32_t layer = 0; layer < setups[i].layers; layer++)
                 for (uint32_t k_alone = 0; k_alone < 2; k_alone++)
@@ -719,7 +719,7 @@ static void tables_stand_before_their_codes(void **state)
 static void codes_by_a_table_that_is_not_read_are_none(void **state)
 {
     (void)state;
-    struct world *world = world_free_widths(&setups[0]);
+    struct world *world = world_bits_per_channel(&setups[0]);
     g_refused = table_byte(1, SC_STORE_PART_K, 128);
     assert_int_equal(free_check(world, 0, false), 0x1f);
     assert_int_equal(free_check(world, 1, false), 0x1f & ~(1u << 2));
@@ -738,7 +738,7 @@ static void codes_by_a_table_that_is_not_read_are_none(void **state)
 static void a_damaged_table_is_never_read(void **state)
 {
     (void)state;
-    struct world *world = world_free_widths(&setups[0]);
+    struct world *world = world_bits_per_channel(&setups[0]);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     const struct sc_store_section *derived = atomic_load(&extent->codes);
     const struct sc_store_piece_entry *piece =

@@ -300,7 +300,7 @@ static void holes_are_passed_over(void **state)
 static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
 {
     (void)state;
-    static uint64_t covered[SKETCH_ROWS_MAX / 64], wanted[SKETCH_ROWS_MAX / 64];
+    static uint64_t covered[SELECTOR_ROWS_MAX / 64], wanted[SELECTOR_ROWS_MAX / 64];
     struct world_setup setup = setups[2];
     uint64_t random = 5, failed = 0;
     setup.op_bytes = 64u << 10; /* a chunk is eight reads and more */
@@ -318,7 +318,7 @@ static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
         struct sc_store_reader *reader = world_reader(world);
         assert_int_equal(match_load(&match, selector, 1, 0), SPEC_OK);
         memset(covered, 0, sizeof(covered));
-        for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
+        for (uint64_t w = 0; w < SELECTOR_ROWS_MAX / 64; w++)
             wanted[w] = w == round % 16 ? 0 : UINT64_MAX;
         sc_store_reader_begin_gather(reader, 1, match.ranges, match.count, &picks,
                                      SC_IO_CLASS_SPECULATIVE);
@@ -344,7 +344,7 @@ static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
 /* ---- Pages, and when they go ------------------------------------------------------------------
  */
 
-static void the_edition_before_goes_after_the_leases(void **state)
+static void the_permuted_copy_before_goes_after_the_leases(void **state)
 {
     (void)state;
     struct world *world = world_bare(&setups[0], 3);
@@ -432,7 +432,7 @@ static void those_before_wait_side_by_side_whatever_the_clock_says(void **state)
 
 /* Pieces that are dropped before, while rows wait, and after, with releases between: a page has one
  * owner, and the last piece takes all. */
-static void drops_and_editions_give_pages_back_once(void **state)
+static void drops_and_permuted_copies_give_pages_back_once(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 3; i++)
@@ -473,7 +473,7 @@ static void drops_and_editions_give_pages_back_once(void **state)
 }
 
 /* While somebody may read the one before, both stand, and the log knows the one before. */
-static void both_editions_stand_until_it_is_quiet(void **state)
+static void both_permuted_copies_stand_until_it_is_quiet(void **state)
 {
     (void)state;
     struct world *world = world_bare(&setups[0], 3);
@@ -506,7 +506,7 @@ static void both_editions_stand_until_it_is_quiet(void **state)
 
 /* The budget of what is written is used up: what waits for its records gives pages back, so it does
  * not wait for that, with a run that does or without. */
-static void no_budget_keeps_both_editions(void **state)
+static void no_budget_keeps_both_copies(void **state)
 {
     (void)state;
     for (uint32_t runs = 0; runs < 2; runs++) {
@@ -700,7 +700,7 @@ static void cut_at_any_write_loses_nothing(void **state)
 
 /* ---- Beside others --------------------------------------------------------------------------- */
 
-static void editions_are_seen_by_a_follower(void **state)
+static void permuted_copies_are_seen_by_a_follower(void **state)
 {
     (void)state;
     struct build_trial files = trial;
@@ -745,12 +745,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(long_gaps_between_slots_are_not_read),
         cmocka_unit_test(holes_are_passed_over),
         cmocka_unit_test(a_piece_that_goes_amid_a_chunk_is_told),
-        cmocka_unit_test(the_edition_before_goes_after_the_leases),
+        cmocka_unit_test(the_permuted_copy_before_goes_after_the_leases),
         cmocka_unit_test(those_of_many_pieces_are_freed_a_few_extents_at_a_time),
         cmocka_unit_test(those_before_wait_side_by_side_whatever_the_clock_says),
-        cmocka_unit_test(drops_and_editions_give_pages_back_once),
-        cmocka_unit_test(both_editions_stand_until_it_is_quiet),
-        cmocka_unit_test(no_budget_keeps_both_editions),
+        cmocka_unit_test(drops_and_permuted_copies_give_pages_back_once),
+        cmocka_unit_test(both_permuted_copies_stand_until_it_is_quiet),
+        cmocka_unit_test(no_budget_keeps_both_copies),
         cmocka_unit_test(what_is_not_known_or_too_large_stays),
         cmocka_unit_test(codes_are_made_of_ordered_rows),
         cmocka_unit_test(own_probe_rows_move),
@@ -760,7 +760,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(build_survives_every_fault),
         cmocka_unit_test(cut_at_any_write_loses_nothing),
 #endif
-        cmocka_unit_test(editions_are_seen_by_a_follower),
+        cmocka_unit_test(permuted_copies_are_seen_by_a_follower),
         cmocka_unit_test(ordering_beside_loads_and_drops),
     };
     if (argc > 1)

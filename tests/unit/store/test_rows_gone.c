@@ -18,7 +18,7 @@ static const struct world_setup setups[] = {
      WORLD_SHAPE(SPLIT, 2, 1504, 0), WORLD_DISK(64, 2, 64)},
 };
 
-static struct world *world_coded(const struct world_setup *setup)
+static struct world *world_quantised(const struct world_setup *setup)
 {
     struct world *world = world_make(setup, 7);
     keep_quant(world, true);
@@ -86,7 +86,7 @@ static void pieces_are_void_and_pages_wait_for_leases(void **state)
 {
     (void)state;
     for (uint32_t way = 0; way < 4; way++) {
-        struct world *world = world_coded(&setups[way % 2]);
+        struct world *world = world_quantised(&setups[way % 2]);
         key_store(world, 1, 256);
         uint64_t one = stats_of(world).extent_bytes;
         key_store(world, 2, 192);
@@ -120,7 +120,7 @@ static void pages_are_others_over_reopens(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
-        struct world *world = world_coded(&setups[i]);
+        struct world *world = world_quantised(&setups[i]);
         key_store(world, 1, 256);
         rows_lose(world, 1, 0);
         for (uint64_t key = 2; key < 26; key++) {
@@ -150,7 +150,7 @@ static void pages_are_others_over_reopens(void **state)
 static void drops_beside_it_give_pages_back_once(void **state)
 {
     (void)state;
-    struct world *world = world_coded(&setups[0]);
+    struct world *world = world_quantised(&setups[0]);
     key_store(world, 1, 64 * 5 + 20);
     sc_store_piece_drop(world->store, world->pieces[1].id);
     record_put(world->store, 77, 5);
@@ -193,7 +193,7 @@ static void a_follower_hears_of_drops(void **state)
     (void)state;
     static const uint32_t roles[2] = {SC_STORE_READER, SC_STORE_PEER};
     for (uint32_t r = 0; r < 2; r++) {
-        struct world *world = world_coded(&setups[0]);
+        struct world *world = world_quantised(&setups[0]);
         key_store(world, 1, 150);
         key_store(world, 2, 64);
         struct sc_store_params params = world->params;

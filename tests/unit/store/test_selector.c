@@ -462,7 +462,7 @@ static void selector_that_is_waited_for_progresses_while_readers_hold_every_fram
 }
 
 /* The half of the frames that is demand's is not a guess's, until it is raised. */
-static void selector_that_is_raised_gets_frames_that_a_guess_may_not_have(void **state)
+static void selector_that_is_raised_gets_frames_that_a_prediction_may_not_have(void **state)
 {
     (void)state;
     struct world *world = roomy_make(&setups[0], 3);
@@ -532,7 +532,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(selector_that_ended_says_nothing),
         cmocka_unit_test(selector_begun_after_an_end_has_nothing_of_it),
         cmocka_unit_test(selector_that_is_waited_for_progresses_while_readers_hold_every_frame),
-        cmocka_unit_test(selector_that_is_raised_gets_frames_that_a_guess_may_not_have),
+        cmocka_unit_test(selector_that_is_raised_gets_frames_that_a_prediction_may_not_have),
         cmocka_unit_test(selector_reads_a_run_at_once_when_it_fits),
     };
     if (argc > 1)

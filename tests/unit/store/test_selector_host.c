@@ -22,7 +22,7 @@ static const struct world_setup setups[] = {
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
 /* With codes of all that is stored. NULL: the machine has no such back end. */
-static struct world *world_hosted(const struct world_setup *setup, uint64_t host_bytes,
+static struct world *world_in_host_tier(const struct world_setup *setup, uint64_t host_bytes,
                                   uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
@@ -99,12 +99,12 @@ static void look_at_all(struct world *world, enum want want)
     sc_store_selector_close(selector);
 }
 
-static void the_second_sketch_reads_nothing(void **state)
+static void the_second_selector_reads_nothing(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++)
         for (uint32_t want = 0; want < WANTS; want++) {
-            struct world *world = world_hosted(&setups[i], 8u << 20, want);
+            struct world *world = world_in_host_tier(&setups[i], 8u << 20, want);
             if (world == NULL)
                 continue;
             store_all(world);
@@ -153,7 +153,7 @@ static void a_slab_of_codes_waits_for_its_tags(void **state)
 static void a_slab_gives_way_to_one_of_more(void **state)
 {
     (void)state;
-    struct world *world = world_hosted(&setups[0], 8u << 20, 1);
+    struct world *world = world_in_host_tier(&setups[0], 8u << 20, 1);
     store_all(world);
     look_at_all(world, WANT_K_CODES);
     uint64_t before = stats_of(world).read_bytes;
@@ -195,7 +195,7 @@ static void any_ranges_are_right_from_both(void **state)
         for (uint32_t s = 0; s < 3; s++) {
             struct world_setup setup = setups[i];
             setup.op_bytes = s == 1 ? 40u << 10 : setup.op_bytes; /* a run's codes in many reads */
-            struct world *world = world_hosted(&setup, sizes[s], 20 + s);
+            struct world *world = world_in_host_tier(&setup, sizes[s], 20 + s);
             uint64_t random = 100 * i + s + 1, host_slab = 0;
             if (world == NULL)
                 continue;
@@ -248,7 +248,7 @@ static void rot_in_memory_is_read_over(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2; i++)
         for (uint32_t want = 0; want < WANTS; want++) {
-            struct world *world = world_hosted(&setups[i], 8u << 20, 30 + want);
+            struct world *world = world_in_host_tier(&setups[i], 8u << 20, 30 + want);
             struct sc_host_tier_key key;
             static uint8_t good[64u << 10];
             uint64_t random = want + 1, found = 0;
@@ -316,7 +316,7 @@ static void a_tag_that_came_wrong_does_not_stay(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 70);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 70);
         struct sc_host_tier_key key;
         uint32_t tier;
         store_all(world);
@@ -354,7 +354,7 @@ static void what_ends_early_leaves_nothing(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_hosted(&setups[i], 200u << 10, 40);
+        struct world *world = world_in_host_tier(&setups[i], 200u << 10, 40);
         uint64_t random = 7 + i;
         if (world == NULL)
             continue;
@@ -385,7 +385,7 @@ static void reads_that_fail_keep_nothing_wrong(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
-        struct world *world = world_hosted(&setups[i], 300u << 10, 50);
+        struct world *world = world_in_host_tier(&setups[i], 300u << 10, 50);
         uint64_t random = 9 + i, failed = 0;
         store_all(world);
         struct sc_store_selector *selector = selector_make(world);
@@ -453,7 +453,7 @@ static void a_load_that_is_whole_stays_as_it_is(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct held_load all[5] = {{.is_begun = false}};
-        struct world *world = world_hosted(&setups[i], 200u << 10, 60);
+        struct world *world = world_in_host_tier(&setups[i], 200u << 10, 60);
         uint64_t random = 11 + i, wholes = 0;
         if (world == NULL)
             continue;
@@ -495,7 +495,7 @@ static void slabs_of_a_piece_go_with_it(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
-        struct world *world = world_hosted(&setups[i], 8u << 20, 60);
+        struct world *world = world_in_host_tier(&setups[i], 8u << 20, 60);
         struct sc_host_tier_key key;
         store_all(world);
         for (uint32_t want = 0; want < WANTS; want++)
@@ -519,7 +519,7 @@ static void what_goes_meanwhile_is_read(void **state)
     (void)state;
     for (uint32_t want = 0; want < WANTS; want++)
         for (uint32_t i = 0; i < 2; i++) {
-            struct world *world = world_hosted(&setups[i], 8u << 20, 70);
+            struct world *world = world_in_host_tier(&setups[i], 8u << 20, 70);
             struct sc_host_tier_key key;
             store_all(world);
             look_at_all(world, want);
@@ -580,7 +580,7 @@ static void *looker_main(void *argument)
     struct looker *looker = argument;
     struct world *world = looker->world;
     struct sc_store_selector *selector = NULL;
-    if (sc_store_selector_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &selector, NULL) !=
+    if (sc_store_selector_open(world->store, SELECTOR_ROWS_MAX, SELECTOR_ROWS_MAX, &selector, NULL) !=
         SPEC_OK)
         return argument;
     for (uint32_t n = 0; n < LOOKS && !looker->is_wrong; n++) {
@@ -648,7 +648,7 @@ static void lookers_beside_each_other_get_what_is_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_second_sketch_reads_nothing),
+        cmocka_unit_test(the_second_selector_reads_nothing),
         cmocka_unit_test(a_slab_of_codes_waits_for_its_tags),
         cmocka_unit_test(a_slab_gives_way_to_one_of_more),
         cmocka_unit_test(any_ranges_are_right_from_both),

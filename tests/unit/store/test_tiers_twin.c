@@ -21,9 +21,9 @@ struct load {
     struct sc_store_selector *selector;
     struct match match;
     struct sc_store_gather_rows picks;
-    uint32_t layer, rows[SKETCH_ROWS_MAX];
-    uint64_t wanted[SKETCH_ROWS_MAX / 64], covered[SKETCH_ROWS_MAX / 64], left;
-    uint8_t seen[SKETCH_ROWS_MAX];
+    uint32_t layer, rows[SELECTOR_ROWS_MAX];
+    uint64_t wanted[SELECTOR_ROWS_MAX / 64], covered[SELECTOR_ROWS_MAX / 64], left;
+    uint8_t seen[SELECTOR_ROWS_MAX];
     bool is_active, is_gather, is_narrow, is_begun, may_fail;
 };
 
@@ -98,7 +98,7 @@ static void load_narrow(struct scene *scene, struct load *load)
     if (!load->is_active || !load->is_gather)
         return;
     uint64_t how = below(scene, 3);
-    for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++) {
+    for (uint64_t w = 0; w < SELECTOR_ROWS_MAX / 64; w++) {
         uint64_t bits = mix(below(scene, UINT64_MAX));
         bits = how == 0 ? bits : how == 1 ? bits & mix(bits) & mix(bits + 1) : 0;
         if (how == 2 && below(scene, 4) == 0)
@@ -514,7 +514,7 @@ static void all_is_there(struct scene *scene)
 }
 
 static void twin_run(const struct world_setup *setup, uint64_t seed, uint64_t steps,
-                     uint64_t *sum_hosted, uint64_t *sum_failures)
+                     uint64_t *sum_in_host_tier, uint64_t *sum_failures)
 {
     static struct scene scene;
     static const uint64_t sizes[] = {0, 4096, 40u << 10, 300u << 10, 1u << 20, 16u << 20};
@@ -540,7 +540,7 @@ static void twin_run(const struct world_setup *setup, uint64_t seed, uint64_t st
         step(&scene);
     all_is_there(&scene);
     loads_close(&scene);
-    *sum_hosted += scene.host_slab;
+    *sum_in_host_tier += scene.host_slab;
     *sum_failures += scene.failures;
     world_free(world);
 }

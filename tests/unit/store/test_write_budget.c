@@ -11,7 +11,7 @@
 #define BUDGET (4u << 20) /* bytes a day */
 #define FULL   (BUDGET / 4)
 #define ROWS   256u /* of a pass that is wanted: a quarter of a MiB */
-#define WEAR   "/sim/store/rank-0000-of-0001/wear"
+#define WRITTEN   "/sim/store/rank-0000-of-0001/wear"
 
 static const struct world_setup sim = {"paired 512-byte rows, 2 layers", WORLD_ON(SIM, 0),
                                        WORLD_SHAPE(PAIRED, 2, 256, 0), WORLD_DISK(256, 4, 64)};
@@ -183,7 +183,7 @@ static void an_open_begins_with_an_empty_bucket(void **state)
     assert_true(left(world) >= FULL - 1024);
     assert_true(store_allowed(world, 1, 64) == 64);
     uint64_t bytes = written(world);
-    assert_int_equal(sc_io_file_open(world->store->io, WEAR, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE,
+    assert_int_equal(sc_io_file_open(world->store->io, WRITTEN, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE,
                                      &file, &world->error),
                      SPEC_OK);
     assert_int_equal(sc_io_file_pwrite(world->store->io, file, "SCW1", 4, 0, NULL), SPEC_OK);
@@ -192,7 +192,7 @@ static void an_open_begins_with_an_empty_bucket(void **state)
     assert_true(left(world) < 1024);
     assert_true(written(world) < bytes);
     uint8_t byte;
-    assert_false(sc_io_sim_disk_peek(world->disk, WEAR, 0, &byte, 1));
+    assert_false(sc_io_sim_disk_peek(world->disk, WRITTEN, 0, &byte, 1));
     world_wait_ns(world, 3 * 60 * MINUTE);
     assert_true(left(world) > (int64_t)FULL / 4); /* and goes on filling */
     world_free(world);

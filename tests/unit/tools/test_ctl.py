@@ -232,13 +232,13 @@ class Ctl(unittest.TestCase):
         self.assertIn("150 built later", run("stat", self.path)[1])
         self.assertEqual(self.json("verify")["bad"], [])
         dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
-        annex = next(r for r in dump if r["type"] == "annex")
-        self.assertEqual(annex["id"], next(r for r in dump if r["type"] == "extent")["id"])
-        place = annex["parts"][0]
+        derived_section = next(r for r in dump if r["type"] == "annex")
+        self.assertEqual(derived_section["id"], next(r for r in dump if r["type"] == "extent")["id"])
+        place = derived_section["parts"][0]
         path = glob.glob(self.path + "/rank-*")[0] + f"/seg-{place['segment']:08x}"
-        for section, each in (("probe_offset", annex["probe_row_bytes"]), ("probe_tag_offset", 8)):
+        for section, each in (("probe_offset", derived_section["probe_row_bytes"]), ("probe_tag_offset", 8)):
             with self.subTest(section), open(path, "r+b") as f:
-                at = place["offset"] + annex["stride"] + annex[section] + 70 * each + 3
+                at = place["offset"] + derived_section["stride"] + derived_section[section] + 70 * each + 3
                 f.seek(at)
                 byte = f.read(1)
                 f.seek(at)
@@ -275,7 +275,7 @@ class Ctl(unittest.TestCase):
                          [3, 150, pages, [{"bits_k": 5, "bits_v": 2, "pieces": 3}], 0, 0])
         self.assertIn("3 of 5 bits K, 2 V", run("stat", self.path)[1])
 
-    def test_codes_of_free_widths_are_dumped_and_their_tables_verified(self):
+    def test_codes_of_bits_per_channel_are_dumped_and_their_tables_verified(self):
         codes = self.store_with_codes(bit_allocation="per_channel", bits_k=4.5, bits_v=2.5)
         self.assertEqual([codes[key] for key in ("bits_k", "bits_v", "scale_bytes", "k_code_bytes",
                                                  "v_code_bytes")], [4, 2, 4 * 48, 27, 15])

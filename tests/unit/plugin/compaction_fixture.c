@@ -1,5 +1,5 @@
-/* Requests that are stored token by token; see merge_fixture.h. */
-#include "tests/unit/plugin/merge_fixture.h"
+/* Requests that are stored token by token; see compaction_fixture.h. */
+#include "tests/unit/plugin/compaction_fixture.h"
 
 uint64_t merged(const struct rig *rig)
 {

@@ -1,7 +1,7 @@
-/* Codes of free widths; see widths.h.
+/* Codes of free widths; see bit_tables.h.
  *
- * Holds, Does not, Threads, Tests: as widths.h. */
-#include "conformance/widths.h"
+ * Holds, Does not, Threads, Tests: as bit_tables.h. */
+#include "conformance/bit_tables.h"
 #include "conformance/disk.h"
 
 #include <inttypes.h>
@@ -13,27 +13,27 @@
 #define HEAD  8u
 #define GROUP 64u /* channels of a head whose planes stand together */
 
-bool widths_has(const struct widths *widths, int value)
+bool bits_has(const struct bit_counts *bit_counts, int value)
 {
-    uint32_t halves = widths->halves[value];
+    uint32_t halves = bit_counts->halves[value];
     bool is_even = halves % 2 == 0 && ((halves >= 4 && halves <= 12) || halves == 16);
     return value == 0 || !is_even;
 }
 
-void widths_configure(struct fixture *fx, const struct widths *widths)
+void bits_configure(struct fixture *fx, const struct bit_counts *bit_counts)
 {
     char layered[160];
     (void)snprintf(layered, sizeof(layered),
                    "\"bit_allocation\": \"per_channel\", \"bits_k\": %.1f, \"bits_v\": %.1f",
-                   widths->halves[0] / 2.0, widths->halves[1] / 2.0);
-    coded_configure_layered(fx, layered, "");
+                   bit_counts->halves[0] / 2.0, bit_counts->halves[1] / 2.0);
+    quantised_configure_layered(fx, layered, "");
 }
 
 /* ---- Turns ---------------------------------------------------------------------------------- */
 
-static bool is_turned(const struct coded *coded, int value)
+static bool is_turned(const struct quantised *quantised, int value)
 {
-    return value == 0 && coded->scene.fx->model.rope_kind != SPEC_ROPE_NONE;
+    return value == 0 && quantised->scene.fx->model.rope_kind != SPEC_ROPE_NONE;
 }
 
 static double frequency_of(const struct spec_model *model, uint32_t pair)
@@ -49,15 +49,15 @@ static double frequency_of(const struct spec_model *model, uint32_t pair)
 }
 
 /* A row's numbers, turned forth, or back. */
-static void turn(const struct coded *coded, uint64_t position, bool is_back, float *row)
+static void turn(const struct quantised *quantised, uint64_t position, bool is_back, float *row)
 {
-    const struct spec_model *model = &coded->scene.fx->model;
-    uint32_t size = coded->scene.fx->shape.head_size;
+    const struct spec_model *model = &quantised->scene.fx->model;
+    uint32_t size = quantised->scene.fx->shape.head_size;
     bool is_half = model->rope_kind == SPEC_ROPE_HALF;
     for (uint32_t i = 0; i < size / 2; i++) {
         double angle = (double)position * frequency_of(model, i);
         float along = (float)cos(angle), across = (float)(is_back ? -sin(angle) : sin(angle));
-        for (uint32_t head = 0; head < coded->scene.fx->shape.heads; head++) {
+        for (uint32_t head = 0; head < quantised->scene.fx->shape.heads; head++) {
             float *a = row + head * size + (is_half ? i : 2 * i);
             float *b = a + (is_half ? size / 2 : 1), x = *a, y = *b;
             *a = fmaf(-y, across, x * along);
@@ -69,7 +69,7 @@ static void turn(const struct coded *coded, uint64_t position, bool is_back, flo
 /* ---- A slab --------------------------------------------------------------------------------- */
 
 struct slab {
-    const struct coded *coded;
+    const struct quantised *quantised;
     uint32_t layer, channels;
     int value;
     uint64_t first, count;
@@ -81,14 +81,14 @@ struct slab {
 
 static void slab_make(struct slab *slab)
 {
-    const struct coded *coded = slab->coded;
-    uint32_t size = coded->scene.fx->shape.head_size;
+    const struct quantised *quantised = slab->quantised;
+    uint32_t size = quantised->scene.fx->shape.head_size;
     for (uint64_t i = 0; i < slab->count; i++) {
         for (uint32_t c = 0; c < slab->channels; c++)
-            slab->rows[i][c] = (float)truth_number(&coded->scene.prompt, slab->first + i,
+            slab->rows[i][c] = (float)truth_number(&quantised->scene.prompt, slab->first + i,
                                                    slab->layer, slab->value, c / size, c % size);
-        if (is_turned(coded, slab->value))
-            turn(coded, slab->first + i, true, slab->rows[i]);
+        if (is_turned(quantised, slab->value))
+            turn(quantised, slab->first + i, true, slab->rows[i]);
     }
     for (uint32_t c = 0; c < slab->channels; c++) {
         float least = INFINITY, most = -INFINITY;
@@ -96,8 +96,8 @@ static void slab_make(struct slab *slab)
             least = fminf(least, slab->rows[i][c]);
             most = fmaxf(most, slab->rows[i][c]);
         }
-        slab->min[c] = (float)coded_f16(least);
-        slab->span[c] = (float)coded_f16(most - least);
+        slab->min[c] = (float)quantised_f16(least);
+        slab->span[c] = (float)quantised_f16(most - least);
         put_number(slab->min[c], SPEC_DTYPE_F16, slab->scales + c * 2);
         put_number(slab->span[c], SPEC_DTYPE_F16, slab->scales + (slab->channels + c) * 2);
     }
@@ -126,7 +126,7 @@ static float number_of(const struct slab *slab, uint64_t row, uint32_t channel)
 /* The row as blocks have it. Returns its bytes. */
 static uint64_t row_pack(const struct slab *slab, uint64_t row, uint8_t *dst)
 {
-    uint32_t size = slab->coded->scene.fx->shape.head_size;
+    uint32_t size = slab->quantised->scene.fx->shape.head_size;
     uint64_t bytes = 0;
     for (uint32_t from = 0, to; from < slab->channels; from = to) {
         uint32_t head_end = (from / size + 1) * size;
@@ -152,12 +152,12 @@ static uint64_t row_pack(const struct slab *slab, uint64_t row, uint8_t *dst)
 /* The table before the scales, and codes behind them, that are the slab's. */
 static bool block_take(struct slab *slab, const uint8_t *scales)
 {
-    const struct widths *widths = slab->coded->widths;
-    uint32_t channels = slab->channels, halves = widths->halves[slab->value];
+    const struct bit_counts *bit_counts = slab->quantised->bit_counts;
+    uint32_t channels = slab->channels, halves = bit_counts->halves[slab->value];
     const uint8_t *table = scales - channels / 2, *head = table - HEAD;
     const uint8_t wanted[HEAD] = {slab->value == 0 ? 3 : 4,
                                   (uint8_t)(halves / 2),
-                                  is_turned(slab->coded, slab->value) ? 3 : 1,
+                                  is_turned(slab->quantised, slab->value) ? 3 : 1,
                                   0,
                                   (uint8_t)slab->count,
                                   0,
@@ -189,54 +189,54 @@ static bool block_find(struct slab *slab, const struct disk_kept *kept)
     return false;
 }
 
-static void slab_note(const struct slab *slab, struct widths *widths)
+static void slab_note(const struct slab *slab, struct bit_counts *bit_counts)
 {
     int value = slab->value;
     for (uint64_t i = 0; i < slab->count; i++) {
-        float *numbers = widths->numbers[slab->layer][value][slab->first + i];
+        float *numbers = bit_counts->numbers[slab->layer][value][slab->first + i];
         for (uint32_t c = 0; c < slab->channels; c++)
             numbers[c] = number_of(slab, i, c);
-        if (is_turned(slab->coded, value))
-            turn(slab->coded, slab->first + i, false, numbers);
-        memcpy(widths->tables[slab->layer][value][slab->first + i], slab->bits, slab->channels);
+        if (is_turned(slab->quantised, value))
+            turn(slab->quantised, slab->first + i, false, numbers);
+        memcpy(bit_counts->tables[slab->layer][value][slab->first + i], slab->bits, slab->channels);
     }
     for (uint32_t c = 0; c < slab->channels; c++) {
         uint32_t bits = slab->bits[c];
-        widths->least[value] = bits < widths->least[value] ? bits : widths->least[value];
-        widths->most[value] = bits > widths->most[value] ? bits : widths->most[value];
+        bit_counts->least[value] = bits < bit_counts->least[value] ? bits : bit_counts->least[value];
+        bit_counts->most[value] = bits > bit_counts->most[value] ? bits : bit_counts->most[value];
     }
 }
 
-bool widths_read(struct coded *coded)
+bool bits_read(struct quantised *quantised)
 {
     static struct slab slab;
-    struct fixture *fx = coded->scene.fx;
+    struct fixture *fx = quantised->scene.fx;
     const struct shape *shape = &fx->shape;
     bool is_there = true;
     assert_true(shape->layers <= 3 && shape->heads * shape->head_size <= CHANNELS);
     fixture_close(fx);
     struct disk_kept *kept = disk_keep(fx);
-    memset(coded->widths->least, 0xff, sizeof(coded->widths->least));
+    memset(quantised->bit_counts->least, 0xff, sizeof(quantised->bit_counts->least));
     for (uint32_t part = 0; part < 2 * shape->layers && is_there; part++)
-        for (uint64_t end = 0, at = 0; at < coded->scene.matched && is_there; at = end) {
-            slab = (struct slab){.coded = coded,
+        for (uint64_t end = 0, at = 0; at < quantised->scene.matched && is_there; at = end) {
+            slab = (struct slab){.quantised = quantised,
                                  .layer = part / 2,
                                  .channels = shape->heads * shape->head_size,
                                  .value = (int)(part % 2)};
-            coded_slab(coded, at, &slab.first, &end);
+            quantised_slab(quantised, at, &slab.first, &end);
             slab.count = end - slab.first;
-            if (!widths_has(coded->widths, slab.value))
+            if (!bits_has(quantised->bit_counts, slab.value))
                 continue;
             slab_make(&slab);
             is_there = block_find(&slab, kept);
             if (is_there)
-                slab_note(&slab, coded->widths);
+                slab_note(&slab, quantised->bit_counts);
             else if (conf_options.require_hits)
                 fail_msg("layer %u: no block of the %s from token %" PRIu64 " on (hits required)",
                          slab.layer, slab.value == 0 ? "keys" : "values", slab.first);
         }
     disk_kept_free(kept);
     fixture_open(fx);
-    coded_settle(fx);
+    quantised_settle(fx);
     return is_there;
 }

@@ -1,9 +1,9 @@
-/* Scenes with codes, and what is asked of them; see coded.h.
+/* Scenes with codes, and what is asked of them; see quantised.h.
  *
- * Holds, Does not, Threads, Tests: as coded.h. */
-#include "conformance/coded.h"
+ * Holds, Does not, Threads, Tests: as quantised.h. */
+#include "conformance/quantised.h"
 #include "conformance/disk.h"
-#include "conformance/widths.h"
+#include "conformance/bit_tables.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -31,7 +31,7 @@ static double rounded(double x, int digits, int exponent_min)
     return nearbyint(x / unit) * unit;
 }
 
-double coded_f16(double x)
+double quantised_f16(double x)
 {
     return rounded(x, 11, -14);
 }
@@ -39,7 +39,7 @@ double coded_f16(double x)
 static double to_dtype(double x, uint32_t dtype)
 {
     float once = (float)x;
-    return dtype == SPEC_DTYPE_F16    ? coded_f16(once)
+    return dtype == SPEC_DTYPE_F16    ? quantised_f16(once)
            : dtype == SPEC_DTYPE_BF16 ? rounded(once, 8, -126)
                                       : once;
 }
@@ -63,41 +63,41 @@ void put_number(double x, uint32_t dtype, uint8_t *dst)
         memcpy(dst, &narrow, sizeof(narrow));
 }
 
-void coded_slab(const struct coded *coded, uint64_t position, uint64_t *first, uint64_t *end)
+void quantised_slab(const struct quantised *quantised, uint64_t position, uint64_t *first, uint64_t *end)
 {
-    uint64_t pass = position < coded->cut ? 0 : coded->cut;
-    uint64_t pass_end = position < coded->cut ? coded->cut : coded->stored;
+    uint64_t pass = position < quantised->cut ? 0 : quantised->cut;
+    uint64_t pass_end = position < quantised->cut ? quantised->cut : quantised->stored;
     *first = position / CHUNK * CHUNK;
     *end = *first + CHUNK < pass_end ? *first + CHUNK : pass_end;
     *first = *first > pass ? *first : pass;
 }
 
-static struct scale scale_make(const struct coded *coded, uint64_t position, uint32_t layer,
+static struct scale scale_make(const struct quantised *quantised, uint64_t position, uint32_t layer,
                                int value, uint32_t channel)
 {
-    uint32_t size = coded->scene.fx->shape.head_size;
+    uint32_t size = quantised->scene.fx->shape.head_size;
     double least = INFINITY, most = -INFINITY;
     uint64_t first, end;
-    coded_slab(coded, position, &first, &end);
+    quantised_slab(quantised, position, &first, &end);
     for (uint64_t p = first; p < end; p++) {
         double x =
-            truth_number(&coded->scene.prompt, p, layer, value, channel / size, channel % size);
+            truth_number(&quantised->scene.prompt, p, layer, value, channel / size, channel % size);
         least = fmin(least, x);
         most = fmax(most, x);
     }
     float range = (float)most - (float)least;
-    return (struct scale){coded_f16(least), coded_f16(range / (float)(1u << coded->bits[value])),
+    return (struct scale){quantised_f16(least), quantised_f16(range / (float)(1u << quantised->bits[value])),
                           true};
 }
 
-struct scale coded_scale(const struct coded *coded, uint64_t position, uint32_t layer, int value,
+struct scale quantised_scale(const struct quantised *quantised, uint64_t position, uint32_t layer, int value,
                          uint32_t channel)
 {
-    uint64_t slab = position / CHUNK * 2 + (position >= coded->cut); /* a pass may end in one */
+    uint64_t slab = position / CHUNK * 2 + (position >= quantised->cut); /* a pass may end in one */
     uint64_t part = layer * UINT64_C(2) + (uint64_t)value;
-    struct scale *scale = &coded->scales[(part * SLABS + slab) * CHANNELS + channel];
+    struct scale *scale = &quantised->scales[(part * SLABS + slab) * CHANNELS + channel];
     if (!scale->is_known)
-        *scale = scale_make(coded, position, layer, value, channel);
+        *scale = scale_make(quantised, position, layer, value, channel);
     return *scale;
 }
 
@@ -111,39 +111,39 @@ uint32_t scale_code(double x, struct scale scale, uint32_t bits)
 }
 
 /* What the code stands for, as float32. */
-static double decoded(const struct coded *coded, uint64_t position, uint32_t layer, int value,
+static double decoded(const struct quantised *quantised, uint64_t position, uint32_t layer, int value,
                       uint32_t channel)
 {
-    uint32_t size = coded->scene.fx->shape.head_size;
-    if (coded->widths != NULL && widths_has(coded->widths, value))
-        return coded->widths->numbers[layer][value][position][channel];
-    struct scale scale = coded_scale(coded, position, layer, value, channel);
+    uint32_t size = quantised->scene.fx->shape.head_size;
+    if (quantised->bit_counts != NULL && bits_has(quantised->bit_counts, value))
+        return quantised->bit_counts->numbers[layer][value][position][channel];
+    struct scale scale = quantised_scale(quantised, position, layer, value, channel);
     double x =
-        truth_number(&coded->scene.prompt, position, layer, value, channel / size, channel % size);
-    return (float)(scale.min + (scale_code(x, scale, coded->bits[value]) + .5) * scale.step);
+        truth_number(&quantised->scene.prompt, position, layer, value, channel / size, channel % size);
+    return (float)(scale.min + (scale_code(x, scale, quantised->bits[value]) + .5) * scale.step);
 }
 
-static bool is_lost(const struct coded *coded, uint64_t position, uint32_t layer)
+static bool is_lost(const struct quantised *quantised, uint64_t position, uint32_t layer)
 {
     uint64_t first, end;
-    if (coded->lost == NOWHERE || coded->lost_layer != layer)
+    if (quantised->lost == NOWHERE || quantised->lost_layer != layer)
         return false;
-    coded_slab(coded, coded->lost, &first, &end);
+    quantised_slab(quantised, quantised->lost, &first, &end);
     return position >= first && position < end;
 }
 
 /* ---- A scene with codes -----------------------------------------------------------------------
  */
 
-void coded_configure(struct fixture *fx, uint32_t bits_k, uint32_t bits_v, const char *members)
+void quantised_configure(struct fixture *fx, uint32_t bits_k, uint32_t bits_v, const char *members)
 {
     char layered[64];
     (void)snprintf(layered, sizeof(layered), "\"bits_k\": %" PRIu32 ", \"bits_v\": %" PRIu32,
                    bits_k, bits_v);
-    coded_configure_layered(fx, layered, members);
+    quantised_configure_layered(fx, layered, members);
 }
 
-void coded_configure_layered(struct fixture *fx, const char *layered, const char *members)
+void quantised_configure_layered(struct fixture *fx, const char *layered, const char *members)
 {
     static char text[4096];
     const char *extra = conf_options.extra;
@@ -161,7 +161,7 @@ void coded_configure_layered(struct fixture *fx, const char *layered, const char
     fixture_reconfigure(fx, text);
 }
 
-void coded_settle(struct fixture *fx)
+void quantised_settle(struct fixture *fx)
 {
     uint32_t tries = 0;
     struct spec_stats stats = fixture_stats(fx);
@@ -175,32 +175,32 @@ void coded_settle(struct fixture *fx)
     }
 }
 
-uint64_t coded_damage(const struct coded *coded, uint64_t position, uint32_t layer)
+uint64_t quantised_damage(const struct quantised *quantised, uint64_t position, uint32_t layer)
 {
-    struct fixture *fx = coded->scene.fx;
+    struct fixture *fx = quantised->scene.fx;
     fixture_close(fx);
     uint64_t copies =
-        disk_damage(fx, (struct disk_row){&coded->scene.prompt, position, layer}, DISK_FLIP);
+        disk_damage(fx, (struct disk_row){&quantised->scene.prompt, position, layer}, DISK_FLIP);
     if (conf_options.require_hits)
         assert_true(copies > 0);
     fixture_open(fx);
-    coded_settle(fx);
+    quantised_settle(fx);
     return copies;
 }
 
-uint64_t coded_store_part(struct coded *coded, uint64_t end)
+uint64_t quantised_store_part(struct quantised *quantised, uint64_t end)
 {
-    struct fixture *fx = coded->scene.fx;
-    struct spec_lookup_params params = lookup_params(&coded->scene.prompt);
+    struct fixture *fx = quantised->scene.fx;
+    struct spec_lookup_params params = lookup_params(&quantised->scene.prompt);
     params.max_tokens = end;
     struct spec_lookup_result found = fixture_lookup(fx, &params);
     uint64_t first = found.matched_tokens;
     for (uint32_t layer = 0; layer < fx->shape.layers && first < end; layer++) {
         struct area area = area_make(&fx->shape, LAYOUT_PACKED, end - first);
-        area_fill(&area, &fx->shape, &coded->scene.prompt, first, layer);
-        if (coded->is_nan && layer == coded->lost_layer && coded->lost >= first &&
-            coded->lost < end)
-            memset(area_at(&area, coded->lost - first, 0, coded->nan_value), 0xff,
+        area_fill(&area, &fx->shape, &quantised->scene.prompt, first, layer);
+        if (quantised->is_nan && layer == quantised->lost_layer && quantised->lost >= first &&
+            quantised->lost < end)
+            memset(area_at(&area, quantised->lost - first, 0, quantised->nan_value), 0xff,
                    dtype_bytes(fx->shape.dtype));
         struct spec_store_params store = {.struct_size = sizeof(store),
                                           .request = found.request,
@@ -217,58 +217,58 @@ uint64_t coded_store_part(struct coded *coded, uint64_t end)
     return first;
 }
 
-struct coded coded_make(struct fixture *fx, uint64_t seed, uint32_t bits_k, uint32_t bits_v,
+struct quantised quantised_make(struct fixture *fx, uint64_t seed, uint32_t bits_k, uint32_t bits_v,
                         uint64_t stored)
 {
-    struct coded coded = {.scene = {.fx = fx, .matched = stored, .probes = 1, .group = 2},
+    struct quantised quantised = {.scene = {.fx = fx, .matched = stored, .probes = 1, .group = 2},
                           .stored = stored,
                           .cut = stored,
                           .bits = {bits_k, bits_v},
                           .lost = NOWHERE};
     assert_true(fx->shape.heads * fx->shape.head_size <= CHANNELS && stored <= ROWS_MAX);
-    coded.scene.prompt = prompt_make(seed, stored + FRESH);
-    coded.scene.prompt.numbers = 1;
-    coded.scene.prompt.is_uneven = true;
-    coded.scales = calloc(fx->shape.layers * UINT64_C(2) * SLABS * CHANNELS, sizeof(*coded.scales));
-    assert_non_null(coded.scales);
-    return coded;
+    quantised.scene.prompt = prompt_make(seed, stored + FRESH);
+    quantised.scene.prompt.numbers = 1;
+    quantised.scene.prompt.is_uneven = true;
+    quantised.scales = calloc(fx->shape.layers * UINT64_C(2) * SLABS * CHANNELS, sizeof(*quantised.scales));
+    assert_non_null(quantised.scales);
+    return quantised;
 }
 
-void coded_store(struct coded *coded)
+void quantised_store(struct quantised *quantised)
 {
-    if (coded->cut < coded->stored) {
-        (void)coded_store_part(coded, coded->cut);
-        coded->cut = coded_store_part(coded, coded->stored);
+    if (quantised->cut < quantised->stored) {
+        (void)quantised_store_part(quantised, quantised->cut);
+        quantised->cut = quantised_store_part(quantised, quantised->stored);
     } else {
-        (void)coded_store_part(coded, coded->stored);
+        (void)quantised_store_part(quantised, quantised->stored);
     }
-    coded_settle(coded->scene.fx);
+    quantised_settle(quantised->scene.fx);
 }
 
-spec_status coded_put(struct coded *coded, const struct spec_lookup_result *found, uint32_t layer)
+spec_status quantised_put(struct quantised *quantised, const struct spec_lookup_result *found, uint32_t layer)
 {
-    struct fixture *fx = coded->scene.fx;
+    struct fixture *fx = quantised->scene.fx;
     uint64_t first = found->matched_tokens;
     spec_ticket ticket;
-    assert_ok(fx, fixture_put(fx, found->request, &coded->scene.prompt, first,
-                              coded->scene.prompt.count - first, layer, &ticket));
+    assert_ok(fx, fixture_put(fx, found->request, &quantised->scene.prompt, first,
+                              quantised->scene.prompt.count - first, layer, &ticket));
     return fixture_wait(fx, ticket);
 }
 
-struct coded coded_open(struct fixture *fx, struct shape shape, uint64_t seed, uint32_t bits_k,
+struct quantised quantised_open(struct fixture *fx, struct shape shape, uint64_t seed, uint32_t bits_k,
                         uint32_t bits_v)
 {
     fixture_shape(fx, shape);
-    coded_configure(fx, bits_k, bits_v, "");
-    struct coded coded = coded_make(fx, seed, bits_k, bits_v, STORED);
-    coded_store(&coded);
-    return coded;
+    quantised_configure(fx, bits_k, bits_v, "");
+    struct quantised quantised = quantised_make(fx, seed, bits_k, bits_v, STORED);
+    quantised_store(&quantised);
+    return quantised;
 }
 
-void coded_close(struct coded *coded)
+void quantised_close(struct quantised *quantised)
 {
-    scene_close(&coded->scene);
-    free(coded->scales);
+    scene_close(&quantised->scene);
+    free(quantised->scales);
 }
 
 /* ---- What shall be exact ----------------------------------------------------------------------
@@ -285,11 +285,11 @@ static double scores[ROWS_MAX];
 static bool is_scored[ROWS_MAX + FRESH];
 
 /* One query row's attention over the keys of its head. */
-static void add_query(const struct coded *coded, const struct ask *ask, const float *query,
+static void add_query(const struct quantised *quantised, const struct ask *ask, const float *query,
                       uint32_t kv_head, uint64_t total, uint64_t fresh)
 {
     static double logits[ROWS_MAX + FRESH];
-    const struct shape *shape = &coded->scene.fx->shape;
+    const struct shape *shape = &quantised->scene.fx->shape;
     uint32_t size = shape->head_size;
     double most = -INFINITY, all = 0;
     for (uint64_t j = 0; j < total + fresh; j++) {
@@ -309,25 +309,25 @@ static void add_query(const struct coded *coded, const struct ask *ask, const fl
             scores[j] += exp(logits[j] - most) / all;
 }
 
-static void score(const struct coded *coded, const struct ask *ask, const struct answer *answer,
+static void score(const struct quantised *quantised, const struct ask *ask, const struct answer *answer,
                   uint64_t total)
 {
-    const struct scene *scene = &coded->scene;
+    const struct scene *scene = &quantised->scene;
     const struct shape *shape = &scene->fx->shape;
     uint32_t heads = shape->heads * scene->group;
     bool last = (ask->select.given & SPEC_SELECT_METRIC) && ask->select.metric == SPEC_METRIC_LAST;
     memset(scores, 0, sizeof(scores));
     for (uint64_t j = 0; j < total + ask->first + ask->rows; j++) {
-        is_scored[j] = j >= total || !is_lost(coded, ask->from + j, ask->layer);
+        is_scored[j] = j >= total || !is_lost(quantised, ask->from + j, ask->layer);
         for (uint32_t c = 0; c < shape->heads * shape->head_size; c++)
             keys[j][c] = j < total
-                             ? decoded(coded, ask->from + j, ask->layer, 0, c)
+                             ? decoded(quantised, ask->from + j, ask->layer, 0, c)
                              : truth_number(&scene->prompt, scene->matched + j - total, ask->layer,
                                             0, c / shape->head_size, c % shape->head_size);
     }
     for (uint64_t i = last ? ask->rows - 1 : 0; i < ask->rows; i++)
         for (uint32_t g = 0; g < heads; g++)
-            add_query(coded, ask,
+            add_query(quantised, ask,
                       answer->query_numbers + (i * heads + g) * (uint64_t)shape->head_size,
                       g / scene->group, total, ask->lacks_new_keys ? 0 : ask->first + i + 1);
 }
@@ -338,36 +338,36 @@ static bool stands_before(uint64_t a, uint64_t b)
 }
 
 /* Rows without codes, those that are kept, then the most important ones. */
-static struct verdict judge(const struct coded *coded, const struct ask *ask,
+static struct verdict judge(const struct quantised *quantised, const struct ask *ask,
                             const struct answer *answer)
 {
-    struct verdict verdict = {.total = coded->scene.matched - ask->from, .is_sure = true};
+    struct verdict verdict = {.total = quantised->scene.matched - ask->from, .is_sure = true};
     uint64_t total = verdict.total;
     double worst_in = INFINITY, best_out = 0;
-    bool is_ranked = !ask->lacks_queries || coded->is_taught;
+    bool is_ranked = !ask->lacks_queries || quantised->is_taught;
     verdict.k = (total * ask->select.exact_ppm + PPM - 1) / PPM;
     if (is_ranked)
-        score(coded, ask, answer, total);
+        score(quantised, ask, answer, total);
     for (uint64_t j = 0; j < total; j++) {
         bool kept = (ask->select.given & SPEC_SELECT_KEEP) != 0 &&
                     (ask->from + j < ask->select.keep_first || j + ask->select.keep_last >= total);
         scores[j] = kept ? INFINITY : is_ranked ? scores[j] : 0;
-        verdict.lost += is_lost(coded, ask->from + j, ask->layer);
+        verdict.lost += is_lost(quantised, ask->from + j, ask->layer);
     }
     uint64_t room = verdict.k > verdict.lost ? verdict.k - verdict.lost : 0;
     for (uint64_t j = 0; j < total; j++) {
         uint64_t before = 0;
-        if ((verdict.in[j] = is_lost(coded, ask->from + j, ask->layer)))
+        if ((verdict.in[j] = is_lost(quantised, ask->from + j, ask->layer)))
             continue;
         for (uint64_t i = 0; i < total; i++)
-            before += !is_lost(coded, ask->from + i, ask->layer) && stands_before(i, j);
+            before += !is_lost(quantised, ask->from + i, ask->layer) && stands_before(i, j);
         verdict.in[j] = before < room;
         if (verdict.in[j])
             worst_in = fmin(worst_in, scores[j]);
         else
             best_out = fmax(best_out, scores[j]);
     }
-    if (room > 0 && !isinf(worst_in) && !coded->scene.is_still && is_ranked)
+    if (room > 0 && !isinf(worst_in) && !quantised->scene.is_still && is_ranked)
         verdict.is_sure = worst_in - best_out > (ask->lacks_queries ? STEP : SLACK) * worst_in;
     return verdict;
 }
@@ -389,32 +389,32 @@ uint64_t shot_count_bits(const struct shot *shot)
 }
 
 /* One head's numbers of a row, as they shall be delivered. */
-static void expected_head(const struct coded *coded, const struct shot *shot, uint64_t row,
+static void expected_head(const struct quantised *quantised, const struct shot *shot, uint64_t row,
                           uint32_t head, int value, uint8_t *dst)
 {
-    const struct shape *shape = &coded->scene.fx->shape;
+    const struct shape *shape = &quantised->scene.fx->shape;
     uint32_t dtype = shot->dtype;
     uint64_t position = shot->ask.from + row;
     for (uint32_t i = 0; i < shape->head_size; i++) {
         uint8_t *at = dst + i * dtype_bytes(dtype);
         if (!shot_bit(shot, row))
-            put_number(to_dtype(decoded(coded, position, shot->ask.layer, value,
+            put_number(to_dtype(decoded(quantised, position, shot->ask.layer, value,
                                         head * shape->head_size + i),
                                 dtype),
                        dtype, at);
-        else if (coded->is_nan && position == coded->lost && head == 0 && i == 0 &&
-                 shot->ask.layer == coded->lost_layer && value == coded->nan_value)
+        else if (quantised->is_nan && position == quantised->lost && head == 0 && i == 0 &&
+                 shot->ask.layer == quantised->lost_layer && value == quantised->nan_value)
             memset(at, 0xff, dtype_bytes(dtype));
         else
             put_number(
-                truth_number(&coded->scene.prompt, position, shot->ask.layer, value, head, i),
+                truth_number(&quantised->scene.prompt, position, shot->ask.layer, value, head, i),
                 dtype, at);
     }
 }
 
-void shot_expect_area(const struct coded *coded, const struct shot *shot)
+void shot_expect_area(const struct quantised *quantised, const struct shot *shot)
 {
-    struct shape shape = coded->scene.fx->shape;
+    struct shape shape = quantised->scene.fx->shape;
     const struct area *area = &shot->answer.area;
     shape.dtype = shot->dtype;
     struct area want = area_make(&shape, shot->layout, area->count);
@@ -425,7 +425,7 @@ void shot_expect_area(const struct coded *coded, const struct shot *shot)
         if (area->slots != NULL && (want.slots[row] = area->slots[row]) < 0)
             continue;
         for (uint32_t part = 0; part < 2 * shape.heads; part++) {
-            expected_head(coded, shot, row, part / 2, part % 2, head);
+            expected_head(quantised, shot, row, part / 2, part % 2, head);
             area_put(&want, row, part / 2, part % 2, head);
             if (!area_has(area, row, part / 2, part % 2, head))
                 fail_msg("layer %u, %s: row %u, head %u, %s is not what its %s are",
@@ -440,27 +440,27 @@ void shot_expect_area(const struct coded *coded, const struct shot *shot)
     area_free(&want);
 }
 
-void shot_expect_worth(const struct coded *coded, const struct shot *shot)
+void shot_expect_worth(const struct quantised *quantised, const struct shot *shot)
 {
     const struct spec_important *item = &shot->answer.item;
-    uint64_t total = coded->scene.matched - shot->ask.from;
+    uint64_t total = quantised->scene.matched - shot->ask.from;
     if (item->exact_rows == total) {
         assert_int_equal(item->provenance.kind, SPEC_PROVENANCE_EXACT);
         return;
     }
     assert_int_equal(item->provenance.kind, SPEC_PROVENANCE_LOSSY);
-    assert_int_equal(item->provenance.bits_k, coded->bits[0]);
-    assert_int_equal(item->provenance.bits_v, coded->bits[1]);
+    assert_int_equal(item->provenance.bits_k, quantised->bits[0]);
+    assert_int_equal(item->provenance.bits_v, quantised->bits[1]);
     assert_int_equal(item->provenance.exact_ppm, item->exact_rows * PPM / total);
 }
 
-void shot_expect_told(const struct coded *coded, const struct shot *shot)
+void shot_expect_told(const struct quantised *quantised, const struct shot *shot)
 {
     assert_int_equal(shot->answer.item.exact_rows, shot_count_bits(shot));
     if (shot->missed)
         return;
-    shot_expect_area(coded, shot);
-    shot_expect_worth(coded, shot);
+    shot_expect_area(quantised, shot);
+    shot_expect_worth(quantised, shot);
 }
 
 /* Exact are the first rows and no others, as where no averages are. */
@@ -473,17 +473,17 @@ static bool is_lowest(const struct shot *shot)
 }
 
 /* The set; one that ended early is a part of it. */
-static void expect_set(struct coded *coded, const struct shot *shot)
+static void expect_set(struct quantised *quantised, const struct shot *shot)
 {
     const struct spec_important *item = &shot->answer.item;
-    struct verdict verdict = judge(coded, &shot->ask, &shot->answer);
+    struct verdict verdict = judge(quantised, &shot->ask, &shot->answer);
     uint64_t due = verdict.k > verdict.lost ? verdict.k : verdict.lost;
     bool is_cut = shot->deadline_ns > 0 || shot->budget_bytes > 0;
     bool is_whole = item->exact_rows == verdict.total; /* as a connector without codes delivers */
-    coded->scene.asked++;
+    quantised->scene.asked++;
     if (is_whole && due < verdict.total && !conf_options.require_hits)
         return;
-    if (coded->is_taught && is_lowest(shot) && !conf_options.require_hits)
+    if (quantised->is_taught && is_lowest(shot) && !conf_options.require_hits)
         verdict.is_sure = false; /* averages may have been lost */
     if (!is_cut)
         assert_int_equal(item->exact_rows, due);
@@ -491,7 +491,7 @@ static void expect_set(struct coded *coded, const struct shot *shot)
     assert_int_equal(item->result_flags, item->exact_rows < due ? SPEC_IMPORTANT_PARTIAL
                                          : is_cut ? item->result_flags & SPEC_IMPORTANT_PARTIAL
                                                   : 0);
-    coded->scene.sure += verdict.is_sure;
+    quantised->scene.sure += verdict.is_sure;
     for (uint64_t j = 0; j < verdict.total && verdict.is_sure; j++)
         if (shot_bit(shot, j) != verdict.in[j] && (shot_bit(shot, j) || !is_cut))
             fail_msg("layer %u: row %u of %u is %s, expected %s (%u exact rows are due)",
@@ -500,34 +500,34 @@ static void expect_set(struct coded *coded, const struct shot *shot)
                      (unsigned)due);
 }
 
-void shot_expect_best(struct coded *coded, const struct shot *shot)
+void shot_expect_best(struct quantised *quantised, const struct shot *shot)
 {
     struct ask ask = shot->ask;
-    uint64_t total = coded->scene.matched - ask.from;
+    uint64_t total = quantised->scene.matched - ask.from;
     ask.select.exact_ppm = (uint32_t)(shot->answer.item.exact_rows * PPM / total);
-    struct verdict verdict = judge(coded, &ask, &shot->answer);
+    struct verdict verdict = judge(quantised, &ask, &shot->answer);
     assert_int_equal(verdict.k, shot->answer.item.exact_rows);
     for (uint64_t j = 0; j < total && verdict.is_sure; j++)
         assert_int_equal(shot_bit(shot, j), verdict.in[j]);
 }
 
-void shot_expect(struct coded *coded, const struct shot *shot)
+void shot_expect(struct quantised *quantised, const struct shot *shot)
 {
     const struct spec_important *item = &shot->answer.item;
-    uint64_t total = coded->scene.matched - shot->ask.from;
+    uint64_t total = quantised->scene.matched - shot->ask.from;
     if (shot->missed) {
         assert_int_equal(item->row_count, 0);
         return;
     }
     assert_int_equal(item->status, SPEC_OK);
     assert_int_equal(item->row_count, total);
-    assert_int_equal(item->next_position, coded->scene.matched);
+    assert_int_equal(item->next_position, quantised->scene.matched);
     assert_int_equal(item->exact_rows, shot_count_bits(shot));
     for (uint64_t j = 0; j < total; j++)
         assert_int_equal(shot->answer.positions[j], shot->ask.from + j);
-    shot_expect_area(coded, shot);
-    shot_expect_worth(coded, shot);
-    expect_set(coded, shot);
+    shot_expect_area(quantised, shot);
+    shot_expect_worth(quantised, shot);
+    expect_set(quantised, shot);
 }
 
 /* ---- Asking -----------------------------------------------------------------------------------
@@ -542,13 +542,13 @@ struct shot shot_of(uint32_t layer, uint32_t exact_ppm)
                                             .exact_ppm = exact_ppm}}};
 }
 
-void shot_make(struct coded *coded, struct shot *shot, const struct spec_lookup_result *found)
+void shot_make(struct quantised *quantised, struct shot *shot, const struct spec_lookup_result *found)
 {
-    struct shape shape = coded->scene.fx->shape;
+    struct shape shape = quantised->scene.fx->shape;
     shot->dtype = shape.dtype = shot->dtype != 0 ? shot->dtype : shape.dtype;
     shot->missed = found->matched_tokens == shot->ask.from;
-    assert_true(shot->missed || found->matched_tokens == coded->scene.matched);
-    shot->answer = answer_make(&coded->scene, &shot->ask, found);
+    assert_true(shot->missed || found->matched_tokens == quantised->scene.matched);
+    shot->answer = answer_make(&quantised->scene, &shot->ask, found);
     area_free(&shot->answer.area);
     shot->answer.area = area_make(&shape, shot->layout, found->matched_tokens - shot->ask.from);
     if (shot->has_slot_less && !shot->missed)
@@ -573,10 +573,10 @@ uint32_t shot_worse(const struct shot *shot, uint32_t exact_ppm)
     return is_worse ? worth->exact_ppm : exact_ppm;
 }
 
-bool fire_in(struct coded *coded, struct shot *shot, const struct spec_lookup_result *found)
+bool fire_in(struct quantised *quantised, struct shot *shot, const struct spec_lookup_result *found)
 {
-    struct fixture *fx = coded->scene.fx;
-    shot_make(coded, shot, found);
+    struct fixture *fx = quantised->scene.fx;
+    shot_make(quantised, shot, found);
     if (shot->is_hinted && shot->ask.layer > 0)
         assert_ok(fx, fx->api->prefetch_next(fx->conn, found->request, shot->ask.layer - 1,
                                              &shot->answer.queries, &fx->error));
@@ -584,32 +584,32 @@ bool fire_in(struct coded *coded, struct shot *shot, const struct spec_lookup_re
     bool is_late = shot->may_be_late && status == SPEC_E_TIMEOUT;
     if (!is_late) {
         assert_ok(fx, status);
-        shot_expect(coded, shot);
+        shot_expect(quantised, shot);
     }
     return !is_late;
 }
 
-bool fire(struct coded *coded, struct shot shot)
+bool fire(struct quantised *quantised, struct shot shot)
 {
-    struct spec_lookup_result found = scene_find(&coded->scene, shot.ask.from);
-    bool in_time = fire_in(coded, &shot, &found);
+    struct spec_lookup_result found = scene_find(&quantised->scene, shot.ask.from);
+    bool in_time = fire_in(quantised, &shot, &found);
     shot_free(&shot);
-    fixture_release(coded->scene.fx, found.request);
+    fixture_release(quantised->scene.fx, found.request);
     return in_time;
 }
 
-bool fire_first(struct coded *coded, struct shot *shot, const struct spec_lookup_result *found,
+bool fire_first(struct quantised *quantised, struct shot *shot, const struct spec_lookup_result *found,
                 spec_ticket *ret_ticket)
 {
-    struct fixture *fx = coded->scene.fx;
-    shot_make(coded, shot, found);
+    struct fixture *fx = quantised->scene.fx;
+    shot_make(quantised, shot, found);
     assert_ok(
         fx, fx->api->get_important_submit(fx->conn, &shot->answer.item, 1, ret_ticket, &fx->error));
     spec_status status = fx->api->get_important_wait(fx->conn, *ret_ticket, UINT64_MAX, &fx->error);
     bool is_late = shot->may_be_late && status == SPEC_E_TIMEOUT;
     if (!is_late) {
         assert_ok(fx, status);
-        shot_expect(coded, shot);
+        shot_expect(quantised, shot);
     }
     return !is_late;
 }
@@ -624,9 +624,9 @@ void aim(struct shot *shot, spec_ticket ticket, uint32_t exact_ppm, uint64_t bud
     shot->answer.item.refine_of = ticket;
 }
 
-spec_status refine(struct coded *coded, struct shot *shot, bool submits)
+spec_status refine(struct quantised *quantised, struct shot *shot, bool submits)
 {
-    struct fixture *fx = coded->scene.fx;
+    struct fixture *fx = quantised->scene.fx;
     spec_ticket ticket;
     if (!submits)
         return fx->api->get_important(fx->conn, &shot->answer.item, 1, &fx->error);
@@ -635,9 +635,9 @@ spec_status refine(struct coded *coded, struct shot *shot, bool submits)
     return fx->api->get_important_wait(fx->conn, ticket, UINT64_MAX, &fx->error);
 }
 
-void coded_expect_sure(const struct coded *coded)
+void quantised_expect_sure(const struct quantised *quantised)
 {
-    if (conf_options.require_hits && coded->scene.sure * 10 < coded->scene.asked * 9)
-        fail_msg("only %u of %u sets were sure enough to be compared", (unsigned)coded->scene.sure,
-                 (unsigned)coded->scene.asked);
+    if (conf_options.require_hits && quantised->scene.sure * 10 < quantised->scene.asked * 9)
+        fail_msg("only %u of %u sets were sure enough to be compared", (unsigned)quantised->scene.sure,
+                 (unsigned)quantised->scene.asked);
 }

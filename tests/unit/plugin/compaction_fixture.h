@@ -1,6 +1,6 @@
 /* A rig whose requests are stored token by token, for what becomes of such pieces. Test main. */
-#ifndef SC_TESTS_UNIT_PLUGIN_MERGE_FIXTURE_H
-#define SC_TESTS_UNIT_PLUGIN_MERGE_FIXTURE_H
+#ifndef SC_TESTS_UNIT_PLUGIN_COMPACTION_FIXTURE_H
+#define SC_TESTS_UNIT_PLUGIN_COMPACTION_FIXTURE_H
 
 #include "tests/unit/plugin/plugin_fixture.h"
 

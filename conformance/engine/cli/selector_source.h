@@ -1,17 +1,17 @@
 /* A source that answers from memory as a connector with selection should: the prefix's KV is held
- * whole, and of each layer only the rows that choose.h chooses, or that somebody else chose, are
+ * whole, and of each layer only the rows that select_rows.h chooses, or that somebody else chose, are
  * given to the pass.
  *
  * Holds: the logits of a run with the rows that a connector delivered are those of the connector's
  *   run, bit for bit.
  * Does not: read or write anything.
  * Threads: one.
- * Tests: tests/unit/engine/test_choose.c, test_select.c
+ * Tests: tests/unit/engine/test_select_rows.c, test_select.c
  */
-#ifndef ENG_CLI_CHOOSER_SOURCE_H
-#define ENG_CLI_CHOOSER_SOURCE_H
+#ifndef CONFORMANCE_ENGINE_CLI_SELECTOR_SOURCE_H
+#define CONFORMANCE_ENGINE_CLI_SELECTOR_SOURCE_H
 
-#include "conformance/engine/choose.h"
+#include "conformance/engine/select_rows.h"
 #include "conformance/engine/cli/engine_run.h"
 
 struct eng_selectr_source;

@@ -1,11 +1,11 @@
-/* The reference choice of rows; see choose.h.
+/* The reference choice of rows; see select_rows.h.
  *
  * Keys of one head lie transposed, [d][R + F], so that scores of all columns are sums of scaled
  * columns, which compilers vectorise without reordering any sum.
  *
- * Holds, Does not, Threads, Tests: as choose.h.
+ * Holds, Does not, Threads, Tests: as select_rows.h.
  */
-#include "conformance/engine/choose.h"
+#include "conformance/engine/select_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -227,7 +227,7 @@ uint64_t eng_select_top(const double *scores, uint64_t count, uint64_t k, uint32
     if (k == 0 || k == count || isinf(scores[order[k - 1]]))
         return 0;
     double border = scores[order[k - 1]];
-    double slack = ENG_CHOOSE_NEAR * fabs(border);
+    double slack = ENG_SELECT_NEAR * fabs(border);
     if (!(border - scores[order[k]] <= slack))
         return 0;
     for (uint64_t i = k; i-- > 0 && scores[order[i]] - scores[order[k]] <= slack;)

@@ -8,12 +8,12 @@
  * Holds: turns are libm's cosine and sine of the angle in double, rounded once to float32.
  * Does not: know how widths are chosen, nor where blocks stand: they are found by their scales.
  * Threads: one. Tests: as fixture.h. */
-#ifndef CONFORMANCE_WIDTHS_H
-#define CONFORMANCE_WIDTHS_H
+#ifndef CONFORMANCE_BIT_TABLES_H
+#define CONFORMANCE_BIT_TABLES_H
 
-#include "conformance/coded.h"
+#include "conformance/quantised.h"
 
-struct widths {
+struct bit_counts {
     uint32_t halves[2];                       /* bits a channel on average, of K, of V; in halves */
     float numbers[3][2][ROWS_MAX][CHANNELS];  /* [layer][K, V][position], what codes stand for */
     uint32_t least[2], most[2];               /* bits that a channel has, of all that was read */
@@ -21,11 +21,11 @@ struct widths {
 };
 
 /* Whether the part has tables: K always, V where its bits are none that even codes have. */
-bool widths_has(const struct widths *widths, int value);
+bool bits_has(const struct bit_counts *bit_counts, int value);
 /* Configures free widths, with no store open or one that is closed for it. */
-void widths_configure(struct fixture *fx, const struct widths *widths);
+void bits_configure(struct fixture *fx, const struct bit_counts *bit_counts);
 /* Finds the blocks of all rows that are matched and works out what their codes stand for; the store
  * is closed for it, and opened again. False: they are not there (hits required: that fails). */
-bool widths_read(struct coded *coded);
+bool bits_read(struct quantised *quantised);
 
 #endif

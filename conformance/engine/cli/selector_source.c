@@ -1,8 +1,8 @@
-/* A prefix in memory of which chosen rows are used; see chooser_source.h.
+/* A prefix in memory of which chosen rows are used; see selector_source.h.
  *
- * Holds, Does not, Threads, Tests: as chooser_source.h.
+ * Holds, Does not, Threads, Tests: as selector_source.h.
  */
-#include "conformance/engine/cli/chooser_source.h"
+#include "conformance/engine/cli/selector_source.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -13,10 +13,10 @@
  *   connector may decide otherwise (it sums in float32) is counted, not guessed: `near` of a set.
  * Does not: share code with the connector; be fast.
  * Threads: any; a chooser's memory belongs to one at a time.
- * Tests: tests/unit/engine/test_choose.c
+ * Tests: tests/unit/engine/test_select_rows.c
  */
-#ifndef ENG_CHOOSE_H
-#define ENG_CHOOSE_H
+#ifndef CONFORMANCE_ENGINE_SELECT_ROWS_H
+#define CONFORMANCE_ENGINE_SELECT_ROWS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,7 +25,7 @@
 #include "conformance/engine/halffloat.h"
 
 /* Relative distance of two scores that float32 sums may order otherwise. */
-#define ENG_CHOOSE_NEAR 1e-5
+#define ENG_SELECT_NEAR 1e-5
 
 enum eng_metric { ENG_METRIC_H2O, ENG_METRIC_LAST, ENG_METRIC_RANDOM };
 enum eng_similarity { ENG_SIMILARITY_JACCARD, ENG_SIMILARITY_MASS };
