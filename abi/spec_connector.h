@@ -28,7 +28,7 @@
  *          0.4 layered KV: spec_select.exact_ppm, exact_bits and budget_bytes of an item act; stats
  *          from quantised_layers on.
  *          0.5 coarse only: for want of space, rows may be evicted while their codes stay
- *          (SPEC_HELD_COARSE_ONLY acts; store.quantised_only, off by default); stats from
+ *          (SPEC_HELD_COARSE_ONLY acts; store.coarse_only, off by default); stats from
  *          coarsened_chunks on.
  *          0.6 get_important_submit, get_important_wait and refine_of act; stats from
  *          refined_layers on.
@@ -70,16 +70,16 @@
  *          computed: a host that stores later tells what its steps took;
  *          maintain ERASE and ERASE_SALT act; spec_maintain_params.salt; stats from erased on;
  *          requests that compute the same tokens at the same time write them once.
- *          0.18 removes what was of hot blocks, refinement planes and store.quantised_only:
+ *          0.18 removes what was of hot blocks, refinement planes and store.coarse_only:
  *          SPEC_HELD_*, spec_provenance.held and refined_ppm, spec_important.refined_bits,
- *          refined_bit_words and refined_rows, and of stats coarsened_chunks, quantised_only_chunks,
+ *          refined_bit_words and refined_rows, and of stats coarsened_chunks, coarse_only_chunks,
  *          hot_rows, hot_bytes and plane_rows; the upper tier's names: SPEC_TIER_UPPER,
  *          upper_bytes_used, upper_hits and those beside them (before: GPU, gpu_*).
  *          0.19 renames and changes nothing else. Calls: prefetch_to_host (stage), with
  *          spec_prefetch_to_host_params; SPEC_ITEM_BIDIRECTIONAL (TAIL). Statistics: selector_*
  *          (sketch_*), selectors_refused, compacted_chunks and compaction_write_bytes (merge*),
  *          quantised_bytes and quantised_write_bytes (code_*), quantised_layers and quantised_rows
- *          (quantised_*), layered_exact_rows and layered_forced_rows (quantised_*), upper_promoted and
+ *          (coarse_*), layered_exact_rows and layered_forced_rows (coarse_*), upper_promoted and
  *          upper_demoted (risen, sunk), host_prefetched_bytes and host_prefetches_open (stage*),
  *          staging_bytes_used.
  * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through

@@ -464,7 +464,8 @@ static void preset_apply(const struct parse *parse)
         .text = text, .bytes = strlen(text), .kept = parse->seen, .config = config};
     spec_status status = scan_all(&preset);
     SC_ASSERT(NULL, status == SPEC_OK);
-    bool is_quantised = config->identify == SC_IDENTIFY_QUANTISED || config->base == SC_BASE_QUANTISED;
+    bool is_quantised =
+        config->identify == SC_IDENTIFY_QUANTISED || config->base == SC_BASE_QUANTISED;
     bool probes = config->identify == SC_IDENTIFY_PROBES || config->predictor == SC_PREDICTOR_HINT;
     if (!sc_config_selects(config) || !probes || is_quantised)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */

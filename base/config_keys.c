@@ -78,9 +78,9 @@ static const struct sc_config_row rows[] = {
      SIZE(upper_bytes, 0, 1024 * TIB),
      .has_auto = true},
     {{"upper_policy", "choice", "same", "\"same\", \"value\", \"lru\", \"lfu\" or \"score\"",
-      "Order of demotion from the upper tier to the host tier; values as for `host_policy`. `same`: "
-      "its value. With `score` here and `lfu` there, the rows that are selected most stay above, "
-      "and the host tier saves reads of whole chunks."},
+      "Order of demotion from the upper tier to the host tier; values as for `host_policy`. "
+      "`same`: its value. With `score` here and `lfu` there, the rows that are selected most stay "
+      "above, and the host tier saves reads of whole chunks."},
      CHOICE(upper_policy, "same", "value", "lru", "lfu", "score")},
     {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\" or \"pread\"",
       "Back end of file I/O. `auto`: io_uring if the kernel allows it, else pread."},
@@ -157,8 +157,9 @@ static const struct sc_config_row rows[] = {
       "heads, one set."},
      CHOICE(identify, "probes", "keys", "static", "quantised")},
     {{"select.base", "choice", "none", "\"none\" or \"quantised\"",
-      "Values that an item delivers for rows that are not selected. `none`: nothing. `quantised`: their "
-      "quantised values, so that all rows are delivered; the budget is then `layered.exact_ppm`."},
+      "Values that an item delivers for rows that are not selected. `none`: nothing. `quantised`: "
+      "their quantised values, so that all rows are delivered; the budget is then "
+      "`layered.exact_ppm`."},
      CHOICE(base, "none", "quantised")},
     {{"layered.bits_k", "number", "4",
       "1 .. 8 in steps of .25; with uniform bits 2, 3, 4, 5, 6 or 8",
@@ -415,7 +416,7 @@ static const struct sc_config_removed_key removed_keys[] = {
                       "be, and 0 prefetches all of them"},
     {"gpu.mirror", "leave it out; quantised rows reach a device through gpu.staging_bytes"},
     {"layered.hot_ppm", "leave it out; results did not depend on it"},
-    {"store.quantised_only", "leave it out; a full store evicts whole prefixes"},
+    {"store.coarse_only", "leave it out; a full store evicts whole prefixes"},
     {"layered.planes", "give layered.bits_k and bits_v more bits if quantised rows are too "
                        "inaccurate"},
     {"layered.exact", "leave it out; the rows of layered.exact_ppm are delivered bit for bit"},

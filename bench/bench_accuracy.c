@@ -44,8 +44,8 @@
 #include "abi/spec_connector.h"
 #include "bench/bench.h"
 #include "bench/eval_file.h"
-#include "conformance/engine/cli/selector_source.h"
 #include "conformance/engine/cli/driver.h"
+#include "conformance/engine/cli/selector_source.h"
 
 #define CONTENDERS_MAX 32u
 /* Sets are compared here, also of short matches, which a host would get whole. */

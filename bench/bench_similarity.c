@@ -63,7 +63,7 @@ struct state {
     uint32_t *sets;     /* [kv_heads][rows] */
     uint32_t *voted;    /* [rows] of this layer */
     uint32_t *last;     /* [rho][rows] of the layer before */
-    uint32_t *prediction;    /* [rows] */
+    uint32_t *prediction; /* [rows] */
     uint32_t *order;    /* [2 * rows] */
     double *importance; /* [kv_heads][rows] */
     double *sums;       /* [rows] of a ranking; */

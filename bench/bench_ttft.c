@@ -35,7 +35,19 @@ struct state {
     uint64_t promised; /* tokens of the prefix, to the last cut request */
 };
 
-enum { RECOMPUTE, RESIDENT, REUSE, FIO, BESIDE, IN_HOST_TIER, ALONE, STORE, CUT, QUERY, CONTENDERS };
+enum {
+    RECOMPUTE,
+    RESIDENT,
+    REUSE,
+    FIO,
+    BESIDE,
+    IN_HOST_TIER,
+    ALONE,
+    STORE,
+    CUT,
+    QUERY,
+    CONTENDERS
+};
 
 static struct bench_series series[CONTENDERS] = {
     [RECOMPUTE] = {.name = "recompute", .unit = "request", .work = 1},
@@ -126,8 +138,8 @@ static void run_fio(struct state *state, struct bench_series *fio)
 }
 
 /* One reuse, which fills host memory, then rounds of it beside resident. */
-static void run_in_host_tier(struct state *state, uint64_t rounds, struct bench_series *in_host_tier,
-                       struct bench_series *beside)
+static void run_in_host_tier(struct state *state, uint64_t rounds,
+                             struct bench_series *in_host_tier, struct bench_series *beside)
 {
     for (uint64_t i = 0; i <= rounds; i++) {
         uint64_t resident_ns = run(state, state->resident, true, NULL);

@@ -226,7 +226,7 @@ def print_cell(shape, args, results, device):
 
 
 # Share of layers that fall back, recall of adjacent layers, new tokens (they make a layer's
-# compute: the window for reading ahead), presets: where only the prediction changes, those that prediction.
+# compute: the window for prefetching), presets: if only the prediction changes, those that predict.
 PREDICTIONS = ("as-like", "spec-itf", "spec-itf+range", "spec-itf+range, hints")
 CELLS = ((0.0, 0.6, 64, tuple(PRESETS)), (0.2, 0.6, 64, tuple(PRESETS)),
          (0.7, 0.6, 64, tuple(PRESETS)), (0.2, 0.4, 64, PREDICTIONS), (0.2, 0.8, 64, PREDICTIONS),

@@ -202,7 +202,8 @@ static void slab_note(const struct slab *slab, struct bit_counts *bit_counts)
     }
     for (uint32_t c = 0; c < slab->channels; c++) {
         uint32_t bits = slab->bits[c];
-        bit_counts->least[value] = bits < bit_counts->least[value] ? bits : bit_counts->least[value];
+        bit_counts->least[value] =
+            bits < bit_counts->least[value] ? bits : bit_counts->least[value];
         bit_counts->most[value] = bits > bit_counts->most[value] ? bits : bit_counts->most[value];
     }
 }

@@ -2,8 +2,8 @@
  *
  * Holds, Does not, Threads, Tests: as quantised.h. */
 #include "conformance/quantised.h"
-#include "conformance/disk.h"
 #include "conformance/bit_tables.h"
+#include "conformance/disk.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -63,7 +63,8 @@ void put_number(double x, uint32_t dtype, uint8_t *dst)
         memcpy(dst, &narrow, sizeof(narrow));
 }
 
-void quantised_slab(const struct quantised *quantised, uint64_t position, uint64_t *first, uint64_t *end)
+void quantised_slab(const struct quantised *quantised, uint64_t position, uint64_t *first,
+                    uint64_t *end)
 {
     uint64_t pass = position < quantised->cut ? 0 : quantised->cut;
     uint64_t pass_end = position < quantised->cut ? quantised->cut : quantised->stored;
@@ -86,12 +87,12 @@ static struct scale scale_make(const struct quantised *quantised, uint64_t posit
         most = fmax(most, x);
     }
     float range = (float)most - (float)least;
-    return (struct scale){quantised_f16(least), quantised_f16(range / (float)(1u << quantised->bits[value])),
-                          true};
+    return (struct scale){quantised_f16(least),
+                          quantised_f16(range / (float)(1u << quantised->bits[value])), true};
 }
 
-struct scale quantised_scale(const struct quantised *quantised, uint64_t position, uint32_t layer, int value,
-                         uint32_t channel)
+struct scale quantised_scale(const struct quantised *quantised, uint64_t position, uint32_t layer,
+                             int value, uint32_t channel)
 {
     uint64_t slab = position / CHUNK * 2 + (position >= quantised->cut); /* a pass may end in one */
     uint64_t part = layer * UINT64_C(2) + (uint64_t)value;
@@ -111,15 +112,15 @@ uint32_t scale_code(double x, struct scale scale, uint32_t bits)
 }
 
 /* What the code stands for, as float32. */
-static double decoded(const struct quantised *quantised, uint64_t position, uint32_t layer, int value,
-                      uint32_t channel)
+static double decoded(const struct quantised *quantised, uint64_t position, uint32_t layer,
+                      int value, uint32_t channel)
 {
     uint32_t size = quantised->scene.fx->shape.head_size;
     if (quantised->bit_counts != NULL && bits_has(quantised->bit_counts, value))
         return quantised->bit_counts->numbers[layer][value][position][channel];
     struct scale scale = quantised_scale(quantised, position, layer, value, channel);
-    double x =
-        truth_number(&quantised->scene.prompt, position, layer, value, channel / size, channel % size);
+    double x = truth_number(&quantised->scene.prompt, position, layer, value, channel / size,
+                            channel % size);
     return (float)(scale.min + (scale_code(x, scale, quantised->bits[value]) + .5) * scale.step);
 }
 
@@ -218,18 +219,19 @@ uint64_t quantised_store_part(struct quantised *quantised, uint64_t end)
 }
 
 struct quantised quantised_make(struct fixture *fx, uint64_t seed, uint32_t bits_k, uint32_t bits_v,
-                        uint64_t stored)
+                                uint64_t stored)
 {
     struct quantised quantised = {.scene = {.fx = fx, .matched = stored, .probes = 1, .group = 2},
-                          .stored = stored,
-                          .cut = stored,
-                          .bits = {bits_k, bits_v},
-                          .lost = NOWHERE};
+                                  .stored = stored,
+                                  .cut = stored,
+                                  .bits = {bits_k, bits_v},
+                                  .lost = NOWHERE};
     assert_true(fx->shape.heads * fx->shape.head_size <= CHANNELS && stored <= ROWS_MAX);
     quantised.scene.prompt = prompt_make(seed, stored + FRESH);
     quantised.scene.prompt.numbers = 1;
     quantised.scene.prompt.is_uneven = true;
-    quantised.scales = calloc(fx->shape.layers * UINT64_C(2) * SLABS * CHANNELS, sizeof(*quantised.scales));
+    quantised.scales =
+        calloc(fx->shape.layers * UINT64_C(2) * SLABS * CHANNELS, sizeof(*quantised.scales));
     assert_non_null(quantised.scales);
     return quantised;
 }
@@ -245,7 +247,8 @@ void quantised_store(struct quantised *quantised)
     quantised_settle(quantised->scene.fx);
 }
 
-spec_status quantised_put(struct quantised *quantised, const struct spec_lookup_result *found, uint32_t layer)
+spec_status quantised_put(struct quantised *quantised, const struct spec_lookup_result *found,
+                          uint32_t layer)
 {
     struct fixture *fx = quantised->scene.fx;
     uint64_t first = found->matched_tokens;
@@ -255,8 +258,8 @@ spec_status quantised_put(struct quantised *quantised, const struct spec_lookup_
     return fixture_wait(fx, ticket);
 }
 
-struct quantised quantised_open(struct fixture *fx, struct shape shape, uint64_t seed, uint32_t bits_k,
-                        uint32_t bits_v)
+struct quantised quantised_open(struct fixture *fx, struct shape shape, uint64_t seed,
+                                uint32_t bits_k, uint32_t bits_v)
 {
     fixture_shape(fx, shape);
     quantised_configure(fx, bits_k, bits_v, "");
@@ -309,8 +312,8 @@ static void add_query(const struct quantised *quantised, const struct ask *ask, 
             scores[j] += exp(logits[j] - most) / all;
 }
 
-static void score(const struct quantised *quantised, const struct ask *ask, const struct answer *answer,
-                  uint64_t total)
+static void score(const struct quantised *quantised, const struct ask *ask,
+                  const struct answer *answer, uint64_t total)
 {
     const struct scene *scene = &quantised->scene;
     const struct shape *shape = &scene->fx->shape;
@@ -542,7 +545,8 @@ struct shot shot_of(uint32_t layer, uint32_t exact_ppm)
                                             .exact_ppm = exact_ppm}}};
 }
 
-void shot_make(struct quantised *quantised, struct shot *shot, const struct spec_lookup_result *found)
+void shot_make(struct quantised *quantised, struct shot *shot,
+               const struct spec_lookup_result *found)
 {
     struct shape shape = quantised->scene.fx->shape;
     shot->dtype = shape.dtype = shot->dtype != 0 ? shot->dtype : shape.dtype;
@@ -598,8 +602,8 @@ bool fire(struct quantised *quantised, struct shot shot)
     return in_time;
 }
 
-bool fire_first(struct quantised *quantised, struct shot *shot, const struct spec_lookup_result *found,
-                spec_ticket *ret_ticket)
+bool fire_first(struct quantised *quantised, struct shot *shot,
+                const struct spec_lookup_result *found, spec_ticket *ret_ticket)
 {
     struct fixture *fx = quantised->scene.fx;
     shot_make(quantised, shot, found);
@@ -638,6 +642,6 @@ spec_status refine(struct quantised *quantised, struct shot *shot, bool submits)
 void quantised_expect_sure(const struct quantised *quantised)
 {
     if (conf_options.require_hits && quantised->scene.sure * 10 < quantised->scene.asked * 9)
-        fail_msg("only %u of %u sets were sure enough to be compared", (unsigned)quantised->scene.sure,
-                 (unsigned)quantised->scene.asked);
+        fail_msg("only %u of %u sets were sure enough to be compared",
+                 (unsigned)quantised->scene.sure, (unsigned)quantised->scene.asked);
 }

@@ -66,9 +66,10 @@ double quantised_f16(double x);
 /* A number that the dtype has. */
 void put_number(double x, uint32_t dtype, uint8_t *dst);
 /* The rows that are coded together: of the position's chunk, stored by its pass. */
-void quantised_slab(const struct quantised *quantised, uint64_t position, uint64_t *first, uint64_t *end);
-struct scale quantised_scale(const struct quantised *quantised, uint64_t position, uint32_t layer, int value,
-                         uint32_t channel);
+void quantised_slab(const struct quantised *quantised, uint64_t position, uint64_t *first,
+                    uint64_t *end);
+struct scale quantised_scale(const struct quantised *quantised, uint64_t position, uint32_t layer,
+                             int value, uint32_t channel);
 uint32_t scale_code(double x, struct scale scale, uint32_t bits);
 
 /* ---- A scene with codes ---- */
@@ -85,16 +86,17 @@ void quantised_settle(struct fixture *fx);
 uint64_t quantised_damage(const struct quantised *quantised, uint64_t position, uint32_t layer);
 /* Describes, and stores nothing yet. */
 struct quantised quantised_make(struct fixture *fx, uint64_t seed, uint32_t bits_k, uint32_t bits_v,
-                        uint64_t stored);
+                                uint64_t stored);
 /* Stores what is not matched of [0, end); the coded's NaN goes with it. Returns where it began. */
 uint64_t quantised_store_part(struct quantised *quantised, uint64_t end);
 /* Stores what is described, in two passes where it is cut, and waits for its codes. */
 void quantised_store(struct quantised *quantised);
 /* Stores a layer of what follows the match that was found; what its ticket says. */
-spec_status quantised_put(struct quantised *quantised, const struct spec_lookup_result *found, uint32_t layer);
+spec_status quantised_put(struct quantised *quantised, const struct spec_lookup_result *found,
+                          uint32_t layer);
 /* Configures, makes and stores STORED tokens. */
-struct quantised quantised_open(struct fixture *fx, struct shape shape, uint64_t seed, uint32_t bits_k,
-                        uint32_t bits_v);
+struct quantised quantised_open(struct fixture *fx, struct shape shape, uint64_t seed,
+                                uint32_t bits_k, uint32_t bits_v);
 void quantised_close(struct quantised *quantised);
 /* Hits required: nearly all sets were sure enough to be compared. */
 void quantised_expect_sure(const struct quantised *quantised);
@@ -103,18 +105,20 @@ void quantised_expect_sure(const struct quantised *quantised);
 
 struct shot shot_of(uint32_t layer, uint32_t exact_ppm);
 /* What the item needs; the call is the caller's. */
-void shot_make(struct quantised *quantised, struct shot *shot, const struct spec_lookup_result *found);
+void shot_make(struct quantised *quantised, struct shot *shot,
+               const struct spec_lookup_result *found);
 void shot_free(struct shot *shot);
 /* The smaller of `exact_ppm` and the item's, where that is LOSSY. */
 uint32_t shot_worse(const struct shot *shot, uint32_t exact_ppm);
 
 /* One item of a request; the hint may be of any use or none. False: it was late. */
-bool fire_in(struct quantised *quantised, struct shot *shot, const struct spec_lookup_result *found);
+bool fire_in(struct quantised *quantised, struct shot *shot,
+             const struct spec_lookup_result *found);
 /* lookup, the one item, compared, release. */
 bool fire(struct quantised *quantised, struct shot shot);
 /* The shot by submit and wait; false: it was late. Its item can be refined then. */
-bool fire_first(struct quantised *quantised, struct shot *shot, const struct spec_lookup_result *found,
-                spec_ticket *ret_ticket);
+bool fire_first(struct quantised *quantised, struct shot *shot,
+                const struct spec_lookup_result *found, spec_ticket *ret_ticket);
 /* The same destination shall have this share of exact rows; nothing is given to choose by. */
 void aim(struct shot *shot, spec_ticket ticket, uint32_t exact_ppm, uint64_t budget_bytes);
 /* By either call. The verdict is by the queries of the first. */

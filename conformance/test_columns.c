@@ -391,7 +391,8 @@ static void abi_175_codes_and_exact_rows_stand_in_columns(void **state)
 {
     struct fixture *fx = *state;
     static const uint32_t SHARES[] = {0, 50000, 400000, PPM};
-    struct quantised quantised = quantised_open(fx, (struct shape){3, 4, 32, SPEC_DTYPE_BF16}, 1795, 4, 3);
+    struct quantised quantised =
+        quantised_open(fx, (struct shape){3, 4, 32, SPEC_DTYPE_BF16}, 1795, 4, 3);
     for (uint32_t i = 0; i < 12; i++) {
         struct shot plain = shot_of(i % 3, SHARES[i / 3]), columns = plain;
         struct spec_lookup_result found = scene_find(&quantised.scene, 0);

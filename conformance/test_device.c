@@ -10,8 +10,8 @@
  * held does not come back (main.c's limit).
  * Threads: one. Tests: as fixture.h; on a fake driver, tests/cuda (conformance_device). */
 #include "conformance/choice.h"
-#include "conformance/quantised.h"
 #include "conformance/device/driver.h"
+#include "conformance/quantised.h"
 #include "conformance/suite.h"
 
 #include <inttypes.h>

@@ -4,10 +4,10 @@
  * Holds: a connector without codes is right when it delivers every row exactly, unless hits are
  * required.
  * Does not: share code with a connector. Threads: one. Tests: as fixture.h. */
-#include "conformance/quantised.h"
-#include "conformance/disk.h"
-#include "conformance/suite.h"
 #include "conformance/bit_tables.h"
+#include "conformance/disk.h"
+#include "conformance/quantised.h"
+#include "conformance/suite.h"
 
 #include <string.h>
 
@@ -391,16 +391,16 @@ static void abi_122_passes_over_quantised_rows_are_dropped_where_lossy_is_no(voi
 enum wound { IN_CODES, IN_SCALES, IN_CHECKSUM, WOUNDS };
 
 /* A row's codes of 4 bits, or the least values of its slab: as they stand on the disk. */
-static uint64_t bytes_of(const struct quantised *quantised, uint64_t position, uint32_t layer, int value,
-                         enum wound wound, uint8_t *bytes)
+static uint64_t bytes_of(const struct quantised *quantised, uint64_t position, uint32_t layer,
+                         int value, enum wound wound, uint8_t *bytes)
 {
     const struct shape *shape = &quantised->scene.fx->shape;
     uint32_t channels = shape->heads * shape->head_size; /* a multiple of 16: no padding */
     memset(bytes, 0, 2ull * channels);
     for (uint32_t c = 0; c < channels; c++) {
         struct scale scale = quantised_scale(quantised, position, layer, value, c);
-        double x = truth_number(&quantised->scene.prompt, position, layer, value, c / shape->head_size,
-                                c % shape->head_size);
+        double x = truth_number(&quantised->scene.prompt, position, layer, value,
+                                c / shape->head_size, c % shape->head_size);
         if (wound == IN_SCALES)
             put_number(scale.min, SPEC_DTYPE_F16, bytes + 2ull * c);
         else
@@ -562,7 +562,7 @@ struct rope {
 
 /* Configured and described, not stored. */
 static struct quantised free_open(struct fixture *fx, struct shape shape, const struct rope *rope,
-                              struct bit_counts *bit_counts, uint64_t seed)
+                                  struct bit_counts *bit_counts, uint64_t seed)
 {
     static const double LLAMA3[4] = {8, 1, 4, 8192};
     fixture_shape(fx, shape);
@@ -573,7 +573,8 @@ static struct quantised free_open(struct fixture *fx, struct shape shape, const 
         memcpy(fx->model.rope_scaling, LLAMA3, sizeof(LLAMA3));
     }
     bits_configure(fx, bit_counts);
-    struct quantised quantised = quantised_make(fx, seed, bit_counts->halves[0] / 2, bit_counts->halves[1] / 2, STORED);
+    struct quantised quantised =
+        quantised_make(fx, seed, bit_counts->halves[0] / 2, bit_counts->halves[1] / 2, STORED);
     quantised.bit_counts = bit_counts;
     quantised.scene.prompt.is_steep = true;
     return quantised;
@@ -587,7 +588,7 @@ struct free_case {
 
 /* Stored, and what its codes stand for is known; or the test is skipped. */
 static struct quantised free_stored(struct fixture *fx, const struct free_case *how,
-                                struct bit_counts *bit_counts, uint64_t seed)
+                                    struct bit_counts *bit_counts, uint64_t seed)
 {
     memcpy(bit_counts->halves, how->halves, sizeof(bit_counts->halves));
     struct quantised quantised = free_open(fx, how->shape, &how->rope, bit_counts, seed);
@@ -597,7 +598,8 @@ static struct quantised free_stored(struct fixture *fx, const struct free_case *
     return quantised;
 }
 
-static void abi_196_codes_of_bits_per_channel_are_turned_where_they_are_read_in_every_dtype(void **state)
+static void
+abi_196_codes_of_bits_per_channel_are_turned_where_they_are_read_in_every_dtype(void **state)
 {
     struct fixture *fx = *state;
     static struct bit_counts bit_counts;
@@ -609,7 +611,8 @@ static void abi_196_codes_of_bits_per_channel_are_turned_where_they_are_read_in_
     };
     for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         struct quantised quantised = free_stored(fx, &CASES[i], &bit_counts, 1700 + i);
-        assert_true(bit_counts.least[0] < bit_counts.most[0]); /* or there is little to turn wrong */
+        assert_true(bit_counts.least[0] <
+                    bit_counts.most[0]); /* or there is little to turn wrong */
         for (uint32_t s = 0; s < 4; s++)
             for (uint32_t layer = 0; layer < 2; layer++) {
                 struct shot shot = shot_of(layer, SHARES[s]);
@@ -652,8 +655,8 @@ static void abi_196_each_block_is_read_by_the_table_that_it_begins_with(void **s
             (void)fire(&quantised, shot);
             shot.ask.from = 70;
             (void)fire(&quantised, shot);
-            is_another |= memcmp(bit_counts.tables[layer][0][0], bit_counts.tables[layer][0][STORED - 1],
-                                 CHANNELS) != 0;
+            is_another |= memcmp(bit_counts.tables[layer][0][0],
+                                 bit_counts.tables[layer][0][STORED - 1], CHANNELS) != 0;
         }
     if (conf_options.require_hits)
         assert_true(is_another);

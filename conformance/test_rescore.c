@@ -57,8 +57,8 @@ static void aim_plainly(struct shot *shot, spec_ticket ticket, uint32_t exact_pp
     shot->answer.item.flags = 0;
 }
 
-static void expect_both(const struct quantised *quantised, const struct shot *shot, const uint64_t *one,
-                        const uint64_t *other)
+static void expect_both(const struct quantised *quantised, const struct shot *shot,
+                        const uint64_t *one, const uint64_t *other)
 {
     assert_int_equal(shot->answer.item.result_flags & SPEC_IMPORTANT_PARTIAL, 0);
     for (uint32_t w = 0; w < WORDS; w++)
@@ -246,7 +246,8 @@ static void abi_185_a_budget_takes_the_best_of_the_missing_rows(void **state)
         memcpy(before, shot.bits, sizeof(before));
         uint64_t k = 0;
         do /* the fewest rows of the ranking of which so many are missing */
-            set_of(&quantised, chunk_of(1, layer, (uint32_t)(++k * PPM / quantised.scene.matched)), best);
+            set_of(&quantised, chunk_of(1, layer, (uint32_t)(++k * PPM / quantised.scene.matched)),
+                   best);
         while (count_missing(before, best) < wanted && k < 40);
         set_of(&quantised, chunk, set);
         shot_make(&quantised, &chunk, &found);

@@ -287,7 +287,7 @@ struct walk {
     uint64_t mark;                /* first mark at or after position */
     uint64_t row_piece, row_next; /* of the last segment: its piece, and the row behind it */
 
-    uint32_t accuracy;          /* chunks in a row that were as foretold */
+    uint32_t accuracy;       /* chunks in a row that were as foretold */
     uint32_t foretold[RING]; /* by chunk: the run that the one SC_RADIX_AHEAD before names */
 
     uint64_t chunk_count; /* whole chunks in the query */

@@ -7,8 +7,8 @@
   duplicate-names   base names of C files that stand more than once in the product
 
 A call through a table or a callback is no call here: that is how a lower layer tells an upper one.
-Files in the product folder itself (connector.c, tick.c, open.c) are in no layer: they put the layers
-together. tidy.py accepts none of the three. Tests: tests/unit/tools/test_structure.py."""
+Files in the product folder itself (connector.c, tick.c, open.c) are in no layer: they put the
+layers together. tidy.py accepts none of the three. Tests: tests/unit/tools/test_structure.py."""
 import collections
 import os
 import re

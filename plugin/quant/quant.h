@@ -1,7 +1,7 @@
 /* How this connector codes rows, and reads codes: which format, by which widths, turned or not.
  *
  *   save   rows of a slab --> calibrate.c: the layer's table --> kernels --> [table][scales][codes]
- *   load   block --> table known or taken in (bit_tables.h) --> quantised_k, quantised_v --> kernels
+ *   load   block --> table, known or new (bit_tables.h) --> quantised_k, quantised_v --> kernels
  *
  * A block says all that is needed to decode it beside the model's rotary parameters, which are the
  * namespace's; so nothing that is lost, late or another process's makes codes lie.

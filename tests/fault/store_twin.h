@@ -84,8 +84,8 @@ static inline void twin_selector(struct twin *twin, uint32_t layer, const struct
     struct world *world = twin->world;
     struct sc_store_selector *selector = NULL;
     uint64_t wanted = random_below(&twin->random, world->setup->probe_row_bytes / 2 + 1) * 2;
-    if (sc_store_selector_open(world->store, SELECTOR_ROWS_MAX, SELECTOR_ROWS_MAX, &selector, NULL) !=
-        SPEC_OK)
+    if (sc_store_selector_open(world->store, SELECTOR_ROWS_MAX, SELECTOR_ROWS_MAX, &selector,
+                               NULL) != SPEC_OK)
         return; /* no memory */
     if (keys_begin(selector, match, layer, SC_IO_CLASS_SPECULATIVE, wanted)) {
         if (random_below(&twin->random, 3) == 0)

@@ -171,9 +171,10 @@ static void check_rows(struct worker *worker, const struct load *load)
             row_of(rig, prompt, load->hold->epoch, position, in->layer, n % 2, row);
             at += j * bytes + head * some;
             if (is_quantised ? !is_near(worker, at, row, bytes)
-                          : memcmp(at, row + head * some, some) != 0)
+                             : memcmp(at, row + head * some, some) != 0)
                 wrong(worker, "a row that is not what it should be", in->status);
-            (void)atomic_fetch_add(is_quantised ? &worker->races->inexact : &worker->races->exact, 1);
+            (void)atomic_fetch_add(is_quantised ? &worker->races->inexact : &worker->races->exact,
+                                   1);
         }
 }
 

@@ -150,8 +150,8 @@ static void store_every_flipped_byte_gives_right_rows_or_a_miss(void **state)
     }
     print_message("%" PRIu64 " flips: %" PRIu64 " rows right, %" PRIu64 " loads missed, %" PRIu64
                   " opens refused; %" PRIu64 " of %" PRIu64 " selectors bad\n",
-                  counts.flips, counts.rows, counts.missed, counts.refused, counts.selector_keys_bad,
-                  counts.selectors);
+                  counts.flips, counts.rows, counts.missed, counts.refused,
+                  counts.selector_keys_bad, counts.selectors);
     assert_true(counts.flips > FLIPPED_MAX / EVERY);
     assert_true(counts.missed > 100000 / EVERY);
     assert_true(counts.selector_keys_bad > 20000 / EVERY);

@@ -99,7 +99,8 @@ static void every_flipped_bit_of_codes_gives_what_was_quantised_or_nothing(void 
             codes_look(world, selector, &now);
             bit_flip(world, SEGMENT_PATH, first + bit);
             assert_int_equal(now.ranges, whole.ranges);
-            assert_in_range(whole.quantised - now.quantised, 0, 1); /* its own range, and no other */
+            assert_in_range(whole.quantised - now.quantised, 0,
+                            1); /* its own range, and no other */
             counts.flips++;
             counts.quantised += now.quantised;
         }

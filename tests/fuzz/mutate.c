@@ -292,14 +292,15 @@ static void make_order(struct make *make, uint32_t of)
     uint64_t probe_bytes = make->extents[of].has_probes ? 18 : 0;
     struct sc_store_place place = sc_store_shape_place(&make->shape, probe_bytes, rows);
     struct sc_store_record_extent derived_section = {.is_order = true,
-                                           .copy = copy + (bend == 3),
-                                           .probe_row_bytes = probe_bytes,
-                                           .probe_tag_offset = place.probe_tag_offset,
-                                           .tag_offset = place.tag_offset,
-                                           .row_offset = place.row_offset,
-                                           .stride = place.stride,
-                                           .permuted_at_ns = below(&make->random, 2) << 60,
-                                           .parts = parts};
+                                                     .copy = copy + (bend == 3),
+                                                     .probe_row_bytes = probe_bytes,
+                                                     .probe_tag_offset = place.probe_tag_offset,
+                                                     .tag_offset = place.tag_offset,
+                                                     .row_offset = place.row_offset,
+                                                     .stride = place.stride,
+                                                     .permuted_at_ns = below(&make->random, 2)
+                                                                       << 60,
+                                                     .parts = parts};
     derived_section.part_count = make_parts(make, place.stride, parts);
     writer = payload_begin();
     sc_store_record_encode_section(&writer, make->extents[of].id, &derived_section);
@@ -315,10 +316,10 @@ static void make_section(struct make *make, uint32_t of, bool is_quant)
     uint64_t stride = is_quant ? 2 * slots * 32 + rows * 16 : probe_tags + rows * 8;
     stride = sc_store_up(stride, 64);
     struct sc_store_record_extent derived_section = {.copy = next(&make->random),
-                                           .probe_row_bytes = is_quant ? 0 : 18,
-                                           .probe_tag_offset = is_quant ? 0 : probe_tags,
-                                           .stride = stride,
-                                           .parts = parts};
+                                                     .probe_row_bytes = is_quant ? 0 : 18,
+                                                     .probe_tag_offset = is_quant ? 0 : probe_tags,
+                                                     .stride = stride,
+                                                     .parts = parts};
     if (is_quant)
         derived_section.codec_shape = (struct sc_store_codec_shape){
             .bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8};

@@ -43,7 +43,8 @@ struct ctl_extent {
     uint32_t part_count;
     struct sc_store_part *parts; /* segment: the file's number */
     uint64_t live_rows;
-    struct ctl_extent *derived_section; /* probe rows that lie elsewhere: its probe members, stride, parts */
+    struct ctl_extent
+        *derived_section;     /* probe rows that lie elsewhere: its probe members, stride, parts */
     struct ctl_extent *codes; /* its codec_shape, stride, parts */
     struct sc_store_codec_shape codec_shape;
     uint16_t *slots; /* rows stand in another order, where the members above say:

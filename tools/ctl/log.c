@@ -522,7 +522,8 @@ static void add_section(struct ctl_rank *rank, const struct sc_store_record *rec
         return;
     uint64_t k_row_bytes = rank->spaces[extent->space].k_row_bytes;
     const struct sc_store_part *last = &in->parts[in->part_count - 1];
-    struct ctl_extent **place = in->codec_shape.bits_k != 0 ? &extent->codes : &extent->derived_section;
+    struct ctl_extent **place =
+        in->codec_shape.bits_k != 0 ? &extent->codes : &extent->derived_section;
     if ((*place != NULL && !in->is_order) ||
         last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
         !sc_store_record_section_fits(in, extent->row_count,
@@ -541,17 +542,17 @@ static void add_section(struct ctl_rank *rank, const struct sc_store_record *rec
         no_memory();
     memcpy(parts, in->parts, in->part_count * sizeof(*parts));
     *derived_section = (struct ctl_extent){.id = record->id,
-                                 .copy = in->copy,
-                                 .row_count = extent->row_count,
-                                 .stride = in->stride,
-                                 .probe_offset = in->probe_offset,
-                                 .probe_tag_offset = in->probe_tag_offset,
-                                 .probe_row_bytes = in->probe_row_bytes,
-                                 .codec_shape = in->codec_shape,
-                                 .fits = true,
-                                 .space = extent->space,
-                                 .part_count = in->part_count,
-                                 .parts = parts};
+                                           .copy = in->copy,
+                                           .row_count = extent->row_count,
+                                           .stride = in->stride,
+                                           .probe_offset = in->probe_offset,
+                                           .probe_tag_offset = in->probe_tag_offset,
+                                           .probe_row_bytes = in->probe_row_bytes,
+                                           .codec_shape = in->codec_shape,
+                                           .fits = true,
+                                           .space = extent->space,
+                                           .part_count = in->part_count,
+                                           .parts = parts};
     *place = derived_section;
 }
 
@@ -677,7 +678,8 @@ static uint64_t pages_bytes(const struct ctl_extent *derived_section)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < derived_section->part_count; i++)
-        bytes += (derived_section->parts[i].layer_count * derived_section->stride + SC_IO_PAGE_BYTES - 1) /
+        bytes += (derived_section->parts[i].layer_count * derived_section->stride +
+                  SC_IO_PAGE_BYTES - 1) /
                  SC_IO_PAGE_BYTES * SC_IO_PAGE_BYTES;
     return bytes;
 }
@@ -696,7 +698,8 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         rank->spaces[extent->space].rows += piece->row_count;
         if (extent->slots != NULL)
             rank->spaces[extent->space].ordered_rows += piece->row_count;
-        const struct ctl_extent *probes = extent->derived_section != NULL ? extent->derived_section : extent;
+        const struct ctl_extent *probes =
+            extent->derived_section != NULL ? extent->derived_section : extent;
         struct ctl_space *space = &rank->spaces[extent->space];
         space->code_pieces += extent->codes != NULL;
         space->code_rows += extent->codes != NULL ? piece->row_count : 0;

@@ -424,8 +424,8 @@ static void dump_section(struct json_object *line, const struct sc_store_record 
     add(line, "kind",
         u64(derived_section->is_order     ? SC_STORE_SECTION_PERMUTATION
             : derived_section->is_retired ? SC_STORE_SECTION_RETIRED
-            : is_quant          ? SC_STORE_SECTION_QUANT
-                                : SC_STORE_SECTION_PROBES));
+            : is_quant                    ? SC_STORE_SECTION_QUANT
+                                          : SC_STORE_SECTION_PROBES));
     add(line, "copy", u64(derived_section->copy));
     if (derived_section->is_order) {
         add(line, "tag_offset", u64(derived_section->tag_offset));

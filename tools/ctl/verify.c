@@ -274,7 +274,8 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
         for (uint64_t i = first; i < end && derived_section != NULL; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];
             if (piece->state == CTL_LIVE &&
-                (bytes == NULL || !probes_good(space, derived_section, piece, piece->skip, layer, bytes)))
+                (bytes == NULL ||
+                 !probes_good(space, derived_section, piece, piece->skip, layer, bytes)))
                 note_bad(verify, space, piece, layer, "probe keys");
         }
         bytes = extent->codes != NULL ? layer_read(verify, extent->codes, layer) : NULL;

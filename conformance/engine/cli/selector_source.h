@@ -1,6 +1,6 @@
 /* A source that answers from memory as a connector with selection should: the prefix's KV is held
- * whole, and of each layer only the rows that select_rows.h chooses, or that somebody else chose, are
- * given to the pass.
+ * whole, and of each layer only the rows that select_rows.h chooses, or that somebody else chose,
+ * are given to the pass.
  *
  * Holds: the logits of a run with the rows that a connector delivered are those of the connector's
  *   run, bit for bit.
@@ -11,8 +11,8 @@
 #ifndef CONFORMANCE_ENGINE_CLI_SELECTOR_SOURCE_H
 #define CONFORMANCE_ENGINE_CLI_SELECTOR_SOURCE_H
 
-#include "conformance/engine/select_rows.h"
 #include "conformance/engine/cli/engine_run.h"
+#include "conformance/engine/select_rows.h"
 
 struct eng_selectr_source;
 

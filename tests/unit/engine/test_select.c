@@ -22,8 +22,8 @@
 #include <math.h>
 
 #include "abi/spec_connector.h"
-#include "conformance/engine/cli/selector_source.h"
 #include "conformance/engine/cli/driver.h"
+#include "conformance/engine/cli/selector_source.h"
 #include "tests/unit/engine/make_model.h"
 
 #define QUERY_COUNT 23u

@@ -15,8 +15,8 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "conformance/engine/select_rows.h"
 #include "conformance/engine/cli/selector_source.h"
+#include "conformance/engine/select_rows.h"
 #include "tests/unit/engine/make_model.h"
 
 #define PREFIX 150u

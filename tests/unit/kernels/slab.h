@@ -64,7 +64,7 @@ static inline void value_draw(uint64_t *state, uint64_t channel, uint32_t dtype,
 
 /* Widths of which each plane has whole bytes. most, least: of the widths */
 static inline void bits_draw(uint64_t *state, uint64_t size, uint32_t least, uint32_t most,
-                               uint8_t *to)
+                             uint8_t *to)
 {
     for (uint64_t first = 0; first < size; first += SC_KERNELS_BITPLANES_GROUP) {
         uint64_t left = size - first, count = left < 64 ? left : 64, bytes = count / 8;
@@ -158,8 +158,8 @@ static inline struct shape shape_of(uint32_t n)
     static const uint64_t FEW[] = {1, 7, 8, 9, 16, 33, 64, 200, ROWS};
     uint64_t size = SIZES[n % COUNT(SIZES)];
     const uint32_t *bit_counts = WIDTHS[n / COUNT(SIZES) % COUNT(WIDTHS)];
-    struct shape shape = {size,     FEW[n * 5 / 3 % COUNT(FEW)], n % 3, bit_counts[0], bit_counts[1], 0,
-                          n / 2 % 2};
+    struct shape shape = {
+        size, FEW[n * 5 / 3 % COUNT(FEW)], n % 3, bit_counts[0], bit_counts[1], 0, n / 2 % 2};
     shape.turned = (uint32_t)(n % 7 == 3 ? 0 : n % 7 == 4 ? size / 2 : size);
     if (n % 7 == 5 && size >= 32)
         shape.turned = 32;

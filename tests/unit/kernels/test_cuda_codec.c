@@ -22,12 +22,13 @@ struct quantised_part {
 };
 
 static struct quantised_part part_make(uint64_t seed, const struct sc_kernels_codec *code,
-                                   uint64_t offset)
+                                       uint64_t offset)
 {
     static uint8_t rows[ROW_COUNT][CHANNELS_MOST * 4];
     static uint8_t scales[CHANNELS_MOST * 4], codes[ROW_COUNT * CHANNELS_MOST];
     const uint8_t *at[ROW_COUNT];
-    struct quantised_part part = {.row_bytes = sc_kernels_codec_row_bytes(code->channels, code->bits)};
+    struct quantised_part part = {.row_bytes =
+                                      sc_kernels_codec_row_bytes(code->channels, code->bits)};
     assert_true(code->channels <= CHANNELS_MOST);
     for (uint32_t i = 0; i < ROW_COUNT; i++) {
         at[i] = rows[i];

@@ -418,7 +418,7 @@ static void turns_make(struct quantised *quantised, uint64_t count, uint64_t siz
 
 /* wide: bit s, slab s is of free widths. */
 static struct quantised quantised_make(const struct keys *keys, uint64_t channels, uint32_t wide,
-                                   struct sc_kernels_keys *ret_keys)
+                                       struct sc_kernels_keys *ret_keys)
 {
     static const uint64_t ENDS[] = {1, 65, 70, 134, 170, 234, 250};
     static const uint32_t BITS[] = {4, 2, 5, 3, 8, 6, 4};
@@ -471,8 +471,8 @@ static struct quantised quantised_make(const struct keys *keys, uint64_t channel
 /* Sums of codes on every rung: of many queries bit by bit those of the float32 values that they
  * stand for (`decoded`), of a few, whose scales are folded into the query, within the contract. */
 static void quantised_compare(struct sc_kernels_importance *what, uint64_t head,
-                          const struct sc_kernels_keys *decoded,
-                          const struct sc_kernels_keys *quantised)
+                              const struct sc_kernels_keys *decoded,
+                              const struct sc_kernels_keys *quantised)
 {
     uint64_t count = quantised->count;
     double *sums = calloc(count, sizeof(*sums)), most = 0;

@@ -53,7 +53,7 @@ void wait_for_quant(struct world *world)
 }
 
 void world_open_quantised(struct world *world, const char *extra, uint32_t heads, uint32_t group,
-                      uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree)
+                          uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree)
 {
     world_open(world, extra, heads, group, head_size, dtype, matched, agree);
     wait_for_quant(world);

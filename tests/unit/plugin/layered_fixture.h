@@ -31,7 +31,7 @@ void wait_for_quant(struct world *world);
 
 /* world_open and wait_for_quant. */
 void world_open_quantised(struct world *world, const char *extra, uint32_t heads, uint32_t group,
-                      uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree);
+                          uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree);
 
 /* Submits the layer ahead of its queries, and waits for it; its ticket. */
 spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request request, uint32_t layer,

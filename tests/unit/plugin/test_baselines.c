@@ -27,8 +27,8 @@ static struct sc_baseline_ask ask_of(const uint32_t *tokens, uint64_t from, uint
                                     .layer = layer};
 }
 
-static uint32_t prediction(const struct sc_baseline *baseline, struct sc_baseline_ask ask, uint64_t k,
-                      uint32_t *ret_rows)
+static uint32_t prediction(const struct sc_baseline *baseline, struct sc_baseline_ask ask,
+                           uint64_t k, uint32_t *ret_rows)
 {
     uint64_t bits[WORDS];
     float scores[ROWS];

@@ -349,13 +349,15 @@ static bool place_find(const struct rig *rig, uint64_t id, uint32_t layer, uint3
         return false;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_section *derived_section = extent != NULL ? atomic_load(&extent->codes) : NULL;
+    const struct sc_store_section *derived_section =
+        extent != NULL ? atomic_load(&extent->codes) : NULL;
     if (derived_section == NULL)
         return false;
     struct place place = {.derived_section = derived_section, .layer = layer, .part = part};
-    sc_store_quant_blocks(store, extent, derived_section->copy, &derived_section->codec_shape, piece, &place.blocks);
-    struct sc_store_where where =
-        sc_store_layer_where(derived_section->parts, derived_section->part_count, derived_section->stride, layer);
+    sc_store_quant_blocks(store, extent, derived_section->copy, &derived_section->codec_shape,
+                          piece, &place.blocks);
+    struct sc_store_where where = sc_store_layer_where(
+        derived_section->parts, derived_section->part_count, derived_section->stride, layer);
     bool is_k = part == SC_STORE_PART_K;
     place.at = where.offset + (is_k ? place.blocks.k_at : place.blocks.v_at);
     place.bytes = is_k ? place.blocks.k_bytes : place.blocks.v_bytes;

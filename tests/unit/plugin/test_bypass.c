@@ -2,8 +2,8 @@
  * its deadline to the nanosecond; what the log says.
  *
  * Threads: the loop's. On the simulated disk nothing happens but in waits. */
-#include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/plugin/compaction_fixture.h"
+#include "tests/unit/plugin/layered_fixture.h"
 
 #define TURN (30 * MS)
 #define HOST "\"host_bytes\": \"64MiB\""

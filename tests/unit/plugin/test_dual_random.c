@@ -233,7 +233,8 @@ static void rot_some(struct scene *scene)
         }
         if (in_host_tier.slab == NULL)
             continue;
-        in_host_tier.bytes[in_host_tier.row_at + below(scene, rows * store->shape.k_row_bytes)] ^= 32;
+        in_host_tier.bytes[in_host_tier.row_at + below(scene, rows * store->shape.k_row_bytes)] ^=
+            32;
         sc_host_tier_unpin(store->host, in_host_tier.slab);
         scene->has_rotted = true;
         return;

@@ -28,7 +28,7 @@ static void open_with(struct world *world, const char *extra, uint64_t seed)
 {
     static const uint32_t DTYPES[] = {SPEC_DTYPE_F16, SPEC_DTYPE_BF16, SPEC_DTYPE_F32};
     world_open_quantised(world, extra, 2 + (uint32_t)(seed % 2), 1 + (uint32_t)(seed % 3), 16,
-                     DTYPES[seed % 3], MATCHED, 3);
+                         DTYPES[seed % 3], MATCHED, 3);
     rig_background(&world->rig);
     rig_reopen(&world->rig);
     assert_int_equal(rig_store_stats(&world->rig).host_bytes_used, 0);

@@ -142,8 +142,8 @@ static void memory_rots(struct world *w, const struct open_request *open)
     for (uint64_t r = 0; request != NULL && r < request->range_count; r++) {
         if (!sc_store_range_is_there(store, &request->ranges[r]))
             continue;
-        struct sc_host_slab in_host_tier = sc_host_slab_get(store, (uint32_t)draw(w, LAYERS),
-                                                      &request->ranges[r], SC_STORE_WANT_ROWS);
+        struct sc_host_slab in_host_tier = sc_host_slab_get(
+            store, (uint32_t)draw(w, LAYERS), &request->ranges[r], SC_STORE_WANT_ROWS);
         if (in_host_tier.slab == NULL)
             continue;
         in_host_tier.bytes[in_host_tier.row_at + draw(w, 20)] ^= 4;

@@ -29,7 +29,7 @@ static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
             "{\"bits_k\": %u, \"bits_v\": %u}",
             CASES[i].layout, CASES[i].bits_k, CASES[i].bits_v);
         world_open_quantised(&world, extra, CASES[i].heads, CASES[i].group, CASES[i].head_size,
-                         CASES[i].dtype, CASES[i].matched, 3);
+                             CASES[i].dtype, CASES[i].matched, 3);
         for (uint64_t from = 0; from < 12; from += 11) {
             spec_request request = look(&world, from);
             for (uint32_t layer = 0; layer < 4; layer++) {
@@ -66,7 +66,8 @@ static void lookup_begins_the_first_codes(void **state)
 {
     (void)state;
     struct world world;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
+                         3);
     spec_request request = look(&world, 0);
     rig_pass_ns(&world.rig, 1000000000);
     for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD; layer++) {
@@ -86,7 +87,8 @@ static void all_exact_is_the_whole_load(void **state)
 {
     (void)state;
     struct world world;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
+                         3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 1, 0, 1000000);
@@ -105,8 +107,8 @@ static void an_item_that_ends_early_says_so(void **state)
     (void)state;
     struct world world;
     world_open_quantised(&world,
-                     "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}", 2,
-                     2, 16, SPEC_DTYPE_F16, 200, 3);
+                         "\"preset\": \"layered-uniform\", \"prefetch\": {\"predictor\": \"none\"}",
+                         2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 0, 0, 250000);
@@ -133,8 +135,9 @@ static void rows_without_codes_are_exact(void **state)
 {
     (void)state;
     struct world world;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\", \"layered\": {\"quantise\": \"no\"}",
-                     2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world,
+                         "\"preset\": \"layered-uniform\", \"layered\": {\"quantise\": \"no\"}", 2,
+                         2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 0, 0, 50000);
@@ -242,7 +245,8 @@ static void what_is_stored_on_quantised_rows_is_lossy(void **state)
 {
     (void)state;
     struct world world;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128,
+                         3);
     struct spec_lookup_result result = rig_lookup(&world.rig, &world.prompt);
     assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_EXACT);
     spec_ticket ticket = 0;
@@ -369,8 +373,8 @@ static void a_choice_counts_once(void **state)
     for (uint32_t way = 0; way < 3; way++) { /* one; the other; eight of the other, then one */
         if (way > 0)
             world_done(&world);
-        world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
-                         3);
+        world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16,
+                             200, 3);
         for (uint32_t i = way == 2 ? 9 : 1; i-- > 0;)
             choose(&world, way == 1 || i > 0);
         assert_int_equal(world_averages(&world, 1, is[way]), 200);

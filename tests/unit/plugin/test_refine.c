@@ -157,9 +157,9 @@ static void the_oldest_delivery_makes_room(void **state)
     struct shot shots[3];
     spec_ticket tickets[3];
     world_open_quantised(&world,
-                     "\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": "
-                     "{\"refine_bytes\": \"12KiB\"}",
-                     2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+                         "\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": "
+                         "{\"refine_bytes\": \"12KiB\"}",
+                         2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     for (uint32_t i = 0; i < 30; i++) {
         struct shot *shot = &shots[i % 3];
@@ -191,9 +191,9 @@ static void a_delivery_that_fits_alone_has_room(void **state)
         struct world world;
         struct shot shot;
         world_open_quantised(&world,
-                         "\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": "
-                         "{\"refine_bytes\": \"8KiB\"}",
-                         2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+                             "\"preset\": \"layered-uniform\", \"max_requests\": 2, \"layered\": "
+                             "{\"refine_bytes\": \"8KiB\"}",
+                             2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         for (uint32_t i = 0; i < wholes; i++) {
             (void)fire_first(&world, &shot, request, i % 4, 1000000, 0);
@@ -215,7 +215,8 @@ static void items_of_one_call_are_refined_beside_others(void **state)
     struct shot shots[4];
     struct spec_important items[4];
     spec_ticket ticket;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
+                         3);
     spec_request request = look(&world, 0);
     for (uint32_t i = 0; i < 4; i++) {
         shot_make(&shots[i], &world, request, i, 0, i == 3 ? 1000000 : 50000);
@@ -336,7 +337,8 @@ static void a_prediction_brings_rows_and_decides_nothing(void **state)
     struct world world;
     struct shot shot, once;
     spec_ticket ticket;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300,
+                         3);
     for (uint32_t way = 0; way < 2; way++) { /* the guess is right, or another's */
         spec_request request = look(&world, 0);
         shot_make(&shot, &world, request, 1, 0, 100000);
@@ -374,7 +376,8 @@ static void queries_of_a_choice_are_checked(void **state)
     (void)state;
     struct world world;
     uint32_t taken = 0, refused = 0;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
+                         3);
     spec_request request = look(&world, 0), other = look(&world, 0);
     static const uint32_t PPM[] = {0, 50000, 1000000};
     for (uint32_t p = 0; p < 3; p++)
@@ -407,7 +410,8 @@ static void what_did_not_choose_leaves_it_to_the_next(void **state)
     (void)state;
     struct world world;
     struct shot shot, once;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 300,
+                         3);
     spec_request request = look(&world, 0), other = look(&world, 0);
     spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
     assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 1, NULL), SPEC_OK);
@@ -476,7 +480,8 @@ static void codes_of_two_more_layers_follow(void **state)
     (void)state;
     struct world world;
     struct shot shot;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
+                         3);
     spec_request handle = look(&world, 0);
     const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
     shot_make(&shot, &world, handle, 0, 0, 100000);
@@ -536,7 +541,8 @@ static void what_came_ahead_is_not_computed_on(void **state)
 {
     (void)state;
     struct world world;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 2, 2, 16, SPEC_DTYPE_F16, 128,
+                         3);
     spec_request request = look(&world, 0);
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < 4; layer++) {

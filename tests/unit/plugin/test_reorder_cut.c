@@ -133,6 +133,7 @@ static void one_permuted_copy_is_whole_after_every_cut(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_permuted_copy_is_whole_after_every_cut)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_permuted_copy_is_whole_after_every_cut)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

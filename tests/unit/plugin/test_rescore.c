@@ -303,7 +303,7 @@ static bool fail_at(bool is_displaced, uint64_t n, uint64_t *ret_failed, uint64_
     struct shot shot;
     uint64_t before[WORDS], set[WORDS];
     world_open_quantised(&world, LAYERED ", \"read\": {\"gap_bytes\": 1}", 4, 2, 16, SPEC_DTYPE_F16,
-                     APART, 3);
+                         APART, 3);
     set_of(&world, 0, 30000, true, set);
     spec_request request = look(&world, 0);
     spec_ticket ticket = fire_first(&world, &shot, request, 0, 10000, 0);

@@ -184,7 +184,7 @@ static void nobody_else_touches_a_destination(void **state)
         struct world world;
         struct shot plain, closed;
         world_open_quantised(&world, WAYS[way].extra, 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
-                         WAYS[way].compacts ? 0 : 8);
+                             WAYS[way].compacts ? 0 : 8);
         spec_request request = look(&world, 0);
         for (uint32_t layer = 0; layer < 4; layer++) {
             uint32_t given = layered ? SPEC_SELECT_EXACT : way == 0 ? 0 : SPEC_SELECT_BUDGET;
@@ -208,8 +208,8 @@ static void refining_goes_through_the_door(void **state)
     (void)state;
     struct world world;
     struct shot plain, closed;
-    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
-                     0);
+    world_open_quantised(&world, "\"preset\": \"layered-uniform\"", 3, 2, 16, SPEC_DTYPE_F16,
+                         MATCHED, 0);
     spec_request request = look(&world, 0);
     shot_make(&closed, &world, request, 1, 0, 100000);
     door_make();

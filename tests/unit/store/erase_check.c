@@ -19,7 +19,7 @@ static void plant_parts(struct sc_sim_fragments *fragments, const struct world *
 }
 
 static void plant_section(struct sc_sim_fragments *fragments, const struct world *world,
-                        const struct sc_store_section *derived)
+                          const struct sc_store_section *derived)
 {
     if (derived != NULL)
         plant_parts(fragments, world, derived->parts, derived->part_count, derived->stride);

@@ -68,8 +68,8 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
         }
     }
     const struct sc_store_section *const sections[3] = {atomic_load(&extent->held_section),
-                                                       atomic_load(&extent->held_quant),
-                                                       atomic_load(&extent->held_permutation)};
+                                                        atomic_load(&extent->held_quant),
+                                                        atomic_load(&extent->held_permutation)};
     assert_true(rows_state == SC_STORE_ROWS_HELD || sections[2] != NULL || most == 0);
     for (uint32_t a = 0; a < 3; a++) {
         const struct sc_store_section *derived = sections[a];

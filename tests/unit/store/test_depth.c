@@ -194,7 +194,8 @@ static void depth_what_lies_behind_in_host_tier_ranges_is_read_ahead(void **stat
         ranges[i] = (struct sc_store_range){.piece = twins[i]->id, .row_count = 64};
     }
     struct sc_store_reader *reader = world_reader(world);
-    assert_int_equal(world_load(world, reader, 1, ranges, twins, IN_HOST_TIER).rows, IN_HOST_TIER * 64);
+    assert_int_equal(world_load(world, reader, 1, ranges, twins, IN_HOST_TIER).rows,
+                     IN_HOST_TIER * 64);
     sc_store_reader_begin(reader, 1, ranges, PIECES, SC_IO_CLASS_SPECULATIVE);
     while (sc_exec_step_one(world->exec))
         continue;

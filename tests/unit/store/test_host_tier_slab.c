@@ -20,7 +20,7 @@ static const struct world_setup setups[] = {
 
 /* NULL: the machine has no such back end. */
 static struct world *world_in_host_tier(const struct world_setup *setup, uint64_t host_bytes,
-                                  uint64_t seed)
+                                        uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
     world->config.host_bytes = host_bytes;

@@ -611,7 +611,7 @@ static void older_put(struct sc_store_writer *writer, uint64_t payload, const ch
 /* from: bytes of the payload that become `to`; NULL: none. older: of kfine and vfine; 0: not there.
  */
 static void forge_section_older(struct forge *forge, uint64_t id, const char *from, const char *to,
-                              const uint64_t older[2])
+                                const uint64_t older[2])
 {
     uint64_t begin = sc_store_frame_begin(&forge->writer), payload = forge->writer.used;
     sc_store_record_encode_section(&forge->writer, id, &forge->extent);
@@ -941,7 +941,7 @@ static void log_sections_beside_others_are_one_of_a_kind(void **state)
         if (bend != 1)
             forge->parts[0].offset = 192 * 4096;
         forge_section(forge, 1, NULL,
-                    NULL); /* a second one; in its place; of the other kind; alone */
+                      NULL); /* a second one; in its place; of the other kind; alone */
         derived_check(forge, bend < 2 ? 1 : 0);
     }
 }

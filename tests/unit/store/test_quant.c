@@ -59,7 +59,7 @@ static const struct build_trial trial = {.setup = &setups[0],
 
 /* A store of key 1 alone, with its codes; a selector, and the key's match. */
 static struct world *world_quantised(uint64_t rows, struct sc_store_selector **ret_selector,
-                                 struct match *ret_match)
+                                     struct match *ret_match)
 {
     struct world *world = world_bare(&setups[0], 6);
     assert_int_equal(world_store(world, 1, 0, rows), SPEC_OK);

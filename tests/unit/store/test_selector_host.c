@@ -23,7 +23,7 @@ static const struct world_setup setups[] = {
 
 /* With codes of all that is stored. NULL: the machine has no such back end. */
 static struct world *world_in_host_tier(const struct world_setup *setup, uint64_t host_bytes,
-                                  uint64_t seed)
+                                        uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
     world->params.selector_bytes_max = 16u << 20;
@@ -580,8 +580,8 @@ static void *looker_main(void *argument)
     struct looker *looker = argument;
     struct world *world = looker->world;
     struct sc_store_selector *selector = NULL;
-    if (sc_store_selector_open(world->store, SELECTOR_ROWS_MAX, SELECTOR_ROWS_MAX, &selector, NULL) !=
-        SPEC_OK)
+    if (sc_store_selector_open(world->store, SELECTOR_ROWS_MAX, SELECTOR_ROWS_MAX, &selector,
+                               NULL) != SPEC_OK)
         return argument;
     for (uint32_t n = 0; n < LOOKS && !looker->is_wrong; n++) {
         struct match match = match_random(world, &looker->seed);

@@ -11,7 +11,7 @@
 #define BUDGET (4u << 20) /* bytes a day */
 #define FULL   (BUDGET / 4)
 #define ROWS   256u /* of a pass that is wanted: a quarter of a MiB */
-#define WRITTEN   "/sim/store/rank-0000-of-0001/wear"
+#define WRITTEN "/sim/store/rank-0000-of-0001/wear"
 
 static const struct world_setup sim = {"paired 512-byte rows, 2 layers", WORLD_ON(SIM, 0),
                                        WORLD_SHAPE(PAIRED, 2, 256, 0), WORLD_DISK(256, 4, 64)};
@@ -183,8 +183,8 @@ static void an_open_begins_with_an_empty_bucket(void **state)
     assert_true(left(world) >= FULL - 1024);
     assert_true(store_allowed(world, 1, 64) == 64);
     uint64_t bytes = written(world);
-    assert_int_equal(sc_io_file_open(world->store->io, WRITTEN, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE,
-                                     &file, &world->error),
+    assert_int_equal(sc_io_file_open(world->store->io, WRITTEN,
+                                     SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file, &world->error),
                      SPEC_OK);
     assert_int_equal(sc_io_file_pwrite(world->store->io, file, "SCW1", 4, 0, NULL), SPEC_OK);
     sc_io_file_close(world->store->io, file);

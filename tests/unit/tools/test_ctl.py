@@ -232,13 +232,13 @@ class Ctl(unittest.TestCase):
         self.assertIn("150 built later", run("stat", self.path)[1])
         self.assertEqual(self.json("verify")["bad"], [])
         dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
-        derived_section = next(r for r in dump if r["type"] == "annex")
-        self.assertEqual(derived_section["id"], next(r for r in dump if r["type"] == "extent")["id"])
-        place = derived_section["parts"][0]
+        section = next(r for r in dump if r["type"] == "annex")
+        self.assertEqual(section["id"], next(r for r in dump if r["type"] == "extent")["id"])
+        place = section["parts"][0]
         path = glob.glob(self.path + "/rank-*")[0] + f"/seg-{place['segment']:08x}"
-        for section, each in (("probe_offset", derived_section["probe_row_bytes"]), ("probe_tag_offset", 8)):
-            with self.subTest(section), open(path, "r+b") as f:
-                at = place["offset"] + derived_section["stride"] + derived_section[section] + 70 * each + 3
+        for offset, each in (("probe_offset", section["probe_row_bytes"]), ("probe_tag_offset", 8)):
+            with self.subTest(offset), open(path, "r+b") as f:
+                at = place["offset"] + section["stride"] + section[offset] + 70 * each + 3
                 f.seek(at)
                 byte = f.read(1)
                 f.seek(at)
