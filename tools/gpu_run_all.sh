@@ -41,11 +41,11 @@ slower=${SC_GPU_SLOWER:-1} # so many times what parts take on a machine of their
 all_seconds=${SC_GPU_SECONDS:-$((530 * slower))}
 tiny=${SC_GPU_TINY:-0}
 failed=0
-kernels="test_cuda_device_rows test_cuda_device_code test_cuda_device_planes
+kernels="test_cuda_device_rows test_cuda_device_codec test_cuda_device_bitplanes
          test_cuda_device_importance test_cuda_device_tensor"
 
 few=$kernels # where there is little time, or a checker makes each launch slow
-[ "$tiny" = 1 ] && few="test_cuda_device_rows test_cuda_device_code"
+[ "$tiny" = 1 ] && few="test_cuda_device_rows test_cuda_device_codec"
 
 rm -rf "$work"
 mkdir "$work"

@@ -9,8 +9,10 @@ usage: tools/tidy.py [ROOT]          exit 0: clean, 1: something was found, 2: n
                        of folders that the includer's row allows, of plugin/baselines/ its one
                        header, of floors (store/io/, store/rows/ ..) those below and one's own; no
                        banned call outside base/
-  calls between files  the largest cycle, calls of a lower layer to an upper one, and base names
-                       that stand twice: tools/structure.py counts, structure-baseline.txt says
+  calls between files  no cycle, no call of a lower layer to an upper one, no base name twice
+                       (tools/structure.py)
+  words                no former private word in an identifier or a file name, no sentence of a
+                       document that begins with one of a few words (tools/words.py)
   the contract         every clause of abi/spec_connector.h and abi/spec_objects.h has a test, or
                        stands in conformance/clauses-later.txt with what it waits for; never
                        both, and no test names a clause that does not exist
@@ -25,6 +27,7 @@ import re
 import sys
 
 import structure
+import words
 
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
@@ -455,6 +458,7 @@ def check_file(root, path, functions, found):
     if "." not in os.path.basename(path) and "\0" in text:
         return
     check_text(path, text, found)
+    words.check(path, text, found)
     if path.endswith(C_SUFFIXES):
         check_opening(path, text, found)
         check_floor(path, found)

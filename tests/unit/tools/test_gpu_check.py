@@ -79,8 +79,8 @@ class Packed(unittest.TestCase):
         shutil.copytree(self.packed, broken)
         for name, text in (("test_cuda_device_rows", "echo 'byte 3 is 7, expected 9'; exit 1"),
                            ("test_cuda_device_importance", "exit 0"),
-                           ("test_cuda_device_planes", "sleep 600"),
-                           ("test_cuda_device_code", "echo 'skipped: no CUDA device: gone'")):
+                           ("test_cuda_device_bitplanes", "sleep 600"),
+                           ("test_cuda_device_codec", "echo 'skipped: no CUDA device: gone'")):
             with open(os.path.join(broken, "programs", name), "w", encoding="utf8") as file:
                 file.write("#!/bin/sh\n%s\n" % text)
         shutil.rmtree(os.path.join(broken, "images"))
@@ -88,9 +88,9 @@ class Packed(unittest.TestCase):
         status, summary = self.run_all(broken, SC_GPU_SECONDS="310", SC_GPU_SANITIZER="")
         self.assertEqual(status, 1, summary)
         for line in ("FAILED    test_cuda_device_rows: status 1", "byte 3 is 7, expected 9",
-                     "NOT DONE  test_cuda_device_planes: more than", "it had reached: ",
+                     "NOT DONE  test_cuda_device_bitplanes: more than", "it had reached: ",
                      "NOT ALL PASSED",
-                     "FAILED    test_cuda_device_code: no CUDA device: gone",
+                     "FAILED    test_cuda_device_codec: no CUDA device: gone",
                      "not here  compute-sanitizer"):
             self.assertIn(line, summary)
 
