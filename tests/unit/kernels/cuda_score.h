@@ -147,7 +147,7 @@ static inline void free_encode(struct slabs *slabs, const struct score_case *how
         calloc(how->heads * sc_kernels_bitplanes_head_groups(how->size), sizeof(*of->groups));
     assert_true(of->to != NULL && of->groups != NULL);
     for (uint64_t h = 0; h < how->heads; h++)
-        bits_draw(&seed, how->size, s % 2, 3 + s * 5 % 6, of->to + h * how->size);
+        bit_counts_draw(&seed, how->size, s % 2, 3 + s * 5 % 6, of->to + h * how->size);
     assert_true(sc_kernels_bitplanes_init(&of->planes, how->heads, how->size, of->to, of->groups));
     of->rotary = (struct sc_kernels_rotary){how->pairs, how->turned};
     turns_make(of, how, slabs->cpu[s].key_first, row_count);

@@ -63,7 +63,7 @@ static inline void value_draw(uint64_t *state, uint64_t channel, uint32_t dtype,
 }
 
 /* Widths of which each plane has whole bytes. most, least: of the widths */
-static inline void bits_draw(uint64_t *state, uint64_t size, uint32_t least, uint32_t most,
+static inline void bit_counts_draw(uint64_t *state, uint64_t size, uint32_t least, uint32_t most,
                              uint8_t *to)
 {
     for (uint64_t first = 0; first < size; first += SC_KERNELS_BITPLANES_GROUP) {
@@ -113,7 +113,7 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
     for (uint64_t i = 0; i < shape.rows && shape.turned > 0; i++)
         sc_kernels_rope_row(1000 + i, frequencies, shape.turned, slab->rope + i * shape.turned);
     for (uint64_t h = 0; h < HEADS; h++)
-        bits_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
+        bit_counts_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
     assert_true(
         sc_kernels_bitplanes_init(&slab->planes, HEADS, shape.size, slab->to, slab->groups));
     slab->encode =

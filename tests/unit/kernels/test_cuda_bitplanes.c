@@ -204,7 +204,7 @@ static void more_units_than_a_block_has_are_decoded(void **state)
     uint64_t seed = 5;
     struct sc_kernels_bitplanes planes;
     for (uint32_t h = 0; h < MANY; h++)
-        bits_draw(&seed, SIZE, 0, 8, to + h * SIZE);
+        bit_counts_draw(&seed, SIZE, 0, 8, to + h * SIZE);
     for (uint32_t i = 0; i < 2 * MANY * SIZE; i++)
         scales[i] = finite_f16(draw(&seed));
     for (uint32_t i = 0; i < sizeof(codes); i++)
