@@ -5,8 +5,7 @@
  *       copies, kernels    two streams, each with an event ring
  *       begin, end         events: after the host's earlier work, before its later work
  *
- * gpu/work.h enqueues work, gpu/event_ring.h holds memory in flight, gpu/pin.h registers host
- * memory.
+ * gpu/work.h enqueues work, gpu/event_ring.h holds memory in flight, gpu/pin.h pins host memory.
  *
  * Invariants: the context is the primary one, which engines use too. Only between enter and leave
  * is it current on a thread, with the thread's capture mode RELAXED. So our calls neither change

@@ -1,5 +1,4 @@
-/* driver: declares the CUDA driver calls that we use, so that everything compiles without a
- * toolkit.
+/* driver: the CUDA driver calls that we use, declared here to compile without a toolkit.
  *
  * SC_CU_CALLS lists each call's name, the version requested from cuGetProcAddress, and its
  * arguments. gpu/library.h loads the calls, gpu/device.h checks their results.

@@ -1,5 +1,4 @@
-/* library: loads libcuda.so.1 with dlopen on first request, once per process, and fills the call
- * table.
+/* library: loads libcuda.so.1 on first request, once per process, and fills the call table.
  *
  *   libcuda.so.1 --dlopen--> cuGetProcAddress_v2 --name, version--> struct sc_cu
  *

@@ -1,11 +1,9 @@
-/* pin: registers existing ranges of host memory with the driver, so that copies are asynchronous
- * and kernels may access them.
+/* pin: registers ranges of host memory with the driver, for asynchronous copies and kernel access.
  *
  * Invariants: whole pages are registered. While they are, a forked child does not have them
  * (MADV_DONTFORK). Otherwise copy-on-write could move a page away from the device. The module
  * neither allocates the memory nor waits for the device.
- * Threads: any.
- * Tests: tests/unit/gpu/test_pin.c */
+ * Threads: any. Tests: tests/unit/gpu/test_pin.c */
 #ifndef SC_GPU_PIN_H
 #define SC_GPU_PIN_H
 

@@ -1,5 +1,4 @@
-/* staging_arena: allocates ranges of a device memory arena in ring order, for data between a copy
- * and a kernel.
+/* staging_arena: allocates ranges of device memory in ring order, for data between copy and kernel.
  *
  *   base  [ . . . | range 4 | range 5 | range 6 | . . ]     tail: before range 4; head: after 6
  *                given back  in use    given back           range 4 is free, range 6 not yet

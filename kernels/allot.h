@@ -1,5 +1,4 @@
-/* allot: assigns bits to the channels of per-channel quantised rows (bitplanes.h) by reverse
- * water-filling.
+/* allot: assigns bits to channels of quantised rows (bitplanes.h) by reverse water-filling.
  *
  *   error of a channel  weight * share(bits)   weight = E[q^2] * range^2
  *   share(bits)         remaining square error of 128 normally distributed values, in units of

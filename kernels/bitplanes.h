@@ -1,5 +1,4 @@
-/* bitplanes: the format of per-channel quantised rows: 0 to 8 bits a channel, in planes of single
- * bits.
+/* bitplanes: format of per-channel quantised rows: 0 to 8 bits a channel, in planes of bits.
  *
  *   group   64 channels of one KV head; a head's last group is padded with channels of 0 bits
  *   table   number of planes of each channel; plane 0 is the most significant bit
@@ -117,7 +116,7 @@ struct sc_kernels_bitplanes_decode {
     uint32_t dst_dtype;
     const struct sc_kernels_rotary *rotary; /* NULL: not rotated */
     const float *rope;                      /* [row_count][rotary->turned] */
-    /* Allows non-temporal stores (used if every dst is line-aligned); the caller calls
+    /* Allows non-temporal stores (if every dst is line-aligned); the caller calls
      * sc_nt_copy_end. */
     bool streams;
 };

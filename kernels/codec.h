@@ -64,8 +64,7 @@ struct sc_kernels_codec_decode {
     uint64_t row_count, channel_first, channel_count;
     uint8_t *const *dst; /* [row_count]; NULL: the row is skipped */
     uint32_t dst_dtype;
-    /* Allows non-temporal stores (avx512 uses them if every dst is line-aligned); the caller calls
-     * sc_nt_copy_end. */
+    /* Allows non-temporal stores (avx512: if all dst are line-aligned); caller: sc_nt_copy_end. */
     bool streams;
 };
 

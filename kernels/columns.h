@@ -1,5 +1,4 @@
-/* columns: moves rows to and from K memory with strided elements, where a head's element is a
- * column.
+/* columns: moves rows to and from K memory with strided elements: a head's element is a column.
  *
  *   rows      [token 0: e0 e1 e2 ..][token 1: e0 e1 e2 ..] ...          packed, or anywhere
  *   columns   [e0: token 0, 1, 2 ..][e1: token 0, 1, 2 ..] ...          token stride: an element

@@ -523,8 +523,7 @@ static void slab_score_planes(const struct few *few, const struct sc_kernels_sla
     }
 }
 
-/* Scores quantised keys slab by slab, all heads of one before the next: their codes are
- * contiguous. */
+/* Scores quantised keys slab by slab, all heads of one before the next (contiguous codes). */
 static void few_score_quant(const struct few *few)
 {
     const struct sc_kernels_keys *keys = &few->what->prefix;

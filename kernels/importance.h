@@ -44,8 +44,8 @@ struct sc_kernels_importance {
     float scale;    /* usually 1 / sqrt(head_size) */
     struct sc_kernels_queries queries;
     struct sc_kernels_keys prefix; /* the rows to score */
-    /* count 0: softmax over the prefix alone. Else >= row_count: query row i sees fresh keys 0 ..
-     * count - row_count + i. */
+    /* count 0: only the prefix. Else >= row_count: row i sees fresh keys 0 .. count - row_count +
+     * i. */
     struct sc_kernels_keys fresh;
     bool last_row;                 /* metric `last`: only the last query row */
 };
@@ -90,8 +90,8 @@ uint64_t sc_kernels_mass_count(const struct sc_kernels *kernels, const float *sc
 /* Returns the sum over the rows of a set (bits), in double, ascending. */
 double sc_kernels_mass_of(const float *scores, const uint64_t *bits, uint64_t count);
 
-/* Returns |A and B| / |A or B| of sets of a_count and b_count rows with `both` in common; 1 for two
- * empty sets. */
+/* Returns |A and B| / |A or B| of sets of a_count and b_count rows, `both` shared; empty sets:
+ * 1. */
 double sc_kernels_jaccard(uint64_t both, uint64_t a_count, uint64_t b_count);
 /* Returns the mean over all pairs of set_count sets of k rows each; 1 for one set.
  *   sets [set_count][SC_KERNELS_WORDS(count)] bits */

@@ -1,5 +1,4 @@
-/* kernels: the table of numeric kernels, chosen once at run time: ref/ plain C, cpu/ AVX2 and
- * AVX-512.
+/* kernels: numeric kernels in a table chosen at run time: ref/ plain C, cpu/ AVX2 and AVX-512.
  *
  *   packed row  [K: head 0 .. head H-1][V: head 0 .. head H-1]   head_size elements a head
  *   memory      slot -> base + (slot / block) * block stride + (slot % block) * token stride
@@ -49,8 +48,7 @@ struct sc_kernels_sift {
 };
 struct sc_kernels_sifted {
     uint64_t above, inside;
-    /* Only for plain keys: not 0 if any entry's bits are not a plain key; the counts are then
-     * invalid. */
+    /* Plain keys only: not 0 if any entry's bits are no plain key; the counts are then invalid. */
     uint32_t strange;
     /* kept: key - low of the first kept_max keys inside, in their order */
 };
@@ -63,8 +61,7 @@ struct sc_kernels_edge {
 };
 
 /* scores[key * width + lane] = sum over t of keys[key * key_stride + t] * queries[t * width + lane]
- * The keys that are scored next are prefetched meanwhile, a line at a time between multiply-adds.
- */
+ * Keys that are scored next are prefetched meanwhile, a line at a time between multiply-adds. */
 struct sc_kernels_lanes_score {
     const float *queries, *keys;
     uint64_t width, key_stride, head_size, key_count;
@@ -173,8 +170,7 @@ struct sc_kernels {
 #define SC_KERNELS_RANKED     256u /* maximum keys of order_ranks */
 #define SC_KERNELS_KEPT_AHEAD 16u  /* keys that order_sift may write beyond the kept ones */
 
-/* Returns the highest level that the machine and the operating system support (CPUID, XGETBV; no
- * static state). */
+/* Returns the highest level that CPU and OS support (CPUID, XGETBV; no static state). */
 enum sc_kernels_level sc_kernels_level_best(void);
 /* Returns the table of a level <= sc_kernels_level_best(): static, never NULL. */
 const struct sc_kernels *sc_kernels_get(enum sc_kernels_level level);

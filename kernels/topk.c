@@ -211,8 +211,7 @@ void sc_kernels_topk(const struct sc_kernels *kernels, const float *scores, uint
     }
 }
 
-/* Sorts ascending by the upper 32 bits, of which `bits` are significant; stable. Returns the buffer
- * with the result. */
+/* Sorts stably by the upper 32 bits, of which `bits` count. Returns the buffer with the result. */
 static uint64_t *keys_sort(uint64_t *keys, uint64_t *other, uint64_t count, uint32_t bits)
 {
     uint32_t starts[DIGITS_MAX][1u << DIGIT_BITS];

@@ -1,5 +1,4 @@
-/* bitplanes_columns: spreads bit planes of a tile of rows with AVX2; a vector is one byte of all
- * rows.
+/* bitplanes_columns: spreads bit planes of a tile with AVX2; a vector is one byte of all rows.
  *
  *   row      a head's bytes                                  [row][byte]
  *   column   a byte of each row, 8 channels of a plane       [byte][row]
@@ -86,8 +85,7 @@ INLINE void plane_add(const struct sc_kernels_bitplanes_group *group,
     }
 }
 
-/* Makes a group's codes of all rows from its columns. Plane 0 initialises the codes of its
- * channels. */
+/* Makes a group's codes of all rows from its columns; plane 0 initialises its channels' codes. */
 INLINE void group_add(const struct sc_kernels_bitplanes_group *group,
                       const uint8_t (*columns)[PLANES_TILE], uint8_t (*ret_quant)[PLANES_TILE])
 {

@@ -18,8 +18,7 @@
 #define SPREAD_ROWS 4u
 #define STREAM_ROWS 1u
 
-/* For 32 channels of a plane: the byte with a channel's bit, and the bit. Without one: a bit of
- * 0. */
+/* For 32 channels of a plane: the byte with a channel's bit, and the bit; without one, a 0 bit. */
 INLINE void places_load(const uint8_t *places, words *ret_bytes, words *ret_bits)
 {
     const words powers = _mm256_set1_epi64x((int64_t)0x8040201008040201u);

@@ -24,8 +24,7 @@ INLINE words plane_of(const uint8_t *src, uint32_t width)
     return _mm256_srlv_epi32(_mm256_set1_epi32(word), shifts);
 }
 
-/* Returns code + 1/2 of 8 channels. low, high: their bits in the two planes; `bits` is a
- * constant. */
+/* Returns code + 1/2 of 8 channels. low, high: their bits in the planes; `bits` is a constant. */
 INLINE floats halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
 {
     uint32_t width = low_width(bits), rest = bits - width;
@@ -114,8 +113,7 @@ INLINE uint32_t step_vectors(uint32_t bits)
     return bits == 8 ? 1 : CODE_STEP_VECTORS;
 }
 
-/* Returns 0 or `value` for each byte's bit of a single-bit plane. bytes, bits: the bit's
- * position */
+/* Returns 0 or `value` by each byte's bit of a single-bit plane. bytes, bits: its position */
 INLINE words single_of(const uint8_t *src, words bytes, words bits, char value)
 {
     int32_t word;

@@ -1,5 +1,4 @@
-/* bitplanes_units: reads codes, scales and rotations of a unit of per-channel quantised rows
- * (bitplanes.h).
+/* bitplanes_units: reads codes, scales and rotations of a unit of per-channel quantised rows.
  *
  * A run's bits of a plane are up to 8 consecutive bits in a row: two bytes, a shift and a mask. Two
  * products spread them to one byte each, and a byte permutation (PRMT) with the table's selector

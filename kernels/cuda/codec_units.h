@@ -122,8 +122,7 @@ SC_DEVICE void run_plane_load(const uint8_t *at, uint32_t off, uint32_t word[2])
     }
 }
 
-/* Adds a plane of a run of all rows; loads first. from: the first row; last: index of the last
- * row. */
+/* Adds a plane of a run of all rows; loads first. from: the first row; last: the last's index */
 template <uint32_t WIDTH>
 SC_DEVICE void run_plane_add(const uint8_t *from, uint64_t row_bytes, uint32_t step, uint32_t last,
                              uint32_t shift, uint32_t code[RUN_ROWS][2])

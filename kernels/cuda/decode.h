@@ -1,5 +1,4 @@
-/* decode: work division and stores, common to the decoders of both formats. Codes are one byte
- * each, four to a word.
+/* decode: work division and stores, common to both formats. Codes are bytes, four to a word.
  *
  *   block   up to SC_CUDA_TILE units of a slab; the other threads take further rows
  *   thread  one unit; every step-th row, SHARE_ROWS of them in flight

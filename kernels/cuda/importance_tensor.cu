@@ -190,8 +190,7 @@ SC_DEVICE void parts_put(uint32_t r, const float x[SC_CUDA_RUN], float whole, Wo
               low);
 }
 
-/* Returns parts_put's `whole` for a slab: 1.5 * 2^23 multiples, so that a sum keeps its
- * exponent. */
+/* Returns parts_put's `whole` for a slab: 1.5 * 2^23 multiples, so a sum keeps its exponent. */
 SC_DEVICE float whole_of(uint32_t bits)
 {
     return __uint_as_float((127 + 23 + TOP - 18 + bits) << 23 | 0x400000u);

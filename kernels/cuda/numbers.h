@@ -72,8 +72,7 @@ template <uint32_t DTYPE> SC_DEVICE uint32_t narrow_pair(float low, float high)
 #endif
 }
 
-/* As widen_f16, for scales (finite) and queries, which need no NaN payload: the instruction has one
- * NaN. */
+/* widen_f16 without NaN payloads (the instruction has one NaN): for scales and queries. */
 SC_DEVICE float number_widen(uint32_t half)
 {
 #if defined(SC_EMULATED)

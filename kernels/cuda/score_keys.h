@@ -101,8 +101,7 @@ SC_DEVICE void run_widen(const uint8_t *at, uint64_t element_stride, uint32_t dt
     }
 }
 
-/* Stores 8 channels from `channel`, a multiple of 8, but none beyond `channels`, a multiple of
- * 4. */
+/* Stores 8 channels from `channel`, a multiple of 8, up to `channels`, a multiple of 4. */
 SC_DEVICE void run_keep(float *to, uint32_t channel, uint32_t channels,
                         const float value[SC_CUDA_RUN])
 {
@@ -154,8 +153,7 @@ SC_DEVICE TileShare tile_share(uint32_t width)
     return share;
 }
 
-/* Locates rows first, first + step .. of a tile's rows of a slab; for missing ones the first row is
- * read. */
+/* Locates rows first, first + step .. of a tile in a slab; missing ones repeat the first. */
 SC_DEVICE void quant_locate(const SlabRows &rows, const uint8_t *codes, uint64_t row_bytes,
                             uint32_t first, uint32_t step, uint32_t row[SHARE_ROWS],
                             const uint8_t *from[SHARE_ROWS])

@@ -79,8 +79,7 @@ SC_DEVICE uint32_t splits_of(const sc_cuda_score &what, const Lay &lay)
     return (tiles + what.tiles_each - 1) / what.tiles_each;
 }
 
-/* Returns the statistics of a split of a head of this launch; split `splits`: score_join's
- * output. */
+/* Returns a split's statistics of a head of this launch; split `splits`: score_join's output. */
 SC_DEVICE float *stats_of(const sc_cuda_score &what, uint32_t head, uint32_t splits, uint32_t split)
 {
     return what.stats + (head * (splits + 1ull) + split) * vectors_of(what) * 2;

@@ -175,8 +175,7 @@ struct sc_cuda_score_keys {
 struct sc_cuda_score {
     struct sc_cuda_score_queries queries;
     struct sc_cuda_score_keys prefix;       /* memory and dtype are used if slab_count is 0 */
-    /* count 0: none. Else at least row_count: query row i sees fresh keys 0 .. count - row_count +
-     * i. */
+    /* count 0: none. Else >= row_count: row i sees fresh keys 0 .. count - row_count + i. */
     struct sc_cuda_score_keys fresh;
     const struct sc_cuda_score_slab *slabs; /* [slab_count] */
     float *stats; /* [head_count][splits + 1][vector][2], 8-byte aligned; scratch */

@@ -1,5 +1,4 @@
-/* launch.h: tables of bit planes for the device (spec.h): a head's units, and the location of each
- * run's bits.
+/* launch.h: bit plane tables for the device (spec.h): a head's units, and where a run's bits are.
  *
  *   rotated by halves   [0 .. 7 | half .. half + 7][8 .. 15 | ...] ...  then channels not rotated
  *   by pairs, or none   [0 .. 7 | n/2 .. n/2 + 7][8 .. 15 | ...] ...     a run inside 8 channels

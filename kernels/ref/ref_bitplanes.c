@@ -1,5 +1,4 @@
-/* ref_bitplanes: per-channel quantised rows in plain C, the reference for all rungs
- * (bitplanes.h). */
+/* ref_bitplanes: per-channel quantised rows in plain C, the reference for all rungs. */
 #include "kernels/bitplanes.h"
 #include "kernels/ref/value.h"
 

@@ -1,5 +1,4 @@
-/* ref_order: sifts, ranks and marks keys, and sets as bits, in plain C: the reference for all
- * rungs. */
+/* ref_order: sifts, ranks and marks keys and sets in plain C, the reference for all rungs. */
 #include "kernels/order.h"
 
 #include <stdbool.h>

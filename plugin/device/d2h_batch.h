@@ -40,8 +40,7 @@ struct sc_plugin_d2h_batch {
     uint64_t wait_until_ns; /* deadline for waiting while staging is full; 0: no wait */
 };
 
-/* Opens the batches of an attached device, at host_bytes in its pinned memory. Errors:
- * NO_MEMORY. */
+/* Opens an attached device's batches, at host_bytes in its pinned memory. Errors: NO_MEMORY. */
 spec_status sc_plugin_d2h_batches_open(struct sc_plugin_device *device, uint64_t host_bytes,
                                        struct spec_error *reterr);
 /* Closes a full or partial open. All batches were given back. */

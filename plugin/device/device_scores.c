@@ -477,8 +477,7 @@ static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *s
     return status;
 }
 
-/* Copies sums [first, + count) to the pinned buffer, behind the kernels; the first call launches
- * them. */
+/* Copies sums [first, + count) to the pinned buffer; the first call launches the kernels before. */
 static spec_status fetch(const struct plan *plan, const struct sc_plugin_pinned *pinned,
                          uint64_t first, uint64_t count, _Atomic uint32_t *over,
                          struct spec_error *reterr)

@@ -12,8 +12,7 @@
 #include "gpu/work.h"
 #include "plugin/device/device_tables.h"
 
-/* Begins the stream's next ring entry with `hold`. Returns false, holding nothing, if the ring is
- * full. */
+/* Begins the next ring entry with `hold`. Returns false, holding nothing, if the ring is full. */
 bool sc_plugin_stream_begin(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                             const struct sc_gpu_hold *hold);
 /* Does the same, waiting for a free entry. */
@@ -31,8 +30,7 @@ struct sc_gpu_hold sc_plugin_stream_hold(_Atomic uint32_t *over);
  * all work on the stream. */
 void sc_plugin_stream_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
                             const _Atomic uint32_t *over);
-/* Launches a kernel with its parameter and the grid that kernels/cuda/launch.h made; fits: its
- * result.
+/* Launches a kernel with its parameter; grid and `fits` are those of kernels/cuda/launch.h.
  * Errors: UNSUPPORTED (not fits); IO, the device is closed. */
 spec_status sc_plugin_stream_launch(struct sc_plugin_device *device, void *stream,
                                     enum sc_plugin_kernel kernel, bool fits,

@@ -131,8 +131,7 @@ struct sc_plugin_device {
     struct sc_plugin_h2d_batch *batches;      /* [request_count] */
     struct sc_plugin_d2h_batches d2h_batches;
     struct sc_gpu_pin
-        /* The host tier's registered memory (direct.h); zero: its rows are copied to pinned
-         * buffers. */
+        /* The host tier's registered memory (direct.h); zero: its rows use pinned buffers. */
         direct;
     uint8_t *rooms;           /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints; /* [hint_count] */
@@ -183,23 +182,20 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
 /* Closes after the last load; waits for the device. */
 void sc_plugin_device_close(struct sc_plugin_device *device);
 
-/* Attaches the device on the first call. Then blocks while the driver works: 50 to 150 ms
- * (estimate).
+/* Attaches the device on first use, which blocks 50 to 150 ms (estimate).
  * Errors: SPEC_E_UNSUPPORTED with the reason (no driver, no such device, built without kernels,
  * failed since), SPEC_E_INVALID (the connector has another device), SPEC_E_NO_MEMORY. */
 spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ordinal,
                                     struct spec_error *reterr);
 
 
-/* Takes a pinned buffer. NULL: none is free or completed. sc_plugin_pinned_take (h2d_batch.h)
- * waits. */
+/* Takes a free or completed pinned buffer, or NULL. sc_plugin_pinned_take (h2d_batch.h) waits. */
 struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device);
 /* Gives a buffer back when its work is done or was never enqueued. Releases its slabs. */
 void sc_plugin_pinned_give(struct sc_plugin_pinned *pinned);
 /* Completes one of the ring entries that hold the buffer: a struct sc_gpu_hold's `give`. */
 void sc_plugin_pinned_completed(void *pinned, void *user);
-/* Releases slabs that the device no longer reads; call before allocating more memory. Device
- * open. */
+/* Releases slabs that the device no longer reads: call before allocating more. Device open. */
 void sc_plugin_device_reap(struct sc_plugin_device *device);
 
 /* Writes the table in kernels/cuda's format to `to` [table_bytes], 16-byte aligned. Returns its

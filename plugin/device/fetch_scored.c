@@ -65,8 +65,7 @@ void sc_plugin_afar_begin(struct sc_plugin_afar *afar)
     sc_gpu_leave(device->gpu, &entry);
 }
 
-/* Rows fetched together, in pinned memory and as much device memory: [their slots][the rows,
- * packed]. */
+/* Rows fetched together, in pinned memory and as much on the device: [their slots][packed rows]. */
 struct piece {
     const struct sc_plugin_afar *afar;
     uint8_t *host;
@@ -197,8 +196,7 @@ static struct sc_gpu_slot *hint_slot(const struct sc_plugin_afar *afar)
     return &afar->device->gpu->slots[sc_plugin_device_hint_slot(afar->slot)];
 }
 
-/* Slot locked, device entered. Does not wait. The host's stream packs, then may overwrite the
- * hint. */
+/* Slot locked, device entered. Never waits: the host's stream packs, then may reuse the hint. */
 static bool hint_enqueue(const struct piece *piece)
 {
     const struct sc_plugin_afar *afar = piece->afar;

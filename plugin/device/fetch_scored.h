@@ -31,8 +31,7 @@ struct sc_plugin_afar {
     spec_status begun; /* result of begin; if it is not OK, nothing is fetched */
 };
 
-/* Attaches the device and checks that [base, base + bytes) is its memory and that the stream is
- * valid.
+/* Attaches the device; checks that [base, base + bytes) is its memory, and the stream.
  * Errors: those of sc_plugin_device_attach; INVALID (memory, stream); IO. May block once. */
 spec_status sc_plugin_afar_check(struct sc_plugin_device *device, int32_t ordinal, void *stream,
                                  const void *base, uint64_t bytes, struct spec_error *reterr);
@@ -57,8 +56,7 @@ spec_status sc_plugin_afar_fail(const struct sc_plugin_device *device, spec_stat
  * work may overwrite them. Never waits. Returns false if there will be no hint: the last one is in
  * flight, the device failed, or a ring is full. */
 bool sc_plugin_hint_send(const struct sc_plugin_afar *afar, struct sc_plugin_device_hint *hint);
-/* Returns the packed rows, valid until the next send. NULL: not complete, or with *ret_is_over:
- * failed. */
+/* Returns the packed rows until the next send. NULL: incomplete, or with *ret_is_over failed. */
 const uint8_t *sc_plugin_hint_look(const struct sc_plugin_afar *afar,
                                    const struct sc_plugin_device_hint *hint, bool *ret_is_over);
 /* Returns the same rows on the device, without a stream to wait for; none if there are none. */

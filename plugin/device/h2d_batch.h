@@ -14,8 +14,7 @@
  * work at BEGIN, and the host's stream continues behind the last of them at END. A batch writes a
  * token twice only if the caller places it twice, which is not checked.
  * Errors: work that cannot be enqueued fails the item; nothing is retried.
- * Threads: those that place rows of the request's item, one item at a time. One lock a batch (rank
- * 28).
+ * Threads: those that place rows of the request's item, one item at a time. `lock` has rank 28.
  * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_pinned.c */
 #ifndef SC_PLUGIN_DEVICE_H2D_BATCH_H
 #define SC_PLUGIN_DEVICE_H2D_BATCH_H

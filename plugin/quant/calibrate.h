@@ -1,5 +1,4 @@
-/* calibrate: chooses the bits per channel: a table for each layer and part, from observed rows and
- * queries.
+/* calibrate: chooses bits per channel, a table per layer and part, from observed rows and queries.
  *
  *   weight of a channel   E[q^2] * E[span^2]     equal in a rotary pair if keys are rotated back;
  *                                                V: by spans only
@@ -11,8 +10,7 @@
  * Invariants: a table stays valid until close; a process makes at most SC_PLUGIN_TABLES_A_LAYER per
  * part. Calibration affects the accuracy of quantised rows, never their validity. Nothing waits: an
  * observation is dropped if the lock is taken.
- * Threads: any.
- * Tests: tests/unit/plugin/test_quant.c */
+ * Threads: any. Tests: tests/unit/plugin/test_quant.c */
 #ifndef SC_PLUGIN_QUANT_CALIBRATE_H
 #define SC_PLUGIN_QUANT_CALIBRATE_H
 
@@ -60,8 +58,7 @@ const struct sc_plugin_table *sc_plugin_learnt_table(const struct sc_plugin_lear
 const struct sc_plugin_table *sc_plugin_calibrate_first(struct sc_plugin_learning *learning,
                                                         uint32_t layer, uint32_t part,
                                                         const uint8_t *spans);
-/* Call before a slab: reconsiders the table if queries arrived for the first time since the last
- * one. */
+/* Call before a slab: reconsiders the table if queries have arrived for the first time. */
 void sc_plugin_calibrate_due(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part);
 void sc_plugin_calibrate_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,
                               const uint8_t *spans);

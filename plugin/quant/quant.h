@@ -1,5 +1,4 @@
-/* quant: quantises this connector's rows and decodes quantised rows: format, bits per channel,
- * rotation.
+/* quant: quantises rows and decodes quantised rows: format, bits per channel, rotation.
  *
  *   save   rows of a slab --> calibrate.c: the layer's table --> kernels --> [table][scales][codes]
  *   load   block --> table, known or new (bit_tables.h) --> quantised_k, quantised_v --> kernels

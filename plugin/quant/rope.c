@@ -17,8 +17,7 @@ _Static_assert(BLOCK % SC_KERNELS_BITPLANES_TILE == 0, "tiles are of one block")
 
 enum { NOT_MADE, BEING_MADE, MADE };
 
-/* Llama 3's scaling: wavelengths far beyond the original context length are stretched by
- * `factor`. */
+/* Llama 3: wavelengths far beyond the original context length are stretched by `factor`. */
 static double llama3_scaled(double frequency, const double scaling[8])
 {
     double factor = scaling[0], low = scaling[1], high = scaling[2], length = scaling[3];

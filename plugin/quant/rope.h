@@ -35,12 +35,10 @@ static inline bool sc_plugin_rope_has(const struct sc_plugin_rope *rope, uint64_
 {
     return first <= rope->capacity && count <= rope->capacity - first;
 }
-/* Returns the rows of positions [first, + count); NULL: not all below the capacity, or no
- * rotation. */
+/* Returns rows of positions [first, + count); NULL: some exceed the capacity, or no rotation. */
 const float *sc_plugin_rope_get(struct sc_plugin_rope *rope, uint64_t first, uint64_t count);
 
-/* Returns the tiles of the rows from `first` on, after their get; NULL: no tile begins at
- * `first`. */
+/* Returns the tiles of rows that get returned for `first`; NULL: not the start of a tile. */
 const float *sc_plugin_rope_tiles(const struct sc_plugin_rope *rope, uint64_t first);
 
 #endif
