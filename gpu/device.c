@@ -1,15 +1,14 @@
-/* Attaching a device and detaching it (device.h says what holds). */
+/* device.h: attach and detach. */
 #include "gpu/device.h"
 
 #include "gpu/library.h"
 
 #include <unistd.h>
 
-#define LOG_BYTES 512u /* of what the driver's compiler says: its first lines */
+#define LOG_BYTES 512u /* bytes of the driver's compiler log that are kept */
 
 /* ---- Attach ---------------------------------------------------------------------------------- */
 
-/* Fails the attach: the driver refused that call. */
 static spec_status refused(const struct sc_gpu_device *device, sc_cu_result code, const char *call,
                            struct spec_error *reterr)
 {
@@ -33,7 +32,7 @@ const struct sc_gpu_image *sc_gpu_image_select(const struct sc_gpu_image *images
         bool fits = images[i].capability <= capability && images[i].byte_count > 0;
         if (images[i].kind == SC_GPU_CUBIN)
             fits = fits && images[i].capability / 10 == capability / 10;
-        if (images[i].kind == SC_GPU_PTX) /* the driver reads on to the NUL */
+        if (images[i].kind == SC_GPU_PTX) /* the driver reads up to the NUL */
             fits = fits && ((const char *)images[i].bytes)[images[i].byte_count - 1] == '\0';
         if (fits && is_better(&images[i], best))
             best = &images[i];
@@ -172,7 +171,6 @@ static spec_status stage_open(struct sc_gpu_device *device, const struct sc_gpu_
     return SPEC_OK;
 }
 
-/* All that attach makes in the context. */
 static spec_status context_fill(struct sc_gpu_device *device, const struct sc_gpu_params *params,
                                 struct spec_error *reterr)
 {
@@ -189,7 +187,7 @@ static spec_status context_fill(struct sc_gpu_device *device, const struct sc_gp
     return status;
 }
 
-/* The context and what is in it; the caller undoes what was made of it. */
+/* Opens the context and its contents; on an error the caller undoes what was created. */
 static spec_status context_open(struct sc_gpu_device *device, const struct sc_gpu_params *params,
                                 struct spec_error *reterr)
 {
@@ -221,7 +219,7 @@ static spec_status device_new(const struct sc_gpu_params *params, const struct s
     device->cu = cu;
     device->owner = getpid();
     device->ordinal = params->ordinal;
-    pthread_mutex_init(&device->lock, NULL); /* with no attributes it cannot fail */
+    pthread_mutex_init(&device->lock, NULL); /* cannot fail without attributes */
     device->functions =
         sc_alloc_array(params->alloc, params->kernel_count, sizeof(*device->functions));
     device->slots = sc_alloc_array(params->alloc, params->slot_count, sizeof(*device->slots));
@@ -260,8 +258,8 @@ spec_status sc_gpu_device_attach(const struct sc_gpu_params *params,
 
 /* ---- Detach ---------------------------------------------------------------------------------- */
 
-/* Nothing of ours moves any more. Our own streams, one by one: a context that is waited for breaks
- * a capture in it. Only where that fails, the context. */
+/* Waits until our streams are idle, one by one: waiting for the context would break a capture in
+ * it. The context is waited for only if a stream cannot be. */
 static void streams_finish(struct sc_gpu_device *device)
 {
     const struct sc_cu *cu = device->cu;
@@ -276,7 +274,7 @@ static void streams_finish(struct sc_gpu_device *device)
         (void)cu->cuCtxSynchronize();
 }
 
-/* What flies comes back; a flight that never departed does now. */
+/* Gives back everything in flight; submits a begun entry first. */
 static void stream_complete(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
     SC_ASSERT(device->poison, !own_stream->event_ring.is_boarding);
@@ -295,7 +293,7 @@ static void stream_close(struct sc_gpu_device *device, struct sc_gpu_stream *own
         (void)cu->cuStreamDestroy(own_stream->stream);
 }
 
-/* Results do not matter: what cannot be freed on a device that has failed goes with its context. */
+/* Results are ignored: what cannot be freed on a failed device is freed with its context. */
 static void context_empty(struct sc_gpu_device *device)
 {
     const struct sc_cu *cu = device->cu;

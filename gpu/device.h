@@ -1,23 +1,21 @@
-/* One device, attached: its context, our kernels, streams, events and staging. What is enqueued on
- * it is gpu/work.h; what must not be touched until that is done, gpu/event_ring.h; host memory that
- * it reads and writes, gpu/pin.h.
+/* device: attaches one CUDA device and owns its context, kernels, streams, events and staging.
  *
  *   struct sc_gpu_device   primary context, module, staging
- *     slots[]              a submission each, used by one thread at a time
- *       copies, kernels    two lanes: a stream each, and what flies on it, in order
- *       begin, end         events: behind the host's earlier work, before its later work
+ *     slots[]              one submission each, used by one thread at a time
+ *       copies, kernels    two streams, each with an event ring
+ *       begin, end         events: after the host's earlier work, before its later work
  *
- * The context is the primary one, which engines use too. It is current on a thread, and the
- * thread's capture mode RELAXED, between enter and leave alone: so our calls neither disturb the
- * host's context nor break a capture of its.
+ * gpu/work.h enqueues work, gpu/event_ring.h holds memory in flight, gpu/pin.h pins host memory.
  *
- * Holds: a call of the driver that failed closes the device for good, with the first one's text;
- * from then on enter answers UNSUPPORTED with it, and what flies comes back after a last wait.
- * attach undoes all of a half; detach leaves nothing behind on the device, failed or not; between
- * them nothing is allocated.
- * Does not: choose what is done on a device; reset one, or try again.
- * Threads: attach and detach one, with nobody else in the device; all other calls any. In a child
- * forked after attach enter answers UNSUPPORTED, and detach frees host memory and calls no driver.
+ * Invariants: the context is the primary one, which engines use too. Only between enter and leave
+ * is it current on a thread, with the thread's capture mode RELAXED. So our calls neither change
+ * the host's context nor break its captures. Nothing is allocated between attach and detach.
+ * Errors: a failed driver call closes the device permanently and its text is kept. After that enter
+ * returns UNSUPPORTED with this text, and memory in flight is given back after one last wait.
+ * attach undoes a partial attach; detach frees everything on the device, failed or not.
+ * Threads: attach and detach need exclusive use of the device; all other calls any thread. In a
+ * child forked after attach, enter returns UNSUPPORTED; detach frees host memory and calls no
+ * driver.
  * Tests: tests/unit/gpu/test_device.c, test_faults.c */
 #ifndef SC_GPU_DEVICE_H
 #define SC_GPU_DEVICE_H
@@ -33,42 +31,44 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-/* Our kernels, compiled. Which one a device gets: of cubins the one of its major capability with
- * the highest minor that is not above its own; else a fatbin, out of which the driver chooses (its
- * capability is the least that it serves); else the PTX of the highest capability not above it. */
+/* One compiled form of our kernels. A device uses the cubin of its major capability with the
+ * highest minor not above its own. Without one: a fatbin, from which the driver chooses
+ * (`capability` is the lowest it serves); then the PTX of the highest capability not above the
+ * device's. */
 enum sc_gpu_image_kind { SC_GPU_CUBIN, SC_GPU_FATBIN, SC_GPU_PTX };
 
 struct sc_gpu_image {
     uint32_t capability; /* 10 * major + minor */
     uint32_t kind;       /* enum sc_gpu_image_kind */
     const void *bytes;   /* static: the driver may read it until detach; PTX ends with a NUL */
-    uint64_t byte_count; /* PTX: with its NUL */
+    uint64_t byte_count; /* PTX: including its NUL */
 };
 
 struct sc_gpu_params {
     struct sc_alloc *alloc;
-    struct sc_poison *poison;          /* NULL: only asserts */
+    struct sc_poison *poison;          /* NULL: failed asserts poison nothing */
     const char *library_path;          /* NULL: libcuda.so.1 */
-    uint32_t ordinal;                  /* among the devices that the process sees */
+    uint32_t ordinal;                  /* among the devices visible to the process */
     const struct sc_gpu_image *images; /* [image_count]; 0: built without kernels */
     uint32_t image_count;
     const char *const *kernels; /* [kernel_count] names; gpu/work.h launches by number */
     uint32_t kernel_count;
-    uint32_t slot_count;   /* >= 1: submissions at a time */
-    uint32_t event_count;  /* >= 1: flights of a stream at a time */
-    uint32_t hold_max;     /* what a flight may hold beside a range */
-    /* So many slots, the last ones, have streams of the greatest priority: their work is waited for
-     * by a host thread. A driver gives streams of one priority a few hardware queues, in which one
-     * that waits holds up the others; those of another priority are not among them. */
+    uint32_t slot_count;   /* >= 1: concurrent submissions */
+    uint32_t event_count;  /* >= 1: ring entries in flight per stream */
+    uint32_t hold_max;     /* holds per ring entry, besides its range */
+    /* Number of slots, counted from the last, whose streams have the greatest priority, because
+     * a host thread waits for their work. A driver maps the streams of one priority to few
+     * hardware queues, where a waiting stream blocks others; streams of another priority are not
+     * affected. */
     uint32_t urgent_count;
     uint64_t staging_bytes; /* device memory for staging; 0: none */
-    uint64_t stage_ranges; /* of it in use at a time */
+    uint64_t stage_ranges; /* concurrent ranges of staging */
 };
 
-/* A stream of ours. Who has the slot uses it. */
+/* One of our CUDA streams, used by the slot's holder. */
 struct sc_gpu_stream {
     sc_cu_stream stream;
-    sc_cu_event mark; /* where another stream waits for this one */
+    sc_cu_event mark; /* event at which another stream waits for this one */
     struct sc_gpu_event_ring event_ring;
 };
 
@@ -78,11 +78,11 @@ struct sc_gpu_slot {
 };
 
 struct sc_gpu_device {
-    /* Set by attach, constant after. */
+    /* Set by attach, constant afterwards. */
     struct sc_alloc *alloc;
     struct sc_poison *poison;
     const struct sc_cu *cu;
-    const struct sc_gpu_image *image; /* the one that was chosen */
+    const struct sc_gpu_image *image; /* the selected one */
     pid_t owner;
     uint32_t ordinal, capability, multiprocessors;
     char name[96];
@@ -95,58 +95,55 @@ struct sc_gpu_device {
     sc_cu_ptr staging_base;
     struct sc_gpu_staging staging;
 
-    /* Any thread. failed_text is written under lock (rank 84) before failed is set, once. */
+    /* Any thread. failed_text is written once under lock (rank 84), before failed is set. */
     pthread_mutex_t lock;
     char failed_text[192];
     _Atomic uint32_t failed;
-    _Atomic uint64_t pins; /* ranges of host memory that are registered */
+    _Atomic uint64_t pins; /* registered ranges of host memory */
 };
 
-/* The image that a device of that capability gets; NULL: none fits. */
+/* Returns the image for a device of `capability`, or NULL. */
 const struct sc_gpu_image *sc_gpu_image_select(const struct sc_gpu_image *images, uint32_t count,
                                                uint32_t capability);
 
-/* Attaches. *ret_device is the caller's, to detach.
+/* Attaches a device. The caller detaches *ret_device.
  * Errors: SPEC_E_UNSUPPORTED with the reason (those of gpu/library.h; built without kernels; no
- * such device; a capability below 7.5; no image that fits; what the driver refused, out of memory
- * too), SPEC_E_INVALID (no slot, no flight), SPEC_E_NO_MEMORY (the host's). An error leaves nothing
- * behind. Blocks: for as long as the driver takes, 50 to 150 ms and seconds where PTX is compiled
- * (lead).
- */
+ * such device; capability below 7.5; no suitable image; a driver refusal, out of memory included),
+ * SPEC_E_INVALID (no slot or no event), SPEC_E_NO_MEMORY (host memory). An error leaves nothing
+ * behind.
+ * Blocks while the driver works: 50 to 150 ms, or seconds if PTX is compiled (estimates). */
 spec_status sc_gpu_device_attach(const struct sc_gpu_params *params,
                                  struct sc_gpu_device **ret_device, struct spec_error *reterr);
-/* Waits for all that our streams still do, gives back what flew, then frees it all. Memory that was
- * pinned was unpinned (asserted). Takes NULL. */
+/* Waits for our streams, gives back what was in flight, then frees everything. All pinned memory
+ * must have been unpinned (asserted). Accepts NULL. */
 void sc_gpu_device_detach(struct sc_gpu_device *device);
 
-/* What was current before enter. */
 struct sc_gpu_entry {
     sc_cu_capture_mode mode;
     bool is_pushed, is_swapped;
 };
 
-/* The context becomes current, and this thread's capture mode RELAXED, until leave. Entries nest.
- * Errors: SPEC_E_UNSUPPORTED (the device was closed by an error, whose text is repeated; a forked
- * child), SPEC_E_IO (the driver refuses; the device is closed). On an error there is nothing to
- * leave. Blocks: never. Allocates nothing. */
+/* Makes the context current and the thread's capture mode RELAXED until leave. Entries nest.
+ * Errors: SPEC_E_UNSUPPORTED (closed by an earlier error, whose text is repeated; a forked child),
+ * SPEC_E_IO (the driver refuses; the device is closed). After an error do not call leave. Never
+ * blocks or allocates. */
 spec_status sc_gpu_enter(struct sc_gpu_device *device, struct sc_gpu_entry *ret_entry,
                          struct spec_error *reterr);
-/* Context and capture mode are as they were before enter. */
+/* Restores the context and capture mode from before enter. */
 void sc_gpu_leave(struct sc_gpu_device *device, const struct sc_gpu_entry *entry);
-/* The same as enter on a device that has failed too, for what must be given back. Not in a forked
- * child (asserted). */
+/* Enters a failed device too, to give back what it holds. Not in a forked child (asserted). */
 void sc_gpu_enter_anyway(struct sc_gpu_device *device, struct sc_gpu_entry *ret_entry);
 
-/* Half an entry: the thread's capture mode is RELAXED until leave, and no context becomes current.
- * For the calls that retain or release the context itself. */
+/* Makes the capture mode RELAXED until leave, without a current context. Needed for the calls that
+ * retain or release the context. */
 void sc_gpu_relax(struct sc_gpu_device *device, struct sc_gpu_entry *ret_entry);
 
-/* A driver call's result: SPEC_OK, or SPEC_E_IO with "cuName: CUDA 719 ..." and the device is
- * closed from now on. */
+/* Converts a driver call's result: SPEC_OK, or SPEC_E_IO with "cuName: CUDA 719 ...", which also
+ * closes the device. */
 spec_status sc_gpu_check(struct sc_gpu_device *device, sc_cu_result code, const char *call,
                          struct spec_error *reterr);
 bool sc_gpu_has_failed(const struct sc_gpu_device *device);
-/* This process is a child of the one that attached: nothing of the device may be touched. */
+/* Returns true in a child of the process that attached: it must not use the device. */
 bool sc_gpu_is_forked(const struct sc_gpu_device *device);
 
 #endif

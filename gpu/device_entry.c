@@ -1,6 +1,4 @@
-/* Entering a device and leaving it; a driver call that fails closes the device.
- *
- * Holds, Threads, Tests: gpu/device.h. Does not: make or free anything (device.c). */
+/* device.h: enter, leave, and closing the device after a failed driver call. */
 #include "gpu/device.h"
 
 #include "gpu/library.h"
@@ -69,8 +67,8 @@ spec_status sc_gpu_enter(struct sc_gpu_device *device, struct sc_gpu_entry *ret_
                    device->failed_text);
 }
 
-/* The mode is put back, if need be at the second try. A pop is not tried again: what it says may be
- * an earlier error, and a second one would take the host's own context. */
+/* Tries twice to restore the mode. The pop is not retried: its error may stem from earlier work,
+ * and a second pop would remove the host's own context. */
 void sc_gpu_leave(struct sc_gpu_device *device, const struct sc_gpu_entry *entry)
 {
     sc_cu_result code = SC_CU_OK;

@@ -1,19 +1,17 @@
-/* What we use of the CUDA driver API, declared by us, so that everything compiles without a
- * toolkit. The calls are an X-macro: name, the version that cuGetProcAddress is asked for,
- * arguments.
+/* driver: the CUDA driver calls that we use, declared here to compile without a toolkit.
  *
- * Holds: every declaration is compatible with cuda.h, and every number is its (compared where a
- * toolkit is found: tests/unit/gpu/test_driver.c, which includes cuda.h first).
- * Does not: load anything (gpu/library.h), or check what a call returns (gpu/device.h).
- * Threads: declarations only.
- * Tests: tests/unit/gpu/test_driver.c */
+ * SC_CU_CALLS lists each call's name, the version requested from cuGetProcAddress, and its
+ * arguments. gpu/library.h loads the calls, gpu/device.h checks their results.
+ *
+ * Invariants: every declaration and number agrees with cuda.h. If a toolkit is found,
+ * tests/unit/gpu/test_driver.c compares them by including cuda.h first. */
 #ifndef SC_GPU_DRIVER_H
 #define SC_GPU_DRIVER_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the driver is at least: CUDA 12.0, which came with driver 525. */
+/* The oldest driver supported: CUDA 12.0, first in driver 525. */
 #define SC_CU_VERSION_MIN    12000
 #define SC_CU_VERSION_DRIVER "525"
 #define SC_CU_CAPABILITY_MIN 75u /* 7.5, as 10 * major + minor */
@@ -26,7 +24,7 @@ typedef struct CUfunc_st *sc_cu_function;
 typedef struct CUstream_st *sc_cu_stream;
 typedef struct CUevent_st *sc_cu_event;
 
-/* CUDA_MEMCPY2D: `height` pieces of `width_bytes`. */
+/* CUDA_MEMCPY2D: `height` rows of `width_bytes`. */
 struct sc_cu_copy_2d {
     size_t from_x_bytes, from_y;
     unsigned from_kind; /* SC_CU_MEMORY_* */
@@ -43,7 +41,7 @@ struct sc_cu_copy_2d {
     size_t width_bytes, height;
 };
 
-#ifdef CUDA_VERSION /* cuda.h was included before: its enumerations, for the comparison */
+#ifdef CUDA_VERSION /* cuda.h was included first: its enumerations, for the comparison */
 typedef CUresult sc_cu_result;
 typedef CUdevice_attribute sc_cu_attribute;
 typedef CUpointer_attribute sc_cu_pointer_attribute;
@@ -58,7 +56,6 @@ typedef int sc_cu_jit_option;
 typedef struct sc_cu_copy_2d sc_cu_copy_2d;
 #endif
 
-/* Results. */
 #define SC_CU_OK                 0
 #define SC_CU_INVALID_VALUE      1
 #define SC_CU_OUT_OF_MEMORY      2
@@ -72,18 +69,16 @@ typedef struct sc_cu_copy_2d sc_cu_copy_2d;
 #define SC_CU_NOT_READY          600
 #define SC_CU_LAUNCH_FAILED      719
 #define SC_CU_NOT_SUPPORTED      801
-#define SC_CU_CAPTURE_IMPLICIT   906 /* a legacy stream, while another one is captured */
+#define SC_CU_CAPTURE_IMPLICIT   906 /* legacy stream used while another stream is captured */
 #define SC_CU_ALREADY_REGISTERED 712
 #define SC_CU_NOT_REGISTERED     713
 
-/* Attributes of a device and of an address. */
 #define SC_CU_MULTIPROCESSORS     16
 #define SC_CU_CAPABILITY_MAJOR    75
 #define SC_CU_CAPABILITY_MINOR    76
 #define SC_CU_POINTER_MEMORY_TYPE 2
 #define SC_CU_POINTER_ORDINAL     9
 
-/* Flags and kinds. */
 #define SC_CU_MEMORY_HOST              1u
 #define SC_CU_MEMORY_DEVICE            2u
 #define SC_CU_STREAM_NON_BLOCKING      1u
@@ -96,7 +91,7 @@ typedef struct sc_cu_copy_2d sc_cu_copy_2d;
 #define SC_CU_JIT_ERROR_LOG_BUFFER     5
 #define SC_CU_JIT_ERROR_LOG_SIZE_BYTES 6
 
-/* clang-format off: a line a call */
+/* clang-format off: one line per call */
 #define SC_CU_CALLS(X)                                                                             \
     X(cuInit, 2000, (unsigned flags))                                                              \
     X(cuDriverGetVersion, 2020, (int *version))                                                    \
@@ -148,7 +143,6 @@ typedef struct sc_cu_copy_2d sc_cu_copy_2d;
        sc_cu_stream stream, void **arguments, void **extra))
 /* clang-format on */
 
-/* All of them, by name. */
 struct sc_cu {
 #define X(name, version, arguments) sc_cu_result(*name) arguments;
     SC_CU_CALLS(X)

@@ -1,5 +1,5 @@
-/* Flights (event_ring.h says what holds). The ring has one writer, who has the slot, and one reader
- * at a time, who has the lock; they meet in departed and landed alone. */
+/* event_ring.h: the ring has one writer, the slot's holder, and one reader at a time, the lock's
+ * holder. They share only `departed` and `completed`. */
 #include "gpu/event_ring.h"
 
 #include "gpu/device.h"
@@ -18,14 +18,13 @@ static struct sc_gpu_hold *holds_at(struct sc_gpu_event_ring *event_ring, uint64
     return &event_ring->holds[number % event_ring->event_count * event_ring->hold_max];
 }
 
-/* ---- Open, close ----------------------------------------------------------------------------- */
 
 spec_status sc_gpu_events_open(struct sc_gpu_device *device, struct sc_gpu_event_ring *event_ring,
                                uint32_t event_count, uint32_t hold_max, struct spec_error *reterr)
 {
     memset(event_ring, 0, sizeof(*event_ring));
     event_ring->alloc = device->alloc;
-    pthread_mutex_init(&event_ring->lock, NULL); /* with no attributes it cannot fail */
+    pthread_mutex_init(&event_ring->lock, NULL); /* cannot fail without attributes */
     event_ring->ring = sc_alloc_array(event_ring->alloc, event_count, sizeof(*event_ring->ring));
     event_ring->holds = sc_alloc_array(event_ring->alloc, (uint64_t)event_count * hold_max,
                                        sizeof(*event_ring->holds));
@@ -65,8 +64,6 @@ void sc_gpu_events_close(struct sc_gpu_device *device, struct sc_gpu_event_ring 
     memset(event_ring, 0, sizeof(*event_ring));
 }
 
-/* ---- Departing --------------------------------------------------------------------------------
- */
 
 bool sc_gpu_events_begin(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
@@ -83,7 +80,6 @@ bool sc_gpu_events_begin(struct sc_gpu_device *device, struct sc_gpu_stream *own
     return true;
 }
 
-/* The flight that boards; NULL: none does. */
 static struct sc_gpu_events *boarding(struct sc_gpu_event_ring *event_ring)
 {
     uint64_t number = atomic_load_explicit(&event_ring->departed, memory_order_relaxed);
@@ -130,8 +126,6 @@ spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_str
     return status;
 }
 
-/* ---- Landing ----------------------------------------------------------------------------------
- */
 
 static bool has_completed(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                           const struct sc_gpu_events *event_slot, bool waits)
@@ -159,7 +153,7 @@ static void give_back(struct sc_gpu_device *device, struct sc_gpu_event_ring *ev
     sc_gpu_staging_give(&device->staging, &event_slot->range);
 }
 
-/* Under lock, inside an entry. */
+/* Call under lock, inside a device entry. */
 static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                      uint64_t left_max, bool waits)
 {

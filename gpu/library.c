@@ -1,4 +1,4 @@
-/* Loading the driver (library.h says what holds). */
+/* library.h: the CUDA driver's library. */
 #include "gpu/library.h"
 
 #include <dlfcn.h>
@@ -10,16 +10,16 @@
 
 #define LIBRARY_NAME "libcuda.so.1"
 
-/* cuGetProcAddress_v2: flags 0 are the legacy default stream; ret_found is its query result. */
+/* cuGetProcAddress_v2: flags 0 select the legacy default stream; ret_found is its query result. */
 typedef sc_cu_result (*get_address)(const char *name, void **ret_call, int version, uint64_t flags,
                                     int *ret_found);
 
-/* One a process. The owner never changes: a child of whoever asked must not touch the lock, which
- * another thread may have held, nor the driver. */
+/* One per process. The owner never changes: a forked child must not touch the driver, nor the lock,
+ * which another thread may have held. */
 static struct {
-    pthread_mutex_t lock; /* held while one loads */
-    _Atomic pid_t owner;  /* the process that asked first; 0: none has */
-    /* Guarded by lock; constant after they were set. */
+    pthread_mutex_t lock; /* held while loading */
+    _Atomic pid_t owner;  /* the process that asked first; 0: none */
+    /* Guarded by lock; constant once set. */
     void *handle;
     struct sc_cu cu;
 } loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -34,12 +34,12 @@ static spec_status version_check(int version, struct spec_error *reterr)
                    SC_CU_VERSION_MIN % 1000 / 10, SC_CU_VERSION_DRIVER);
 }
 
-/* A library without cuGetProcAddress_v2 is older than 12.0, or is no driver. */
+/* A library without cuGetProcAddress_v2 is older than 12.0 or not a driver. */
 static spec_status old_driver(void *handle, const char *path, struct spec_error *reterr)
 {
     void *found = dlsym(handle, "cuDriverGetVersion");
     sc_cu_result (*get_version)(int *version) = NULL;
-    memcpy(&get_version, &found, sizeof(found)); /* ISO C has no cast from one to the other */
+    memcpy(&get_version, &found, sizeof(found)); /* ISO C forbids a cast to a function pointer */
     int version = 0;
     if (get_version != NULL && get_version(&version) == SC_CU_OK) {
         spec_status status = version_check(version, reterr);
@@ -119,7 +119,7 @@ static spec_status library_open(const char *path, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = driver_begin(&cu, reterr);
     if (status != SPEC_OK) {
-        dlclose(handle); /* the code stays, by RTLD_NODELETE: only the count goes down */
+        dlclose(handle); /* RTLD_NODELETE keeps the code; only the reference count drops */
         return status;
     }
     loaded.handle = handle;
@@ -127,7 +127,7 @@ static spec_status library_open(const char *path, struct spec_error *reterr)
     return SPEC_OK;
 }
 
-/* Another path than the one that was loaded names the same library, or is refused. */
+/* Accepts another path if it names the loaded library. */
 static spec_status library_again(const char *path, struct spec_error *reterr)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);

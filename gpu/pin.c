@@ -1,4 +1,4 @@
-/* Registering host memory (pin.h says what holds). */
+/* pin.h: registers and unregisters host memory. */
 #include "gpu/pin.h"
 
 #include "base/counter.h"
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Inside an entry. */
+/* Call inside a device entry. */
 static spec_status range_register(struct sc_gpu_device *device, void *memory, uint64_t bytes,
                                   sc_cu_ptr *ret_device_at, struct spec_error *reterr)
 {

@@ -1,5 +1,5 @@
-/* The staging arena (staging_arena.h says what holds). head and tail count bytes and never go back;
- * where a range would wrap, the rest of the arena is skipped and counts as the range's. */
+/* staging_arena.h: head and tail count bytes and never decrease. If a range would wrap, the rest of
+ * the arena is skipped and belongs to that range. */
 #include "gpu/staging_arena.h"
 
 #include "base/counter.h"
@@ -19,7 +19,7 @@ bool sc_gpu_staging_open(struct sc_gpu_staging *staging, struct sc_alloc *alloc,
         return false;
     staging->range_count = range_count;
     staging->alloc = alloc;
-    pthread_mutex_init(&staging->lock, NULL); /* with no attributes it cannot fail */
+    pthread_mutex_init(&staging->lock, NULL); /* cannot fail without attributes */
     return true;
 }
 
@@ -35,7 +35,7 @@ void sc_gpu_staging_close(struct sc_gpu_staging *staging, bool is_forked)
     memset(staging, 0, sizeof(*staging));
 }
 
-/* Where a range would begin, as a count of bytes; false: it does not fit now. */
+/* Returns the byte count at which a range would begin; false: it does not fit now. */
 static bool room_find(const struct sc_gpu_staging *staging, uint64_t bytes, uint64_t *ret_at)
 {
     if (bytes > staging->bytes || staging->taken - staging->returned == staging->range_count)
@@ -58,7 +58,7 @@ bool sc_gpu_staging_take(struct sc_gpu_staging *staging, uint64_t bytes,
     uint64_t whole = (bytes + SC_GPU_STAGING_ALIGN_BYTES - 1) / SC_GPU_STAGING_ALIGN_BYTES *
                      SC_GPU_STAGING_ALIGN_BYTES;
     pthread_mutex_lock(&staging->lock);
-    if (staging->taken == staging->returned) /* empty: begin at the front, where most fits */
+    if (staging->taken == staging->returned) /* empty: restart at the front */
         staging->head = staging->tail = 0;
     uint64_t at;
     bool is_found = room_find(staging, whole, &at);
@@ -84,7 +84,7 @@ void sc_gpu_staging_give(struct sc_gpu_staging *staging, const struct sc_gpu_ran
     pthread_mutex_lock(&staging->lock);
     bool is_out = range->number >= staging->returned && range->number < staging->taken &&
                   !staging->ends[range->number % staging->range_count].is_given;
-    SC_ASSERT(staging->poison, is_out); /* else: given back twice, or never taken */
+    SC_ASSERT(staging->poison, is_out); /* fails if given back twice or never taken */
     if (is_out)
         staging->ends[range->number % staging->range_count].is_given = true;
     while (staging->returned < staging->taken) {

@@ -1,7 +1,7 @@
-/* Enqueuing (work.h says what holds). */
+/* work.h: enqueues work. */
 #include "gpu/work.h"
 
-/* What the driver says of a handle that is the host's mistake, not the device's. */
+/* Tells whether the driver blames the host's handle, not the device. */
 static bool is_hosts_mistake(sc_cu_result code)
 {
     return code == SC_CU_INVALID_VALUE || code == SC_CU_INVALID_CONTEXT ||
@@ -29,7 +29,6 @@ spec_status sc_gpu_stream_check(struct sc_gpu_device *device, sc_cu_stream strea
     return sc_gpu_check(device, code, "cuStreamGetCtx", reterr);
 }
 
-/* Whether a byte is on the device: true, or what the error is. */
 static spec_status byte_check(struct sc_gpu_device *device, sc_cu_ptr at, struct spec_error *reterr)
 {
     unsigned kind = 0;
@@ -59,7 +58,7 @@ spec_status sc_gpu_memory_check(struct sc_gpu_device *device, sc_cu_ptr at, uint
     return status == SPEC_OK ? byte_check(device, last, reterr) : status;
 }
 
-/* The event comes behind what `first` was given, and all that `then` is given behind the event. */
+/* Records an event on `first`; wait_for makes `then` wait for it. */
 static spec_status record(struct sc_gpu_device *device, sc_cu_event event, sc_cu_stream first,
                           struct spec_error *reterr)
 {
@@ -163,5 +162,5 @@ spec_status sc_gpu_launch(struct sc_gpu_device *device, sc_cu_stream stream, uin
 void sc_gpu_stream_finish(struct sc_gpu_device *device, sc_cu_stream stream)
 {
     if (device->cu->cuStreamSynchronize(stream) != SC_CU_OK)
-        (void)device->cu->cuCtxSynchronize(); /* where that fails too, nothing runs */
+        (void)device->cu->cuCtxSynchronize(); /* if that fails too, nothing runs */
 }

@@ -1,6 +1,4 @@
-/* Widths of channels: see allot.h.
- *
- * Threads: any. Tests: tests/unit/kernels/test_allot.c */
+/* allot.h: assigns bits to channels. */
 #include "kernels/allot.h"
 
 #include "kernels/bitplanes.h"
@@ -10,9 +8,8 @@
 
 #define UNIT 8u /* channels */
 
-/* The next byte that a unit may get. */
 struct byte {
-    double gain, sum; /* of error; of the unit's weights */
+    double gain, sum; /* reduction of error; sum of the unit's weights */
     uint32_t plane, unit;
 };
 struct channel {
@@ -32,14 +29,12 @@ uint64_t sc_kernels_allot_scratch_bytes(uint64_t channels)
     return units * sizeof(struct byte) + channels * sizeof(struct channel);
 }
 
-/* ---- Order, in place: libc's qsort may allocate --------------------------------------------- */
 
 static bool is_heavier(const struct channel *a, const struct channel *b)
 {
     return a->weight != b->weight ? a->weight > b->weight : a->at < b->at;
 }
 
-/* By insertion: of a group. */
 static void channels_sort(struct channel *channels, uint64_t count)
 {
     for (uint64_t i = 1; i < count; i++) {
@@ -58,7 +53,7 @@ static bool is_before(const struct byte *a, const struct byte *b)
     return a->plane != b->plane ? a->plane < b->plane : a->unit < b->unit;
 }
 
-/* bytes [count] is a heap, the first byte on top, but for that at `at`, which may come later. */
+/* Restores the heap bytes [count], ordered by is_before, after bytes[at] changed. */
 static void byte_sink(struct byte *bytes, uint64_t count, uint64_t at)
 {
     struct byte moved = bytes[at];
@@ -72,15 +67,13 @@ static void byte_sink(struct byte *bytes, uint64_t count, uint64_t at)
     bytes[at] = moved;
 }
 
-/* ---- Widths --------------------------------------------------------------------------------- */
 
-/* Never more than that of the plane before. */
+/* Never more than the gain of the previous plane. */
 static void gain_set(struct byte *byte)
 {
     byte->gain = byte->sum * (share_of(byte->plane) - share_of(byte->plane + 1));
 }
 
-/* Units' first bytes as a heap. */
 static void bytes_make(const struct channel *order, uint64_t units, struct byte *ret_bytes)
 {
     for (uint64_t unit = 0; unit < units; unit++) {

@@ -1,13 +1,10 @@
-/* Tables of planes: see bitplanes.h.
- *
- * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+/* bitplanes.h: tables of planes. */
 #include "kernels/bitplanes.h"
 
 #include <string.h>
 
 #define GROUP SC_KERNELS_BITPLANES_GROUP
 
-/* Planes of some channels, at most a group of them. */
 static bool group_init(struct sc_kernels_bitplanes_group *group, const uint8_t *to, uint64_t count)
 {
     uint32_t at = 0;

@@ -1,31 +1,30 @@
-/* Coarse codes of free widths: a channel has 0 to 8 bits, in planes of single bits.
+/* bitplanes: format of per-channel quantised rows: 0 to 8 bits a channel, in planes of bits.
  *
- *   group   64 channels of one KV head, the last of a head filled up with channels of no bits
- *   table   of each channel how many planes are there; plane 0 is the most significant bit
+ *   group   64 channels of one KV head; a head's last group is padded with channels of 0 bits
+ *   table   number of planes of each channel; plane 0 is the most significant bit
  *   row     [group 0: plane 0, plane 1 ..][group 1 ..] ...
- *   plane   a bit of each channel that has it, ascending, in a byte the lowest bit first
- *   scales  [min: f16 x C][span: f16 x C]             C = heads * head_size, nothing filled up
+ *   plane   one bit of each channel that has it, ascending, lowest bit of a byte first
+ *   scales  [min: f16 x C][span: f16 x C]             C = heads * head_size, no padding
  *
  *   min = least, span = most - least, each rounded to f16                   (over the slab's rows)
- *   code  = clamp(floor((x - min) / (span / 256)), 0, 255), 0 where span is 0           in float32
- *   kept  = the code's bits of the planes that are there, the others 0
+ *   code  = clamp(floor((x - min) / (span / 256)), 0, 255), 0 if span is 0              in float32
+ *   kept  = the code with the bits of missing planes set to 0
  *   value = fma(kept, gain * span / 256, fma(middle, span / 256, min)), rounded twice to float32,
- *           turned where keys were turned back (rotary.h), then the destination's type
+ *           then rotated if keys were rotated back (rotary.h), then the destination's type
  *           bits of the code  0    1    2      3 and more
  *           gain              1    1    17/16  1
  *           middle            128  64   26     2^(7 - bits)
  *
- * Codes of 2 bits lie a little further apart than their ranges' middles: so their values have no
- * bias, slope 1 on what was coded. Means of ranges have .93 of the square error and are worse: sums
- * over many rows average noise out, and a factor not (docs/decisions/0031).
+ * A narrower code is a prefix of a wider one; 0 bits give the middle of the range. Values of 2-bit
+ * codes are slightly further apart than the middles of their ranges. This makes them unbiased, with
+ * slope 1 against the input. Range means have 0.93 of the square error but score worse: sums over
+ * many rows average noise out, not a factor (docs/decisions/0031).
  *
- * So a narrower code is the beginning of a wider one. Of no bits at all the value is the middle.
- *
- * Holds: every rung writes the same bits as ref/, scales, codes and values. What has codes decodes
- *   to finite values of the rows' type: span is beyond f16 before they are not, and of keys that
- *   are turned back none is 2^15 or larger.
- * Does not: check addresses or checksums, allocate. Source: docs/decisions/0029-codes-of-free-
- *   widths.md. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+ * Invariants: every rung writes the same bits as ref/: scales, codes and values. Quantised rows
+ * decode to finite values of the rows' type: span overflows f16 before they do, and rotated-back
+ * keys are below 2^15. Nothing is allocated or verified.
+ * Source: docs/decisions/0029-codes-of-free-widths.md. Threads: any.
+ * Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_BITPLANES_H
 #define SC_KERNELS_BITPLANES_H
 
@@ -34,9 +33,9 @@
 
 #define SC_KERNELS_BITPLANES       8u
 #define SC_KERNELS_BITPLANES_GROUP 64u
-#define SC_KERNELS_BITPLANES_AHEAD 7u   /* bytes behind a row that may be read */
-#define SC_KERNELS_BITPLANES_HEAD  256u /* channels of a head, at most */
-#define SC_KERNELS_BITPLANES_TILE  32u  /* rows whose turns stand side by side, see rope_tiles */
+#define SC_KERNELS_BITPLANES_AHEAD 7u   /* readable bytes required after a row */
+#define SC_KERNELS_BITPLANES_HEAD  256u /* maximum channels of a head */
+#define SC_KERNELS_BITPLANES_TILE  32u  /* rows whose rotations are interleaved, see rope_tiles */
 
 #define SC_KERNELS_BITPLANES_FEW 2
 static const float sc_kernels_bitplanes_gains[SC_KERNELS_BITPLANES_FEW + 1] = {1, 1, 1.0625f};
@@ -44,21 +43,21 @@ static const float sc_kernels_bitplanes_middles[SC_KERNELS_BITPLANES_FEW + 1] = 
 
 struct sc_kernels_bitplanes_group {
     uint64_t masks[SC_KERNELS_BITPLANES]; /* bit c: channel c has the plane */
-    /* Where in the plane a channel's bit is; 0x80: nowhere. */
+    /* Position of a channel's bit in the plane; 0x80: none. */
     uint8_t places[SC_KERNELS_BITPLANES][SC_KERNELS_BITPLANES_GROUP];
-    /* The other way: of which channel a plane's bits are. */
+    /* Inverse: the channel of each of a plane's bits. */
     uint8_t channels[SC_KERNELS_BITPLANES][SC_KERNELS_BITPLANES_GROUP];
-    uint16_t at[SC_KERNELS_BITPLANES];   /* where the plane begins: bytes behind the group's */
-    uint8_t bytes[SC_KERNELS_BITPLANES]; /* of the plane */
-    uint32_t end;                     /* planes from here on are empty */
-    uint32_t offset;                  /* of the group in a row, bytes */
+    uint16_t at[SC_KERNELS_BITPLANES];   /* offset of the plane from the group's start, bytes */
+    uint8_t bytes[SC_KERNELS_BITPLANES]; /* length of the plane */
+    uint32_t end;                     /* planes from this one on are empty */
+    uint32_t offset;                  /* offset of the group in a row, bytes */
 };
 
 struct sc_kernels_bitplanes {
     uint64_t head_count, head_size, head_groups;
     uint64_t row_bytes;
     const struct sc_kernels_bitplanes_group *groups; /* [head_count * head_groups] */
-    const uint8_t *to;                            /* [head_count * head_size] bits of a code */
+    const uint8_t *to;                            /* [head_count * head_size] bits of a channel */
 };
 
 static inline uint64_t sc_kernels_bitplanes_head_groups(uint64_t head_size)
@@ -66,7 +65,7 @@ static inline uint64_t sc_kernels_bitplanes_head_groups(uint64_t head_size)
     return (head_size + SC_KERNELS_BITPLANES_GROUP - 1) / SC_KERNELS_BITPLANES_GROUP;
 }
 
-/* Turns of the rows from `row` on; NULL where nothing is turned. */
+/* Returns the rotations from `row` on, or NULL if nothing is rotated. */
 static inline const float *sc_kernels_quantised_rope(const struct sc_kernels_quantised *quantised,
                                                      uint64_t row)
 {
@@ -80,15 +79,15 @@ static inline uint64_t sc_kernels_bitplanes_scale_bytes(const struct sc_kernels_
 
 /* to [head_count * head_size] <= 8
  * groups [head_count * sc_kernels_bitplanes_head_groups(head_size)] written whole
- * *ret_planes keeps `to` and groups.
- * false: of some group a plane has bits that are no whole bytes, or the shape is not one. */
+ * *ret_planes keeps pointers to `to` and groups. Returns false if a group's plane is not whole
+ * bytes, or if the shape is invalid. */
 bool sc_kernels_bitplanes_init(struct sc_kernels_bitplanes *ret_planes, uint64_t head_count,
                                uint64_t head_size, const uint8_t *to,
                                struct sc_kernels_bitplanes_group *groups);
 
-/* Turns as scores want them where vectors are keys: of SC_KERNELS_BITPLANES_TILE rows side by side.
- *   turns  [row_count][turned]
- *   ret_tiles [rows / TILE][turned][TILE], rows = row_count filled up to whole tiles with 0 */
+/* Rotations in the layout that scoring of keys wants: SC_KERNELS_BITPLANES_TILE rows interleaved.
+ *   turns     [row_count][turned]
+ *   ret_tiles [rows / TILE][turned][TILE], rows = row_count padded with 0 to whole tiles */
 static inline uint64_t sc_kernels_bitplanes_tile_floats(uint64_t row_count, uint64_t turned)
 {
     uint64_t tiles = (row_count + SC_KERNELS_BITPLANES_TILE - 1) / SC_KERNELS_BITPLANES_TILE;
@@ -98,31 +97,32 @@ static inline uint64_t sc_kernels_bitplanes_tile_floats(uint64_t row_count, uint
 void sc_kernels_bitplanes_rope_tiles(const float *rope, uint64_t row_count, uint64_t turned,
                                      float *ret_tiles);
 
-/* Codes of a slab, row_count from 1 to SC_KERNELS_CODEC_ROWS_MAX. */
+/* Quantises a slab of 1 to SC_KERNELS_CODEC_ROWS_MAX rows. */
 struct sc_kernels_bitplanes_encode {
     const struct sc_kernels_bitplanes *planes;
-    const uint8_t *const *rows; /* [row_count] of the first channel of each */
+    const uint8_t *const *rows; /* [row_count] first channel of each row */
     uint64_t row_count;
     uint32_t dtype;                         /* of the rows */
-    const struct sc_kernels_rotary *rotary; /* NULL: as they are; else they are turned back */
+    const struct sc_kernels_rotary *rotary; /* NULL: not rotated; else rotate keys back first */
     const float *rope;                      /* [row_count][rotary->turned] */
-    uint8_t *scales, *codes;                /* written whole; rows follow each other */
+    uint8_t *scales, *codes;                /* written whole; rows are contiguous */
 };
 
 struct sc_kernels_bitplanes_decode {
     const struct sc_kernels_bitplanes *planes;
-    const uint8_t *scales, *codes; /* codes at the first row; rows follow each other */
+    const uint8_t *scales, *codes; /* codes of the first row; rows are contiguous */
     uint64_t row_count, head_first, head_count;
-    uint8_t *const *dst; /* [row_count] of head_first, heads side by side; NULL: skipped */
+    uint8_t *const *dst; /* [row_count] address of head_first, heads contiguous; NULL: skipped */
     uint32_t dst_dtype;
-    const struct sc_kernels_rotary *rotary; /* NULL: not turned */
+    const struct sc_kernels_rotary *rotary; /* NULL: not rotated */
     const float *rope;                      /* [row_count][rotary->turned] */
-    bool streams; /* stores may go past the caches (they do where every dst lies on a line's
-                   * border); sc_nt_copy_end is the caller's */
+    /* Allows non-temporal stores (if every dst is line-aligned); the caller calls
+     * sc_nt_copy_end. */
+    bool streams;
 };
 
-/* Scores of the keys of one head, by their values in float32, turned where they were turned back.
- *   queries  [query_count, head_padded], 0 behind head_size;  head_padded a multiple of 16
+/* Scores of one head's keys, from decoded float32 values, rotated if they were rotated back.
+ *   queries  [query_count, head_padded], 0 beyond head_size;  head_padded a multiple of 16
  *   codes    at the first key;  row_count, query_count at least 1
  *   scores   query v, key i: scores[v * score_stride + i] */
 struct sc_kernels_bitplanes_score {
@@ -131,14 +131,14 @@ struct sc_kernels_bitplanes_score {
     uint64_t row_count, head;
     const float *queries;
     uint64_t head_padded, query_count;
-    const struct sc_kernels_rotary *rotary; /* NULL: not turned */
+    const struct sc_kernels_rotary *rotary; /* NULL: not rotated */
     const float *rope;                      /* [row_count][rotary->turned] */
     float *scores;
     uint64_t score_stride;
-    const uint8_t *ahead; /* codes of as many keys, scored next: asked for meanwhile */
-    uint64_t ahead_head;  /* and this head of them */
-    /* The turns of the same keys by sc_kernels_bitplanes_rope_tiles, which are one for all heads
-     * and layers. NULL: a rung that wants them makes them in each call. */
+    const uint8_t *ahead; /* codes of as many keys, scored next: prefetched */
+    uint64_t ahead_head;  /* their head */
+    /* The same keys' rotations by sc_kernels_bitplanes_rope_tiles, equal for all heads and layers.
+     * NULL: a rung that needs them computes them in each call. */
     const float *rope_tiles;
 };
 

@@ -1,15 +1,14 @@
-/* Coarse codes into memory that struct spec_memory describes: addresses of a run of tokens, then
- * one call of the rung a head, or one for all heads where they lie side by side. Where K lies in
- * columns its values are decoded into rows on the stack, and turned.
- *
- * Threads: any. Tests: tests/unit/kernels/test_codec.c, test_columns.c */
+/* codec.h: decodes quantised rows into memory that struct spec_memory describes. A run's addresses
+ * are collected, then the rung is called once a head, or once for contiguous heads. If K is stored
+ * in columns, its values are decoded into rows on the stack and transposed.
+ * Tests: tests/unit/kernels/test_codec.c, test_columns.c */
 #include "kernels/codec.h"
 #include "kernels/bitplanes.h"
 #include "kernels/columns.h"
 
 #include <stddef.h>
 
-#define ROPE_ROWS     32u /* decoded at once, to be turned: a line of each column of 16 bits */
+#define ROPE_ROWS     32u /* rows decoded at once for the transpose: a line of each 16-bit column */
 #define ROPE_CHANNELS 64u
 
 static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uint64_t token)
@@ -21,11 +20,11 @@ static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uin
            sc_kernels_offsets_of(how->memory, (uint64_t)slot).part[part];
 }
 
-/* Channels of a head of a run, at most TURN_ROWS of them. what: has the codes of its first row */
+/* Decodes one head of at most ROPE_ROWS rows of a run. what: has the first row's codes */
 static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_codec_decode *what,
                        const struct sc_kernels_run *run, uint64_t head)
 {
-    float values[ROPE_ROWS][ROPE_CHANNELS]; /* or half of each, of 16 bits */
+    float values[ROPE_ROWS][ROPE_CHANNELS]; /* half of each is used for 16 bits */
     uint8_t *dst[ROPE_ROWS];
     struct sc_kernels_slice slice = {how->kernels, how->memory, .head = head};
     for (uint64_t i = 0; i < run->count; i++)
@@ -42,7 +41,6 @@ static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_co
     }
 }
 
-/* K in columns. */
 static void columns_decode(const struct sc_kernels_decode *how,
                            struct sc_kernels_codec_decode *what, uint64_t token_first,
                            uint64_t token_count)
@@ -60,16 +58,15 @@ static void columns_decode(const struct sc_kernels_decode *how,
     }
 }
 
-/* ---- Of free widths ------------------------------------------------------------------------- */
 
-#define PLANES_ROWS 16u /* decoded at once, to be turned; a head of them is 16 KiB at most */
+#define PLANES_ROWS 16u /* rows decoded at once for the transpose; at most 16 KiB a head */
 
-/* A run's keys, at most PLANES_ROWS of them, head by head. what: has the codes of its first row */
+/* Decodes a run's keys, at most PLANES_ROWS, head by head. what: has the first row's codes */
 static void planes_run_decode(const struct sc_kernels_decode *how,
                               struct sc_kernels_bitplanes_decode *what,
                               const struct sc_kernels_run *run)
 {
-    float values[PLANES_ROWS][SC_KERNELS_BITPLANES_HEAD]; /* or half of each, of 16 bits */
+    float values[PLANES_ROWS][SC_KERNELS_BITPLANES_HEAD]; /* half of each is used for 16 bits */
     uint8_t *dst[PLANES_ROWS];
     for (uint64_t i = 0; i < run->count; i++)
         dst[i] = (uint8_t *)values[i];
@@ -173,7 +170,7 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
         for (uint64_t i = 0; i < n; i++)
             dst[i] = token_at(how, part, token_first + done + i);
         for (uint64_t run = 0; run < runs; run++) {
-            for (uint64_t i = 0; run > 0 && i < n; i++) /* of one head any stride will do */
+            for (uint64_t i = 0; run > 0 && i < n; i++) /* any stride works for one head */
                 if (dst[i] != NULL)
                     dst[i] += how->memory->head_stride_bytes;
             what.channel_first = run * channels;

@@ -1,6 +1,4 @@
-/* K in columns; columns.h.
- *
- * Threads: any. Tests: tests/unit/kernels/test_columns.c */
+/* columns.h: K stored in columns. */
 #include "kernels/columns.h"
 
 #include <string.h>
@@ -27,7 +25,7 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
     run.offset = block + at * memory->token_stride_bytes;
     if (memory->token_stride_bytes != memory->element_bytes)
         left = 1;
-    slots = (uint64_t)INT64_MAX - (uint64_t)slot + 1; /* there is none behind the last */
+    slots = (uint64_t)INT64_MAX - (uint64_t)slot + 1; /* no slot follows the last */
     left = left < slots ? left : slots;
     while (++run.count < left &&
            sc_kernels_slot_of(memory, token + run.count) == slot + (int64_t)run.count &&
@@ -36,7 +34,7 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
     return run;
 }
 
-/* Elements of one byte are in no engine's columns that we know: they need be right, not fast. */
+/* No known engine stores 1-byte elements in columns: correct, not fast. */
 static void turn8(const struct sc_kernels_rope *what)
 {
     for (uint64_t r = 0; r < what->row_count; r++)
@@ -50,7 +48,7 @@ static void rope_kind(const struct sc_kernels_slice *slice, const struct sc_kern
     (bytes == 1 ? turn8 : bytes == 2 ? slice->kernels->rope16 : slice->kernels->rope32)(what);
 }
 
-/* The slice's first column, of the slot at `offset`. */
+/* Returns the slice's first column of the slot at `offset`. */
 static uint8_t *column_at(const struct sc_kernels_slice *slice, uint64_t offset)
 {
     const struct sc_kernels_memory *memory = slice->memory;

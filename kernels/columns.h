@@ -1,24 +1,21 @@
-/* K whose elements are strided: of tokens that follow each other a head's element is a column.
+/* columns: moves rows to and from K memory with strided elements: a head's element is a column.
  *
  *   rows      [token 0: e0 e1 e2 ..][token 1: e0 e1 e2 ..] ...          packed, or anywhere
  *   columns   [e0: token 0, 1, 2 ..][e1: token 0, 1, 2 ..] ...          token stride: an element
  *
- * A run is as many tokens as have their slots one behind the other inside a block: it is turned at
- * once (sc_kernels.rope16, rope32). Where the token stride is more than an element each token is a
- * run of its own.
+ * A run is a sequence of tokens with consecutive slots inside a block; it is transposed at once
+ * (sc_kernels.rope16, rope32). If the token stride is more than an element, each token is a run.
  *
- * Holds: of a column the run's elements alone are written, so that others may write its neighbours
- * meanwhile.
- * Does not: widen, check addresses, allocate.
- * Threads: any.
- * Tests: tests/unit/kernels/test_columns.c */
+ * Invariants: only the run's elements of a column are written, so others may write adjacent ones
+ * concurrently. Nothing is widened or allocated; addresses are not checked.
+ * Threads: any. Tests: tests/unit/kernels/test_columns.c */
 #ifndef SC_KERNELS_COLUMNS_H
 #define SC_KERNELS_COLUMNS_H
 
 #include "kernels/kernels.h"
 
 struct sc_kernels_run {
-    uint64_t offset; /* of its first slot; UINT64_MAX: these tokens are not written */
+    uint64_t offset; /* offset of its first slot; UINT64_MAX: these tokens are not written */
     uint64_t count;
 };
 
@@ -33,7 +30,7 @@ static inline bool sc_kernels_is_skipped(const uint64_t *skipped, uint64_t token
     return skipped != NULL && (skipped[token / 64] >> (token % 64) & 1) != 0;
 }
 
-/* Tokens that are best moved together: a line of each column; 0: it does not matter. */
+/* Returns how many tokens to move together (a line of each column); 0: any number. */
 static inline uint64_t sc_kernels_rows_together(const struct sc_kernels_memory *memory)
 {
     bool has_runs =
@@ -41,7 +38,7 @@ static inline uint64_t sc_kernels_rows_together(const struct sc_kernels_memory *
     return has_runs ? 64 / memory->element_bytes : 0;
 }
 
-/* The run that begins with a token, at most up to token_end, which is behind it. */
+/* Returns the run that begins with `token` and ends at or before token_end (> token). */
 struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *memory,
                                              const uint64_t *skipped, uint64_t token,
                                              uint64_t token_end);
@@ -52,16 +49,16 @@ struct sc_kernels_slice {
     const struct sc_kernels_memory *memory;
     uint64_t head, first, count;
 };
-/* Rows into a slice of a run (offset is not UINT64_MAX).
- *   src [run->count], src_stride bytes apart; of the memory's type
- *   streams  whole lines may go past the caches; sc_nt_copy_end is the caller's */
+/* Transposes rows into a slice of a run (offset is not UINT64_MAX).
+ *   src [run->count], src_stride bytes apart, of the memory's type
+ *   streams  allows non-temporal stores of whole lines; the caller calls sc_nt_copy_end */
 void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct sc_kernels_run *run,
                             const uint8_t *src, uint64_t src_stride, bool streams);
-/* Tokens [token_first, + token_count), of any runs, into rows.
+/* Transposes tokens [token_first, + token_count), of any runs, into rows.
  *   dst [token_count], dst_stride bytes apart. No slot is negative. */
 void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token_first,
                             uint64_t token_count, uint8_t *dst, uint64_t dst_stride);
-/* Moves a slice down, in place: of the tokens of `from` to those of `to`, which is as long. */
+/* Moves a slice in place, from the tokens of `from` to those of `to`, of equal length. */
 void sc_kernels_columns_move(const struct sc_kernels_slice *slice, const struct sc_kernels_run *to,
                              const struct sc_kernels_run *from);
 

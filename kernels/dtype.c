@@ -1,6 +1,4 @@
-/* Numbers to float32 and back, plain C: the reference of every other rung. See dtype.h.
- *
- * Threads: any. Tests: tests/unit/kernels/test_widen.c, test_codec.c */
+/* dtype.h: converts numbers to float32 and back in plain C, the reference for all rungs. */
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 
@@ -31,8 +29,8 @@ static void narrow_f32(uint8_t *dst, const float *src, uint64_t count)
     memcpy(dst, src, count * sizeof(*src));
 }
 
-/* IEEE binary16 -> binary32: rebias 15 -> 127; subnormals by an exact multiplication with 2^-24;
- * a signalling NaN becomes quiet, as the hardware conversion makes it. */
+/* IEEE binary16 -> binary32: rebias 15 -> 127; subnormals by an exact multiplication with 2^-24; a
+ * signalling NaN becomes quiet, as in hardware. */
 static float widen_one_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
@@ -47,14 +45,14 @@ static float widen_one_f16(uint16_t half)
     return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-/* Beyond its range infinity. */
+/* Values out of range become infinity. */
 static uint16_t narrow_one_f16(float value)
 {
     uint32_t sign = bits_of(value) >> 16 & 0x8000u, magnitude = bits_of(value) & 0x7fffffffu;
-    if (magnitude >= 0x477ff000u) /* 65,520, the first that rounds to 2^16 */
+    if (magnitude >= 0x477ff000u) /* 65,520: the smallest that rounds to 2^16 */
         return (uint16_t)(sign | 0x7c00u);
     if (magnitude < 0x38800000u) {         /* below 2^-14: whole multiples of 2^-24 */
-        float whole = fabsf(value) + 0.5f; /* .5 has a unit of 2^-24: the sum is rounded there */
+        float whole = fabsf(value) + 0.5f; /* 0.5 has an ulp of 2^-24: the sum is rounded there */
         return (uint16_t)(sign | (bits_of(whole) - bits_of(0.5f)));
     }
     uint32_t odd = magnitude >> 13 & 1;
@@ -71,7 +69,6 @@ static uint16_t narrow_one_bf16(float value)
     return (uint16_t)((bits_of(value) + 0x7fffu + (bits_of(value) >> 16 & 1)) >> 16);
 }
 
-/* widen_NAME and narrow_NAME of a type whose elements are of type `element`. */
 #define EACH(name, element)                                                                        \
     static void widen_##name(float *dst, const uint8_t *src, uint64_t count)                       \
     {                                                                                              \

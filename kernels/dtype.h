@@ -1,8 +1,8 @@
-/* The types of numbers that are scored and coded, in one table. Another one is a row here: what is
- * not written for it takes its elements through the row's functions.
+/* dtype: one table of the number types that are scored and quantised. A new type is a new row; code
+ * without a special path for it uses the row's functions.
  *
- * Holds: widening is exact. f16 NaNs become quiet, payload kept, as hardware does it; bf16 bits are
- * kept as they are. Narrowing takes the nearest, ties to even, and no NaN.
+ * Invariants: widening is exact. f16 NaNs become quiet and keep their payload, as in hardware; bf16
+ * bits are kept. Narrowing rounds to nearest, ties to even, and takes no NaN.
  * Threads: any. Tests: tests/unit/kernels/test_widen.c, test_codec.c */
 #ifndef SC_KERNELS_DTYPE_H
 #define SC_KERNELS_DTYPE_H
@@ -12,7 +12,7 @@
 enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16, SC_KERNELS_DTYPES };
 
 struct sc_kernels_dtype_row {
-    uint32_t bytes; /* of an element */
+    uint32_t bytes; /* bytes of an element */
     void (*widen)(float *dst, const uint8_t *src, uint64_t count);
     void (*narrow)(uint8_t *dst, const float *src, uint64_t count);
 };

@@ -1,10 +1,10 @@
-/* 2^x for x <= 0 in float32, the same polynomial on every rung; within 2 units in the last place.
+/* exp2: 2^x for x <= 0 in float32, by the same polynomial on every rung; error within 2 ulp.
  *
- *   x = n + f, n = round(x), f in [-.5, .5]     2^x = 2^n * P(f)
- *   P: degree 5, the least relative error (Remez: 7.5e-8; P(0) is then set to 1)
+ *   x = n + f, n = round(x), f in [-0.5, 0.5]     2^x = 2^n * P(f)
+ *   P: degree 5, least relative error (Remez: 7.5e-8; P(0) is then set to 1)
  *
- * Holds: below SC_KERNELS_EXP2_LEAST the result is 0 (no denormal is ever made: they cost hundreds
- *   of cycles in what follows); NaN stays NaN.
+ * Invariants: below SC_KERNELS_EXP2_LEAST the result is 0, never a denormal, which would cost
+ * hundreds of cycles in later operations. NaN stays NaN.
  * Threads: any. Tests: tests/unit/kernels/test_importance.c */
 #ifndef SC_KERNELS_EXP2_H
 #define SC_KERNELS_EXP2_H
@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Of x from SC_KERNELS_EXP2_LEAST to 0. */
+/* Requires SC_KERNELS_EXP2_LEAST <= x <= 0. */
 static inline float sc_kernels_exp2_normal(float x)
 {
     float rounded = x + SC_KERNELS_EXP2_ROUND;
@@ -35,7 +35,7 @@ static inline float sc_kernels_exp2(float x)
 {
     if (x < SC_KERNELS_EXP2_LEAST)
         return 0;
-    if (!(x <= 0)) /* NaN: nothing above 0 is ever asked for */
+    if (!(x <= 0)) /* NaN: no caller passes x > 0 */
         return x;
     return sc_kernels_exp2_normal(x);
 }

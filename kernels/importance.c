@@ -1,4 +1,4 @@
-/* Column-sum importance: keys a tile at a time, queries a block at a time, softmax as it goes.
+/* importance.h: column sums by online softmax, a tile of keys by a block of queries at a time.
  *
  *   block of query vectors [t][lane]       tile of 48 keys, float32
  *              \                            /
@@ -6,14 +6,13 @@
  *                        |                                                  with that best
  *   after the last tile: dst[key] += scores . 2^(best then - best) / sum
  *
- * Scores are in base 2 (the query is multiplied by scale * log2 e), which costs nothing and makes
- * exp one multiplication shorter. A handful of queries (one token of one group) would leave most
- * lanes empty: their lanes go along the keys, which are taken as they lie, rows or codes, without a
- * tile, those of several heads together; they are bound by reading them.
+ * Scores are in base 2: the query is multiplied by scale * log2 e, which saves a multiplication in
+ * exp. Few queries (one token of one group) would leave most lanes empty. Their lanes run along the
+ * keys instead, which are read as stored, without a tile, for several heads together.
  *
- * Holds: a row whose softmax is not a number (NaN or infinite scores) makes every sum NaN, on every
- *   rung; nothing else is touched. Work is done in one order, whatever thread does it.
- * Threads: any. Tests: tests/unit/kernels/test_importance.c */
+ * Invariants: on every rung, if a row's softmax is not a number (NaN or infinite scores), every sum
+ * is NaN. Work has one order, independent of threads.
+ * Tests: tests/unit/kernels/test_importance.c */
 #include "kernels/importance.h"
 #include "kernels/bitplanes.h"
 #include "kernels/codec.h"
@@ -24,20 +23,19 @@
 
 #define TILE        SC_KERNELS_TILE_KEYS
 #define FEW_KEYS    SC_KERNELS_FEW_KEYS
-#define FEW_MAX     7u  /* queries that go one by one */
-#define FEW_ROWS    8u  /* such queries, of several heads, that share a slab of codes */
-#define LANES_ALL   96u /* of the blocks that share the tiles of keys as they come */
-#define BLOCKS_MAX  6u  /* of 16 lanes: no rung takes fewer */
+#define FEW_MAX     7u  /* queries processed one by one */
+#define FEW_ROWS    8u  /* such queries, of several heads, that share a quantised slab */
+#define LANES_ALL   96u /* lanes of the blocks that share tiles of keys */
+#define BLOCKS_MAX  6u  /* blocks of 16 lanes: no rung uses fewer lanes */
 #define SHARED_KEYS 16384u
-#define SHORT_BYTES 1536u /* of a row: along longer ones the processor fetches ahead by itself */
+#define SHORT_BYTES 1536u /* bytes of a row: for longer ones the hardware prefetcher suffices */
 #define LINE_BYTES  64u
-#define ROPE_KEYS   16u /* of columns, turned on the stack before they are widened */
-#define ROPE_COUNT  64u /* elements of each */
+#define ROPE_KEYS   16u /* keys in columns, transposed on the stack before widening */
+#define ROPE_COUNT  64u /* elements of each key */
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
 #define TILES(keys) (((keys) + TILE - 1) / TILE)
 
-/* The scratch of a block of lanes, cut into its parts. */
 struct parts {
     const struct sc_kernels_importance *what;
     uint64_t kv_head, head_padded;
@@ -49,26 +47,26 @@ struct parts {
     float *scores;                /* [prefix in tiles, width] and one tile more */
 };
 
-/* Query vectors first .. first + used - 1, a lane each, in a block of `width` lanes. */
+/* Query vectors first .. first + used - 1, one lane each, in a block of `width` lanes. */
 struct block {
     struct parts parts;
     uint64_t first, used, width;
 };
 
-/* How many blocks share the tiles: keys of a long prefix do not stay in the second cache, and are
- * widened once for all. Beyond SHARED_KEYS their scores would not stay there either. */
+/* Returns how many blocks share the tiles. Keys of a long prefix do not stay in the L2 cache, so
+ * they are widened once for all. Beyond SHARED_KEYS their scores would not stay there either. */
 static uint64_t blocks_of(const struct sc_kernels *kernels, uint64_t prefix_count)
 {
     return prefix_count <= SHARED_KEYS ? LANES_ALL / kernels->lane_most : 1;
 }
 
-/* Floats of the parts of blocks of so many lanes, the tile of keys aside. */
+/* Returns the floats of the parts for `lanes` lanes, without the tile of keys. */
 static uint64_t lanes_floats(uint64_t head_size, uint64_t prefix_count, uint64_t lanes)
 {
     return lanes * (PADDED(head_size) + 4 + TILES(prefix_count) + (TILES(prefix_count) + 1) * TILE);
 }
 
-/* Keys of columns that few queries are multiplied with, as rows. */
+/* Returns the floats of column keys, as rows, for few queries. */
 static uint64_t few_keys_floats(uint64_t head_size)
 {
     return FEW_KEYS * PADDED(head_size);
@@ -87,7 +85,7 @@ uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix
     return (floats * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
-/* Cuts a block's parts from `at` on; returns where they end. */
+/* Divides memory from `at` on into a block's parts; returns their end. */
 static float *cut(const struct sc_kernels_importance *what, uint64_t kv_head, float *tile,
                   float *at, struct parts *ret_parts)
 {
@@ -112,7 +110,6 @@ static const uint8_t *key_at(const struct sc_kernels_keys *keys, uint64_t kv_hea
            kv_head * memory->head_stride_bytes;
 }
 
-/* The slab that has the key. */
 static uint64_t slab_find(const struct sc_kernels_keys *keys, uint64_t key)
 {
     uint64_t low = 0, high = keys->slab_count;
@@ -126,7 +123,7 @@ static uint64_t slab_find(const struct sc_kernels_keys *keys, uint64_t key)
     return low;
 }
 
-/* tile_gather of keys that are codes: decoded where they are multiplied, never in memory. */
+/* tile_gather for quantised keys: decodes them into the tile. */
 static void tile_decode(const struct parts *parts, const struct sc_kernels_keys *keys,
                         uint64_t first)
 {
@@ -170,7 +167,7 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
     }
 }
 
-/* Where keys first .. first + count - 1 are; from `end` on: the last below it. */
+/* Returns addresses of keys first .. first + count - 1; from `end` on: of the last key below it. */
 static void keys_locate(const struct sc_kernels_keys *keys, uint64_t kv_head, uint64_t first,
                         uint64_t count, uint64_t end, const uint8_t **rows)
 {
@@ -183,12 +180,12 @@ static void keys_locate(const struct sc_kernels_keys *keys, uint64_t kv_head, ui
     }
 }
 
-/* Keys [first, first + count) of columns, widened. */
+/* Widens keys [first, first + count) stored in columns. */
 static void tile_rope(const struct parts *parts, const struct sc_kernels_keys *keys, uint64_t first,
                       uint64_t count)
 {
     const struct sc_kernels *kernels = parts->what->kernels;
-    float rows[ROPE_KEYS][ROPE_COUNT]; /* or half of each, of 16 bits */
+    float rows[ROPE_KEYS][ROPE_COUNT]; /* half of each is used for 16 bits */
     uint64_t head_size = parts->what->head_size;
     struct sc_kernels_slice slice = {kernels, &keys->memory, .head = parts->kv_head};
     memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
@@ -210,9 +207,8 @@ static uint64_t tile_count(const struct sc_kernels_keys *keys, uint64_t first)
     return keys->count - first < TILE ? keys->count - first : TILE;
 }
 
-/* Keys [first, first + TILE) as far as they exist, in float32; what is behind them is 0.
- *   rows [2 * TILE]  where this tile's keys and the next one's are; kept from one tile to the next
- */
+/* Writes keys [first, first + TILE) in float32; missing keys are 0.
+ *   rows [2 * TILE]  addresses of this tile's keys and the next one's, kept between calls */
 static void tile_gather(const struct parts *parts, const struct sc_kernels_keys *keys,
                         uint64_t first, const uint8_t **rows)
 {
@@ -246,7 +242,7 @@ static uint64_t query_vectors(const struct sc_kernels_importance *what)
     return (what->last_row ? 1 : what->queries.row_count) * what->group;
 }
 
-/* Query vector v (row v / group, head v % group of the KV head's), ready to be multiplied. */
+/* Loads query vector v (row v / group, head v % group of the KV head's), scaled. */
 static void query_load(const struct sc_kernels_importance *what, uint64_t kv_head, uint64_t v,
                        float *dst)
 {
@@ -260,7 +256,6 @@ static void query_load(const struct sc_kernels_importance *what, uint64_t kv_hea
         dst[t] *= what->scale * LOG2_E;
 }
 
-/* Fresh keys that query vector v sees. */
 static uint64_t fresh_seen(const struct sc_kernels_importance *what, uint64_t v)
 {
     if (what->fresh.count == 0)
@@ -269,14 +264,14 @@ static uint64_t fresh_seen(const struct sc_kernels_importance *what, uint64_t v)
     return what->fresh.count - what->queries.row_count + row + 1;
 }
 
-/* ---- Many queries: a lane each ------------------------------------------------------------ */
+/* ---- Many queries: one lane each ----------------------------------------------------------- */
 
-/* Lanes behind `used` repeat the last query: they then hold nothing that it does not. */
+/* Lanes beyond `used` repeat the last query. */
 static void lanes_load(const struct block *block)
 {
     const struct parts *parts = &block->parts;
     uint64_t head_size = parts->what->head_size;
-    float *row = parts->tile; /* no tile is there yet */
+    float *row = parts->tile; /* still unused */
     for (uint64_t lane = 0; lane < block->width; lane++) {
         if (lane < block->used)
             query_load(parts->what, parts->kv_head, block->first + lane, row);
@@ -287,8 +282,8 @@ static void lanes_load(const struct block *block)
     }
 }
 
-/* The tile's scores, and a step of the softmax.
- *   tile  what of the scoring is not the block's: key_count, what comes next, scores */
+/* Scores the tile and does a softmax step.
+ *   tile  scoring arguments that are not the block's: key_count, next rows, scores */
 static void lanes_step(const struct block *block, const uint32_t *seen,
                        struct sc_kernels_lanes_score tile)
 {
@@ -362,19 +357,18 @@ static void lanes_fold(const struct block *block, float *ret_sums)
     }
 }
 
-/* ---- A few queries: one after the other ---------------------------------------------------- */
+/* ---- Few queries: one after another -------------------------------------------------------- */
 
-/* Some heads' queries, one behind the other. */
 struct few {
     const struct sc_kernels_importance *what;
-    uint64_t head_first, head_count, query_count; /* queries of a head */
-    uint64_t head_padded, prefix, stride;         /* floats of a query's scores: [prefix][fresh] */
+    uint64_t head_first, head_count, query_count; /* queries per head */
+    uint64_t head_padded, prefix, stride;         /* floats per query: [prefix][fresh] */
     float *queries;                               /* [head_count * query_count, head_padded] */
     float *scores;                                /* [head_count * query_count, stride] */
     float *keys;                                  /* [few_keys_floats] */
 };
 
-/* Floats of a scratch of this call but for those of few.keys. */
+/* Returns the scratch floats of this call, without those of few.keys. */
 static uint64_t few_floats(const struct sc_kernels_importance *what)
 {
     uint64_t bytes =
@@ -398,7 +392,7 @@ static struct few few_cut(const struct sc_kernels_importance *what, uint64_t hea
     return few;
 }
 
-/* few_score of keys in columns: as rows first, one head's after another's. */
+/* few_score for keys in columns: transposed first, head by head. */
 static void few_score_columns(const struct few *few, const struct sc_kernels_keys *keys,
                               uint64_t count, uint64_t at)
 {
@@ -410,7 +404,7 @@ static void few_score_columns(const struct few *few, const struct sc_kernels_key
                                          .head_size = head_size,
                                          .dtype = keys->dtype,
                                          .score_stride = few->stride};
-    memset(few->keys, 0, few_keys_floats(head_size) * sizeof(float)); /* read behind key_count */
+    memset(few->keys, 0, few_keys_floats(head_size) * sizeof(float)); /* read beyond key_count */
     for (uint64_t i = 0; i < FEW_KEYS; i++)
         rows[i] = (const uint8_t *)few->keys + i * head_bytes;
     for (uint64_t key = 0; key < count; key += FEW_KEYS) {
@@ -427,7 +421,7 @@ static void few_score_columns(const struct few *few, const struct sc_kernels_key
     }
 }
 
-/* Rows that follow each other, without a gap: what a query a head wants is all there is. */
+/* Tells whether one query per head reads contiguous rows without gaps. */
 static bool is_gapless(const struct few *few, const struct sc_kernels_keys *keys,
                        uint64_t head_bytes)
 {
@@ -437,9 +431,9 @@ static bool is_gapless(const struct few *few, const struct sc_kernels_keys *keys
            memory->token_stride_bytes == few->head_count * head_bytes;
 }
 
-/* Keys of memory, a few at a time, all heads of them before the next: mostly they lie side by side.
- * The next are asked for, where the processor does not do it in time: not in rows without gaps, nor
- * along the rows of one query.  at: where their scores stand */
+/* Scores keys in memory, a few at a time, all heads of them before the next: mostly contiguous.
+ * Prefetches the next keys if the hardware does not: not for gapless rows, nor for one query's
+ * rows. at: index of the first score */
 static void few_score(const struct few *few, const struct sc_kernels_keys *keys, uint64_t count,
                       uint64_t at)
 {
@@ -503,7 +497,7 @@ static void slab_score(const struct few *few, const struct sc_kernels_slab *slab
     }
 }
 
-/* The same of free widths. */
+/* slab_score for per-channel bits. */
 static void slab_score_planes(const struct few *few, const struct sc_kernels_slab *slab,
                               const struct sc_kernels_slab *next)
 {
@@ -529,8 +523,7 @@ static void slab_score_planes(const struct few *few, const struct sc_kernels_sla
     }
 }
 
-/* Keys that are codes, slab by slab, all heads of one before the next: their codes lie side by
- * side. */
+/* Scores quantised keys slab by slab, all heads of one before the next (contiguous codes). */
 static void few_score_quant(const struct few *few)
 {
     const struct sc_kernels_keys *keys = &few->what->prefix;
@@ -544,7 +537,7 @@ static void few_score_quant(const struct few *few)
     }
 }
 
-/* ret_sums[j] += the sums of some heads, in their order; head_stride floats on for each head. */
+/* ret_sums[j] += the sums of some heads, in order; ret_sums advances head_stride floats a head. */
 static void few_add(const struct sc_kernels_importance *what, uint64_t head_first,
                     uint64_t head_count, float *scratch, float *ret_sums, uint64_t head_stride)
 {
@@ -605,9 +598,8 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
     }
 }
 
-/* How many heads share a slab of codes; of rows, how many heads' queries and scores a scratch
- * holds, whatever it was made for: it grows with what it is made for, and a lane takes more than
- * such a query. */
+/* Returns how many heads share a quantised slab. For plain rows: how many heads' queries and scores
+ * fit in any call's scratch, since a lane takes more than such a query. */
 static uint64_t heads_together(const struct sc_kernels_importance *what)
 {
     uint64_t keys = (TILES(what->prefix.count) + TILES(what->fresh.count)) * TILE;
@@ -616,7 +608,7 @@ static uint64_t heads_together(const struct sc_kernels_importance *what)
     return few_floats(what) / (query_vectors(what) * (PADDED(what->head_size) + keys));
 }
 
-/* A few queries of heads, of some heads at a time. ret_sums: as few_add. */
+/* few_add in groups of heads. */
 static void few_heads(const struct sc_kernels_importance *what, uint64_t head_first,
                       uint64_t head_end, void *scratch, float *ret_sums, uint64_t head_stride)
 {

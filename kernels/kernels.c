@@ -1,7 +1,6 @@
-/* The table of kernels and the choice of a level. CPUID is asked each time (it is asked once a
- * connector): libgcc's __builtin_cpu_supports would bring a static constructor into the .so.
- *
- * Threads: any. Tests: tests/unit/kernels/test_widen.c */
+/* kernels.h: selects the table of a level. CPUID is read at each call (one per connector): libgcc's
+ * __builtin_cpu_supports would add a static constructor to the .so.
+ * Tests: tests/unit/kernels/test_widen.c */
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)

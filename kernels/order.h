@@ -1,11 +1,9 @@
-/* Keys of scores: uint32 that grow with the score. The order is total: NaN is lowest, -0 equals 0.
+/* order: maps scores to uint32 keys with the same total order: NaN is lowest, -0 equals 0.
  *
- *   score   bits      order               plain: no NaN, no sign anywhere: the bits as they are
- *   NaN     any       0
+ *   score   bits      order               plain: no NaN, no sign: the bits as they are
+ *   NaN     any       0                   (sums of softmax are plain)
  *   < 0     1eeefff   ~bits
  *   >= 0    0eeefff   bits | 1 << 31
- *
- * Sums of softmax are plain, so that comparing them needs nothing but the bits.
  *
  * Threads: any. Tests: tests/unit/kernels/test_topk.c */
 #ifndef SC_KERNELS_ORDER_H

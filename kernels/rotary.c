@@ -1,11 +1,9 @@
-/* cos and sin of positions: see rotary.h.
+/* rotary.h: cos and sin of positions.
  *
  *   angle - n * pi / 2 = ((angle - n * P1) - n * P2) - n * P3      n = nearest, at most 24 bits
  *
- * P1 and P2 have 29 bits each, so that n * P1 and n * P2 are exact, and so is the first difference:
- * what is left is off by less than 2^-80 of pi / 2. The series end where a term is below 2^-46.
- *
- * Threads: any. Tests: tests/unit/kernels/test_rotary.c */
+ * P1 and P2 have 29 bits each, so n * P1, n * P2 and the first difference are exact. The error of
+ * the remainder is below 2^-80 of pi / 2. The series end where a term is below 2^-46. */
 #include "kernels/rotary.h"
 
 #define TWO_OVER_PI 0x1.45f306dc9c883p-1
@@ -13,7 +11,7 @@
 #define P2          0x1.10b4611p-30
 #define P3          0x1.4c4c6628b80dcp-59
 
-/* Of |x| <= pi / 4. */
+/* Requires |x| <= pi / 4. */
 static double sin_near(double x)
 {
     double y = x * x, sum = 1.0 / 6227020800;
@@ -45,7 +43,7 @@ void sc_kernels_rope_row(uint64_t position, const double *frequencies, uint64_t 
         uint64_t quarter = (uint64_t)(angle * TWO_OVER_PI + 0.5);
         double n = (double)quarter, rest = ((angle - n * P1) - n * P2) - n * P3;
         double across = cos_near(rest), up = sin_near(rest);
-        double turned_by[4] = {across, -up, -across, up}; /* cos; sin is a quarter behind */
+        double turned_by[4] = {across, -up, -across, up}; /* cos; sin lags by a quarter turn */
         ret_rope[i] = (float)turned_by[quarter % 4];
         ret_rope[turned / 2 + i] = (float)turned_by[(quarter + 3) % 4];
     }

@@ -1,9 +1,7 @@
-/* Packing rows out of, and unpacking rows into, memory that struct spec_memory describes. Pure
- * address arithmetic and memcpy: widening, and turning where K lies in columns (columns.h), are the
- * table's. Compacting goes upward: row r comes from a slot at or behind r, so nothing is
- * overwritten before it moved.
- *
- * Threads: any. Tests: tests/unit/kernels/test_rows.c, test_columns.c */
+/* rows: packs rows from, and unpacks rows into, memory that struct spec_memory describes. It
+ * computes addresses and copies; the table widens and transposes (columns.h). Compaction moves row
+ * r from a slot >= r, so nothing is overwritten before it has moved.
+ * Tests: tests/unit/kernels/test_rows.c, test_columns.c */
 #include "base/nt_copy.h"
 #include "kernels/columns.h"
 
@@ -11,14 +9,14 @@
 #include <string.h>
 
 #define LINE_BYTES 64u
-#define WIDE_COUNT 1024u /* floats that are widened on the stack, then streamed, or turned */
-#define WIDE_ROWS  16u   /* tokens of such a piece that are turned: a line of each column */
+#define WIDE_COUNT 1024u /* floats widened on the stack, then streamed or transposed */
+#define WIDE_ROWS  16u   /* tokens of such a piece: a line of each column */
 #define K          1u    /* parts, as bits */
 #define V          2u
 
-/* K or V of a token in the memory: pieces a head stride apart. */
+/* K or V of a token in the memory: pieces one head stride apart. */
 struct pieces {
-    uint64_t count, elements, stride; /* of each; 0 pieces: there is no V */
+    uint64_t count, elements, stride; /* elements and bytes of each; 0 pieces: no V */
 };
 
 static uint64_t head_size_of(const struct sc_kernels_move *how, uint32_t part)
@@ -52,7 +50,6 @@ static uint64_t row_bytes_of(const struct sc_kernels_move *how)
     return how->row_bytes != 0 ? how->row_bytes : 2 * part_bytes_of(how, 0);
 }
 
-/* What is behind V. */
 static void padding_clear(const struct sc_kernels_move *how, uint64_t token_count, uint8_t *dst)
 {
     uint64_t row_bytes = row_bytes_of(how);
@@ -82,7 +79,7 @@ static void parts_pack(const struct sc_kernels_move *how, uint32_t parts, uint64
     }
 }
 
-/* K in columns, into rows dst_stride bytes apart. */
+/* Packs K from columns into rows dst_stride bytes apart. */
 static void columns_pack(const struct sc_kernels_move *how, uint64_t token_first,
                          uint64_t token_count, uint8_t *dst, uint64_t dst_stride)
 {
@@ -132,7 +129,7 @@ static void place(const struct sc_kernels_move *how, uint8_t *dst, const uint8_t
         }
 }
 
-/* Parts of tokens, whose rows are src_stride bytes apart. */
+/* Unpacks parts of tokens from rows src_stride bytes apart. */
 static void parts_unpack(const struct sc_kernels_move *how, uint32_t parts, uint64_t token_first,
                          uint64_t token_count, const uint8_t *src, uint64_t src_stride)
 {
@@ -158,7 +155,7 @@ static void parts_unpack(const struct sc_kernels_move *how, uint32_t parts, uint
         sc_nt_copy_end();
 }
 
-/* A run of tokens of one head, widened a piece at a time on the way. */
+/* Widens a run of tokens of one head, a piece at a time. */
 static void run_widen(const struct sc_kernels_move *how, const struct sc_kernels_run *run,
                       uint64_t head, const uint8_t *src, uint64_t src_stride)
 {
@@ -180,7 +177,6 @@ static void run_widen(const struct sc_kernels_move *how, const struct sc_kernels
     }
 }
 
-/* K of tokens, into columns. */
 static void columns_unpack(const struct sc_kernels_move *how, uint64_t token_first,
                            uint64_t token_count, const uint8_t *src, uint64_t src_stride)
 {
@@ -252,11 +248,11 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_move *how, uint64_t token_
                               uint64_t token_count)
 {
     if (how->streams)
-        return; /* those lines are not fetched */
+        return; /* streamed lines are not fetched */
     const struct sc_kernels_memory *memory = how->memory;
     const struct pieces pieces[2] = {pieces_of(how, 0, element_bytes_there(how)),
                                      pieces_of(how, 1, element_bytes_there(how))};
-    uint32_t first = sc_kernels_is_columns(memory) ? 1 : 0; /* K: a line has many tokens */
+    uint32_t first = sc_kernels_is_columns(memory) ? 1 : 0; /* K columns: a line has many tokens */
     for (uint64_t j = token_first; j < token_first + token_count; j++) {
         int64_t slot = sc_kernels_slot_of(memory, j);
         if (slot < 0)
@@ -273,7 +269,7 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_move *how, uint64_t token_
     }
 }
 
-/* The rows from rows[r] on that go, as one run, to the run of slots from r on. */
+/* Moves rows from rows[r] on that form a run to slots from r on; returns their number. */
 static uint64_t columns_compact(const struct sc_kernels_slice *slice, const uint32_t *rows,
                                 uint64_t r, uint64_t row_count)
 {
@@ -300,7 +296,7 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
         for (uint64_t r = 0; r < row_count;)
             r += rows[r] == r ? 1 : columns_compact(&slice, rows, r, row_count);
     uint64_t bytes = how->head_size * element_bytes_there(how);
-    if (memory->head_stride_bytes == bytes) { /* heads side by side move as one */
+    if (memory->head_stride_bytes == bytes) { /* contiguous heads move as one */
         bytes *= count;
         count = 1;
     }

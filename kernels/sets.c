@@ -1,6 +1,4 @@
-/* Arithmetic of sets of rows, and sums of scores.
- *
- * Threads: any. Tests: tests/unit/kernels/test_topk.c */
+/* importance.h: arithmetic of row sets, and sums of scores. */
 #include "kernels/importance.h"
 
 #include <math.h>

@@ -1,41 +1,39 @@
-/* Exact choices by a total order: top-k, ranked top-k, mass, votes.
+/* importance.h: exact selection by a total order: top-k, ranked top-k, mass, votes.
  *
  *   scores   --sift-->  keys in [low, high]  --sift-->  ...  --ranks-->  edge: the k-th key
  *      \                    about a third of them, and the k-th among them
  *       --mark by the edge-->  set, as bits  -->  ascending indexes
  *
- * A bracket comes from a sample's ranks, wide enough that it holds the k-th nearly always; where it
- * does not, the counts of the pass say on which side the k-th is, and the next bracket is there. A
- * sample decides about time alone: after SAMPLED_ROUNDS brackets are halves of what is left, so
- * that 32 more end any search.
- *
- * Holds: one pass over all scores for the edge (where the first bracket holds), one for the set.
- * Threads: any. Tests: tests/unit/kernels/test_topk.c */
+ * A bracket comes from a sample's ranks and nearly always contains the k-th key. If not, the counts
+ * of the pass say on which side the k-th is, and the next bracket covers that side. Samples affect
+ * only speed: after SAMPLED_ROUNDS the bracket is halved, so 32 more passes end any search. If the
+ * first bracket holds, all scores are read once for the edge and once for the set.
+ * Tests: tests/unit/kernels/test_topk.c */
 #include "kernels/importance.h"
 #include "kernels/order.h"
 
 #include <string.h>
 
-#define KEPT_MAX       4096u /* keys of a bracket that stay with the search */
+#define KEPT_MAX       4096u /* keys of a bracket that are copied for later passes */
 #define EXACT_MAX      64u   /* keys that are ranked, not sampled */
 #define SAMPLE_LEAST   32u
-#define SAMPLE_REACH   5u /* two standard deviations of a rank among so many */
+#define SAMPLE_REACH   5u /* two standard deviations of a rank among SAMPLE_LEAST */
 #define SAMPLED_ROUNDS 8u
-#define BLOCK_WORDS    64u /* of bits, on their way to indexes */
+#define BLOCK_WORDS    64u /* words of bits converted to indexes at once */
 #define WORD_BITS      64u
 #define DIGIT_BITS     9u
-#define DIGITS_MAX     4u /* of DIGIT_BITS: a key's 32 bits */
+#define DIGITS_MAX     4u /* digits of DIGIT_BITS in a key's 32 bits */
 
-/* The search for it: the key is in [low, high], the rank-th of the `population` keys there. */
+/* Search state: the key is in [low, high], the rank-th of the `population` keys there. */
 struct search {
     const struct sc_kernels *kernels;
-    struct sc_kernels_sift sift; /* what is searched; its low and high are the bracket */
+    struct sc_kernels_sift sift; /* input of the next pass; its low and high are the bracket */
     uint32_t low, high;
-    uint32_t base; /* what to add to a key to make it the score's */
+    uint32_t base; /* offset from a searched key to the score's key */
     uint64_t rank, population;
-    uint64_t above;              /* entries of what is searched above `high` */
-    const uint32_t *sample_from; /* NULL: what is searched; else keys - low of KEPT_MAX of them */
-    uint32_t *kept;              /* two buffers: what is searched may be one of them */
+    uint64_t above;              /* searched entries above `high` */
+    const uint32_t *sample_from; /* NULL: sample the input; else KEPT_MAX keys, minus low */
+    uint32_t *kept;              /* two buffers: the input may be one of them */
     uint32_t round;
 };
 
@@ -46,7 +44,7 @@ static uint32_t entry_at(const struct sc_kernels_sift *sift, uint64_t i)
     return sc_kernels_key_of(entry, sift->keys_are);
 }
 
-/* Keys of [low, high], evenly over what is searched; returns how many, at most `wanted`. */
+/* Samples keys of [low, high] evenly over the input; returns their number, at most `wanted`. */
 static uint64_t sample(const struct search *search, uint64_t wanted, uint32_t *ret_keys)
 {
     const struct sc_kernels_sift *sift = &search->sift;
@@ -58,7 +56,7 @@ static uint64_t sample(const struct search *search, uint64_t wanted, uint32_t *r
             ret_keys[found++] = search->sample_from[place] + search->low;
             continue;
         }
-        if (sift->among != NULL) { /* the next of its word */
+        if (sift->among != NULL) { /* the next set bit of the word */
             uint64_t word = sift->among[place / WORD_BITS] >> place % WORD_BITS;
             if (word == 0)
                 continue;
@@ -71,8 +69,8 @@ static uint64_t sample(const struct search *search, uint64_t wanted, uint32_t *r
     return found;
 }
 
-/* The bracket around the key of that rank, by a sample of what is there; where the sample tells
- * nothing apart, the one key that it has in the middle. */
+/* Sets the bracket around the key of that rank from a sample. If the sample cannot separate keys,
+ * the bracket is its middle key. */
 static void bracket_sampled(struct search *search, const uint32_t *keys, uint64_t count,
                             uint64_t reach)
 {
@@ -91,7 +89,7 @@ static void bracket_sampled(struct search *search, const uint32_t *keys, uint64_
     sift->low = sift->high = ends[0];
 }
 
-/* Chooses the next bracket: of few keys the key itself; of many, by a sample; else a half. */
+/* Sets the next bracket: exact for few keys, by a sample for many, else a half. */
 static void bracket(struct search *search)
 {
     uint32_t keys[SC_KERNELS_RANKED], ends[2];
@@ -119,11 +117,11 @@ static void bracket(struct search *search)
         sift->high = search->low + (search->high - search->low) / 2;
 }
 
-/* What a pass over the bracket said; true: the bracket is the edge. */
+/* Applies the counts of a pass over the bracket. Returns true if the bracket is the edge. */
 static bool narrow(struct search *search, const struct sc_kernels_sifted *sifted)
 {
     struct sc_kernels_sift *sift = &search->sift;
-    uint64_t above = sifted->above - search->above; /* of [low, high], above the bracket */
+    uint64_t above = sifted->above - search->above; /* keys of [low, high] above the bracket */
     search->sample_from = NULL;
     search->round++;
     if (search->rank <= above) {
@@ -148,7 +146,7 @@ static bool narrow(struct search *search, const struct sc_kernels_sifted *sifted
     search->sample_from = sift->kept;
     if (sifted->inside > KEPT_MAX)
         return false;
-    search->base += sift->low; /* from here on the kept keys are all there is to search */
+    search->base += sift->low; /* search only the kept keys from here on */
     search->high -= sift->low;
     search->low = 0;
     search->above = 0;
@@ -161,7 +159,7 @@ static bool narrow(struct search *search, const struct sc_kernels_sifted *sifted
     return false;
 }
 
-/* The k-th of the `population` entries of `among` (NULL: of all), 1 <= k <= population. */
+/* Returns the k-th of the `population` entries of `among` (NULL: all), 1 <= k <= population. */
 static struct sc_kernels_edge edge_find(const struct sc_kernels *kernels, const float *scores,
                                         const uint64_t *among, uint64_t count, uint64_t population,
                                         uint64_t k)
@@ -182,7 +180,7 @@ static struct sc_kernels_edge edge_find(const struct sc_kernels *kernels, const 
     do {
         bracket(&search);
         kernels->order_sift(&search.sift, &sifted);
-        if (sifted.strange != 0 && edge.keys_are == SC_KERNELS_KEYS_PLAIN) { /* once more */
+        if (sifted.strange != 0 && edge.keys_are == SC_KERNELS_KEYS_PLAIN) { /* with signed keys */
             edge.keys_are = search.sift.keys_are = SC_KERNELS_KEYS_SCORES;
             kernels->order_sift(&search.sift, &sifted);
         }
@@ -213,8 +211,7 @@ void sc_kernels_topk(const struct sc_kernels *kernels, const float *scores, uint
     }
 }
 
-/* Ascending by the upper 32 bits, of which `bits` count; stable. Returns which of the two holds the
- * result. */
+/* Sorts stably by the upper 32 bits, of which `bits` count. Returns the buffer with the result. */
 static uint64_t *keys_sort(uint64_t *keys, uint64_t *other, uint64_t count, uint32_t bits)
 {
     uint32_t starts[DIGITS_MAX][1u << DIGIT_BITS];
@@ -239,8 +236,8 @@ static uint64_t *keys_sort(uint64_t *keys, uint64_t *other, uint64_t count, uint
     return keys;
 }
 
-/* Keys of rows that ascend, best minus order << 32 | row, sorted: the ranking, in `scratch` or
- * behind its first k. */
+/* Ranks rows, which ascend, by sorting (best - order) << 32 | row. Returns the result in `scratch`
+ * or after its first k entries. */
 static const uint64_t *rank(const float *scores, const uint32_t *rows, uint64_t k,
                             uint64_t *scratch)
 {
@@ -291,13 +288,13 @@ double sc_kernels_mass_of(const float *scores, const uint64_t *bits, uint64_t co
     return mass;
 }
 
-/* at_least[v] = rows that at least v + 1 of the sets hold, v < set_count. */
+/* at_least[v] = rows in at least v + 1 of the sets, v < set_count. */
 static void votes_count(const uint64_t *sets, uint64_t set_count, uint64_t words,
                         uint64_t *at_least)
 {
     memset(at_least, 0, set_count * words * sizeof(*at_least));
     for (uint64_t set = 0; set < set_count; set++, sets += words)
-        for (uint64_t v = set + 1; v-- > 0;) { /* from the top: each asks what was there before */
+        for (uint64_t v = set + 1; v-- > 0;) { /* descending: reads v - 1 before its update */
             uint64_t *more = at_least + v * words;
             const uint64_t *fewer = v > 0 ? more - words : NULL;
             for (uint64_t w = 0; w < words; w++)
@@ -312,7 +309,7 @@ void sc_kernels_vote(const struct sc_kernels *kernels, const struct sc_kernels_v
     uint64_t words = SC_KERNELS_WORDS(count), sure = 0, at_most = count;
     uint64_t *among = scratch + set_count * words;
     votes_count(votes->sets, set_count, words, scratch);
-    for (; v > 0; v--) { /* rows of v votes or more hold k: the rows of exactly v are chosen from */
+    for (; v > 0; v--) { /* at least k rows have v votes or more: choose among exactly v */
         const uint64_t *rows = scratch + (v - 1) * words;
         at_most = kernels->bits_both(rows, rows, words);
         if (at_most >= k)

@@ -1,6 +1,5 @@
-/* The rung of AVX2: 8 lanes. Adds: AVX2, FMA, F16C, POPCNT, BMI2.
- *
- * Threads: any. Tests: tests/unit/kernels/ */
+/* avx2: the AVX2 rung, 8 lanes. Requires AVX2, FMA, F16C, POPCNT, BMI2. Tests:
+ * tests/unit/kernels/ */
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)

@@ -1,6 +1,5 @@
-/* The rung of AVX-512: 16 lanes, masks, twice the registers. Adds: AVX-512 F, BW, VL, DQ.
- *
- * Threads: any. Tests: tests/unit/kernels/ */
+/* avx512: the AVX-512 rung: 16 lanes, masks, twice the registers. Requires AVX-512 F, BW, VL, DQ.
+ * Tests: tests/unit/kernels/ */
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)

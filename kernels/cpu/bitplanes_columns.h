@@ -1,26 +1,24 @@
-/* Codes of free widths with AVX2, a tile of rows at a time: bits are spread where a vector is one
- * byte of all of the tile's rows.
+/* bitplanes_columns: spreads bit planes of a tile with AVX2; a vector is one byte of all rows.
  *
  *   row      a head's bytes                                  [row][byte]
  *   column   a byte of each row, 8 channels of a plane       [byte][row]
- *   codes    a channel's of each row                         [channel][row]
+ *   codes    one channel of each row                         [channel][row]
  *
- * The bits of a channel stand at one place of a column, in all rows alike: a shift, a mask and an
- * addition spread 32 of them, and channels that have no bit in a plane cost nothing. Beside that
- * turning bytes to columns, and codes back to rows, is a third.
- *
- * Included by bitplanes_rung.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+ * A channel's bits have the same position in a column for all rows. A shift, a mask and an addition
+ * spread 32 of them, and channels without a bit in a plane cost nothing. Transposing bytes to
+ * columns, and codes back to rows, takes a third of the time.
+ * Included by bitplanes_rung.h. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_COLUMNS_H
 #define SC_KERNELS_CPU_BITPLANES_COLUMNS_H
 
 #include "kernels/cpu/bitplanes_rung.h"
 
 struct planes_columns {
-    _Alignas(32) uint8_t bytes[HEAD_MOST][PLANES_TILE]; /* of a head */
+    _Alignas(32) uint8_t bytes[HEAD_MOST][PLANES_TILE]; /* bytes of a head */
     _Alignas(32) uint8_t codes[HEAD_MOST][PLANES_TILE];
 };
 
-/* 8 bytes of rows a, a + 1 | b, b + 1, byte by byte: of each byte both rows. */
+/* Interleaves 8 bytes of rows a, a + 1 | b, b + 1. */
 INLINE words rows_pairs(const uint8_t *const *rows, uint64_t at, uint32_t a, uint32_t b)
 {
     const words pairs = _mm256_broadcastsi128_si256(
@@ -33,7 +31,7 @@ INLINE words rows_pairs(const uint8_t *const *rows, uint64_t at, uint32_t a, uin
     return _mm256_shuffle_epi8(both, pairs);
 }
 
-/* Columns of 8 bytes of each row. */
+/* Transposes 8 bytes of each row to columns. */
 INLINE void eight_rope(const uint8_t *const *rows, uint64_t at, uint8_t (*ret_columns)[PLANES_TILE])
 {
     words twos[8], fours[8], eights[8];
@@ -46,7 +44,7 @@ INLINE void eight_rope(const uint8_t *const *rows, uint64_t at, uint8_t (*ret_co
         fours[4 + i] = _mm256_unpackhi_epi16(twos[2 * i], twos[2 * i + 1]);
     }
     SC_UNROLL
-    for (uint32_t i = 0; i < 4; i++) { /* rows below 8 of a half, and the others, of bytes 2 i .. */
+    for (uint32_t i = 0; i < 4; i++) { /* by half: rows below 8, then the others, from byte 2 i */
         const words *of = fours + 4 * (i / 2);
         eights[i * 2] = i % 2 == 0 ? _mm256_unpacklo_epi32(of[0], of[1])
                                    : _mm256_unpackhi_epi32(of[0], of[1]);
@@ -62,7 +60,7 @@ INLINE void eight_rope(const uint8_t *const *rows, uint64_t at, uint8_t (*ret_co
     }
 }
 
-/* Bit k of each byte, where plane p has it in a code. Both are constants. */
+/* Moves bit k of each byte to plane p's position in a code. Both are constants. */
 INLINE words column_bit(words column, uint32_t k, uint32_t p)
 {
     words moved = k > 7 - p ? _mm256_srli_epi16(column, (int)(k - (7 - p)))
@@ -70,7 +68,7 @@ INLINE words column_bit(words column, uint32_t k, uint32_t p)
     return _mm256_and_si256(moved, _mm256_set1_epi8((char)(0x80u >> p)));
 }
 
-/* Adds a plane of a group, or begins its channels' codes with it; p is a constant. */
+/* Adds a plane of a group to codes, or initialises them with it; p is a constant. */
 INLINE void plane_add(const struct sc_kernels_bitplanes_group *group,
                       const uint8_t (*columns)[PLANES_TILE], uint32_t p, bool begins,
                       uint8_t (*ret_quant)[PLANES_TILE])
@@ -87,8 +85,7 @@ INLINE void plane_add(const struct sc_kernels_bitplanes_group *group,
     }
 }
 
-/* Of a group the codes of all rows; columns: of the group. Plane 0 begins codes of the channels
- * that it has. */
+/* Makes a group's codes of all rows from its columns; plane 0 initialises its channels' codes. */
 INLINE void group_add(const struct sc_kernels_bitplanes_group *group,
                       const uint8_t (*columns)[PLANES_TILE], uint8_t (*ret_quant)[PLANES_TILE])
 {
@@ -101,7 +98,6 @@ INLINE void group_add(const struct sc_kernels_bitplanes_group *group,
             plane_add(group, columns, p, false, ret_quant);
 }
 
-/* Makes the codes of a tile of the table's planes of a head. */
 static void columns_spread(const struct sc_kernels_bitplanes *planes, const uint8_t *const *rows,
                            uint64_t head, struct planes_columns *ret_columns)
 {
@@ -115,7 +111,7 @@ static void columns_spread(const struct sc_kernels_bitplanes *planes, const uint
                   ret_columns->codes + g * SC_KERNELS_BITPLANES_GROUP);
 }
 
-/* 16 channels' codes of 8 rows below 16 and of those 16 behind them, back to rows. */
+/* Transposes 16 channels' codes of 8 rows below 16, and of those 16 later, back to rows. */
 INLINE void quant_back(const uint8_t (*codes)[PLANES_TILE], bool is_high, uint8_t *ret_quant)
 {
     words v[8], w[8];

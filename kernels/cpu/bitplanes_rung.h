@@ -1,22 +1,20 @@
-/* What the rungs of codes of free widths share.
+/* bitplanes_rung: decodes and quantises per-channel rows, shared by the rungs.
  *
- *   decode   a head of a tile of rows at a time: its planes are spread to a code a byte, in a
- *            buffer that stays in the first cache; numbers are made of any LANES of them, so that
- *            pairs may be any distance apart
- *   encode   LANES channels of all rows at a time: widened and turned back once, scales, codes, a
- *            byte each; then each plane's bits are drawn together
- *   ranges   of a head: what turns, what does not. The last vector of one begins where it ends at
- *            the range's end: some channels are made twice, alike
+ *   decode   a head of a tile of rows at a time: its planes are spread to one code a byte in an L1
+ *            buffer; values are made of any LANES codes, so pairs may have any distance
+ *   encode   LANES channels of all rows at a time: widened and rotated back once, scales, byte
+ *            codes; then each plane's bits are gathered
+ *   ranges   of a head: rotated channels and others. A range's last vector ends at the range's end,
+ *            so some channels are computed twice with the same result
  *
- * Written in the words of v8.h or v16.h, one of which is included before it. What is a rung's own,
- * bitplanes_v8.h or bitplanes_v16.h has:
+ * Requires v8.h or v16.h. bitplanes_v8.h or bitplanes_v16.h defines:
  *
  *   PLANES_TILE         rows of a tile; a multiple of SPREAD_ROWS
  *   SPREAD_ROWS         rows that group_spread takes
- *   STREAM_ROWS         rows whose lines are made beside each other where stores go past the caches
- *   group_spread, codes_floats, pairs_both, pairs_swapped, line_put, plane_bits, bits_together
+ *   STREAM_ROWS         rows whose lines are made together for non-temporal stores
+ *   group_spread, quant_floats, pairs_both, pairs_swapped, line_put, plane_bits, bits_together
  *
- * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+ * Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_RUNG_H
 #define SC_KERNELS_CPU_BITPLANES_RUNG_H
 
@@ -36,29 +34,28 @@
 
 enum rope_are { ROPE_NONE, ROPE_HALF, ROPE_INTERLEAVED };
 
-/* name(..., turns) with `turns` as a constant. */
+/* name(..., rope) with `rope` as a constant. */
 #define BY_ROPE(rope, name, ...)                                                                   \
     ((rope) == ROPE_NONE   ? name(__VA_ARGS__, ROPE_NONE)                                          \
      : (rope) == ROPE_HALF ? name(__VA_ARGS__, ROPE_HALF)                                          \
                            : name(__VA_ARGS__, ROPE_INTERLEAVED))
 
-/* A head of some rows. */
 struct planes_head {
     _Alignas(64) uint8_t codes[PLANES_TILE][HEAD_MOST];
     _Alignas(64) float steps[HEAD_MOST], bases[HEAD_MOST];
     const uint8_t *rows[PLANES_TILE];
-    const float *rope[PLANES_TILE];  /* of each; of what is not turned anything */
-    uint8_t *dst[PLANES_TILE];       /* of the head */
+    const float *rope[PLANES_TILE];  /* rotations of each row; anything if not rotated */
+    uint8_t *dst[PLANES_TILE];       /* address of the head */
     uint64_t count, size, turned;
 };
 
-/* Where the vector that would begin at `channel` begins. */
+/* Returns the start of the vector for `channel`, moved so that it ends by `end`. */
 INLINE uint64_t vector_at(uint64_t channel, uint64_t end, uint64_t lanes)
 {
     return channel + lanes <= end ? channel : end - lanes;
 }
 
-/* Whether each range of a head is as long as a vector, or there is none. */
+/* Tells whether each range of a head is empty or at least one vector long. */
 INLINE bool has_vectors(const struct sc_kernels_rotary *rotary, uint64_t size)
 {
     uint64_t turned = rotary != NULL ? rotary->turned : 0, rest = size - turned;
@@ -73,14 +70,14 @@ INLINE uint32_t rope_of(const struct sc_kernels_rotary *rotary)
     return rotary->pairs == SC_KERNELS_ROTARY_HALF ? ROPE_HALF : ROPE_INTERLEAVED;
 }
 
-/* sin, negative in even lanes. */
+/* Negates sin in even lanes. */
 INLINE floats pairs_signed(floats sin)
 {
     const words even = V(srli_epi64)(V(set1_epi32)(INT32_MIN), 32);
     return floats_of(VI(xor)(VI(castps)(sin), even));
 }
 
-/* Where a head's codes begin in a row; of the one behind the last: where the row ends. */
+/* Returns the offset of a head's codes in a row; for head_count: the row's end. */
 static inline uint64_t head_at(const struct sc_kernels_bitplanes *planes, uint64_t head)
 {
     return head < planes->head_count ? planes->groups[head * planes->head_groups].offset
@@ -93,7 +90,7 @@ static inline uint64_t head_at(const struct sc_kernels_bitplanes *planes, uint64
 
 /* ---- Decoding ------------------------------------------------------------------------------- */
 
-/* span / 256, and what a code of 0 stands for. */
+/* Computes span / 256 and the value of code 0. */
 INLINE void head_scales(const struct sc_kernels_bitplanes *planes, const uint8_t *scales,
                         uint64_t head, struct planes_head *ret_head)
 {
@@ -115,7 +112,7 @@ INLINE void head_scales(const struct sc_kernels_bitplanes *planes, const uint8_t
     }
 }
 
-/* rows: [PLANES_TILE], beginning with row 0's codes; behind head->count the last one's again */
+/* rows: [PLANES_TILE] codes from row 0 on; beyond head->count the last row repeats */
 INLINE void head_spread(const struct sc_kernels_bitplanes *planes, const uint8_t *const *rows,
                         uint64_t head, struct planes_head *ret_head)
 {
@@ -125,7 +122,6 @@ INLINE void head_spread(const struct sc_kernels_bitplanes *planes, const uint8_t
             group_spread(&groups[g], rows + r, ret_head->codes[r] + g * SC_KERNELS_BITPLANES_GROUP);
 }
 
-/* Codes of a tile. */
 INLINE void tile_spread(const struct sc_kernels_bitplanes *planes, uint64_t head,
                         struct planes_head *ret_head)
 {
@@ -140,15 +136,15 @@ INLINE void tile_spread(const struct sc_kernels_bitplanes *planes, uint64_t head
     head_spread(planes, ret_head->rows, head, ret_head);
 }
 
-/* Values of LANES channels of a row, as they were coded. */
+/* Returns values of LANES channels of a row, before the rotation. */
 INLINE floats quant_values(const struct planes_head *head, uint64_t row, uint64_t channel,
                            floats step, floats base)
 {
     return V(fmadd_ps)(quant_floats(head->codes[row] + channel), step, base);
 }
 
-/* `vectors` of LANES channels from c on, of TURNS_HALF with their partners. All but head, rows and
- * c are constants where it is inlined. */
+/* Decodes `vectors` of LANES channels from c on, with ROPE_HALF also their partners. All but head,
+ * rows and c are constants after inlining. */
 INLINE void unit_decode(const struct planes_head *head, uint64_t row, uint64_t row_end, uint64_t c,
                         uint32_t rope, uint32_t vectors, uint32_t dtype, bool streams)
 {
@@ -191,7 +187,7 @@ INLINE void unit_decode(const struct planes_head *head, uint64_t row, uint64_t r
     }
 }
 
-/* Channels [first, end) of a head; of TURNS_HALF the others of each pair as well. */
+/* Decodes channels [first, end) of a head, with ROPE_HALF also the other half of each pair. */
 INLINE void range_decode(const struct planes_head *head, uint64_t row, uint64_t row_end,
                          uint64_t first, uint64_t end, uint32_t rope, uint32_t dtype, bool streams)
 {
@@ -216,11 +212,11 @@ INLINE void rows_decode(const struct planes_head *head, uint64_t row, uint64_t r
     range_decode(head, row, row_end, head->turned, head->size, ROPE_NONE, dtype, streams);
 }
 
-/* Rows are mostly a multiple of 4 KiB apart, so that lines of more than a few push each other out
- * of the first cache: what is not a whole line by one store is made row by row. */
+/* Rows are mostly a multiple of 4 KiB apart, so lines of several rows evict each other from the L1
+ * cache. Anything but one store of a whole line is therefore written row by row. */
 INLINE void head_decode(const struct planes_head *head, uint32_t rope, bool streams, uint32_t dtype)
 {
-    if (!streams || STREAM_ROWS == 1) { /* whoever compiles it is to see that it is one row */
+    if (!streams || STREAM_ROWS == 1) { /* lets the compiler see that it is one row */
         for (uint64_t row = 0; row < head->count; row++)
             rows_decode(head, row, row + 1, rope, streams, dtype);
         return;
@@ -232,7 +228,6 @@ INLINE void head_decode(const struct planes_head *head, uint32_t rope, bool stre
     }
 }
 
-/* As many rows that have a place as a tile takes, from *row on. */
 INLINE void tile_take(const struct sc_kernels_bitplanes_decode *what, uint64_t *row,
                       struct planes_head *ret_head)
 {
@@ -250,7 +245,7 @@ INLINE void tile_take(const struct sc_kernels_bitplanes_decode *what, uint64_t *
         ret_head->rows[i] = ret_head->rows[n - 1];
 }
 
-/* Asks for a tile's codes of the head behind this one. */
+/* Prefetches a tile's codes of the next head. */
 INLINE void tile_ahead(const struct sc_kernels_bitplanes *planes, const uint8_t *const *rows,
                        uint64_t count, uint64_t head)
 {
@@ -261,7 +256,7 @@ INLINE void tile_ahead(const struct sc_kernels_bitplanes *planes, const uint8_t 
             __builtin_prefetch(rows[r] + line + 63, 0, 3);
 }
 
-/* Whether lines of each row's head are whole: stores past the caches begin and end with one. */
+/* Tells whether each row's head is whole lines, as non-temporal stores require. */
 static bool has_lines(const struct sc_kernels_bitplanes_decode *what)
 {
     uint64_t bytes = element_bytes(what->dst_dtype), turned = 0;
@@ -275,8 +270,8 @@ static bool has_lines(const struct sc_kernels_bitplanes_decode *what)
     return has;
 }
 
-/* Of TURNS_INTERLEAVED: what each channel of a tile's rows is multiplied with, once for all heads.
- *   ret_pairs [PLANES_TILE][cos x turned, sin x turned], which become the rows' turns */
+/* With ROPE_INTERLEAVED: computes the factors of each channel of a tile's rows, once for all heads.
+ *   ret_pairs [PLANES_TILE][cos x turned, sin x turned], which replace the rows' rotations */
 INLINE void pairs_make(struct planes_head *head, float (*ret_pairs)[2 * HEAD_MOST])
 {
     for (uint64_t r = 0; r < head->count; r++) {
@@ -324,14 +319,13 @@ static void rung_bitplanes_decode(const struct sc_kernels_bitplanes_decode *what
 
 /* ---- Encoding ------------------------------------------------------------------------------- */
 
-/* A head of a slab on its way to codes. */
 struct bitplanes_quantised {
     _Alignas(64) float values[SC_KERNELS_CODEC_ROWS_MAX][LANES];
     _Alignas(64) uint8_t codes[SC_KERNELS_CODEC_ROWS_MAX * HEAD_MOST]; /* stride bytes a row */
     uint64_t head, stride;
 };
 
-/* LANES channels of a row, turned back. channel: of the head whose first one is `first` */
+/* Returns LANES channels of a row, rotated back. channel: relative to `first`, the head's first */
 INLINE floats lanes_back(const struct sc_kernels_bitplanes_encode *what, uint64_t row,
                          uint64_t first, uint64_t channel, uint32_t rope, uint32_t dtype)
 {
@@ -356,7 +350,7 @@ INLINE floats lanes_back(const struct sc_kernels_bitplanes_encode *what, uint64_
     return V(fnmadd_ps)(y, V(loadu_ps)(rope_kind + channel), along);
 }
 
-/* Scales and codes of LANES channels; `turns` and dtype are constants. false: there are none. */
+/* Writes scales and codes of LANES channels; `rope` and dtype are constants. false: not finite. */
 INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what,
                          struct bitplanes_quantised *quantised, uint64_t channel, uint32_t rope,
                          uint32_t dtype)
@@ -384,7 +378,7 @@ INLINE bool lanes_encode(const struct sc_kernels_bitplanes_encode *what,
         return false;
     halves_store(what->scales + (first + channel) * 2, scales[0]);
     halves_store(what->scales + (channels + first + channel) * 2, scales[1]);
-    floats step = V(mul_ps)(span, V(set1_ps)(0x1p-8f)); /* where it is 0, codes are */
+    floats step = V(mul_ps)(span, V(set1_ps)(0x1p-8f)); /* if 0, codes are 0 */
     step = floats_above(VI(castps)(step), VI(setzero)(), step, V(set1_ps)(__builtin_inff()));
     for (uint64_t i = 0; i < what->row_count; i++) {
         floats at = V(div_ps)(V(sub_ps)(V(load_ps)(quantised->values[i]), min), step);
@@ -417,9 +411,8 @@ INLINE bool head_encode(const struct sc_kernels_bitplanes_encode *what,
     return has_quant && range_encode(what, quantised, 0, turned, ROPE_INTERLEAVED, dtype);
 }
 
-/* A group of all rows, row by row: a row's planes share a line. What a store of 8 bytes has behind
- * a plane's is written over by what comes later; the last ones of a row write no more than theirs.
- */
+/* Writes a group of all rows, row by row: a row's planes share a line. The 8-byte stores overrun a
+ * plane, and later stores overwrite the excess; the last ones of a row are exact. */
 INLINE void group_put(const struct sc_kernels_bitplanes *planes,
                       const struct sc_kernels_bitplanes_group *group, const uint8_t *codes,
                       uint64_t stride, uint64_t row_count, uint8_t *dst)
@@ -449,7 +442,6 @@ static void planes_put(const struct sc_kernels_bitplanes *planes,
                   dst);
 }
 
-/* Asks for the lines that a head's codes will be written to, while values are read. */
 static void quant_ahead(const struct sc_kernels_bitplanes *planes, uint64_t head,
                         uint64_t row_count, uint8_t *dst)
 {

@@ -1,33 +1,33 @@
-/* Scores of codes of free widths with AVX2: codes stay in columns, LANES keys a vector, so that
- * they are not turned back to rows, no sum goes across lanes, and pairs of either kind are two
+/* bitplanes_score_columns: scores per-channel quantised keys with AVX2; a vector is LANES keys.
+ * Codes stay in columns: no transpose back, no sum across lanes, and pairs of either kind are two
  * columns.
  *
- *   not turned     sum += code * (q step), and sum of q base once for all keys
- *   turned         a value is made and turned once for some queries, then sum += q value
- *   of one query   sum += cos * along + sin * across                  (a, b: the pair's values)
+ *   not rotated    sum += code * (q step), and sum of q base once for all keys
+ *   rotated        a value is made and rotated once for several queries, then sum += q value
+ *   one query      sum += cos * along + sin * across                  (a, b: the pair's values)
  *                  along  = q_a a + q_b b          across = q_b a - q_a b
  *                  with steps and bases in the factors: 6 operations a pair, not 8
- *   one, not turned, of many keys: see bitplanes_score_tables.h
+ *   one query, not rotated, many keys: bitplanes_score_tables.h
  *
- * Included by bitplanes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+ * Included by bitplanes_score_rung.h. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_SCORE_COLUMNS_H
 #define SC_KERNELS_CPU_BITPLANES_SCORE_COLUMNS_H
 
 #include "kernels/cpu/bitplanes_score_rung.h"
 #include "kernels/cpu/bitplanes_score_tables.h"
 
-#define WANTED_TOGETHER 8u /* queries for which a tile is spread once */
-#define NUMBERS_FOR     4u /* queries for which a code becomes a number once, at most */
+#define WANTED_TOGETHER 8u /* queries per spreading of a tile */
+#define NUMBERS_FOR     4u /* queries per conversion of a code, at most */
 
-/* What codes are multiplied with. Channels in the order of pairs: the first ones of all pairs, the
- * second ones, then what is not turned. */
+/* Factors of the codes. Channel order: the first of each pair, the second of each pair, then those
+ * that are not rotated. */
 struct columns_wanted {
     float steps[HEAD_MOST], bases[HEAD_MOST];
-    float queries[WANTED_TOGETHER][HEAD_MOST]; /* times the step, of what is not turned */
-    float sums[WANTED_TOGETHER];               /* q base, of what is not turned */
-    float folded[6][HEAD_MOST / 2];            /* of the last query, where it is alone */
+    float queries[WANTED_TOGETHER][HEAD_MOST]; /* times the step if not rotated */
+    float sums[WANTED_TOGETHER];               /* q base of channels that are not rotated */
+    float folded[6][HEAD_MOST / 2];            /* factors of the last query, if it is alone */
     uint64_t count, size, half;                /* channels c and c + half are a pair */
-    uint64_t apart, second;                    /* codes of them: c * apart, c * apart + second */
+    uint64_t apart, second;                    /* their codes: c * apart, c * apart + second */
 };
 
 INLINE void wanted_order(const struct columns_wanted *wanted, const float *numbers, float *ret)
@@ -50,7 +50,7 @@ static void wanted_begin(const struct planes_head *head, uint32_t rope,
     wanted_order(ret_wanted, head->bases, ret_wanted->bases);
 }
 
-/* The last query's factors of a pair's codes, and what is added. */
+/* Computes the last query's factors of a pair's codes, and the addends. */
 static void last_fold(struct columns_wanted *wanted)
 {
     uint64_t half = wanted->half;
@@ -66,7 +66,7 @@ static void last_fold(struct columns_wanted *wanted)
     }
 }
 
-/* Multiplies what is not turned of a query with the steps; returns the sum of it and the bases. */
+/* Multiplies a query's other channels with the steps; returns the sum of their bases. */
 INLINE float rest_fold(const struct columns_wanted *wanted, float *query)
 {
     floats sums = V(setzero_ps)();
@@ -99,14 +99,14 @@ static void wanted_take(const float *queries, uint64_t padded, uint64_t count,
         last_fold(wanted);
 }
 
-/* ---- Turns ---------------------------------------------------------------------------------- */
+/* ---- Rotations ----------------------------------------------------------------------------- */
 
-/* LANES numbers of LANES rows, each as the others' column. */
+/* Transposes LANES floats of LANES rows. */
 INLINE void floats_rope(const float *const *rows, uint64_t at, float *ret_columns)
 {
     floats twos[LANES], fours[LANES];
     SC_UNROLL
-    for (uint32_t i = 0; i < 4; i++) { /* rows i and i + 4: numbers below 4, then the others */
+    for (uint32_t i = 0; i < 4; i++) { /* rows i and i + 4: floats below 4, then the others */
         floats low = _mm256_castps128_ps256(_mm_loadu_ps(rows[i] + at));
         floats high = _mm256_castps128_ps256(_mm_loadu_ps(rows[i] + at + 4));
         twos[i] = _mm256_insertf128_ps(low, _mm_loadu_ps(rows[i + 4] + at), 1);
@@ -129,7 +129,7 @@ INLINE void floats_rope(const float *const *rows, uint64_t at, float *ret_column
     }
 }
 
-/* The turns of a tile's keys, a column each: [turned][PLANES_TILE] */
+/* Transposes the rotations of a tile's keys: [turned][PLANES_TILE] */
 static void rope_make(const struct planes_head *head, float *ret_columns)
 {
     uint64_t turned = head->turned, most = turned / LANES * LANES;
@@ -144,15 +144,14 @@ static void rope_make(const struct planes_head *head, float *ret_columns)
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
-/* Some keys of a tile. */
 struct columns_keys {
-    const uint8_t *codes; /* [channel][PLANES_TILE], at the first one */
-    const float *rope;    /* [turned][PLANES_TILE], likewise */
+    const uint8_t *codes; /* [channel][PLANES_TILE], at the first key */
+    const float *rope;    /* [turned][PLANES_TILE], at the first key */
     float *scores;        /* of the first query */
     uint64_t stride, left;
 };
 
-/* Adds a channel that is not turned; queries and vectors are constants. v: the first query */
+/* Adds a channel that is not rotated; queries and vectors are constants. v: the first query */
 INLINE void channel_add(const struct columns_wanted *wanted, const struct columns_keys *keys,
                         uint64_t c, uint64_t v, uint32_t queries, uint32_t vectors, floats *sums)
 {
@@ -169,7 +168,7 @@ INLINE void channel_add(const struct columns_wanted *wanted, const struct column
     }
 }
 
-/* Adds a pair of channels, turned, to each query's sums. */
+/* Adds a rotated pair of channels to each query's sums. */
 INLINE void pair_add(const struct columns_wanted *wanted, const struct columns_keys *keys,
                      uint64_t c, uint64_t v, uint32_t queries, uint32_t vectors, floats *sums)
 {
@@ -202,7 +201,7 @@ INLINE void pair_add(const struct columns_wanted *wanted, const struct columns_k
     }
 }
 
-/* The same of one query. sums: of cos, then of sin */
+/* Does the same for one query. sums: of cos, then of sin */
 INLINE void pair_fold(const struct columns_wanted *wanted, const struct columns_keys *keys,
                       uint64_t c, uint32_t vectors, floats *sums)
 {
@@ -225,8 +224,8 @@ INLINE void pair_fold(const struct columns_wanted *wanted, const struct columns_
     }
 }
 
-/* Scores of vectors * LANES keys and `queries` queries from v on; queries * vectors is 4 or 8. Of 4
- * sums there are two each: as many as hide an addition's latency. */
+/* Scores vectors * LANES keys for `queries` queries from v on; queries * vectors is 4 or 8. Each of
+ * 4 sums is split in two to hide the latency of additions. */
 INLINE void columns_score(const struct columns_wanted *wanted, const struct columns_keys *keys,
                        uint64_t v, uint32_t queries, uint32_t vectors)
 {
@@ -260,7 +259,7 @@ INLINE void columns_score(const struct columns_wanted *wanted, const struct colu
     }
 }
 
-/* Scores of a tile's keys, `queries` at a time, of queries from v on; returns the next query. */
+/* Scores a tile's keys for groups of `queries` from v on; returns the next query. */
 INLINE uint64_t some_score(const struct columns_wanted *wanted, const struct columns_keys *tile,
                            uint64_t v, uint32_t queries, uint32_t vectors)
 {
@@ -273,7 +272,7 @@ INLINE uint64_t some_score(const struct columns_wanted *wanted, const struct col
     return v;
 }
 
-/* Functions of their own, so that sums stay in registers. */
+/* Separate functions, so that sums stay in registers. */
 static __attribute__((noinline)) uint64_t fours_score(const struct columns_wanted *wanted,
                                                       const struct columns_keys *tile, uint64_t v)
 {
@@ -292,7 +291,7 @@ static __attribute__((noinline)) void ones_score(const struct columns_wanted *wa
     (void)some_score(wanted, tile, v, 1, 4);
 }
 
-/* One query, not turned, by what each bit weighs. */
+/* Scores for one query without rotation, by the weight of each bit. */
 static void one_score(const struct sc_kernels_bitplanes_score *what, struct columns_wanted *wanted)
 {
     float weights[WEIGHTS_MOST];
@@ -306,7 +305,7 @@ static void one_score(const struct sc_kernels_bitplanes_score *what, struct colu
 static void rung_bitplanes_score(const struct sc_kernels_bitplanes_score *what)
 {
     struct columns_wanted wanted;
-    _Alignas(32) float rope[HEAD_MOST * PLANES_TILE]; /* where the caller has none */
+    _Alignas(32) float rope[HEAD_MOST * PLANES_TILE]; /* used if the caller has none */
     struct planes_columns columns;
     struct planes_head head;
     head.size = what->planes->head_size;

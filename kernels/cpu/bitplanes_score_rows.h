@@ -1,22 +1,21 @@
-/* Scores of codes of free widths with AVX-512. Some queries at a time: a key's values are made
- * once, turned, and multiplied with each; of one query what it is multiplied with is folded into it
- * first.
- *
- * Included by bitplanes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+/* bitplanes_score_rows: scores per-channel quantised keys with AVX-512; a vector is channels of a
+ * key. For several queries a key's values are computed and rotated once. For one query the factors
+ * are folded into it first.
+ * Included by bitplanes_score_rung.h. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_SCORE_ROWS_H
 #define SC_KERNELS_CPU_BITPLANES_SCORE_ROWS_H
 
 #include "kernels/cpu/bitplanes_score_rung.h"
 
-#define WANTED_TOGETHER 4u /* queries for which a value is made once */
+#define WANTED_TOGETHER 4u /* queries per computed value */
 
-/* Some queries in the order in which a head's vectors are met: of TURNS_HALF one, then its
- * partners; 0 in lanes that were met before. */
+/* Queries in the order of a head's vectors: with ROPE_HALF a vector, then its partners; 0 in lanes
+ * that an earlier vector covers. */
 struct planes_wanted {
     _Alignas(64) float queries[WANTED_TOGETHER][HEAD_MOST + 4 * LANES];
 };
 
-/* A vector from `at` on whose lanes below c are another's. */
+/* Packs a vector that starts at `at` and whose lanes below c belong to another vector. */
 INLINE void vector_pack(const float *query, uint64_t at, uint64_t c, float *dst)
 {
     memset(dst, 0, LANES * sizeof(*dst));
@@ -47,8 +46,8 @@ static void query_pack(const float *query, const struct planes_head *head, uint3
     range_pack(query, head->turned, head->size, 0, dst + n * LANES);
 }
 
-/* Adds channels [first, end) of LANES / queries keys, from `key` on. n: vectors met before. All but
- * head, wanted, first, end and key are constants where it is inlined. */
+/* Adds channels [first, end) of LANES / queries keys from `key` on. n: vectors before these. All
+ * but head, wanted, first, end and key are constants after inlining. */
 INLINE uint64_t range_sum(const struct planes_head *head, const struct planes_wanted *wanted,
                           uint64_t n, uint64_t first, uint64_t end, uint64_t key, uint32_t rope,
                           uint32_t queries, floats *sums)
@@ -86,19 +85,19 @@ INLINE uint64_t range_sum(const struct planes_head *head, const struct planes_wa
     return n;
 }
 
-/* Of one query what a vector's codes are multiplied with, span and min in it:
+/* One query's factors of the codes, which include span and min:
  *
- *   not turned   sum += code * (q span), once a head + q min
- *   turned       sum += cos * along + sin * across                     (a, b: the pair's values)
- *                along  = q_a a + q_b b          across = q_b a - q_a b
+ *   not rotated   sum += code * (q span), once a head + q min
+ *   rotated       sum += cos * along + sin * across                     (a, b: the pair's values)
+ *                 along  = q_a a + q_b b          across = q_b a - q_a b
  *
- * so that of a pair of vectors two multiplications and adds turn into none: 6, not 8. */
+ * A pair of vectors takes 6 operations, not 8. */
 struct planes_folded {
     _Alignas(64) float parts[4 * HEAD_MOST + 12 * LANES];
     float base;
 };
 
-/* q * x + p * y of a pair's steps and bases: 3 vectors. */
+/* Computes q * x + p * y from a pair's steps and bases: 3 vectors. */
 INLINE void pair_fold(const struct planes_head *head, floats q, floats p, uint64_t at,
                       uint64_t other, float *ret_parts)
 {
@@ -109,7 +108,7 @@ INLINE void pair_fold(const struct planes_head *head, floats q, floats p, uint64
     (ret_parts + 2 * LANES, V(fmadd_ps)(q, V(loadu_ps)(head->bases + at), base));
 }
 
-/* Folds channels [first, end), whose packed query lies at *query; both pointers move on. */
+/* Folds channels [first, end) of the packed query *query; advances both pointers. */
 INLINE void range_fold(const struct planes_head *head, uint64_t first, uint64_t end, uint32_t rope,
                        const float **query, float **parts, floats *base)
 {
@@ -192,7 +191,7 @@ INLINE const float *range_add(const struct planes_head *head, const float *parts
     return parts;
 }
 
-/* Scores of a tile's keys, of one query. */
+/* Scores a tile's keys for one query. */
 INLINE void tile_add(const struct planes_head *head, const struct planes_folded *folded,
                      uint32_t rope, float *ret_scores)
 {
@@ -213,7 +212,7 @@ INLINE void tile_add(const struct planes_head *head, const struct planes_folded 
     }
 }
 
-/* Scores of a tile's keys, of some queries. */
+/* Scores a tile's keys for several queries. */
 INLINE void tile_score(const struct planes_head *head, const struct planes_wanted *wanted,
                        uint32_t rope, uint32_t queries, uint64_t stride, float *ret_scores)
 {

@@ -1,18 +1,16 @@
-/* Scores of codes of free widths: what the rungs share. What is a rung's own is a file:
+/* bitplanes_score_rung: scores per-channel quantised keys; includes the rung's own file:
  *
- *   bitplanes_score_columns.h   AVX2: a vector is a channel of some keys
- *   bitplanes_score_tables.h    AVX2, of one query without rope: a vector is some bits of 8 keys
- *   bitplanes_score_rows.h      AVX-512: a vector is some channels of a key
+ *   bitplanes_score_columns.h   AVX2: a vector is a channel of several keys
+ *   bitplanes_score_tables.h    AVX2, one query, no rotation: a vector is bits of 8 keys
+ *   bitplanes_score_rows.h      AVX-512: a vector is several channels of a key
  *
- * Written in the words of v8.h or v16.h, one of which is included before it.
- *
- * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+ * Requires v8.h or v16.h. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_SCORE_RUNG_H
 #define SC_KERNELS_CPU_BITPLANES_SCORE_RUNG_H
 
 #include "kernels/cpu/bitplanes_rung.h"
 
-/* Asks for what is scored after this, of a tile's keys. */
+/* Prefetches the codes of a tile's keys that are scored next. */
 INLINE void keys_ahead(const struct sc_kernels_bitplanes_score *what, uint64_t key, uint64_t count)
 {
     const struct sc_kernels_bitplanes *planes = what->planes;
@@ -30,7 +28,7 @@ INLINE void keys_ahead(const struct sc_kernels_bitplanes_score *what, uint64_t k
     }
 }
 
-/* Keys of a tile from `key` on, the last one again behind the slab's. */
+/* Takes a tile of keys from `key` on; beyond the slab's end the last one repeats. */
 INLINE void keys_take(const struct sc_kernels_bitplanes_score *what, uint64_t key,
                       struct planes_head *ret_head)
 {

@@ -1,36 +1,34 @@
-/* Scores of one query that is not turned, with AVX2, of codes that stay bits: a score is a sum of
- * what each bit of a head's bytes weighs, wherever it is in a code, and a table of 8 has the sums
+/* bitplanes_score_tables: scores for one query without rotation, with AVX2, directly from bit
+ * planes. A score is the sum of the weights of a head's set bits; a table of 8 entries has the sums
  * of 3 bits.
  *
- *   bit      weighs   query * span / 256 * gain * (128 >> plane)     of its channel
+ *   bit      weight   query * span / 256 * gain * (128 >> plane)     of its channel
  *   word     32 bits of a key's bytes, 8 keys a vector: 10 tables of 3 bits and one of 2
- *   table    one permutation looks 8 keys up, by the lowest 3 bits of each word
+ *   table    one permutation looks up 8 keys, by the lowest 3 bits of each word
  *
- * So bits are neither spread to codes nor codes made numbers; what no channel has costs nothing.
- * Tables are made once for all rows of a call: of few they cost more than they save.
- *
- * Included by bitplanes_score_columns.h. Threads: any. Tests: tests/unit/kernels/test_bitplanes.c
- * */
+ * Bits are neither spread nor converted, and missing planes cost nothing. Tables are made once for
+ * all rows of a call, which pays only for many rows.
+ * Included by bitplanes_score_columns.h. Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_SCORE_TABLES_H
 #define SC_KERNELS_CPU_BITPLANES_SCORE_TABLES_H
 
 #include "kernels/cpu/bitplanes_score_rung.h"
 
-#define TABLES_ROWS   48u /* of fewer, columns are faster (Zen 3) */
+#define TABLES_ROWS   48u /* for fewer rows columns are faster (Zen 3) */
 #define TABLES_A_WORD 11u
 #define TABLE_BITS    3u
-#define WORDS_TURNED  4u               /* words of a key that become vectors of keys at once */
+#define WORDS_TURNED  4u               /* words of a key transposed at once */
 #define TURNED_BYTES  (WORDS_TURNED * 4u)
-#define WORDS_MOST    (HEAD_MOST / 4u) /* of a head whose channels have 8 bits each */
+#define WORDS_MOST    (HEAD_MOST / 4u) /* words of a head with 8 bits a channel */
 #define WEIGHTS_MOST  (WORDS_MOST * 32u + 1u)
 
 struct score_tables {
     _Alignas(32) float sums[WORDS_MOST * TABLES_A_WORD][LANES];
 };
 
-/* What each of a head's bits weighs; 0 behind them, to the end of words that are turned with them
- * and once more. Returns how many words these are.
- *   steps        [head_size]  what a code is multiplied with
+/* Computes the weight of each of a head's bits, then 0 to the end of the words transposed together,
+ * and one more 0. Returns the number of words.
+ *   steps        [head_size]  factors of the codes
  *   ret_weights  [WEIGHTS_MOST] */
 static uint64_t bits_weigh(const struct sc_kernels_bitplanes *planes, uint64_t head,
                            const float *steps, float *ret_weights)
@@ -49,8 +47,8 @@ static uint64_t bits_weigh(const struct sc_kernels_bitplanes *planes, uint64_t h
     return words_count;
 }
 
-/* Tables of some words. The last one of a word takes a weight too many, for a bit that words have
- * not: it is looked up nowhere. */
+/* Makes the tables of some words. A word's last table includes a weight beyond the word, which is
+ * never looked up. */
 static void tables_make(const float *weights, uint64_t words_count, struct score_tables *ret_tables)
 {
     const words lanes = lane_numbers(), one = V(set1_epi32)(1);
@@ -70,8 +68,8 @@ static void tables_make(const float *weights, uint64_t words_count, struct score
         }
 }
 
-/* WORDS_TURNED words of LANES keys, a vector each, of `bytes` of a key: TURNED_BYTES, or 8 and half
- * of the words are 0. */
+/* Transposes `bytes` of LANES keys to WORDS_TURNED vectors: TURNED_BYTES, or 8, and then half of
+ * the words are 0. */
 INLINE void words_rope(const uint8_t *const *rows, uint64_t at, uint32_t bytes, words *ret_words)
 {
     words both[4], twos[4];
@@ -93,7 +91,7 @@ INLINE void words_rope(const uint8_t *const *rows, uint64_t at, uint32_t bytes, 
     ret_words[3] = _mm256_unpackhi_epi64(twos[2], twos[3]);
 }
 
-/* Adds `bytes` of two times LANES keys, TURNED_BYTES or 8: a constant. tables: of the first word */
+/* Adds `bytes` (TURNED_BYTES or 8, a constant) of 2 * LANES keys. tables: of the first word */
 INLINE void words_add(const uint8_t *const *rows, uint64_t at, uint32_t bytes,
                       const float (*tables)[LANES], floats (*sums)[2])
 {
@@ -107,7 +105,7 @@ INLINE void words_add(const uint8_t *const *rows, uint64_t at, uint32_t bytes,
             SC_UNROLL
             for (uint32_t w = first; w < first + 2; w++) {
                 floats table = V(load_ps)(tables[w * TABLES_A_WORD + t]);
-                __asm__("" : "+x"(table)); /* from memory, Zen 3 looks up half as many */
+                __asm__("" : "+x"(table)); /* Zen 3 permutes at half the rate from memory */
                 SC_UNROLL
                 for (uint32_t i = 0; i < 2; i++) {
                     floats found = _mm256_permutevar8x32_ps(table, keys[i][w]);
@@ -118,7 +116,6 @@ INLINE void words_add(const uint8_t *const *rows, uint64_t at, uint32_t bytes,
         }
 }
 
-/* Scores by tables. base: is added to each */
 static void tables_score(const struct sc_kernels_bitplanes_score *what,
                          const struct score_tables *tables, float base)
 {

@@ -1,9 +1,8 @@
-/* Codes of free widths with AVX-512: what of them is a rung's own.
+/* bitplanes_v16: AVX-512 part of bitplanes_rung.h.
  *
- *   spread    a plane's bits go to the bits of the channels that have them (pdep: no processor with
- *             AVX-512 is slow at it), which are a mask of 64 bytes: an addition under it a plane
- *
- * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+ * A plane's bits are spread to their channels by pdep (fast on all processors with AVX-512). The
+ * result is a mask of 64 bytes: one masked addition a plane.
+ * Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_V16_H
 #define SC_KERNELS_CPU_BITPLANES_V16_H
 
@@ -13,7 +12,7 @@
 #define SPREAD_ROWS 8u
 #define STREAM_ROWS PLANES_TILE
 
-/* A group's codes of SPREAD_ROWS rows. ret_quant: of the first, a head apart */
+/* Makes a group's codes of SPREAD_ROWS rows. ret_quant: the first row's; rows are a head apart */
 INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const uint8_t *const *rows,
                          uint8_t *ret_quant)
 {
@@ -37,13 +36,11 @@ INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const u
         _mm512_storeu_si512(ret_quant + r * SC_KERNELS_BITPLANES_HEAD, codes[r]);
 }
 
-/* LANES bytes, a number each. */
 INLINE words bytes_words(const uint8_t *src)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)src));
 }
 
-/* LANES codes as numbers. */
 INLINE floats quant_floats(const uint8_t *codes)
 {
     return _mm512_cvtepi32_ps(bytes_words(codes));
@@ -54,7 +51,7 @@ INLINE floats where_equal(words a, words b, floats equal, floats other)
     return _mm512_mask_blend_ps(_mm512_cmpeq_epi32_mask(a, b), other, equal);
 }
 
-/* Each pair's number in both of its lanes, and the other number of each pair. */
+/* Duplicates each pair's value to both lanes; pairs_swapped swaps the lanes of pairs. */
 INLINE floats pairs_both(const float *pairs)
 {
     const words places = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
@@ -66,7 +63,7 @@ INLINE floats pairs_swapped(floats x)
     return _mm512_permute_ps(x, 0xb1);
 }
 
-/* A line, past the caches or not: one vector of float32, two of the others. */
+/* Stores a line: one vector of float32, two of 16-bit types. */
 INLINE void line_put(uint8_t *dst, const floats *values, uint32_t dtype, bool streams)
 {
     words line = VI(castps)(values[0]);
@@ -93,13 +90,12 @@ INLINE uint64_t plane_bits(const uint8_t *codes, uint32_t plane)
     return _cvtmask64_u64(_mm512_movepi8_mask(shifted));
 }
 
-/* LANES numbers below 2^8, a byte each. */
 INLINE void quant_put_bytes(uint8_t *dst, words codes)
 {
     _mm_storeu_si128((void *)dst, _mm512_cvtepi32_epi8(codes));
 }
 
-/* Bits of a mask drawn together: pext, which is as fast as pdep where there is AVX-512. */
+/* Gathers bits of a mask with pext, as fast as pdep with AVX-512. */
 struct bits_moves {
     uint64_t mask;
 };

@@ -1,25 +1,24 @@
-/* Codes of free widths with AVX2: what of them is a rung's own.
+/* bitplanes_v8: AVX2 part of bitplanes_rung.h.
  *
- *   spread     of most tiles in columns (bitplanes_columns.h), of a few rows here: each byte takes
- *              the byte of its plane that has its bit, and looks at the bit. So neither here nor in
- *              drawing bits together is there a pdep or pext, which are hundreds of cycles on some
- *              processors with AVX2 (AMD's family 17h).
- *   together   half of what is to move by 1, 2, 4 .. 32 bits moves, by masks that are made once a
- *              plane and slab
+ *   spread     of most tiles in columns (bitplanes_columns.h), of few rows here: each channel
+ *              selects the byte of the plane with its bit, and tests the bit
+ *   together   gathers bits: in rounds, bits move by 1, 2, 4 .. 32, by masks made once a plane and
+ *              slab
  *
- * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+ * Neither uses pdep or pext, which take hundreds of cycles on some processors with AVX2 (AMD family
+ * 17h).
+ * Tests: tests/unit/kernels/test_bitplanes.c */
 #ifndef SC_KERNELS_CPU_BITPLANES_V8_H
 #define SC_KERNELS_CPU_BITPLANES_V8_H
 
 #include "kernels/cpu/bitplanes_rung.h"
 
 #define PLANES_TILE SC_KERNELS_BITPLANES_TILE
-#define ROWS_FEW    8u /* are spread row by row */
+#define ROWS_FEW    8u /* rows at most that are spread row by row */
 #define SPREAD_ROWS 4u
 #define STREAM_ROWS 1u
 
-/* 32 channels of a plane: the byte that has a channel's bit, and which it is. A channel that has
- * none looks for a bit in 0. */
+/* For 32 channels of a plane: the byte with a channel's bit, and the bit; without one, a 0 bit. */
 INLINE void places_load(const uint8_t *places, words *ret_bytes, words *ret_bits)
 {
     const words powers = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
@@ -30,7 +29,7 @@ INLINE void places_load(const uint8_t *places, words *ret_bytes, words *ret_bits
     *ret_bits = _mm256_shuffle_epi8(powers, _mm256_and_si256(place, _mm256_set1_epi8(7)));
 }
 
-/* A group's codes of SPREAD_ROWS rows. ret_quant: of the first, a head apart */
+/* Makes a group's codes of SPREAD_ROWS rows. ret_quant: the first row's; rows are a head apart */
 INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const uint8_t *const *rows,
                          uint8_t *ret_quant)
 {
@@ -66,19 +65,17 @@ INLINE void group_spread(const struct sc_kernels_bitplanes_group *group, const u
                             codes[r][v]);
 }
 
-/* LANES bytes, a number each. */
 INLINE words bytes_words(const uint8_t *src)
 {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)src));
 }
 
-/* LANES codes as numbers. */
 INLINE floats quant_floats(const uint8_t *codes)
 {
     return _mm256_cvtepi32_ps(bytes_words(codes));
 }
 
-/* Each pair's number in both of its lanes, and the other number of each pair. */
+/* Duplicates each pair's value to both lanes; pairs_swapped swaps the lanes of pairs. */
 INLINE floats pairs_both(const float *pairs)
 {
     return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(pairs)),
@@ -95,7 +92,7 @@ INLINE floats where_equal(words a, words b, floats equal, floats other)
     return _mm256_blendv_ps(other, equal, _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)));
 }
 
-/* One vector of float32, two of the others: half a line. */
+/* Stores half a line: one vector of float32, two of 16-bit types. */
 INLINE void line_put(uint8_t *dst, const floats *values, uint32_t dtype, bool streams)
 {
     words both = VI(castps)(values[0]);
@@ -123,7 +120,6 @@ INLINE uint64_t plane_bits(const uint8_t *codes, uint32_t plane)
                                                      << 32;
 }
 
-/* LANES numbers below 2^8, a byte each. */
 INLINE void quant_put_bytes(uint8_t *dst, words codes)
 {
     words pairs = _mm256_packus_epi32(codes, codes);
@@ -132,7 +128,7 @@ INLINE void quant_put_bytes(uint8_t *dst, words codes)
     _mm_storel_epi64((void *)dst, _mm_packus_epi16(halved, halved));
 }
 
-/* Bits of a mask drawn together: which of them move by 2^i bits, for each i. */
+/* Gathers bits of a mask: moved[i] are the bits that move by 2^i. */
 struct bits_moves {
     uint64_t mask, moved[6];
 };
@@ -140,7 +136,7 @@ struct bits_moves {
 INLINE struct bits_moves bits_moves_of(uint64_t mask)
 {
     struct bits_moves moves = {.mask = mask};
-    uint64_t gaps = ~mask << 1; /* counted below each bit, a digit of the count a round */
+    uint64_t gaps = ~mask << 1; /* counted below each bit, one binary digit a round */
     for (uint32_t i = 0; i < 6; i++) {
         uint64_t odd = gaps;
         for (uint32_t shift = 1; shift < 64; shift *= 2)

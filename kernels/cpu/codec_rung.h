@@ -1,17 +1,15 @@
-/* What the rungs of coarse codes share: which rows have a place, tiles of them, making codes, and
- * one copy of the loops for each number of bits and each type, so that both are constants inside.
+/* codec_rung: decodes and quantises uniform rows, shared by the rungs. Loops are instantiated for
+ * each number of bits and each type, so both are constants inside. Encoding takes 16 channels of
+ * all rows at a time: widened once, then scales, then codes.
  *
- *   encode   a unit of all rows at a time: widened once, then scales, then codes
+ * Requires v8.h or v16.h. codec_v8.h or codec_v16.h defines:
  *
- * Written in the words of v8.h or v16.h, one of which is included before it. What is a rung's own,
- * codec_v8.h or codec_v16.h has:
+ *   CODE_TILE           registers for a tile's scales
+ *   CODE_TILE_ROWS      rows of a tile;  CODE_STREAMS: whether non-temporal stores are used
+ *   CODE_STEP_VECTORS   maximum of step_vectors
+ *   tile_decode, step_vectors, centred_of, in_order
  *
- *   CODE_TILE           registers of scales that a tile keeps
- *   CODE_TILE_ROWS      rows of a tile;  CODE_STREAMS whether any store goes past the caches
- *   CODE_STEP_VECTORS   what step_vectors is at most
- *   tile_decode, step_vectors, centred_of, in_order    (their comments say what they do)
- *
- * Threads: any. Tests: tests/unit/kernels/test_codec.c */
+ * Tests: tests/unit/kernels/test_codec.c */
 #ifndef SC_KERNELS_CPU_CODEC_RUNG_H
 #define SC_KERNELS_CPU_CODEC_RUNG_H
 
@@ -24,22 +22,22 @@
 #define LINE_BYTES 64u
 #define UNIT       SC_KERNELS_CODEC_UNIT
 
-struct code_rows { /* those that have a place */
+struct code_rows { /* rows with a destination */
     const uint8_t *codes[SC_KERNELS_CODEC_ROWS_MAX];
     uint8_t *dst[SC_KERNELS_CODEC_ROWS_MAX];
     uint64_t count;
 };
 
-/* What tiles have in common; a copy has constants where it is inlined. */
+/* Arguments common to tiles; constants after inlining. */
 struct tiles {
     const struct code_rows *rows;
     const uint8_t *scales;
-    uint64_t padded, first, end; /* steps; dst of a row is where the first one stands */
+    uint64_t padded, first, end; /* in steps; a row's dst is the address of `first` */
     uint32_t bits, dtype;
     bool streams;
 };
 
-/* Of a code's bits, those of its first plane. */
+/* Returns the bits of a code in its first plane. */
 INLINE uint32_t low_width(uint32_t bits)
 {
     return bits >= 8 ? 8 : bits >= 4 ? 4 : 2;
@@ -117,15 +115,15 @@ static void rung_codec_decode(const struct sc_kernels_codec_decode *what)
 
 /* ---- Encoding ------------------------------------------------------------------------------- */
 
-/* Widens LANES channels of a unit, and finds their scales, min and step; channels behind the last
- * are 0. false: one is not finite.
- *   values  of the first row, the rows' UNIT apart */
+/* Widens LANES channels of a unit and computes min and step; channels beyond the last are 0.
+ * Returns false if one is not finite.
+ *   values  of the first row; rows are UNIT apart */
 INLINE bool lanes_scale(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                         uint64_t row_count, uint64_t channel, float *values, halves *ret_scales)
 {
     const words size = V(set1_epi32)(INT32_MAX), infinity = V(set1_epi32)(0x7f800000);
     floats least = V(set1_ps)(__builtin_inff()), most = V(set1_ps)(-__builtin_inff());
-    words largest = VI(setzero)(); /* of the values' bits, and of the scales' */
+    words largest = VI(setzero)(); /* bits of the largest value and scale */
     for (uint64_t i = 0; i < row_count; i++) {
         floats x = channel + LANES <= code->channels
                        ? widened(rows[i], channel, code->dtype)
@@ -144,14 +142,13 @@ INLINE bool lanes_scale(const struct sc_kernels_codec *code, const uint8_t *cons
     return marks_at_most(marks_some(LANES), infinity, largest) == 0;
 }
 
-/* A step of 0 becomes infinity: what is divided by it is 0. */
+/* Replaces a step of 0 by infinity: quotients become 0. */
 INLINE floats divisor_of(halves step16)
 {
     floats step = V(cvtph_ps)(step16), infinity = V(set1_ps)(__builtin_inff());
     return floats_above(VI(castps)(step), VI(setzero)(), step, infinity);
 }
 
-/* The codes of LANES lanes of a row. */
 INLINE words lanes_code(const float *values, floats min, floats divisor, float top)
 {
     floats at = V(div_ps)(V(sub_ps)(V(loadu_ps)(values), min), divisor);
@@ -159,7 +156,6 @@ INLINE words lanes_code(const float *values, floats min, floats divisor, float t
     return V(cvttps_epi32)(V(min_ps)(at, V(set1_ps)(top)));
 }
 
-/* 16 codes, a byte each. */
 INLINE void quant_put(uint8_t *row, uint64_t padded, uint64_t channel, __m128i bytes, uint32_t bits)
 {
     uint64_t width = low_width(bits), rest = bits - width;
@@ -239,17 +235,17 @@ static bool rung_codec_encode(const struct sc_kernels_codec *code, const uint8_t
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
-#define SCORED_TOGETHER 4u   /* queries for which a code is made a float once */
-#define SCORED_CHANNELS 256u /* of a head; ref/ takes larger ones */
+#define SCORED_TOGETHER 4u   /* queries per conversion of a code */
+#define SCORED_CHANNELS 256u /* channels of a head; ref/ handles larger ones */
 
-/* Some queries of a slab, ready to be multiplied with codes. */
+/* Queries of a slab with the scales folded in. */
 struct folded {
-    float steps[SCORED_TOGETHER][SCORED_CHANNELS]; /* query * step, as in_order has them */
+    float steps[SCORED_TOGETHER][SCORED_CHANNELS]; /* query * step, ordered by in_order */
     float bases[SCORED_TOGETHER];                  /* sum of query * middle */
 };
 
-/* The first channel of a step that would begin at `channel`: none reads behind the row. What of a
- * step is not its own, for it is another's or another head's, is multiplied with 0. */
+/* Returns the first channel of a step for `channel`, moved so that none reads beyond the row. Other
+ * channels of that step are multiplied with 0. */
 static inline uint64_t step_at(uint64_t channel, uint64_t padded, uint64_t step)
 {
     return channel + step <= padded ? channel : padded - step;
@@ -292,8 +288,8 @@ INLINE void queries_fold(const struct sc_kernels_codec_score *what, uint64_t que
     memcpy(ret_folded->bases, bases, sizeof(ret_folded->bases));
 }
 
-/* Scores of LANES / queries keys, the last ones again where they are fewer. `queries` and `bits`
- * are constants where it is inlined. */
+/* Scores LANES / queries keys; if fewer are left, the last repeats. `queries` and `bits` are
+ * constants after inlining. */
 INLINE void keys_score(const struct sc_kernels_codec_score *what, const struct folded *folded,
                        uint64_t key, uint32_t queries, uint32_t bits, float *ret_scores)
 {

@@ -1,11 +1,11 @@
-/* Coarse codes, 16 channels a step: what of them is a rung's own, with AVX-512.
+/* codec_v16: AVX-512 part of codec_rung.h, 16 channels a step.
  *
- *   decode   four units of 16 channels, whose scales stay in registers, over some rows: a row
- *            of a tile is whole cache lines, and a scale is widened once for those rows
- *   codes    a plane's bits are broadcast and shifted into their lanes; "or the bits of 2^23, minus
- *            (2^23 - 1/2)" makes code + 1/2 of them without a conversion
+ *   decode   four units of 16 channels, with scales in registers, over several rows: a row of a
+ *            tile is whole cache lines, and a scale is widened once for those rows
+ *   codes    a plane's bits are broadcast and shifted into their lanes; OR with the bits of 2^23,
+ *            minus (2^23 - 1/2), makes code + 1/2 without a conversion
  *
- * Threads: any. Tests: tests/unit/kernels/test_codec.c */
+ * Tests: tests/unit/kernels/test_codec.c */
 #ifndef SC_KERNELS_CPU_CODEC_V16_H
 #define SC_KERNELS_CPU_CODEC_V16_H
 
@@ -23,7 +23,7 @@ INLINE int32_t word_at(const uint8_t *src)
     return word;
 }
 
-/* Bits [0, width) of each lane are the unit's bits of a plane; what stands above them is not. */
+/* Bits [0, width) of each lane are the unit's bits of a plane; higher bits are undefined. */
 INLINE words plane_of(const uint8_t *src, uint32_t width)
 {
     const words twos = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
@@ -36,7 +36,7 @@ INLINE words plane_of(const uint8_t *src, uint32_t width)
     return _mm512_srlv_epi32(both, fours);
 }
 
-/* code + 1/2 of a unit. low, high: its bits in the two planes; `bits` is a constant. */
+/* Returns code + 1/2 of a unit. low, high: its bits in the two planes; `bits` is a constant. */
 INLINE floats halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
 {
     uint32_t width = low_width(bits), rest = bits - width;
@@ -54,7 +54,7 @@ INLINE floats halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
     return _mm512_sub_ps(_mm512_castsi512_ps(code), _mm512_set1_ps(8388607.5f));
 }
 
-/* A line, past the caches: one unit of float32, two of the others. */
+/* Stores a line non-temporally: one unit of float32, two of 16-bit types. */
 INLINE void line_stream(uint8_t *dst, const floats *values, uint32_t dtype)
 {
     if (dtype == SC_KERNELS_F32) {
@@ -65,7 +65,7 @@ INLINE void line_stream(uint8_t *dst, const floats *values, uint32_t dtype)
     _mm512_stream_si512((void *)dst, _mm512_inserti64x4(low, narrowed(values[1], dtype), 1));
 }
 
-/* Units [unit, unit + units) of rows [first, end). A single one is no line. */
+/* Decodes units [unit, unit + units) of rows [first, end). A single unit is never a line. */
 INLINE void tile_decode(const struct tiles *tiles, uint64_t first, uint64_t end, uint64_t unit,
                         uint32_t units)
 {
@@ -97,11 +97,9 @@ INLINE void tile_decode(const struct tiles *tiles, uint64_t first, uint64_t end,
     }
 }
 
-/* ---- Scores --------------------------------------------------------------------------------- */
 
-/* code - levels / 2 + 1/2 of a unit, in the order of in_order. Codes of 4 and 2 bits are indexes of
- * a table in a register: what stands above them in a lane is their neighbours', and so is not
- * looked at or looked up alike. */
+/* Returns code - levels / 2 + 1/2 of a unit, in the order of in_order. Codes of 4 and 2 bits index
+ * a table in a register, which ignores a lane's higher bits, or maps them alike. */
 INLINE floats unit_centred(const uint8_t *low, const uint8_t *high, uint32_t bits)
 {
     if (bits != 4 && bits != 2)
@@ -123,7 +121,6 @@ INLINE floats unit_centred(const uint8_t *low, const uint8_t *high, uint32_t bit
     return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(both), fours), values);
 }
 
-/* A step is a unit. */
 #define CODE_STEP_VECTORS 1u
 INLINE uint32_t step_vectors(uint32_t bits)
 {
@@ -136,7 +133,7 @@ INLINE void centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits, f
     *ret_values = unit_centred(low, high, bits);
 }
 
-/* 16 values of channels as centred_of has them. */
+/* Puts 16 values into the order of centred_of. */
 INLINE void in_order(floats *values, uint32_t bits)
 {
     const words places = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);

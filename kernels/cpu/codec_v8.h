@@ -1,18 +1,17 @@
-/* Coarse codes, 8 channels a step: what of them is a rung's own, with AVX2. Tiles of rows whose
- * scales stay in registers; codes made by broadcast and shift, as codec_v16.h makes them.
- *
- * Threads: any. Tests: tests/unit/kernels/test_codec.c */
+/* codec_v8: AVX2 part of codec_rung.h, 8 channels a step. Scales of a tile of rows stay in
+ * registers; codes are made by broadcast and shift, as in codec_v16.h.
+ * Tests: tests/unit/kernels/test_codec.c */
 #ifndef SC_KERNELS_CPU_CODEC_V8_H
 #define SC_KERNELS_CPU_CODEC_V8_H
 
 #include "kernels/cpu/codec_rung.h"
 #include "kernels/cpu/unroll.h"
 
-#define CODE_TILE      4u /* of 8 channels */
-#define CODE_TILE_ROWS 4u /* mostly a multiple of 4 KiB apart: 8 lines of L1 for them all */
+#define CODE_TILE      4u /* steps of 8 channels */
+#define CODE_TILE_ROWS 4u /* mostly a multiple of 4 KiB apart: they share 8 lines of L1 */
 #define CODE_STREAMS   false
 
-/* Bits [0, width) of each lane are 8 channels' bits of a plane; what stands above them is not. */
+/* Bits [0, width) of each lane are 8 channels' bits of a plane; higher bits are undefined. */
 INLINE words plane_of(const uint8_t *src, uint32_t width)
 {
     int32_t word = 0;
@@ -25,7 +24,7 @@ INLINE words plane_of(const uint8_t *src, uint32_t width)
     return _mm256_srlv_epi32(_mm256_set1_epi32(word), shifts);
 }
 
-/* code + 1/2 of 8 channels. low, high: their bits in the two planes; `bits` is a constant. */
+/* Returns code + 1/2 of 8 channels. low, high: their bits in the planes; `bits` is a constant. */
 INLINE floats halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
 {
     uint32_t width = low_width(bits), rest = bits - width;
@@ -39,7 +38,7 @@ INLINE floats halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
     return _mm256_sub_ps(_mm256_castsi256_ps(code), _mm256_set1_ps(8388607.5f));
 }
 
-/* code + 1/2 of a unit. Codes of 2 bits are places in a register, which looks at no bit above. */
+/* Returns code + 1/2 of a unit. 2-bit codes index a register, which ignores higher bits. */
 INLINE void unit_halves(const uint8_t *low, const uint8_t *high, uint32_t bits, floats *ret_first,
                         floats *ret_second)
 {
@@ -59,7 +58,7 @@ INLINE void unit_halves(const uint8_t *low, const uint8_t *high, uint32_t bits, 
     *ret_second = _mm256_permutevar_ps(centres, _mm256_srlv_epi32(both, second));
 }
 
-/* A unit. Whole registers: halves of them keep as many stores waiting for a line. */
+/* Stores a unit in whole registers: half registers would queue twice as many stores. */
 INLINE void unit_store(uint8_t *dst, floats first, floats second, uint32_t dtype)
 {
     if (dtype == SC_KERNELS_F32) {
@@ -71,9 +70,9 @@ INLINE void unit_store(uint8_t *dst, floats first, floats second, uint32_t dtype
     _mm256_storeu_si256((void *)dst, _mm256_inserti128_si256(low, narrowed(second, dtype), 1));
 }
 
-/* Steps [step, step + steps) of rows [first, end), one or an even number. Through the caches,
- * whatever streams says: here (measured on Zen 3) what is
- * computed waits for stores that go past them, and those that do not are a third faster. */
+/* Decodes steps [step, step + steps) of rows [first, end): one step or an even number. Ignores
+ * `streams`: on Zen 3 computation stalls on non-temporal stores, and cached ones are a third
+ * faster. */
 INLINE void tile_decode(const struct tiles *tiles, uint64_t first, uint64_t end, uint64_t step,
                         uint32_t steps)
 {
@@ -105,18 +104,16 @@ INLINE void tile_decode(const struct tiles *tiles, uint64_t first, uint64_t end,
     }
 }
 
-/* ---- Scores --------------------------------------------------------------------------------- */
 
 #define CODE_STEP_VECTORS 4u
 #define SIXTEEN(...)      _mm256_broadcastsi128_si256(_mm_setr_epi8(__VA_ARGS__))
 
-/* Vectors that centred_of makes at once. */
 INLINE uint32_t step_vectors(uint32_t bits)
 {
     return bits == 8 ? 1 : CODE_STEP_VECTORS;
 }
 
-/* The same bit of a plane of single bits for each byte: 0 or `value`. bytes, bits: where it is. */
+/* Returns 0 or `value` by each byte's bit of a single-bit plane. bytes, bits: its position */
 INLINE words single_of(const uint8_t *src, words bytes, words bits, char value)
 {
     int32_t word;
@@ -125,7 +122,7 @@ INLINE words single_of(const uint8_t *src, words bytes, words bits, char value)
     return _mm256_and_si256(_mm256_cmpeq_epi8(some, bits), _mm256_set1_epi8(value));
 }
 
-/* 32 codes, a byte each. Byte 16 l + i is channel 2 i + l. */
+/* Returns 32 codes as bytes. Byte 16 l + i is channel 2 i + l. */
 INLINE words fours_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
 {
     words codes = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)low));
@@ -147,7 +144,7 @@ INLINE words fours_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
     return codes;
 }
 
-/* The same of codes of 2 and 3 bits. Byte 8 j + i is channel 4 i + j. */
+/* Does the same for codes of 2 and 3 bits. Byte 8 j + i is channel 4 i + j. */
 INLINE words twos_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
 {
     int64_t all;
@@ -178,10 +175,9 @@ INLINE words table_of(uint32_t bits, uint32_t byte)
                : SIXTEEN(-64, -64, -64, -64, -64, -64, -65, -65, 63, 63, 64, 64, 64, 64, 64, 64);
 }
 
-/* code - levels / 2 + 1/2 of 32 channels (8 bits: of 8), in the order of in_order. Up to 6 bits
- * they are exact in bfloat16, the upper half of a float32: its two bytes are looked up, or are 0x43
- * and the code, which is 128 + code. What 8 channels cost is a fourth of the bytes' making, half an
- * unpacking, and a shift or a mask. */
+/* Computes code - levels / 2 + 1/2 of 32 channels (8 bits: of 8), in the order of in_order. Up to 6
+ * bits the values are exact in bfloat16, the upper half of a float32. Its two bytes are looked up,
+ * or are 0x43 and the code, which is 128 + code. */
 INLINE void centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits, floats *ret_values)
 {
     if (bits == 8) {
@@ -208,12 +204,12 @@ INLINE void centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits, f
     }
 }
 
-/* Values of as many channels as centred_of takes become ordered as it has them. */
+/* Puts as many values as centred_of makes into its order. */
 INLINE void in_order(floats *values, uint32_t bits)
 {
     if (bits == 8)
         return;
-    if (bits >= 4) { /* of 16: 0 4 8 12 1 5 9 13, and these + 2 */
+    if (bits >= 4) { /* of 16: 0 4 8 12 1 5 9 13, then these + 2 */
         const words places = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
         SC_UNROLL
         for (uint32_t i = 0; i < CODE_STEP_VECTORS; i += 2) {
@@ -224,13 +220,12 @@ INLINE void in_order(floats *values, uint32_t bits)
         }
         return;
     }
-    /* 0 8 16 24 2 10 18 26, these + 4, + 1, + 5 */
+    /* 0 8 16 24 2 10 18 26, then these + 4, + 1, + 5 */
     const words places = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
     floats v[CODE_STEP_VECTORS];
     SC_UNROLL
     for (uint32_t i = 0; i < CODE_STEP_VECTORS; i++) /* channels 0 2 4 6 of 8, then 1 3 5 7 */
         v[i] = _mm256_permutevar8x32_ps(values[i], places);
-    /* places 0 2 | 1 3 */
     __m256d ab = _mm256_castps_pd(_mm256_unpacklo_ps(v[0], v[1]));
     __m256d cd = _mm256_castps_pd(_mm256_unpacklo_ps(v[2], v[3]));
     __m256d ab4 = _mm256_castps_pd(_mm256_unpackhi_ps(v[0], v[1]));

@@ -1,10 +1,7 @@
-/* What the rungs that sift, rank and mark keys share: LANES keys a step; what a compare chose moves
- * together, and its bits are those of sets. With AVX-512 compares, compressing and masks share two
- * ports, so that a step of sifting takes four cycles.
- *
- * Written in the words of v8.h or v16.h, one of which is included before it.
- *
- * Threads: any. Tests: tests/unit/kernels/test_topk.c */
+/* order_rung: sifts, ranks and marks keys, LANES a step, shared by the rungs. Selected keys are
+ * compressed; compare results are the bits of sets. With AVX-512 compares, compressing and masks
+ * share two ports, so a step of sifting takes four cycles.
+ * Requires v8.h or v16.h. Tests: tests/unit/kernels/test_topk.c */
 #ifndef SC_KERNELS_CPU_ORDER_RUNG_H
 #define SC_KERNELS_CPU_ORDER_RUNG_H
 
@@ -17,7 +14,7 @@ INLINE words order_of(words bits)
     bits = words_but_equal(bits, bits, sign); /* -0 is 0 */
     words flip = VI(or)(V(srai_epi32)(bits, 31), sign);
     return words_but_above(VI(xor)(bits, flip), size,
-                           V(set1_epi32)((int32_t)SC_KERNELS_PLAIN_MOST)); /* not a number: 0 */
+                           V(set1_epi32)((int32_t)SC_KERNELS_PLAIN_MOST)); /* NaN: 0 */
 }
 
 INLINE words key_of(words entry, enum sc_kernels_keys_are keys_are)
@@ -25,13 +22,13 @@ INLINE words key_of(words entry, enum sc_kernels_keys_are keys_are)
     return keys_are == SC_KERNELS_KEYS_SCORES ? order_of(entry) : entry;
 }
 
-/* `keys_are` and whether there is an `among` are constants where it is inlined. */
+/* `keys_are` and the presence of `among` are constants after inlining. */
 INLINE void sift_as(const struct sc_kernels_sift *sift, enum sc_kernels_keys_are keys_are,
                     const uint64_t *among, struct sc_kernels_sifted *ret_sifted)
 {
     words low = V(set1_epi32)((int32_t)sift->low), most = VI(setzero)();
     words high = V(set1_epi32)((int32_t)sift->high), width = V(sub_epi32)(high, low);
-    const float *from = sift->from; /* or keys: loads do not mind */
+    const float *from = sift->from; /* or keys, loaded as bits */
     uint64_t above_count = 0, inside_count = 0, count = sift->count, kept_max = sift->kept_max;
     uint32_t *kept = sift->kept;
     for (uint64_t i = 0; i < count; i += LANES) {
@@ -71,7 +68,7 @@ static void rung_order_sift(const struct sc_kernels_sift *sift,
         sift_as(sift, SC_KERNELS_KEYS_PLAIN, sift->among, ret_sifted);
 }
 
-/* Lanes behind the last key are the largest: nothing is above them, and none is less. */
+/* Lanes beyond the last key are the largest: nothing is above them, and none is less. */
 static void rung_order_ranks(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
                              uint32_t ret_keys[2])
 {
@@ -100,7 +97,7 @@ static void rung_order_ranks(const uint32_t *keys, uint64_t count, const uint64_
     }
 }
 
-/* Bits of LANES keys a step, at most 64 keys, that are `edge` or above; or that are it. */
+/* Returns the bits of at most 64 keys, LANES a step, that are >= `edge`, or equal to it. */
 INLINE uint64_t steps_mark(const float *from, uint64_t count, enum sc_kernels_keys_are keys_are,
                            words edge, bool is_equal)
 {
@@ -114,7 +111,7 @@ INLINE uint64_t steps_mark(const float *from, uint64_t count, enum sc_kernels_ke
     return word;
 }
 
-/* The same; of whole words the count is a constant. */
+/* Does the same; for whole words the count is a constant. */
 INLINE uint64_t word_mark(const float *from, uint64_t count, enum sc_kernels_keys_are keys_are,
                           words edge, bool is_equal)
 {
@@ -131,7 +128,7 @@ INLINE void mark_as(const float *from, const uint64_t *among, uint64_t count,
     }
 }
 
-/* Of those at the edge that are marked, the first equal_count stay so. */
+/* Keeps the first equal_count of the marked keys that equal the edge. */
 static void unmark(const float *from, uint64_t count, struct sc_kernels_edge *edge, uint64_t *bits)
 {
     words key = V(set1_epi32)((int32_t)edge->key);

@@ -1,17 +1,14 @@
-/* What the rungs that turn rows into columns share: tiles of 16 bytes of each row, turned within
- * the 128-bit lanes of registers whose lanes hold rows apart, so that nothing crosses a lane.
+/* rope_rung: transposes rows to columns, shared by the rungs. Tiles of 16 bytes of each row are
+ * transposed within 128-bit lanes; the lanes of a register hold distant rows, so nothing crosses
+ * lanes.
  *
  *   16-bit, 256 bits   register i: [row i, 8 columns | row i + 8]  -> column c: [rows 0-7 | 8-15]
  *   32-bit, 256 bits   register i: [row i, 4 columns | row i + 4]  -> column c: [rows 0-3 | 4-7]
  *
- * Tiles of a block, a line by a line, stand together, so that lines of the destination are filled
- * soon. The last tile or block of either direction lies over the one before it, and writes the same
- * once more.
- *
- * Written in the words of v8.h or v16.h, one of which is included before it: with AVX-512 whole
- * lines of columns are turned at once.
- *
- * Threads: any. Tests: tests/unit/kernels/test_columns.c */
+ * Tiles of a block (a line by a line) are processed together, to fill destination lines soon. The
+ * last tile or block in each direction overlaps the one before and rewrites the same values.
+ * Requires v8.h or v16.h; with AVX-512 whole lines of columns are transposed at once.
+ * Tests: tests/unit/kernels/test_columns.c */
 #ifndef SC_KERNELS_CPU_ROPE_RUNG_H
 #define SC_KERNELS_CPU_ROPE_RUNG_H
 
@@ -26,7 +23,7 @@ INLINE __m128i load128(const uint8_t *src, uint64_t stride)
     return _mm_loadu_si128((const void *)src);
 }
 
-/* 16 bytes at src, and 16 at src + stride. */
+/* Loads 16 bytes at src, and 16 at src + stride. */
 INLINE __m256i load256(const uint8_t *src, uint64_t stride)
 {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(load128(src, 0)),
@@ -34,7 +31,7 @@ INLINE __m256i load256(const uint8_t *src, uint64_t stride)
 }
 
 #if LANES == 16
-/* 16 bytes at src, src + stride, src + 2 * stride and src + 3 * stride. */
+/* Loads 16 bytes at each of src + 0, 1, 2 and 3 * stride. */
 INLINE __m512i load512(const uint8_t *src, uint64_t stride)
 {
     __m512i value = _mm512_castsi256_si512(load256(src, stride));
@@ -57,7 +54,7 @@ INLINE void store256(uint8_t *dst, __m256i value)
     _mm256_storeu_si256((void *)dst, value);
 }
 
-/* 8 columns of 8 rows a lane. op: the prefix of the vector's intrinsics */
+/* Transposes 8 columns of 8 rows a lane. op: the prefix of the vector's intrinsics */
 #define ROPE_TILE16(name, vector, op, load, store)                                                 \
     INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
     {                                                                                              \
@@ -85,7 +82,7 @@ INLINE void store256(uint8_t *dst, __m256i value)
         }                                                                                          \
     }
 
-/* 4 columns of 4 rows a lane. */
+/* Transposes 4 columns of 4 rows a lane. */
 #define ROPE_TILE32(name, vector, op, load, store)                                                 \
     INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
     {                                                                                              \
@@ -115,7 +112,7 @@ ROPE_TILE16(tile32_rope16, __m512i, _mm512_, load512, store512)
 ROPE_TILE32(tile16_rope32, __m512i, _mm512_, load512, store512)
 #endif
 
-/* 8 columns of 4 rows. */
+/* Transposes 8 columns of 4 rows. */
 INLINE void tile4_rope16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)
 {
     __m128i a[4], c[4];
@@ -135,13 +132,13 @@ INLINE void tile4_rope16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, 
     }
 }
 
-/* Where the piece of `each` that would begin at `at` begins, so that it ends by `count`. */
+/* Returns the start of the piece of `each` at `at`, moved so that it ends by `count`. */
 INLINE uint64_t inside(uint64_t at, uint64_t each, uint64_t count)
 {
     return at + each <= count ? at : count - each;
 }
 
-/* 16 bytes of each of `row_count` rows, from 4 to as many as a line has elements. */
+/* Transposes 16 bytes of each of row_count rows: 4 up to the elements of a line. */
 INLINE void rows_rope16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
                         uint64_t row_count)
 {
@@ -182,7 +179,7 @@ INLINE void rows_rope32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, u
     }
 }
 
-/* A line of each of `columns` columns, past the caches: dst and dst_stride are whole lines. */
+/* Writes a line of each column non-temporally: dst and dst_stride are whole lines. */
 INLINE void lines_stream(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
                          uint32_t columns, uint32_t element)
 {
@@ -198,8 +195,8 @@ INLINE void lines_stream(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, 
     }
 }
 
-/* Rows and columns of at most a line each. Of whole lines the source is read once, into a copy:
- * strides are large powers of two as a rule, and such lines push each other out of the cache. */
+/* Transposes at most a line of rows and columns. For whole lines the source is copied once: strides
+ * are mostly large powers of two, whose lines evict each other. */
 INLINE void block_rope(const struct sc_kernels_rope *what, uint32_t element)
 {
     __m256i copy[LINE_BYTES];

@@ -1,9 +1,6 @@
-/* A rung's table: its loops, written once for all widths, in that of v8.h or v16.h, one of which is
- * included before this.
- *
- * Included by avx2.c and avx512.c, which define before it RUNG, the name of the table.
- *
- * Threads: any. Tests: tests/unit/kernels/ */
+/* rung: a rung's table of kernels. avx2.c and avx512.c define RUNG, the table's name, and include
+ * v8.h or v16.h first.
+ * Tests: tests/unit/kernels/ */
 #ifndef SC_KERNELS_CPU_RUNG_H
 #define SC_KERNELS_CPU_RUNG_H
 

@@ -1,14 +1,12 @@
-/* What the rungs that score keys share. Some sums stay in registers, as
- * many as hide a multiply-add's latency; a key's element is broadcast once for all of its lanes:
+/* score_rung: scores keys, shared by the rungs. Enough sums stay in registers to hide the latency
+ * of a multiply-add; a key's element is broadcast once for all its lanes:
  *
  *            queries [t]   |  LANES   |  LANES   |  LANES   |
  *   key 0 [t] broadcast    |   sum    |   sum    |   sum    |
  *   ...                    |   sum    |   sum    |   sum    |
  *   the last [t]           |   sum    |   sum    |   sum    |
  *
- * Written in the words of v8.h or v16.h, one of which is included before it.
- *
- * Threads: any. Tests: tests/unit/kernels/test_importance.c */
+ * Requires v8.h or v16.h. Tests: tests/unit/kernels/test_importance.c */
 #ifndef SC_KERNELS_CPU_SCORE_RUNG_H
 #define SC_KERNELS_CPU_SCORE_RUNG_H
 
@@ -18,8 +16,8 @@
 #include <math.h>
 
 #define LINE_BYTES    64u
-#define HEADS_AT_ONCE 8u  /* of heads_score, whose sums stay in the first cache */
-#define LINE_STEPS    16u /* elements between two lines of each key that are asked for */
+#define HEADS_AT_ONCE 8u  /* heads of heads_score whose sums stay in the L1 cache */
+#define LINE_STEPS    16u /* elements between two prefetched lines of each key */
 
 INLINE void rows_widen(float *dst, const uint8_t *const *rows, uint64_t count, uint64_t head_size,
                        uint32_t dtype)
@@ -50,7 +48,7 @@ static void rung_rows_widen(float *dst, const uint8_t *const *rows, uint64_t cou
         sc_kernels_ref_rows_widen(dst, rows, count, head_size, dtype);
 }
 
-/* ---- Many queries --------------------------------------------------------------------------- */
+/* ---- Many queries -------------------------------------------------------------------------- */
 
 INLINE floats exp2_of(floats x)
 {
@@ -63,14 +61,14 @@ INLINE floats exp2_of(floats x)
     return exp2_scaled(p, x, whole);
 }
 
-/* -infinity counts as 0: a lane that has seen nothing finite subtracts nothing. */
+/* Replaces -infinity by 0: a lane without a finite score subtracts nothing. */
 INLINE floats base_of(floats best)
 {
     words bits = VI(castps)(best);
     return floats_of(words_but_equal(bits, bits, VI(castps)(V(set1_ps)(-INFINITY))));
 }
 
-/* Keys j .. j + keys_at_once - 1 by `vectors` * LANES lanes, constants where it is inlined. */
+/* Scores keys j .. j + keys_at_once - 1 by `vectors` * LANES lanes, constants after inlining. */
 INLINE void block_score(const struct sc_kernels_lanes_score *what, uint64_t j,
                         uint32_t keys_at_once, uint32_t vectors)
 {
@@ -109,7 +107,7 @@ INLINE void block_score(const struct sc_kernels_lanes_score *what, uint64_t j,
 
 INLINE void lanes_score(const struct sc_kernels_lanes_score *what, uint32_t vectors)
 {
-    const struct sc_kernels_lanes_score own = *what; /* no store of a vector is into it */
+    const struct sc_kernels_lanes_score own = *what; /* no vector store aliases it */
     uint32_t keys_at_once = SCORE_SUMS / vectors;
     for (uint64_t j = 0; j < own.key_count; j += keys_at_once)
         block_score(&own, j, keys_at_once, vectors);
@@ -137,7 +135,7 @@ INLINE void vector_soften(float *scores, uint64_t width, uint64_t key_count, con
             V(storeu_ps)(scores + j * width, score);
         }
     uint64_t j = 0;
-    for (; j + 4 <= key_count; j += 4) /* max(score, most): most where the score is NaN */
+    for (; j + 4 <= key_count; j += 4) /* max(score, most): most if the score is NaN */
         SC_UNROLL
     for (uint32_t k = 0; k < 4; k++)
         mosts[k] = V(max_ps)(V(loadu_ps)(scores + (j + k) * width), mosts[k]);
@@ -182,7 +180,7 @@ static void rung_lanes_weigh(const float *best_then, const float *best, const fl
         weights[lane] = 0;
 }
 
-/* `vectors` is a constant where it is inlined; a group of LANES keys is whole but for the last. */
+/* `vectors` is a constant after inlining; all groups of LANES keys but the last are whole. */
 INLINE void lanes_fold(const float *scores, uint64_t key_count, const float *weights, float *dst,
                        uint32_t vectors)
 {
@@ -194,7 +192,7 @@ INLINE void lanes_fold(const float *scores, uint64_t key_count, const float *wei
     for (uint64_t j = 0; j < key_count; j += LANES, scores += LANES * width) {
         uint64_t count = key_count - j < LANES ? key_count - j : LANES;
         SC_UNROLL
-        for (uint32_t k = 0; k < LANES; k++) { /* behind the last key: the last key again */
+        for (uint32_t k = 0; k < LANES; k++) { /* beyond the last key: repeats it */
             const float *row = scores + (k < count ? k : count - 1) * width;
             rows[k] = V(mul_ps)(V(loadu_ps)(row), by[0]);
             SC_UNROLL
@@ -217,10 +215,10 @@ static void rung_lanes_fold(const float *scores, uint64_t width, uint64_t key_co
         lanes_fold(scores, key_count, weights, dst, 1);
 }
 
-/* ---- A few queries -------------------------------------------------------------------------- */
+/* ---- Few queries --------------------------------------------------------------------------- */
 
-/* Keys i .. of queries v ..: LANES sums, of LANES / queries_at_once keys. `dtype`,
- * `queries_at_once` and `whole`, whether vectors fill a key, are constants where it is inlined. */
+/* Scores LANES / queries_at_once keys from i on for queries from v on: LANES sums. `dtype`,
+ * `queries_at_once` and `whole` (vectors fill a key) are constants after inlining. */
 INLINE void rows_block(const struct sc_kernels_rows_score *what, uint64_t i, uint64_t v,
                        uint32_t queries_at_once, bool whole, uint32_t dtype)
 {
@@ -240,7 +238,7 @@ INLINE void rows_block(const struct sc_kernels_rows_score *what, uint64_t i, uin
         for (uint32_t q = 0; q < queries_at_once; q++)
             by[q] = V(loadu_ps)(queries + q * padded + t);
         if (next != NULL && t * element_bytes(dtype) % LINE_BYTES == 0)
-            for (uint32_t k = 0; k < keys_at_once; k++) /* the second cache waits for more lines */
+            for (uint32_t k = 0; k < keys_at_once; k++) /* the L2 cache tracks more misses */
                 _mm_prefetch((const char *)next[k] + at, _MM_HINT_T1);
         SC_UNROLL
         for (uint32_t k = 0; k < keys_at_once; k++) {
@@ -258,7 +256,7 @@ INLINE void rows_block(const struct sc_kernels_rows_score *what, uint64_t i, uin
                keys_at_once * sizeof(float));
 }
 
-/* The queries from v on that go so many at once; returns the next. */
+/* Scores groups of queries_at_once from v on; returns the next query. */
 INLINE uint64_t queries_block(const struct sc_kernels_rows_score *what, uint64_t v,
                               uint32_t queries_at_once, bool whole, uint32_t dtype)
 {
@@ -283,8 +281,8 @@ INLINE floats key_score(const uint8_t *key, const float *query, uint64_t head_si
     return sum;
 }
 
-/* A query a head, key by key, so that memory is read in order: the processor then fetches ahead
- * what comes. Each sum is made as rows_block makes it. */
+/* Scores one query per head, key by key: memory is read in order, so the hardware prefetches. Sums
+ * are added in the order of rows_block. */
 INLINE void heads_score(const struct sc_kernels_rows_score *what, uint64_t v, uint32_t dtype)
 {
     uint64_t padded = (what->head_size + 15) / 16 * 16, left = what->query_count - v;

@@ -1,10 +1,7 @@
-/* SC_UNROLL: the loop behind it is unrolled wholly, so that arrays of registers are registers.
- * Each compiler has its own word for it. With a sanitizer it stays a loop: every access is checked
- * in memory, and copies of the checks take minutes to compile.
- *
- * SC_ROLLED: it stays one, so that what it adds up is not put off, and spilled, until its end.
- *
- * Threads: any. Tests: none (it changes no result). */
+/* unroll: SC_UNROLL unrolls the next loop completely, so that arrays of vectors are registers. With
+ * a sanitizer it remains a loop: checks of unrolled accesses take minutes to compile. SC_ROLLED
+ * prevents unrolling, so that sums are not deferred, and spilled, until the loop's end.
+ * Tests: none (results do not change). */
 #ifndef SC_KERNELS_CPU_UNROLL_H
 #define SC_KERNELS_CPU_UNROLL_H
 

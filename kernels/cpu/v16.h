@@ -1,6 +1,4 @@
-/* Vectors of 16 lanes; v8.h says what for. Adds: AVX-512.
- *
- * Threads: any. Tests: tests/unit/kernels/ (all of them: each level against ref/) */
+/* v16: 16-lane vectors (AVX-512), the counterpart of v8.h. Tests: tests/unit/kernels/ */
 #ifndef SC_KERNELS_CPU_V16_H
 #define SC_KERNELS_CPU_V16_H
 
@@ -15,7 +13,7 @@
 #define LANES      16u
 #define V(name)    _mm512_##name
 #define VI(name)   _mm512_##name##_si512
-#define SCORE_SUMS 24u /* of lanes_score: with 3 vectors of queries, 27 of 32 registers */
+#define SCORE_SUMS 24u /* lanes_score: 3 vectors of queries use 27 of 32 registers */
 
 typedef __m512 floats;
 typedef __m512i words;
@@ -127,7 +125,7 @@ INLINE __m128i bytes_of(const words *x)
 INLINE floats floats_sums(const floats *rows)
 {
     floats quads[4];
-    SC_UNROLL /* else the vectors are an array in memory, stored wherever they are added to */
+    SC_UNROLL /* otherwise the vectors are an array in memory */
         for (uint32_t i = 0; i < 4; i++)
     {
         const floats *r = rows + 4 * i;

@@ -1,14 +1,12 @@
-/* Vectors of 8 lanes: what the rungs' loops are written in, so that they stand once for all widths.
- * V(add_ps) is the intrinsic of that name for the width, VI(and) that of whole registers of
- * integers; here is what goes by another name, or another way, in each width. v16.h is its twin.
+/* v8: 8-lane vectors (AVX2, FMA, F16C; BMI2 permutes marks). Loops are written once, for all
+ * widths, with V(add_ps), the intrinsic of that name, and VI(and), its form for integer registers.
+ * The functions here have other names or implementations for each width; v16.h is the counterpart.
  *
  *   floats, words   LANES floats; LANES uint32            halves   LANES 16-bit floats
- *   marks           a bit a lane, of a compare            some     the first `left` lanes: nothing
- *                                                                  behind them is touched
+ *   marks           one bit a lane, from a compare        some     only the first `left` lanes
+ *                                                                  are accessed
  *
- * Adds: AVX2, FMA, F16C; BMI2 makes a permutation of marks.
- *
- * Threads: any. Tests: tests/unit/kernels/ (all of them: each level against ref/) */
+ * Tests: tests/unit/kernels/ (each level against ref/) */
 #ifndef SC_KERNELS_CPU_V8_H
 #define SC_KERNELS_CPU_V8_H
 
@@ -22,7 +20,7 @@
 #define LANES      8u
 #define V(name)    _mm256_##name
 #define VI(name)   _mm256_##name##_si256
-#define SCORE_SUMS 12u /* of lanes_score: with 3 vectors of queries, 15 of 16 registers */
+#define SCORE_SUMS 12u /* lanes_score: 3 vectors of queries use 15 of 16 registers */
 
 typedef __m256 floats;
 typedef __m256i words;
@@ -89,7 +87,6 @@ INLINE void words_store_some(void *dst, uint64_t left, words x)
         _mm256_maskstore_epi32(dst, lanes_some(left), x);
 }
 
-/* Lanes that are marked, moved together. */
 INLINE words words_compress(marks mask, words lanes)
 {
     uint64_t bytes = _pdep_u64(mask, UINT64_C(0x0101010101010101)) * 0xff;
@@ -98,7 +95,7 @@ INLINE words words_compress(marks mask, words lanes)
                                        _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)from)));
 }
 
-/* x, but 0 where a == b; 0 where a > b, both below 2^31; all ones where a > b, likewise. */
+/* x, but 0 if a == b; 0 if a > b; all ones if a > b (both below 2^31). */
 INLINE words words_but_equal(words x, words a, words b)
 {
     return _mm256_andnot_si256(_mm256_cmpeq_epi32(a, b), x);
@@ -114,7 +111,7 @@ INLINE words words_most_above(words x, words a, words b)
     return _mm256_or_si256(x, _mm256_cmpgt_epi32(a, b));
 }
 
-/* x, and 1 more where a > b, unsigned. */
+/* Returns x, plus 1 if a > b, unsigned. */
 INLINE words words_count_above(words x, words a, words b)
 {
     words top = _mm256_set1_epi32(INT32_MIN); /* compares are signed */
@@ -122,7 +119,7 @@ INLINE words words_count_above(words x, words a, words b)
                             _mm256_cmpgt_epi32(_mm256_xor_si256(a, top), _mm256_xor_si256(b, top)));
 }
 
-/* x where a > b, both below 2^31, else y. */
+/* Returns a > b (both below 2^31) ? x : y. */
 INLINE floats floats_above(words a, words b, floats x, floats y)
 {
     return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b)));
@@ -147,13 +144,12 @@ INLINE void halves_store(void *dst, halves x)
     _mm_storeu_si128(dst, x);
 }
 
-/* The lower 16 bits of words below 2^16. */
+/* Returns the low 16 bits of words below 2^16. */
 INLINE halves halves_low(words x)
 {
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(x, x), 0x08));
 }
 
-/* 16 words below 2^8 as bytes. */
 INLINE __m128i bytes_of(const words *x)
 {
     words pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(x[0], x[1]), 0xd8);
@@ -170,7 +166,7 @@ INLINE floats floats_sums(const floats *r)
                          _mm256_permute2f128_ps(low, high, 0x31));
 }
 
-/* x less the nearest whole number, which exp2_scaled wants to have. */
+/* Returns x minus the nearest integer, which exp2_scaled needs. */
 INLINE floats exp2_fraction(floats x, floats *ret_whole)
 {
     floats round = _mm256_set1_ps(SC_KERNELS_EXP2_ROUND);
@@ -178,8 +174,8 @@ INLINE floats exp2_fraction(floats x, floats *ret_whole)
     return _mm256_sub_ps(x, _mm256_sub_ps(*ret_whole, round));
 }
 
-/* p * 2^whole, 0 where x is below SC_KERNELS_EXP2_LEAST. The whole number stands in the low bits;
- * what is above them is shifted out. */
+/* Returns p * 2^whole, or 0 if x is below SC_KERNELS_EXP2_LEAST. The integer is in the low bits;
+ * the shift removes the others. */
 INLINE floats exp2_scaled(floats p, floats x, floats whole)
 {
     floats live = _mm256_cmp_ps(x, _mm256_set1_ps(SC_KERNELS_EXP2_LEAST), _CMP_NLT_UQ);

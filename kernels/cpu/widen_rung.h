@@ -1,9 +1,6 @@
-/* What the rungs that widen and narrow numbers share: the tail is the reference's, and so is all of
- * a type that is not written here.
- *
- * Written in the words of v8.h or v16.h, one of which is included before it.
- *
- * Threads: any. Tests: tests/unit/kernels/test_widen.c */
+/* widen_rung: widens and narrows numbers, shared by the rungs. The reference handles tails and
+ * types without a path here.
+ * Requires v8.h or v16.h. Tests: tests/unit/kernels/test_widen.c */
 #ifndef SC_KERNELS_CPU_WIDEN_RUNG_H
 #define SC_KERNELS_CPU_WIDEN_RUNG_H
 
@@ -11,7 +8,6 @@
 
 #define ROUND (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/* Whether the type is written here. */
 INLINE bool is_own(uint32_t dtype)
 {
     return dtype <= SC_KERNELS_BF16;
@@ -35,7 +31,7 @@ INLINE floats halves_widened(halves x, uint32_t dtype)
     return floats_of(V(slli_epi32)(V(cvtepu16_epi32)(x), 16));
 }
 
-/* Elements t .. t + LANES - 1 of a row; `dtype` is a constant where it is inlined. */
+/* Widens elements t .. t + LANES - 1 of a row; `dtype` is a constant after inlining. */
 INLINE floats widened(const uint8_t *row, uint64_t t, uint32_t dtype)
 {
     if (dtype == SC_KERNELS_F32)
@@ -43,7 +39,7 @@ INLINE floats widened(const uint8_t *row, uint64_t t, uint32_t dtype)
     return halves_widened(halves_load(row + 2 * t), dtype);
 }
 
-/* The same of those below `end`; the others are 0. */
+/* Does the same for elements below `end`; the others are 0. */
 INLINE floats widened_some(const uint8_t *row, uint64_t t, uint64_t end, uint32_t dtype)
 {
     uint64_t left = t < end ? end - t : 0;
@@ -52,14 +48,14 @@ INLINE floats widened_some(const uint8_t *row, uint64_t t, uint64_t end, uint32_
     return halves_widened(halves_load_some(row + 2 * t, left), dtype);
 }
 
-/* The nearest bf16, ties to even, in the upper half of each lane; below it is what is left. */
+/* Rounds to bf16, ties to even, in the upper half of each lane; the lower half is undefined. */
 INLINE words rounded_bf16(floats x)
 {
     words bits = VI(castps)(x), odd = VI(and)(V(srli_epi32)(bits, 16), V(set1_epi32)(1));
     return V(add_epi32)(bits, V(add_epi32)(odd, V(set1_epi32)(0x7fff)));
 }
 
-/* The nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 INLINE halves narrowed(floats x, uint32_t dtype)
 {
     if (dtype == SC_KERNELS_F16)

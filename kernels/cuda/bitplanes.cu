@@ -1,15 +1,13 @@
-/* Codes of free widths (bitplanes.h) to values in a memory: see spec.h. Adds to ref/: the device.
- *
+/* bitplanes.cu: decodes per-channel quantised rows (bitplanes.h) into a memory; see spec.h.
  * Tests: tests/unit/kernels/test_cuda_bitplanes.c */
 #include "kernels/cuda/bitplanes_units.h"
 
-#define PLANES_BESIDE 4u   /* blocks that a multiprocessor shall have at once */
-#define TURNED_MAX    256u /* channels of a head, at most: SC_KERNELS_BITPLANES_HEAD */
+#define PLANES_BESIDE 4u   /* concurrent blocks per multiprocessor */
+#define TURNED_MAX    256u /* maximum channels of a head: SC_KERNELS_BITPLANES_HEAD */
 
-/* Where a unit's runs are in a row. */
 struct Runs {
     uint64_t at[2];
-    bool is_whole; /* both are 8 values at a multiple of 16, or there is none */
+    bool is_whole; /* each run is 8 values at a multiple of 16, or empty */
 };
 
 SC_DEVICE Runs runs_of(const sc_cuda_bitplanes &what, const sc_cuda_part &part, const Unit &unit)
@@ -41,7 +39,6 @@ SC_DEVICE void row_store(const sc_cuda_bitplanes &what, const sc_cuda_part &part
     }
 }
 
-/* cos and sin of rows first .. first + count - 1. */
 SC_DEVICE void rope_keep(const float *from, uint32_t turned, uint32_t count, float *rope)
 {
     uint32_t all = count * turned, done = 0;
@@ -54,7 +51,7 @@ SC_DEVICE void rope_keep(const float *from, uint32_t turned, uint32_t count, flo
         rope[i] = __uint_as_float(sc_load4(from + i));
 }
 
-/* The codes of the rows that are under way; of one that is not there: the last one's. */
+/* Locates the codes of the rows in flight; missing ones repeat the last. */
 SC_DEVICE void quant_of(const sc_cuda_bitplanes_slab &slab, const Share &share, uint32_t begin,
                         uint32_t first, uint32_t count, uint32_t row_bytes,
                         const uint8_t *row[SHARE_ROWS])
@@ -85,7 +82,7 @@ SC_KERNEL_BESIDE(sc_cuda_bitplanes_decode, sc_cuda_bitplanes, SC_CUDA_DECODE_THR
     for (uint32_t begin = share.row_begin; begin < share.row_end; begin += PLACE_ROWS) {
         uint32_t count = share.row_end - begin < PLACE_ROWS ? share.row_end - begin : PLACE_ROWS;
         if (begin > share.row_begin)
-            __syncthreads(); /* places and turns of the rows before were read */
+            __syncthreads(); /* the previous rows' offsets and rotations were read */
         places_make(what.memory, part, what.skipped, slab.token_first + begin, count, places);
         rope_keep(slab.rope + (uint64_t)begin * table.turned, table.turned, count, rope);
         bool is_ready = false;

@@ -1,11 +1,9 @@
-/* Codes of free widths (bitplanes.h): a unit's codes, scales and turns, as whoever decodes them
- * wants them.
+/* bitplanes_units: reads codes, scales and rotations of a unit of per-channel quantised rows.
  *
- * A run's bits of a plane are up to 8 that follow each other, somewhere in a row: two bytes, a
- * shift and a mask. Two products spread them to a byte each, and a byte permutation (PRMT), whose
- * selector is the table's, brings each channel its own: so 17 operations a run and plane, whatever
- * the widths (docs/decisions/0033-cuda-kernels.md).
- *
+ * A run's bits of a plane are up to 8 consecutive bits in a row: two bytes, a shift and a mask. Two
+ * products spread them to one byte each, and a byte permutation (PRMT) with the table's selector
+ * assigns them to channels. That is 17 operations a run and plane, whatever the bits
+ * (docs/decisions/0033-cuda-kernels.md).
  * Tests: tests/unit/kernels/test_cuda_bitplanes.c, test_cuda_importance.c */
 #ifndef SC_KERNELS_CUDA_BITPLANES_UNITS_H
 #define SC_KERNELS_CUDA_BITPLANES_UNITS_H
@@ -14,7 +12,6 @@
 
 #define FEW_PAIRS 4u
 
-/* A table as it is in memory. */
 struct Table {
     const uint8_t *units, *planes; /* records of 16 bytes */
     uint32_t unit_count, row_bytes, turned, end;
@@ -48,9 +45,8 @@ SC_DEVICE Unit unit_of(const Table &table, uint32_t unit)
                 {word.z, word.w}};
 }
 
-/* ---- Bits ----------------------------------------------------------------------------------- */
 
-/* Two bytes that have a run's bits of a plane; the same twice where one has them. */
+/* Loads the two bytes that have a run's bits of a plane; one byte twice if it has them all. */
 SC_DEVICE uint32_t run_load(const uint8_t *row, uint32_t where)
 {
     uint32_t over = (where >> 4 & 7) + (where & 15) > 8 ? 1 : 0;
@@ -58,7 +54,7 @@ SC_DEVICE uint32_t run_load(const uint8_t *row, uint32_t where)
     return sc_load1(at) | (uint32_t)sc_load1(at + over) << 8;
 }
 
-/* They go to the lowest bit of a byte each, and by the plane's weight to the codes. */
+/* Spreads the bits to one byte each and adds them, by the plane's weight, to the codes. */
 SC_DEVICE void run_add(uint32_t bits, uint32_t where, uint32_t select, uint32_t weight,
                        uint32_t code[2])
 {
@@ -68,7 +64,7 @@ SC_DEVICE void run_add(uint32_t bits, uint32_t where, uint32_t select, uint32_t 
     code[1] += __byte_perm(low, high, select >> 16) * weight;
 }
 
-/* 8 bits that are a byte of their own, of as many channels. */
+/* Does the same for 8 bits that are one byte, of 8 channels. */
 SC_DEVICE void run_add_plain(uint32_t bits, uint32_t weight, uint32_t code[2])
 {
     code[0] += bits_spread(bits & 15) * weight;
@@ -80,8 +76,7 @@ SC_DEVICE bool is_plain(uint32_t where, uint32_t select)
     return (where & 0xff) == 8 && select == 0x76543210u;
 }
 
-/* What a table's planes say of a unit. All loads of a plane are under way before the first is
- * needed. */
+/* Adds a table's planes of a unit. All loads of a plane are issued before the first is used. */
 SC_DEVICE void planes_add(const Table &table, uint32_t unit, const uint8_t *const row[SHARE_ROWS],
                           uint32_t code[SHARE_ROWS][4])
 {
@@ -115,14 +110,13 @@ SC_DEVICE void planes_add(const Table &table, uint32_t unit, const uint8_t *cons
     }
 }
 
-/* ---- Values --------------------------------------------------------------------------------- */
 
 /* value = fma(code, factor, base) */
 struct Factors {
     float factor[SC_CUDA_UNIT], base[SC_CUDA_UNIT];
 };
 
-/* kernels/bitplanes.h: gains and middles, by the bits of a code. */
+/* Gain and middle by the bits of a code (kernels/bitplanes.h). */
 SC_DEVICE float gain_of(uint32_t to)
 {
     return to == 2 ? 1.0625f : 1.0f;
@@ -153,7 +147,6 @@ SC_DEVICE Factors factors_of(const uint8_t *scales, uint32_t head_count, uint32_
     return made;
 }
 
-/* A row's values of a unit, before the turn. */
 SC_DEVICE void unit_values(const uint32_t code[4], const Factors &factors,
                            float value[SC_CUDA_UNIT])
 {
@@ -162,7 +155,7 @@ SC_DEVICE void unit_values(const uint32_t code[4], const Factors &factors,
         value[i] = __fmaf_rn(code_float(code[i / 4], i), factors.factor[i], factors.base[i]);
 }
 
-/* 4 of a row's cos or sin, of which `count` are there. SHARED: `at` is in shared memory. */
+/* Loads up to 4 values of a row's cos or sin. SHARED: `at` is in shared memory. */
 template <bool SHARED>
 SC_DEVICE void rope_load(const float *at, uint32_t count, float rope_kind[FEW_PAIRS])
 {
@@ -186,8 +179,8 @@ SC_DEVICE void pair_rope(float *a, float *b, float cosine, float sine)
     *b = __fmaf_rn(x, sine, __fmul_rn(y, cosine));
 }
 
-/* Pairs `pair` .. + 3 of a row's turn, `count` of which are there; step 1: a pair's values are
- * SC_CUDA_RUN apart, 2: beside each other. */
+/* Rotates pairs `pair` .. + 3 of a row, `count` of which exist. step 1: a pair's values are
+ * SC_CUDA_RUN apart; 2: adjacent. */
 template <bool SHARED>
 SC_DEVICE void pairs_rope(const float *rope_kind, uint32_t turned, uint32_t pair, uint32_t count,
                           uint32_t step, float *value)

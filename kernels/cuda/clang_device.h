@@ -1,7 +1,6 @@
-/* CUDA's names by clang's builtins: device code without a toolkit (clang -x cuda --cuda-device-only
- * -nocudainc -nocudalib). What our kernels use, and nothing else.
- *
- * Tests: the build, where neither nvcc nor NVRTC is there; ctest cuda_images_clang */
+/* clang_device: the CUDA names that our kernels use, as clang builtins: device code without a
+ * toolkit (clang -x cuda --cuda-device-only -nocudainc -nocudalib).
+ * Tests: the build without nvcc and NVRTC; ctest cuda_images_clang */
 #ifndef SC_KERNELS_CUDA_CLANG_DEVICE_H
 #define SC_KERNELS_CUDA_CLANG_DEVICE_H
 

@@ -1,9 +1,8 @@
-/* Codes of even widths (codec.h) to values in a memory: see spec.h. Adds to ref/: the device.
- *
+/* codec.cu: decodes uniformly quantised rows (codec.h) into a memory; see spec.h.
  * Tests: tests/unit/kernels/test_cuda_codec.c */
 #include "kernels/cuda/codec_units.h"
 
-/* Values of 8 channels from `channel` on, which may be of several heads. */
+/* Stores values of 8 channels from `channel` on, possibly of several heads. */
 SC_DEVICE void channels_store(const sc_cuda_codec &what, const sc_cuda_part &part, uint8_t *row,
                               uint32_t channel, Words made)
 {
@@ -27,8 +26,8 @@ SC_DEVICE void channels_store(const sc_cuda_codec &what, const sc_cuda_part &par
     }
 }
 
-/* A run of rows first, first + step .. of a block's, `count` of them. whole: where the run is in a
- * row, if it is 8 values at a multiple of 16; else NO_PLACE. */
+/* Stores a run of rows first, first + step .. of a block, `count` rows. whole: the run's offset in
+ * a row if it is 8 values at a multiple of 16; else NO_PLACE. */
 SC_DEVICE void rows_store(const sc_cuda_codec &what, const sc_cuda_part &part,
                           const uint64_t *places, uint32_t first, uint32_t step, uint32_t count,
                           uint32_t run, uint64_t whole, const RunScales &scales,
@@ -55,14 +54,14 @@ SC_DEVICE void rows_store(const sc_cuda_codec &what, const sc_cuda_part &part,
             channels_store(what, part, part.base + place, run * SC_CUDA_RUN,
                            words_of(what.dst_dtype, value));
 #pragma unroll
-        for (uint32_t k = 0; k + 1 < RUN_ROWS; k++) { /* no index that is not a constant */
+        for (uint32_t k = 0; k + 1 < RUN_ROWS; k++) { /* constant indexes only */
             code[k][0] = code[k + 1][0];
             code[k][1] = code[k + 1][1];
         }
     }
 }
 
-/* Where a run is in a row, if it is 8 values of one head at a multiple of 16; or NO_PLACE. */
+/* Returns the run's offset if it is 8 values of one head at a multiple of 16; else NO_PLACE. */
 SC_DEVICE uint64_t run_whole(const sc_cuda_codec &what, const sc_cuda_part &part, uint32_t run)
 {
     uint32_t channel = run * SC_CUDA_RUN, bytes = element_bytes_of(what.dst_dtype);
@@ -73,10 +72,10 @@ SC_DEVICE uint64_t run_whole(const sc_cuda_codec &what, const sc_cuda_part &part
            channel % what.head_size * bytes;
 }
 
-/* Blocks that a multiprocessor shall have at once: 32 warps whose loads are under way. With rows of
- * 4 loads (RUN_ROWS) an H200 decodes faster than with 24 warps of 8. */
+/* Concurrent blocks per multiprocessor: 32 warps with loads in flight. With rows of 4 loads
+ * (RUN_ROWS) an H200 decodes faster than with 24 warps of 8. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-#define CODE_BESIDE 6u /* 10.0 would spill with more */
+#define CODE_BESIDE 6u /* more would spill on 10.0 */
 #else
 #define CODE_BESIDE 8u
 #endif
@@ -99,7 +98,7 @@ SC_KERNEL_BESIDE(sc_cuda_codec_decode, sc_cuda_codec, SC_CUDA_DECODE_THREADS, CO
     for (uint32_t begin = share.row_begin; begin < share.row_end; begin += PLACE_ROWS) {
         uint32_t count = share.row_end - begin < PLACE_ROWS ? share.row_end - begin : PLACE_ROWS;
         if (begin > share.row_begin)
-            __syncthreads(); /* places of the rows before were read */
+            __syncthreads(); /* the previous rows' offsets were read */
         places_make(what.memory, part, what.skipped, slab.token_first + begin, count, places);
         bool is_ready = false;
 #pragma unroll 1

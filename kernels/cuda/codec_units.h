@@ -1,16 +1,14 @@
-/* Codes of even widths (codec.h): a unit's codes and scales, as whoever decodes them wants them.
- *
- * A unit is 16 channels of a row, as they are coded: of a plane of w bits it has 2 w bytes.
- *
+/* codec_units: reads codes and scales of a unit of uniformly quantised rows (codec.h). A unit is 16
+ * channels of a row: 2 w bytes of a plane of w bits.
  * Tests: tests/unit/kernels/test_cuda_codec.c, test_cuda_importance.c */
 #ifndef SC_KERNELS_CUDA_CODEC_UNITS_H
 #define SC_KERNELS_CUDA_CODEC_UNITS_H
 
 #include "kernels/cuda/decode.h"
 
-#define WORDS(width) ((width) < 4 ? 1 : (width) / 2) /* of 2 * width bytes */
+#define WORDS(width) ((width) < 4 ? 1 : (width) / 2) /* words of 2 * width bytes */
 
-/* 2 * WIDTH bytes of a plane, as words, at an address that is a multiple of as many, or at any. */
+/* Loads 2 * WIDTH bytes of a plane as words, from an aligned address or any other. */
 template <uint32_t WIDTH>
 SC_DEVICE void plane_load(const uint8_t *at, bool is_aligned, uint32_t word[WORDS(WIDTH)])
 {
@@ -37,7 +35,7 @@ SC_DEVICE void plane_load(const uint8_t *at, bool is_aligned, uint32_t word[WORD
     }
 }
 
-/* Fields of WIDTH bits to a byte each, four at a time. */
+/* Spreads fields of WIDTH bits to one byte each, four at a time. */
 template <uint32_t WIDTH> SC_DEVICE uint32_t fields_spread(uint32_t fields)
 {
     if (WIDTH == 8)
@@ -54,7 +52,7 @@ template <uint32_t WIDTH> SC_DEVICE uint32_t fields_spread(uint32_t fields)
     return (fields | fields << 4) & 0x0f0f0f0fu;
 }
 
-/* A plane of a unit of all rows: the loads first. */
+/* Adds a plane of a unit of all rows; loads first. */
 template <uint32_t WIDTH>
 SC_DEVICE void plane_add(const uint8_t *const row[SHARE_ROWS], uint64_t at, uint32_t shift,
                          uint32_t code[SHARE_ROWS][4])
@@ -74,7 +72,6 @@ SC_DEVICE void plane_add(const uint8_t *const row[SHARE_ROWS], uint64_t at, uint
                           << shift;
 }
 
-/* The codes of a unit of some rows. */
 SC_DEVICE void quant_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, uint32_t bits,
                         uint32_t unit, uint32_t code[SHARE_ROWS][4])
 {
@@ -99,11 +96,10 @@ SC_DEVICE void quant_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, u
         plane_add<1>(row, at + unit * 2ull, shift, code);
 }
 
-/* ---- Runs of 8 channels --------------------------------------------------------------------- */
 
-#define RUN_ROWS 4u /* rows of a run that are under way */
+#define RUN_ROWS 4u /* rows of a run in flight */
 
-/* WIDTH bytes of a plane: a run's of a row. off: 0 where `at` is a multiple of WIDTH, or of 8. */
+/* Loads WIDTH bytes of a plane: a run of a row. off: 0 if `at` is a multiple of WIDTH or 8. */
 template <uint32_t WIDTH>
 SC_DEVICE void run_plane_load(const uint8_t *at, uint32_t off, uint32_t word[2])
 {
@@ -126,8 +122,7 @@ SC_DEVICE void run_plane_load(const uint8_t *at, uint32_t off, uint32_t word[2])
     }
 }
 
-/* A plane of a run of all rows, of which `from` is the first and `last` is the number of the last
- * one that is there: the loads first. */
+/* Adds a plane of a run of all rows; loads first. from: the first row; last: the last's index */
 template <uint32_t WIDTH>
 SC_DEVICE void run_plane_add(const uint8_t *from, uint64_t row_bytes, uint32_t step, uint32_t last,
                              uint32_t shift, uint32_t code[RUN_ROWS][2])
@@ -147,7 +142,7 @@ SC_DEVICE void run_plane_add(const uint8_t *from, uint64_t row_bytes, uint32_t s
                           << shift;
 }
 
-/* The codes of a run of rows at `from`, every so manieth; of those behind `last` the last one's. */
+/* Reads codes of a run of every step-th row at `from`; beyond `last` the last row repeats. */
 SC_DEVICE void run_quant(const uint8_t *from, uint64_t row_bytes, uint32_t step, uint32_t last,
                          uint64_t padded, uint32_t bits, uint32_t run, uint32_t code[RUN_ROWS][2])
 {
@@ -171,7 +166,6 @@ SC_DEVICE void run_quant(const uint8_t *from, uint64_t row_bytes, uint32_t step,
         run_plane_add<1>(from + run, row_bytes, step, last, shift, code);
 }
 
-/* 8 numbers of 16 bits, wherever they are. */
 SC_DEVICE void eight_widen(const uint8_t *at, float value[SC_CUDA_RUN])
 {
     if (sc_off(at, 16) == 0) {
@@ -201,7 +195,6 @@ SC_DEVICE void eight_widen(const uint8_t *at, float value[SC_CUDA_RUN])
         value[c] = number_widen(half[c]);
 }
 
-/* The scales of a run's channels. */
 struct RunScales {
     float least[SC_CUDA_RUN], step[SC_CUDA_RUN];
 };
@@ -214,7 +207,7 @@ SC_DEVICE RunScales run_scales_of(const uint8_t *at, uint64_t padded, uint32_t r
     return scales;
 }
 
-/* fma(code + 1/2, step, least): a code and a half are exact, in one addition. */
+/* Computes fma(code + 1/2, step, least): code + 1/2 is exact in one addition. */
 SC_DEVICE void run_decode(const uint32_t code[2], const RunScales &scales, float value[SC_CUDA_RUN])
 {
 #pragma unroll
@@ -223,14 +216,12 @@ SC_DEVICE void run_decode(const uint32_t code[2], const RunScales &scales, float
                              scales.least[c]);
 }
 
-/* ---- Units ---------------------------------------------------------------------------------- */
 
-/* The scales of a unit's channels. */
 struct Scales {
     float least[SC_CUDA_UNIT], step[SC_CUDA_UNIT];
 };
 
-/* at: scales of a slab, of so many channels, filled up. */
+/* at: scales of a slab with `padded` channels */
 SC_DEVICE Scales scales_of(const uint8_t *at, uint64_t padded, uint32_t unit)
 {
     Scales scales;
@@ -243,7 +234,6 @@ SC_DEVICE Scales scales_of(const uint8_t *at, uint64_t padded, uint32_t unit)
     return scales;
 }
 
-/* Values of a run of a unit. */
 SC_DEVICE void run_values(const uint32_t code[4], const Scales &scales, uint32_t run,
                           float value[SC_CUDA_RUN])
 {

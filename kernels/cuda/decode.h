@@ -1,12 +1,10 @@
-/* What decoders of both kinds of codes have in common: which unit and rows a thread has, and how
- * decoded values reach the memory. Codes stand four to a word, a byte each.
+/* decode: work division and stores, common to both formats. Codes are bytes, four to a word.
  *
- *   block   up to SC_CUDA_TILE units of a slab, and as many rows beside each other as it has
- * threads thread  one unit; every so manieth row, SHARE_ROWS of them under way
+ *   block   up to SC_CUDA_TILE units of a slab; the other threads take further rows
+ *   thread  one unit; every step-th row, SHARE_ROWS of them in flight
  *
- * So what belongs to a channel (scales) is made once a thread, neighbours write neighbouring bytes,
- * and no thread needs another one.
- *
+ * A channel's scales are thus computed once a thread, neighbours write adjacent bytes, and threads
+ * do not exchange data.
  * Tests: tests/unit/kernels/test_cuda_codec.c, test_cuda_bitplanes.c */
 #ifndef SC_KERNELS_CUDA_DECODE_H
 #define SC_KERNELS_CUDA_DECODE_H
@@ -14,16 +12,15 @@
 #include "kernels/cuda/numbers.h"
 
 #define SHARE_ROWS 4u
-#define PLACE_ROWS 16u /* rows whose places a block has at once */
+#define PLACE_ROWS 16u /* rows whose offsets a block keeps */
 
 struct Share {
     uint32_t unit;
-    uint32_t row, step;          /* rows row, row + step, ... of the block's */
-    uint32_t row_begin, row_end; /* the block's; row_end 0: none */
+    uint32_t row, step;          /* rows row, row + step, ... of the block's rows */
+    uint32_t row_begin, row_end; /* the block's rows; row_end 0: none */
     bool is_none;
 };
 
-/* tile: units of a block. */
 SC_DEVICE Share share_of(uint32_t unit_count, uint32_t tile, uint32_t row_count, uint32_t rows_each)
 {
     Share share = {0, 0, 1, 0, 0, true};
@@ -47,8 +44,8 @@ SC_DEVICE bool is_skipped(const uint64_t *skipped, uint64_t token)
             1) != 0;
 }
 
-/* The codes of the next row to the front: one copy of what is done with a row, and no index that is
- * not a constant (it would put them on a stack). */
+/* Moves the codes of the next row to the front. So row code is not duplicated and every index is
+ * constant; others would put arrays on a stack. */
 SC_DEVICE void quant_shift(uint32_t code[SHARE_ROWS][4])
 {
 #pragma unroll
@@ -58,8 +55,7 @@ SC_DEVICE void quant_shift(uint32_t code[SHARE_ROWS][4])
             code[k][i] = code[k + 1][i];
 }
 
-/* The next of the rows under way to the front: one copy of what is done with a row, and no index
- * that is not a constant (it would put them on a stack). */
+/* Moves the next row in flight, with its codes, to the front; see quant_shift. */
 template <class Row> SC_DEVICE void rows_shift(Row row[SHARE_ROWS], uint32_t code[SHARE_ROWS][4])
 {
 #pragma unroll
@@ -71,7 +67,7 @@ template <class Row> SC_DEVICE void rows_shift(Row row[SHARE_ROWS], uint32_t cod
     }
 }
 
-/* A code, which is byte c % 4 of the word, and 2^23: there a float has a unit of 1. */
+/* Returns 2^23 + code, byte c % 4 of the word: there the float's ulp is 1. */
 SC_DEVICE float code_high(uint32_t word, uint32_t c)
 {
     return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | c % 4));
@@ -82,9 +78,9 @@ SC_DEVICE float code_float(uint32_t word, uint32_t c)
     return __fadd_rn(code_high(word, c), -8388608.0f);
 }
 
-/* Offsets of tokens token .. token + count - 1 from the part's base, by all threads of a block;
- * NO_PLACE: not written. They are offsets since a pointer that was in shared memory is one of no
- * known address space. Barriers: none. */
+/* Computes offsets of tokens token .. token + count - 1 from the part's base, by all threads of a
+ * block; NO_PLACE: not written. Offsets, because a pointer from shared memory has no known address
+ * space. No barriers. */
 SC_DEVICE void places_make(const sc_cuda_memory &memory, const sc_cuda_part &part,
                            const uint64_t *skipped, uint64_t token, uint32_t count,
                            uint64_t *places)
@@ -94,13 +90,12 @@ SC_DEVICE void places_make(const sc_cuda_memory &memory, const sc_cuda_part &par
             is_skipped(skipped, token + i) ? NO_PLACE : token_offset(memory, part, token + i);
 }
 
-/* 4 bits to the lowest bits of 4 bytes. */
 SC_DEVICE uint32_t bits_spread(uint32_t bits)
 {
     return bits * 0x00204081u & 0x01010101u;
 }
 
-/* A run's values as they are stored: float32, or two to a word. */
+/* A run's values as stored: float32, or two to a word. */
 struct Words {
     uint32_t word[SC_CUDA_RUN];
 };
@@ -125,7 +120,6 @@ template <uint32_t DTYPE> SC_DEVICE uint4 eight_narrow(const float value[SC_CUDA
                  narrow_pair<DTYPE>(value[4], value[5]), narrow_pair<DTYPE>(value[6], value[7])};
 }
 
-/* 8 values side by side, at a multiple of 16. */
 SC_DEVICE void run_store_whole(uint8_t *at, uint32_t dtype, const float value[SC_CUDA_RUN])
 {
     if (dtype == SC_CUDA_F32) {
@@ -141,7 +135,7 @@ SC_DEVICE void run_store_whole(uint8_t *at, uint32_t dtype, const float value[SC
         sc_store16(at, eight_narrow<SC_CUDA_BF16>(value));
 }
 
-/* Up to 8 values side by side, or strided. */
+/* Stores up to 8 values, contiguous or strided. */
 SC_DEVICE void run_store(uint8_t *at, uint64_t element_stride, uint32_t bytes, uint32_t count,
                          Words made)
 {
@@ -161,7 +155,7 @@ SC_DEVICE void run_store(uint8_t *at, uint64_t element_stride, uint32_t bytes, u
     for (uint32_t c = 0; c < count; c++, at += element_stride) {
         element_store(at, word[0], bytes);
 #pragma unroll
-        for (uint32_t i = 0; i + 1 < SC_CUDA_RUN; i++) /* no index that is not a constant */
+        for (uint32_t i = 0; i + 1 < SC_CUDA_RUN; i++) /* constant indexes only */
             word[i] = word[i + 1];
     }
 }

@@ -1,7 +1,6 @@
-/* See images.h. Files and table are put here by the assembler, which alone knows their sizes; the
- * list of them is CMake's (sc_cuda_image_files.h in the build folder). A program with kernels of
- * its own compiles this once more, with a list of its own, and gives the function another name.
- *
+/* images.h: embeds the images. The assembler adds files and table, because only it knows their
+ * sizes; CMake writes the list (sc_cuda_image_files.h in the build folder). A program with its own
+ * kernels compiles this file again with its own list and function name.
  * Threads: any. Tests: tests/unit/kernels/test_cuda_images.c */
 #include "kernels/cuda/images.h"
 

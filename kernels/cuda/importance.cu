@@ -1,41 +1,39 @@
-/* Importance sums (kernels/importance.h) on the device: see spec.h. Adds to ref/: the device.
+/* importance.cu: importance sums (kernels/importance.h) on the device; see spec.h.
  *
- *   block    a tile of keys, decoded to float32 in shared memory, and query vectors tile by tile:
- *            as many vectors as threads hold with 8 x 8 scores each (64 keys: 128, 32 keys: 256)
+ *   block    a tile of keys, decoded to float32 in shared memory, times tiles of query vectors;
+ *            threads hold 8 x 8 scores each (64 keys: 128 vectors, 32 keys: 256)
  *   thread   keys low + i * key_groups, vectors high + i * vector_groups      low: by the lane
  *
- * Channels of queries go through shared memory in pieces, between barriers. A score is the same
- * chain of fused multiply-adds in both kernels, whatever the grid: so none is above its maximum.
- * Scores are computed twice, and never in memory.
+ * Query channels pass through shared memory in pieces, between barriers. A score is the same chain
+ * of fused multiply-adds in both kernels, whatever the grid, so none is above its maximum. Scores
+ * are computed twice and never stored.
  *
- * Holds: sums are added in an order that tiles_each and the shape alone decide: threads' vectors
- *   ascending, lanes by a butterfly, vector groups and splits ascending. A row whose softmax is not
- *   a number makes every sum of its head NaN, as on the CPU.
+ * Invariants: the order of additions depends only on tiles_each and the shape: a thread's vectors
+ * ascending, lanes by a butterfly, vector groups and splits ascending. If a row's softmax is not a
+ * number, every sum of its head is NaN, as on the CPU.
  * Tests: tests/unit/kernels/test_cuda_importance.c */
 #include "kernels/cuda/score_soft.h"
 
 #define EACH       8u /* keys, and vectors, of a thread */
-#define FEW        2u /* vectors of a thread, where a tile has no more */
+#define FEW        2u /* vectors of a thread if the tile has no more */
 #define KEY_FLOATS (SC_CUDA_SCORE_KEYS * (SC_CUDA_SCORE_CHANNELS + 4)) /* 32 * 260 are fewer */
-#define QUERIES    2048u /* channels of query vectors, of all of a tile */
-#define PIECES     (QUERIES + 4 * SC_CUDA_SCORE_VECTORS) /* with what lies between the vectors */
-#define JOIN_AHEAD 16u                                   /* splits whose loads are under way */
+#define QUERIES    2048u /* channels of all query vectors of a tile */
+#define PIECES     (QUERIES + 4 * SC_CUDA_SCORE_VECTORS) /* with the gaps between vectors */
+#define JOIN_AHEAD 16u                                   /* splits whose loads are in flight */
 
-/* Blocks that a multiprocessor shall have at once. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
 #define BEST_BESIDE 4u
 #else
-#define BEST_BESIDE 3u /* 8.x has shared memory for as many; 10.0 would spill with more */
+#define BEST_BESIDE 3u /* limited by shared memory on 8.x; more would spill on 10.0 */
 #endif
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
-/* What a thread has of each tile. */
 struct Own {
     uint32_t key, key_groups;       /* keys key + i * key_groups */
     uint32_t vector, vector_groups; /* of a tile of vectors */
     uint32_t vectors;               /* of a tile */
-    uint32_t piece;                 /* channels of a vector that are in shared memory at once */
+    uint32_t piece;                 /* channels of a vector in shared memory at once */
 };
 
 SC_DEVICE Own own_of(const Lay &lay)
@@ -50,8 +48,9 @@ SC_DEVICE Own own_of(const Lay &lay)
     return own;
 }
 
-/* Channels first .. first + piece - 1 of vectors vector .. + count - 1, times scale; 0 where there
- * are none.  pieces [own.vectors][own.piece + 4] */
+/* Loads channels first .. first + piece - 1 of vectors vector .. + count - 1, times scale; 0 if
+ * missing.
+ *   pieces [own.vectors][own.piece + 4] */
 SC_DEVICE void queries_load(const sc_cuda_score &what, const Lay &lay, const Own &own,
                             uint32_t head, uint32_t vector, uint32_t count, uint32_t first,
                             float *pieces)
@@ -113,8 +112,9 @@ SC_DEVICE void piece_add(const Own &own, const Lay &lay, const float *query, con
     }
 }
 
-/* Scores of the thread's keys and vectors: score[vector][key]. What is behind the tile's keys takes
- * no part in any other. Barriers: one before the first query is written, one before it is read. */
+/* Computes score[vector][key] of the thread's keys and vectors. Scores beyond the tile's keys are
+ * undefined and do not affect others. Barriers: before the first query is written, and before it is
+ * read. */
 SC_DEVICE void tile_scores(const sc_cuda_score &what, const Lay &lay, const Own &own, uint32_t head,
                            uint32_t vector, uint32_t count, const float *keys, float *pieces,
                            float score[EACH][EACH])
@@ -139,10 +139,9 @@ SC_DEVICE void tile_scores(const sc_cuda_score &what, const Lay &lay, const Own 
     }
 }
 
-/* ---- Greatest and sum ----------------------------------------------------------------------- */
+/* ---- Maximum and sum ----------------------------------------------------------------------- */
 
-/* Of a vector's scores of a tile, of which it sees so many keys; the same in all lanes that have
- * it. */
+/* Computes a vector's softmax over the `seen` first keys of a tile; equal in all its lanes. */
 SC_DEVICE Soft scores_soften(const Own &own, const float score[EACH], uint32_t seen)
 {
     Soft soft = {-INFINITE, 0};
@@ -162,7 +161,7 @@ SC_DEVICE Soft scores_soften(const Own &own, const float score[EACH], uint32_t s
     return soft;
 }
 
-/* best, sum: of the block's vectors, each of which one thread has from tile to tile. */
+/* best, sum: of the block's vectors; one thread has each vector in all tiles */
 SC_DEVICE void tile_soften(const sc_cuda_score &what, const Own &own, const KeyTile &tile,
                            uint32_t vector, uint32_t count, const float score[EACH][EACH],
                            float *best, float *sum)
@@ -205,7 +204,7 @@ SC_KERNEL_BESIDE(sc_cuda_score_best, sc_cuda_score, SC_CUDA_SCORE_THREADS, BEST_
     for (uint32_t t = blockIdx.z * what.tiles_each; t < tile_end; t++) {
         KeyTile tile = tile_of(what, lay, t);
         if (tile.is_fresh && seen_of(what, end - 1) <= tile.first)
-            break; /* nobody sees it, nor what is behind it */
+            break; /* no vector sees this tile or later ones */
         __syncthreads();
         tile_load(what, lay, head, tile, keys);
 #pragma unroll 1
@@ -227,7 +226,7 @@ SC_KERNEL_BESIDE(sc_cuda_score_best, sc_cuda_score, SC_CUDA_SCORE_THREADS, BEST_
 
 /* ---- Joining -------------------------------------------------------------------------------- */
 
-/* A thread a vector: what its scores are taken off, and what its shares are multiplied by.
+/* One thread per vector: the base to subtract from scores, and the factor of shares.
  * grid: (vectors by threads, heads) */
 SC_KERNEL(sc_cuda_score_join, sc_cuda_score, SC_CUDA_SCORE_THREADS)
 {
@@ -244,7 +243,7 @@ SC_KERNEL(sc_cuda_score_join, sc_cuda_score, SC_CUDA_SCORE_THREADS)
         for (uint32_t k = 0; k < JOIN_AHEAD; k++)
             if (first + k < splits)
                 word[k] = sc_load8(from + (first + k) * (uint64_t)vectors * 2);
-        float best = all.best; /* of all so far: then terms do not wait for each other */
+        float best = all.best; /* over all so far: makes terms independent */
 #pragma unroll
         for (uint32_t k = 0; k < JOIN_AHEAD; k++)
             if (first + k < splits)
@@ -284,7 +283,7 @@ SC_KERNEL_BESIDE(sc_cuda_score_columns, sc_cuda_score, SC_CUDA_SCORE_THREADS, BE
 {
     SC_SHARED(float, keys, KEY_FLOATS);
     SC_SHARED(float, pieces, PIECES);
-    SC_SHARED(float, base, SC_CUDA_SCORE_VECTORS); /* no tile of vectors has more */
+    SC_SHARED(float, base, SC_CUDA_SCORE_VECTORS); /* maximum vectors of a tile */
     SC_SHARED(float, share, SC_CUDA_SCORE_VECTORS);
     Lay lay = lay_of(what);
     Own own = own_of(lay);
@@ -321,7 +320,7 @@ SC_KERNEL_BESIDE(sc_cuda_score_columns, sc_cuda_score, SC_CUDA_SCORE_THREADS, BE
     }
 }
 
-/* A thread a key. */
+/* One thread per key. */
 SC_KERNEL(sc_cuda_score_total, sc_cuda_score, SC_CUDA_SCORE_THREADS)
 {
     uint32_t key = blockIdx.x * SC_CUDA_SCORE_THREADS + threadIdx.x;

@@ -1,52 +1,49 @@
-/* Importance sums by tensor cores: score_best and score_columns of importance.cu once more, for
- * keys that are codes of even widths, or rows of the 16 bits that queries have. Statistics, splits
- * and sums are where those have theirs; score_join and score_total are the same kernels.
+/* importance_tensor.cu: score_best and score_columns of importance.cu by tensor cores, for
+ * uniformly quantised keys, or rows of the queries' 16-bit type. Statistics, splits and sums have
+ * the same layout; score_join and score_total are the same kernels.
  *
- *   block  a piece of the keys (what a tile has of one slab) in shared memory, and vectors passing
- * by warp   16 vectors (rows of A) and all keys of the piece (8 columns of B each): so a vector's
- *          softmax stays in a warp, and nothing but keys goes through shared memory
- *   lane   vectors g and g + 8, keys 8 n + 2 t and 8 n + 2 t + 1              g = lane / 4, t =
- * lane % 4
+ *   block  a piece of the keys (the part of a tile in one slab) in shared memory, times all vectors
+ *   warp   16 vectors (rows of A), all keys of the piece (8 columns of B each): a vector's softmax
+ *          stays in a warp, and only keys are in shared memory
+ *   lane   vectors g and g + 8, keys 8 n + 2 t and 8 n + 2 t + 1     g = lane / 4, t = lane % 4
  *
- * Codes: q . value = sum of q middle + sum of (q step / 2)(2 code + 1 - levels): the second factor
- * is a small odd number, which f16 has. The first one, brought below 2^14 by a power of two of its
- * vector's, is split into two f16, of 11 bits each: two products. One is not enough
- * (docs/decisions/0041-tensor-scores.md). The first sum is the vector's and the slab's, in float32.
- * Rows: what 16 bits have is exact in one product, and the scale goes to the sum.
+ * Quantised keys: q . value = sum of q middle + sum of (q step / 2)(2 code + 1 - levels). The last
+ * factor is a small odd number, exact in f16. The other is scaled below 2^14 by a power of two of
+ * its vector and split into two f16 of 11 bits: two products. One does not suffice
+ * (docs/decisions/0041-tensor-scores.md). The first sum belongs to the vector and the slab, in
+ * float32. Rows: 16-bit products are exact, and the scale is applied to the sum.
  *
- * Holds: tensor cores do not round to the nearest. So they add 32 channels, from 0, and what comes
- *   of it is added in float32. Every sum has an order that the shape, the slabs and tiles_each
- * alone decide, the same in both kernels: no score is above its maximum. A row whose softmax is not
- * a number makes every sum of its head NaN, as in importance.cu. Tests:
- * tests/unit/kernels/test_cuda_tensor.c */
+ * Invariants: tensor cores do not round to nearest, so they add 32 channels, from 0, and the result
+ * is added in float32. The order of additions depends only on the shape, the slabs and tiles_each,
+ * and is the same in both kernels: no score is above its maximum. If a row's softmax is not a
+ * number, every sum of its head is NaN, as in importance.cu.
+ * Tests: tests/unit/kernels/test_cuda_tensor.c */
 #include "kernels/cuda/tensor_keys.h"
 
 #define WARPS        (SC_CUDA_SCORE_THREADS / SC_CUDA_WARP)
 #define WARP_VECTORS 16u
 #define COLUMNS_EACH 8u                                                   /* keys of a product */
-#define PRODUCTS     (SC_CUDA_SCORE_KEYS / COLUMNS_EACH)                  /* beside each other */
+#define PRODUCTS     (SC_CUDA_SCORE_KEYS / COLUMNS_EACH)                  /* accumulators */
 #define KEY_HALVES   (SC_CUDA_SCORE_KEYS * (SC_CUDA_SCORE_CHANNELS + 32)) /* 32 * 288 are fewer */
-#define BESIDE       2u          /* products that do not wait for each other */
-#define ALL_STEPS    4u          /* whose vectors are loaded before the first is needed */
+#define BESIDE       2u          /* independent products */
+#define ALL_STEPS    4u          /* steps whose vectors are loaded ahead */
 #define TOP          13          /* largest exponent of a vector's numbers in f16 */
-#define BITS_KEPT    0xffffe000u /* of a float32: those that f16 has too */
+#define BITS_KEPT    0xffffe000u /* bits of a float32 that f16 has too */
 #define BITS_HALF    0x1000u     /* half of the least of them */
 
-/* Blocks that a multiprocessor shall have at once. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
 #define TENSOR_BESIDE 4u
 #else
-#define TENSOR_BESIDE 3u /* 8.0 would spill with more; others were not measured */
+#define TENSOR_BESIDE 3u /* more would spill on 8.0; others not measured */
 #endif
 
 /* ---- Vectors -------------------------------------------------------------------------------- */
 
-/* A lane's two vectors. */
 struct Pair {
     const uint8_t *at[2]; /* nullptr: none */
 };
 
-/* Of vectors `vector` .. + 15, of which `count` are there. head: of all KV heads */
+/* Locates those of vectors `vector` .. + 15, `count` of which exist. head: among all KV heads */
 SC_DEVICE Pair pair_of(const sc_cuda_score &what, uint32_t head, uint32_t vector, uint32_t count)
 {
     const sc_cuda_score_queries &from = what.queries;
@@ -63,7 +60,6 @@ SC_DEVICE Pair pair_of(const sc_cuda_score &what, uint32_t head, uint32_t vector
     return pair;
 }
 
-/* 8 channels of a vector; 0 where there are none. */
 SC_DEVICE void vector_widen(const sc_cuda_score &what, const uint8_t *at, uint32_t channel,
                             float value[SC_CUDA_RUN])
 {
@@ -76,7 +72,7 @@ SC_DEVICE void vector_widen(const sc_cuda_score &what, const uint8_t *at, uint32
                   lesser(what.head_size - channel, SC_CUDA_RUN), value);
 }
 
-/* Whether 8 channels of any vector are 16 bytes at a multiple of 16. */
+/* Tells whether 8 channels of any vector are 16 aligned bytes. */
 SC_DEVICE bool is_by_eight(const sc_cuda_score &what)
 {
     uint64_t all = reinterpret_cast<uint64_t>(what.queries.data) | what.queries.row_stride_bytes |
@@ -85,7 +81,7 @@ SC_DEVICE bool is_by_eight(const sc_cuda_score &what)
            (all & 15) == 0;
 }
 
-/* The same of such vectors, in two steps. */
+/* The same for such vectors, in two steps. */
 SC_DEVICE uint4 eight_load(const sc_cuda_score &what, const uint8_t *at, uint32_t channel)
 {
     if (at == nullptr || channel >= what.head_size)
@@ -130,7 +126,7 @@ SC_DEVICE float size_of(float x)
     return __uint_as_float(__float_as_uint(x) & 0x7fffffffu);
 }
 
-/* Of the four lanes that have a vector; the same in all. */
+/* Reduces over the four lanes of a vector; the result is equal in all. */
 SC_DEVICE float quad_sum(float x)
 {
     x = __fadd_rn(x, __shfl_xor_sync(ALL_LANES, x, 1));
@@ -143,16 +139,16 @@ SC_DEVICE float quad_greatest(float x)
     return greater(x, __shfl_xor_sync(ALL_LANES, x, 2));
 }
 
-/* What a vector's numbers are multiplied by, and its scores then: powers of two. */
+/* Factor of a vector's numbers, and of its scores afterwards: powers of two. */
 struct Power {
     float up, down;
 };
 
-/* most: the greatest of them by size. Of one that is not finite any will do: its score is no
- * number. Very small ones stay small: 2^-112 of anything is no score. */
+/* most: the largest by size. If it is not finite, any factor works: the score is not a number. Very
+ * small vectors stay small: 2^-112 of anything is negligible. */
 SC_DEVICE Power power_of(float most)
 {
-    uint32_t exponent = __float_as_uint(most) >> 23; /* and 127 */
+    uint32_t exponent = __float_as_uint(most) >> 23; /* biased by 127 */
     exponent = exponent < 15 ? 15 : exponent > 253 ? 253 : exponent;
     return Power{__uint_as_float((254 + TOP - exponent) << 23),
                  __uint_as_float((exponent - TOP) << 23)};
@@ -171,9 +167,9 @@ SC_DEVICE void words_put(uint32_t r, uint4 word, Words2 &a)
     a.of[1][2 + r] = word.w;
 }
 
-/* x in two f16. high: 11 bits, and a whole multiple of 2^(TOP - 18 + bits of a code), so that 32 of
- * them times odd numbers have a sum below 2^24 of those: no adder loses a bit of it. low: what is
- * left, to 11 bits. whole: adding it rounds to those multiples */
+/* Splits x into two f16. high: 11 bits, and a multiple of 2^(TOP - 18 + bits of a code). Thus 32 of
+ * them times odd numbers sum to less than 2^24 multiples, and no adder loses a bit. low: the rest,
+ * to 11 bits. whole: adding it rounds to those multiples */
 SC_DEVICE void parts_put(uint32_t r, const float x[SC_CUDA_RUN], float whole, Words2 &high,
                          Words2 &low)
 {
@@ -194,7 +190,7 @@ SC_DEVICE void parts_put(uint32_t r, const float x[SC_CUDA_RUN], float whole, Wo
               low);
 }
 
-/* Of a slab: see parts_put. 1.5 * 2^23 of them: what is added leaves the exponent as it is. */
+/* Returns parts_put's `whole` for a slab: 1.5 * 2^23 multiples, so a sum keeps its exponent. */
 SC_DEVICE float whole_of(uint32_t bits)
 {
     return __uint_as_float((127 + 23 + TOP - 18 + bits) << 23 | 0x400000u);
@@ -240,8 +236,8 @@ SC_DEVICE void step_add(const TensorLay &lay, const uint16_t *key, uint32_t key_
     }
 }
 
-/* The greatest product of a vector with the factors, by size, and its sum with the middles: of what
- * the lane has of them. */
+/* Updates, for the lane's channels of a vector, the largest product with the factors and the sum
+ * with the middles. */
 SC_DEVICE void step_look(const float x[SC_CUDA_RUN], const float by[SC_CUDA_RUN],
                          const float rest[SC_CUDA_RUN], float *most, float *still)
 {
@@ -260,7 +256,7 @@ SC_DEVICE void vectors_look(const sc_cuda_score &what, const TensorLay &lay, con
     uint32_t own = threadIdx.x % 4 * SC_CUDA_RUN;
 #pragma unroll 1
     for (uint32_t first = 0; first < lay.channels;
-         first += steps * STEP_CHANNELS) { /* as often in all lanes */
+         first += steps * STEP_CHANNELS) { /* equally often in all lanes */
         uint4 word[steps][2];
 #pragma unroll
         for (uint32_t s = 0; BY_EIGHT && s < steps; s++)
@@ -287,7 +283,6 @@ SC_DEVICE void vectors_look(const sc_cuda_score &what, const TensorLay &lay, con
     }
 }
 
-/* Keys that are codes. */
 template <bool BY_EIGHT>
 SC_DEVICE void quant_score(const sc_cuda_score &what, const TensorLay &lay, const Pair &pair,
                            const uint16_t *keys, uint32_t key_count, const float *factor,
@@ -305,7 +300,7 @@ SC_DEVICE void quant_score(const sc_cuda_score &what, const TensorLay &lay, cons
     }
 #pragma unroll 1
     for (uint32_t first = 0; first < lay.channels;
-         first += STEP_CHANNELS) { /* as often in all lanes */
+         first += STEP_CHANNELS) { /* equally often in all lanes */
         uint32_t c = first + own;
         float by[SC_CUDA_RUN], x[SC_CUDA_RUN];
         uint4 word[2];
@@ -334,7 +329,6 @@ SC_DEVICE void quant_score(const sc_cuda_score &what, const TensorLay &lay, cons
             score[n][i] = __fmaf_rn(score[n][i], power[i / 2].down, still[i / 2]);
 }
 
-/* Keys that are rows. */
 template <uint32_t FORM>
 SC_DEVICE void rows_score(const sc_cuda_score &what, const TensorLay &lay, const Pair &pair,
                           const uint16_t *keys, uint32_t key_count, float score[PRODUCTS][4])
@@ -344,7 +338,7 @@ SC_DEVICE void rows_score(const sc_cuda_score &what, const TensorLay &lay, const
     float scale = __fmul_rn(what.scale, LOG2_E);
 #pragma unroll 1
     for (uint32_t first = 0; first < lay.channels;
-         first += STEP_CHANNELS) { /* as often in all lanes */
+         first += STEP_CHANNELS) { /* equally often in all lanes */
         uint32_t c = first + own;
         Words2 word;
 #pragma unroll
@@ -363,8 +357,8 @@ SC_DEVICE void rows_score(const sc_cuda_score &what, const TensorLay &lay, const
             score[n][i] = __fmul_rn(score[n][i], scale);
 }
 
-/* Scores of the lane's vectors and keys, by all lanes of a warp: score[n][2 r + j] of vector
- * g + 8 r and key 8 n + 2 t + j. What is behind the piece's keys takes no part in any other. */
+/* Computes the lane's scores, by all lanes of a warp: score[n][2 r + j] of vector g + 8 r and key 8
+ * n + 2 t + j. Scores beyond the piece's keys are undefined and do not affect others. */
 SC_DEVICE void piece_scores(const sc_cuda_score &what, const TensorLay &lay, const KeyTile &piece,
                             const Pair &pair, const uint16_t *keys, const float *factor,
                             const float *middle, uint32_t slab, float score[PRODUCTS][4])
@@ -386,9 +380,9 @@ SC_DEVICE void piece_scores(const sc_cuda_score &what, const TensorLay &lay, con
         rows_score<BRAINS>(what, lay, pair, keys, piece.count, score);
 }
 
-/* ---- Greatest and sum ----------------------------------------------------------------------- */
+/* ---- Maximum and sum ----------------------------------------------------------------------- */
 
-/* Of vector g + 8 r, of which it sees so many keys; the same in all lanes that have it. */
+/* Computes the softmax of vector g + 8 r over the `seen` first keys; equal in all its lanes. */
 SC_DEVICE Soft vector_soften(const float score[PRODUCTS][4], uint32_t r, uint32_t seen)
 {
     Soft soft = {-INFINITE, 0};
@@ -411,7 +405,7 @@ SC_DEVICE Soft vector_soften(const float score[PRODUCTS][4], uint32_t r, uint32_
     return soft;
 }
 
-/* best, sum: of the warp's vectors, which it has from piece to piece. */
+/* best, sum: of the warp's vectors, which it has in all pieces */
 SC_DEVICE void piece_soften(const sc_cuda_score &what, const KeyTile &piece, uint32_t vector,
                             uint32_t count, const float score[PRODUCTS][4], float *best, float *sum)
 {
@@ -431,7 +425,7 @@ SC_DEVICE void piece_soften(const sc_cuda_score &what, const KeyTile &piece, uin
     }
 }
 
-/* grid: as score_best's */
+/* grid: as for score_best */
 SC_KERNEL_BESIDE(sc_cuda_score_best_tensor, sc_cuda_score, SC_CUDA_SCORE_THREADS, TENSOR_BESIDE)
 {
     SC_SHARED(uint16_t, keys, KEY_HALVES);
@@ -454,7 +448,7 @@ SC_KERNEL_BESIDE(sc_cuda_score_best_tensor, sc_cuda_score, SC_CUDA_SCORE_THREADS
     for (uint32_t t = blockIdx.z * what.tiles_each; t < tile_end; t++) {
         KeyTile tile = tile_of(what, tiles_as, t);
         if (tile.is_fresh && seen_of(what, end - 1) <= tile.first)
-            break; /* nobody sees it, nor what is behind it */
+            break; /* no vector sees this tile or later ones */
         uint32_t slab = is_quantised(what, tile) ? slab_find(what, tile.first) : 0;
         KeyTile piece = {};
 #pragma unroll 1
@@ -504,7 +498,7 @@ SC_DEVICE void pair_add(const float *stats, uint32_t count, const float score[PR
     }
 }
 
-/* Of all vectors of the warp, to shares [key]: lanes by a butterfly. */
+/* Sums all vectors of the warp, lanes by a butterfly, to shares [key]. */
 SC_DEVICE void columns_keep(const float column[PRODUCTS][2], float *shares)
 {
     uint32_t lane = threadIdx.x % SC_CUDA_WARP;
@@ -521,7 +515,7 @@ SC_DEVICE void columns_keep(const float column[PRODUCTS][2], float *shares)
         }
 }
 
-/* grid: as score_columns' */
+/* grid: as for score_columns */
 SC_KERNEL_BESIDE(sc_cuda_score_columns_tensor, sc_cuda_score, SC_CUDA_SCORE_THREADS, TENSOR_BESIDE)
 {
     SC_SHARED(uint16_t, keys, KEY_HALVES);

@@ -1,5 +1,4 @@
-/* All kernels as one module: what CMake builds images of, and tests emulate.
- *
+/* kernels.cu: all kernels as one module, for the images and the emulating tests.
  * Tests: tests/unit/kernels/test_cuda_*.c */
 #include "kernels/cuda/codec.cu"
 #include "kernels/cuda/importance.cu"

@@ -1,13 +1,11 @@
-/* Descriptors and grids: see launch.h.
- *
- * Threads: any. Tests: tests/unit/kernels/test_cuda_rows.c, test_cuda_codec.c */
+/* launch.h: descriptors and grids. */
 #include "kernels/cuda/launch.h"
 
 #include <limits.h>
 
 #define GRID_YZ_MAX       65535u
-#define BLOCKS_AIM        528u /* of score_best: four for each of 132 multiprocessors */
-#define TENSOR_CAPABILITY 80u  /* of mma.m16n8k16, and the least that images are built for */
+#define BLOCKS_AIM        528u /* blocks of score_best: four for each of 132 multiprocessors */
+#define TENSOR_CAPABILITY 80u  /* least capability for mma.m16n8k16, and of the images */
 #define SPLITS_AIM        96u  /* each is a step of score_join, and 8 bytes a vector */
 
 _Static_assert((int)SC_CUDA_F32 == SC_KERNELS_F32 && (int)SC_CUDA_F16 == SC_KERNELS_F16 &&
@@ -52,7 +50,7 @@ bool sc_cuda_memory_of(const struct sc_kernels_memory *memory, uint64_t element_
     return true;
 }
 
-/* Whether the bytes of a row's part are counted in 32 bits, with some to spare. */
+/* Tells whether 32 bits can count the bytes of a row's part, with a margin. */
 static bool is_part(uint64_t head_count, uint64_t head_size)
 {
     return head_count > 0 && head_size > 0 &&
@@ -112,7 +110,6 @@ bool sc_cuda_bitplanes_shape(const struct sc_cuda_bitplanes *what, uint32_t unit
            decodec_shape(unit_count, slab_count, rows_most, what->rows_each, ret_shape);
 }
 
-/* ---- Scores --------------------------------------------------------------------------------- */
 
 static uint64_t score_vectors(const struct sc_cuda_score *what)
 {
@@ -173,7 +170,6 @@ uint64_t sc_cuda_score_scratch_bytes(const struct sc_cuda_score *what)
            score_vectors(what) * 2 * sizeof(float);
 }
 
-/* A grid of so many blocks, none where `is_nothing`. */
 static bool score_shape(const struct sc_cuda_score *what, bool is_nothing, const uint64_t grid[3],
                         struct sc_cuda_shape *ret_shape)
 {
@@ -220,7 +216,7 @@ bool sc_cuda_score_total_shape(const struct sc_cuda_score *what, struct sc_cuda_
                        ret_shape);
 }
 
-/* Products of rows are exact in one step where both sides have the same 16 bits. */
+/* Products of rows are exact in one step if both sides have the same 16-bit type. */
 static bool is_tensor_rows(const struct sc_cuda_score *what, const struct sc_cuda_score_keys *rows)
 {
     return rows->dtype == what->queries.dtype && rows->dtype != SC_CUDA_F32;

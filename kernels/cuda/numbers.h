@@ -1,8 +1,8 @@
-/* Numbers and addresses of kernels/cuda/: types to float32 and back as dtype.h has them, and where
- * a token of a memory is.
+/* numbers: type conversions of dtype.h and token addresses, for kernels/cuda/.
  *
- * Holds: by integers, where an instruction would not keep what ref/ keeps (cvt makes one NaN of all
- * that f16 has). Tests: tests/unit/kernels/test_cuda_*.c */
+ * Invariants: conversions use integers if an instruction would lose what ref/ keeps: cvt maps all
+ * f16 NaNs to one.
+ * Tests: tests/unit/kernels/test_cuda_*.c */
 #ifndef SC_KERNELS_CUDA_NUMBERS_H
 #define SC_KERNELS_CUDA_NUMBERS_H
 
@@ -24,20 +24,19 @@ SC_DEVICE uint32_t widen_f16(uint32_t half)
     return sign | (exponent + 112) << 23 | fraction << 13;
 }
 
-/* The bits of a float32. */
 SC_DEVICE uint32_t widen(uint32_t half, uint32_t dtype)
 {
     return dtype == SC_CUDA_F16 ? widen_f16(half) : half << 16;
 }
 
-/* No NaN. */
+/* `value` is not NaN. */
 SC_DEVICE uint32_t narrow_f16(float value)
 {
     uint32_t bits = __float_as_uint(value), sign = bits >> 16 & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude >= 0x477ff000u)
         return sign | 0x7c00u;
-    if (magnitude < 0x38800000u) { /* whole multiples of 2^-24: a unit of .5 */
+    if (magnitude < 0x38800000u) { /* multiples of 2^-24: the ulp of 0.5 */
         float whole = __fadd_rn(__uint_as_float(magnitude), 0.5f);
         return sign | (__float_as_uint(whole) - __float_as_uint(0.5f));
     }
@@ -50,17 +49,15 @@ SC_DEVICE uint32_t narrow_bf16(float value)
     return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 }
 
-/* Of 16 bits. */
 SC_DEVICE uint32_t narrow(float value, uint32_t dtype)
 {
     return dtype == SC_CUDA_F16 ? narrow_f16(value) : narrow_bf16(value);
 }
 
-/* Two values to a word of 16 bits each, the first one lower, as narrow() does it. The instructions
- * round to the nearest, ties to even, with numbers below the normal ones, and make infinity of what
- * is too large, as narrow() does. They have one NaN, and decoded values are never NaN: the encoders
- * give no codes to rows that have NaN or infinity, nor where a scale would be none
- * (kernels/codec.h, bitplanes.h), so that scales are finite and values are far inside float32. */
+/* Converts two values to the 16-bit halves of a word, the first one lower, as narrow() does. The
+ * instructions round to nearest, ties to even, support subnormals, and turn overflow into infinity.
+ * They know one NaN, but decoded values are never NaN. The encoders (kernels/codec.h, bitplanes.h)
+ * refuse rows with NaN, infinity or a non-finite scale, so values are far within float32. */
 template <uint32_t DTYPE> SC_DEVICE uint32_t narrow_pair(float low, float high)
 {
 #if defined(SC_EMULATED)
@@ -75,8 +72,7 @@ template <uint32_t DTYPE> SC_DEVICE uint32_t narrow_pair(float low, float high)
 #endif
 }
 
-/* As widen_f16, where no payload of a NaN matters: scales, which are finite, and queries. The
- * instruction has one NaN. */
+/* widen_f16 without NaN payloads (the instruction has one NaN): for scales and queries. */
 SC_DEVICE float number_widen(uint32_t half)
 {
 #if defined(SC_EMULATED)
@@ -88,7 +84,6 @@ SC_DEVICE float number_widen(uint32_t half)
 #endif
 }
 
-/* Elements of 2 or 4 bytes, aligned. */
 SC_DEVICE void element_store(uint8_t *at, uint32_t value, uint32_t bytes)
 {
     if (bytes == 2)
@@ -97,7 +92,7 @@ SC_DEVICE void element_store(uint8_t *at, uint32_t value, uint32_t bytes)
         sc_store4(at, value);
 }
 
-/* Of 1, 2 or 4 bytes, wherever they are. */
+/* Loads an element of 1, 2 or 4 bytes at any address. */
 SC_DEVICE uint32_t element_load_any(const uint8_t *at, uint32_t bytes)
 {
     uint32_t value = 0;
@@ -117,11 +112,10 @@ SC_DEVICE void element_store_any(uint8_t *at, uint32_t value, uint32_t bytes)
             sc_store1(at + i, value >> 8 * i & 0xff);
 }
 
-/* ---- Where ---------------------------------------------------------------------------------- */
 
 SC_DEVICE sc_cuda_part part_of(const sc_cuda_memory &memory, uint32_t part)
 {
-    sc_cuda_part found; /* not by an index, which would put parameters on a stack */
+    sc_cuda_part found; /* an index would put parameters on a stack */
     found.base = part == 0 ? memory.parts[0].base : memory.parts[1].base;
     found.token_stride_bytes =
         part == 0 ? memory.parts[0].token_stride_bytes : memory.parts[1].token_stride_bytes;
@@ -136,7 +130,7 @@ SC_DEVICE uint64_t slot_offset(const sc_cuda_memory &memory, const sc_cuda_part 
     uint64_t block;
     if (memory.block_tokens == 0)
         return slot * part.token_stride_bytes;
-    if ((slot | memory.block_tokens) >> 32 == 0) /* a division of 64 bits is a routine */
+    if ((slot | memory.block_tokens) >> 32 == 0) /* a 64-bit division is a routine */
         block = (uint32_t)slot / (uint32_t)memory.block_tokens;
     else
         block = slot / memory.block_tokens;
@@ -144,7 +138,7 @@ SC_DEVICE uint64_t slot_offset(const sc_cuda_memory &memory, const sc_cuda_part 
            (slot - block * memory.block_tokens) * part.token_stride_bytes;
 }
 
-/* Whether each 16 bytes of a row of this part that begin at a multiple of 16 do so in memory. */
+/* Tells whether each 16-byte multiple of a row of this part is 16-byte aligned in memory. */
 SC_DEVICE bool is_by_16(const sc_cuda_memory &memory, const sc_cuda_part &part,
                         uint32_t element_bytes)
 {
@@ -156,7 +150,7 @@ SC_DEVICE bool is_by_16(const sc_cuda_memory &memory, const sc_cuda_part &part,
 
 #define NO_PLACE (~(uint64_t)0)
 
-/* A token's offset from the part's base; NO_PLACE: it has none. */
+/* Returns a token's offset from the part's base, or NO_PLACE. */
 SC_DEVICE uint64_t token_offset(const sc_cuda_memory &memory, const sc_cuda_part &part,
                                 uint64_t token)
 {
@@ -168,7 +162,7 @@ SC_DEVICE uint64_t token_offset(const sc_cuda_memory &memory, const sc_cuda_part
     return (int64_t)slot < 0 ? NO_PLACE : slot_offset(memory, part, slot);
 }
 
-/* nullptr: the token has no place. */
+/* Returns nullptr if the token has no slot. */
 SC_DEVICE uint8_t *token_at(const sc_cuda_memory &memory, const sc_cuda_part &part, uint64_t token)
 {
     uint64_t offset = token_offset(memory, part, token);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""nvrtc_build.py LIBRARY ROOT OUTPUT_DIR [SOURCE]: kernels by NVRTC alone, without nvcc; those of
-kernels/cuda/kernels.cu, where no other source in the tree is named.
-nvrtc_build.py LIBRARY: the targets that it would build, `90;80`, of those that the library knows.
+"""nvrtc_build.py LIBRARY ROOT OUTPUT_DIR [SOURCE]: builds kernels with NVRTC, without nvcc. SOURCE:
+a path in the tree, kernels/cuda/kernels.cu by default.
+nvrtc_build.py LIBRARY: prints the targets that this library supports, e.g. `90;80`.
 
 Writes kernels_sm_NN.cubin for each, and kernels_compute_80.ptx.  Exit 1: NVRTC's log.
 Tests: tests/unit/kernels/test_cuda_ptxas.py
@@ -17,7 +17,7 @@ OPTIONS = ["-std=c++17", "--fmad=false"]
 
 
 class Failed(Exception):
-    """What NVRTC said."""
+    """NVRTC's error text."""
 
 
 def check(code, what):

@@ -1,15 +1,15 @@
-/* What kernels/cuda/ needs of a compiler, so that one source has four: nvcc, NVRTC, clang without a
- * toolkit (clang_device.h), and a C++ compiler with tests/cuda/emu/emu.h in front (SC_EMULATED).
+/* port: compiler differences of kernels/cuda/: nvcc, NVRTC, clang without a toolkit
+ * (clang_device.h), and a C++ compiler after tests/cuda/emu/emu.h (SC_EMULATED). Includes no
+ * headers of a toolkit or, except for stdint.h with nvcc, of libc.
  *
- * Loads of what the kernel itself does not write, and stores, by size: `at` is aligned to it, which
- * the emulation checks. Pointers that are read from memory have no address space that a compiler
- * knows: through these loads they become LDG all the same.
- *
- * Does not: include a header of a toolkit or of libc. Tests: tests/unit/kernels/test_cuda_*.c */
+ * Loads (only of data that the kernel does not write) and stores are by size; `at` is aligned to
+ * the size, which the emulation checks. Pointers read from memory have no known address space;
+ * these loads make them LDG nevertheless.
+ * Tests: tests/unit/kernels/test_cuda_*.c */
 #ifndef SC_KERNELS_CUDA_PORT_H
 #define SC_KERNELS_CUDA_PORT_H
 
-#if defined(SC_EMULATED) /* emu.h stands in front */
+#if defined(SC_EMULATED) /* emu.h was included first */
 #define SC_DEVICE static inline
 template <class T> static inline T sc_load(const void *at, int line)
 {
@@ -49,7 +49,7 @@ typedef long int64_t;
 #include "kernels/cuda/clang_device.h"
 #endif
 #define SC_DEVICE             static __device__ __forceinline__
-/* For accesses of 16 bytes, whatever T is. */
+/* Shared memory, aligned for 16-byte accesses. */
 #define SC_SHARED(T, name, n) alignas(16) __shared__ T name[n]
 SC_DEVICE uint32_t sc_load1(const void *at)
 {
@@ -71,7 +71,6 @@ SC_DEVICE uint4 sc_load16(const void *at)
 {
     return __ldg(static_cast<const uint4 *>(at));
 }
-/* Of shared memory. */
 SC_DEVICE uint4 sc_shared16(const void *at)
 {
     return *static_cast<const uint4 *>(at);
@@ -98,21 +97,19 @@ SC_DEVICE void sc_store16(void *at, uint4 value)
 }
 #endif
 
-/* A kernel: found by its name, of at most so many threads a block. */
 #define SC_KERNEL(name, params, threads)                                                           \
     extern "C" __global__ void __launch_bounds__(threads) name(const params what)
 
-/* Of which a multiprocessor shall have `blocks` at once: so many registers each may take. */
+/* The same with `blocks` concurrent blocks per multiprocessor, which limits registers. */
 #define SC_KERNEL_BESIDE(name, params, threads, blocks)                                            \
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(const params what)
 
-/* 0: aligned to `bytes`, a power of two. */
+/* Returns 0 if aligned to `bytes`, a power of two. */
 SC_DEVICE uint32_t sc_off(const void *at, uint32_t bytes)
 {
     return static_cast<uint32_t>(reinterpret_cast<uint64_t>(at)) & (bytes - 1);
 }
 
-/* 2 bytes wherever they are. */
 SC_DEVICE uint32_t sc_load2_any(const uint8_t *at)
 {
     return sc_off(at, 2) == 0 ? sc_load2(at) : sc_load1(at) | (uint32_t)sc_load1(at + 1) << 8;

@@ -1,9 +1,8 @@
-/* Rows to their places in a memory, and back: see spec.h. Adds to ref/: the device.
+/* rows.cu: moves rows to their places in a memory and back; see spec.h.
  *
- * A warp has a part of a row: 16 bytes a lane where both sides allow it, else 8, 4, 2 or 1, four of
- * them under way, since a row may lie in the CPU's memory, microseconds off. What is strided
- * otherwise, or widened from where it is not aligned, goes by elements.
- *
+ * A warp moves a part of a row: 16 bytes a lane if both sides are aligned, else 8, 4, 2 or 1. Four
+ * loads are in flight, since a row may be in host memory, microseconds away. Other strides, and
+ * widening of unaligned rows, are done by element.
  * Tests: tests/unit/kernels/test_cuda_rows.c */
 #include "kernels/cuda/numbers.h"
 
@@ -28,16 +27,15 @@ PIECE(4, uint32_t)
 PIECE(8, uint2)
 PIECE(16, uint4)
 
-/* A part of a row, and where it is in the memory. */
 struct Job {
     uint8_t *packed, *there;
     uint64_t head_stride, element_stride;
-    uint32_t heads, elements;            /* heads side by side are one */
-    uint32_t element_bytes, there_bytes; /* of an element */
+    uint32_t heads, elements;            /* contiguous heads are one */
+    uint32_t element_bytes, there_bytes; /* bytes of an element on each side */
     uint32_t dtype, lane;
 };
 
-/* Both sides as they are, BYTES at a time: what a head has is a multiple of them. */
+/* Copies BYTES at a time, a divisor of a head's bytes. */
 template <uint32_t BYTES, bool PLACES> SC_DEVICE void job_copy(const Job &job)
 {
     typedef typename Piece<BYTES>::Type Type;
@@ -61,7 +59,7 @@ template <uint32_t BYTES, bool PLACES> SC_DEVICE void job_copy(const Job &job)
     }
 }
 
-/* 8 elements of 16 bits a lane, both sides at multiples of 16 bytes. */
+/* Widens 8 16-bit elements a lane; both sides are 16-byte aligned. */
 SC_DEVICE void job_widen(const Job &job)
 {
     uint32_t each = job.elements / 8, count = each * job.heads;
@@ -114,7 +112,7 @@ template <bool PLACES> SC_DEVICE void job_run(const Job &job)
         job_copy<1, PLACES>(job);
 }
 
-/* nullptr in `there`: the token has no place. */
+/* nullptr in `there`: the token has no slot */
 SC_DEVICE Job job_of(const sc_cuda_rows &what, uint64_t row, uint32_t part)
 {
     Job job;

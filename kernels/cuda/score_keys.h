@@ -1,11 +1,11 @@
-/* Keys of a tile, and queries, to shared memory as float32: see importance.cu.
+/* score_keys: loads keys of a tile, and queries, to shared memory as float32, for importance.cu.
  *
- *   keys  [key][stride]  channels of one head in their order, 0 behind them up to a multiple of 4
+ *   keys  [key][stride]  channels of one head in order, padded with 0 to a multiple of 4
  *
- * stride / 4 is odd: 8 threads that take 16 bytes each of 8 rows have all banks between them.
- * Codes are decoded as their decoders do it, each once for all query vectors that a block has.
+ * stride / 4 is odd: 8 threads that load 16 bytes each of 8 rows use all banks. Quantised keys are
+ * decoded once for all query vectors of a block.
  *
- * Holds: what is read is rows, codes, scales, turns and tables of keys that the tile has.
+ * Invariants: only rows, codes, scales, rotations and tables of the tile's keys are read.
  * Tests: tests/unit/kernels/test_cuda_importance.c */
 #ifndef SC_KERNELS_CUDA_SCORE_KEYS_H
 #define SC_KERNELS_CUDA_SCORE_KEYS_H
@@ -20,16 +20,15 @@ SC_DEVICE uint32_t lesser(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Keys first .. first + count - 1 of the prefix, or of the fresh ones. */
+/* Keys first .. first + count - 1 of the prefix or of the fresh keys. */
 struct KeyTile {
     uint32_t first, count;
     bool is_fresh;
 };
 
-/* How a block divides its work: what the head's size decides. */
 struct Lay {
     uint32_t keys;       /* of a tile */
-    uint32_t channels;   /* of a head, up to a multiple of 4 */
+    uint32_t channels;   /* of a head, rounded up to a multiple of 4 */
     uint32_t key_stride; /* floats */
 };
 
@@ -59,7 +58,6 @@ SC_DEVICE KeyTile tile_of(const sc_cuda_score &what, const Lay &lay, uint32_t ti
     return found;
 }
 
-/* ---- Rows ----------------------------------------------------------------------------------- */
 
 SC_DEVICE void halves_widen(uint32_t word, uint32_t dtype, float *value)
 {
@@ -67,7 +65,7 @@ SC_DEVICE void halves_widen(uint32_t word, uint32_t dtype, float *value)
     value[1] = __uint_as_float(widen(word >> 16, dtype));
 }
 
-/* Up to 8 elements side by side or strided, wherever they are; 0 behind `count`. */
+/* Widens up to 8 elements, contiguous or strided, at any address; 0 beyond `count`. */
 SC_DEVICE void run_widen(const uint8_t *at, uint64_t element_stride, uint32_t dtype, uint32_t count,
                          float value[SC_CUDA_RUN])
 {
@@ -94,7 +92,7 @@ SC_DEVICE void run_widen(const uint8_t *at, uint64_t element_stride, uint32_t dt
         return;
     }
 #pragma unroll 1
-    for (uint32_t c = 0; c < SC_CUDA_RUN; c++) { /* no index that is not a constant */
+    for (uint32_t c = 0; c < SC_CUDA_RUN; c++) { /* constant indexes only */
         uint32_t bits = c < count ? element_load_any(at + c * element_stride, bytes) : 0;
 #pragma unroll
         for (uint32_t i = 0; i + 1 < SC_CUDA_RUN; i++)
@@ -103,7 +101,7 @@ SC_DEVICE void run_widen(const uint8_t *at, uint64_t element_stride, uint32_t dt
     }
 }
 
-/* 8 channels from a multiple of 8 on, as far as `channels` goes, which is a multiple of 4. */
+/* Stores 8 channels from `channel`, a multiple of 8, up to `channels`, a multiple of 4. */
 SC_DEVICE void run_keep(float *to, uint32_t channel, uint32_t channels,
                         const float value[SC_CUDA_RUN])
 {
@@ -118,7 +116,7 @@ SC_DEVICE void rows_load(const sc_cuda_score &what, const Lay &lay, uint32_t hea
                          const KeyTile &tile, float *keys)
 {
     sc_cuda_score_keys from = what.prefix;
-    if (tile.is_fresh) /* one copy of the code for both */
+    if (tile.is_fresh) /* avoids a second copy of the code */
         from = what.fresh;
     uint32_t runs = (lay.channels + SC_CUDA_RUN - 1) / SC_CUDA_RUN;
     sc_cuda_part part = part_of(from.memory, 0);
@@ -133,14 +131,13 @@ SC_DEVICE void rows_load(const sc_cuda_score &what, const Lay &lay, uint32_t hea
     }
 }
 
-/* ---- Codes ---------------------------------------------------------------------------------- */
 
-/* Keys of a slab that a tile has: the slab's rows from `row` on. */
+/* A tile's keys in a slab: its rows from `row` on. */
 struct SlabRows {
     uint32_t row, count;
 };
 
-/* Which unit of `width` and rows a thread has: as decode.h's Share, in a tile. */
+/* A thread's unit of `width` and rows of a tile, as decode.h's Share. */
 struct TileShare {
     uint32_t unit, row, step;
     bool is_none;
@@ -156,8 +153,7 @@ SC_DEVICE TileShare tile_share(uint32_t width)
     return share;
 }
 
-/* Rows first, first + step .. of a tile's rows of a slab, and where they are; those that are not
- * there are read where the first one is. */
+/* Locates rows first, first + step .. of a tile in a slab; missing ones repeat the first. */
 SC_DEVICE void quant_locate(const SlabRows &rows, const uint8_t *codes, uint64_t row_bytes,
                             uint32_t first, uint32_t step, uint32_t row[SHARE_ROWS],
                             const uint8_t *from[SHARE_ROWS])
@@ -170,7 +166,7 @@ SC_DEVICE void quant_locate(const SlabRows &rows, const uint8_t *codes, uint64_t
     }
 }
 
-/* keys: of the slab's first row in the tile. A run may begin before the head and end behind it. */
+/* keys: of the slab's first row in the tile. A run may begin before the head and end after it. */
 SC_DEVICE void even_load(const sc_cuda_score &what, const sc_cuda_score_slab &slab, const Lay &lay,
                          uint32_t head, const SlabRows &rows, float *keys)
 {
@@ -203,7 +199,7 @@ SC_DEVICE void even_load(const sc_cuda_score &what, const sc_cuda_score_slab &sl
                 }
 #pragma unroll
                 for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
-                    if (channel + c < what.head_size) /* one before the head is far above it */
+                    if (channel + c < what.head_size) /* wraps if before the head */
                         to[channel + c] = value[c];
             }
         }
@@ -214,7 +210,7 @@ SC_DEVICE void free_load(const sc_cuda_score &what, const sc_cuda_score_slab &sl
                          uint32_t head, const SlabRows &rows, float *keys)
 {
     Table table = table_of(slab.table);
-    uint32_t each = table.unit_count / what.code_heads; /* fewer than threads: a head's channels */
+    uint32_t each = table.unit_count / what.code_heads; /* a head has fewer units than threads */
     TileShare share = tile_share(each);
     if (share.is_none)
         return;
@@ -242,7 +238,6 @@ SC_DEVICE void free_load(const sc_cuda_score &what, const sc_cuda_score_slab &sl
     }
 }
 
-/* The slab that has the key. */
 SC_DEVICE uint32_t slab_find(const sc_cuda_score &what, uint32_t key)
 {
     uint32_t low = 0, high = what.slab_count;
@@ -278,7 +273,7 @@ SC_DEVICE void quant_load(const sc_cuda_score &what, const Lay &lay, uint32_t he
     }
 }
 
-/* head: of all KV heads. */
+/* head: index among all KV heads */
 SC_DEVICE void tile_load(const sc_cuda_score &what, const Lay &lay, uint32_t head,
                          const KeyTile &tile, float *keys)
 {

@@ -1,8 +1,6 @@
-/* What all score kernels have in common (importance.cu, importance_tensor.cu): the softmax of a
- * vector over splits of the keys, which new keys a vector sees, and where statistics are.
- *
- * Holds: both ways to make scores leave the same statistics in the same places, so that score_join
- *   and score_total are one kernel each.
+/* score_soft: softmax of a vector over splits of the keys, for importance.cu and
+ * importance_tensor.cu: visibility of fresh keys and layout of statistics. Both ways to score write
+ * the same statistics, so they share score_join and score_total.
  * Tests: tests/unit/kernels/test_cuda_importance.c, test_cuda_tensor.c */
 #ifndef SC_KERNELS_CUDA_SCORE_SOFT_H
 #define SC_KERNELS_CUDA_SCORE_SOFT_H
@@ -10,11 +8,11 @@
 #include "kernels/cuda/score_keys.h"
 #include "kernels/exp2_terms.h"
 
-#define INFINITE  __uint_as_float(0x7f800000u) /* no header has it everywhere */
+#define INFINITE  __uint_as_float(0x7f800000u) /* not every compiler has a header for it */
 #define ALL_LANES 0xffffffffu
 #define LOG2_E    1.44269504088896341f
 
-/* exp2.h: of x <= 0, or NaN. */
+/* exp2.h, for x <= 0 or NaN. */
 SC_DEVICE float exp2_of(float x)
 {
     float rounded = __fadd_rn(x, SC_KERNELS_EXP2_ROUND);
@@ -24,25 +22,25 @@ SC_DEVICE float exp2_of(float x)
     p = __fmaf_rn(p, f, SC_KERNELS_EXP2_P2);
     p = __fmaf_rn(p, f, SC_KERNELS_EXP2_P1);
     p = __fmaf_rn(p, f, 1.0f);
-    /* The lowest bits of `rounded` are a whole number, those of 1.5 * 2^23 are 0. */
+    /* The lowest bits of `rounded` are an integer, those of 1.5 * 2^23 are 0. */
     float power = __uint_as_float(__float_as_uint(p) + (__float_as_uint(rounded) << 23));
     if (x < SC_KERNELS_EXP2_LEAST)
         return 0;
     return x <= 0 ? power : x;
 }
 
-/* The greatest so far, and the sum of 2^(score - greatest). */
+/* Maximum so far, and sum of 2^(score - maximum). */
 struct Soft {
     float best, sum;
 };
 
-/* What is subtracted from scores: of none at all, 0. */
+/* Returns what is subtracted from scores: 0 if there are none. */
 SC_DEVICE float base_of(float best)
 {
     return best == -INFINITE ? 0.0f : best;
 }
 
-SC_DEVICE float greater(float a, float b) /* NaN in b takes no part */
+SC_DEVICE float greater(float a, float b) /* ignores NaN in b */
 {
 #if defined(SC_EMULATED)
     return b > a ? b : a;
@@ -53,7 +51,7 @@ SC_DEVICE float greater(float a, float b) /* NaN in b takes no part */
 #endif
 }
 
-/* a's keys come first. */
+/* Joins two splits; a's keys precede b's. */
 SC_DEVICE Soft soft_join(const Soft &a, const Soft &b)
 {
     Soft both;
@@ -69,7 +67,7 @@ SC_DEVICE uint32_t vectors_of(const sc_cuda_score &what)
     return (what.queries.row_count - what.row_first) * what.group;
 }
 
-/* Fresh keys that a query vector sees. */
+/* Returns how many fresh keys a query vector sees. */
 SC_DEVICE uint32_t seen_of(const sc_cuda_score &what, uint32_t vector)
 {
     return what.fresh.count - what.queries.row_count + what.row_first + vector / what.group + 1;
@@ -81,7 +79,7 @@ SC_DEVICE uint32_t splits_of(const sc_cuda_score &what, const Lay &lay)
     return (tiles + what.tiles_each - 1) / what.tiles_each;
 }
 
-/* Statistics of a split of a head of this launch; split `splits`: what score_join makes of all. */
+/* Returns a split's statistics of a head of this launch; split `splits`: score_join's output. */
 SC_DEVICE float *stats_of(const sc_cuda_score &what, uint32_t head, uint32_t splits, uint32_t split)
 {
     return what.stats + (head * (splits + 1ull) + split) * vectors_of(what) * 2;

@@ -1,16 +1,16 @@
-/* Tables of planes for the device (spec.h): units of a head, and where each run's bits are.
+/* launch.h: bit plane tables for the device (spec.h): a head's units, and where a run's bits are.
  *
- *   turn by halves   [0 .. 7 | half .. half + 7][8 .. 15 | ...] ...  then what does not turn
- *   by pairs, none   [0 .. 7 | n/2 .. n/2 + 7][8 .. 15 | ...] ...     a run inside 8 channels
+ *   rotated by halves   [0 .. 7 | half .. half + 7][8 .. 15 | ...] ...  then channels not rotated
+ *   by pairs, or none   [0 .. 7 | n/2 .. n/2 + 7][8 .. 15 | ...] ...     a run inside 8 channels
  *
- * Holds: a run lies inside a group, so that its bits of a plane follow each other.
+ * Invariants: a run is inside a group, so its bits of a plane are consecutive.
  * Threads: any. Tests: tests/unit/kernels/test_cuda_bitplanes.c */
 #include "kernels/cuda/launch.h"
 
 #include <string.h>
 
 #define GROUP        SC_KERNELS_BITPLANES_GROUP
-#define BYTES_MAX    (UINT32_C(1) << 24) /* of a row: `where` has 24 bits */
+#define BYTES_MAX    (UINT32_C(1) << 24) /* bytes of a row: `where` has 24 bits for them */
 #define HEADS_MAX    UINT16_MAX
 #define NO_BIT       7u
 #define SELECT_WIDTH 4u
@@ -20,7 +20,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Units of one head; ret_units NULL: counted only. */
+/* Units of one head; ret_units NULL: only count. */
 struct units {
     struct sc_cuda_unit *ret_units;
     uint32_t count;
@@ -33,7 +33,7 @@ static void unit_add(struct units *units, struct sc_cuda_unit unit)
     units->count++;
 }
 
-/* Run `number` of channels [first, end), none across a multiple of 8; of no run: 0 channels. */
+/* Sets run `number` of channels [first, end), none across a multiple of 8; 0 channels if none. */
 static void span_run(struct sc_cuda_unit *unit, uint32_t run, uint32_t first, uint32_t end,
                      uint32_t number)
 {
@@ -44,8 +44,8 @@ static void span_run(struct sc_cuda_unit *unit, uint32_t run, uint32_t first, ui
     unit->count[run] = (uint8_t)least(SC_CUDA_RUN - from % SC_CUDA_RUN, end - from);
 }
 
-/* Channels [first, end), two runs a unit: one of the first half of all runs and one of the second,
- * so that units that follow each other have bytes that do. */
+/* Adds channels [first, end), two runs a unit: one of the first half of all runs and one of the
+ * second, so that consecutive units have consecutive bytes. */
 static void span_add(struct units *units, uint32_t first, uint32_t end, uint8_t rope_kind)
 {
     uint32_t runs = (end + SC_CUDA_RUN - 1) / SC_CUDA_RUN - first / SC_CUDA_RUN;
@@ -94,7 +94,6 @@ uint64_t sc_cuda_bitplanes_table_bytes(const struct sc_kernels_bitplanes *planes
            SC_KERNELS_BITPLANES * units * sizeof(struct sc_cuda_unit_plane);
 }
 
-/* Where a run's bits of a plane are. */
 static void run_plane(const struct sc_kernels_bitplanes_group *group, uint32_t plane,
                       uint32_t first, uint32_t count, uint32_t *ret_where, uint32_t *ret_select)
 {
@@ -107,7 +106,7 @@ static void run_plane(const struct sc_kernels_bitplanes_group *group, uint32_t p
     }
     *ret_where = (group->offset + group->at[plane] + at / 8) << 8 | at % 8 << 4 | bits;
     if (bits == 0)
-        *ret_where = 0; /* a byte is read all the same, and what begins here may be the row's end */
+        *ret_where = 0; /* a byte is read nevertheless; here it could be beyond the row */
     *ret_select = select;
 }
 

@@ -1,18 +1,17 @@
-/* Products of tensor cores: the one place that has PTX for them, and its twin for tests/cuda/emu.
+/* tensor: tensor core products: all their PTX, and the counterpart for tests/cuda/emu.
  *
  *   mma.sync.aligned.m16n8k16.row.col.f32.{f16|bf16}.{f16|bf16}.f32      capability 8.0, PTX 7.0
  *
- * D = A * B + C of a whole warp. What a lane has of each, where g = lane / 4 and t = lane % 4 (PTX
- * ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"):
+ * D = A * B + C of a whole warp. A lane holds, with g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix
+ * Fragments for mma.m16n8k16 with floating point type"):
  *
  *   A  16 rows x 16    word 0: row g,     2t and 2t + 1    word 2: row g,     2t + 8 and 2t + 9
  *                      word 1: row g + 8, 2t and 2t + 1    word 3: row g + 8, 2t + 8 and 2t + 9
  *   B  16 x 8 columns  word 0: 2t and 2t + 1 of column g   word 1: 2t + 8 and 2t + 9 of column g
  *   C  16 x 8          0, 1: row g, columns 2t and 2t + 1  2, 3: row g + 8, the same columns
  *
- * The lower half of a word is the one that comes first. Products are exact; how they are added is
- * the device's: not to the nearest, with few bits beside those of a float32 (docs/decisions/0041).
- *
+ * The lower half of a word is the first value. Products are exact. Additions depend on the device:
+ * not to nearest, with few bits more than float32 (docs/decisions/0041).
  * Tests: tests/unit/kernels/test_cuda_tensor.c, test_cuda_emu.c */
 #ifndef SC_KERNELS_CUDA_TENSOR_H
 #define SC_KERNELS_CUDA_TENSOR_H
@@ -27,7 +26,6 @@
 
 #else
 
-/* c += a * b, by all lanes of a warp. */
 #define SC_MMA(name, type)                                                                         \
     SC_DEVICE void name(const uint32_t a[4], uint32_t b_low, uint32_t b_high, float c[4])          \
     {                                                                                              \
@@ -40,7 +38,7 @@ SC_MMA(sc_mma_f16, "f16")
 SC_MMA(sc_mma_bf16, "bf16")
 #undef SC_MMA
 
-/* Two float32 to a word of two f16, to the nearest. */
+/* Rounds two float32 to nearest f16, in one word. */
 SC_DEVICE uint32_t sc_pack_f16(float low, float high)
 {
     uint32_t word;

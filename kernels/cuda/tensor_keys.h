@@ -1,23 +1,21 @@
-/* Keys of a piece to shared memory as tensor cores take them, and the vectors that they are
- * multiplied with: see importance_tensor.cu.
+/* tensor_keys: loads keys of a piece, and their factors, to shared memory for importance_tensor.cu.
  *
- *   keys    [key][stride]  16 bits a channel, in their order, 0 behind them up to a multiple of 32
- *   factor  [channel]      of codes: half a step, times the scale of scores and log2 e
- *   middle  [channel]      and the middle of all values that codes can have, times the same
+ *   keys    [key][stride]  16 bits a channel, in order, padded with 0 to a multiple of 32
+ *   factor  [channel]      quantised: half a step, times the scale of scores and log2 e
+ *   middle  [channel]      quantised: the middle of the codes' range, times the same
  *
- * A piece is what a tile has of one slab, since a slab has scales of its own:
+ * A piece is the part of a tile in one slab, since each slab has its own scales:
  *
  *   value = least + (code + 1/2) step = middle + (2 code + 1 - levels) step / 2
  *
- * Keys are then the odd numbers 2 code + 1 - levels, of which f16 has all; the rest is the
- * vector's. Rows of 16 bits are kept as they are.
+ * Keys are the odd numbers 2 code + 1 - levels, exact in f16; the other factors are applied to the
+ * vector. 16-bit rows are kept unchanged.
  *
- * A lane takes 16 bytes of a key (8 channels) at a time, for two products of 16 channels: which
- * channel is which of a product is all the same, as long as vectors do it too. stride * 2 bytes are
- * 64 above a multiple of 128: so of 8 lanes, which have 64 bytes each of two keys, no two want the
- * same bank.
+ * A lane loads 16 bytes of a key (8 channels) for two products of 16 channels. The assignment of
+ * channels to products is arbitrary, if vectors use the same. stride * 2 bytes are 64 above a
+ * multiple of 128, so 8 lanes, with 64 bytes each of two keys, have no bank conflicts.
  *
- * Holds: what is read is rows, codes and scales of keys that the piece has.
+ * Invariants: only rows, codes and scales of the piece's keys are read.
  * Tests: tests/unit/kernels/test_cuda_tensor.c */
 #ifndef SC_KERNELS_CUDA_TENSOR_KEYS_H
 #define SC_KERNELS_CUDA_TENSOR_KEYS_H
@@ -25,14 +23,13 @@
 #include "kernels/cuda/score_soft.h"
 #include "kernels/cuda/tensor.h"
 
-#define STEP_CHANNELS 32u /* of two products */
+#define STEP_CHANNELS 32u /* channels of two products */
 
-/* What keys and vectors are multiplied as. */
-enum Form { CODES, HALVES, BRAINS }; /* f16 by f16 in two parts, f16 by f16, bf16 by bf16 */
+enum Form { CODES, HALVES, BRAINS }; /* f16 x f16 in two parts, f16 x f16, bf16 x bf16 */
 
 struct TensorLay {
-    uint32_t channels; /* of a head, up to a multiple of 32 */
-    uint32_t stride;   /* of a key, in halves */
+    uint32_t channels; /* of a head, rounded up to a multiple of 32 */
+    uint32_t stride;   /* of a key, in 16-bit elements */
 };
 
 SC_DEVICE TensorLay tensor_lay_of(const sc_cuda_score &what)
@@ -48,7 +45,7 @@ SC_DEVICE bool is_quantised(const sc_cuda_score &what, const KeyTile &tile)
     return !tile.is_fresh && what.slab_count != 0;
 }
 
-/* Keys of the tile from `first` on that one slab has. */
+/* Returns the tile's keys from `first` on that are in one slab. */
 SC_DEVICE KeyTile piece_of(const sc_cuda_score &what, const KeyTile &tile, uint32_t first,
                            uint32_t slab)
 {
@@ -61,16 +58,15 @@ SC_DEVICE KeyTile piece_of(const sc_cuda_score &what, const KeyTile &tile, uint3
     return piece;
 }
 
-/* ---- Rows ----------------------------------------------------------------------------------- */
 
-/* Up to 8 elements of 16 bits, side by side or strided, wherever they are; 0 behind `count`. */
+/* Loads up to 8 16-bit elements, contiguous or strided, at any address; 0 beyond `count`. */
 SC_DEVICE uint4 run_bits(const uint8_t *at, uint64_t element_stride, uint32_t count)
 {
     uint4 word = {};
     if (count >= SC_CUDA_RUN && element_stride == 2 && sc_off(at, 16) == 0)
         return sc_load16(at);
 #pragma unroll 1
-    for (uint32_t c = 0; c < SC_CUDA_RUN; c++) { /* the last in the highest place, all move down */
+    for (uint32_t c = 0; c < SC_CUDA_RUN; c++) { /* shifts a new element in at the top */
         uint32_t bits = c < count ? element_load_any(at + c * element_stride, 2) : 0;
         word.x = word.x >> 16 | word.y << 16;
         word.y = word.y >> 16 | word.z << 16;
@@ -80,7 +76,6 @@ SC_DEVICE uint4 run_bits(const uint8_t *at, uint64_t element_stride, uint32_t co
     return word;
 }
 
-/* Channels of a head from `channel` on. */
 SC_DEVICE uint32_t channels_left(const sc_cuda_score &what, uint32_t channel)
 {
     return channel < what.head_size ? what.head_size - channel : 0;
@@ -90,7 +85,7 @@ SC_DEVICE void piece_rows(const sc_cuda_score &what, const TensorLay &lay, uint3
                           const KeyTile &piece, uint16_t *keys)
 {
     sc_cuda_score_keys from = what.prefix;
-    if (piece.is_fresh) /* one copy of the code for both */
+    if (piece.is_fresh) /* avoids a second copy of the code */
         from = what.fresh;
     uint32_t runs = lay.channels / SC_CUDA_RUN;
     sc_cuda_part part = part_of(from.memory, 0);
@@ -104,9 +99,8 @@ SC_DEVICE void piece_rows(const sc_cuda_score &what, const TensorLay &lay, uint3
     }
 }
 
-/* ---- Codes ---------------------------------------------------------------------------------- */
 
-/* What belongs to a channel: 0 where there is none. */
+/* Computes each channel's factors; 0 beyond the last. */
 SC_DEVICE void piece_factors(const sc_cuda_score &what, const sc_cuda_score_slab &slab,
                              const TensorLay &lay, uint64_t first, uint64_t padded, float *factor,
                              float *middle)
@@ -124,7 +118,7 @@ SC_DEVICE void piece_factors(const sc_cuda_score &what, const sc_cuda_score_slab
     }
 }
 
-/* 2 code + 1 - levels of a run of a unit. */
+/* Computes 2 code + 1 - levels of a run of a unit. */
 SC_DEVICE uint4 run_odd(const uint32_t code[4], uint32_t run, uint32_t bits)
 {
     float least = __fadd_rn(1.0f, -(float)(1u << bits)), odd[SC_CUDA_RUN];
@@ -137,8 +131,8 @@ SC_DEVICE uint4 run_odd(const uint32_t code[4], uint32_t run, uint32_t bits)
                  sc_pack_f16(odd[4], odd[5]), sc_pack_f16(odd[6], odd[7])};
 }
 
-/* Those of the 8 that lie in the head; `to` is where its channel 0 goes. A run may begin before the
- * head and end behind it. */
+/* Stores those of the 8 channels that belong to the head; `to` is its channel 0. A run may begin
+ * before the head and end after it. */
 SC_DEVICE void run_put(const sc_cuda_score &what, uint32_t channel, uint4 word, uint16_t *to)
 {
     if (channel % SC_CUDA_RUN == 0 && channel < what.head_size &&
@@ -149,7 +143,7 @@ SC_DEVICE void run_put(const sc_cuda_score &what, uint32_t channel, uint4 word, 
 #pragma unroll
     for (uint32_t c = 0; c < SC_CUDA_RUN; c++) {
         uint32_t pair = c / 2 == 0 ? word.x : c / 2 == 1 ? word.y : c / 2 == 2 ? word.z : word.w;
-        if (channel + c < what.head_size) /* one before the head is far above it */
+        if (channel + c < what.head_size) /* channels before the head wrap to large numbers */
             sc_store2(to + (channel + c), pair >> c % 2 * 16 & 0xffff);
     }
 }
@@ -187,7 +181,7 @@ SC_DEVICE void piece_quant(const sc_cuda_score &what, const TensorLay &lay, uint
     }
 }
 
-/* head: of all KV heads; number: of the slab. */
+/* head: index among all KV heads; number: of the slab */
 SC_DEVICE void piece_load(const sc_cuda_score &what, const TensorLay &lay, uint32_t head,
                           const KeyTile &piece, uint32_t number, uint16_t *keys, float *factor,
                           float *middle)

@@ -1,6 +1,4 @@
-/* Codes of free widths, plain C: the reference of every other rung.
- *
- * Threads: any. Tests: tests/unit/kernels/test_bitplanes.c */
+/* ref_bitplanes: per-channel quantised rows in plain C, the reference for all rungs. */
 #include "kernels/bitplanes.h"
 #include "kernels/ref/value.h"
 
@@ -28,7 +26,7 @@ static void bits_put(const struct sc_kernels_bitplanes *planes, uint8_t *row, ui
     }
 }
 
-/* The bits that are there, where they stand in a code of 8. */
+/* Returns the stored bits at their positions in an 8-bit code. */
 static uint32_t bits_at(const struct sc_kernels_bitplanes *planes, const uint8_t *row,
                         uint64_t channel)
 {
@@ -49,7 +47,6 @@ static bool is_turned(const struct sc_kernels_rotary *rotary, uint64_t head_size
     return rotary != NULL && channel % head_size < rotary->turned;
 }
 
-/* ---- Encoding ------------------------------------------------------------------------------- */
 
 static float back_at(const struct sc_kernels_bitplanes_encode *what, uint64_t row, uint64_t channel)
 {
@@ -108,9 +105,8 @@ bool sc_kernels_ref_bitplanes_encode(const struct sc_kernels_bitplanes_encode *w
     return has_quant;
 }
 
-/* ---- Decoding ------------------------------------------------------------------------------- */
 
-/* A row's codes, in float32 of a channel: before the turn. */
+/* Codes of a row; row_value returns a channel in float32, before the rotation. */
 struct row {
     const struct sc_kernels_bitplanes *planes;
     const uint8_t *scales, *codes;

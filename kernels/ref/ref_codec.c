@@ -1,13 +1,10 @@
-/* Coarse codes, plain C: the reference of every other rung.
- *
- * Threads: any. Tests: tests/unit/kernels/test_codec.c */
+/* ref_codec: uniformly quantised rows in plain C, the reference for all rungs (codec.h). */
 #include "kernels/codec.h"
 #include "kernels/ref/value.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Sets or adds up the planes of one code. */
 static void code_put(uint8_t *row, uint64_t padded, uint32_t bits, uint64_t channel, uint32_t code)
 {
     for (uint32_t width = 8; width > 0; width /= 2) {
@@ -34,7 +31,7 @@ static uint32_t code_at(const uint8_t *row, uint64_t padded, uint32_t bits, uint
     return code;
 }
 
-/* false: not finite. */
+/* Returns false if a value or scale is not finite. */
 static bool channel_scale(const struct sc_kernels_codec *code, const uint8_t *const *rows,
                           uint64_t row_count, uint64_t channel, uint8_t *scales)
 {

@@ -1,7 +1,4 @@
-/* Sifting, ranking and marking keys, and sets as bits, plain C: the reference of every other rung.
- * Adds: nothing.
- *
- * Threads: any. Tests: tests/unit/kernels/test_topk.c */
+/* ref_order: sifts, ranks and marks keys and sets in plain C, the reference for all rungs. */
 #include "kernels/order.h"
 
 #include <stdbool.h>
@@ -47,7 +44,7 @@ void sc_kernels_ref_order_ranks(const uint32_t *keys, uint64_t count, const uint
         uint64_t above = 0;
         for (uint64_t j = 0; j < count; j++)
             above += keys[j] > keys[i];
-        for (uint32_t r = 0; r < 2; r++) /* the least that fewer than `rank` stand above */
+        for (uint32_t r = 0; r < 2; r++) /* the least key with fewer than `rank` above */
             if (above < ranks[r] && keys[i] < ret_keys[r])
                 ret_keys[r] = keys[i];
     }

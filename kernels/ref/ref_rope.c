@@ -1,6 +1,4 @@
-/* Rows to columns, plain C: the reference of every other rung. Adds: nothing.
- *
- * Threads: any. Tests: tests/unit/kernels/test_columns.c */
+/* ref_rope: transposes rows to columns in plain C, the reference for all rungs. */
 #include "kernels/kernels.h"
 
 #include <string.h>

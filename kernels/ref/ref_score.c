@@ -1,6 +1,4 @@
-/* Scoring tiles of keys, plain C: the reference of every other rung. Adds: nothing.
- *
- * Threads: any. Tests: tests/unit/kernels/test_importance.c */
+/* ref_score: scores tiles of keys in plain C, the reference for all rungs. */
 #include "kernels/exp2.h"
 #include "kernels/kernels.h"
 

@@ -1,6 +1,4 @@
-/* Single values of rows and scales, plain C: what the references of codes are written with.
- *
- * Threads: any. Tests: tests/unit/kernels/test_codec.c, test_bitplanes.c */
+/* value: reads and writes single values of rows and scales, for the references of quantisation. */
 #ifndef SC_KERNELS_REF_VALUE_H
 #define SC_KERNELS_REF_VALUE_H
 
@@ -16,7 +14,7 @@ static inline float value_at(const uint8_t *row, uint64_t channel, uint32_t dtyp
     return value;
 }
 
-/* As f16. false: not finite. */
+/* Writes `value` as f16. Returns false if it is not finite. */
 static inline bool scale_put(uint8_t *dst, float value)
 {
     sc_kernels_dtypes[SC_KERNELS_F16].narrow(dst, &value, 1);

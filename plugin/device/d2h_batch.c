@@ -1,4 +1,4 @@
-/* Packing on the host's stream, copying on ours: see d2h_batch.h. */
+/* d2h_batch.h: packs rows on the host's stream and copies them on ours. */
 #include "plugin/device/d2h_batch.h"
 
 #include "plugin/args/dtype_table.h"
@@ -7,9 +7,8 @@
 #include <string.h>
 
 #define ALIGN     16u
-#define BLOCKS_SM 4u /* a multiprocessor */
+#define BLOCKS_SM 4u /* blocks per multiprocessor */
 
-/* ---- Open, close, take, give ---------------------------------------------------------------- */
 
 spec_status sc_plugin_d2h_batches_open(struct sc_plugin_device *device, uint64_t host_bytes,
                                        struct spec_error *reterr)
@@ -97,7 +96,6 @@ void sc_plugin_d2h_batch_give(struct sc_plugin_d2h_batch *d2h_batch)
     object_give(&device->d2h_batches, d2h_batch);
 }
 
-/* ---- Sending -------------------------------------------------------------------------------- */
 
 static void d2h_batch_completed(void *held, void *user)
 {
@@ -106,8 +104,8 @@ static void d2h_batch_completed(void *held, void *user)
     atomic_store_explicit(&d2h_batch->flies, 0, memory_order_release);
 }
 
-/* Slots go behind the rows, where the kernel reads them over the bus: 8 bytes a row, for which a
- * copy on the host's stream would cost more than it saves. The way back leaves them alone. */
+/* Slots follow the rows in host memory, where the kernel reads them over the bus. They are 8 bytes
+ * a row, too few to pay for a copy on the host's stream. The copy back does not touch them. */
 static spec_status work_make(struct sc_plugin_d2h_batch *d2h_batch,
                              const struct sc_kernels_move *how, uint64_t first,
                              struct sc_cuda_rows *ret_work, struct sc_cuda_shape *ret_shape,
@@ -137,8 +135,8 @@ static spec_status work_make(struct sc_plugin_d2h_batch *d2h_batch,
     return SPEC_OK;
 }
 
-/* Slot locked, device entered: the stream of it whose next flight boards, with the batch; 0: none
- * has room. */
+/* Slot locked, device entered: begins a ring entry that holds the batch, and returns its stream; 0:
+ * both rings are full. */
 static uint32_t stream_begin(struct sc_plugin_d2h_batch *d2h_batch, struct sc_gpu_slot *slot)
 {
     const struct sc_gpu_hold hold = {.give = d2h_batch_completed, .held = d2h_batch};
@@ -147,7 +145,7 @@ static uint32_t stream_begin(struct sc_plugin_d2h_batch *d2h_batch, struct sc_gp
     return sc_plugin_stream_begin(d2h_batch->device, &slot->kernels, &hold) ? SC_GPU_KERNELS : 0;
 }
 
-/* Slot locked, device entered, the flight boards. It departs. */
+/* Slot locked, device entered, entry begun: enqueues the work and submits the entry. */
 static spec_status enqueue(struct sc_plugin_d2h_batch *d2h_batch, struct sc_gpu_slot *slot,
                            uint32_t which, void *stream, struct sc_cuda_rows *work,
                            const struct sc_cuda_shape *shape, struct spec_error *reterr)
@@ -165,12 +163,12 @@ static spec_status enqueue(struct sc_plugin_d2h_batch *d2h_batch, struct sc_gpu_
     status = sc_plugin_stream_submit(d2h_batch->device, own_stream, status, reterr);
     if (status == SPEC_OK)
         return SPEC_OK;
-    sc_gpu_stream_finish(gpu, stream); /* the kernel may be there, and no event behind it */
+    sc_gpu_stream_finish(gpu, stream); /* the kernel may be enqueued with no event behind it */
     (void)sc_gpu_events_wait(gpu, own_stream, 0);
     return status;
 }
 
-/* The slots of stores, from the seat's own on, until one has room. */
+/* Tries the slots of stores, beginning with the seat's, until one has room. */
 static spec_status slots_try(struct sc_plugin_d2h_batch *d2h_batch, void *stream, uint64_t seat,
                              struct sc_cuda_rows *work, const struct sc_cuda_shape *shape,
                              struct spec_error *reterr)
@@ -210,7 +208,6 @@ spec_status sc_plugin_d2h_batch_send(struct sc_plugin_d2h_batch *d2h_batch,
     return status;
 }
 
-/* ---- Coming --------------------------------------------------------------------------------- */
 
 void sc_plugin_d2h_batches_reap(struct sc_plugin_device *device)
 {
@@ -226,7 +223,7 @@ bool sc_plugin_d2h_batch_is_there(const struct sc_plugin_d2h_batch *d2h_batch)
     return atomic_load_explicit(&d2h_batch->flies, memory_order_acquire) == 0;
 }
 
-/* A flight that lands because its device has failed may have carried nothing. */
+/* An entry completed by a device failure may not have copied anything. */
 spec_status sc_plugin_d2h_batch_check(const struct sc_plugin_d2h_batch *d2h_batch,
                                       struct spec_error *reterr)
 {

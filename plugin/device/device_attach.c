@@ -1,10 +1,8 @@
-/* Attaching the device, and checking memory on it that the host names.
+/* device_tables.h: attaches the device and checks its memory.
  *
- *   open      sizes alone
- *   attach    once, when memory on a device is first named: streams, pinned memory, pinned buffers
- *   close     waits for what the device still does
- *
- * Holds, Does not, Threads, Tests: device_tables.h. */
+ *   open      computes sizes
+ *   attach    once, when device memory is first named: streams, pinned memory, pinned buffers
+ *   close     waits for the device */
 #include "plugin/device/device_tables.h"
 
 #include "gpu/work.h"
@@ -17,10 +15,10 @@
 
 #define PINNED_BYTES     (2ull << 20)
 #define PINNED_COUNT_MIN 4u
-#define FLIGHTS     32u /* of a stream */
+#define FLIGHTS     32u /* ring entries of a stream */
 #define ALIGN_BYTES 256u
 #define PAGE_BYTES  4096u /* whole pages are pinned */
-#define LINE_BYTES  64u   /* numbers of any kind may stand at a room's begin */
+#define LINE_BYTES  64u   /* alignment of a room: any number type */
 
 static const char *const KERNELS[] = {
 #define NAME(name, params, threads) #name,
@@ -43,7 +41,7 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
     pthread_mutex_init(&device->d2h_batches.lock, NULL);
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)
         pthread_mutex_init(&device->slot_locks[i], NULL);
-    /* Two runs a unit, of which one may be short at each border of a head's groups. */
+    /* Two runs a unit; one may be short at each border of a head's groups. */
     uint64_t units = channels / SC_CUDA_RUN + 8ull * shape->kv_head_count;
     device->table_bytes = sizeof(struct sc_cuda_bitplanes_table) +
                           units * (sizeof(struct sc_cuda_unit) +
@@ -57,9 +55,7 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
         (device->pinned_buffer_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* ---- Attaching ------------------------------------------------------------------------------ */
 
-/* Frees all that attach made, or a part of it. The device does nothing of ours any more. */
 static void detach(struct sc_plugin_device *device)
 {
     struct sc_alloc *alloc = device->params.alloc;
@@ -91,7 +87,7 @@ static uint64_t hint_stride(const struct sc_plugin_device *device)
     return (device->params.hint_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* Of pinned buffers, behind them what stores have, and hints: whole pages. */
+/* Offset after the pinned buffers and the memory of stores: whole pages. */
 static uint64_t hints_first(const struct sc_plugin_device *device)
 {
     return device->pinned_count * device->pinned_buffer_bytes + device->params.store_bytes;
@@ -124,7 +120,6 @@ static void share_out(struct sc_plugin_device *device)
         device->tables[i].table = device->tables_memory + i * device->table_bytes;
 }
 
-/* What scores stand in, of the device's memory alone. */
 static spec_status scores_open(struct sc_plugin_device *device, struct spec_error *reterr)
 {
     const struct sc_plugin_device_params *params = &device->params;
@@ -202,7 +197,7 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)
         status = make_memory(device, reterr);
-    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* in leaving it, say */
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* possibly while leaving it */
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "CUDA device %" PRIu32 " is closed since %s",
                          ordinal, device->gpu->failed_text);
     if (status != SPEC_OK)
@@ -226,7 +221,7 @@ static spec_status attach_once(struct sc_plugin_device *device, int32_t ordinal,
                device->gpu->name);
         return SPEC_OK;
     }
-    if (status == SPEC_E_UNSUPPORTED) { /* it will not be otherwise the next time */
+    if (status == SPEC_E_UNSUPPORTED) { /* a retry would fail too */
         memcpy(device->why, error.text,
                sizeof(error.text) < sizeof(device->why) ? sizeof(error.text)
                                                         : sizeof(device->why) - 1);
@@ -258,7 +253,7 @@ spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ord
 void sc_plugin_device_close(struct sc_plugin_device *device)
 {
     if (device->params.alloc == NULL)
-        return; /* it was not opened */
+        return; /* not opened */
     if (atomic_load(&device->state) == SC_PLUGIN_DEVICE_ATTACHED && !sc_gpu_is_forked(device->gpu))
         for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
             (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[i].copies, 0);
@@ -273,7 +268,6 @@ void sc_plugin_device_close(struct sc_plugin_device *device)
     pthread_mutex_destroy(&device->attach_lock);
 }
 
-/* ---- Memory of the host --------------------------------------------------------------------- */
 
 spec_status sc_plugin_h2d_batch_check(void *user, const struct spec_memory *host,
                                       struct sc_plugin_memory *memory, struct spec_error *reterr)
@@ -295,7 +289,7 @@ spec_status sc_plugin_h2d_batch_check(void *user, const struct spec_memory *host
     if (status != SPEC_OK)
         return status;
     status = sc_gpu_stream_check(device->gpu, host->stream, reterr);
-    /* Of no bytes is a destination of no rows: of a request without a match. */
+    /* 0 bytes: a destination of a request without a match. */
     if (status == SPEC_OK && host->k_bytes > 0)
         status = sc_gpu_memory_check(device->gpu, (uintptr_t)host->k_base, host->k_bytes, reterr);
     if (status == SPEC_OK && host->v_bytes > 0)

@@ -1,4 +1,4 @@
-/* What is scored goes up, sums come back: see device_scores.h. */
+/* device_scores.h: copies inputs to the device, scores, and fetches sums. */
 #include "plugin/device/device_scores.h"
 
 #include "plugin/device/device_stream.h"
@@ -8,12 +8,12 @@
 
 #define ALIGN        16u
 #define UP(bytes)    (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
-#define TABLES       16u /* of widths that a layer's slabs may have and go up once; more go again */
+#define TABLES       16u /* tables of a layer that are copied once; others once per slab */
 #define ROOM_WAIT_NS UINT64_C(1000000)
 
-/* ---- Where things lie ----------------------------------------------------------------------- */
+/* ---- Layout -------------------------------------------------------------------------------- */
 
-/* So many bytes, where the last ones ended; none: 0. */
+/* Allocates bytes at *end; returns 0 for 0 bytes. */
 static uint64_t place(uint64_t *end, uint64_t bytes)
 {
     uint64_t at = *end;
@@ -21,14 +21,13 @@ static uint64_t place(uint64_t *end, uint64_t bytes)
     return bytes > 0 ? at : 0;
 }
 
-/* A slab's places on the device; 0: it has no such thing. */
 struct slab_places {
     uint64_t table, scales, codes, rope;
-    uint64_t table_bytes; /* 0: an earlier slab brought it */
+    uint64_t table_bytes; /* 0: an earlier slab's table */
     uint64_t scale_bytes, quantised_bytes, rope_bytes;
 };
 
-/* Goes over the slabs, the same way each time. */
+/* Iterates over the slabs, always with the same result. */
 struct slab_walk {
     uint64_t at, table_most;
     uint32_t table_count;
@@ -37,7 +36,6 @@ struct slab_walk {
     uint64_t tables[TABLES];
 };
 
-/* false: a table that does not exist. */
 static bool walk_table(struct slab_walk *walk, const struct sc_kernels_quantised *quantised,
                        struct slab_places *places)
 {
@@ -86,13 +84,13 @@ static bool walk_slab(struct slab_walk *walk, const struct sc_kernels_keys *keys
     return is_known;
 }
 
-/* All of a scoring from `base` on, and its kernels' parameter. */
+/* Addresses of one scoring from `base` on, and the kernels' parameter. */
 struct plan {
     const struct sc_plugin_score *score;
-    struct sc_kernels_queries queries;                /* host memory: the rows that go up */
+    struct sc_kernels_queries queries;                /* host memory: the rows to copy */
     uint64_t slabs_at;                                /* descriptors */
-    struct slab_walk slabs;                           /* at the first of them */
-    uint64_t rows_at, queries_at, fresh_at, slots_at; /* 0: it does not go up */
+    struct slab_walk slabs;                           /* at the first slab */
+    uint64_t rows_at, queries_at, fresh_at, slots_at; /* 0: not copied */
     uint64_t end;
     bool has_tables;
     struct sc_cuda_score work;
@@ -104,7 +102,7 @@ static uint64_t query_row_bytes(const struct sc_plugin_score *score)
            sc_kernels_dtype_bytes(score->what->queries.dtype);
 }
 
-/* Queries of the host, side by side as they go up. */
+/* Host queries, packed for the copy. */
 static void plan_packed(struct plan *plan)
 {
     const struct sc_plugin_score *score = plan->score;
@@ -117,7 +115,7 @@ static void plan_packed(struct plan *plan)
     queries->data = (const uint8_t *)(uintptr_t)plan->queries_at;
 }
 
-/* The metric `last` has one row, which sees all new keys. */
+/* Metric `last` has one row, which sees all new keys. */
 static void plan_queries(struct plan *plan)
 {
     const struct sc_plugin_score *score = plan->score;
@@ -145,7 +143,7 @@ static void plan_queries(struct plan *plan)
         plan_packed(plan);
 }
 
-/* false: a memory that no kernel takes. */
+/* Returns false if kernels do not support the memory. */
 static bool plan_fresh(struct plan *plan)
 {
     const struct sc_plugin_score *score = plan->score;
@@ -178,7 +176,7 @@ static bool plan_prefix(struct plan *plan)
     plan->work.prefix.count = (uint32_t)prefix->count;
     plan->work.prefix.dtype = prefix->dtype;
     if (prefix->slabs == NULL) {
-        struct sc_kernels_memory there = prefix->memory; /* rows behind each other */
+        struct sc_kernels_memory there = prefix->memory; /* contiguous rows */
         plan->rows_at = place(&plan->end, prefix->count * there.token_stride_bytes);
         there.k_base = there.v_base = (uint8_t *)(uintptr_t)plan->rows_at;
         return sc_cuda_memory_of(&there, sc_kernels_dtype_bytes(prefix->dtype),
@@ -199,7 +197,6 @@ static bool plan_prefix(struct plan *plan)
     return true;
 }
 
-/* false: no kernel does it. */
 static bool plan_make(struct plan *plan, const struct sc_plugin_score *score, uint64_t base)
 {
     const struct sc_kernels_importance *what = score->what;
@@ -233,10 +230,10 @@ bool sc_plugin_score_takes(const struct sc_plugin_score *score)
     return plan_make(&plan, score, ALIGN) && plan.end <= score->device->params.score_bytes;
 }
 
-/* ---- Rooms ---------------------------------------------------------------------------------- */
+/* ---- Rooms --------------------------------------------------------------------------------- */
 
-/* Who has a room waits for pinned buffers and the device alone (his host's stream, too), and gives
- * it back. false: there is none now, and the score never waits. */
+/* Takes a room of the device's scratch. Its owner waits only for pinned buffers and the device (the
+ * host's stream included). Returns false if there is none and the score never waits. */
 static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
                       struct sc_gpu_range *ret_range)
 {
@@ -270,19 +267,19 @@ static spec_status fail_busy(struct spec_error *reterr)
     return sc_fail(reterr, SPEC_E_BUSY, "no room to score in on the device now");
 }
 
-/* ---- Up ------------------------------------------------------------------------------------- */
+/* ---- Copy to the device -------------------------------------------------------------------- */
 
-/* Bytes for ascending places of the device, a pinned buffer at a time. */
+/* Bytes for ascending device addresses, one pinned buffer at a time. */
 struct cargo {
     const struct sc_plugin_score *score;
-    struct sc_plugin_pinned *pinned; /* NULL: none */
-    uint64_t at, used;         /* the place of its first byte; how many it has */
-    uint64_t skew;             /* where in the pinned buffer that is: places are as aligned there */
-    spec_status status;        /* once it is not OK nothing goes up */
+    struct sc_plugin_pinned *pinned;
+    uint64_t at, used;         /* device address of the first byte; bytes */
+    uint64_t skew;             /* its offset in the buffer, for equal alignment */
+    spec_status status;        /* the first error: nothing is copied after it */
     struct spec_error *reterr;
 };
 
-/* Slot locked, device entered. The pinned buffer is the flight's from here on. */
+/* Slot locked, device entered. The ring entry owns the pinned buffer from here on. */
 static spec_status pinned_send(struct cargo *cargo)
 {
     struct sc_plugin_device *device = cargo->score->device;
@@ -316,8 +313,8 @@ static void cargo_send(struct cargo *cargo)
     cargo->pinned = NULL;
 }
 
-/* Where bytes for that place are written: *bytes, or as many as there is room for, `least` or more.
- * What is skipped goes up as it is. NULL: nothing goes up any more. */
+/* Returns where to write *bytes for address `at`, with *bytes reduced to the room, at least
+ * `least`. A skipped gap is copied uninitialised. NULL: an earlier error. */
 static uint8_t *cargo_room(struct cargo *cargo, uint64_t at, uint64_t least, uint64_t *bytes)
 {
     struct sc_plugin_device *device = cargo->score->device;
@@ -356,7 +353,7 @@ static void cargo_put(struct cargo *cargo, uint64_t at, const void *from, uint64
     }
 }
 
-/* Descriptors first: they lie before what they name. */
+/* Descriptors first: their addresses precede those of their data. */
 static void slabs_put(struct cargo *cargo, const struct plan *plan)
 {
     const struct sc_kernels_keys *prefix = &plan->score->what->prefix;
@@ -429,7 +426,6 @@ static void fresh_put(struct cargo *cargo, const struct plan *plan)
     }
 }
 
-/* All of it, in the order of its places. */
 static spec_status send(const struct plan *plan, struct spec_error *reterr)
 {
     const struct sc_plugin_score *score = plan->score;
@@ -451,7 +447,7 @@ static spec_status send(const struct plan *plan, struct spec_error *reterr)
     return cargo.status;
 }
 
-/* ---- Scoring, and back ---------------------------------------------------------------------- */
+/* ---- Scores, and sums back ----------------------------------------------------------------- */
 
 /* Slot locked, device entered. */
 static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *slot,
@@ -481,8 +477,7 @@ static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *s
     return status;
 }
 
-/* Sums [first, + count) into the pinned buffer; behind the kernels, which the first of them launch.
- * */
+/* Copies sums [first, + count) to the pinned buffer; the first call launches the kernels before. */
 static spec_status fetch(const struct plan *plan, const struct sc_plugin_pinned *pinned,
                          uint64_t first, uint64_t count, _Atomic uint32_t *over,
                          struct spec_error *reterr)
@@ -514,7 +509,7 @@ static spec_status piece_fetch(const struct plan *plan, const struct sc_plugin_p
     pthread_mutex_unlock(lock);
     sc_gpu_leave(device->gpu, &entry);
     sc_plugin_stream_await(device, &device->gpu->slots[plan->score->slot].kernels, &over);
-    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* maybe before they came */
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* possibly before the copy */
         status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
     return status;
 }
@@ -551,7 +546,7 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
     if (score->fresh->device != NULL && score->fresh->begun != SPEC_OK)
         return sc_plugin_afar_fail(device, score->fresh->begun, reterr);
     if (score->what->prefix.count == 0)
-        return SPEC_OK; /* no kernel would come behind what goes up, and nobody wait for it */
+        return SPEC_OK; /* no kernel would follow the copies, so nothing would wait for them */
     (void)plan_make(&plan, score, ALIGN);
     if (!room_take(score, plan.end, &range))
         return fail_busy(reterr);
@@ -559,7 +554,7 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
     spec_status status = send(&plan, reterr);
     if (status == SPEC_OK)
         status = sums_fetch(&plan, ret_sums, reterr);
-    if (status != SPEC_OK) /* what goes up may still be on its way to the room */
+    if (status != SPEC_OK) /* copies to the room may be in flight */
         (void)sc_gpu_events_wait(device->gpu, &device->gpu->slots[score->slot].copies, 0);
     room_give(device, &range);
     return status;

@@ -1,8 +1,8 @@
-/* Boarding, departing, launching: see device_stream.h. */
+/* device_stream.h: begins and submits ring entries, and launches kernels. */
 #include "plugin/device/device_stream.h"
 
-/* Of some 2 microseconds each (lead), before a wait that the device's interrupt ends: scores take a
- * few hundred of them, and waking a thread 50 to 100. */
+/* Polls of some 2 microseconds each (estimate) before waiting for the interrupt: scores take a few
+ * hundred microseconds, and waking a thread 50 to 100. */
 #define POLLS 256u
 
 bool sc_plugin_stream_begin(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream,
@@ -10,7 +10,7 @@ bool sc_plugin_stream_begin(struct sc_plugin_device *device, struct sc_gpu_strea
 {
     if (!sc_gpu_events_begin(device->gpu, own_stream))
         return false;
-    bool is_held = sc_gpu_events_hold(own_stream, hold); /* a flight of its own has a place */
+    bool is_held = sc_gpu_events_hold(own_stream, hold); /* a new entry has a free place */
     SC_ASSERT(device->params.poison, is_held);
     return true;
 }
@@ -35,7 +35,7 @@ spec_status sc_plugin_stream_submit(struct sc_plugin_device *device,
 static void completed(void *held, void *user)
 {
     (void)user;
-    atomic_store_explicit((_Atomic uint32_t *)held, 1, memory_order_release); /* and may be gone */
+    atomic_store_explicit((_Atomic uint32_t *)held, 1, memory_order_release); /* may be freed now */
 }
 
 struct sc_gpu_hold sc_plugin_stream_hold(_Atomic uint32_t *over)

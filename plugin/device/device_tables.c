@@ -1,11 +1,10 @@
-/* Boxes and tables: see device_tables.h. */
+/* device_tables.h: pinned buffers and tables. */
 #include "plugin/device/device_tables.h"
 
 #include "plugin/device/direct.h"
 
 #include <string.h>
 
-/* ---- Boxes ---------------------------------------------------------------------------------- */
 
 static struct sc_plugin_pinned *pinned_pop(struct sc_plugin_device *device)
 {
@@ -17,11 +16,10 @@ static struct sc_plugin_pinned *pinned_pop(struct sc_plugin_device *device)
     return pinned;
 }
 
-/* Flights of pinned buffers are looked at, on all streams; those that have landed end. */
 static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
-        if (i == SC_PLUGIN_DEVICE_SLOTS) /* stores and hints have memory of their own */
+        if (i == SC_PLUGIN_DEVICE_SLOTS) /* stores and hints have other memory */
             i = sc_plugin_device_ask_slot(0);
         (void)sc_gpu_events_reap(device->gpu, &device->gpu->slots[i].copies);
         (void)sc_gpu_events_reap(device->gpu, &device->gpu->slots[i].kernels);
@@ -40,7 +38,7 @@ struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device)
     struct sc_plugin_pinned *pinned = pinned_pop(device);
     if (pinned != NULL)
         return pinned;
-    reap_all(device); /* nobody else may look: who never waits, and asks alone */
+    reap_all(device); /* a caller that never waits may be the only one to check */
     return pinned_pop(device);
 }
 
@@ -64,9 +62,8 @@ void sc_plugin_pinned_completed(void *held, void *user)
         sc_plugin_pinned_give(pinned);
 }
 
-/* ---- Tables --------------------------------------------------------------------------------- */
 
-/* Lock held. The entry of that table, made if it is not there; NULL: there is no room for one. */
+/* Lock held. Returns the table's entry, made if absent; NULL: no room. */
 static struct sc_plugin_device_table *table_find(struct sc_plugin_device *device,
                                                  const struct sc_kernels_bitplanes *planes,
                                                  const struct sc_kernels_rotary *rotary)

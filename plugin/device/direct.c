@@ -1,4 +1,4 @@
-/* The tier's memory, registered, and slabs that pinned buffers keep: see direct.h. */
+/* direct.h: registers the host tier's memory and holds slabs. */
 #include "plugin/device/direct.h"
 
 void sc_plugin_direct_open(struct sc_plugin_device *device)
@@ -21,7 +21,7 @@ void sc_plugin_direct_close(struct sc_plugin_device *device)
 bool sc_plugin_direct_hold(struct sc_plugin_pinned *pinned, struct sc_host_tier_memory_slab *slab)
 {
     if (pinned->slab_count > 0 && pinned->slabs[pinned->slab_count - 1] == slab)
-        return true; /* rows ascend, most of them: others are held twice */
+        return true; /* rows mostly ascend; other slabs are held twice */
     if (pinned->slab_count == SC_PLUGIN_PINNED_SLABS)
         return false;
     sc_store_slab_hold(pinned->device->params.store, slab);

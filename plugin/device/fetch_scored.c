@@ -1,4 +1,4 @@
-/* What is scored comes to the host: see fetch_scored.h. */
+/* fetch_scored.h: copies queries, new keys and hints to host memory. */
 #include "plugin/device/fetch_scored.h"
 
 #include "plugin/device/device_stream.h"
@@ -65,15 +65,14 @@ void sc_plugin_afar_begin(struct sc_plugin_afar *afar)
     sc_gpu_leave(device->gpu, &entry);
 }
 
-/* Rows that are brought together, by pinned memory and as much of the device's:
- * [their slots][the rows, packed]. */
+/* Rows fetched together, in pinned memory and as much on the device: [their slots][packed rows]. */
 struct piece {
     const struct sc_plugin_afar *afar;
     uint8_t *host;
     uint64_t there;
     uint64_t first, count;
-    uint64_t at;            /* of the packed rows */
-    _Atomic uint32_t *over; /* 1: the device is through with that memory */
+    uint64_t at;            /* offset of the packed rows */
+    _Atomic uint32_t *over; /* 1: the device no longer uses that memory */
 };
 
 static struct piece piece_of(const struct sc_plugin_afar *afar,
@@ -88,7 +87,7 @@ static struct piece piece_of(const struct sc_plugin_afar *afar,
     return piece;
 }
 
-/* Slot locked, device entered. By a stream of ours, or the host's own. */
+/* Slot locked, device entered. Packs on one of our streams, or on the host's. */
 static spec_status piece_pack(const struct piece *piece, sc_cu_stream stream, const int64_t *slots,
                               struct spec_error *reterr)
 {
@@ -103,7 +102,7 @@ static spec_status piece_pack(const struct piece *piece, sc_cu_stream stream, co
                                 .parts = SC_CUDA_K,
                                 .element_bytes = (uint32_t)afar->at.element_bytes,
                                 .there_bytes = (uint32_t)afar->at.element_bytes,
-                                .dtype = SC_CUDA_F32}; /* bytes: nothing is widened */
+                                .dtype = SC_CUDA_F32}; /* copied as bytes */
     struct sc_cuda_shape shape;
     bool fits = sc_cuda_memory_of(&afar->at, afar->at.element_bytes, &rows.memory) &&
                 sc_cuda_rows_shape(&rows, true, gpu->multiprocessors * BLOCKS_SM, &shape);
@@ -158,7 +157,7 @@ static spec_status piece_fetch(struct piece *piece, uint8_t *to, struct spec_err
     pthread_mutex_unlock(&device->slot_locks[afar->slot]);
     sc_gpu_leave(device->gpu, &entry);
     sc_plugin_stream_await(device, own_stream, &over);
-    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* maybe before they came */
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* possibly before the copy */
         status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
     if (status == SPEC_OK)
         memcpy(to + piece->first * row_bytes(afar), piece->host + piece->at,
@@ -191,15 +190,13 @@ spec_status sc_plugin_afar_fetch(const struct sc_plugin_afar *afar, uint8_t *to,
     return status == SPEC_OK ? status : sc_plugin_afar_fail(device, status, reterr);
 }
 
-/* ---- Hints ---------------------------------------------------------------------------------- */
 
 static struct sc_gpu_slot *hint_slot(const struct sc_plugin_afar *afar)
 {
     return &afar->device->gpu->slots[sc_plugin_device_hint_slot(afar->slot)];
 }
 
-/* Slot locked, device entered: nothing waits. Packed by the host's stream, which may then write
- * over the hint. */
+/* Slot locked, device entered. Never waits: the host's stream packs, then may reuse the hint. */
 static bool hint_enqueue(const struct piece *piece)
 {
     const struct sc_plugin_afar *afar = piece->afar;
@@ -216,7 +213,7 @@ static bool hint_enqueue(const struct piece *piece)
     if (status == SPEC_OK)
         status = piece_copy(piece, own_stream, NULL);
     if (status != SPEC_OK)
-        sc_gpu_stream_finish(gpu, afar->stream); /* it may pack, and no event is behind that */
+        sc_gpu_stream_finish(gpu, afar->stream); /* the kernel may be enqueued, without event */
     return sc_plugin_stream_submit(afar->device, own_stream, status, NULL) == SPEC_OK;
 }
 

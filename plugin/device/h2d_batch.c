@@ -1,4 +1,4 @@
-/* Filling pinned buffers, sending them off, and the table of a device's memory: see h2d_batch.h. */
+/* h2d_batch.h: fills and submits pinned buffers; the target table of device memory. */
 #include "plugin/device/h2d_batch.h"
 
 #include "kernels/codec.h"
@@ -10,14 +10,14 @@
 
 #define ALIGN       16u
 #define UP(bytes)   (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
-#define EVEN_ROWS   16u /* of a slab, that a block of a decoder has */
-#define FREE_ROWS   32u /* likewise, of free widths */
-#define BLOCKS_SM   4u  /* of rows, a multiprocessor */
-#define WORTH_ROWS     16u /* of a slab: a pinned buffer with room for fewer goes off first */
+#define EVEN_ROWS   16u /* rows of a slab per decoder block, uniform bits */
+#define FREE_ROWS   32u /* the same, per-channel bits */
+#define BLOCKS_SM   4u  /* blocks of rows per multiprocessor */
+#define WORTH_ROWS     16u /* rows of a slab: a buffer with room for fewer is submitted first */
 #define PINNED_WAIT_NS UINT64_C(1000000)
-#define BITE_BYTES  (128u << 10) /* of the tier, wanted at a time: there are fewer calls */
+#define BITE_BYTES  (128u << 10) /* host tier bytes requested at a time, to limit calls */
 
-/* Of descriptors and slots of rows, which a pinned buffer gets last. */
+/* Returns the bytes reserved in a pinned buffer for descriptors and slots of rows, written last. */
 static uint64_t reserve_bytes(void)
 {
     return UP(SC_PLUGIN_H2D_ROWS * (sizeof(uint64_t) + sizeof(int64_t))) +
@@ -34,7 +34,7 @@ uint64_t sc_plugin_h2d_batch_least(const struct sc_plugin_device *device)
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
     uint64_t row = 2 * channels * sc_plugin_dtype_bytes(shape->dtype);
     uint64_t codes = sc_kernels_codec_scale_bytes(channels) + device->table_bytes;
-    uint64_t quantised = channels + shape->head_size * sizeof(float); /* a row, of 8 bits */
+    uint64_t quantised = channels + shape->head_size * sizeof(float); /* a row of 8 bits */
     return reserve_bytes() + UP(row) + UP(codes) + WORTH_ROWS * UP(quantised + ALIGN) + 8 * ALIGN;
 }
 
@@ -60,9 +60,8 @@ void sc_plugin_h2d_batches_close(struct sc_plugin_device *device)
     device->batches = NULL;
 }
 
-/* ---- Sending off ---------------------------------------------------------------------------- */
+/* ---- Submit -------------------------------------------------------------------------------- */
 
-/* Lock held. The item fails with it, unless it has failed already. */
 static void batch_fail(struct sc_plugin_h2d_batch *batch, spec_status status,
                        const struct spec_error *error)
 {
@@ -72,7 +71,7 @@ static void batch_fail(struct sc_plugin_h2d_batch *batch, spec_status status,
     memcpy(batch->why, error->text, sizeof(batch->why) - 1);
 }
 
-/* Lock held. Bytes of the pinned buffer, which has them. */
+/* Lock held. Allocates bytes of the pinned buffer, which has room. */
 static uint64_t pinned_buffer_bytes(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
 {
     uint64_t at = batch->used;
@@ -87,7 +86,7 @@ static uint64_t pinned_put(struct sc_plugin_h2d_batch *batch, const void *from, 
     return at;
 }
 
-/* Lock held. What is in the pinned buffer is nobody's. */
+/* Lock held. Discards the contents of the pinned buffer. */
 static void batch_clear(struct sc_plugin_h2d_batch *batch)
 {
     batch->used = 0;
@@ -101,7 +100,7 @@ static bool is_empty(const struct sc_plugin_h2d_batch *batch)
     return batch->row_count == 0 && batch->even_count == 0 && batch->free_count == 0;
 }
 
-/* The destination, with slots that stand in the pinned buffer. */
+/* Returns the destination, with slots in the pinned buffer. */
 static struct sc_cuda_memory memory_of(const struct sc_plugin_h2d_batch *batch)
 {
     struct sc_cuda_memory memory = {.head_stride_bytes = 0};
@@ -123,14 +122,14 @@ static spec_status launch(struct sc_plugin_h2d_batch *batch, enum sc_plugin_kern
     return sc_plugin_stream_launch(batch->device, stream, kernel, fits, shape, what, reterr);
 }
 
-/* All of these have their places in the pinned buffer before the first is launched. */
+/* Kernel parameters, all placed in the pinned buffer before the first launch. */
 struct work {
     struct sc_cuda_codec evens;
     struct sc_cuda_bitplanes frees;
     struct sc_cuda_rows rows;
 };
 
-/* Lock held. Descriptors and slots go into the pinned buffer, which has a reserve for them. */
+/* Lock held. Writes descriptors and slots to the reserve of the pinned buffer. */
 static struct work work_make(struct sc_plugin_h2d_batch *batch)
 {
     const struct sc_kernels_move *how = &batch->to.how;
@@ -175,7 +174,7 @@ static spec_status kernels_launch(struct sc_plugin_h2d_batch *batch, struct work
     struct sc_gpu_device *gpu = batch->device->gpu;
     struct sc_cuda_shape evens, frees, rows;
     spec_status status = SPEC_OK;
-    /* Only what is there has a shape: elements of one byte have no codes, and no decoder. */
+    /* Only used kernels need a shape: 1-byte elements have no decoder. */
     bool fits = sc_cuda_codec_shape(&work->evens, batch->even_count, batch->even_rows, &evens);
     if (batch->even_count > 0)
         status = launch(batch, SC_PLUGIN_KERNEL_sc_cuda_codec_decode, fits, &evens, &work->evens,
@@ -191,7 +190,7 @@ static spec_status kernels_launch(struct sc_plugin_h2d_batch *batch, struct work
     return launch(batch, SC_PLUGIN_KERNEL_sc_cuda_rows_place, fits, &rows, &work->rows, reterr);
 }
 
-/* Slot locked, device entered. The pinned buffer is the flights' from here on. */
+/* Slot locked, device entered. The ring entries own the pinned buffer from here on. */
 static spec_status pinned_send(struct sc_plugin_h2d_batch *batch, struct work *work,
                                struct spec_error *reterr)
 {
@@ -212,7 +211,7 @@ static spec_status pinned_send(struct sc_plugin_h2d_batch *batch, struct work *w
     return sc_plugin_stream_submit(batch->device, kernels, status, reterr);
 }
 
-/* Lock held. What is in the pinned buffer goes off, whatever becomes of it. */
+/* Lock held. Submits the pinned buffer, or discards it after an error. */
 static void batch_flush(struct sc_plugin_h2d_batch *batch)
 {
     struct sc_plugin_device *device = batch->device;
@@ -238,8 +237,8 @@ static void batch_flush(struct sc_plugin_h2d_batch *batch)
     batch_fail(batch, status, &error);
 }
 
-/* Sends off the pinned buffer of the first batch that has one and that nobody works at; false:
- * there is none. The caller may hold a batch's lock, and its batch has no pinned buffer. */
+/* Submits the pinned buffer of the first unlocked batch that has one; false: there is none. The
+ * caller may hold a batch's lock; that batch has no pinned buffer. */
 static bool batches_send(struct sc_plugin_device *device)
 {
     bool is_sent = false;
@@ -254,16 +253,16 @@ static bool batches_send(struct sc_plugin_device *device)
     return is_sent;
 }
 
-/* The oldest of the stream's flights has landed; false: none flies. */
+/* Waits for the stream's oldest ring entry; false: none is pending. */
 static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_stream *own_stream)
 {
     uint64_t flying = sc_gpu_events_pending(own_stream);
     return flying > 0 && sc_gpu_events_wait(device->gpu, own_stream, flying - 1) > 0;
 }
 
-/* Where no pinned buffer flies others fill them, who may wait for the disk, and so for workers that
- * stand here or at a batch's lock: what they have so far is sent off. Who has a pinned buffer then
- * works at it. */
+/* If no pinned buffer is in flight, other batches fill them. Their threads may wait for the disk,
+ * and so for workers that wait here or for a batch's lock. Therefore their buffers are submitted as
+ * they are. A batch that is locked at that time is making progress. */
 struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, uint32_t slot)
 {
     struct sc_gpu_slot *own = &device->gpu->slots[slot];
@@ -279,16 +278,16 @@ struct sc_plugin_pinned *sc_plugin_pinned_take(struct sc_plugin_device *device, 
     }
 }
 
-/* ---- Filling -------------------------------------------------------------------------------- */
+/* ---- Fill ---------------------------------------------------------------------------------- */
 
-/* Lock held. Bytes that a pinned buffer has for more of this. */
+/* Lock held. Returns the free bytes of the pinned buffer. */
 static uint64_t room_of(const struct sc_plugin_h2d_batch *batch)
 {
     uint64_t most = batch->device->pinned_buffer_bytes - reserve_bytes();
     return batch->pinned == NULL || batch->used > most ? 0 : most - batch->used;
 }
 
-/* Lock held. A pinned buffer that has so many bytes, which one that is new has. */
+/* Lock held. Ensures `bytes` in the pinned buffer, with a new one if necessary. */
 static void room_make(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
 {
     if (room_of(batch) >= bytes)
@@ -297,7 +296,7 @@ static void room_make(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
     batch->pinned = sc_plugin_pinned_take(batch->device, batch->slot);
 }
 
-/* Lock held. What comes goes there; false: nothing does, since the host's work is not behind it. */
+/* Lock held. Sets the destination; false: BEGIN failed, so the host's work is not ordered. */
 static bool batch_rope(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_placing *to)
 {
     if (batch->to.memory != to->memory)
@@ -311,14 +310,13 @@ static int64_t slot_of(const struct sc_plugin_placing *to, uint64_t token)
     return sc_kernels_slot_of(to->how.memory, token);
 }
 
-/* Rows of one call, as they come. */
 struct rows_from {
     const struct sc_store_rows *rows;
     uint64_t part_bytes, bytes; /* of a row */
     bool is_direct, is_both;
 };
 
-/* Direct: the kernel reads them where they lie, over the bus, K and V side by side. */
+/* is_direct: the kernel reads rows in place, over the bus; K and V are contiguous. */
 static struct rows_from rows_from_of(const struct sc_plugin_h2d_batch *batch,
                                      const struct sc_plugin_placing *to,
                                      const struct sc_store_rows *rows, uint32_t wanted)
@@ -334,7 +332,7 @@ static struct rows_from rows_from_of(const struct sc_plugin_h2d_batch *batch,
     return from;
 }
 
-/* Lock held. A pinned buffer with room for it, which keeps the slab that it is in. */
+/* Lock held. Ensures room for a row, and holds its slab if direct. */
 static void row_room(struct sc_plugin_h2d_batch *batch, const struct rows_from *from)
 {
     room_make(batch, from->is_direct ? ALIGN : UP(from->bytes));
@@ -345,7 +343,7 @@ static void row_room(struct sc_plugin_h2d_batch *batch, const struct rows_from *
     (void)sc_plugin_direct_hold(batch->pinned, from->rows->slab); /* its first */
 }
 
-/* Lock held, there is room. Where the kernel finds a row. */
+/* Lock held, room ensured. Returns the row's device address. */
 static uint64_t row_put(struct sc_plugin_h2d_batch *batch, const struct rows_from *from,
                         uint64_t row)
 {
@@ -385,7 +383,7 @@ static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_
     pthread_mutex_unlock(&batch->lock);
 }
 
-/* Lock held. Where the device has that table; 0: there is none such. */
+/* Lock held. Returns the table's device address; 0: unsupported. */
 static uint64_t table_at(struct sc_plugin_h2d_batch *batch,
                          const struct sc_kernels_bitplanes *planes,
                          const struct sc_kernels_rotary *rotary)
@@ -409,14 +407,13 @@ static uint64_t table_at(struct sc_plugin_h2d_batch *batch,
     return at;
 }
 
-/* Rows of a part of a slab. */
 struct quantised_rows {
     const struct sc_kernels_quantised *quantised;
-    uint64_t first, count; /* of the coded rows */
-    uint64_t token;        /* of the first */
+    uint64_t first, count; /* among the quantised rows */
+    uint64_t token;        /* of the first row */
     const uint64_t *skipped;
     uint32_t part;
-    /* What it takes: all of it once, and each row. */
+    /* Bytes: once per slab, and per row. */
     uint64_t scale_bytes, row_bytes, turn_bytes;
 };
 
@@ -437,7 +434,7 @@ static struct quantised_rows quantised_rows_of(const struct sc_plugin_placing *t
     return rows;
 }
 
-/* Lock held. Where the device has these scales: many runs of few rows have the same. */
+/* Lock held. Returns the scales' device address: many short runs share scales. */
 static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch,
                                 const struct quantised_rows *rows)
 {
@@ -453,7 +450,6 @@ static const uint8_t *scales_at(struct sc_plugin_h2d_batch *batch,
     return (const uint8_t *)(uintptr_t)at;
 }
 
-/* Lock held. Where the device has the codes of the rows. */
 static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch,
                                 const struct quantised_rows *rows)
 {
@@ -462,13 +458,13 @@ static const uint8_t *quant_put(struct sc_plugin_h2d_batch *batch,
     return (const uint8_t *)(uintptr_t)(batch->pinned->at + at);
 }
 
-/* Lock held. Their slots, none where a row is skipped, into the pinned buffer; the token of the
- * first. false: all of them are skipped, and nothing was put. */
+/* Lock held. Writes the rows' slots, negative if skipped, and returns the first one's token.
+ * Returns false, writing nothing, if all are skipped. */
 static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows,
                       uint64_t *ret_token)
 {
     if (batch->slots.count == rows->count && batch->slots.token == rows->token &&
-        batch->slots.skipped == rows->skipped) { /* K's, and V comes */
+        batch->slots.skipped == rows->skipped) { /* K's slots serve V */
         *ret_token = batch->slots.at;
         return batch->slots.is_any;
     }
@@ -492,7 +488,7 @@ static bool slots_put(struct sc_plugin_h2d_batch *batch, const struct quantised_
     return is_any;
 }
 
-/* Lock held; there is room. */
+/* Lock held, room ensured. */
 static void free_put(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows,
                      uint64_t token)
 {
@@ -536,7 +532,7 @@ static void even_put(struct sc_plugin_h2d_batch *batch, const struct quantised_r
         batch->even_rows = (uint32_t)rows->count;
 }
 
-/* Lock held. As many of `left` rows as the pinned buffer, or a new one, has room for. */
+/* Lock held. Returns how many of `left` rows fit in the pinned buffer, or in a new one. */
 static uint64_t rows_room(struct sc_plugin_h2d_batch *batch, const struct quantised_rows *rows,
                           uint64_t left)
 {
@@ -576,7 +572,7 @@ static void cuda_place_quant(const struct sc_plugin_placing *to,
     struct sc_plugin_h2d_batch *batch = to->memory->batch;
     pthread_mutex_lock(&batch->lock);
     bool goes = batch_rope(batch, to);
-    batch->slots.count = 0; /* what is skipped may be other rows by now */
+    batch->slots.count = 0; /* `skipped` may have changed */
     for (uint32_t part = 0; goes && part < 2; part++) {
         struct quantised_rows rows = quantised_rows_of(to, &parts[part], part);
         rows.skipped = skipped;
@@ -585,9 +581,9 @@ static void cuda_place_quant(const struct sc_plugin_placing *to,
     pthread_mutex_unlock(&batch->lock);
 }
 
-/* ---- The table ------------------------------------------------------------------------------ */
+/* ---- Target table -------------------------------------------------------------------------- */
 
-/* Where the device reads rows from the tier, many of them come at once. */
+/* Requests many rows at once if the device reads the host tier directly. */
 static uint64_t cuda_expect(const struct sc_plugin_placing *to, uint64_t row, uint64_t ahead,
                             uint64_t count)
 {
@@ -599,7 +595,7 @@ static uint64_t cuda_expect(const struct sc_plugin_placing *to, uint64_t row, ui
     return device->direct.device != NULL ? BITE_BYTES / (2 * part_bytes) : 0;
 }
 
-/* Rows are verified where they are, and then copied: what fails has reached nothing. */
+/* No sink: rows are verified in place, then copied, so a failure reaches nothing. */
 static struct sc_store_sink cuda_sink(struct sc_plugin_placing *to)
 {
     (void)to;
@@ -612,7 +608,7 @@ static spec_status order(struct sc_plugin_h2d_batch *batch, const struct sc_plug
 {
     struct sc_gpu_device *gpu = batch->device->gpu;
     struct sc_gpu_slot *slot = &gpu->slots[batch->slot];
-    if (when == SC_FENCE_BEGIN) { /* slabs of earlier loads are let go, if they may be */
+    if (when == SC_FENCE_BEGIN) { /* releases slabs of completed loads */
         (void)sc_gpu_events_reap(gpu, &slot->copies);
         (void)sc_gpu_events_reap(gpu, &slot->kernels);
         return sc_gpu_begin(gpu, slot, memory->stream, SC_GPU_KERNELS, reterr);
@@ -637,8 +633,8 @@ static spec_status stream_order(struct sc_plugin_h2d_batch *batch,
     return status;
 }
 
-/* The host's stream goes on behind the load, or, where it cannot be told to, the load is over: what
- * still flies would be written over what the host does next. */
+/* Orders the host's stream behind the load. If that fails, waits for the load: writes in flight
+ * would overwrite the host's next work. */
 static spec_status load_end(struct sc_plugin_h2d_batch *batch,
                             const struct sc_plugin_memory *memory, struct spec_error *reterr)
 {
@@ -671,7 +667,7 @@ static spec_status cuda_fence(const struct sc_plugin_memory *memory, enum sc_plu
     if (when == SC_FENCE_SETTLED && status != SPEC_OK)
         status = sc_fail(reterr, status, "%s", batch->why);
     if (when == SC_FENCE_SETTLED)
-        batch->status = SPEC_OK; /* the next item's is its own */
+        batch->status = SPEC_OK; /* the next item starts without errors */
     pthread_mutex_unlock(&batch->lock);
     if (when == SC_FENCE_SETTLED && memory->begun != SPEC_OK)
         return fail_begun(batch, memory->begun, reterr);

@@ -1,5 +1,4 @@
-/* The kernels' images, as they were built, as gpu/ takes them: neither knows of the other.
- *
+/* images: converts the built kernel images to gpu/'s form, so that neither depends on the other.
  * Threads: any. Tests: tests/unit/plugin/test_device_loads.c */
 #ifndef SC_PLUGIN_DEVICE_IMAGES_H
 #define SC_PLUGIN_DEVICE_IMAGES_H
@@ -7,9 +6,9 @@
 #include "gpu/device.h"
 #include "kernels/cuda/images.h"
 
-#define SC_PLUGIN_IMAGES 8u /* that one build has at most */
+#define SC_PLUGIN_IMAGES 8u /* maximum images of one build */
 
-/* The first SC_PLUGIN_IMAGES of them; returns how many that are. */
+/* Converts the first SC_PLUGIN_IMAGES images; returns their number. */
 static inline uint32_t sc_plugin_images_of(const struct sc_cuda_image *images, uint32_t count,
                                            struct sc_gpu_image ret_images[SC_PLUGIN_IMAGES])
 {
@@ -26,7 +25,6 @@ static inline uint32_t sc_plugin_images_of(const struct sc_cuda_image *images, u
     return count;
 }
 
-/* Those of the product. */
 static inline uint32_t sc_plugin_images(struct sc_gpu_image ret_images[SC_PLUGIN_IMAGES])
 {
     uint32_t count;

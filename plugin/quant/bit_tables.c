@@ -1,6 +1,4 @@
-/* Tables of widths.
- *
- * Holds, Does not, Threads, Tests: plugin/quant/bit_tables.h. */
+/* bit_tables.h: stores bit tables and finds them by content. */
 #include "plugin/quant/bit_tables.h"
 
 #include "base/status.h"
@@ -26,7 +24,7 @@ static uint64_t groups_bytes(const struct sc_plugin_tables *tables)
            sizeof(struct sc_kernels_bitplanes_group);
 }
 
-/* [the table][groups][widths][packed] */
+/* [the table][groups][bits][packed] */
 static uint64_t slot_bytes_of(const struct sc_plugin_tables *tables)
 {
     return up(sizeof(struct sc_plugin_table)) + up(groups_bytes(tables)) + up(channels_of(tables)) +
@@ -45,7 +43,7 @@ static struct sc_plugin_table *slot_at(const struct sc_plugin_tables *tables, ui
     return (struct sc_plugin_table *)(void *)(tables->slots + number * tables->slot_bytes);
 }
 
-/* *ret_place: where it is, or would be. */
+/* *ret_place: the table's place, or the free one for it */
 static const struct sc_plugin_table *find_at(const struct sc_plugin_tables *tables,
                                              const uint8_t *packed, uint64_t *ret_place)
 {
@@ -68,7 +66,7 @@ const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tab
     return tables->capacity > 0 ? find_at(tables, packed, &place) : NULL;
 }
 
-/* Lock held. The next slot becomes the table; NULL: it is none. */
+/* Lock held. Fills the next slot with the table; NULL: invalid. */
 static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
                                          const uint8_t *packed, uint64_t row_bytes)
 {
@@ -96,7 +94,7 @@ table_add(struct sc_plugin_tables *tables, const uint8_t *packed, uint64_t row_b
     const struct sc_plugin_table *table = find_at(tables, packed, &place);
     if (table == NULL) {
         pthread_mutex_lock(&tables->lock);
-        table = find_at(tables, packed, &place); /* another's, meanwhile */
+        table = find_at(tables, packed, &place); /* another thread may have added it */
         bool has_room =
             tables->count < tables->capacity && (!is_other || tables->others < tables->others_most);
         if (table == NULL && has_room && (table = slot_fill(tables, packed, row_bytes)) != NULL) {

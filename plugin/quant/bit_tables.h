@@ -1,9 +1,9 @@
-/* Tables of widths, each once: as blocks have them (half a byte a channel), and as kernels want
- * them. Blocks name none: a table is found by what it says.
+/* bit_tables: stores each table of bits per channel once: packed, as blocks have it (half a byte a
+ * channel), and in the form of the kernels. Tables are found by content; blocks do not name them.
  *
- * Holds: what find or add returned stays, unchanged, until close. find takes no lock.
- * Does not: allocate after open: as many tables as fit, and further ones are not to be had.
- * Threads: find any; add any, one at a time by its lock.
+ * Invariants: a table that find or add returned stays unchanged until close. Nothing is allocated
+ * after open: further tables are refused when the capacity is used.
+ * Threads: any; find takes no lock, add takes `lock`.
  * Tests: tests/unit/plugin/test_quant.c */
 #ifndef SC_PLUGIN_QUANT_BIT_TABLES_H
 #define SC_PLUGIN_QUANT_BIT_TABLES_H
@@ -16,7 +16,7 @@
 
 struct sc_plugin_table {
     struct sc_kernels_bitplanes planes;
-    const uint8_t *packed; /* half a byte a channel, the lower channel in the low half */
+    const uint8_t *packed; /* half a byte a channel, lower channel in the low half */
 };
 
 struct sc_plugin_tables {
@@ -24,30 +24,30 @@ struct sc_plugin_tables {
     uint64_t capacity, place_mask;
     _Atomic uint32_t *places;           /* 0: free; else the table's number + 1 */
     uint8_t *slots;                     /* [capacity] */
-    uint64_t others_most;               /* tables that others made: the rest is our own's */
-    uint64_t count, others;             /* lock held */
-    const struct sc_plugin_table *none; /* of no bits */
+    uint64_t others_most;               /* maximum tables of other processes; the rest for ours */
+    uint64_t count, others;             /* guarded by lock */
+    const struct sc_plugin_table *none; /* table of 0 bits */
     pthread_mutex_t lock;
 };
 
-/* Bytes of memory that each of the capacity takes; of what is not used none are touched. */
+/* Returns the memory per unit of capacity; unused slots are never touched. */
 uint64_t sc_plugin_tables_slot_bytes(uint64_t head_count, uint64_t head_size);
-/* capacity 0: none can be had; else beside them the table of no bits, which is there. Until
- * others_most is set less, others' may be as many. */
+/* capacity 0: no tables; else one more is made, of 0 bits. others_most is the capacity until the
+ * caller lowers it. */
 spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_alloc *alloc,
                                   uint64_t head_count, uint64_t head_size, uint64_t capacity,
                                   struct spec_error *reterr);
 void sc_plugin_tables_close(struct sc_plugin_tables *tables, struct sc_alloc *alloc);
-/* packed [channels / 2]. NULL: it was never added. */
+/* Finds packed [channels / 2]. NULL: never added. */
 const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tables,
                                                     const uint8_t *packed);
-/* NULL: it is no table, its rows have not row_bytes, or there is no room. */
+/* Returns NULL if it is invalid, its rows do not have row_bytes, or there is no room. */
 const struct sc_plugin_table *sc_plugin_tables_add(struct sc_plugin_tables *tables,
                                                    const uint8_t *packed, uint64_t row_bytes);
-/* The same of a table that another process made. */
+/* Does the same for a table from another process. */
 const struct sc_plugin_table *sc_plugin_tables_add_other(struct sc_plugin_tables *tables,
                                                          const uint8_t *packed, uint64_t row_bytes);
-/* to [channels] -> ret_packed [channels / 2] */
+/* Packs to [channels] into ret_packed [channels / 2]. */
 void sc_plugin_table_pack(const uint8_t *to, uint64_t channels, uint8_t *ret_packed);
 
 #endif

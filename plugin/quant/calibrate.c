@@ -1,6 +1,4 @@
-/* Tables from what was seen.
- *
- * Holds, Does not, Threads, Tests: plugin/quant/calibrate.h. */
+/* calibrate.h: makes tables from observed rows and queries. */
 #include "plugin/quant/calibrate.h"
 
 #include "base/status.h"
@@ -9,11 +7,11 @@
 #include <float.h>
 #include <string.h>
 
-#define ROWS_A_CALL 16u    /* of queries that are looked at */
-#define ROWS_MOST   4096u  /* so many say enough */
-#define ROWS_FIRST  16u    /* fewer say nothing */
-#define SHRINK      0.002f /* of the mean square is added: what was not seen may come */
-#define BETTER      0.9    /* of the error, for a new table */
+#define ROWS_A_CALL 16u    /* query rows sampled per call */
+#define ROWS_MOST   4096u  /* query rows that suffice */
+#define ROWS_FIRST  16u    /* fewer query rows are ignored */
+#define SHRINK      0.002f /* share of the mean square added, for values not yet seen */
+#define BETTER      0.9    /* error ratio that a new table must reach */
 
 static uint64_t channels_of(const struct sc_plugin_learning *learning)
 {
@@ -68,9 +66,8 @@ const struct sc_plugin_table *sc_plugin_learnt_table(const struct sc_plugin_lear
     return atomic_load_explicit(&learnt_of(learning, layer, part)->table, memory_order_acquire);
 }
 
-/* ---- Weights -------------------------------------------------------------------------------- */
 
-/* Lock held. Channels that turn together are looked at by a query as one. */
+/* Lock held. Averages the channels of a rotary pair, which queries do not distinguish. */
 static void pairs_even(const struct sc_plugin_learning *learning, float *squares)
 {
     for (uint64_t head = 0; head < learning->head_count; head++)
@@ -82,18 +79,17 @@ static void pairs_even(const struct sc_plugin_learning *learning, float *squares
         }
 }
 
-/* Lock held. Each + a share of the mean, which is made 1. */
+/* Lock held. Scales to mean 1, then adds SHRINK. */
 static void squares_level(float *squares, uint64_t count)
 {
     float sum = 0;
     for (uint64_t c = 0; c < count; c++)
         sum += squares[c];
-    float mean = sum / (float)count, scale = mean > FLT_MIN ? 1 / mean : 0; /* a number */
+    float mean = sum / (float)count, scale = mean > FLT_MIN ? 1 / mean : 0; /* finite */
     for (uint64_t c = 0; c < count; c++)
         squares[c] = squares[c] * scale + SHRINK;
 }
 
-/* Lock held. Into learning->weights. */
 static void weights_make(const struct sc_plugin_learning *learning,
                          const struct sc_plugin_learnt *learnt, bool is_k)
 {
@@ -110,7 +106,7 @@ static void weights_make(const struct sc_plugin_learning *learning,
     squares_level(weights, channels);
 }
 
-/* Lock held. By learning->weights; NULL: there is no room. */
+/* Lock held. Makes a table from learning->weights; NULL: no room. */
 static const struct sc_plugin_table *table_make(const struct sc_plugin_learning *learning,
                                                 struct sc_plugin_learnt *learnt, uint32_t part)
 {
@@ -134,7 +130,6 @@ static const struct sc_plugin_table *table_make(const struct sc_plugin_learning 
     return next;
 }
 
-/* ---- What is seen --------------------------------------------------------------------------- */
 
 /* Lock held. */
 static void spans_add(const struct sc_plugin_learning *learning, struct sc_plugin_learnt *learnt,
@@ -211,7 +206,7 @@ static void row_add(const struct sc_plugin_learning *learning, struct sc_plugin_
                                      head * queries->head_stride_bytes,
                                  size, queries->dtype);
         for (uint64_t c = 0; c < size; c++)
-            if (values[c] * values[c] < 1e12f) { /* it is a number, and can be counted */
+            if (values[c] * values[c] < 1e12f) { /* finite, and small enough to sum */
                 sums[c] += values[c] * values[c];
                 says = true;
             }
@@ -241,7 +236,7 @@ void sc_plugin_calibrate_queries(struct sc_plugin_learning *learning, uint32_t l
     uint64_t before = learnt->rows;
     for (uint64_t row = 0; row < queries->row_count && learnt->rows < ROWS_MOST; row++)
         row_add(learning, learnt, queries, row);
-    if (before < ROWS_FIRST && learnt->rows >= ROWS_FIRST) { /* the table knew of no queries */
+    if (before < ROWS_FIRST && learnt->rows >= ROWS_FIRST) { /* the table ignored queries */
         learnt->slabs_next = learnt->slabs + 1;
         atomic_store_explicit(&learnt->is_due, true, memory_order_relaxed);
     }

@@ -1,17 +1,17 @@
-/* What was learnt of widths, kept with the store: words of one record of the log.
+/* calibrate.h: stores the calibration as words of one record of the store's log.
  *
  *   words    [kind, version][layers][channels][row bytes: K, V][has queries] then, of each layer,
  *            [table of K: channels / 4][table of V][rows][mean squares of queries: channels]
- *   tables   as blocks have them, each where its part has one
+ *   tables   packed as in blocks, for parts that have one
  *   squares  the upper half of a float32
  *
- * What one record does not hold is left out: first the queries, then all. Nothing depends on it but
- * how soon a process codes well: blocks say by themselves how they are coded. A log may tell of
- * several: the last one counts. What was loaded is not written again.
+ * If one record is too small, queries are left out, then everything. Only the time until a process
+ * quantises well depends on it: blocks contain their tables. If a log has several records, the last
+ * one counts. What was loaded is not written again.
  *
- * Holds: words that are not exactly such change nothing; what this process learnt is never
- * replaced. Threads: load: open's, or who follows; write: background threads and close. Tests:
- * tests/unit/plugin/test_quant.c */
+ * Invariants: malformed words change nothing; what this process calibrated is never replaced.
+ * Threads: load: open's thread or the follower; write: background threads and close.
+ * Tests: tests/unit/plugin/test_quant.c */
 #include "plugin/quant/calibrate.h"
 
 #include "store/store.h"
@@ -34,7 +34,7 @@ static uint64_t layer_words(const struct sc_plugin_learning *learning, bool has_
            (has_queries ? 1 + channels : 0);
 }
 
-/* 0: one record does not hold it. */
+/* Returns 0 if one record cannot hold it. */
 static uint64_t words_of(const struct sc_plugin_learning *learning, bool has_queries)
 {
     uint64_t words = FORM_WORDS + learning->layer_count * layer_words(learning, has_queries);
@@ -60,9 +60,8 @@ static void form_make(const struct sc_plugin_learning *learning, uint32_t kind,
     memcpy(ret_words, form, sizeof(form));
 }
 
-/* ---- Writing -------------------------------------------------------------------------------- */
 
-/* Lock held. Returns the words behind. */
+/* Lock held. Returns the end of the words. */
 static uint16_t *queries_put(const struct sc_plugin_learning *learning,
                              const struct sc_plugin_learnt *learnt, uint16_t *words)
 {
@@ -77,7 +76,7 @@ static uint16_t *queries_put(const struct sc_plugin_learning *learning,
     return words;
 }
 
-/* Lock held. More than a few beside those of the note that there was. */
+/* Lock held. Tells whether the rows have doubled since the loaded note. */
 static bool has_learnt_rows(const struct sc_plugin_learnt *learnt)
 {
     return learnt->rows > 0 && learnt->rows >= 2 * learnt->rows_noted;
@@ -112,17 +111,16 @@ bool sc_plugin_learnt_put(struct sc_plugin_learning *learning, uint32_t kind, ui
     return is_new;
 }
 
-/* ---- Loading -------------------------------------------------------------------------------- */
 
 static bool queries_are_some(const uint16_t *words, uint64_t channels)
 {
     for (uint64_t c = 0; c < channels; c++)
-        if (words[c] >= 0x7f80) /* infinite, not a number, or negative */
+        if (words[c] >= 0x7f80) /* infinite, NaN, or negative */
             return false;
     return true;
 }
 
-/* Lock held. Unless it was learnt here. */
+/* Lock held. Takes the note's queries, unless this process observed some. */
 static void queries_take(const struct sc_plugin_learning *learning, struct sc_plugin_learnt *learnt,
                          const uint16_t *words)
 {

@@ -1,6 +1,4 @@
-/* Rows to codes and back: formats, widths, turns.
- *
- * Holds, Threads, Tests: plugin/quant/quant.h. */
+/* quant.h: formats, bits per channel and rotation of quantised rows. */
 #include "plugin/quant/quant.h"
 
 #include "plugin/args/dtype_table.h"
@@ -9,16 +7,15 @@
 
 #include <string.h>
 
-#define SINKS        4u  /* first positions, whose keys are like no others' */
-#define GENERATIONS  16u /* others' tables of a layer and part that are read, beside our own */
-#define OTHERS_BYTES (256ull << 20) /* of all of those, but for one of each */
+#define SINKS        4u  /* first positions, whose keys are unlike others */
+#define GENERATIONS  16u /* other processes' tables per layer and part, besides ours */
+#define OTHERS_BYTES (256ull << 20) /* limit of all of those, except one of each */
 
 static uint64_t channels_of(const spec_connector *conn)
 {
     return (uint64_t)conn->shape.kv_head_count * conn->shape.head_size;
 }
 
-/* ---- Formats -------------------------------------------------------------------------------- */
 
 static bool may_be_free(const spec_connector *conn)
 {
@@ -27,7 +24,7 @@ static bool may_be_free(const spec_connector *conn)
            sc_plugin_dtype_is_scored(conn->shape.dtype);
 }
 
-/* Codes of other bits than the configured ones, too. */
+/* Accepts other bits than the configured ones too. */
 static bool part_fits(const spec_connector *conn, bool is_free, uint32_t bits, uint64_t row_bytes)
 {
     uint64_t channels = channels_of(conn);
@@ -48,7 +45,7 @@ static bool quant_fit(void *user, const struct sc_store_codec_shape *shape)
                      shape->v_row_bytes);
 }
 
-/* Nothing of ours makes turned codes of positions that have no turns, but a block may say it. */
+/* This version rotates no keys without a rotation, but a block may claim it. */
 static bool table_reads(void *user, uint32_t part, const struct sc_store_codec_shape *shape,
                         const uint8_t *table, uint64_t position, uint64_t row_count)
 {
@@ -62,8 +59,8 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_codec_s
                                       is_k ? shape->k_row_bytes : shape->v_row_bytes) != NULL;
 }
 
-/* Of even codes that are configured as free ones, which may have any: rounded down to one that is
- * there; 1 becomes 2. */
+/* Returns uniform bits for a configuration of per-channel bits: rounded down to a supported number,
+ * at least 2. */
 static uint32_t even_bits(uint32_t quarters)
 {
     uint32_t bits = quarters < 8 ? 2 : quarters / 4;
@@ -112,7 +109,7 @@ spec_status sc_plugin_quant_open(spec_connector *conn, const struct spec_model *
     spec_status status =
         sc_plugin_tables_open(&quant->tables, &conn->alloc, conn->shape.kv_head_count,
                               conn->shape.head_size, capacity, reterr);
-    quant->tables.others_most = others; /* else we could code nothing ourselves */
+    quant->tables.others_most = others; /* otherwise none might be left for ours */
     if (status == SPEC_OK && capacity > 0) {
         status = sc_plugin_rope_open(&quant->rope, &conn->alloc, model, config->max_request_tokens,
                                      &is_known, reterr);
@@ -175,9 +172,8 @@ void sc_plugin_quant_close(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->quant);
 }
 
-/* ---- Encoding ------------------------------------------------------------------------------- */
 
-/* The layer's first table, by the spans of this slab; what->scales is written. */
+/* Makes the layer's first table from the spans of this slab; overwrites what->scales. */
 static const struct sc_plugin_table *first_table(const spec_connector *conn,
                                                  const struct sc_store_encode *what, uint32_t part,
                                                  struct sc_kernels_bitplanes_encode *encode)
@@ -196,7 +192,6 @@ static const struct sc_plugin_table *first_table(const spec_connector *conn,
                                      what->scales + quant->made.scale_bytes / 2);
 }
 
-/* Of a part with a table. */
 static bool free_encode(const spec_connector *conn, const struct sc_store_encode *what)
 {
     struct sc_plugin_quant *quant = conn->quant;
@@ -226,13 +221,12 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
     memcpy(what->table, table->packed, quant->tables.packed_bytes);
     if (!conn->kernels->bitplanes_encode(&encode))
         return false;
-    if (what->position >= SINKS) /* their slab's spans say nothing of others' */
+    if (what->position >= SINKS) /* spans of a slab with sinks are not typical */
         sc_plugin_calibrate_slab(&quant->learning, what->layer, part,
                                  what->scales + quant->made.scale_bytes / 2);
     return true;
 }
 
-/* A slab's K or V. */
 static bool slab_encode(void *user, const struct sc_store_encode *what)
 {
     const spec_connector *conn = user;
@@ -265,7 +259,6 @@ struct sc_store_quant sc_plugin_quant_params(spec_connector *conn)
                                    .user = conn};
 }
 
-/* ---- Decoding ------------------------------------------------------------------------------- */
 
 struct sc_kernels_quantised sc_plugin_quant_k(const spec_connector *conn,
                                               const struct sc_store_slab *slab, uint64_t position,

@@ -1,6 +1,4 @@
-/* Turns of positions.
- *
- * Holds, Does not, Threads, Tests: plugin/quant/rope.h. */
+/* rope.h: rotations of positions. */
 #include "plugin/quant/rope.h"
 
 #include "base/status.h"
@@ -11,19 +9,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define BLOCK         64u                 /* positions that are made together */
-#define POSITIONS_MAX (UINT64_C(1) << 20) /* keys behind them have no codes */
-#define SHARE         4u                  /* of the address space that is left: one */
+#define BLOCK         64u                 /* positions computed together */
+#define POSITIONS_MAX (UINT64_C(1) << 20) /* keys beyond are not quantised */
+#define SHARE         4u                  /* one of so many parts of the free address space */
 
 _Static_assert(BLOCK % SC_KERNELS_BITPLANES_TILE == 0, "tiles are of one block");
 
 enum { NOT_MADE, BEING_MADE, MADE };
 
-/* Llama 3's: wavelengths far beyond the first length of context are stretched by `factor`. */
+/* Llama 3: wavelengths far beyond the original context length are stretched by `factor`. */
 static double llama3_scaled(double frequency, const double scaling[8])
 {
     double factor = scaling[0], low = scaling[1], high = scaling[2], length = scaling[3];
-    double rope = length * frequency / (2 * M_PI); /* over that length */
+    double rope = length * frequency / (2 * M_PI); /* rotations over that length */
     if (rope >= high)
         return frequency;
     if (rope <= low)
@@ -39,7 +37,7 @@ static bool is_llama3(const struct spec_model *model)
            scaling[2] > scaling[1] && scaling[3] > 0 && isfinite(scaling[3]);
 }
 
-/* Whether keys of this model can be turned back; *ret_known: or need not be. */
+/* Tells whether keys can be rotated back; *ret_known: they can, or need not be. */
 static bool is_turned(const struct spec_model *model, bool *ret_known)
 {
     const char *kind = model->rope_scaling_kind;
@@ -58,8 +56,8 @@ static void *map(uint64_t bytes, int access)
     return at != MAP_FAILED ? at : NULL;
 }
 
-/* Rows and tiles of *ret_capacity positions, or of half as many, as often as it takes. Of what
- * address space is left the host keeps SHARE - 1 shares (RLIMIT_AS, vm.overcommit_memory 2). */
+/* Maps rows and tiles of *ret_capacity positions, halved until they fit. The host keeps SHARE - 1
+ * of SHARE parts of the remaining address space (RLIMIT_AS, vm.overcommit_memory 2). */
 static float *rows_map(uint64_t turned, uint64_t *ret_capacity)
 {
     for (uint64_t capacity = *ret_capacity;; capacity = capacity / (2 * BLOCK) * BLOCK) {
