@@ -11,7 +11,7 @@
  *
  * A slot is FREE only after its handle was released and no save needs its tokens.
  * Threads: take, enter and hold any; unhold the last holder.
- * Tests: test_ends.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
+ * Tests: test_bidirectional.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
 #include "plugin/connector.h"
 
 /* Takes a free slot of [first, first + count). Returns NULL if there is none. */

@@ -1,5 +1,5 @@
 /* provenance: how exact rows are, from pieces over matches to new pieces (provenance.c).
- * Threads: any; calls with a request: its host's. Tests: tests/unit/plugin/test_provenance.c */
+ * Threads: any; for a request: its host's. Tests: tests/unit/plugin/test_provenance.c */
 #ifndef SC_PLUGIN_ARGS_PROVENANCE_H
 #define SC_PLUGIN_ARGS_PROVENANCE_H
 

@@ -9,7 +9,7 @@
  * Earlier promises are kept; passes that had begun are stored. Other processes are not affected.
  * The test for a bypass takes no lock, and reads no clock if there is none.
  * Threads: any. The deadline takes effect at its time; the next tick resumes work and logs the end.
- * Tests: tests/unit/plugin/test_bypass.c, test_bypass_races.c, conformance (abi_209_*) */
+ * Tests: test_bypass.c, tests/fault/test_bypass_races.c, conformance (abi_209_*) */
 #ifndef SC_PLUGIN_INDEX_BYPASS_H
 #define SC_PLUGIN_INDEX_BYPASS_H
 

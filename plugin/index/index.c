@@ -9,8 +9,7 @@
  *
  * Invariants: a piece removed from the index gets a tombstone in the log, logged before any record
  * of its replacement. A better piece needs none: a replay replaces it again. A run is never better
- * than its parent. No file is written under index.lock, unless more than SC_PLUGIN_DROPS pieces
- * wait.
+ * than its parent. No file is written under index.lock, unless SC_PLUGIN_DROPS pieces wait.
  * Threads: index.lock, which on_piece takes itself; during open the opening thread alone. */
 #include "plugin/index/index.h"
 #include "plugin/args/provenance.h"

@@ -1,6 +1,5 @@
-/* jobs: requested background work (jobs.c), and what each job does (maintain.c). Periodic work:
- * plugin/tick.h. Threads: any; what a job calls: its own. Tests:
- * tests/unit/plugin/test_maintain.c */
+/* jobs: requested background work (jobs.c), and what each job does (maintain.c). Periodic: tick.h.
+ * Threads: any; what a job calls: its own. Tests: tests/unit/plugin/test_maintain.c */
 #ifndef SC_PLUGIN_INDEX_JOBS_H
 #define SC_PLUGIN_INDEX_JOBS_H
 

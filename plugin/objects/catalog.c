@@ -5,8 +5,8 @@
  *   eviction           takes the root; if it was used since, reinserts it with its new rank
  *
  * So the order is exact LRU with ticks of 25 ms, and a use costs one store. A held object is
- * reinserted with the tick at which the hold ends. Threads: `lock`. Tests:
- * tests/unit/plugin/test_objects.c */
+ * reinserted with the tick at which the hold ends.
+ * Threads: `lock`. Tests: tests/unit/plugin/test_objects.c */
 #include "plugin/objects/objects.h"
 
 #include <string.h>

@@ -1,5 +1,4 @@
-/* object_entry: the function table of objects; checks the host's values first. Nothing here has
- * state.
+/* object_entry: the function table of objects; checks the host's values first. It has no state.
  * Threads: per call. Tests: conformance/objects */
 #include "base/fork_guard.h"
 #include "plugin/args/args.h"

@@ -56,7 +56,7 @@ struct sc_object_transfer;
 struct sc_object {
     uint64_t copy, tag, bytes;
     uint64_t rank;                             /* in the heap: tick and order of use */
-    uint32_t heap_child, heap_next, heap_prev; /* numbers; heap_next also links unrecorded ones */
+    uint32_t heap_child, heap_next, heap_prev; /* numbers; heap_next also links removals */
     uint32_t pins;                             /* gets that read it */
     uint32_t round;                            /* checkpoints begun before it was recorded */
     uint32_t order;                            /* in a tick; later keys of a call are older */
@@ -239,7 +239,7 @@ struct spec_objects {
     uint64_t stuck_ns;      /* next reset of is_stuck; 0: no domain is stuck */
     uint64_t clock_ns;      /* due time of the clock */
     uint64_t waiting_puts;
-    uint64_t unindexed_puts;
+    uint64_t unindexed_puts; /* of them, those without an entry: the index is full */
     uint64_t inflight_bytes;
     struct sc_object_events events;
     _Atomic uint32_t tasks; /* posted or running */

@@ -108,7 +108,7 @@ void sc_objects_put_begin(spec_objects *objects, struct sc_object_job *job)
 
 /* ---- Ends ----------------------------------------------------------------------------------- */
 
-/* `lock` held. Ends a put's entry without an object: its first follower or nobody takes it. */
+/* `lock` held. Ends a put's entry without an object: its first follower takes over, or none. */
 static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     uint32_t id = transfer->entry;

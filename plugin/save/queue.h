@@ -12,8 +12,8 @@
  *
  * Invariants: put_layer and abort of an extent never run concurrently, nor after its end. Abandoned
  * passes wait for nothing: their batches are detached and freed on arrival. A failed device's bytes
- * are not put; the save is lost with IO. A layer whose host waits for staging (SPEC_STORE_WAIT)
- * stays.
+ * are not put; the save is lost with IO. A layer stays while its host waits for staging
+ * (SPEC_STORE_WAIT).
  * Threads: the request's host thread; open (one) and the task (executor). Lock: saves.lock (20).
  * Tests: tests/unit/plugin/test_device_stores.c */
 #ifndef SC_PLUGIN_SAVE_QUEUE_H

@@ -5,8 +5,8 @@
  *     -> each layer is packed and queued; queue.c: from a device; commit.c: after the last layer
  *
  * Calls wait for short locks only. If a resource is lacking, the pass's end is dropped and its
- * beginning is stored. request/store_call.c has checked the host's values. Threads: the request's
- * host thread.
+ * beginning is stored. request/store_call.c has checked the host's values.
+ * Threads: the request's host thread.
  * Tests: conformance (abi_080_* .. abi_091_*, abi_209_*), test_save.c, test_bypass.c */
 #include "base/nt_copy.h"
 #include "kernels/columns.h"
@@ -20,7 +20,7 @@
 
 #define STAGE_PARTS       12u /* extents that fill the writers' staging: the unit of cuts */
 #define STAGE_PARTS_LEAST 4u  /* the same for long passes with larger extents */
-#define LAYERS_AHEAD      2u  /* initial pass size, in layers that staging holds */
+#define LAYERS_AHEAD      2u  /* initial pass, in rows that staging holds */
 
 /* Sets the rows per extent and the tokens begun, if staging may not hold the pass whole. Extents
  * are small, because passes are cut by extents. But each holds a partly filled frame, and rows

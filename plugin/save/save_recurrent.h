@@ -1,5 +1,4 @@
-/* save_recurrent: stores branches of recurrent states (plugin/args/recurrent.h) at the end of a
- * pass.
+/* save_recurrent: stores branches of recurrent states (plugin/args/recurrent.h) at a pass's end.
  * Threads: the request's host thread; unref any.
  * Tests: conformance (abi_212_*), tests/unit/plugin/test_recurrent*.c */
 #ifndef SC_PLUGIN_SAVE_SAVE_RECURRENT_H

@@ -48,8 +48,8 @@ struct sc_plugin_save {
     struct sc_plugin_save *behind_next; /* in the list of `ahead` */
     uint64_t queued;  /* layers in flight to the extent, incl. the one being put */
     uint64_t look;    /* queue.look when one of them was seen */
-    bool is_putting;  /* by the queue's task, which ends the extent if */
-    bool gives_up;    /* this is set */
+    bool is_putting;  /* the queue's task puts a layer now */
+    bool gives_up;    /* is_putting's task must end the extent */
     bool has_ended;   /* the extent has no producer any more */
     bool is_open;     /* rows are written but the pass may be dropped: no commit */
     bool is_void;     /* the pass was dropped: no commit */

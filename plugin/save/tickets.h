@@ -1,5 +1,5 @@
-/* tickets: what a host waits for (ticket.c). Threads: any. Tests:
- * tests/unit/plugin/test_ticket.c */
+/* tickets: what a host waits for (ticket.c).
+ * Threads: any. Tests: tests/unit/plugin/test_ticket.c */
 #ifndef SC_PLUGIN_SAVE_TICKETS_H
 #define SC_PLUGIN_SAVE_TICKETS_H
 
