@@ -1,9 +1,6 @@
-/* Opening and closing a connector: everything is made here, sized from the configuration, so that
- * calls allocate nothing.
- *
- * Holds: open undoes what it made when it fails; close leaves no thread, mapping or descriptor.
- * Threads: open any; close one, alone.
- * Tests: conformance (abi_012_* .. abi_015_*) */
+/* connector: opens and closes a connector. Open makes everything, sized by the configuration, so
+ * that calls allocate nothing. A failed open undoes its work; close leaves no thread, mapping or
+ * descriptor. Threads: open any; close one, alone. Tests: conformance (abi_012_* .. abi_015_*) */
 #include "plugin/connector.h"
 #include "base/fork_guard.h"
 #include "plugin/args/args.h"
@@ -33,8 +30,7 @@ static spec_status check_params(const struct spec_open_params *params, struct sp
     return SPEC_OK;
 }
 
-/* Rows that are no numbers to us, or not all of one kind, are stored and loaded, and that is all.
- */
+/* Refuses selection and quantisation for rows that are no numbers or not all of one kind. */
 static spec_status check_scored(const spec_connector *conn, struct spec_error *reterr)
 {
     const struct sc_config *config = &conn->config;
@@ -60,8 +56,7 @@ static spec_status check_scored(const spec_connector *conn, struct spec_error *r
                    sc_plugin_dtype_of(conn->shape.dtype)->name, key);
 }
 
-/* All requests' marks, each kind in one piece: what no request uses is never touched. Request 0 has
- * the first of each. */
+/* Makes all requests' marks, one allocation per kind, owned by request 0. */
 static spec_status make_requests(spec_connector *conn, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = &conn->alloc;
@@ -133,7 +128,7 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     return status;
 }
 
-/* AUTO: a reader where another process is the rank's writer. */
+/* AUTO: becomes a reader if another process is the rank's writer. */
 static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_store_params *params,
                              struct spec_error *reterr)
 {
@@ -154,14 +149,15 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
     return SPEC_OK;
 }
 
-/* No more than all requests can use at once, twice: loads that ended keep theirs while it is read
- * into. */
+/* Returns the configured bytes, at most twice what all requests use at once: an ended load keeps
+ * its selector while it is read into. */
 static uint64_t selector_bytes(const spec_connector *conn)
 {
     uint64_t each = sc_store_selector_bytes(conn->config.max_request_tokens,
                                             conn->choice.probe_row_bytes, conn->config.layout);
     if (conn->choice
-            .reads_quant) /* codes of 8 bits are half of rows, and lie there twice in parts */
+            /* 8-bit quantised rows have half the size of rows, and take it twice in parts. */
+            .reads_quant)
         each += conn->config.max_request_tokens * conn->dims.row_bytes +
                 (conn->config.max_request_tokens / conn->config.chunk_tokens + 1) *
                     SC_STORE_SELECTOR_SLACK_BYTES;
@@ -200,7 +196,7 @@ static spec_status open_baseline(spec_connector *conn, struct spec_error *reterr
                                           .on_write = on_write,
                                           .user = conn};
     if (!sc_plugin_can_select(conn))
-        return SPEC_OK; /* nothing is ever scored, nor chosen by averages, nor guessed */
+        return SPEC_OK; /* nothing is scored, predicted or selected by averages */
     return sc_baseline_open(&conn->baseline, &conn->alloc, conn->dims.layer_count, reterr);
 }
 
@@ -262,7 +258,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
     return status;
 }
 
-/* Where a device is configured it is there when open returns, or open fails. */
+/* A configured device is attached when open returns, or open fails. */
 static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
 {
     const struct sc_plugin_device_params params = {
@@ -322,9 +318,9 @@ static spec_status set_shapes(spec_connector *conn, const struct spec_model *mod
     else
         conn->layers = forms;
     if (status == SPEC_OK && conn->layers != NULL) { /* the store does not know where V begins */
-        conn->shape.row_bytes = conn->layers[0].shape.row_bytes; /* tells the device that */
+        conn->shape.row_bytes = conn->layers[0].shape.row_bytes; /* the device reads it from here */
         conn->dims.k_row_bytes = conn->layers[0].shape.row_bytes / 2;
-        conn->config.layout = SC_STORE_PAIRED; /* whatever is configured; the namespace has it */
+        conn->config.layout = SC_STORE_PAIRED; /* overrides the configuration; in the namespace */
         status = set_windows(conn, reterr);
     }
     conn->dims.row_bytes = 2 * conn->dims.k_row_bytes;
@@ -362,7 +358,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "fork guard page");
     struct sc_exec_params exec = {.alloc = &conn->alloc,
                                   .thread_count = custom != NULL ? 0 : conn->config.io_threads,
-                                  .keeps_one = true, /* for loads, while writes or syncs stall */
+                                  .keeps_one = true, /* for loads, while writes or syncs block */
                                   .seed = custom != NULL ? custom->seed : 0,
                                   .name = "spec",
                                   .poison = &conn->poison};
@@ -382,7 +378,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = open_device(conn, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_epoch_open(conn, reterr);
-    if (status == SPEC_OK) { /* a reset that was mailed counts before the first lookup */
+    if (status == SPEC_OK) { /* posted resets count before the first lookup */
         sc_plugin_lease_seed_find(conn);
         atomic_store(&conn->ranks.pieces_followed, sc_store_piece_next(conn->store));
         sc_plugin_orphans_drop(conn);
@@ -391,13 +387,13 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     if (status == SPEC_OK) {
         sc_plugin_notify_tick(conn);
         sc_plugin_tick_start(conn);
-        if (conn->ranks.role == SPEC_ROLE_WRITER) /* what an earlier process left */
+        if (conn->ranks.role == SPEC_ROLE_WRITER) /* left by an earlier process */
             sc_store_build_quant(conn->store);
     }
     return status;
 }
 
-/* The admission filter remembers hashes of erased chunks, so it is emptied too. */
+/* The admission filter has hashes of erased chunks, so it is cleared too. */
 static void on_erasure_heard(spec_connector *conn)
 {
     sc_plugin_host_prefetches_drop(conn);
@@ -409,7 +405,7 @@ static const struct sc_plugin_index_events index_events = {
     .bypass_begun = sc_plugin_host_prefetches_drop,
     .erasure_heard = on_erasure_heard};
 
-/* libc's memory for the connector object itself when the host gives no functions. */
+/* Allocates the connector with the host's functions, or libc's if it gives none. */
 static spec_status make_connector(const struct spec_open_params *params, spec_connector **ret_conn,
                                   struct spec_error *reterr)
 {
@@ -468,7 +464,7 @@ static void destroy_connector(spec_connector *conn)
     if (conn->requests.readers != NULL)
         sc_store_readers_close(conn->requests.readers[0], reader_count(conn));
     sc_plugin_select_close(conn);
-    sc_plugin_device_close(&conn->device); /* no task looks for a hint there any more */
+    sc_plugin_device_close(&conn->device); /* no task uses its hint places any more */
     sc_plugin_deliveries_close(conn);
     if (conn->requests.slots != NULL) { /* the first of each is all of them */
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].marks);
@@ -558,7 +554,7 @@ spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector
 void sc_plugin_close(spec_connector *conn)
 {
     sc_plugin_tick_stop(conn);
-    sc_plugin_notify_post(conn); /* the last chance to tell */
+    sc_plugin_notify_post(conn); /* last chance to notify */
     sc_plugin_submit_end(conn);
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i];
@@ -573,7 +569,7 @@ void sc_plugin_close(spec_connector *conn)
         sc_exec_wait(conn->exec, &conn->saves.word, seen, SC_EXEC_FOREVER);
     }
     sc_plugin_jobs_close(conn);
-    (void)sc_plugin_tidy(conn); /* what failed does not come back with the next open */
+    (void)sc_plugin_tidy(conn); /* failed ranges must not return with the next open */
     if (conn->ranks.role == SPEC_ROLE_WRITER)
         sc_baseline_write_all(&conn->baseline);
     sc_plugin_load_policy_write(conn, true);

@@ -1,27 +1,23 @@
-/* The connector: one opened store for one model and rank, and everything that hangs on it.
+/* connector: state of one opened store for one model and rank.
  *
  *   host call -> entry.c (checks, fork and poison guard, log)
  *     requests  lookup.c, attach.c: tokens or a lease -> index -> ranges of pieces; request.c
- *     loads     load_call.c; submit.c: in two halves; load.c, batch.c. Which rows: budget.c,
- *               row_scores.c, row_set.c, scratch.c, select.c, per_head.c, prefetch.c, baselines/.
- *               issue_reads.c -> scatter.c -> target_host.c
- *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
- *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
- *               records -> index.c -> ticket.c; provenance.c: what rows are worth
- *     states    args/recurrent.c: layers that keep one; save_recurrent.c, load_recurrent.c
- *     codes     quant/: which format, by which widths; tables, turns
- *     stages    host_prefetch.c: matches into host memory, ahead of their loads
- *   background  jobs.c, maintain.c: evict.c: room; compact.c: pieces that become one
- *   bypass      bypass.c: all of these but what was promised step aside
- *   erasing     erase.c: what is covered is void at once, and overwritten in the background
- *   tick.c      every 25 ms: peers.c, reader_grace.c, epoch.c, reset.c, notify.c: other processes
+ *     loads     load_call.c, submit.c (asynchronous), load.c, batch.c
+ *               rows: budget.c row_scores.c row_set.c scratch.c select.c per_head.c prefetch.c
+ *               issue_reads.c -> scatter.c -> target_host.c; host_prefetch.c: ahead of loads
+ *               layered.c: quantised rows; refine.c: exact rows over them (delivery.c)
+ *     saves     store_call.c -> save.c (admit.c) -> commit.c -> index.c -> ticket.c; provenance.c
+ *     states    args/recurrent.c: recurrent layers; save_recurrent.c, load_recurrent.c
+ *   background  jobs.c, maintain.c: evict.c frees space; compact.c combines pieces
+ *   bypass.c    suspends all of these except what was promised
+ *   erase.c     voids covered data at once, overwrites it in the background
+ *   tick.c      every 25 ms: peers.c, reader_grace.c, epoch.c, reset.c, notify.c (other processes)
  *
- * Holds: a request's slot is reused only after its handle was released and its saves ended; the
- * radix index is changed under index.lock only; locks are taken in rising rank: erase (3), commit
- * (5), index (10), bypass (15), save (20), stages (22), job (25), then the store's. A call of the
- * host takes those of rank 10 and more. Does not: start threads (the executor does), touch host
- * memory outside a call. Threads: lookups and loads take no lock that a writer holds; see each
- * member. Tests: tests/unit/plugin/, conformance/ */
+ * Invariants: a slot is reused only after its handle was released and its saves ended. The radix
+ * index is changed under index.lock only. Nothing touches host memory outside a call.
+ * Locks, in ascending rank: erase (3), commit (5), index (10), bypass (15), save (20), stages (22),
+ * job (25), then the store's. Host calls take ranks 10 and above. Lookups and loads take no lock
+ * that writers hold. Tests: tests/unit/plugin/, conformance/ */
 #ifndef SC_PLUGIN_CONNECTOR_H
 #define SC_PLUGIN_CONNECTOR_H
 
@@ -63,8 +59,8 @@
 
 #include <pthread.h>
 
-/* Kinds of notes in the store's log; words of another meaning get another kind. Kind 1 is reserved:
- * stores of before 0.3 have notes of it, which are ignored. */
+/* Kinds of notes in the store's log. A changed meaning gets a new kind. Kind 1 is reserved: notes
+ * of stores before 0.3 are ignored. */
 enum {
     SC_PLUGIN_NOTE_ESTIMATE = 2,   /* load_or_compute/estimate_record.h */
     SC_PLUGIN_NOTE_CALIBRATION = 3 /* quant/calibration_record.c */
@@ -73,50 +69,51 @@ enum {
 struct sc_plugin_quant; /* quant/quant.h */
 
 struct sc_plugin_dims {              /* set by open, constant after */
-    uint32_t layer_count;            /* with rows: the store's; of the model, recurrent.h */
-    uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V; where layers are not
-                                      * all alike, half of a row as stored, and a row */
-    uint32_t query_group;            /* query heads of a KV head */
-    uint32_t full_layers;            /* of those with windows: layers that have none, and */
-    uint64_t window_most;            /* the longest */
+    uint32_t layer_count;            /* the store's: with rows */
+    uint64_t k_row_bytes, row_bytes; /* bytes of a token in a layer: K, and K and V; if layers
+                                      * differ, half a row as stored, and a row */
+    uint32_t query_group;            /* query heads per KV head */
+    uint32_t full_layers;            /* layers without a window */
+    uint64_t window_most;            /* tokens of the longest window */
 };
 
-struct sc_plugin_layer_form { /* where layers are not all alike (docs/decisions/0048) */
+struct sc_plugin_layer_form { /* for models with differing layers (decision 0048) */
     struct sc_plugin_shape shape;
     uint64_t window; /* tokens that a query sees, its own included; 0: all */
     double rope_theta;
     uint32_t kind;        /* SPEC_GROUP_* */
-    uint64_t state_bytes; /* of STATE, which has nothing of the above; else 0 */
+    uint64_t state_bytes; /* STATE: its only member besides kind; else 0 */
 };
 
-struct sc_plugin_choice {                /* how rows are chosen; set by open, constant after */
+struct sc_plugin_choice {                /* row selection; set by open, constant after */
     uint64_t probe_row_bytes;            /* keys of the probe heads; 0: none */
-    uint32_t probe_heads;                /* KV heads whose keys are stored a second time */
-    uint32_t hint_heads;                 /* KV heads that hints are scored by */
-    bool reads_quant;                    /* rows are chosen by codes, or delivered as such */
-    bool can_select;                     /* buffers were made; else all rows come, always */
+    uint32_t probe_heads;                /* KV heads with selector keys */
+    uint32_t hint_heads;                 /* KV heads that score hints */
+    bool reads_quant;                    /* quantised rows are selector keys or delivered */
+    bool can_select;                     /* buffers were made; else whole layers are loaded */
     struct sc_plugin_scratch *scratches; /* [scratch_slots, then scratch_longs] */
     uint8_t *scratch_memory;
     struct sc_slot_pool scratch_slots;
     struct sc_slot_pool
-        scratch_longs;     /* of matches that the others have no room for; count 0: none */
-    uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..: of all rows, where layout is split */
+        /* for matches too long for scratch_slots; count 0: none */
+        scratch_longs;
+    uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..; split layout */
 };
 
-struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
-    _Atomic uint64_t load_bytes_per_s; /* of demand loads from the disk, smoothed; 0: none yet */
-    _Atomic uint64_t gather_bytes_per_s; /* of chosen rows, likewise */
-    _Atomic uint64_t host_bytes_per_s; /* of whole layers from host memory, likewise */
-    _Atomic uint64_t spared;           /* piece that failed by tags of host memory last; 0: none */
-    struct sc_plugin_accuracy *trusts; /* [layer_count + 1] of guesses; the last: of all layers */
-    struct sc_plugin_window window;    /* of compute, that reading ahead may fill */
-    struct sc_plugin_contention contention; /* what others waited for meanwhile */
+struct sc_plugin_ahead {               /* limits of prefetch; any thread */
+    _Atomic uint64_t load_bytes_per_s; /* demand loads from disk, smoothed; 0: none yet */
+    _Atomic uint64_t gather_bytes_per_s; /* the same for selected rows */
+    _Atomic uint64_t host_bytes_per_s; /* the same for whole layers from host memory */
+    _Atomic uint64_t spared;           /* last piece with bad tags in host memory; 0: none */
+    struct sc_plugin_accuracy *trusts; /* [layer_count + 1] accuracies; the last: all layers */
+    struct sc_plugin_window window;    /* compute time that prefetch may use */
+    struct sc_plugin_contention contention; /* time that others waited meanwhile */
 };
 
 struct sc_plugin_bus {             /* plugin/select/upper_bus.h. Any thread */
     uint64_t bytes_per_s;          /* set by open, constant after; 0: nothing is charged */
-    _Atomic uint64_t free_ns;      /* when what was sent is over */
-    _Atomic uint64_t promoted_halves; /* as the store counts them, that went up */
+    _Atomic uint64_t free_ns;      /* end of the last transfer */
+    _Atomic uint64_t promoted_halves; /* promoted halves charged so far */
 };
 
 struct sc_plugin_stats {
@@ -150,20 +147,19 @@ struct spec_connector {
     struct sc_radix *radix;
     const struct sc_kernels *kernels;
     struct sc_plugin_quant *quant;
-    struct sc_plugin_shape shape;        /* of every layer; where `layers` is set, of none, and its
-                                          * row_bytes is not 0 */
+    struct sc_plugin_shape shape;        /* every layer's; with `layers` set just row_bytes */
     struct sc_plugin_layer_form *layers; /* [dims.layer_count]; NULL: all are alike */
     struct sc_plugin_recurrent states;
-    uint64_t *windows; /* [layer_count] theirs; NULL: none has one */
+    uint64_t *windows; /* [layer_count]; NULL: no layer has one */
     struct sc_plugin_dims dims;
     struct sc_plugin_choice choice;
     struct sc_hash name_space;
-    struct sc_hash family;                /* the namespace without what differs between ranks */
+    struct sc_hash family;                /* namespace without what differs between ranks */
     uint32_t *fork_guard;                 /* 1 here, 0 in a forked child (its page is wiped) */
-    uint8_t weights[SC_STORE_HASH_BYTES]; /* identity of the weights, whatever else is configured */
+    uint8_t weights[SC_STORE_HASH_BYTES]; /* identity of the weights */
 
     /* Any thread. */
-    _Atomic uint64_t epoch;       /* resets of the family; chain roots come from it */
+    _Atomic uint64_t epoch;       /* resets of the family; part of chain roots */
     _Atomic uint32_t fork_closed; /* a forked child has closed what it inherited */
     struct sc_poison poison;
     struct sc_log log;
@@ -178,12 +174,12 @@ struct spec_connector {
     struct sc_plugin_ahead ahead;
     struct sc_plugin_bus bus;
     struct sc_plugin_load_policy load_policy;
-    uint64_t order_due_ns; /* tick.c's: when orders are looked at next; 0: not known */
+    uint64_t order_due_ns; /* tick.c: next check for row permutations; 0: not known */
     struct sc_plugin_device device;
-    struct sc_baseline baseline; /* opened before the store, which tells it of averages */
+    struct sc_baseline baseline; /* opened before the store, which reports averages to it */
 
-    /* Saves. commit_lock: rank 5, never taken by a call that must not block: what is decided about
-     * the log and then done to the index: one commit (match, append, insert), eviction, reset. */
+    /* Saves. commit_lock (rank 5) covers a decision on the log and its change of the index: a
+     * commit (match, append, insert), eviction, reset. Calls that must not block never take it. */
     pthread_mutex_t commit_lock;
     struct sc_plugin_saves saves;
     struct sc_plugin_admit admit;
@@ -191,7 +187,7 @@ struct spec_connector {
     const struct sc_plugin_index_events *index_events; /* set by open, constant after */
     struct sc_plugin_reader_grace grace;
 
-    /* What works in the background. */
+    /* Background work. */
     struct sc_plugin_jobs jobs;
     struct sc_plugin_evict evict;
     struct sc_plugin_compaction compaction;
@@ -205,7 +201,6 @@ struct spec_connector {
     struct sc_plugin_tick tick;
 };
 
-/* Of a layer's rows. */
 static inline const struct sc_plugin_shape *sc_plugin_shape_of(const spec_connector *conn,
                                                                uint32_t layer)
 {
@@ -214,7 +209,7 @@ static inline const struct sc_plugin_shape *sc_plugin_shape_of(const spec_connec
 
 spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector **ret_conn,
                            struct spec_error *reterr);
-/* The same on a back end that the caller brings and that outlives the connector, in one seeded loop
+/* Does the same on the caller's back end, which outlives the connector, in one seeded loop
  * (base/exec.h); NULL: as configured. */
 spec_status sc_plugin_open_on(const struct spec_open_params *params,
                               const struct sc_io_custom *custom, spec_connector **ret_conn,

@@ -1,8 +1,5 @@
-/* The function table: what every call has in common stands here. A call enters through `call_enter`
- * (NULL, fork, poison) and leaves by handing waiting log lines to the host on its own thread.
- *
- * Holds: the table is constant; nothing here has state.
- * Threads: as each call says. Tests: conformance */
+/* entry: the function table. `call_enter` checks NULL, fork and poison; `call_leave` passes waiting
+ * log lines to the host on its own thread. Nothing here has state. Tests: conformance */
 #include "base/fork_guard.h"
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
@@ -13,8 +10,8 @@ static bool is_forked(const spec_connector *conn)
     return sc_fork_guard_is_child(conn->fork_guard);
 }
 
-/* The child's first call closes what it inherited: the parent's locks and the space of its removed
- * files hang on open descriptors. */
+/* Closes what a child inherited, at its first call: open descriptors hold the parent's locks and
+ * the space of its removed files. */
 static spec_status fail_forked(spec_connector *conn, struct spec_error *reterr)
 {
     if (atomic_exchange(&conn->fork_closed, 1) == 0) {
@@ -56,7 +53,7 @@ static void entry_close(spec_connector *conn)
         return;
     if (!is_forked(conn))
         sc_plugin_close(conn);
-    else /* the threads that would have to end do not exist; the memory goes with the process */
+    else /* its threads do not exist here; the memory ends with the process */
         (void)fail_forked(conn, NULL);
 }
 
@@ -177,7 +174,7 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
     return call_leave(conn, sc_plugin_maintain(conn, params, reterr));
 }
 
-/* Members that the connector counts itself, or that the store has by the same name. */
+/* Members that the connector counts, or that the store has under the same name. */
 #define OWN(name)   .name = sc_counted(&conn->stats.name)
 #define STORE(name) .name = in->name
 
@@ -221,7 +218,7 @@ static void stats_erase(const spec_connector *conn, struct spec_stats *stats)
     stats->erase_left_bytes = counts.left_bytes;
 }
 
-/* Those that a counter or the store has under the same name. */
+/* Returns the members of OWN and STORE. */
 static struct spec_stats stats_counters(spec_connector *conn, const struct sc_store_stats *in)
 {
     return (struct spec_stats){OWN(lookups),
@@ -287,7 +284,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                struct spec_error *reterr)
 {
     if (conn == NULL || is_forked(conn))
-        return call_enter(conn, reterr); /* a poisoned connector still tells its counters */
+        return call_enter(conn, reterr); /* a poisoned connector still reports its counters */
     spec_status status =
         sc_plugin_args_check_output(ret_stats, &sc_plugin_form_stats, "stats: ret_stats", reterr);
     if (status != SPEC_OK)

@@ -1,7 +1,4 @@
-/* The tick, every 25 ms in the background lane: other processes' logs, the end of a bypass, grace
- * entries, epochs, notification, intents to erase, roots of older epochs.
- *
- * Threads: start and stop by one; the tick on an executor thread. */
+/* tick: periodic work, every 25 ms in I/O class background. Contract: tick.h. */
 #include "plugin/tick.h"
 #include "plugin/connector.h"
 
@@ -54,7 +51,7 @@ void sc_plugin_tick_stop(spec_connector *conn)
     if (!conn->tick.is_started)
         return;
     atomic_store(&conn->tick.closing, 1);
-    /* A step that runs now may have looked at `closing` before, and posts itself once more. */
+    /* A step that runs now may have read `closing` before; then it posts itself once more. */
     while (!sc_exec_cancel(conn->exec, &conn->tick.task) && atomic_load(&conn->tick.ended) == 0)
         (void)sc_exec_wait(conn->exec, &conn->tick.ended, 0,
                            sc_exec_now_ns(conn->exec) + TICK_NS / 25);

@@ -1,8 +1,5 @@
-/* tick: background work that nobody asks for, every 25 ms (tick.c).
- *
- * The tick calls the periodic work of every folder, so it is above all of them, beside connector.c,
- * which starts and stops it. Work that is asked for is a job (plugin/index/jobs.h).
- *
+/* tick: periodic work, every 25 ms: other processes' logs, end of a bypass, grace entries, epochs,
+ * notifications, intents to erase, old roots. Requested work is a job (index/jobs.h).
  * Threads: start and stop by one; the tick on an executor thread.
  * Tests: tests/unit/plugin/test_peers.c, tests/fault/test_processes.c */
 #ifndef SC_PLUGIN_TICK_H
@@ -18,7 +15,7 @@ struct sc_plugin_tick {
 };
 
 void sc_plugin_tick_start(spec_connector *conn);
-/* No tick runs or will run. */
+/* After it no tick runs. */
 void sc_plugin_tick_stop(spec_connector *conn);
 
 #endif

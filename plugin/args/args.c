@@ -1,9 +1,9 @@
-/* Reading and writing structures that grow at their end; see args.h. */
+/* args: reads and writes the host's versioned structures. Contract: args.h. */
 #include "plugin/args/args.h"
 
 #include <string.h>
 
-/* No structure of ours will be larger; keeps the tail scan bounded. */
+/* Upper bound of struct_size: keeps the tail scan bounded. */
 #define ARGS_BYTES_MAX 65536u
 
 /* ---- Forms: the sizes that ABI-001 allows ---------------------------------------------------- */
@@ -12,7 +12,7 @@
     ((uint16_t)(offsetof(struct object, member) + sizeof(((struct object *)0)->member)))
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof((array)[0])))
 
-/* Every member behind `last` has 8 bytes; a new one that has not moves `last`, and is listed. */
+/* Members behind `last` have 8 bytes. A new one of another size moves `last` and is listed. */
 #define FORM(name, object, list, last)                                                             \
     const struct sc_plugin_args_form sc_plugin_form_##name = {.bytes = sizeof(struct object),      \
                                                               .end_count = COUNT(list),            \
@@ -134,7 +134,7 @@ spec_status sc_plugin_args_read_at(void *dst, const struct sc_plugin_args_form *
                                    const void *array, uint64_t i, const char *name,
                                    struct spec_error *reterr)
 {
-    uint32_t stride, struct_size; /* before the rest: a larger one would reach behind the element */
+    uint32_t stride, struct_size; /* first: a larger one would reach behind the element */
     memcpy(&stride, array, sizeof(stride));
     const void *element = (const uint8_t *)array + i * stride;
     memcpy(&struct_size, element, sizeof(struct_size));

@@ -1,4 +1,4 @@
-/* The table of dtypes; see dtype_table.h. Threads: any. Tests: tests/unit/plugin/test_memory.c */
+/* dtype_table: the dtypes of the contract. Contract: dtype_table.h. */
 #include "plugin/args/dtype_table.h"
 
 #include "abi/spec_connector.h"

@@ -1,12 +1,10 @@
-/* The dtypes of the contract (SPEC_DTYPE_*), and what is known of each, in one table.
+/* dtype_table: the dtypes of the contract (SPEC_DTYPE_*) and their properties.
  *
- *   scored   numbers to us: rows are chosen by them, coded, and widened
- *   others   bytes: stored and delivered as they are, never looked at (ABI-180)
+ *   scored   numbers: rows are selected by them, quantised and widened
+ *   others   bytes: stored and delivered uninterpreted (ABI-180)
  *
- * Holds: every dtype that comes in is refused by this table: the model's at open, memory's,
- * queries' and hints' at their call.
- * Threads: any.
- * Tests: tests/unit/plugin/test_memory.c, test_bytes.c */
+ * Every dtype that the host passes is checked against this table: at open or at its call.
+ * Threads: any. Tests: tests/unit/plugin/test_memory.c, test_bytes.c */
 #ifndef SC_PLUGIN_ARGS_DTYPE_TABLE_H
 #define SC_PLUGIN_ARGS_DTYPE_TABLE_H
 
@@ -17,15 +15,14 @@
 
 struct sc_plugin_dtype {
     const char *name;
-    uint32_t bytes;   /* of one element */
-    uint32_t kernels; /* enum sc_kernels_dtype; SC_PLUGIN_DTYPE_NONE: not scored */
+    uint32_t bytes;   /* bytes of one element */
+    uint32_t kernels; /* enum sc_kernels_dtype, or SC_PLUGIN_DTYPE_NONE if not scored */
 };
 
-/* NULL: not a dtype. */
+/* Returns NULL if it is not a dtype. */
 const struct sc_plugin_dtype *sc_plugin_dtype_of(uint32_t dtype);
-/* Bytes of one element; 0: not a dtype. */
 uint32_t sc_plugin_dtype_bytes(uint32_t dtype);
-/* As kernels have it; SC_PLUGIN_DTYPE_NONE: not a dtype, or one that is not scored. */
+/* Returns enum sc_kernels_dtype; SC_PLUGIN_DTYPE_NONE if it is not a dtype or not scored. */
 uint32_t sc_plugin_kernels_dtype(uint32_t dtype);
 bool sc_plugin_dtype_is_scored(uint32_t dtype);
 

@@ -1,5 +1,4 @@
-/* The erasures that this process has heard of, and the requests that they cover. Contract:
- * erase_heard.h. */
+/* erase_heard: erasures known to this process. Contract: erase_heard.h. */
 #include "plugin/args/erase_heard.h"
 #include "plugin/connector.h"
 

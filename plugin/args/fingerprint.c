@@ -1,16 +1,17 @@
-/* The fingerprint of a model's weights: XXH3-128 over the files' bytes, in the order given. Reading
- * gigabytes at every open would cost more than the cache saves, so the fingerprint of a list of
- * files is kept in the store's directory (weights.json) by their paths, sizes, modification and
- * change times and inodes (devices have other numbers after a mount). The change times are there
- * because copying tools set the modification time back; of files of which one changed less than a
- * second ago nothing is kept, since the next change could get the same times.
+/* fingerprint: XXH3-128 over the bytes of a model's weight files, in the order given.
  *
- *   {"version": 2, "models": {"32 hex digits: of paths, sizes, ...": "32 hex digits", ...}}
+ * weights.json in the store's directory caches fingerprints, because hashing gigabytes at every
+ * open costs more than the KV cache saves. The key covers paths, sizes, inodes, modification and
+ * change times; device numbers differ after a mount. Copy tools reset modification times, hence
+ * change times. A file changed less than a second ago is not cached: its next change may have the
+ * same time.
  *
- * Holds: the file is one page at most, of SC_STORE_FIXED_BYTES: what was kept longest goes first; a
- * damaged or foreign cache file is ignored and written anew, but one that others may write is
- * refused, for it says which KV is whose; the fingerprint never depends on the path.
- * Threads: any (open only).
+ *   {"version": 2, "models": {"32 hex digits, the key": "32 hex digits, the fingerprint", ...}}
+ *
+ * Invariants: the cache file has at most one page (SC_STORE_FIXED_BYTES); the oldest entry is
+ * dropped first. A damaged or foreign file is rewritten; one that others may write is refused,
+ * because it decides which KV matches. The fingerprint does not depend on paths. Threads: any (open
+ * only).
  * Tests: tests/unit/plugin/test_fingerprint.c, conformance/test_namespace.c (abi_011_*) */
 #include "base/path_owner.h"
 #include "plugin/args/identify.h"
@@ -25,15 +26,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SETTLED_NS    UINT64_C(1000000000) /* file systems' clocks tick in milliseconds */
+#define SETTLED_NS    UINT64_C(1000000000) /* more than the resolution of file systems' clocks */
 #define READ_BYTES    (UINT64_C(4) << 20)
 #define CACHE_NAME    "weights.json"
 #define CACHE_VERSION 2
-#define CACHE_BYTES   4096u /* at most */
-#define CACHE_MODELS  48u   /* of 70 bytes each */
+#define CACHE_BYTES   4096u /* maximum */
+#define CACHE_MODELS  48u   /* 70 bytes each */
 #define HEX_BYTES     (2 * SC_HASH_BYTES + 1)
 
-/* Hash of one file's bytes: a chain over blocks, so that a block at a time is in memory. */
+/* Hashes one file's bytes as a chain over blocks, so that only one block is in memory. */
 static spec_status hash_file(spec_connector *conn, const char *path, int fd,
                              struct sc_hash *ret_hash, struct spec_error *reterr)
 {
@@ -88,7 +89,6 @@ static void to_hex(struct sc_hash hash, char hex[HEX_BYTES])
     snprintf(hex, HEX_BYTES, "%016" PRIx64 "%016" PRIx64, hash.hi, hash.lo);
 }
 
-/* A file as it stands there, folded into the list's key. */
 static struct sc_hash key_add(struct sc_hash key, const char *path, const struct stat *info)
 {
     struct sc_digest digest;
@@ -115,7 +115,7 @@ static bool kept_find(struct json_object *models, struct sc_hash key, struct sc_
            sscanf(hex, "%16" SCNx64 "%16" SCNx64, &ret_hash->hi, &ret_hash->lo) == 2;
 }
 
-/* Behind the others, which stand in the order in which they came. */
+/* Appends an entry. Entries are in the order of insertion, so the first is the oldest. */
 static void kept_add(struct json_object *models, struct sc_hash key, struct sc_hash hash)
 {
     char name[HEX_BYTES], hex[HEX_BYTES];
@@ -129,7 +129,7 @@ static void kept_add(struct json_object *models, struct sc_hash key, struct sc_h
     json_object_object_add(models, name, json_object_new_string(hex));
 }
 
-/* What stands in the cache file; NULL and SPEC_OK: none that is ours, whole and of one page. */
+/* Reads the cache file; NULL and SPEC_OK if it is absent, not regular, not JSON or too long. */
 static spec_status read_file(const spec_connector *conn, const char *path,
                              struct json_object **ret_cache, struct spec_error *reterr)
 {
@@ -153,7 +153,7 @@ static spec_status read_file(const spec_connector *conn, const char *path,
     return status;
 }
 
-/* The cache's root object and its "models"; a fresh one when the file is absent or not ours. */
+/* Returns the cache's root object and its "models"; new ones if the file is absent or foreign. */
 static spec_status read_cache(const spec_connector *conn, const char *path,
                               struct json_object **ret_cache, struct json_object **ret_models,
                               struct spec_error *reterr)
@@ -180,8 +180,7 @@ static spec_status read_cache(const spec_connector *conn, const char *path,
     return SPEC_OK;
 }
 
-/* Written beside and renamed, so that no reader meets half of it. A failure costs time, not truth.
- */
+/* Replaces the file by rename, so that no reader sees a part of it. Failures only cost time. */
 static void write_cache(const char *cache_path, struct json_object *cache)
 {
     char temporary[SC_LIMIT_PATH_BYTES];
@@ -190,9 +189,9 @@ static void write_cache(const char *cache_path, struct json_object *cache)
         return;
     const char *text = json_object_to_json_string_ext(cache, JSON_C_TO_STRING_PLAIN);
     uint64_t bytes = strlen(text);
-    if (bytes > CACHE_BYTES || bytes > sc_io_file_limit()) /* members of others' making */
+    if (bytes > CACHE_BYTES || bytes > sc_io_file_limit()) /* too long: it has foreign entries */
         return;
-    (void)unlink(temporary); /* of a process of this number that died here */
+    (void)unlink(temporary); /* left by a process of the same id that died here */
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
@@ -202,7 +201,7 @@ static void write_cache(const char *cache_path, struct json_object *cache)
         unlink(temporary);
 }
 
-/* A directory that is not a store yet stays as it is: a file of ours would make it look foreign. */
+/* Returns true for a store's directory. A file of ours would make another one look foreign. */
 static bool is_store(const char *path)
 {
     char identity[SC_LIMIT_PATH_BYTES + sizeof(SC_STORE_IDENTITY_NAME) + 1];
@@ -212,13 +211,13 @@ static bool is_store(const char *path)
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* Opens a file of weights, which may be a link, and looks at it. */
+/* Opens a file of weights, which may be a symbolic link, and reads its stat. */
 static spec_status weights_open(const char *path, uint64_t i, int *ret_fd, struct stat *ret_info,
                                 struct spec_error *reterr)
 {
     if (path == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "model: weights_paths[%" PRIu64 "] is NULL", i);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold open up */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
     if (fd < 0 || fstat(fd, ret_info) != 0) {
         int why = errno;
         if (fd >= 0)
@@ -233,7 +232,6 @@ static spec_status weights_open(const char *path, uint64_t i, int *ret_fd, struc
     return SPEC_OK;
 }
 
-/* The list's key: what stands there now. */
 static spec_status find_key(const char *const *paths, uint64_t path_count, struct sc_hash *ret_key,
                             struct spec_error *reterr)
 {
@@ -250,13 +248,12 @@ static spec_status find_key(const char *const *paths, uint64_t path_count, struc
     return SPEC_OK;
 }
 
-/* Of the files up to one, as they were read. */
+/* The files hashed so far. */
 struct reading {
     struct sc_hash key, hash;
-    bool is_settled; /* false: some file's times cannot be told from a later change's */
+    bool is_settled; /* false: some file changed too recently to be cached */
 };
 
-/* Hashes a file. */
 static spec_status hash_one(spec_connector *conn, const char *path, uint64_t i,
                             struct reading *reading, struct spec_error *reterr)
 {

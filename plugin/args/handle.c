@@ -1,23 +1,20 @@
-/* Handles of requests: slots made at open, taken and given back without a lock.
+/* handle: request handles, slots made at open, taken and released without a lock.
  *
  *   spec_request  [generation 32][slot + 1 32]
  *   gate          FREE -> TAKEN -> OPEN <-> CALLED -> LEFT -> TAKEN -> FREE
  *                                    '---- release ----------'
  *
- * A call of the host enters its requests (OPEN to CALLED) and gives them back when it ends. A
- * second call is BUSY meanwhile. A release beside a call moves the generation and leaves the phase
- * LEFT: later calls are STALE at once, and the call ends the request when it is through.
+ * A host call enters its requests (OPEN to CALLED) and leaves them when it ends; a second call is
+ * BUSY meanwhile. A release during a call advances the generation and sets LEFT: later calls are
+ * STALE, and the running call ends the request. A peek is a lookup without a handle. It uses one of
+ * SC_PLUGIN_PEEKS slots behind the requests', which pins what it reads of the index.
  *
- * A peek is a lookup without a request: it has one of SC_PLUGIN_PEEKS slots behind the requests'
- * for the moment of its call, so that what it reads of the index stays there meanwhile, and no
- * handle.
- *
- * Holds: a slot is FREE only when its handle was released and no save needs its tokens.
+ * A slot is FREE only after its handle was released and no save needs its tokens.
  * Threads: take, enter and hold any; unhold the last holder.
- * Tests: test_ends.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
+ * Tests: test_bidirectional.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
 #include "plugin/connector.h"
 
-/* Any free one of the slots [first, first + count). */
+/* Takes a free slot of [first, first + count). Returns NULL if there is none. */
 static struct sc_plugin_request *slot_take(spec_connector *conn, uint32_t first, uint32_t count)
 {
     uint32_t hint = atomic_fetch_add_explicit(&conn->requests.hint, 1, memory_order_relaxed);
@@ -29,7 +26,7 @@ static struct sc_plugin_request *slot_take(spec_connector *conn, uint32_t first,
                                             sc_plugin_gate_of(gate >> 32, SC_REQUEST_TAKEN)))
             continue;
         atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
-        /* Before the index is asked: compact.c. */
+        /* Set before the index is searched: compact.c relies on it. */
         atomic_store(&request->taken, atomic_fetch_add(&conn->requests.taken, 1));
         return request;
     }
@@ -51,14 +48,13 @@ struct sc_plugin_request *sc_plugin_request_take_peek(spec_connector *conn)
     return slot_take(conn, conn->config.max_requests, SC_PLUGIN_PEEKS);
 }
 
-/* NULL: there is no such slot. */
 static struct sc_plugin_request *slot_of(spec_connector *conn, spec_request handle)
 {
     uint64_t slot = (handle & UINT32_MAX) - 1;
     return slot < conn->config.max_requests ? &conn->requests.slots[slot] : NULL;
 }
 
-/* Whether the gate's request has this handle and was not released. */
+/* Returns true if the gate's request has this handle and was not released. */
 static bool gate_has(uint64_t gate, spec_request handle)
 {
     uint32_t phase = (uint32_t)gate;
@@ -117,7 +113,7 @@ struct sc_plugin_request *sc_plugin_request_hold(spec_connector *conn, spec_requ
     if (holds == 0)
         return NULL;
     if (gate_has(atomic_load(&request->gate),
-                 handle)) /* the slot may have been another's by then */
+                 handle)) /* the slot may have been reused before the hold */
         return request;
     sc_plugin_request_unhold(request);
     return NULL;

@@ -1,6 +1,4 @@
-/* Whose rows they are: what is checked of a model, and the name space that follows from it.
- *
- * Threads: open.
+/* identify: checks the model and computes its namespace. Threads: open.
  * Tests: tests/unit/plugin/test_connector.c, test_fingerprint.c */
 #ifndef SC_PLUGIN_ARGS_IDENTIFY_H
 #define SC_PLUGIN_ARGS_IDENTIFY_H
@@ -15,22 +13,21 @@ struct sc_plugin_layer_form;
 
 /* model.c */
 spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_error *reterr);
-/* Of a model that was checked: each layer's, or NULL: all are as the model's members say.
- *   ret_layers  [layer_count] from alloc, the caller's */
+/* Returns the form of each layer of a checked model; NULL if all are as the model's members say.
+ *   ret_layers  [layer_count] from alloc, owned by the caller */
 spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_alloc *alloc,
                                    struct sc_plugin_layer_form **ret_layers,
                                    struct spec_error *reterr);
-/* Whether some of them keep a state (args/recurrent.h). */
+/* Returns true if some layer has recurrent state (args/recurrent.h). */
 bool sc_plugin_model_is_recurrent(const struct spec_model *model,
                                   const struct sc_plugin_layer_form *layers);
 
-/* namespace.c: conn->weights, digest, digest of what all ranks of the model share, and descriptor
- * (canonical JSON, from conn->alloc; the caller frees it). */
+/* namespace.c: sets conn->weights; returns both digests and canonical JSON (caller frees). */
 spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *model,
                                 struct sc_hash *ret_digest, struct sc_hash *ret_family,
                                 char **ret_descriptor, struct spec_error *reterr);
 
-/* fingerprint.c: XXH3-128 over the weight files, cached in the store's directory. */
+/* fingerprint.c: returns XXH3-128 over the weight files, cached in the store's directory. */
 spec_status sc_plugin_fingerprint(spec_connector *conn, const char *const *paths,
                                   uint64_t path_count, struct sc_hash *ret_hash,
                                   struct spec_error *reterr);

@@ -1,4 +1,4 @@
-/* The lease's bytes. Contract: lease.h. */
+/* lease: encoding of leases. Contract: lease.h. */
 #include "plugin/args/lease.h"
 #include "base/limits.h"
 

@@ -1,4 +1,4 @@
-/* Checking described memory; see memory.h. */
+/* memory: checks described memory. Contract: memory.h. */
 #include "plugin/args/memory.h"
 #include "hashing/digest.h"
 #include "plugin/args/args.h"
@@ -15,7 +15,7 @@ struct sc_kernels_move sc_plugin_move_of(const struct sc_plugin_shape *shape)
                                     .head_size_v = shape->head_size_v};
 }
 
-/* Adds count * stride; false: it wraps. */
+/* Adds count * stride. Returns false on overflow. */
 static bool add_to(uint64_t *end, uint64_t count, uint64_t stride)
 {
     uint64_t bytes;
@@ -23,7 +23,7 @@ static bool add_to(uint64_t *end, uint64_t count, uint64_t stride)
            !__builtin_add_overflow(*end, bytes, end);
 }
 
-/* Whether what one slot's heads reach ends inside k_bytes and v_bytes. */
+/* Returns true if all heads of one slot end inside k_bytes and v_bytes. */
 static bool slot_is_inside(const struct spec_memory *memory, uint64_t slot,
                            const struct sc_plugin_memory_need *need)
 {
@@ -80,8 +80,8 @@ static spec_status check_slots(const struct spec_memory *memory,
     return SPEC_OK;
 }
 
-/* Without slots the ends rise inside a block and from block to block, so two tokens decide: the
- * last one, and the last one of the block before it. */
+/* Checks two tokens, the last one and the last one of the block before it. Without slots, ends
+ * ascend inside a block and from block to block. */
 static spec_status check_tokens(const struct spec_memory *memory,
                                 const struct sc_plugin_memory_need *need, struct spec_error *reterr)
 {
@@ -108,10 +108,10 @@ static spec_status check_dtype(uint32_t dtype, const struct sc_plugin_memory_nee
                    dtype, stored_dtype, may_widen ? " or float32 (wider)" : "");
 }
 
-/* 0 is the default of what only some memories have. */
+/* Replaces 0 in optional strides by its default. */
 static void strides_resolve(struct spec_memory *memory, enum sc_plugin_memory_use use)
 {
-    if (use == SC_MEMORY_KEYS) { /* V is not there, or not looked at */
+    if (use == SC_MEMORY_KEYS) { /* V is absent or not read */
         memory->v_base = memory->k_base;
         memory->v_bytes = memory->k_bytes;
         memory->v_token_stride_bytes = memory->v_head_stride_bytes = 0;
@@ -124,8 +124,8 @@ static void strides_resolve(struct spec_memory *memory, enum sc_plugin_memory_us
         memory->k_element_stride_bytes = sc_plugin_dtype_bytes(memory->dtype);
 }
 
-/* V is there where rows have it alone, and its heads lie apart in a way of their own only where
- * they have a size of their own: what moves rows of one size knows one way. */
+/* Checks V's base, which is NULL exactly if rows have no V. V may have its own head stride only
+ * with its own head size. Kernels for one size use one stride. */
 static spec_status check_v(const struct spec_memory *memory,
                            const struct sc_plugin_memory_need *need, struct spec_error *reterr)
 {
@@ -147,7 +147,7 @@ static spec_status check_v(const struct spec_memory *memory,
     return SPEC_OK;
 }
 
-/* What the device has to say of it; its text behind the memory's name. */
+/* Runs the device's checks; its error text follows the memory's name. */
 static spec_status way_check(const struct sc_plugin_memory_need *need,
                              const struct sc_plugin_memory_way *way,
                              const struct spec_memory *memory, struct sc_plugin_memory *checked,

@@ -1,10 +1,9 @@
-/* What open is told of the model: checked, and what each layer's rows are.
+/* model: checks the model given to open and computes the form of each layer's rows.
  *
  *   members   one uniform kind of layer
- *   groups    layers of several kinds: each layer stands in one group (docs/decisions/0017, 0048)
+ *   groups    layers of several kinds, each layer in one group (docs/decisions/0017, 0048)
  *
- * Holds: a description that contradicts itself is INVALID; one of layers that are all as the
- * members say is the same as without groups.
+ * Contradictory descriptions are INVALID. Groups that only repeat the members have no effect.
  * Threads: any (open only). Tests: conformance (abi_010_*, abi_183_*, abi_210_*) */
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -15,7 +14,7 @@
 
 #include <math.h>
 
-#define ROW_ALIGN 16u /* of rows that are not all alike */
+#define ROW_ALIGN 16u /* bytes; alignment of rows of models with differing layers */
 
 static spec_status check_members(const struct spec_model *model, struct spec_error *reterr)
 {
@@ -63,7 +62,7 @@ struct layers_seen {
     uint64_t count;
 };
 
-/* Adds the group's layers, none of which was seen before. */
+/* Adds the group's layers. A layer that another group has is INVALID. */
 static spec_status see_layers(const struct spec_model *model, const struct spec_layer_group *group,
                               uint64_t i, struct layers_seen *seen, struct spec_error *reterr)
 {
@@ -89,7 +88,7 @@ static spec_status see_layers(const struct spec_model *model, const struct spec_
     return SPEC_OK;
 }
 
-/* Heads and sizes by kind: a latent row is one head without V, a state has bytes alone. */
+/* Checks heads and sizes by kind: a latent row is one head without V. */
 static bool has_its_members(const struct spec_layer_group *group)
 {
     bool is_state = group->kind == SPEC_GROUP_STATE, is_latent = group->kind == SPEC_GROUP_LATENT;
@@ -156,9 +155,9 @@ spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_er
     return status == SPEC_OK && model->group_count > 0 ? check_groups(model, reterr) : status;
 }
 
-/* ---- What each layer's rows are -------------------------------------------------------------- */
+/* ---- Layer forms ----------------------------------------------------------------------------- */
 
-/* K and V of one token, without what pads them. */
+/* Returns the bytes of one token's K and V without padding. */
 static uint64_t row_bytes_of(const struct sc_plugin_shape *shape)
 {
     return (uint64_t)shape->kv_head_count * ((uint64_t)shape->head_size + shape->head_size_v) *
@@ -202,7 +201,6 @@ static bool are_alike(const struct sc_plugin_layer_form *a, const struct sc_plug
            (isnan(a->rope_theta) != 0) == (isnan(b->rope_theta) != 0);
 }
 
-/* Writes the groups' layers over those that are there. */
 static spec_status layers_set(const struct spec_model *model, struct sc_plugin_layer_form *layers,
                               struct spec_error *reterr)
 {
@@ -237,7 +235,7 @@ spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_all
         is_plain = is_plain && are_alike(&layers[l], &plain);
         most = bytes > most ? bytes : most;
     }
-    for (uint32_t l = 0; l < model->layer_count; l++) /* a store's rows are of one length */
+    for (uint32_t l = 0; l < model->layer_count; l++) /* all rows of a store have one length */
         layers[l].shape.row_bytes = (most + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
     if (is_plain || status != SPEC_OK) {
         sc_alloc_free(alloc, layers);

@@ -1,9 +1,10 @@
-/* The namespace: a canonical descriptor of everything that makes one model's KV differ from
- * another's, its digest, and its text for people (spec-ctl names the first field that differs).
- * And its family: the digest without what differs between the ranks of one model (decision 0005).
+/* namespace: digests of everything that makes one model's KV differ from another's.
  *
- * Holds: equal models give equal digests on every machine; ranks of one model are of one family;
- * each field has a tag that never changes its meaning, the same in both digests.
+ *   descriptor   canonical JSON; spec-ctl names the first field that differs
+ *   namespace    digest of all fields, equal on every machine
+ *   family       digest without the fields that differ between ranks of one model (decision 0005)
+ *
+ * Each field has one tag in both digests, whose meaning never changes.
  * Threads: any (open only). Tests: conformance (abi_010_*, abi_011_*) */
 #include "plugin/args/identify.h"
 #include "plugin/connector.h"
@@ -11,13 +12,13 @@
 #include <json-c/json.h>
 #include <stdio.h>
 
-/* One field goes into both the digest and the text, so that they cannot part. */
+/* Each field is added to digest and text by one call, so that they cannot differ. */
 struct description {
     struct sc_digest digest;
     struct sc_digest family;
-    bool of_rank; /* fields that come now are not the family's */
+    bool of_rank; /* fields added now are left out of the family */
     struct json_object *text;
-    bool failed; /* json-c had no memory */
+    bool failed; /* json-c ran out of memory */
 };
 
 static void field_add(struct description *d, const char *name, struct json_object *value)
@@ -59,13 +60,13 @@ static void describe_f64(struct description *d, uint32_t tag, double value)
     sc_digest_f64(&d->family, tag, value);
 }
 
-/* The model's layers; NULL: all are as its members say. */
+/* Returns the model's layers; NULL if all are as its members say. */
 static const struct sc_plugin_layer_form *forms_of(const spec_connector *conn)
 {
     return conn->states.count > 0 ? conn->states.forms : conn->layers;
 }
 
-/* -1, 0, 1: an order of what layers keep, whatever their heads are. */
+/* Orders layers by what they keep, apart from their number of heads. Returns -1, 0 or 1. */
 static int kinds_order(const struct sc_plugin_layer_form *a, const struct sc_plugin_layer_form *b)
 {
     const uint64_t ours[] = {a->kind, a->shape.head_size, a->shape.head_size_v, a->shape.dtype,
@@ -78,8 +79,7 @@ static int kinds_order(const struct sc_plugin_layer_form *a, const struct sc_plu
     return memcmp(&a->rope_theta, &b->rope_theta, sizeof(a->rope_theta));
 }
 
-/* Whether some layer is of another kind than the model's members say. Heads do not count: a rank
- * may have layers alike that another has not. */
+/* Returns true if some layer's kind is not the members'. Ranks may split heads differently. */
 static bool has_other_kinds(const spec_connector *conn, const struct spec_model *model)
 {
     const struct sc_plugin_layer_form plain = {.shape = {.head_size = model->head_size,
@@ -94,8 +94,7 @@ static bool has_other_kinds(const spec_connector *conn, const struct spec_model 
     return false;
 }
 
-/* The kinds of layers that there are, each once, in an order of their own: what ranks of one model
- * have in common, however layers and heads are split. */
+/* Hashes the distinct kinds of layers in a fixed order: equal for all ranks of a model. */
 static struct sc_hash kinds_hash(const spec_connector *conn, const struct spec_model *model)
 {
     struct sc_digest digest;
@@ -121,7 +120,7 @@ static struct sc_hash kinds_hash(const spec_connector *conn, const struct spec_m
     }
 }
 
-/* What each layer's rows are, where they are not all alike. */
+/* Hashes each layer's form, for models with differing layers. */
 static struct sc_hash layers_hash(const spec_connector *conn, const struct spec_model *model)
 {
     struct sc_digest digest;
@@ -134,7 +133,7 @@ static struct sc_hash layers_hash(const spec_connector *conn, const struct spec_
                                     layer->shape.head_size_v,
                                     layer->shape.dtype,
                                     layer->shape.row_bytes,
-                                    layer->window | layer->state_bytes}; /* none has both */
+                                    layer->window | layer->state_bytes}; /* no layer has both */
         const uint32_t count = sizeof(members) / sizeof(members[0]), tag = l * (count + 1);
         for (uint32_t i = 0; i < count; i++)
             sc_digest_u64(&digest, tag + i, members[i]);
@@ -172,9 +171,9 @@ static void describe_model(struct description *d, const spec_connector *conn,
     describe_u64(d, 22, "tp_size", model->tp_size > 0 ? model->tp_size : 1);
     describe_u64(d, 23, "chunk_tokens", conn->config.chunk_tokens);
     describe_u64(d, 24, "store_format", SC_STORE_FORMAT_VERSION);
-    if (conn->config.layout != SC_STORE_PAIRED) /* rows of one layout are noise in the other */
+    if (conn->config.layout != SC_STORE_PAIRED) /* the layouts' rows differ */
         describe_u64(d, 25, "layout", conn->config.layout);
-    d->of_rank = true; /* as layers and heads are */
+    d->of_rank = true; /* as for layers and heads above */
     if (conn->layers != NULL)
         describe_hash(d, 26, "layers_are", layers_hash(conn, model));
     d->of_rank = false;
@@ -182,7 +181,6 @@ static void describe_model(struct description *d, const spec_connector *conn,
         describe_hash(d, 27, "layer_kinds", kinds_hash(conn, model));
 }
 
-/* The weights by their files, or by the host's id. */
 static spec_status weights_hash(spec_connector *conn, const struct spec_model *model,
                                 struct sc_hash *ret_hash, struct spec_error *reterr)
 {

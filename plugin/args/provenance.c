@@ -1,17 +1,13 @@
-/* Provenance (struct spec_provenance of the ABI): what KV is worth.
+/* provenance: how KV was computed (struct spec_provenance), combined as the worst of its parts.
  *
- *   piece   computed_on: fixed when it was stored, the worst that its request knew
- *   match   the worst of its pieces; request: the worst of its match and of what was delivered
+ *   piece   computed_on: fixed when the piece is stored, the worst that its request used
+ *   match   worst of its pieces; request: worst of its match and of what was delivered
+ *   ahead   a layer delivered ahead of its queries counts once that layer is stored unrefined: the
+ *           host has computed on it
  *
- *   ahead   what came ahead of its queries counts once its layer is stored and nothing refined it:
- *           the host has computed on it, though it should not
- *
- * Where several inexact parts meet, each member is the worst that any has: the largest kind,
- * computed_on and metric, the fewest bits that are not 0 (which stands for exact rows), the
- * smallest share of exact rows, the smallest share of rows kept. So a match may be told worse than
- * any one of its pieces, never better.
- *
- * Holds: the order in which parts are added does not matter; what was added stays in. */
+ * Each member is the worst of all inexact parts: the largest kind, computed_on and metric, the
+ * fewest bits, the smallest shares. 0 bits mean exact rows. So a match may be reported worse than
+ * each of its pieces, never better. Parts may be added in any order. */
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 
@@ -20,7 +16,7 @@ static uint32_t member_larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Of two counts, one of which may not count. */
+/* Returns the smaller of those counts that apply; 0 if none does. */
 static uint32_t smaller_of(uint32_t a, bool a_counts, uint32_t b, bool b_counts)
 {
     if (!a_counts || !b_counts)
@@ -70,7 +66,7 @@ void sc_plugin_provenance_add_piece(struct spec_provenance *worst, const struct 
     sc_plugin_provenance_add(worst, &more);
 }
 
-/* What is stored next to what was delivered: computed on the worst of it. */
+/* Returns the provenance of rows stored now: computed on the worst that was delivered. */
 struct sc_store_provenance sc_plugin_provenance_stored(const struct spec_provenance *worst)
 {
     return (struct sc_store_provenance){.computed_on = worst->kind,

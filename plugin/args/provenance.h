@@ -1,7 +1,5 @@
-/* What rows are worth, from pieces to a match to pieces (provenance.c).
- *
- * Threads: any, but for a request's: its host's.
- * Tests: tests/unit/plugin/test_provenance.c */
+/* provenance: how exact rows are, from pieces over matches to new pieces (provenance.c).
+ * Threads: any; for a request: its host's. Tests: tests/unit/plugin/test_provenance.c */
 #ifndef SC_PLUGIN_ARGS_PROVENANCE_H
 #define SC_PLUGIN_ARGS_PROVENANCE_H
 
@@ -9,20 +7,20 @@
 
 struct sc_plugin_request;
 
-/* Makes each member the worse of the two. */
+/* Sets each member to the worse of the two. */
 void sc_plugin_provenance_add(struct spec_provenance *worst, const struct spec_provenance *more);
 void sc_plugin_provenance_add_piece(struct spec_provenance *worst, const struct sc_store *store,
                                     uint64_t piece);
-/* What is computed now by the request is computed on this: its match, and what was delivered. */
+/* Returns the worst of the request's match and deliveries: the base of all that it computes now. */
 struct spec_provenance sc_plugin_provenance_so_far(const struct sc_plugin_request *request);
-/* The layer was delivered, or refined. worth: it came ahead as codes; NULL: it did not. */
+/* Notes a delivered or refined layer. `worth`: of quantised rows delivered ahead, or NULL. */
 void sc_plugin_provenance_ahead(struct sc_plugin_request *request, uint32_t layer,
                                 const struct spec_provenance *worth);
-/* The layer has been computed, on what came ahead if nothing has refined that: adds it. */
+/* Adds the provenance that a computed layer got from an unrefined delivery ahead, if any. */
 void sc_plugin_provenance_computed(const struct sc_plugin_request *request, uint32_t layer,
                                    struct spec_provenance *worst);
 struct sc_store_provenance sc_plugin_provenance_stored(const struct spec_provenance *worst);
-/* store.lossy, store.pruned. */
+/* Applies store.lossy and store.pruned. */
 bool sc_plugin_provenance_may_be_stored(const spec_connector *conn, uint32_t kind);
 
 #endif

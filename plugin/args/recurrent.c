@@ -1,4 +1,4 @@
-/* Which layers keep a state, and how their states lie in the store's. Contract: recurrent.h. */
+/* recurrent: maps recurrent layers to the store's layers. Contract: recurrent.h. */
 #include "plugin/args/recurrent.h"
 
 #include "plugin/args/args.h"
@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* Of a token whose layers all keep states: then a branch has few rows, and a token is small beside
- * what it is in other models. */
+/* row bytes if all layers are recurrent: a state has few rows, and a token's row stays small */
 #define BLANK_BYTES 1024u
 
 uint32_t sc_plugin_layers_named(const spec_connector *conn)
@@ -36,8 +35,6 @@ uint64_t sc_plugin_recurrent_rows(const spec_connector *conn)
 {
     return conn->states.rows_each * conn->states.together;
 }
-
-/* ---- Open ------------------------------------------------------------------------------------ */
 
 static uint64_t ceil_of(uint64_t count, uint64_t each)
 {
@@ -72,7 +69,7 @@ spec_status sc_plugin_recurrent_layers(spec_connector *conn, const struct spec_m
         conn->layers[rows++] = (struct sc_plugin_layer_form){
             .shape = {.kv_head_count = 1, .dtype = SPEC_DTYPE_BYTES, .row_bytes = BLANK_BYTES}};
         for (uint32_t l = 0; l < model->layer_count; l++)
-            states->rows_next[l] = rows; /* none is loaded */
+            states->rows_next[l] = rows; /* not loaded */
     }
     conn->dims.layer_count = rows;
     states->rows_each = ceil_of(bytes, conn->layers[0].shape.row_bytes);
@@ -92,8 +89,6 @@ void sc_plugin_recurrent_close(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->states.rows_next);
     sc_alloc_free(&conn->alloc, conn->states.forms);
 }
-
-/* ---- Memory ---------------------------------------------------------------------------------- */
 
 spec_status sc_plugin_recurrent_memory(const spec_connector *conn, uint32_t layer, const char *name,
                                        const struct spec_memory *host,

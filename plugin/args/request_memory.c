@@ -1,31 +1,26 @@
-/* Memory of requests: each takes runs of one pool, as long as its prompt and its match need.
+/* request_memory: memory of requests, runs of one pool sized by prompt and match.
  *
- *   text     [tokens]                              lookup, attach; a store that brings more tokens
- *                                                  than fit takes a longer run
- *   match    [segments | ranges | windows]         lookup, attach, peek; cut once it is known
- *   choice   [lists of rows | maps of rows]        a match whose rows may be chosen
+ *   text     [tokens]                        lookup, attach; stores with more tokens take a longer
+ *   match    [segments | ranges | windows]   lookup, attach, peek; trimmed once the match is known
+ *   choice   [lists of rows | bitmaps]       matches whose rows may be selected
  *
- * A run of tokens that became too short keeps its place until the request's last hold ends, because
- * saves that are being committed, and loads that run, may still read it.
- *
- * Holds: nothing is allocated after open. If the pool has no run that is long enough, the call that
- * asks for it is BUSY, or (store) its range ends where the tokens end, as at max_request_tokens. A
- * pool that nobody uses has room for a request of max_request_tokens.
- * Threads: take, cut and grow: the call that has the request; put: who ends the last hold.
+ * An outgrown run of tokens is kept until the request's last hold ends: commits and loads may read
+ * it. Nothing is allocated after open. An unused pool has room for a request of max_request_tokens.
+ * Errors: without a run long enough the call is BUSY; a store's range ends where the tokens end.
+ * Threads: take, cut, grow: the call that has the request; put: the thread that ends the last hold.
  * Tests: tests/unit/plugin/test_request_memory.c */
 #include "plugin/connector.h"
 
 #include <string.h>
 
 #define SEGMENT_TOKENS 16u   /* a match of 131,072 tokens may have 8,192 pieces */
-#define SEGMENTS_SHORT 4096u /* one a token up to here */
+#define SEGMENTS_SHORT 4096u /* up to this many tokens: one segment each */
 
 /* request_bytes auto */
-#define TOGETHER_TOKENS (UINT64_C(1) << 24) /* of all requests; for 1,024 of them 16,384 each */
-#define TOGETHER_LONG   8u                  /* requests of max_request_tokens, where that is more */
+#define TOGETHER_TOKENS (UINT64_C(1) << 24) /* tokens of all requests: 16,384 for each of 1,024 */
+#define TOGETHER_LONG   8u                  /* requests of max_request_tokens, if that is more */
 
-/* ---- How long ---------------------------------------------------------------------------------
- */
+/* ---- Sizes ----------------------------------------------------------------------------------- */
 
 uint64_t sc_plugin_segments_of(const spec_connector *conn, uint64_t tokens)
 {
@@ -33,7 +28,7 @@ uint64_t sc_plugin_segments_of(const spec_connector *conn, uint64_t tokens)
     return most < tokens ? most : tokens;
 }
 
-/* Ranges of a reader's window, at most: as many as the longest window has tokens. */
+/* Returns the maximum ranges of a reader's window: the tokens of the longest window. */
 static uint64_t windows_of(const spec_connector *conn, uint64_t segments)
 {
     return conn->dims.window_most < segments ? conn->dims.window_most : segments;
@@ -45,11 +40,10 @@ static uint64_t match_bytes(const spec_connector *conn, uint64_t segments)
            SC_PLUGIN_READERS * windows_of(conn, segments) * sizeof(struct sc_store_range);
 }
 
-/* How much a row of the match takes in the run of a choice. */
+/* Needs per row of the match in the choice's run. */
 struct choice {
-    uint64_t lists; /* numbers of rows: a set or ranking, and behind all of those what is read of
-                     * it */
-    uint64_t maps, slab_maps; /* bits of rows */
+    uint64_t lists; /* lists of row numbers: a set or ranking each, then the rows read of each */
+    uint64_t maps, slab_maps; /* bitmaps of rows */
 };
 
 static struct choice choice_of(const spec_connector *conn)
@@ -61,7 +55,7 @@ static struct choice choice_of(const spec_connector *conn)
     bool by_slabs =
         predictions && config->identify != SC_IDENTIFY_KEYS && config->planner == SC_PLANNER_CHUNK;
     return (struct choice){.lists = 2 + 2 * (predictions ? SC_PLUGIN_AHEAD : 0),
-                           /* a set, a guess, and one a head; layered: set, guess, exact */
+                           /* selection, prediction, one per head (layered: exact) */
                            .maps = 2 + conn->shape.kv_head_count,
                            .slab_maps = by_slabs ? SC_PLUGIN_AHEAD : 0};
 }
@@ -71,7 +65,7 @@ static uint64_t words_of(uint64_t rows)
     return (rows + 63) / 64;
 }
 
-/* Lists of an even number of rows, so that maps are aligned. */
+/* Returns an even number, so that the bitmaps behind the lists are aligned. */
 static uint64_t list_rows(uint64_t rows)
 {
     return rows + rows % 2;
@@ -84,7 +78,7 @@ static uint64_t choice_bytes(const spec_connector *conn, uint64_t rows)
            (choice.maps + choice.slab_maps) * words_of(rows) * sizeof(uint64_t);
 }
 
-/* Bytes of a request of so many tokens, all of which match. */
+/* Returns the bytes of a request of `tokens` tokens, all matched. */
 static uint64_t whole_bytes(const spec_connector *conn, uint64_t tokens)
 {
     return sc_run_bytes(tokens * sizeof(uint32_t)) +
@@ -92,8 +86,8 @@ static uint64_t whole_bytes(const spec_connector *conn, uint64_t tokens)
            sc_run_bytes(choice_bytes(conn, tokens));
 }
 
-/* Bytes of requests of max_request_tokens: as many as there are, or as have TOGETHER_TOKENS in all,
- * and one more, because gaps between runs may be too short. Room for peeks is beside theirs. */
+/* Returns the bytes of all requests at max_request_tokens, or of as many as TOGETHER_TOKENS allow.
+ * One is added because gaps between runs may be too short, and room for peeks. */
 static uint64_t auto_bytes(const spec_connector *conn)
 {
     uint64_t tokens = conn->config.max_request_tokens, most = conn->config.max_requests;
@@ -104,8 +98,7 @@ static uint64_t auto_bytes(const spec_connector *conn)
            SC_PLUGIN_PEEKS * sc_run_bytes(match_bytes(conn, sc_plugin_segments_of(conn, tokens)));
 }
 
-/* ---- Open and close ---------------------------------------------------------------------------
- */
+/* ---- Open and close -------------------------------------------------------------------------- */
 
 spec_status sc_plugin_request_memory_open(spec_connector *conn, struct spec_error *reterr)
 {
@@ -141,8 +134,7 @@ spec_status sc_plugin_request_memory_busy(spec_connector *conn, const char *call
                    call, sc_counted(&pool->used_bytes), pool->page_count * SC_RUN_PAGE_BYTES);
 }
 
-/* ---- Text -------------------------------------------------------------------------------------
- */
+/* ---- Text ------------------------------------------------------------------------------------ */
 
 static void text_set(const spec_connector *conn, struct sc_plugin_request *request,
                      const struct sc_run *text)
@@ -153,7 +145,7 @@ static void text_set(const spec_connector *conn, struct sc_plugin_request *reque
     request->tokens = (uint32_t *)(void *)text->at;
 }
 
-/* An eighth more than the prompt, and a page, so that an answer of a usual length fits, too. */
+/* Adds an eighth of the prompt and a page, for an answer of usual length. */
 static uint64_t text_tokens(const spec_connector *conn, uint64_t tokens)
 {
     uint64_t roomy = tokens + tokens / 8 + SC_RUN_PAGE_BYTES / sizeof(uint32_t);
@@ -194,8 +186,7 @@ uint64_t sc_plugin_request_room(spec_connector *conn, struct sc_plugin_request *
     return request->token_capacity - known;
 }
 
-/* ---- Match ------------------------------------------------------------------------------------
- */
+/* ---- Match ----------------------------------------------------------------------------------- */
 
 static bool match_take(spec_connector *conn, struct sc_plugin_request *request, uint64_t tokens)
 {
@@ -224,8 +215,7 @@ void sc_plugin_request_match_cut(spec_connector *conn, struct sc_plugin_request 
     sc_run_trim(request->memory.pool, &request->memory.match, match_bytes(conn, segments));
 }
 
-/* ---- Choice -----------------------------------------------------------------------------------
- */
+/* ---- Choice ---------------------------------------------------------------------------------- */
 
 bool sc_plugin_request_choice_take(spec_connector *conn, struct sc_plugin_request *request)
 {
@@ -251,8 +241,7 @@ bool sc_plugin_request_choice_take(spec_connector *conn, struct sc_plugin_reques
     return true;
 }
 
-/* ---- Put --------------------------------------------------------------------------------------
- */
+/* ---- Put ------------------------------------------------------------------------------------- */
 
 void sc_plugin_request_memory_put(struct sc_plugin_request *request)
 {

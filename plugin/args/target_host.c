@@ -1,5 +1,4 @@
-/* Destinations in memory that the processor reaches: by kernels/rows.c, codec.c and importance.c.
- * Contract: target.h. */
+/* target_host: destinations in host memory, by kernels/rows.c, codec.c, importance.c. */
 #include "base/nt_copy.h"
 #include "kernels/columns.h"
 #include "plugin/args/target.h"
@@ -9,7 +8,7 @@ static uint32_t dtype_there(const struct sc_plugin_placing *to)
     return to->how.widens ? (uint32_t)SC_KERNELS_F32 : to->how.dtype;
 }
 
-/* Of columns, up to where a line of theirs ends. */
+/* Returns how many rows of a column layout end a line. */
 static uint64_t host_expect(const struct sc_plugin_placing *to, uint64_t row, uint64_t ahead,
                             uint64_t count)
 {
@@ -70,7 +69,7 @@ static void host_place_quant(const struct sc_plugin_placing *to,
     }
 }
 
-/* The host's own stores are in order; those past the caches are not. */
+/* Orders non-temporal stores; ordinary stores are ordered already. */
 static spec_status host_fence(const struct sc_plugin_memory *memory, enum sc_plugin_fence when,
                               struct spec_error *reterr)
 {

@@ -1,6 +1,4 @@
-/* Beginning and ending a bypass.
- *
- * Holds, Does not, Threads, Tests: plugin/index/bypass.h. */
+/* bypass: begins and ends a bypass. Contract: bypass.h. */
 #include "plugin/index/bypass.h"
 #include "plugin/connector.h"
 
@@ -34,7 +32,7 @@ static void bypass_begin(spec_connector *conn)
     conn->index_events->bypass_begun(conn);
 }
 
-/* Lock held. What had been kicked meanwhile, and did nothing, is kicked once more. */
+/* Lock held. Starts jobs again that were kicked during the bypass. */
 static void bypass_end(spec_connector *conn)
 {
     atomic_store_explicit(&conn->bypass.until_ns, 0, memory_order_release);
@@ -57,7 +55,7 @@ static void bypass_set(spec_connector *conn, uint64_t in_ns)
     bool was_on = atomic_load(&conn->bypass.until_ns) != 0;
     const char *what = was_on ? "goes on" : "begins";
     atomic_store_explicit(&conn->bypass.until_ns, is_endless ? SC_EXEC_FOREVER : now_ns + in_ns,
-                          memory_order_release); /* before what is under way is ended */
+                          memory_order_release); /* before work under way is ended */
     if (is_endless)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "bypass %s, until it is ended", what);
     else

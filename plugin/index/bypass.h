@@ -1,18 +1,15 @@
-/* Bypass: the connector steps aside for a while, and is not closed for it.
+/* bypass: suspends the connector for a while, without closing it.
  *
- *   maintain BYPASS     until_ns
+ *   maintain BYPASS     sets until_ns
  *     lookup            promises nothing               attach  STALE
- *     store             takes no pass that begins      stage   ends, and brings nothing
- *     jobs, the store   begin no compaction, nothing that rows lack, no other order; no averages
- *   its deadline, or maintain once more: what rested goes on
+ *     store             refuses new passes             prefetch to host   ends without data
+ *     jobs, the store   begin no compaction, derived section, row permutation; write no averages
+ *   deadline, or maintain again: suspended work continues
  *
- * Holds: who asks whether there is one takes no lock, and reads no clock while there is none; what
- * was promised before is delivered, and a pass that had begun is stored.
- * Does not: outlive the connector, or reach another process.
- * Threads: any. The deadline counts from its moment on, for whoever asks; what rests goes on, and
- * the log says so, when the turn sees it (tick.c), so that no lookup has work of it.
- * Tests: tests/unit/plugin/test_bypass.c, tests/fault/test_bypass_races.c, conformance (abi_209_*)
- */
+ * Earlier promises are kept; passes that had begun are stored. Other processes are not affected.
+ * The test for a bypass takes no lock, and reads no clock if there is none.
+ * Threads: any. The deadline takes effect at its time; the next tick resumes work and logs the end.
+ * Tests: test_bypass.c, tests/fault/test_bypass_races.c, conformance (abi_209_*) */
 #ifndef SC_PLUGIN_INDEX_BYPASS_H
 #define SC_PLUGIN_INDEX_BYPASS_H
 
@@ -22,20 +19,20 @@
 #include <stdatomic.h>
 
 struct sc_plugin_bypass {
-    _Atomic uint64_t until_ns; /* the executor's clock; SC_EXEC_FOREVER: no deadline; 0: none */
+    _Atomic uint64_t until_ns; /* executor's clock; SC_EXEC_FOREVER: no deadline; 0: no bypass */
 
-    pthread_mutex_t lock; /* rank 15: of who begins or ends one; until_ns moves under it */
+    pthread_mutex_t lock; /* rank 15; held to begin or end a bypass and to change until_ns */
 
     /* Guarded by lock. */
-    uint64_t lookups, chunks; /* as they were counted when it began */
+    uint64_t lookups, chunks; /* counters when it began */
 };
 
 void sc_plugin_bypass_open(spec_connector *conn);
 void sc_plugin_bypass_close(spec_connector *conn);
 bool sc_plugin_is_bypassed(const spec_connector *conn);
-/* Begins one, or gives the one there is another deadline; spec_maintain_params.deadline_ns. */
+/* Begins a bypass or changes its deadline (spec_maintain_params.deadline_ns). */
 void sc_plugin_bypass(spec_connector *conn, uint64_t deadline_ns);
-/* The turn's: one whose deadline has passed ends. */
+/* Ends a bypass whose deadline has passed. Tick. */
 void sc_plugin_bypass_tick(spec_connector *conn);
 
 #endif

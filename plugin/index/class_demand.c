@@ -1,9 +1,9 @@
-/* What each class of passes took of the disk lately: see class_demand.h. */
+/* class_demand: disk demand by class. Contract: class_demand.h. */
 #include "plugin/index/class_demand.h"
 
 #include <string.h>
 
-#define LEASE_NS_MIN UINT64_C(1000000) /* shorter leases: nothing is wanted ahead */
+#define LEASE_NS_MIN UINT64_C(1000000) /* shorter leases count as this long */
 
 void sc_plugin_class_demand_move(struct sc_plugin_class_demand *demand, uint64_t now_ns,
                                  uint64_t lease_ns)

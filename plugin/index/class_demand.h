@@ -1,14 +1,10 @@
-/* What each class of passes took of the disk in the last lease's time, or would have taken.
+/* class_demand: disk bytes that each class of passes took, or lacked, within the last lease time.
  *
  *   ring   [ 1/16 lease | 1/16 | ... | now ]   bytes of each class in each
  *
- * A class is a place in the order of eviction (plugin/index/evict.h). The store measures the demand
- * of all classes together (store/space/reserve.c); what of it is of lower classes evicts nothing
- * that stands higher.
- *
- * Holds: the ring is as long as the store's, so the sums are of the same time.
- * Threads: the job of eviction.
- * Tests: tests/unit/plugin/test_hints.c */
+ * A class is a place in the eviction order (plugin/index/evict.h). store/space/reserve.c measures
+ * the demand of all classes with a ring of the same length. Demand of lower classes evicts nothing
+ * that is placed higher. Threads: the eviction job. Tests: tests/unit/plugin/test_hints.c */
 #ifndef SC_PLUGIN_INDEX_CLASS_DEMAND_H
 #define SC_PLUGIN_INDEX_CLASS_DEMAND_H
 
@@ -21,7 +17,7 @@
 #define SC_PLUGIN_DEMAND_SLOTS 17u
 
 struct sc_plugin_class_demand {
-    uint64_t slot; /* the newest: time in sixteenths of a lease */
+    uint64_t slot; /* newest slot: time in sixteenths of a lease */
     uint64_t bytes[SC_PLUGIN_DEMAND_SLOTS][SC_PLUGIN_CLASSES];
 };
 
@@ -30,12 +26,12 @@ static inline uint32_t sc_plugin_class_of(uint64_t place)
     return place < SC_RADIX_PLACE_KEPT ? (uint32_t)place : SC_RADIX_PLACE_KEPT;
 }
 
-/* Empties the slots that no time was spent in. Comes before the calls below. */
+/* Empties the slots of elapsed time. Call it before the calls below. */
 void sc_plugin_class_demand_move(struct sc_plugin_class_demand *demand, uint64_t now_ns,
                                  uint64_t lease_ns);
 void sc_plugin_class_demand_add(struct sc_plugin_class_demand *demand, uint32_t class_of,
                                 uint64_t bytes);
-/* Of classes below this one. */
+/* Returns the bytes of all lower classes. */
 uint64_t sc_plugin_class_demand_below(const struct sc_plugin_class_demand *demand,
                                       uint32_t class_of);
 

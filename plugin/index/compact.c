@@ -1,41 +1,38 @@
-/* Merging: what was stored in many passes becomes a piece a chunk (docs/decisions/0016).
+/* compact: combines pieces stored in many passes into one piece per chunk (docs/decisions/0016).
  *
  *   pieces   [0][1][2] ... [63] | [64][65]     decoded token by token; 63 ends the chunk and leaves
  *                                              an id free behind it; 65 is the prompt's end
- *   job      ends of prompts whose requests ended, then a cursor over ids for what ends a chunk
- *              -> its chunk's runs -> the store reads and writes
- *   commit   a chunk's: under the free id, so before what hangs on the chunk
- *            a prompt's end, on which nothing hangs: under the next id
- *              -> record -> the runs get the piece
- *   waiting  until who matched before has released -> the old pieces go
+ *   job      tails of ended requests, then a cursor over ids for chunk ends
+ *              -> the chunk's runs -> the store reads and writes
+ *   commit   a chunk: under the free id, so before its children
+ *            a prompt's end, which has none: under the next id -> record -> the runs get the piece
+ *   waiting  until requests matched before are released -> the old pieces are dropped
  *
- * Holds: what is compacted is of one chunk, one after the other, nothing that is older than the
- * compacted piece's id hangs between, all computed on the same and held as rows. Rows are on the
- * device for good before the log tells of them, so a crash at any moment leaves the old pieces, or
- * the new one, or both, of which the next open keeps the new.
- * Does not: keep averages (the compacted piece's begin anew).
- * Threads: the job's (executor, one at a time); tail, on_compacted any. */
+ * Invariants: the pieces are consecutive in one chunk, equal in provenance, held as rows, without a
+ * child older than the new piece's id. Rows are durable before the log names them: a crash leaves
+ * the old pieces, the new one, or both. The next open keeps the new one. Averages restart.
+ * Threads: the job (executor, one at a time); tail and on_compacted any. */
 #include "plugin/connector.h"
 
 #include <string.h>
 
-#define PIECES_MIN 4u    /* of a chunk: fewer are not worth being written again */
-#define LOOKS      4096u /* ids that a step looks at */
-#define TRIES      16u   /* for want of room, memory or frames */
+#define PIECES_MIN 4u    /* per chunk; fewer are not worth another write */
+#define LOOKS      4096u /* ids per step */
+#define TRIES      16u   /* for lack of space, memory or frames */
 #define WAITING    64u   /* compacted pieces whose old ones are not dropped yet */
 
-/* The pieces that one takes the place of. */
+/* The old pieces of one compacted piece. */
 struct waiting {
-    uint64_t before; /* requests that were taken before may have them */
-    bool is_durable; /* so is the record of the one */
+    uint64_t before; /* requests taken before this may use them */
+    bool is_durable; /* the new piece's record is durable */
     uint32_t count, least;
     uint32_t old[SC_LIMIT_CHUNK_TOKENS];
 };
 
-/* What is compacted: the end of a chunk, or of a prompt. */
+/* A chunk or a prompt's end to be compacted. */
 struct candidate {
-    uint64_t last;  /* the piece that ends it; 0: none */
-    uint64_t bound; /* pieces up to here hang on none of its runs */
+    uint64_t last;  /* piece that ends it; 0: none */
+    uint64_t bound; /* pieces up to this id must not be children of its runs */
     bool is_tail;
     uint64_t first, end; /* tokens */
     uint64_t count;
@@ -46,8 +43,8 @@ struct candidate {
 
 struct sc_plugin_compact {
     /* The job's. */
-    uint64_t next; /* pieces with lower ids were looked at */
-    uint64_t tail; /* the end of a prompt that is looked at; 0: none */
+    uint64_t next; /* pieces with lower ids were examined */
+    uint64_t tail; /* prompt's end under examination; 0: none */
     uint64_t epoch;
     uint32_t tries;
     struct candidate candidate, again;
@@ -59,13 +56,12 @@ struct sc_plugin_compact {
     /* Guarded by jobs.lock. */
     bool runs;
     struct sc_store_extent *written; /* to be committed */
-    spec_status status;              /* of the last that ended, once it does not run */
+    spec_status status;              /* of the last compaction, once it has ended */
 };
 
 /* ---- Which pieces --------------------------------------------------------------------------- */
 
-/* Index lock held. The piece's runs are segments [*i, end) of the chunk, all of its rows, and it is
- * like the last one. */
+/* Index lock held. Tests whether segments [*i, end) are all rows of one piece like the last. */
 static bool piece_fits(spec_connector *conn, const struct sc_radix_chunk *chunk, uint64_t end,
                        const struct candidate *candidate, uint64_t *ret_i)
 {
@@ -88,7 +84,7 @@ static bool piece_fits(spec_connector *conn, const struct sc_radix_chunk *chunk,
            memcmp(&provenance, &candidate->provenance, sizeof(provenance)) == 0;
 }
 
-/* Index lock held. What of the chunk that the piece ends can be compacted; false: too little. */
+/* Index lock held. Finds what can be compacted of the piece's chunk; false: too little. */
 static bool candidate_find(spec_connector *conn, struct sc_radix_chunk *chunk, uint64_t last,
                            struct candidate *ret)
 {
@@ -112,7 +108,7 @@ static bool candidate_find(spec_connector *conn, struct sc_radix_chunk *chunk, u
         ret->pieces[ret->count++] = chunk->segments[i].value.piece;
         ret->first = chunk->segments[i].first;
     }
-    for (uint64_t i = 0; i < ret->count / 2; i++) { /* they came from the end */
+    for (uint64_t i = 0; i < ret->count / 2; i++) { /* collected from the end */
         uint64_t piece = ret->pieces[i];
         ret->pieces[i] = ret->pieces[ret->count - 1 - i];
         ret->pieces[ret->count - 1 - i] = piece;
@@ -123,7 +119,7 @@ static bool candidate_find(spec_connector *conn, struct sc_radix_chunk *chunk, u
 void sc_plugin_compact_tail(spec_connector *conn, uint64_t piece)
 {
     pthread_mutex_lock(&conn->jobs.lock);
-    if (conn->compaction.tail_count == SC_PLUGIN_TAILS) { /* the oldest stays as it is */
+    if (conn->compaction.tail_count == SC_PLUGIN_TAILS) { /* the oldest is not compacted */
         conn->compaction.tail_first = (conn->compaction.tail_first + 1) % SC_PLUGIN_TAILS;
         conn->compaction.tail_count--;
     }
@@ -146,8 +142,7 @@ static uint64_t tail_next(spec_connector *conn, struct sc_plugin_compact *compac
     return compact->tail;
 }
 
-/* The next piece that may end one; 0: none among LOOKS, or none at all (then *ret_more is false).
- */
+/* Returns the next piece that may end one; 0: none among LOOKS, or at all (*ret_more false). */
 static uint64_t candidate_next(spec_connector *conn, struct sc_plugin_compact *compact,
                                bool *ret_more)
 {
@@ -190,23 +185,23 @@ static void candidate_end(struct sc_plugin_compact *compact)
     compact->tail = 0;
 }
 
-/* It did not go. The same again with the next kick, or the next one now: true. */
+/* Ends a failed attempt. Returns false to retry at the next kick, true to go on with the next. */
 static bool pass_over(struct sc_plugin_compact *compact, spec_status status)
 {
     bool is_want = status == SPEC_E_BUSY || status == SPEC_E_NO_SPACE || status == SPEC_E_NO_MEMORY;
-    if (is_want && ++compact->tries < TRIES) /* it may do later */
+    if (is_want && ++compact->tries < TRIES) /* may succeed later */
         return false;
     candidate_end(compact);
     return true;
 }
 
-/* False: nothing is begun now. */
+/* Returns true if the next candidate may be tried now. */
 static bool compact_begin(spec_connector *conn, struct sc_plugin_compact *compact, uint64_t last)
 {
     const struct candidate *candidate = &compact->candidate;
     const struct sc_radix_chunk *chunk = &compact->chunk;
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (sc_store_budget_wait_ns(conn->store) > 0) /* passes go first; the next kick asks again */
+    if (sc_store_budget_wait_ns(conn->store) > 0) /* passes precede; the next kick retries */
         return false;
     compact->epoch = atomic_load(&conn->epoch);
     pthread_mutex_lock(&conn->index.lock);
@@ -242,7 +237,7 @@ static bool compact_begin(spec_connector *conn, struct sc_plugin_compact *compac
 
 /* ---- Committing ----------------------------------------------------------------------------- */
 
-/* The commit's lock is held. Whether the runs are still those that were read. */
+/* commit_lock held. Returns true if the runs are those that were read. */
 static bool is_same(spec_connector *conn, struct sc_plugin_compact *compact)
 {
     const struct candidate *was = &compact->candidate, *is = &compact->again;
@@ -255,7 +250,7 @@ static bool is_same(spec_connector *conn, struct sc_plugin_compact *compact)
            memcmp(&is->provenance, &was->provenance, sizeof(is->provenance)) == 0;
 }
 
-/* The commit's lock is held, the record is in the log. The runs get the piece. */
+/* commit_lock held, record logged. Assigns the piece to the runs. */
 static bool runs_move(spec_connector *conn, struct sc_plugin_compact *compact, uint64_t piece)
 {
     const struct candidate *candidate = &compact->candidate;
@@ -283,7 +278,7 @@ static void wait_begin(spec_connector *conn, struct sc_plugin_compact *compact)
     }
 }
 
-/* Takes the place of the pieces; the commit's lock is held. */
+/* commit_lock held. Replaces the pieces. */
 static spec_status compact_commit(spec_connector *conn, struct sc_plugin_compact *compact,
                                   struct sc_store_extent *extent, struct spec_error *reterr)
 {
@@ -314,7 +309,7 @@ static spec_status compact_commit(spec_connector *conn, struct sc_plugin_compact
     return SPEC_OK;
 }
 
-/* What was read and written, or was not. True: the next one may follow. */
+/* Ends a read and write. Returns true if the next may follow. */
 static bool compact_end(spec_connector *conn, struct sc_plugin_compact *compact,
                         struct sc_store_extent *extent, spec_status status)
 {
@@ -342,7 +337,7 @@ static bool compact_end(spec_connector *conn, struct sc_plugin_compact *compact,
 
 /* ---- Old pieces ----------------------------------------------------------------------------- */
 
-/* Whether a request may have one of them in its ranges. */
+/* Returns true if a request may have one of them in its ranges. */
 static bool is_held(spec_connector *conn, const struct waiting *waiting)
 {
     for (uint32_t i = 0; i < conn->config.max_requests + SC_PLUGIN_PEEKS; i++) {
@@ -363,8 +358,7 @@ static void old_drop(spec_connector *conn, const struct waiting *waiting)
     sc_store_pieces_drop(conn->store, pieces, waiting->count);
 }
 
-/* Pages of the old ones may be written over once they are dropped: then the record of what took
- * their place must not go with the machine's power. False: it is not sure that it stays. */
+/* Makes the records durable: dropping allows the old pages to be overwritten. False: failed. */
 static bool waiting_sync(spec_connector *conn, struct sc_plugin_compact *compact)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -380,7 +374,7 @@ static bool waiting_sync(spec_connector *conn, struct sc_plugin_compact *compact
 static void waiting_end(spec_connector *conn, struct sc_plugin_compact *compact)
 {
     uint32_t kept = 0;
-    bool syncs = true; /* until that fails */
+    bool syncs = true; /* until one fails */
     for (uint32_t i = 0; i < compact->waiting_count; i++) {
         bool is_held_now = is_held(conn, &compact->waiting[i]);
         if (!is_held_now && !compact->waiting[i].is_durable && syncs)
@@ -439,7 +433,7 @@ void sc_plugin_compact_close(spec_connector *conn)
     struct sc_plugin_compact *compact = conn->compaction.job;
     if (compact == NULL)
         return;
-    pthread_mutex_lock(&conn->jobs.lock); /* a compaction that still runs ends beside this */
+    pthread_mutex_lock(&conn->jobs.lock); /* a running compaction ends later */
     struct sc_store_extent *extent = compact->written;
     compact->written = NULL;
     pthread_mutex_unlock(&conn->jobs.lock);

@@ -1,23 +1,21 @@
-/* Pieces of a chunk that become one (compact.c; docs/decisions/0016).
- *
- * Threads: the job; tails: per call, below.
- * Tests: tests/unit/plugin/test_compaction.c */
+/* compact: combines the pieces of a chunk into one (compact.c; docs/decisions/0016).
+ * Threads: the job; tails: per call. Tests: tests/unit/plugin/test_compaction.c */
 #ifndef SC_PLUGIN_INDEX_COMPACT_H
 #define SC_PLUGIN_INDEX_COMPACT_H
 
 #include "base/status.h"
 
-#define SC_PLUGIN_TAILS 256u /* ends of prompts that wait to be compacted */
+#define SC_PLUGIN_TAILS 256u /* prompt ends in the queue */
 
 struct sc_plugin_compaction {
-    struct sc_plugin_compact *job;   /* made by it; NULL: nothing was ever to be compacted */
-    _Atomic uint32_t waiting;        /* for a request to be released */
-    uint64_t tails[SC_PLUGIN_TAILS]; /* jobs.lock: a ring: ends of prompts that may be compacted */
+    struct sc_plugin_compact *job;   /* made by the job; NULL: it never ran */
+    _Atomic uint32_t waiting;        /* compactions waiting for a release or a retry */
+    uint64_t tails[SC_PLUGIN_TAILS]; /* jobs.lock: ring of prompt ends that may be compacted */
     uint32_t tail_first, tail_count;
 };
 
-bool sc_plugin_compact_some(spec_connector *conn); /* the job */
-/* The request has ended, which stored this piece last, inside a chunk that others began. */
+bool sc_plugin_compact_some(spec_connector *conn);
+/* Queues the last piece of an ended request, in a chunk that others began. */
 void sc_plugin_compact_tail(spec_connector *conn, uint64_t piece);
 void sc_plugin_compact_close(spec_connector *conn); /* after jobs_close, before the store's */
 

@@ -1,8 +1,8 @@
-/* The connector's epoch, and the roots that one makes old. Contract: index.h, reset.c. */
+/* epoch: the connector's epoch, and removal of older roots. Contract: index.h, reset.c. */
 #include "plugin/connector.h"
 
-#define CLEAR_STEPS  512u /* runs of an old root looked at with the lock held */
-#define CLEAR_ROUNDS 64u  /* of so many in one turn */
+#define CLEAR_STEPS  512u /* runs of an old root per lock hold */
+#define CLEAR_ROUNDS 64u  /* lock holds per tick */
 
 void sc_plugin_epoch_move(spec_connector *conn, uint64_t epoch)
 {

@@ -1,4 +1,4 @@
-/* Hearing of intents, and carrying them out. Contract: erase.h, erase_heard.h, store/erase.h. */
+/* erase: receives intents to erase and executes them. Contract: erase.h, store/erase.h. */
 #include "plugin/index/erase.h"
 #include "plugin/connector.h"
 #include "store/erase.h"
@@ -15,14 +15,13 @@ static void on_new(const struct sc_store_erasure *what, void *user)
            what->is_all ? "everything" : "what was stored under a salt");
 }
 
-/* The index has the piece no more. */
 static void on_gone(uint64_t piece, uint64_t mark, void *user)
 {
     sc_plugin_piece_erase(user, sc_plugin_ref_of(mark), piece);
 }
 
-/* Nothing is committed meanwhile: what is committed later asks whether it is covered. A reader's
- * log is not followed meanwhile. */
+/* Marks what is covered. No commit, or in a reader no following of the log, runs meanwhile; later
+ * commits test for coverage. */
 static void mark(spec_connector *conn)
 {
     bool reads = conn->ranks.role == SPEC_ROLE_READER;
@@ -35,10 +34,7 @@ static void mark(spec_connector *conn)
     sc_plugin_kick(conn, SC_JOB_TIDY);
 }
 
-/* ---- Hearing ----------------------------------------------------------------------------------
- */
-
-/* Lock held: something is known that was not when so many had been heard of. */
+/* Lock held. Acts if intents were noted since `before`. */
 static void heard_since(spec_connector *conn, uint64_t before)
 {
     if (atomic_load(&conn->erasures.heard) == before)
@@ -47,7 +43,7 @@ static void heard_since(spec_connector *conn, uint64_t before)
     conn->index_events->erasure_heard(conn);
 }
 
-/* known: put by this process just now, so it counts even if its file is gone by now; or NULL. */
+/* Reads the intents. `known`: just put by this process, counted even if deleted; or NULL. */
 static spec_status hear(spec_connector *conn, const struct sc_store_erasure *known,
                         struct spec_error *reterr)
 {
@@ -99,13 +95,10 @@ void sc_plugin_erase_tick(spec_connector *conn)
     if (status != SPEC_OK && status != conn->erase.status)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "erasures cannot be read: %s", error.text);
     conn->erase.status = status;
-    /* What a log brings meanwhile is covered, too. */
+    /* Covers pieces that the log added meanwhile. */
     if (sc_store_erasures(conn->store) > 0 && conn->ranks.role == SPEC_ROLE_READER)
         mark(conn);
 }
-
-/* ---- The job ----------------------------------------------------------------------------------
- */
 
 static void failed(spec_connector *conn, spec_status status, const struct spec_error *error)
 {
@@ -121,7 +114,7 @@ static void ended(spec_connector *conn)
     SC_LOG(&conn->log, SPEC_LOG_INFO,
            "erased: %" PRIu64 " erasures since open, %" PRIu64 " bytes were overwritten",
            counts.erased, counts.zeroed_bytes);
-    (void)hear(conn, NULL, &error); /* a failure is said by the next turn */
+    (void)hear(conn, NULL, &error); /* the next tick reports failures */
 }
 
 bool sc_plugin_erase_some(spec_connector *conn)
@@ -131,7 +124,7 @@ bool sc_plugin_erase_some(spec_connector *conn)
     uint64_t before = sc_store_erase_counts(conn->store).erased;
     bool more = false;
     if (sc_exec_now_ns(conn->exec) < erase->retry_ns)
-        return false; /* the turn kicks */
+        return false; /* the tick kicks */
     if (erase->marks)
         mark(conn);
     spec_status status = sc_store_erase_step(conn->store, &more, &error);

@@ -1,39 +1,35 @@
-/* Eviction: what is worth least goes (base/policy.h), leaf by leaf, until there is room (decisions
- * 0015, 0027, 0055).
+/* evict: evicts the least valuable leaves (base/policy.h) until there is space (decisions 0015,
+ * 0027, 0055).
  *
  *   segments    [ live ............................ | quarantine | free ]
  *                                                   |<--  share   ---->|
- *   share       what was stored, or missed, in a lease's time, and a quarter more; 1/8 .. 5/8
+ *   share       5/4 of what was stored or lacked in a lease time; 1/8 .. 5/8 of the disk
  *
- *   radix       root -- [0..64) -- [64..90) -- [90..128)    the last is a leaf: it goes first
- *                          \------ [64..128)                 pinned: passed over
+ *   radix       root -- [0..64) -- [64..90) -- [90..128)    a leaf is evicted first
+ *                          \------ [64..128)                 pinned: skipped
  *
- * First what no lookup here can find (other namespaces, earlier epochs), then leaves; a piece goes
- * with its last run. Hints of requests come before the order of use: by priority, and what is of
- * use for some time yet after all that is not. Nothing goes for a pass, or for the demand of passes
- * like it, that would go later than the pass itself; a pass that would go first of all is not
- * admitted (decision 0055). What was asked for beyond the share goes too: for a pass as long as
- * that until it would fit, and if it finds no room though enough is free in sum, or the index is
- * full, once nothing is on its way out of quarantine. What a device that failed lately refuses
- * lacks no room and asks for none.
+ * Pieces that no lookup here can find (other namespaces, earlier epochs) are evicted first, then
+ * leaves; a piece is dropped with its last run. Hints precede the order of use: lower priority
+ * first, retained prefixes last. A pass, or its class's demand, evicts nothing that is placed above
+ * it. A pass that would itself be evicted first is not admitted. If space is fragmented or the
+ * index full, leaves are evicted once the quarantine is empty.
  *
- * Holds: a step evicts something, turns to the demand of another class, or is the last one. Runs
- * leave the index before their pieces' records, and nothing is committed in between.
- * Does not: wait for leases (the store's quarantine does), evict what is pinned, evict while the
- * device fails: drops could not be written down. */
+ * Invariants: a step evicts something, continues with another class, or is the last. Runs leave the
+ * index before their pieces' records, without a commit in between. Leases are left to the store's
+ * quarantine. While the device fails nothing is evicted: drops could not be logged. */
 #include "plugin/index/evict.h"
 #include "plugin/connector.h"
 
-#define LEAST_PART   8u            /* of what may be held: at least this is free or on its way, */
-#define MOST_PART(x) ((x) / 8 * 5) /* and at most this: the rest lives, whatever is asked for */
-#define DEMAND_PART  4u            /* of what a lease took, more: evicting comes a little behind */
-#define GAP_PART     64u           /* goes at once, so that not each commit is followed by a job */
-#define LEAVES       64u           /* of a step: index.lock is held for so many */
+#define LEAST_PART   8u            /* minimum share that is free or in quarantine */
+#define MOST_PART(x) ((x) / 8 * 5) /* maximum share; the rest stays live */
+#define DEMAND_PART  4u            /* added to a lease's demand: eviction lags a little */
+#define GAP_PART     64u           /* evicted in advance, so that not each commit starts a job */
+#define LEAVES       64u           /* per step, under one hold of index.lock */
 #define RUNS_PART    16u           /* of a full index */
-#define LOOKS        1024u         /* runs that are looked at for what could go before a pass */
-#define CRUMBS_PART  128u /* of the disk: what a pass takes beyond its own bytes, at most */
+#define LOOKS        1024u         /* runs examined for eviction before a pass */
+#define CRUMBS_PART  128u /* of the disk: a pass's overhead beyond its own bytes, at most */
 
-/* The most that anybody asked for since it was looked at last. */
+/* Raises the maximum requested since the job last looked. */
 static void asked_raise(_Atomic uint64_t *asked, uint64_t amount)
 {
     uint64_t old = atomic_load_explicit(asked, memory_order_relaxed);
@@ -41,7 +37,7 @@ static void asked_raise(_Atomic uint64_t *asked, uint64_t amount)
         ;
 }
 
-/* Comes before what is asked for is told: who sees that sees at least this. */
+/* Set before the request, so that whoever sees the request sees this, too. */
 static void asked_now(spec_connector *conn)
 {
     asked_raise(&conn->evict.asked_piece_end, sc_store_piece_next(conn->store));
@@ -52,7 +48,7 @@ uint64_t sc_plugin_evict_place(const spec_connector *conn, const struct sc_plugi
     return sc_radix_place(sc_plugin_hint_of(conn, request));
 }
 
-/* The class of a pass at that place, before it is told that it wants something. */
+/* Returns the class of a pass at that place; set before its request. */
 static uint32_t class_wants(struct sc_plugin_evict *evict, uint64_t place)
 {
     if (place >= SC_RADIX_PLACE_KEPT)
@@ -60,13 +56,13 @@ static uint32_t class_wants(struct sc_plugin_evict *evict, uint64_t place)
     return sc_plugin_class_of(place);
 }
 
-/* Places below it may be evicted for a pass at that place: its own, too. */
+/* Places below the result may be evicted for a pass at `place`, including its own. */
 static uint64_t place_end(uint64_t place)
 {
     return place < UINT64_MAX ? place + 1 : place;
 }
 
-/* The same for what a class wants. */
+/* Does the same for a class's request. */
 static uint64_t class_end(struct sc_plugin_evict *evict, uint32_t class_of)
 {
     return place_end(class_of < SC_RADIX_PLACE_KEPT ? class_of : atomic_load(&evict->kept_place));
@@ -91,7 +87,7 @@ void sc_plugin_evict_ask(spec_connector *conn, const struct sc_plugin_request *r
                          uint64_t rows)
 {
     uint64_t bytes = sc_store_free_space_bytes(conn->store, rows), place = UINT64_MAX;
-    if (bytes > sc_store_free_space_most(conn->store)) /* it never fits: nothing goes for it */
+    if (bytes > sc_store_free_space_most(conn->store)) /* never fits: evicts nothing */
         return;
     if (request != NULL)
         place = sc_plugin_evict_place(conn, request);
@@ -121,13 +117,13 @@ static uint64_t sub_to_zero(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* What is free, or will be when leases have ended. */
+/* Returns what is free now or after leases end. */
 static uint64_t room_to_be(const struct sc_store_free_space *room)
 {
     return room->free_bytes + room->quarantine_bytes;
 }
 
-/* What shall be: pages that go now are free a lease later, so as much as a lease's time takes. */
+/* Returns the target: a lease time's demand, because pages evicted now are free a lease later. */
 static uint64_t room_wanted(const struct sc_store_free_space *room, uint64_t demand_bytes)
 {
     uint64_t least = room->bytes_max / LEAST_PART, most = MOST_PART(room->bytes_max);
@@ -136,7 +132,7 @@ static uint64_t room_wanted(const struct sc_store_free_space *room, uint64_t dem
     return wanted < most ? wanted : most;
 }
 
-/* What may be stored before something has to go, but for crumbs between extents. */
+/* Sets what may be stored before something is evicted, apart from the overhead of extents. */
 static void spare_set(spec_connector *conn, const struct sc_store_free_space *room)
 {
     uint64_t least = room->bytes_max / LEAST_PART, gap = room->bytes_max / GAP_PART;
@@ -169,7 +165,7 @@ void sc_plugin_evict_check(spec_connector *conn, uint64_t place, uint64_t rows)
         sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
-/* The index's lock is held. */
+/* index.lock held. */
 static bool leaf_evict(spec_connector *conn, struct sc_radix_among among,
                        struct sc_radix_evicted *ret)
 {
@@ -183,8 +179,8 @@ static bool leaf_evict(spec_connector *conn, struct sc_radix_among among,
     return false;
 }
 
-/* Leaves until so many bytes and runs have gone, up to LEAVES, for bytes only those among these;
- * returns how many. The commit's lock is held. */
+/* commit_lock held. Evicts up to LEAVES leaves until so many bytes and runs are evicted; for bytes
+ * only leaves of `among`. Returns their number. */
 static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs,
                              struct sc_radix_among among)
 {
@@ -209,8 +205,8 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
     return leaf_count;
 }
 
-/* What was asked for since the last look; false: nobody asked. Sets what may go for it: nothing of
- * a higher class than the askers', nor, of their own, what was stored since. */
+/* Takes the requests made since the last look; false: none. Sets what may be evicted for them: no
+ * higher class than theirs, and in their own class nothing stored since. */
 static bool asked_take(struct sc_plugin_evict *evict, uint64_t *ret_bytes)
 {
     bool asks_least = atomic_exchange(&evict->asks_least, false);
@@ -230,7 +226,7 @@ static bool asked_take(struct sc_plugin_evict *evict, uint64_t *ret_bytes)
     return true;
 }
 
-/* Comes before a look at the room. */
+/* Called before a look at the space. */
 static void demand_take(spec_connector *conn)
 {
     struct sc_plugin_evict *evict = &conn->evict;
@@ -241,8 +237,8 @@ static void demand_take(spec_connector *conn)
         sc_plugin_class_demand_add(&evict->demand, i, atomic_exchange(&evict->demand_bytes[i], 0));
 }
 
-/* What is lacking for the demand of a class and those above it: of the highest class that lacks
- * something. The demand of lower ones makes nothing go that stands higher. */
+/* Returns the bytes lacking for the highest class that lacks any, with the classes above it. Demand
+ * of lower classes evicts nothing placed higher. */
 static uint64_t share_of(struct sc_plugin_evict *evict, const struct sc_store_free_space *room,
                          uint64_t *ret_place_end)
 {
@@ -261,8 +257,7 @@ static uint64_t share_of(struct sc_plugin_evict *evict, const struct sc_store_fr
     return 0;
 }
 
-/* Nothing is left below the place that could go for its class. True: another one lacks something.
- */
+/* Ends a class for which nothing is left to evict. Returns true if another class lacks space. */
 static bool share_ended(struct sc_plugin_evict *evict, uint64_t share_end)
 {
     if (share_end > 0)
@@ -270,10 +265,9 @@ static bool share_ended(struct sc_plugin_evict *evict, uint64_t share_end)
     return evict->share_classes != 0;
 }
 
-/* Bytes that shall go. *ret_among: what may go for them. What was stored just now, as a rule the
- * end of a request that goes on, does not go for what may come, unless that stands later, but for
- * who found no room; and what was stored since then does not go for him either: it may be his own,
- * now that he found room. */
+/* Returns the bytes to evict, and in *ret_among from what. Recently stored pieces, often the end of
+ * a running request, are evicted only for a pass that found no space, or if placed lower. Pieces
+ * stored after such a request are kept: they may be the requester's own. */
 static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_free_space *room,
                              struct sc_radix_among *ret_among, bool *ret_is_share)
 {
@@ -282,13 +276,13 @@ static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_free_sp
     bool asks = asked_take(evict, &asked);
     uint64_t least = asks ? room->bytes_max / LEAST_PART : 0, goal = asked;
     if (asked > room->bytes_max / 2)
-        goal = room->bytes_max; /* it finds no runs beside what else lives */
+        goal = room->bytes_max; /* it finds no free runs beside other live data */
     goal = goal > least ? goal : least;
     goal = goal > evict->goal_bytes ? goal : evict->goal_bytes;
     evict->goal_bytes = goal > to_be ? goal : 0;
     uint64_t more = sub_to_zero(goal, to_be), share = share_of(evict, room, &share_end);
     if (room->quarantine_bytes > 0 || share > 0 || more > 0)
-        asked = 0; /* what is on its way may do */
+        asked = 0; /* the quarantine may suffice */
     evict->left_bytes = asked > evict->left_bytes ? asked : evict->left_bytes;
     more = more > evict->left_bytes ? more : evict->left_bytes;
     *ret_is_share = more == 0;
@@ -298,7 +292,7 @@ static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_free_sp
     return more > 0 ? more : share;
 }
 
-/* Leaves that shall go: the index is full, or the log is. */
+/* Returns the leaves to evict because the index or the log is full. */
 static uint64_t runs_wanted(spec_connector *conn, const struct sc_store_free_space *room)
 {
     struct sc_plugin_evict *evict = &conn->evict;
@@ -335,11 +329,10 @@ bool sc_plugin_evict_some(spec_connector *conn)
     bool goes_on = is_share && goes && !found && share_ended(evict, among.place_end);
     evict->left_bytes = sub_to_zero(evict->left_bytes, freed);
     evict->left_runs = sub_to_zero(evict->left_runs, leaf_count);
-    /* Each drop has made the log longer; and what leases held in it may be void by now. */
+    /* Drops made the log longer, and leases on its entries may have ended. */
     if (sc_store_checkpoint_due(conn->store))
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
-    /* All is pinned, or the device is given a rest: the next who finds no room asks again. What it
-     * refused to write lacks no room. */
+    /* All is pinned, or the device is paused: the next that finds no space asks again. */
     if (before.is_paused || (goes && !found))
         evict->goal_bytes = evict->left_bytes = evict->left_runs = 0;
     return found || goes_on;
@@ -347,7 +340,7 @@ bool sc_plugin_evict_some(spec_connector *conn)
 
 /* ---- Admission ------------------------------------------------------------------------------ */
 
-struct goes_before { /* what could be evicted before a pass is */
+struct goes_before { /* bytes that could be evicted before a pass */
     const struct sc_store *store;
     uint64_t bytes, enough;
 };
@@ -359,8 +352,8 @@ static bool add_piece(uint64_t piece, void *user)
     return before->bytes < before->enough;
 }
 
-/* So many bytes at most, of what could be evicted before a pass of the request's that begins at
- * `first`. What the pass hangs on could not: it is pinned meanwhile. In doubt there is enough. */
+/* Returns at most `most` bytes that could be evicted before a pass of the request from `first` on.
+ * The pass's own prefix is pinned meanwhile and left out. In doubt it returns `most`. */
 static uint64_t bytes_before(spec_connector *conn, const struct sc_plugin_request *request,
                              uint64_t first, uint64_t most)
 {
@@ -397,7 +390,7 @@ uint64_t sc_plugin_evict_admits(spec_connector *conn, const struct sc_plugin_req
         stay += bytes_before(conn, request, first, bytes - stay);
     if (stay >= bytes)
         return rows;
-    sc_plugin_kick(conn, SC_JOB_EVICT); /* it looks how much may be stored by now */
+    sc_plugin_kick(conn, SC_JOB_EVICT); /* it updates spare_bytes */
     uint64_t end = first + (uint64_t)((double)rows * (double)stay / (double)bytes);
     end -= end % chunk;
     while (end > first && sc_store_free_space_bytes(conn->store, end - first) > stay)

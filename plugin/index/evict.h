@@ -1,6 +1,4 @@
-/* Room for what comes (evict.c).
- *
- * Threads: the job, but for what any thread asks.
+/* evict: frees disk space and index memory (evict.c). Threads: the job, and any that asks.
  * Tests: tests/unit/plugin/test_evict.c, conformance (abi_088_*) */
 #ifndef SC_PLUGIN_INDEX_EVICT_H
 #define SC_PLUGIN_INDEX_EVICT_H
@@ -12,47 +10,44 @@
 struct sc_plugin_request;
 
 struct sc_plugin_evict {
-    /* Any thread. By class: what is wanted since the job looked. */
-    _Atomic uint64_t asked_bytes[SC_PLUGIN_CLASSES];  /* the most, by who found no room */
-    _Atomic uint64_t demand_bytes[SC_PLUGIN_CLASSES]; /* what was stored, or missed */
-    _Atomic uint32_t wanting;                         /* a bit for each that may lack room */
-    _Atomic uint64_t kept_place;                      /* of the last of these that is retained */
+    /* Any thread. Requests by class since the job last looked. */
+    _Atomic uint64_t asked_bytes[SC_PLUGIN_CLASSES];  /* maximum, of passes that found no space */
+    _Atomic uint64_t demand_bytes[SC_PLUGIN_CLASSES]; /* stored or lacked */
+    _Atomic uint32_t wanting;                         /* bit per class that may lack space */
+    _Atomic uint64_t kept_place;                      /* place of the last retained one */
     _Atomic uint64_t asked_runs;
     _Atomic bool asks_least;
-    _Atomic uint64_t asked_piece_end; /* what was stored later is no victim of its own class */
-    _Atomic uint64_t spare_bytes;     /* so much may be stored before anything goes for it */
+    _Atomic uint64_t asked_piece_end; /* pieces from this id on are kept in their own class */
+    _Atomic uint64_t spare_bytes;     /* may be stored before anything is evicted */
 
-    /* The job stores, any thread loads: when nothing was left that could go. */
-    _Atomic uint64_t none_piece_new; /* the room's piece_new then; 0: something was */
-    _Atomic uint64_t none_place_end; /* below this place nothing was left */
+    /* Written by the job, read by any thread: when nothing was left to evict. */
+    _Atomic uint64_t none_piece_new; /* store's piece_new then; 0: something was left */
+    _Atomic uint64_t none_place_end; /* nothing was left below this place */
 
     /* The job's. */
-    struct sc_radix_among asked; /* what may go for its goal */
+    struct sc_radix_among asked; /* what may be evicted for its goal */
     struct sc_plugin_class_demand demand;
-    uint32_t share_classes;         /* a bit for each for whose demand something may have to go */
-    uint64_t goal_bytes;            /* a pass needs so much at once */
-    uint64_t left_bytes, left_runs; /* beyond what is free or on its way */
+    uint32_t share_classes;         /* bit per class whose demand may need eviction */
+    uint64_t goal_bytes;            /* needed at once by a pass */
+    uint64_t left_bytes, left_runs; /* beyond what is free or in quarantine */
 };
 
-/* evict.c */
-void sc_plugin_evict_open(spec_connector *conn); /* once there is a store */
-/* A pass of so many rows of the request's (NULL: a pass that all may go for) found no room. One
- * that is more than the disk has asks for nothing. */
+void sc_plugin_evict_open(spec_connector *conn); /* after the store's open */
+/* Requests space for a pass of `rows` rows (request NULL: everything may be evicted for it).
+ * Ignored if the disk is too small. */
 void sc_plugin_evict_ask(spec_connector *conn, const struct sc_plugin_request *request,
                          uint64_t rows);
-/* A pass of so many rows hangs on what found no room: it counts as demand of its class. */
+/* Adds demand of a pass whose prefix found no space. */
 void sc_plugin_evict_missed(spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t rows);
 void sc_plugin_evict_ask_runs(spec_connector *conn);  /* the index is full */
-void sc_plugin_evict_ask_least(spec_connector *conn); /* an eighth shall be free, whatever is new */
-/* Where what the request stores stands in the order of eviction (sc_radix_place). Nothing of a
- * higher class is evicted for it. */
+void sc_plugin_evict_ask_least(spec_connector *conn); /* frees an eighth, however recent */
+/* Returns the request's place in the eviction order; no higher class is evicted for it. */
 uint64_t sc_plugin_evict_place(const spec_connector *conn, const struct sc_plugin_request *request);
-/* After so many rows that stand there were stored. */
+/* Called after storing `rows` rows at that place. */
 void sc_plugin_evict_check(spec_connector *conn, uint64_t place, uint64_t rows);
-/* How many of `rows` of the request's, from token `first` on, would stay: all, or up to a chunk's
- * end. The others would be evicted for themselves, because nothing that can be evicted goes before
- * them; storing them would be of no use. Host thread. */
+/* Returns how many of `rows`, from token `first` on, would stay: all, or up to a chunk's end. The
+ * others would be evicted first themselves. Host thread. */
 uint64_t sc_plugin_evict_admits(spec_connector *conn, const struct sc_plugin_request *request,
                                 uint64_t first, uint64_t rows);
 bool sc_plugin_evict_some(spec_connector *conn); /* the job */

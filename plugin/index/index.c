@@ -1,27 +1,24 @@
-/* The radix index's writer: what the log tells, what is committed, what fails.
+/* index: the radix index's writer, for log records, commits and failures.
  *
- *   log record   -> piece_holds  its tokens give its hash
- *                -> on_piece     inserted, when its parent is there
- *   committed    -> index_save   piece after piece, below what is there
- *   failed piece -> piece_fail   hidden with all below it; what is pinned goes with its last pin
- *                     -> drops   -> tidy (background): records that say so
+ *   log record   -> piece_holds  tokens match the hash
+ *                -> on_piece     inserted if its parent is present
+ *   commit       -> index_save   piece after piece, below the match
+ *   failed piece -> piece_fail   hidden with all below it; pinned runs are removed at their unpin
+ *                     -> drops   -> tidy (background): tombstones
+ *   better piece -> replaces a worse one with all below it
  *
- *   better piece -> what stands there and is worse makes way with all below it
- *
- * Holds: a piece that leaves the index leaves the log too (a tombstone), so that it stays away; it
- * is in the log before any record of what takes its place, but what a better one replaced: a replay
- * replaces it again. Down a path no run is better than the one before it. No file is written under
- * index.lock, unless more than SC_PLUGIN_DROPS pieces go at once.
- * Threads: under index.lock, which on_piece takes (a reader that follows its writer); open has the
- * index to itself. */
+ * Invariants: a piece removed from the index gets a tombstone in the log, logged before any record
+ * of its replacement. A better piece needs none: a replay replaces it again. A run is never better
+ * than its parent. No file is written under index.lock, unless SC_PLUGIN_DROPS pieces wait.
+ * Threads: index.lock, which on_piece takes itself; during open the opening thread alone. */
 #include "plugin/index/index.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 
 #include <string.h>
 
-#define INDEX_BYTES_MAX   (UINT64_C(64) << 30) /* the most that the index can address */
-#define INDEX_BYTES_LEAST (UINT64_C(1) << 20)  /* the least, of each rank that is followed */
+#define INDEX_BYTES_MAX   (UINT64_C(64) << 30) /* maximum that the index can address */
+#define INDEX_BYTES_LEAST (UINT64_C(1) << 20)  /* minimum for each rank that is followed */
 #define DROPS_AT_ONCE     256u
 
 spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
@@ -41,7 +38,7 @@ spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_rad
     return sc_radix_open(&params, ret_radix, reterr);
 }
 
-/* Index lock held. The log is told by drops_flush; at once when too many wait. */
+/* Index lock held. drops_flush logs it; if too many wait, it is logged at once. */
 static void drop_later(spec_connector *conn, uint64_t piece)
 {
     uint64_t count = atomic_load_explicit(&conn->index.drop_count, memory_order_relaxed);
@@ -113,7 +110,7 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
     struct sc_radix_segment run;
     sc_plugin_lock(conn, &conn->index.lock);
     drop_later(conn, piece);
-    /* Else it was compacted since: another piece has its rows. */
+    /* Otherwise it was compacted since: another piece has its rows. */
     if (sc_radix_get(conn->radix, node, &run) && run.value.piece == piece)
         sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, &removal);
     pthread_mutex_unlock(&conn->index.lock);
@@ -131,12 +128,12 @@ void sc_plugin_piece_erase(spec_connector *conn, struct sc_radix_ref node, uint6
     pthread_mutex_unlock(&conn->index.lock);
 }
 
-/* One piece into the index; new_count 0: it had the tokens, from another piece. */
+/* Inserts one piece; new_count 0: another piece had the tokens. */
 static spec_status insert_piece(spec_connector *conn, struct sc_radix *radix,
                                 const struct sc_radix_insertion *insertion,
                                 struct sc_radix_inserted *ret_inserted)
 {
-    struct spec_error error; /* written when it is needed: clearing it takes as long as a piece */
+    struct spec_error error; /* not cleared: that takes as long as a piece */
     error.struct_size = sizeof(error);
     spec_status status = sc_radix_insert(radix, insertion, ret_inserted, &error);
     if (status != SPEC_OK)
@@ -145,7 +142,7 @@ static spec_status insert_piece(spec_connector *conn, struct sc_radix *radix,
     return status;
 }
 
-/* What a later record of the log replaced: the records that say so may not be there. */
+/* A later record replaced it; its own drop record may be missing. */
 static void replay_replaced(const struct sc_radix_segment *segment, void *user)
 {
     spec_connector *conn = user;
@@ -158,7 +155,7 @@ static uint64_t piece_token_count(const struct sc_store_piece *piece)
     return piece->first_position + piece->row_count - piece->chunk_first;
 }
 
-/* marks: [SC_CHAIN_CHUNK_TOKENS_MAX], as many as the piece has. */
+/* marks: [SC_CHAIN_CHUNK_TOKENS_MAX]. */
 static void piece_marks(const struct sc_store_piece *piece, struct sc_mark *marks)
 {
     for (uint32_t i = 0; i < piece->mark_count; i++) {
@@ -198,9 +195,8 @@ spec_status sc_plugin_on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], voi
     return status;
 }
 
-/* Records name their parent by its chain hash, and pieces may come behind one that is not in the
- * index: of two prefixes with one hash, the second's stay in the log until their drop records are
- * there, or for good where the log ends before. The first is not their parent. */
+/* Handles a piece whose parent, named by chain hash, is not indexed. If two prefixes have one hash,
+ * the second's pieces stay logged until their drop records, or forever if the log ends before. */
 static bool piece_unseen(struct sc_radix *radix, const struct sc_store_piece *piece,
                          bool lacks_memory)
 {
@@ -220,7 +216,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
     if (piece->chunk_first > 0) {
         after = sc_radix_find(radix, chunk_hash, piece->chunk_first);
         if (after.generation == 0)
-            return piece_unseen(radix, piece, *lacks_memory); /* its parent is gone, or unseen */
+            return piece_unseen(radix, piece, *lacks_memory); /* its parent is not in the index */
     }
     bool is_own = radix == conn->radix;
     struct sc_radix_removal replaces = {.removed = is_own ? replay_replaced : NULL, .user = conn};
@@ -254,15 +250,14 @@ void sc_plugin_on_pieces_soon(uint64_t count, void *user)
     sc_radix_expect(conn->radix, count);
 }
 
-/* Only the opening thread inserts then, so the lock is not needed to look. */
+/* Only the opening thread inserts then, so it reads without the lock. */
 void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user)
 {
     const spec_connector *conn = user;
     sc_radix_insert_soon(conn->radix, sc_hash_from_bytes(hash));
 }
 
-/* Until open returns no other thread knows the index; a lock a piece would keep what is stored for
- * one from waiting beside what is stored for the next. */
+/* Takes no lock during open: a lock per piece would prevent the overlap of memory accesses. */
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
     spec_connector *conn = user;
@@ -273,7 +268,7 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, 
     struct sc_radix_spare spare;
     if (sc_radix_spare_take(conn->radix, &spare)) {
         pthread_mutex_lock(&conn->jobs.lock);
-        conn->index.spare = spare; /* one that the job was too slow for is in use */
+        conn->index.spare = spare; /* replaces one that the job was too slow for */
         pthread_mutex_unlock(&conn->jobs.lock);
         sc_plugin_kick(conn, SC_JOB_SPARE);
     }
@@ -300,7 +295,7 @@ void sc_plugin_orphans_drop(spec_connector *conn)
     for (uint64_t id = 1; (id = sc_store_piece_from(conn->store, id)) < end; id++) {
         struct sc_radix_segment segment;
         uint8_t hash[SC_STORE_HASH_BYTES];
-        uint64_t mark = sc_store_piece_mark(conn->store, id); /* 0: it was not told of */
+        uint64_t mark = sc_store_piece_mark(conn->store, id); /* 0: it was not reported */
         if (mark == 0 || !sc_store_piece_hash(conn->store, id, hash) ||
             (sc_radix_get(conn->radix, sc_plugin_ref_of(mark), &segment) &&
              segment.value.piece == id))

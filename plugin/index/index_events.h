@@ -1,14 +1,13 @@
-/* index_events: what index/ tells the layers above it.
+/* index_events: calls from index/ to the layers above it.
  *
- *   epoch.c    the connector's epoch moves   -> epoch_moved
+ *   epoch.c    the epoch changes             -> epoch_moved
  *   bypass.c   a bypass begins               -> bypass_begun
- *   erase.c    an erasure is heard of        -> erasure_heard
+ *   erase.c    an erasure is noted           -> erasure_heard
  *
- * Each event makes work of the layers above void: connector.c names the functions that end it. They
- * are called when the new state can be seen: the epoch, the bypass, the erasure that was noted.
- *
- * Threads: any. epoch_moved may be called with index.lock (rank 10) held, bypass_begun with the
- * bypass's (15), erasure_heard with the eraser's (3): they take locks of higher ranks only.
+ * Each event voids work of higher layers; connector.c sets the functions that end it. They are
+ * called once the new state is visible.
+ * Threads: any. Held locks: epoch_moved index.lock (rank 10), bypass_begun the bypass's (15),
+ * erasure_heard the eraser's (3). The functions take higher ranks only.
  * Tests: tests/unit/plugin/test_host_prefetch_meanwhile.c, test_bypass.c, test_erase.c */
 #ifndef SC_PLUGIN_INDEX_INDEX_EVENTS_H
 #define SC_PLUGIN_INDEX_INDEX_EVENTS_H

@@ -1,15 +1,13 @@
-/* Jobs: work in the background that nobody waits for.
+/* jobs: requested background work.
  *
  *   kick -> QUEUED -> RUNNING -> IDLE
  *              ^         |  ^ kick: AGAIN
  *              +---------+
  *                more to do
  *
- * A step does a bounded piece of work and posts itself again, so that the lanes above go first.
- *
- * Holds: a job is posted or runs once at a time; a kick during a step is followed by another step;
- * after jobs_close no step runs or will.
- * Does not: know what the jobs do (maintain.c); wait in a kick, whoever calls it. */
+ * A step does bounded work and posts itself again, so that higher I/O classes run first. A job is
+ * posted or runs once at a time; a kick during a step causes another step. No step runs after
+ * jobs_close. A kick never waits. */
 #include "plugin/index/jobs.h"
 #include "plugin/connector.h"
 
@@ -38,7 +36,7 @@ static void job_step(struct sc_task *task)
     if (more)
         sc_exec_post(conn->exec, task, SC_IO_CLASS_BACKGROUND);
     atomic_fetch_add(&conn->jobs.word, 1);
-    sc_exec_wake(conn->exec, &conn->jobs.word); /* under the lock: whoever closes takes it after */
+    sc_exec_wake(conn->exec, &conn->jobs.word); /* under the lock, which close takes afterwards */
     pthread_mutex_unlock(&conn->jobs.lock);
 }
 
@@ -62,7 +60,7 @@ void sc_plugin_kick(spec_connector *conn, enum sc_plugin_job_kind kind)
     pthread_mutex_unlock(&conn->jobs.lock);
 }
 
-/* Ends those that wait; true: none runs. */
+/* Cancels queued jobs. Returns true if none runs. */
 static bool jobs_end(spec_connector *conn)
 {
     bool idle = true;

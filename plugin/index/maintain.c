@@ -1,16 +1,14 @@
-/* What jobs there are in the background (jobs.c), and the call that asks for them.
+/* maintain: the background jobs (jobs.c), and the call that requests them.
  *
- *   tidy        records of failed pieces; what waited for pins
+ *   tidy        logs failed pieces; removes runs that were pinned
  *   evict       evict.c
- *   checkpoint  a shorter log; while something is to be erased, erase.c in its place
- *   baseline         averages (baselines/baselines.h) and estimates (load_or_compute/), to the log
- *   compact       chunks of many pieces (compact.c)
+ *   checkpoint  shortens the log; during an erasure erase.c instead
+ *   baseline    logs averages (baselines/baselines.h) and estimates (load_or_compute/)
+ *   compact     chunks of many pieces (compact.c)
  *   spare       memory that the index needs next
  *
- * What extents lack is built by the store itself (store/section/build_sections.c), when it is asked
- * to. During a bypass (bypass.h) averages wait, and compactions that have not begun; what room and
- * the log need goes on, and so does what tells of failed pieces.
- *
+ * The store itself builds derived sections (store/section/build_sections.c). During a bypass
+ * (bypass.h) averages and new compactions wait; the other jobs continue.
  * Threads: maintain any; steps on the executor's; open by one.
  * Tests: conformance (abi_135_*, abi_209_*), tests/unit/plugin/test_maintain.c */
 #include "plugin/args/args.h"
@@ -24,13 +22,14 @@
 static bool checkpoint_run(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (sc_store_erasures(conn->store) > 0) /* the log is written anew for it, too */
+    if (sc_store_erasures(conn->store) > 0) /* it rewrites the log, too */
         return sc_plugin_erase_some(conn);
     sc_baseline_write_all(
-        &conn->baseline); /* the newest of each piece is what a checkpoint keeps */
+        /* a checkpoint keeps the newest of each piece */
+        &conn->baseline);
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
-    if (atomic_load(&conn->compaction.waiting) > 0) /* one may have come while the log was copied */
+    if (atomic_load(&conn->compaction.waiting) > 0) /* one may be queued since the copy */
         sc_plugin_kick(conn, SC_JOB_COMPACT);
     return false;
 }

@@ -1,6 +1,5 @@
-/* What a reader has to tell writers: its epoch every rank's, failed ranges its own rank's.
- * Contract: peers.h, reset.c. What could not be posted is posted by a later turn, or at close.
- * Threads: any. */
+/* notify: notifications of a reader to writers: its epoch to every rank, failed ranges to its own.
+ * Failed posts are retried by a later tick, or at close. Contract: peers.h, reset.c. */
 #include "plugin/connector.h"
 
 void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece)
@@ -14,11 +13,11 @@ void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece)
     if (conn->notify_queue.count < SC_PLUGIN_NOTIFY_QUEUE)
         conn->notify_queue.notify[(conn->notify_queue.first + conn->notify_queue.count++) %
                                   SC_PLUGIN_NOTIFY_QUEUE] = notify;
-    /* Else it is void here all the same, and the next reader that meets it says so again. */
+    /* If full: it is void here anyway, and the next reader that meets it reports it. */
     pthread_mutex_unlock(&conn->notify_queue.lock);
 }
 
-/* Tells every rank that has not heard of it. */
+/* Posts the epoch to every rank that has not received it. */
 static void post_epoch(spec_connector *conn)
 {
     struct sc_store_notify notify = {.kind = SC_STORE_NOTIFY_EPOCH,
@@ -38,7 +37,7 @@ static void post_failed(spec_connector *conn)
         struct sc_store_notify notify = conn->notify_queue.notify[conn->notify_queue.first];
         pthread_mutex_unlock(&conn->notify_queue.lock);
         if (!waits || sc_store_notify_post(conn->store, conn->ranks.rank, &notify, NULL) != SPEC_OK)
-            return; /* a later turn tries again */
+            return; /* a later tick retries */
         pthread_mutex_lock(&conn->notify_queue.lock);
         conn->notify_queue.first = (conn->notify_queue.first + 1) % SC_PLUGIN_NOTIFY_QUEUE;
         conn->notify_queue.count--;
@@ -50,7 +49,7 @@ void sc_plugin_notify_post(spec_connector *conn)
 {
     if (conn->ranks.role != SPEC_ROLE_READER)
         return;
-    pthread_mutex_lock(&conn->ranks.follow_lock); /* the store that is followed stays what it is */
+    pthread_mutex_lock(&conn->ranks.follow_lock); /* keeps the followed store */
     pthread_mutex_lock(&conn->notify_queue.post_lock);
     post_epoch(conn);
     post_failed(conn);

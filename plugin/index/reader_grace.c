@@ -1,9 +1,8 @@
-/* Ghosts: pieces that this reader's writer has dropped or replaced, and that leases may still name.
- * They stay pinned until no lease on them can be good.
- * Holds: a ring in the order of their ends; the oldest makes room. */
+/* reader_grace: pieces that the writer dropped or replaced stay pinned while leases may name them.
+ * A ring ordered by end; a full ring drops the oldest. */
 #include "plugin/connector.h"
 
-/* Index lock held. The oldest goes: its lease is a miss from now on. */
+/* Index lock held. Ends the oldest entry; its lease is a miss from now on. */
 static void grace_entry_end(spec_connector *conn)
 {
     sc_radix_unpin(conn->radix, conn->grace.ring[conn->grace.first].run);
@@ -38,7 +37,7 @@ bool sc_plugin_grace_entry_find(const spec_connector *conn, struct sc_radix_ref 
     for (uint64_t i = 0; i < conn->grace.count; i++) {
         const struct sc_plugin_grace_entry *grace_entry =
             &conn->grace.ring[(conn->grace.first + i) % SC_PLUGIN_GRACE_ENTRIES];
-        /* Its last run, or one that others were compacted into had before. */
+        /* Its last run, or the run of a piece compacted into another. */
         if (grace_entry->piece == segment.value.piece ||
             (grace_entry->is_top && sc_radix_is_below(conn->radix, run, grace_entry->run)))
             return true;

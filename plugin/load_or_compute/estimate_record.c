@@ -1,6 +1,4 @@
-/* Estimates in the log, and among processes.
- *
- * Holds, Does not, Threads, Tests: plugin/load_or_compute/estimate_record.h. */
+/* estimate_record: estimates in the log and among processes. Contract: estimate_record.h. */
 #include "plugin/load_or_compute/estimate_record.h"
 
 #include "base/limits.h"
@@ -9,13 +7,11 @@
 #include <stddef.h>
 #include <string.h>
 
-#define FORM       1u   /* of the words */
-#define NUMBER_MAX 1e15 /* none takes eleven days */
+#define FORM       1u   /* format version of the words */
+#define NUMBER_MAX 1e15 /* bound of any measure; 1e15 ns are eleven days */
 #define FORM_WORDS 2u
 #define NUMBERS    (SC_PLUGIN_ESTIMATE_WORDS - 1)
-#define READS_MOST 64u /* a note comes every few seconds */
-
-/* ---- Estimates ------------------------------------------------------------------------------ */
+#define READS_MOST 64u /* a note arrives every few seconds */
 
 _Static_assert(offsetof(struct sc_plugin_estimate, is_apart) == NUMBERS * sizeof(uint64_t),
                "numbers, and a flag behind them");
@@ -40,12 +36,10 @@ static bool estimate_is_one(const uint64_t words[SC_PLUGIN_ESTIMATE_WORDS])
     for (uint32_t i = 0; i < NUMBERS; i++) {
         double number;
         memcpy(&number, &words[i], sizeof(number));
-        is_one = is_one && number >= 0 && number <= NUMBER_MAX; /* NaN is neither */
+        is_one = is_one && number >= 0 && number <= NUMBER_MAX; /* false for NaN */
     }
     return is_one;
 }
-
-/* ---- Words ---------------------------------------------------------------------------------- */
 
 static void longs_of(const struct sc_plugin_estimate_note *note,
                      uint64_t ret_longs[SC_PLUGIN_ESTIMATE_NOTE_LONGS])
@@ -93,10 +87,8 @@ bool sc_plugin_estimate_note_decode(const uint16_t *words, uint64_t count,
     return true;
 }
 
-/* ---- Agreed --------------------------------------------------------------------------------- */
-
-/* A slot's stores are released one by one: who has seen one of them sees the serial of the note
- * before, too, and so that its own slot is being written over. */
+/* A slot's stores are released one by one. A reader that sees one of them also sees the previous
+ * note's serial, and so detects that its slot is being overwritten. */
 void sc_plugin_agreed_set(struct sc_plugin_agreed *agreed,
                           const struct sc_plugin_estimate_note *note)
 {

@@ -1,16 +1,15 @@
-/* An estimate as a note in the log of rank 0, and as the other processes of the store have it.
+/* estimate_record: an estimate as a note in rank 0's log, and as other processes of the store hold
+ * it.
  *
  *   rank 0's writer --words--> log --words--> all ranks, and readers
  *   words    [kind, form][layers] then u64s: [from][estimate from then on][estimate before]
- *   agreed   the last such note, twice in memory: one is read while the other is written
+ *   agreed   the last note, in one of two slots: one is read while the other is written
  *
- * A note says which estimate counts from a moment on, a little later than it was written, and which
- * one until then. So whoever has read the last note knows both, and all of them take up the new one
- * at the same moment.
+ * A note holds two estimates: one valid from a moment shortly after its writing, one until then. So
+ * all processes that read the last note switch at the same moment.
  *
- * Holds: words that are not exactly such, or of no estimate (a number that is not finite, negative,
- * or of no size that a measure has), are refused; a note is read whole, or not at all.
- * Does not: look at a clock, write (load_or_compute.c).
+ * Invariants: malformed words and impossible numbers (not finite, negative, too large) are refused.
+ * A note is read whole or not at all.
  * Threads: set: one at a time; get: any, beside it; the rest: any.
  * Tests: tests/unit/plugin/test_estimate_record.c */
 #ifndef SC_PLUGIN_LOAD_OR_COMPUTE_ESTIMATE_RECORD_H
@@ -20,15 +19,14 @@
 
 #include <stdatomic.h>
 
-/* An estimate as numbers, one by one. */
+/* An estimate as numbers. */
 #define SC_PLUGIN_ESTIMATE_WORDS 9u
 void sc_plugin_estimate_encode(const struct sc_plugin_estimate *estimate,
                                uint64_t ret_words[SC_PLUGIN_ESTIMATE_WORDS]);
-/* Of words that were encoded. */
 struct sc_plugin_estimate sc_plugin_estimate_decode(const uint64_t words[SC_PLUGIN_ESTIMATE_WORDS]);
 
 struct sc_plugin_estimate_note {
-    uint64_t from_ns; /* the log's: wall clock; agreed's: whoever sets it */
+    uint64_t from_ns; /* log: wall clock; agreed: the setter's clock */
     uint64_t layers;  /* of the rank that measured */
     struct sc_plugin_estimate next, before;
 };
@@ -36,20 +34,20 @@ struct sc_plugin_estimate_note {
 #define SC_PLUGIN_ESTIMATE_NOTE_LONGS (2u + 2u * SC_PLUGIN_ESTIMATE_WORDS)
 #define SC_PLUGIN_ESTIMATE_NOTE_WORDS (2u + 4u * (1u + 2u * SC_PLUGIN_ESTIMATE_WORDS))
 
-/* kind: the note's, high byte of the first word. */
+/* `kind`: high byte of the first word. */
 void sc_plugin_estimate_note_encode(const struct sc_plugin_estimate_note *note, uint32_t kind,
                                     uint16_t ret_words[SC_PLUGIN_ESTIMATE_NOTE_WORDS]);
 bool sc_plugin_estimate_note_decode(const uint16_t *words, uint64_t count,
                                     struct sc_plugin_estimate_note *ret_note);
 
 struct sc_plugin_agreed {
-    _Atomic uint64_t serial; /* notes so far; the last is in slots[serial % 2] */
+    _Atomic uint64_t serial; /* notes so far; the last is slots[serial % 2] */
     _Atomic uint64_t slots[2][SC_PLUGIN_ESTIMATE_NOTE_LONGS];
 };
 
 void sc_plugin_agreed_set(struct sc_plugin_agreed *agreed,
                           const struct sc_plugin_estimate_note *note);
-/* false: there is none yet; *ret_note is all 0. */
+/* Returns false and zeros if there is none yet, or notes follow each other too fast. */
 bool sc_plugin_agreed_get(const struct sc_plugin_agreed *agreed,
                           struct sc_plugin_estimate_note *ret_note);
 

@@ -1,6 +1,4 @@
-/* Compute or load.
- *
- * Holds, Does not, Threads, Tests: plugin/load_or_compute/load_or_compute.h. */
+/* load_or_compute: measures passes and loads, and splits matches. Contract: load_or_compute.h. */
 #include "plugin/load_or_compute/load_or_compute.h"
 
 #include "plugin/args/args.h"
@@ -12,27 +10,27 @@
 
 #define PASS_TOKENS_MIN  128u
 #define PASS_NS_MIN      UINT64_C(2000000)
-#define PASS_GAP_SHARE   4.0 /* a layer's share of all, in layers: more was an interruption */
-#define PASS_LAYERS_GAP  5u  /* of fewer none can be told */
-#define PASSES_MIN       2u  /* before they are believed */
+#define PASS_GAP_SHARE   4.0 /* longest layer's time in average layers; above: an interruption */
+#define PASS_LAYERS_GAP  5u  /* with fewer layers none is detected */
+#define PASSES_MIN       2u  /* minimum before they are used */
 #define PASS_MEMORY      32u
 #define LOAD_MEMORY      16u
 #define LOAD_BYTES_MIN   (256u << 10)
 #define LOAD_ROWS_MIN    64u
 #define PROBE_BYTES      (2.0 * LOAD_BYTES_MIN)
-#define PROBE_EVERY      16u   /* requests that are promised nothing */
-#define PROBE_EVERY_MOST 1023u /* odd: not always the peek of a host that peeks first */
-#define PROBE_COST       0.005 /* of what is computed */
-#define CHANGE           0.04  /* of an estimate that is not worth another one */
-#define TIME_MAX         1e15  /* ns: none takes eleven days */
+#define PROBE_EVERY      16u   /* requests with nothing to load, per probe */
+#define PROBE_EVERY_MOST 1023u /* odd, so that it does not always hit a host's first peek */
+#define PROBE_COST       0.005 /* maximum share of the compute time */
+#define CHANGE           0.04  /* relative change below which an estimate is kept */
+#define TIME_MAX         1e15  /* ns: eleven days */
 
-#define WRITE_NS UINT64_C(5000000000) /* at least, between two notes */
+#define WRITE_NS UINT64_C(5000000000) /* minimum between two notes */
 #define DELAY_NS                                                                                   \
-    UINT64_C(1000000000) /* all have read a note by then: logs are read every 25 ms                \
-                          */
+    /* all have read a note by then: logs are read every 25 ms */
+    UINT64_C(1000000000)
 #define FOLLOWED_NS  UINT64_C(2000000000) /* a reader opens the next log within 25 ms */
-#define ASKED_PLACES 64u                  /* of a prompt, whose tokens say which it is */
-#define ASKED_TOKENS 8u                   /* of its end: all of them */
+#define ASKED_PLACES 64u                  /* sampled tokens of a prompt, which identify it */
+#define ASKED_TOKENS 8u                   /* last tokens, all sampled */
 #define SEEDS        2u /* samples that an earlier process's estimate counts for */
 
 /* ---- Estimates ------------------------------------------------------------------------------ */
@@ -55,7 +53,7 @@ void sc_plugin_load_policy_tick(spec_connector *conn)
                  now_ns < atomic_load(&load_policy->followed_until_ns) ? 1 : 0);
 }
 
-/* The one process of a store whose passes and loads tell what things take. */
+/* True for the one process of a store whose passes and loads are measured. */
 static bool measures(const spec_connector *conn)
 {
     return conn->config.load_policy == SC_LOAD_POLICY_SPLIT && conn->ranks.rank == 0 &&
@@ -70,7 +68,7 @@ static struct sc_plugin_estimate measured(const struct sc_plugin_load_policy *lo
     return sc_plugin_estimate_decode(words);
 }
 
-/* What counts in all processes of the store; zeros: nothing does yet. */
+/* Returns the estimate that all processes of the store use now; zeros: none yet. */
 static struct sc_plugin_estimate agreed(const spec_connector *conn, uint64_t *ret_layers)
 {
     struct sc_plugin_estimate_note note;
@@ -121,7 +119,7 @@ static void share_add(struct sc_plugin_share *share, double sum, double rows)
     share->rows = share->rows * fade + rows;
 }
 
-/* Bytes of a token that a load of this kind reads, all layers, if none was seen. */
+/* Returns the bytes per token that a load of this kind reads in all layers, by the shape. */
 static double bytes_of(const spec_connector *conn, uint32_t kind)
 {
     const struct sc_config *config = &conn->config;
@@ -138,7 +136,7 @@ static double bytes_of(const spec_connector *conn, uint32_t kind)
     return (row * retained + (double)conn->choice.probe_row_bytes) * layers;
 }
 
-/* Lock held. What the fits say. */
+/* Lock held. */
 static struct sc_plugin_estimate estimate_make(const spec_connector *conn)
 {
     const struct sc_plugin_load_policy *load_policy = &conn->load_policy;
@@ -163,7 +161,7 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= CHANGE * most;
 }
 
-/* What would be told of a short prompt and of a long one is about the same. */
+/* Returns true if both give about the same for a short and a long prompt. */
 static bool is_same(const struct sc_plugin_estimate *a, const struct sc_plugin_estimate *b)
 {
     for (double tokens = 2048; tokens <= 32768; tokens *= 16) {
@@ -220,14 +218,14 @@ void sc_plugin_load_policy_forget(struct sc_plugin_request *request)
     request->load_clock = (struct sc_plugin_load_clock){0};
 }
 
-/* Whether the call computes a first layer of all its passes, and what of. */
+/* Returns true if the call begins a timed pass of each request, and their sizes. */
 static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count,
                        struct sc_plugin_pass_clock *ret_clock)
 {
     *ret_clock = (struct sc_plugin_pass_clock){.count = count};
     for (uint64_t i = 0; i < count; i++) {
         const struct spec_store_params *params = &requests[i]->step.params;
-        /* also those beyond a limit: they are computed, too */
+        /* Tokens beyond a limit are computed, too. */
         double tokens = (double)(requests[i]->step.host_end - params->first_token);
         if (params->layer != 0 || (params->flags & SPEC_STORE_LATER) != 0 ||
             requests[i]->failed_position != UINT64_MAX)
@@ -238,8 +236,8 @@ static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count
     return true;
 }
 
-/* Lock held. A sample that is large enough; goes_on: it is part of one prompt, whose rest is
- * computed later; is_one: of one request alone. */
+/* Lock held. Adds a sample that is large enough. goes_on: the rest of the prompt is computed later.
+ * is_one: the sample is of one request. */
 static void compute_learn(struct sc_plugin_load_policy *load_policy, double tokens,
                           double positions, double ns, bool goes_on, bool is_one)
 {
@@ -247,10 +245,10 @@ static void compute_learn(struct sc_plugin_load_policy *load_policy, double toke
     if (goes_on)
         load_policy->pass_tokens = tokens;
     else if (is_one && tokens > load_policy->pass_tokens * (1 + CHANGE))
-        load_policy->pass_tokens = 0; /* they may be longer by now */
+        load_policy->pass_tokens = 0; /* passes may be longer now */
 }
 
-/* The pass's last layer but one was computed between its first call and its last. */
+/* Adds a pass: all its layers but one were computed between its first and last call. */
 static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *clock, bool is_apart,
                      bool has_loaded)
 {
@@ -281,8 +279,7 @@ void sc_plugin_load_policy_step(spec_connector *conn, struct sc_plugin_request *
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     if (layer == 0) {
         bool is_timed = pass_begin(requests, count, clock);
-        /* all that this request loads has come before it computes */
-        /* A tail of less than a chunk is what a host does not store, not what it computes later. */
+        /* Hosts do not store a tail below a chunk; it does not mean that more is computed. */
         clock->goes_on =
             count == 1 && lead->step.host_end + conn->config.chunk_tokens <= lead->host_tokens;
         clock->has_loaded = lead->load_clock.is_whole;
@@ -345,7 +342,7 @@ void sc_plugin_load_policy_read(struct sc_plugin_request *request,
     first_ns = first_ns > clock->busy_until_ns ? first_ns : clock->busy_until_ns;
     clock->bytes += cost->timed_bytes;
     if (last_ns <= first_ns)
-        return; /* beside others of its */
+        return; /* covered by others of its reads */
     clock->busy_ns += last_ns - first_ns;
     clock->busy_until_ns = last_ns;
 }
@@ -364,7 +361,6 @@ static uint32_t kind_of(const spec_connector *conn, const struct sc_plugin_reque
     return conn->choice.can_select && chooses ? SC_LOAD_SELECTED_ROWS : SC_LOAD_ALL_ROWS;
 }
 
-/* All layers came. */
 static void loads_learn(spec_connector *conn, const struct sc_plugin_request *request,
                         const struct sc_plugin_load_clock *clock, double rows)
 {
@@ -399,9 +395,9 @@ void sc_plugin_load_policy_loaded(spec_connector *conn, struct sc_plugin_request
     *clock = (struct sc_plugin_load_clock){.busy_until_ns = clock->busy_until_ns, .is_whole = true};
 }
 
-/* ---- The cut -------------------------------------------------------------------------------- */
+/* ---- The split ------------------------------------------------------------------------------- */
 
-/* Matches that end before it are delivered whole (budget.c); 0: all are alike. */
+/* Returns the token before which matches are loaded whole (budget.c); 0: all alike. */
 static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     const struct sc_config *config = &conn->config;
@@ -413,7 +409,7 @@ static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_
     return request->from_token + rows;
 }
 
-/* The first place whose load is long enough to be measured. */
+/* Returns the first end whose load is long enough to be measured. */
 static uint64_t probe_end(const struct sc_plugin_cut *cut)
 {
     uint32_t kind = cut->whole_end > 0 && cut->whole_end <= cut->from ? SC_LOAD_SELECTED_ROWS
@@ -426,7 +422,7 @@ static uint64_t probe_end(const struct sc_plugin_cut *cut)
     return n - (cut->multiple > 1 ? n % cut->multiple : 0);
 }
 
-/* The same for the same prompt and match, whoever asks, in whatever pieces he has it. */
+/* Hashes prompt and match: equal for all who ask, in whatever pieces they hold them. */
 static uint64_t asked_of(const uint32_t *tokens, uint64_t count, uint64_t end)
 {
     uint64_t hash = end ^ count << 32;
@@ -437,10 +433,9 @@ static uint64_t asked_of(const uint32_t *tokens, uint64_t count, uint64_t end)
     return hash >> 32;
 }
 
-/* Nothing but what is in memory is worth loading, up to `at`; so nothing would ever tell that the
- * device is faster again. Of some requests a little is promised: of as many that it is no large
- * part of what they compute, one in 16 at most. Which ones they are follows from what is asked, so
- * that who asks twice has one answer; where they would be too few, one is counted off. */
+/* Chooses an end if nothing on the device is worth loading up to `at`. A few requests, at most one
+ * in 16, load a little, to measure whether the device became faster. A hash selects them, so that
+ * repeated questions have one answer. A counter adds some if they are rare. */
 static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut, uint64_t at,
                           const uint32_t *tokens)
 {
@@ -455,14 +450,15 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
     bool is_rare = !(every < PROBE_EVERY_MOST);
     every = every > PROBE_EVERY ? every : PROBE_EVERY;
     if (!sc_plugin_load_policy_is_alone(
-            conn)) /* nothing that is counted here: others promise the same */
+            /* no counter here: other processes must promise the same */
+            conn))
         return asked % (is_rare ? PROBE_EVERY_MOST : (uint64_t)every) == 0 ? n : at;
     bool is_selected = !is_rare && asked % (uint64_t)every == 0;
     return is_selected || count % PROBE_EVERY_MOST == 0 ? n : at;
 }
 
-/* Rows of [from_token, end) that host memory has, where a cut is to know it: what a process keeps
- * in memory is its own, and others that must promise the same do not know of it. */
+/* Returns the rows of [from_token, end) in host memory. Returns 0 if other processes must promise
+ * the same: they do not know this memory. */
 static uint64_t host_slab_rows(const spec_connector *conn, const struct sc_plugin_request *request,
                                uint64_t end)
 {
@@ -470,19 +466,19 @@ static uint64_t host_slab_rows(const spec_connector *conn, const struct sc_plugi
     if (sc_plugin_load_policy_is_alone(conn))
         sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
     in_host_tier = bytes[SPEC_TIER_UPPER] + bytes[SPEC_TIER_HOST];
-    all = in_host_tier + bytes[SC_STORE_TIER]; /* of a window's layer, what it needs */
+    all = in_host_tier + bytes[SC_STORE_TIER]; /* layers with windows: what they need */
     return all > 0 ? (uint64_t)((double)(end - request->from_token) * (double)in_host_tier /
                                 (double)all)
                    : 0;
 }
 
-/* Of a match, however long. Ranks may differ in it, and must not in what they promise. */
+/* Returns the bytes of a match's recurrent state; 0 if ranks must promise the same. */
 static uint64_t state_bytes(const spec_connector *conn)
 {
     return sc_plugin_load_policy_is_alone(conn) ? conn->states.bytes : 0;
 }
 
-/* false: nothing is known to cut by, or nothing is to be cut. */
+/* Returns false if there is no estimate or nothing to split. */
 static bool cut_make(const spec_connector *conn, const struct sc_plugin_request *request,
                      uint64_t end, uint64_t multiple, struct sc_plugin_estimate *estimate,
                      struct sc_plugin_cut *ret_cut)
@@ -535,7 +531,7 @@ void sc_plugin_load_policy_count(spec_connector *conn, uint64_t end, uint64_t n)
 
 /* ---- The log -------------------------------------------------------------------------------- */
 
-/* An earlier process's: its numbers are samples as good as others, of kinds that it had seen. */
+/* Takes over an earlier process's estimate as samples, for the kinds that it had measured. */
 static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate *known)
 {
     struct sc_plugin_load_policy *load_policy = &conn->load_policy;
@@ -559,8 +555,8 @@ static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate 
     pthread_mutex_unlock(&load_policy->lock);
 }
 
-/* Times of the log become durations (base/exec.h). One that no writer gives is of a clock that was
- * set meanwhile: it counts at once. */
+/* Converts the log's times to the executor's clock (base/exec.h). A time that no writer gives,
+ * because a clock was set, counts at once. */
 void sc_plugin_load_policy_heard(spec_connector *conn, const uint16_t *words, uint64_t count)
 {
     struct sc_plugin_estimate_note note;
@@ -584,7 +580,7 @@ static bool is_new(const spec_connector *conn)
                atomic_load_explicit(&load_policy->written, memory_order_relaxed);
 }
 
-/* Nobody cuts without knowing the device: that is waited for. */
+/* Waits for a measurement of the device, without which nothing is split. */
 bool sc_plugin_load_policy_due(const spec_connector *conn)
 {
     return is_new(conn) && measured(&conn->load_policy).byte_ns > 0 &&
@@ -611,7 +607,7 @@ void sc_plugin_load_policy_write(spec_connector *conn, bool is_last)
     if (!sc_plugin_estimate_note_decode(words + SC_STORE_NOTE_HEAD, SC_PLUGIN_ESTIMATE_NOTE_WORDS,
                                         &note)) {
         atomic_store_explicit(&load_policy->written, renewed, memory_order_relaxed);
-        return; /* of no size that a measure has: nobody would believe it */
+        return; /* out of range: readers would refuse it */
     }
     spec_status status =
         sc_store_note_put(conn->store, words, SC_PLUGIN_ESTIMATE_NOTE_WORDS, &error);
@@ -625,7 +621,7 @@ void sc_plugin_load_policy_write(spec_connector *conn, bool is_last)
     sc_plugin_agreed_set(&load_policy->agreed, &note);
 }
 
-/* ---- What is known -------------------------------------------------------------------------- */
+/* ---- Statistics ------------------------------------------------------------------------------ */
 
 static uint64_t ps_of(double ns)
 {

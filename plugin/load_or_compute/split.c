@@ -1,15 +1,11 @@
-/* Fits and the cut.
- *
- * Holds, Does not, Threads, Tests: plugin/load_or_compute/split.h. */
+/* split: fits, and where a promise ends. Contract: split.h. */
 #include "plugin/load_or_compute/split.h"
 
-#define TAKEN_LEAST 1e-3 /* ns: what takes less says nothing, and its weight is none */
-#define HOLD        1e-3 /* of v to 0, beside its own samples */
-#define OFF         2.0  /* a sample that differs by this factor is held back */
-#define OFF_COUNT   3u   /* but not for ever */
-#define ENOUGH      1.02 /* R is promised, or nothing, if it takes so many times the best */
-
-/* ---- Lines ---------------------------------------------------------------------------------- */
+#define TAKEN_LEAST 1e-3 /* ns; shorter samples are ignored */
+#define HOLD        1e-3 /* weight that pulls v to 0, relative to its samples */
+#define OFF         2.0  /* factor beyond which a sample is held back */
+#define OFF_COUNT   3u   /* held-back samples in a row that restart the fit */
+#define ENOUGH      1.02 /* all, or nothing, is promised if within this factor of the best */
 
 void sc_plugin_line_solve(const struct sc_plugin_line *line, double *ret_u, double *ret_v)
 {
@@ -30,7 +26,6 @@ void sc_plugin_line_solve(const struct sc_plugin_line *line, double *ret_u, doub
     *ret_v = v;
 }
 
-/* Whether the sample is held back. */
 static bool is_held(struct sc_plugin_line *line, double expected, double t)
 {
     bool is_above = t > expected * OFF, is_below = t * OFF < expected;
@@ -94,8 +89,6 @@ void sc_plugin_line_learn_within(struct sc_plugin_line *line, double x, double y
     sc_plugin_line_learn(line, x, y, t, memory);
 }
 
-/* ---- The cut -------------------------------------------------------------------------------- */
-
 struct sides {
     double device, host, rest; /* ns; rest: of later passes */
 };
@@ -132,7 +125,7 @@ double sc_plugin_cut_ns(const struct sc_plugin_cut *cut, uint64_t n)
     return more + less + sides.rest;
 }
 
-/* The k-th place on the grid from `from` on, none behind R. */
+/* Returns the k-th grid place from `from` on, at most R. */
 static uint64_t place_at(const struct sc_plugin_cut *cut, uint64_t k)
 {
     uint64_t n = (cut->from / cut->grid + k) * cut->grid;
@@ -154,8 +147,8 @@ static void place_try(const struct sc_plugin_cut *cut, uint64_t n, struct best *
     *best = (struct best){.n = n, .ns = ns};
 }
 
-/* Of places [low, high], of one kind: where the device begins to take longer than the host, and the
- * ends (the host's side may rise, if what it does with a row takes longer than computing it). */
+/* Tries the ends of [low, high], places of one kind, and where the device begins to take longer
+ * than the host. The host may take longer to place a row than to compute it. */
 static void stretch_try(const struct sc_plugin_cut *cut, uint64_t low, uint64_t high,
                         struct best *best)
 {
@@ -173,7 +166,7 @@ static void stretch_try(const struct sc_plugin_cut *cut, uint64_t low, uint64_t 
 uint64_t sc_plugin_cut_find(const struct sc_plugin_cut *asked)
 {
     struct sc_plugin_cut own = *asked, *cut = &own;
-    cut->grid = cut->multiple > cut->grid ? cut->multiple : cut->grid; /* no place comes twice */
+    cut->grid = cut->multiple > cut->grid ? cut->multiple : cut->grid; /* no place appears twice */
     uint64_t first = cut->from / cut->grid, last = (cut->end + cut->grid - 1) / cut->grid - first;
     uint64_t part = cut->whole_end > 0 ? (cut->whole_end + cut->grid - 1) / cut->grid : 0;
     struct best best = {.n = cut->end, .ns = sc_plugin_cut_ns(cut, cut->end)};
@@ -185,7 +178,7 @@ uint64_t sc_plugin_cut_find(const struct sc_plugin_cut *asked)
     } else {
         stretch_try(cut, 0, last, &best);
     }
-    if (passes > 0 && passes < (double)cut->total) { /* where one pass is enough */
+    if (passes > 0 && passes < (double)cut->total) { /* where one pass suffices */
         uint64_t at = (cut->total - (uint64_t)passes) / cut->grid;
         at = at > first ? at - first : 0;
         place_try(cut, place_at(cut, at), &best);

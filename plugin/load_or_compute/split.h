@@ -1,5 +1,4 @@
-/* Fits and the cut: how long loading and computing take, and where the one shall end and the other
- * begin. Plain arithmetic.
+/* split: models the time to load and to compute, and finds where a promise should end.
  *
  *   tokens   0          from                n                    R              total
  *            | engine's |  loaded, promised | computed though stored | computed    |
@@ -7,21 +6,15 @@
  *                        B(n) = rows(n) * host_ns + integral of (token_ns + position_ns * x)
  *                                                   from n to total        the host
  *
- * The host computes layer l while layer l + 1 is read, so that TTFT is about max(A, B), and of the
- * shorter one the layer that stands alone: max(A, B) + min(A, B) / layers. Where hosts compute a
- * prompt in several passes, only the first of them is beside the load: B is its, and what the
- * others take comes on top. Where hosts load all before they compute it is A + B.
+ * The host computes layer l while layer l + 1 is read: TTFT ~ max(A, B) + min(A, B) / layers. If a
+ * prompt is computed in several passes, B is the first pass; the others are added. If a host loads
+ * all before it computes, TTFT ~ A + B.
  *
- * A line is a least-squares fit of t = u x + v y through 0 (of loads y is 0), whose samples fade.
- * Each sample counts by how much it differs from the fit in its own measure, so that long ones do
- * not drown short ones. v is held to 0 a little, so that samples of one shape alone (where u and v
- * cannot be told apart) give a line too. Samples that are off by more than a factor of two are held
- * back; the third of them in turn is the truth, and the fit begins anew with it.
- *
- * Holds: the same samples give the same fit, and the same estimates the same cut.
- * Does not: know the connector (load_or_compute.c), or the clock.
- * Threads: any; a line is guarded by whoever has it.
- * Tests: tests/unit/plugin/test_fit.c */
+ * A line is a least-squares fit of t = u x + v y through 0 (loads: y = 0) with fading samples.
+ * Errors are relative, so that long samples do not dominate. v is pulled to 0 slightly, so that
+ * samples of one shape also give a line. A sample off by more than a factor of 2 is held back; the
+ * third in a row restarts the fit.
+ * Threads: any; a line's owner guards it. Tests: tests/unit/plugin/test_fit.c */
 #ifndef SC_PLUGIN_LOAD_OR_COMPUTE_SPLIT_H
 #define SC_PLUGIN_LOAD_OR_COMPUTE_SPLIT_H
 
@@ -29,56 +22,52 @@
 #include <stdint.h>
 
 struct sc_plugin_line {
-    double xx, xy, yy, xt, yt; /* sums over samples, weighed and faded */
-    uint32_t count;            /* samples that count, all told */
-    uint32_t off_count;        /* held back in turn */
-    bool is_off_above;         /* they took longer */
+    double xx, xy, yy, xt, yt; /* sums over samples, weighted and faded */
+    uint32_t count;            /* samples used */
+    uint32_t off_count;        /* samples held back in a row */
+    bool is_off_above;         /* those took longer */
 };
 
-/* x >= 0, y >= 0, not both 0, t > 0. memory: samples that it remembers, about. */
+/* Adds a sample: x, y >= 0, not both 0, t > 0. `memory`: samples remembered, about. */
 void sc_plugin_line_learn(struct sc_plugin_line *line, double x, double y, double t,
                           uint32_t memory);
-/* Of t is known that it is from `least` to `most` (> 0, least <= most): what a device read while
- * its host had other work came in no less than the time that its reads flew, but a device that
- * gives so much a second (a volume with a budget, a throttle) may not have given all of that. So
- * what was believed stands as far as it may: a sample says at most that it is twice as fast, unless
- * `most` says more. */
+/* Adds a sample whose t is only known to be in [least, most] (> 0, least <= most). A device beside
+ * a busy host took at least its reads' time, but may be throttled. The fit's belief is kept if
+ * possible: a sample shows at most twice the speed, unless `most` shows more. */
 void sc_plugin_line_learn_within(struct sc_plugin_line *line, double x, double y, double least,
                                  double most, uint32_t memory);
-/* A sample t = u x + v y that is known from elsewhere: it counts, whatever others say; none where t
- * is next to nothing. */
+/* Adds a sample t = u x + v y from elsewhere, never held back; ignored if t is close to 0. */
 void sc_plugin_line_take(struct sc_plugin_line *line, double x, double y, double u, double v);
-/* Both >= 0; 0 and 0 before the first sample. */
+/* Returns both >= 0; 0 and 0 before the first sample. */
 void sc_plugin_line_solve(const struct sc_plugin_line *line, double *ret_u, double *ret_v);
 
-/* Loads of all rows; of those that the configuration chooses (or codes). */
+/* Loads of all rows; of rows that the configuration selects (or quantises). */
 enum { SC_LOAD_ALL_ROWS, SC_LOAD_SELECTED_ROWS, SC_LOAD_KINDS };
 
-/* All that a cut follows from, beside the request: the same in every process of a store. */
+/* Input of a split besides the request; the same in every process of a store. */
 struct sc_plugin_estimate {
-    double token_ns, position_ns; /* of computing the token at position x: token + position * x */
-    double byte_ns;               /* of loading a byte; 0: not known */
-    double row_bytes[SC_LOAD_KINDS]; /* that the device gives for a token, all layers */
-    double host_ns[SC_LOAD_KINDS];   /* that the host's thread is busy with it meanwhile */
-    double pass_tokens;              /* longer prompts are computed in several; 0: none are */
+    double token_ns, position_ns; /* to compute the token at position x: token + position * x */
+    double byte_ns;               /* to load a byte; 0: unknown */
+    double row_bytes[SC_LOAD_KINDS]; /* read from the device per token, all layers */
+    double host_ns[SC_LOAD_KINDS];   /* host thread's time for that token */
+    double pass_tokens;              /* tokens per pass of longer prompts; 0: one pass */
     bool is_apart;                   /* hosts load all before they compute */
 };
 
 struct sc_plugin_cut {
     const struct sc_plugin_estimate *estimate;
-    uint64_t from, end, total; /* tokens; end: R, where the promise would end */
-    uint64_t grid, multiple;   /* cuts are multiples of the first, cut to multiples of the other;
-                                * R need not be */
+    uint64_t from, end, total; /* tokens; end: R, the end without a split */
+    uint64_t grid, multiple;   /* results are grid multiples rounded down to `multiple`, or R */
     uint64_t layers;
-    uint64_t whole_end;   /* matches that end before it are loaded whole; 0: none is */
-    uint64_t host_slab_rows; /* the first so many are in memory already */
-    uint64_t state_bytes; /* read beside rows that are not, however many */
+    uint64_t whole_end;   /* matches ending before it are loaded whole; 0: none */
+    uint64_t host_slab_rows; /* first rows that are in memory already */
+    uint64_t state_bytes; /* read in addition if any row is read */
 };
 
-/* n: from, R, or on the grid between. Nearly as good is good enough for R, since the host has other
- * work than to compute; then for none of it, since a device has other work than to load. */
+/* Returns n: `from`, R or a grid place between. R is chosen if nearly best, to spare the host; then
+ * `from`, to spare the device. */
 uint64_t sc_plugin_cut_find(const struct sc_plugin_cut *cut);
-/* Estimated time to the first token, if rows [from, n) are loaded; ns. */
+/* Returns the estimated time to first token, in ns, if rows [from, n) are loaded. */
 double sc_plugin_cut_ns(const struct sc_plugin_cut *cut, uint64_t n);
 
 #endif

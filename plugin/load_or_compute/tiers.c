@@ -1,13 +1,12 @@
-/* Rows and bytes of a match by tier. Contract: tiers.h. */
+/* tiers: rows and bytes of a match by tier. Contract: tiers.h. */
 #include "plugin/load_or_compute/tiers.h"
 
 #include "plugin/connector.h"
 
-/* Of host memory, until loads were measured: what one core moves and verifies. */
+/* Host memory before any measurement: what one core moves and verifies. */
 #define HOST_BYTES_PER_S UINT64_C(5000000000)
 
-/* Rows that loads of a match that ends at `end` read of `rows` tokens from `from` on, in all layers
- * that have a window. */
+/* Returns the rows of [from, from + rows) that window layers read for a match ending at `end`. */
 static uint64_t windows_rows(const spec_connector *conn, uint64_t from, uint64_t rows, uint64_t end)
 {
     uint64_t sum = 0;
@@ -22,13 +21,12 @@ static uint64_t windows_rows(const spec_connector *conn, uint64_t from, uint64_t
     return sum;
 }
 
-/* Of some layers: how many have it in host memory or above; of those, how many above. */
+/* Some layers: how many are in host memory or above, and how many of those above. */
 struct in_host_tier {
     uint32_t layers, in_host_tier, risen;
 };
 
-/* Adds rows that those layers read, all together. Where they do not read as many each, windows that
- * are not alike, it is taken for so. */
+/* Adds rows that those layers read in total, taken as equal for each layer. */
 static void rows_add(uint64_t rows, struct in_host_tier of, uint64_t bytes[SPEC_TIERS])
 {
     uint32_t in_host_tier = of.in_host_tier < of.layers ? of.in_host_tier : of.layers;
@@ -40,8 +38,7 @@ static void rows_add(uint64_t rows, struct in_host_tier of, uint64_t bytes[SPEC_
     bytes[SC_STORE_TIER] += rows - there;
 }
 
-/* Adds rows [from, from + count) of a piece, in all layers that a match that ends at `end` needs
- * them in. */
+/* Adds rows [from, from + count) of a piece, in all layers that a match ending at `end` needs. */
 static void piece_add(const spec_connector *conn, uint64_t piece, uint64_t from, uint64_t count,
                       uint64_t end, uint64_t bytes[SPEC_TIERS])
 {

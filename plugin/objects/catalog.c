@@ -1,12 +1,11 @@
-/* The catalog: objects of entries, their order of use, and when their places are free.
+/* catalog: objects of entries, their order of use, and when their pages are free.
  *
  *   heap of a domain   a pairing heap by rank: tick of the last use, then order inside a call
- *   get, touch         write a tick into the entry, and leave the heap as it is
- *   eviction           takes the root; one that was used since goes back with its new rank
+ *   get, touch         write a tick into the entry, and leave the heap unchanged
+ *   eviction           takes the root; if it was used since, reinserts it with its new rank
  *
- * So the order is that of an exact LRU with ticks of 25 ms, and a use costs one store. An object
- * that is held goes back with the tick at which the hold ends.
- *
+ * So the order is exact LRU with ticks of 25 ms, and a use costs one store. A held object is
+ * reinserted with the tick at which the hold ends.
  * Threads: `lock`. Tests: tests/unit/plugin/test_objects.c */
 #include "plugin/objects/objects.h"
 
@@ -16,7 +15,6 @@
 
 /* ---- The heap ------------------------------------------------------------------------------- */
 
-/* Two roots become one. */
 static uint32_t heap_join(spec_objects *objects, uint32_t a, uint32_t b)
 {
     if (a == 0 || b == 0)
@@ -35,7 +33,7 @@ static uint32_t heap_join(spec_objects *objects, uint32_t a, uint32_t b)
     return a;
 }
 
-/* A list of siblings becomes one root: in pairs, then from the last pair on. */
+/* Joins a list of siblings: in pairs, then from the last pair on. */
 static uint32_t heap_join_all(spec_objects *objects, uint32_t first)
 {
     uint32_t pairs = 0, root = 0;
@@ -75,7 +73,7 @@ static void heap_remove(spec_objects *objects, uint32_t id)
     uint32_t children = heap_join_all(objects, object->heap_child);
     if (domain->heap == id) {
         domain->heap = children;
-    } else { /* prev is the parent of a first child, else the sibling before */
+    } else { /* prev: the parent of a first child, else the previous sibling */
         struct sc_object *prev = sc_object_of(objects, object->heap_prev);
         if (prev->heap_child == id)
             prev->heap_child = object->heap_next;
@@ -140,7 +138,7 @@ void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used)
     objects->live_log_bytes += sc_store_object_record_usual(key_bytes, object->part_count);
     sc_key_table_publish(&objects->table, id, object->bytes, used);
     heap_add(objects, id, rank_of(used, object->order));
-    sc_objects_room_came(objects); /* it may be evicted from now on */
+    sc_objects_room_came(objects); /* it may be evicted now */
 }
 
 void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live)
@@ -197,7 +195,7 @@ void sc_catalog_settle(spec_objects *objects, uint32_t id)
     sc_catalog_parts_free(objects, object);
     *object = (struct sc_object){0};
     sc_key_table_free(&objects->table, id);
-    sc_objects_room_came(objects); /* also of the index */
+    sc_objects_room_came(objects); /* of the index, too */
 }
 
 void sc_catalog_pin(spec_objects *objects, uint32_t id)
@@ -215,21 +213,21 @@ void sc_catalog_unpin(spec_objects *objects, uint32_t id)
 
 /* ---- Eviction ------------------------------------------------------------------------------- */
 
-/* The tick at which a hold has ended. */
+/* Returns the tick at which a hold has ended. */
 static uint32_t tick_after(const spec_objects *objects, uint64_t ns)
 {
     return objects->tick_base + (uint32_t)((ns - objects->open_ns) / SC_OBJECT_TICK_NS) + 1;
 }
 
-/* Whether a domain stays above its floor without its root. What was evicted a moment ago has pages
- * still, and does not count. */
+/* Returns true if the domain stays above its floor without its root. Evicted objects whose pages
+ * are not free yet do not count. */
 static bool is_above_floor(const spec_objects *objects, const struct sc_object_domain *domain)
 {
     return domain->live_pages >=
            domain->pages_min + sc_object_pages(sc_object_of(objects, domain->heap)->bytes);
 }
 
-/* Whose root goes next; NULL: nobody's. */
+/* Returns the domain whose root is evicted next, or NULL. */
 static struct sc_object_domain *domain_next(spec_objects *objects,
                                             const struct sc_object_domain *only)
 {
@@ -245,7 +243,7 @@ static struct sc_object_domain *domain_next(spec_objects *objects,
     return best;
 }
 
-/* only: of this domain; NULL: of those above their floor. */
+/* Evicts from `only`; NULL: from domains above their floor. */
 static uint32_t evict_from(spec_objects *objects, const struct sc_object_domain *only)
 {
     uint64_t now_ns = sc_exec_now_ns(objects->exec);
@@ -279,7 +277,7 @@ uint32_t sc_catalog_evict_one(spec_objects *objects, const struct sc_object_doma
                               bool is_limited)
 {
     uint32_t id = is_limited ? 0 : evict_from(objects, NULL);
-    return id != 0 ? id : evict_from(objects, domain); /* a floor is one for other domains */
+    return id != 0 ? id : evict_from(objects, domain); /* floors are against other domains */
 }
 
 uint64_t sc_catalog_evict_ns(const spec_objects *objects)

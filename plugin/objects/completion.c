@@ -1,7 +1,5 @@
-/* Completion: the status of a key, of a job, and when the clock looks at deadlines.
- *
- * Holds: a status is written before its job is complete; a completion is added to the host's
- * eventfd once.
+/* completion: the status of a key and of a job, and the clock for deadlines. A status is written
+ * before its job completes; the host's eventfd counts each completion once.
  * Threads: `lock`. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
@@ -12,11 +10,11 @@ static void event_fd_add(int32_t fd)
 {
     const uint64_t one = 1;
     struct pollfd ready = {.fd = fd, .events = POLLOUT};
-    /* A counter that is full would block every caller of the store, as `lock` is held. */
+    /* Writing to a full counter would block with `lock` held. */
     if (fd < 0 || poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT)
         return;
     if (write(fd, &one, sizeof(one)) < 0) {
-        /* the host's counter is full, or closed: it polls anyway, or does not want to know */
+        /* the counter is full or closed: the host polls */
     }
 }
 
@@ -78,7 +76,7 @@ void sc_objects_clock_set(spec_objects *objects, uint64_t due_ns)
         return;
     if (objects->clock_armed) {
         if (!sc_exec_cancel(objects->exec, &objects->clock))
-            return; /* it runs now, and will look at everything */
+            return; /* it runs now, and examines everything */
         atomic_fetch_sub(&objects->tasks, 1);
     }
     objects->clock_armed = true;

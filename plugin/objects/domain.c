@@ -1,9 +1,5 @@
-/* The slots of domains: each has an identity, which is compared by value. A handle is a slot's
- * index and a generation.
- *
- * Holds: a slot keeps its identity while it is open or has objects or pages; an identity has one
- * slot.
- * Does not: open or close a domain (domain_open.c).
+/* domain: slots of domains, each with an identity compared by value. A handle is a slot's index and
+ * a generation. An identity has one slot, and keeps it while it is open or has objects or pages.
  * Threads: any; `lock`. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
@@ -43,7 +39,7 @@ void sc_objects_domain_forget(spec_objects *objects, struct sc_object_domain *do
     domain->log_id = 0;
 }
 
-/* The domain of an identity, or a free slot, or NULL. */
+/* Returns the identity's domain, or an unused slot, or NULL. */
 static struct sc_object_domain *domain_find(spec_objects *objects, const uint8_t *identity,
                                             uint32_t bytes, bool *ret_is_known)
 {
@@ -74,7 +70,7 @@ static spec_status identity_copy(spec_objects *objects, const uint8_t *identity,
     return SPEC_OK;
 }
 
-/* A free or empty slot gets an identity, and keeps its memory. */
+/* Sets the identity of an unused slot, which takes over its memory. */
 static void domain_set(spec_objects *objects, struct sc_object_domain *domain, uint32_t log_id,
                        uint8_t *identity, uint32_t bytes)
 {
@@ -96,12 +92,12 @@ spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, cons
     bool is_known;
     if (objects->domain_id_next <= log_id)
         objects->domain_id_next = log_id + 1;
-    if (sc_objects_domain_by_id(objects, log_id) != NULL) /* the record lies */
+    if (sc_objects_domain_by_id(objects, log_id) != NULL) /* the record is wrong */
         return SPEC_OK;
     struct sc_object_domain *domain = domain_find(objects, identity, bytes, &is_known);
-    if (domain == NULL) /* too many: its objects have no domain */
+    if (domain == NULL) /* too many: its objects get no domain */
         return SPEC_OK;
-    if (is_known) { /* it was forgotten when it was empty, and made again */
+    if (is_known) { /* it was empty, forgotten, and made again */
         if (domain->objects == 0)
             domain->log_id = log_id;
         return SPEC_OK;
@@ -113,7 +109,7 @@ spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, cons
     return status;
 }
 
-/* `lock` held, for a moment. The domain, or a slot for it and the id that it will have. */
+/* Locks briefly. Returns the domain, or a slot and the id for it. */
 static spec_status domain_look(spec_objects *objects, const struct spec_domain_params *params,
                                struct sc_object_domain **ret_domain, bool *ret_is_known,
                                uint32_t *ret_log_id, struct spec_error *reterr)

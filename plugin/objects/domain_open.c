@@ -1,14 +1,12 @@
-/* Opening and closing domains.
+/* domain_open: opens and closes domains.
  *
  *   open    a slot, made if there is none -> one more opener; the first one gets a new handle
- *   close   the last opener: no handle -> its jobs end -> whoever opens it again may go on
+ *   close   the last opener: invalidates the handle -> its jobs end -> it may be opened again
  *
- * Holds: a handle is of one life of a domain, and finds nothing after that.
- * Does not: give a slot to another identity (domain.c).
- * Threads: any; `lock`. Tests: conformance/objects */
+ * A handle is of one life of a domain. Threads: any; `lock`. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
-/* false: it is being closed, and there is no other. */
+/* Returns false while the domain is being closed. */
 static bool domain_enter(spec_objects *objects, struct sc_object_domain *domain,
                          const struct spec_domain_params *params, spec_domain *ret_domain)
 {
@@ -29,7 +27,7 @@ static bool domain_enter(spec_objects *objects, struct sc_object_domain *domain,
     return enters;
 }
 
-/* SPEC_E_BUSY: there are too many. */
+/* Errors: BUSY (too many domains). */
 static spec_status domain_open(spec_objects *objects, const struct spec_domain_params *params,
                                spec_domain *ret_domain, struct spec_error *reterr)
 {
@@ -50,7 +48,7 @@ spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_doma
                                    spec_domain *ret_domain, struct spec_error *reterr)
 {
     spec_status status = domain_open(objects, params, ret_domain, reterr);
-    if (status == SPEC_E_NO_SPACE && /* of the log: of much of it, maybe, nothing lives */
+    if (status == SPEC_E_NO_SPACE && /* of the log, which may be mostly void */
         sc_objects_checkpoint(objects, false, NULL) == SPEC_OK)
         status = domain_open(objects, params, ret_domain, reterr);
     return status == SPEC_E_BUSY ? SPEC_E_NO_SPACE : status;
@@ -73,7 +71,7 @@ spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_doma
     domain->pages_min = 0;
     domain->pages_max = UINT64_MAX;
     domain->is_closing = false;
-    atomic_fetch_add(&objects->job_word, 1); /* whoever opens it waits for that */
+    atomic_fetch_add(&objects->job_word, 1); /* openers wait for it */
     sc_exec_wake(objects->exec, &objects->job_word);
     pthread_mutex_unlock(&objects->lock);
     return SPEC_OK;

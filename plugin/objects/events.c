@@ -1,7 +1,7 @@
-/* Events, lists and statistics.
+/* events: events, lists and statistics.
  *
- *   ring   65,536 events; bytes of keys in a ring of 8 MiB: an event whose key was overwritten is
- *          lost, as one that was overwritten itself
+ *   ring   65,536 events; their keys in a ring of 8 MiB. An event is lost if it or its key is
+ *          overwritten
  *
  * Threads: `lock`. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
@@ -17,7 +17,7 @@ bool sc_objects_events_open(spec_objects *objects)
     return events->ring != NULL && events->keys != NULL;
 }
 
-/* Bytes of keys [at, at + bytes) of all that were written. */
+/* Copies key bytes [at, at + count), counted over all ever written. */
 static void keys_move(struct sc_object_events *events, uint64_t at, uint8_t *bytes, uint64_t count,
                       bool to_ring)
 {
@@ -36,7 +36,7 @@ static struct sc_object_event *event_at(const struct sc_object_events *events, u
     return &events->ring[(sequence - events->first) % SC_OBJECT_EVENTS];
 }
 
-/* The first event that is there, with its key. */
+/* Returns the first event that still has its key. */
 static uint64_t events_begin(const struct sc_object_events *events)
 {
     uint64_t sequence = events->next - events->first > SC_OBJECT_EVENTS
@@ -114,7 +114,7 @@ void sc_objects_events_read(spec_objects *objects, struct spec_read_events *para
 
 /* ---- Lists ---------------------------------------------------------------------------------- */
 
-/* `lock` held. false: there is no room for the key. */
+/* `lock` held. Returns false if the key does not fit. */
 static bool list_put(struct spec_list *list, uint64_t *room, const uint8_t *key, uint32_t key_bytes,
                      spec_domain domain, uint64_t bytes)
 {
@@ -152,7 +152,7 @@ static uint64_t list_objects(spec_objects *objects, const struct sc_object_domai
     uint8_t key[SC_KEY_BYTES_MAX];
     for (; id < objects->table.entry_end && list->ret_count < list->capacity; id++) {
         const struct sc_key_entry *entry = sc_key_table_entry(&objects->table, (uint32_t)id);
-        if (id % SC_KEY_SLAB == 0) { /* others may have the lock now and then */
+        if (id % SC_KEY_SLAB == 0) { /* lets others take the lock */
             pthread_mutex_unlock(&objects->lock);
             pthread_mutex_lock(&objects->lock);
         }

@@ -1,5 +1,4 @@
-/* exists and touch: a search of the index, without a lock.
- *
+/* exists: exists and touch, searches of the index without a lock.
  * Threads: any. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 

@@ -1,13 +1,13 @@
-/* Gets: keys are looked up and pinned; values are read, verified, and delivered in place.
+/* get: looks keys up and pins them; reads, verifies and delivers values in place.
  *
  *   queue -> loader: reads into the host's memory -> verify: tag -> DONE
  *                                                  -> CORRUPT, IO: the object is removed
  *
- * Holds: a pinned object's pages are not given to others; a status is DONE only after the tag fits.
+ * A pinned object's pages are not reused; a status is DONE only after the tag matched.
  * Threads: per function. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
-/* `lock` held. The object cannot be delivered: it is removed, unless somebody did it already. */
+/* `lock` held. Removes an object that cannot be delivered, unless it is removed already. */
 static void object_damaged(spec_objects *objects, uint32_t id)
 {
     if (sc_object_of(objects, id)->is_leaving)
@@ -16,7 +16,7 @@ static void object_damaged(spec_objects *objects, uint32_t id)
     sc_catalog_leave(objects, id, SPEC_REMOVED_DAMAGED, true);
 }
 
-/* `lock` held. The run of a get ended well. */
+/* `lock` held. Ends a successful get. */
 static void get_deliver(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     SC_OBJECT_COUNT(objects, transfer->job->domain, get_hits, 1);
@@ -25,7 +25,7 @@ static void get_deliver(spec_objects *objects, struct sc_object_transfer *transf
     sc_objects_finish(objects, transfer, SPEC_KEY_DONE);
 }
 
-/* `lock` held. It did not. */
+/* `lock` held. Ends a failed get. */
 static void get_fail(spec_objects *objects, struct sc_object_transfer *transfer, int32_t status)
 {
     uint32_t id = transfer->entry;
@@ -63,12 +63,12 @@ static void verify_step(struct sc_task *task)
     }
     pthread_mutex_unlock(&objects->lock);
     if (status != SPEC_OK)
-        (void)sc_objects_record_removals(objects, NULL); /* it is tried again with the next */
+        (void)sc_objects_record_removals(objects, NULL); /* retried with the next */
     sc_objects_task_end(objects);
 }
 
-/* On a thread of the back end's. Short values are verified at once, while they lie in its cache;
- * what takes longer, or goes wrong, is a task's. */
+/* Runs on the back end's thread. Verifies short values while they are in its cache; a task handles
+ * longer ones and failures. */
 static void get_ended(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     bool is_right = transfer->bytes <= SC_STORE_OBJECT_UNIT &&
@@ -113,7 +113,7 @@ void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job)
         sc_objects_queue_wake(objects, &objects->gets, SC_IO_CLASS_DEMAND);
 }
 
-/* The next transfer to be issued; NULL: none, and the task is not posted any more. */
+/* Returns the next transfer to issue; NULL: none, and the task is not posted any more. */
 static struct sc_object_transfer *loader_next(spec_objects *objects)
 {
     struct sc_object_queue *queue = &objects->gets;
@@ -131,7 +131,7 @@ static struct sc_object_transfer *loader_next(spec_objects *objects)
     return transfer;
 }
 
-/* Operations ran out. false: some came meanwhile. */
+/* Stops for lack of operations. Returns false if some arrived meanwhile. */
 static bool loader_rests(spec_objects *objects)
 {
     pthread_mutex_lock(&objects->lock);

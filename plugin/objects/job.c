@@ -1,9 +1,9 @@
-/* Jobs: calls of get and put, with a transfer for each key; deadlines; completions.
+/* job: calls of get and put, with a transfer per key; deadlines; completions.
  *
- *   a call that waits    arrays are the host's; it waits on the job's word
- *   a submitted one      arrays are copied behind the transfers; its completion waits for poll
+ *   waiting call     arrays are the host's; it waits on the job's word
+ *   submitted call   arrays are copied behind the transfers; poll takes its completion
  *
- * Holds: a job is complete when each key has its status, and the device has let go of its memory.
+ * A job completes when each key has its status, and the device no longer uses its memory.
  * Threads: any; `lock`. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
@@ -16,7 +16,7 @@ static uint32_t key_bytes_of(const struct spec_keys *keys, uint32_t i)
     return keys->lengths != NULL ? keys->lengths[i] : keys->key_bytes;
 }
 
-/* Memory that follows the transfers: the next `bytes` of it. */
+/* Copies into the next bytes of the memory behind the transfers. */
 static void *room_next(uint8_t **room, const void *source, uint64_t bytes)
 {
     void *memory = *room;
@@ -34,7 +34,7 @@ static uint64_t deadline_of(const spec_objects *objects, uint64_t timeout_ns)
     return timeout_ns < UINT64_MAX - now_ns ? now_ns + timeout_ns : UINT64_MAX;
 }
 
-/* `lock` held. An operation for a job; false: objects.submitted_max. */
+/* `lock` held. Assigns an operation to a job; false: objects.submitted_max. */
 static bool operation_take(spec_objects *objects, struct sc_object_job *job)
 {
     uint32_t most = objects->config.objects_submitted_max;
@@ -56,8 +56,7 @@ static void operation_give(spec_objects *objects, const struct sc_object_job *jo
     objects->jobs[job->operation & 0xFFFF] = NULL;
 }
 
-/* A job with its transfers and, if it is submitted, copies of the call's arrays. NULL: no memory.
- */
+/* Allocates a job with transfers; if submitted, with copies of the arrays. NULL: no memory. */
 static struct sc_object_job *job_alloc(spec_objects *objects, const struct sc_object_call *call,
                                        bool is_submitted)
 {
@@ -144,7 +143,7 @@ void sc_objects_job_wait(spec_objects *objects, struct sc_object_job *job)
 {
     while (atomic_load(&job->word) == 0)
         (void)sc_exec_wait(objects->exec, &job->word, 0, SC_EXEC_FOREVER);
-    pthread_mutex_lock(&objects->lock); /* whoever completed it is out of it */
+    pthread_mutex_lock(&objects->lock); /* waits until the completing thread has left */
     pthread_mutex_unlock(&objects->lock);
     sc_alloc_free(&objects->alloc, job);
 }
@@ -164,7 +163,7 @@ static struct spec_completion completion_of(const struct sc_object_job *job)
     return completion;
 }
 
-/* The oldest completion of a domain; NULL: none. */
+/* Takes the oldest completion of a domain; NULL: none. */
 static struct sc_object_job *completed_take(spec_objects *objects, struct sc_object_domain *domain)
 {
     pthread_mutex_lock(&objects->lock);
@@ -202,8 +201,8 @@ spec_status sc_objects_poll(spec_objects *objects, struct sc_object_domain *doma
 
 /* ---- Cancel, deadlines, ends ---------------------------------------------------------------- */
 
-/* `lock` held. Keys that were not handed to the device end with this status. The last of them may
- * complete the job, which stays until the lock is free. */
+/* `lock` held. Ends keys not handed to the device with this status. The last may complete the job,
+ * which stays until the lock is released. */
 static void job_give_up(spec_objects *objects, struct sc_object_job *job, int32_t status)
 {
     for (uint32_t i = 0, count = job->count; i < count; i++) {
@@ -252,7 +251,7 @@ static void clock_step(struct sc_task *task)
             continue;
         if (job->deadline_ns <= now_ns) {
             job->given_up = SPEC_E_TIMEOUT;
-            job_give_up(objects, job, SPEC_E_TIMEOUT); /* it ends no other job */
+            job_give_up(objects, job, SPEC_E_TIMEOUT); /* ends no other job */
         } else if (job->deadline_ns < next_ns) {
             next_ns = job->deadline_ns;
         }

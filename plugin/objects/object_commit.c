@@ -1,15 +1,14 @@
-/* Commits: puts that are written get their records, and are found from then on.
+/* object_commit: appends records of written puts and publishes their objects.
  *
- *   commit_lock [ lock: take up to 64 | append one record a domain | lock: publish, answer ]
+ *   commit_lock [ lock: take up to 64 | append one record per domain | lock: publish, answer ]
  *
- * Holds: a status is DONE after the record was appended and the entry is LIVE; no removal of a copy
- * is appended before its record.
- * Threads: the committer task, one at a time. Tests: conformance/objects */
+ * A status is DONE after the record was appended and the entry is LIVE. A copy's record precedes
+ * that of its removal. Threads: the committer task, one at a time. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
 #include <string.h>
 
-struct sc_object_commit { /* of the committer, under commit_lock */
+struct sc_object_commit { /* the committer's, under commit_lock */
     struct sc_object_transfer *transfers[SC_STORE_OBJECT_BATCH];
     struct sc_store_object objects[SC_STORE_OBJECT_BATCH];
     struct sc_store_object_part parts[SC_STORE_OBJECT_BATCH][SC_STORE_OBJECT_PARTS_MAX];
@@ -37,7 +36,7 @@ static void batch_add(spec_objects *objects, struct sc_object_commit *batch,
     batch->transfers[batch->count++] = transfer;
 }
 
-/* Takes what is written; false: nothing is, and the task is not posted any more. */
+/* Takes written puts. Returns false if there are none; then the task is not posted any more. */
 static bool batch_take(spec_objects *objects, struct sc_object_commit *batch)
 {
     uint64_t dropped_bytes = 0;
@@ -65,13 +64,13 @@ static bool batch_take(spec_objects *objects, struct sc_object_commit *batch)
     return has_some;
 }
 
-/* `lock` held. The record is in the log. */
+/* `lock` held; the record is logged. */
 static void put_publish(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     uint32_t id = transfer->entry;
     struct sc_object *object = sc_object_of(objects, id);
     struct sc_object_domain *domain = transfer->job->domain;
-    if (transfer->is_dropped) { /* removed since: the log has to say so */
+    if (transfer->is_dropped) { /* removed since: needs a record of its removal */
         object->put = NULL;
         object->heap_next = objects->unrecorded;
         objects->unrecorded = id;
@@ -129,7 +128,7 @@ static void committer_step(struct sc_task *task)
     has_removals = objects->unrecorded != 0;
     pthread_mutex_unlock(&objects->lock);
     if (has_removals)
-        (void)sc_objects_record_removals(objects, NULL); /* it is tried again with the next */
+        (void)sc_objects_record_removals(objects, NULL); /* retried with the next */
     sc_objects_task_end(objects);
 }
 

@@ -1,7 +1,5 @@
-/* The function table of objects: what a host passes is checked here, before anything is done.
- *
- * Holds: the table is constant; nothing here has state.
- * Threads: as each call says. Tests: conformance/objects */
+/* object_entry: the function table of objects; checks the host's values first. It has no state.
+ * Threads: per call. Tests: conformance/objects */
 #include "base/fork_guard.h"
 #include "plugin/args/args.h"
 #include "plugin/objects/objects.h"
@@ -41,7 +39,7 @@ static spec_status keys_read(struct spec_keys *keys, const struct spec_keys *hos
     if (keys->lengths != NULL && keys->key_bytes != 0)
         return sc_fail(reterr, SPEC_E_INVALID, "keys: key_bytes must be 0 beside lengths");
     uint32_t bytes = keys->key_bytes, i = 0;
-    do { /* once, if all have one length */
+    do { /* once if all have one length */
         bytes = keys->lengths != NULL ? keys->lengths[i] : bytes;
         if (bytes == 0 || bytes > SPEC_KEY_BYTES_MAX)
             return sc_fail(reterr, SPEC_E_INVALID,
@@ -135,7 +133,7 @@ static void entry_close(spec_objects *objects)
         return;
     if (!sc_fork_guard_is_child(objects->fork_guard))
         sc_objects_close(objects);
-    else /* the threads that would have to end do not exist; the memory goes with the process */
+    else /* its threads do not exist here; the memory ends with the process */
         (void)fail_forked(objects, NULL);
 }
 
@@ -378,7 +376,7 @@ static spec_status entry_touch(spec_objects *objects, spec_domain handle,
     return status;
 }
 
-/* Both have room for events and for keys. */
+/* Checks the output buffers of lists and events. */
 static spec_status room_check(spec_objects *objects, spec_domain domain, const void *events,
                               uint64_t capacity, const void *keys, uint64_t key_bytes,
                               uint64_t key_bytes_min, struct spec_error *reterr)

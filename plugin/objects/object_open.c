@@ -1,7 +1,6 @@
-/* Opening and closing the objects of a directory.
- *
- * Holds: open undoes what it made when it fails; close leaves no thread, mapping or descriptor.
- * Threads: open any; close one, alone. Tests: conformance/objects */
+/* object_open: opens and closes the objects of a directory. A failed open undoes its work; close
+ * leaves no thread, mapping or descriptor. Threads: open any; close one.
+ * Tests: conformance/objects */
 #include "base/fork_guard.h"
 #include "plugin/args/args.h"
 #include "plugin/objects/objects.h"
@@ -9,8 +8,8 @@
 #include <string.h>
 
 #define CLOSE_LOG_BYTES                                                                            \
-    (64ull << 20) /* a longer log is written anew only if much of it is void                       \
-                   */
+    /* a longer log is rewritten only if much of it is void */
+    (64ull << 20)
 
 /* ---- Tasks ---------------------------------------------------------------------------------- */
 
@@ -23,7 +22,7 @@ static void tasks_wait(spec_objects *objects)
             break;
 }
 
-/* ---- What the log has ------------------------------------------------------------------------ */
+/* ---- Log records ----------------------------------------------------------------------------- */
 
 static spec_status on_domain(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
                              struct spec_error *reterr)
@@ -47,7 +46,7 @@ static spec_status on_object(const struct sc_store_object *found, uint32_t *ret_
         return SPEC_E_BUSY;
     uint32_t space = (uint32_t)(domain - objects->domains);
     uint32_t id = sc_key_table_find(&objects->table, space, found->key, found->key_bytes);
-    if (id != 0) /* its removal is not in the log: the later one counts */
+    if (id != 0) /* without a removal record: the later one counts */
         forget(objects, id);
     id = sc_key_table_add(&objects->table, space, found->key, found->key_bytes);
     if (id != 0 && !sc_catalog_reserve(objects, id)) {
@@ -56,10 +55,10 @@ static spec_status on_object(const struct sc_store_object *found, uint32_t *ret_
         sc_key_table_free(&objects->table, id);
         id = 0;
     }
-    if (id == 0 && objects->table.lacks_memory) /* refused, it would be dropped for good */
+    if (id == 0 && objects->table.lacks_memory) /* refusing it would drop it for good */
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "index of objects");
     if (id == 0)
-        return SPEC_E_BUSY; /* index_bytes_max is smaller than it was */
+        return SPEC_E_BUSY; /* index_bytes_max was reduced */
     struct sc_object *object = sc_object_of(objects, id);
     object->domain = space;
     object->bytes = found->bytes;
@@ -84,7 +83,7 @@ static void on_cleared(uint32_t log_id, void *user)
 {
     spec_objects *objects = user;
     const struct sc_object_domain *domain = sc_objects_domain_by_id(objects, log_id);
-    while (domain != NULL && domain->heap != 0) /* all that is LIVE; the log may have many clears */
+    while (domain != NULL && domain->heap != 0) /* all LIVE ones; the log may have many clears */
         forget(objects, domain->heap);
 }
 
@@ -147,7 +146,7 @@ static spec_status memory_open(spec_objects *objects, struct spec_error *reterr)
     return SPEC_OK;
 }
 
-/* The store's secret, which nobody without access to its directory knows, keys the index. */
+/* Keys the index by the store's secret, which is known only with access to its directory. */
 static spec_status on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
                              struct spec_error *reterr)
 {
@@ -189,7 +188,7 @@ static spec_status store_open(spec_objects *objects, const struct spec_objects_p
     memset(&objects->counts, 0, sizeof(objects->counts)); /* the replay counted removals */
     for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++)
         memset(&objects->domains[i].counts, 0, sizeof(objects->domains[i].counts));
-    if (found.wants_checkpoint) /* a failure leaves the log as it is, and is logged */
+    if (found.wants_checkpoint) /* a failure is logged, and leaves the log unchanged */
         (void)sc_objects_checkpoint(objects, false, NULL);
     return SPEC_OK;
 }
@@ -200,7 +199,7 @@ static spec_status open_parts(spec_objects *objects, const struct spec_objects_p
     spec_status status = sc_config_parse(&objects->alloc, params->config, &objects->config, reterr);
     struct sc_exec_params exec = {.alloc = &objects->alloc,
                                   .thread_count = custom != NULL ? 0 : objects->config.io_threads,
-                                  .keeps_one = true, /* for gets, while writes or syncs stall */
+                                  .keeps_one = true, /* for gets, while writes or syncs block */
                                   .seed = custom != NULL ? custom->seed : 0,
                                   .name = "spec-obj",
                                   .poison = &objects->poison};
@@ -218,7 +217,7 @@ static spec_status open_parts(spec_objects *objects, const struct spec_objects_p
 static void parts_free(spec_objects *objects)
 {
     for (uint32_t id = 1; objects->slabs != NULL && id < objects->table.entry_end; id++) {
-        if (objects->slabs[id / SC_KEY_SLAB] == NULL) /* the index had room for the key alone */
+        if (objects->slabs[id / SC_KEY_SLAB] == NULL) /* the index had memory for the key only */
             continue;
         struct sc_object *object = sc_object_of(objects, id);
         if (object->parts != NULL && object->parts != object->first)
@@ -287,7 +286,7 @@ spec_status sc_objects_open_on(const struct spec_objects_params *params,
     return SPEC_OK;
 }
 
-/* A log that is short, or mostly void, is written anew: so the order of use survives. */
+/* Rewrites a log that is short or mostly void, which preserves the order of use. */
 static void close_log(spec_objects *objects)
 {
     struct sc_store_object_sizes sizes;

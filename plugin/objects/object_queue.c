@@ -1,6 +1,4 @@
-/* Tasks of the objects, and queues of transfers: doubly linked, first in first out; one task looks
- * at each.
- *
+/* object_queue: tasks, and FIFO queues of transfers, doubly linked, with one task each.
  * Threads: queues under `lock`; tasks from any. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 

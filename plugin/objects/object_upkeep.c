@@ -1,14 +1,13 @@
-/* Checkpoints: the log is written anew from memory, in the order of use, so that the order survives
- * a restart.
+/* object_upkeep: checkpoints rewrite the log from memory in the order of use, which survives
+ * restarts.
  *
  *   checkpoint_lock
- *     commit_lock  [the end of the log is noted; round + 1]
- *     domains, then LIVE objects of earlier rounds, sorted by their last use, 64 at a time
- *     what was appended meanwhile; swap (store/object/object_checkpoint.c)
+ *     commit_lock  [note the log's end; round + 1]
+ *     domains, then LIVE objects of earlier rounds, sorted by last use, 64 at a time
+ *     records appended meanwhile; swap (store/object/object_checkpoint.c)
  *
- * Pages that were given to others since the beginning have objects of the new round, which are not
- * written but copied with the log's end, behind the removals of who had them.
- *
+ * Pages reused since the beginning have objects of the new round. These are not written but copied
+ * with the log's end, after the removals of the previous owners.
  * Threads: one at a time, under checkpoint_lock; `lock` for 64 objects at a time.
  * Tests: tests/unit/plugin/test_objects.c, conformance/objects */
 #include "plugin/objects/objects.h"
@@ -16,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_NS 5000000000ull /* after a checkpoint that failed */
+#define RETRY_NS 5000000000ull /* after a failed checkpoint */
 #define GROWN_BYTES                                                                                \
-    (256ull << 10) /* a log that is shorter than this and twice what lives stays                   \
-                    */
+    /* a log below this plus twice its live bytes is not rewritten */
+    (256ull << 10)
 
 struct use {
     uint64_t rank;
@@ -55,7 +54,6 @@ static bool is_dumped(const spec_objects *objects, uint32_t id)
            sc_object_of(objects, id)->round < objects->round;
 }
 
-/* The objects, in the order of their last use. */
 static spec_status uses_collect(spec_objects *objects, struct dump *dump, struct spec_error *reterr)
 {
     pthread_mutex_lock(&objects->lock);
@@ -84,7 +82,7 @@ static spec_status uses_collect(spec_objects *objects, struct dump *dump, struct
     return SPEC_OK;
 }
 
-/* `lock` held. Copies what a record has of an object. */
+/* `lock` held. Copies an object's record. */
 static void object_copy(const spec_objects *objects, struct dump *dump, uint32_t i, uint32_t id)
 {
     const struct sc_object *object = sc_object_of(objects, id);
@@ -100,7 +98,7 @@ static void object_copy(const spec_objects *objects, struct dump *dump, uint32_t
                                  .parts = dump->parts[i]};
 }
 
-/* Up to 64 objects, a record for each of their domains. */
+/* Writes up to 64 objects, one record per domain. */
 static spec_status objects_dump(spec_objects *objects, struct dump *dump,
                                 struct sc_store_object_copy *copy, struct use *uses,
                                 uint32_t use_count, struct spec_error *reterr)
@@ -121,7 +119,7 @@ static spec_status objects_dump(spec_objects *objects, struct dump *dump,
     return status;
 }
 
-/* Domains that are open or hold something; the others are forgotten. */
+/* Writes domains that are open or hold something; forgets the others. */
 static spec_status domains_dump(spec_objects *objects, struct sc_store_object_copy *copy,
                                 struct spec_error *reterr)
 {
@@ -133,7 +131,7 @@ static spec_status domains_dump(spec_objects *objects, struct sc_store_object_co
             sc_objects_domain_forget(objects, domain);
         uint32_t log_id = domain->log_id;
         pthread_mutex_unlock(&objects->lock);
-        if (log_id != 0) /* its identity stays, under checkpoint_lock */
+        if (log_id != 0) /* its identity is constant under checkpoint_lock */
             status = sc_store_objects_copy_domain(copy, log_id, domain->identity,
                                                   domain->identity_bytes, reterr);
     }
@@ -198,7 +196,7 @@ uint64_t sc_objects_log_live(const spec_objects *objects)
     uint64_t live = objects->live_log_bytes, kept = objects->kept_log_bytes;
     if (objects->kept_live_bytes == 0 || kept <= objects->kept_live_bytes)
         return live;
-    /* Records of few objects take more than usual: 64 objects of 64 domains have 64 of them. */
+    /* Records of few objects are larger: 64 objects of 64 domains need 64 records. */
     return (uint64_t)((double)live * (double)kept / (double)objects->kept_live_bytes);
 }
 

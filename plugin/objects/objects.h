@@ -1,26 +1,24 @@
-/* Objects by key: the state behind abi/spec_objects.h.
+/* objects: state behind abi/spec_objects.h, values by key.
  *
  *   host -> object_entry.c (checks) -> exists.c                             no lock
  *                                   -> job.c -> get.c, put.c -> queues of transfers
  *   executor: loader (get.c)   queue of gets -> reads -> verify
  *             feeder (put.c)   queue of puts -> pages -> writes + tag -> committer
  *                              (object_commit.c)
- *             clock (job.c)    deadlines, and when a waiting put is looked at again
- *             upkeep (object_upkeep.c)      the log is written anew
+ *             clock (job.c)    deadlines, and retries of a waiting put
+ *             upkeep (object_upkeep.c)      rewrites the log
  *
  *   index     hashing/key_table.h: entries by number; struct sc_object has the same number
  *
  *   an object's life   PENDING (pages, data) -> record -> LIVE -> LEAVING (not found any more)
  *                      -> removal recorded, last reader ended -> pages and number are free
  *
- * Locks by rank: checkpoint_lock (32), commit_lock (34), lock (36); below them the store's, from 40
- * on. `lock` is held for a few instructions a key and never during I/O. commit_lock is held for an
- * append and what it publishes, so the log's order is the order of publishing.
+ * Locks by rank: checkpoint_lock (32), commit_lock (34), lock (36), then the store's, from 40 on.
+ * `lock` is held for a few instructions per key, never during I/O. commit_lock is held for an
+ * append and its publishing, so the log has the order of publishing.
  *
- * Holds: a key has one linked entry; pages are given back only when the log says that the object is
- * removed and no get reads it; a status is written before its completion is.
- * Does not: know hosts, tokens or devices.
- * Threads: per member.
+ * Invariants: a key has one linked entry. Pages are freed only after the removal is logged and no
+ * get reads them. A status is written before its completion. Threads: per member.
  * Tests: conformance/objects, tests/unit/plugin/test_objects*.c */
 #ifndef SC_PLUGIN_OBJECTS_OBJECTS_H
 #define SC_PLUGIN_OBJECTS_OBJECTS_H
@@ -32,14 +30,14 @@
 #include "hashing/key_table.h"
 #include "store/object/object.h"
 
-#define SC_OBJECT_TICK_NS     25000000ull /* of the last use */
-#define SC_OBJECT_READS       256u        /* operations of gets that are in flight at most */
-#define SC_OBJECT_WRITES      256u        /* likewise of puts */
-#define SC_OBJECT_OPS_AT_ONCE 8u          /* handed to the device by one call */
+#define SC_OBJECT_TICK_NS     25000000ull /* unit of the last use */
+#define SC_OBJECT_READS       256u        /* operations of gets in flight, maximum */
+#define SC_OBJECT_WRITES      256u        /* the same for puts */
+#define SC_OBJECT_OPS_AT_ONCE 8u          /* submitted by one call */
 #define SC_OBJECT_EVENTS      65536u
-#define SC_OBJECT_EVENT_KEYS  (8u << 20) /* bytes of keys of events */
-#define SC_OBJECT_DOMAIN_BITS 16u        /* of a domain's handle: its index; above: generation */
-#define SC_OBJECT_PARTS_IN    2u         /* parts without memory of their own: nearly all objects */
+#define SC_OBJECT_EVENT_KEYS  (8u << 20) /* bytes of the events' keys */
+#define SC_OBJECT_DOMAIN_BITS 16u        /* index in a domain's handle; above: generation */
+#define SC_OBJECT_PARTS_IN    2u         /* inline parts, enough for nearly all objects */
 
 /* Statistics of the store and of each domain. Any thread, relaxed. */
 struct sc_object_counts {
@@ -53,34 +51,34 @@ struct sc_object_counts {
 
 struct sc_object_transfer;
 
-/* What is known of an entry beside its key. Guarded by `lock`; while an object is pinned, or its
- * put runs, its parts, copy, tag and bytes are constant. */
+/* The part of an entry beside its key. Guarded by `lock`. Parts, copy, tag and bytes are constant
+ * while it is pinned or its put runs. */
 struct sc_object {
     uint64_t copy, tag, bytes;
-    uint64_t rank;                             /* of the heap: tick and order of use */
-    uint32_t heap_child, heap_next, heap_prev; /* numbers; heap_next also links leaving ones */
+    uint64_t rank;                             /* in the heap: tick and order of use */
+    uint32_t heap_child, heap_next, heap_prev; /* numbers; heap_next also links removals */
     uint32_t pins;                             /* gets that read it */
-    uint32_t round;                            /* checkpoints that had begun when it was recorded */
-    uint32_t order;                            /* inside a tick: later keys of a call go first */
+    uint32_t round;                            /* checkpoints begun before it was recorded */
+    uint32_t order;                            /* in a tick; later keys of a call are older */
     uint32_t domain;                           /* index */
     uint16_t part_count;
     bool in_heap;
-    bool is_leaving, is_recorded; /* not found any more; and the log says so, or never knew it */
+    bool is_leaving, is_recorded; /* not found any more; its removal is logged, or needs none */
     uint8_t reserved[3];
-    struct sc_object_transfer *put;     /* while PENDING: whose data it gets */
-    struct sc_store_object_part *parts; /* `first`, or memory of their own */
+    struct sc_object_transfer *put;     /* while PENDING: the put that brings its data */
+    struct sc_store_object_part *parts; /* `first`, or allocated */
     struct sc_store_object_part first[SC_OBJECT_PARTS_IN];
 };
 
-/* Where values of a domain go: straight, or through staging (route.c). */
+/* Route of a domain's values: direct, or through staging (route.c). */
 struct sc_object_route {
     uint64_t bytes, busy_ns; /* of this epoch */
-    uint64_t busy_since_ns;  /* while transfers are under way */
+    uint64_t busy_since_ns;  /* start of the current busy time */
     uint64_t since_bytes;    /* since the other route was tried */
-    uint64_t trial_bytes;    /* after so many it is tried again; 0: it was not yet */
-    uint64_t settle_bytes;   /* so many more do not count */
-    uint64_t rates[2];       /* bytes per ms: straight, staged */
-    uint32_t active, others; /* transfers under way; of them, those on the other route */
+    uint64_t trial_bytes;    /* bytes until the next trial; 0: none yet */
+    uint64_t settle_bytes;   /* bytes left that do not count */
+    uint64_t rates[2];       /* bytes per ms: direct, staged */
+    uint32_t active, others; /* transfers in flight; those on the other route */
     bool is_staged, is_trial;
 };
 
@@ -89,58 +87,57 @@ struct sc_object_domain {
     /* Guarded by `lock`. */
     uint64_t generation;
     uint32_t openers, log_id; /* log_id 0: the slot is free */
-    bool is_closing;          /* its last close is under way: nobody opens it meanwhile */
-    bool is_stuck;            /* at its limit, and nothing of it can be evicted: others pass */
-    uint8_t *identity;        /* constant while log_id is not 0, as is the digest */
+    bool is_closing;          /* the last close runs; opens wait */
+    bool is_stuck;            /* at its limit without evictable objects: others pass */
+    uint8_t *identity;        /* constant while log_id is not 0, like the digest */
     uint32_t identity_bytes;
     uint8_t digest[SC_STORE_HASH_BYTES];
     uint64_t pages_min, pages_max; /* pages_max UINT64_MAX: none */
-    uint64_t pages;                /* of objects and of puts that have some */
-    uint64_t objects, bytes;       /* LIVE, */
-    uint64_t live_pages;           /* and their pages */
+    uint64_t pages;                /* of objects, and of puts that have some */
+    uint64_t objects, bytes;       /* of LIVE objects */
+    uint64_t live_pages;           /* of LIVE objects */
     uint32_t heap;                 /* number of the least recently used; 0: none */
-    uint32_t job_count;            /* that are not complete */
+    uint32_t job_count;            /* incomplete ones */
     struct sc_object_job *completed, *completed_last; /* submitted, not polled */
     int32_t event_fd;                                 /* -1: none */
-    _Atomic uint32_t word;                            /* moves with each completion */
+    _Atomic uint32_t word;                            /* incremented by each completion */
     struct sc_object_route routes[2];                 /* of gets, of puts */
     struct sc_object_counts counts;
 };
 
 enum sc_object_state {
     SC_OBJECT_QUEUED,    /* in the queue of gets or of puts */
-    SC_OBJECT_FOLLOWING, /* behind another put of its key */
+    SC_OBJECT_FOLLOWING, /* waits for another put of its key */
     SC_OBJECT_RUNNING,   /* handed to the device, or about to be */
     SC_OBJECT_FINISHED
 };
 
 /* One key of a get or a put. Guarded by `lock`; while RUNNING most members are its task's. */
 struct sc_object_transfer {
-    struct sc_task task; /* verifies; or computes the tag */
-    /* The run ended: all operations are done. No lock held. */
+    struct sc_task task; /* verifies, or computes the tag */
+    /* Called once all operations are done, without a lock. */
     void (*ended)(spec_objects *objects, struct sc_object_transfer *transfer);
     struct sc_object_job *job;
-    struct sc_object_transfer *next, *prev; /* of its queue, or among followers */
+    struct sc_object_transfer *next, *prev; /* in its queue, or among followers */
     struct sc_object_transfer *followers, *followers_last;
     const uint8_t *key;
     uint64_t bytes, issued; /* of the value; handed to the device */
     uint64_t tag, copy, log_bytes;
-    uint64_t queued_ns; /* since when it waits for room; 0: it does not */
+    uint64_t queued_ns; /* start of its wait for space; 0: none */
     uint32_t key_bytes, index;
     uint32_t entry; /* 0: none yet */
     uint8_t state;  /* enum sc_object_state */
-    bool bounces;   /* all of it goes through frames: the device refused its memory */
+    bool bounces;   /* uses frames only: the device refused its memory */
     bool is_retried, is_dropped;
-    bool stages;    /* this run goes through frames */
-    bool is_routed; /* it counts for its domain's route */
+    bool stages;    /* this run uses frames */
+    bool is_routed; /* counted in its domain's route */
     _Atomic bool wants_bounce;
-    _Atomic uint32_t pending; /* operations, and one of whoever issues them */
+    _Atomic uint32_t pending; /* operations, and one for the issuer */
     _Atomic int32_t status;   /* the first failure */
 };
 
-/* A call of get or put. */
 struct sc_object_job {
-    struct sc_object_job *next, *prev; /* active ones; or the domain's completed */
+    struct sc_object_job *next, *prev; /* in the active list, or in the domain's completed */
     spec_objects *objects;
     struct sc_object_domain *domain;
     spec_operation operation; /* 0: a host waits in the call */
@@ -149,15 +146,14 @@ struct sc_object_job {
     uint64_t piece_bytes;
     int32_t *ret_status;
     uint32_t pieces, count, left, done_count;
-    int32_t given_up; /* not 0: what keys that waited ended with; none of it waits again */
+    int32_t given_up; /* not 0: status of keys that waited; none waits again */
     bool is_put;
     _Atomic uint32_t word; /* 1: complete */
     struct sc_object_transfer transfers[];
 };
 
-/* A read or a write of a part of a value. */
 struct sc_object_op {
-    struct sc_store_write write; /* its op is the operation, also of a read */
+    struct sc_store_write write; /* its op is also used for reads */
     struct sc_object_op *next;
     spec_objects *objects; /* set by open */
     struct sc_object_transfer *transfer;
@@ -167,12 +163,12 @@ struct sc_object_op {
 
 struct sc_object_ops { /* guarded by `lock` */
     struct sc_object_op *all, *free;
-    bool is_waited_for; /* whoever issues stopped, because there was none, or no frame */
+    bool is_waited_for; /* the issuer stopped for lack of operations or frames */
 };
 
 struct sc_object_queue { /* guarded by `lock` */
     struct sc_object_transfer *head, *last;
-    struct sc_object_transfer *current; /* the issuing task's own: partly issued */
+    struct sc_object_transfer *current; /* partly issued; the issuing task's */
     struct sc_task task;
     bool is_posted, runs_again;
 };
@@ -181,16 +177,16 @@ struct sc_object_event {
     uint32_t domain, log_id;
     uint32_t kind, reason;
     uint64_t bytes;
-    uint64_t key_at; /* in all bytes of keys that were ever written */
+    uint64_t key_at; /* position among all key bytes ever written */
     uint32_t key_bytes, reserved;
 };
 
 struct sc_object_events {         /* guarded by `lock` */
     struct sc_object_event *ring; /* [SC_OBJECT_EVENTS] */
     uint8_t *keys;                /* [SC_OBJECT_EVENT_KEYS] */
-    uint64_t first, next;         /* sequence numbers: of the open, of the next event */
+    uint64_t first, next;         /* sequence numbers at open, and of the next event */
     uint64_t key_next;
-    uint64_t read_to, lost; /* numbers below were read by somebody */
+    uint64_t read_to, lost; /* events below read_to were read */
 };
 
 struct spec_objects {
@@ -203,14 +199,14 @@ struct spec_objects {
     struct sc_exec *exec;
     struct sc_store *store;
     struct sc_staging *frames; /* the store's staging */
-    uint64_t op_bytes;        /* of an operation, at most */
+    uint64_t op_bytes;        /* maximum bytes of an operation */
     uint32_t *fork_guard;
     _Atomic uint32_t fork_closed;
-    uint64_t open_ns;   /* the executor's clock */
-    uint32_t tick_base; /* of open: above those of objects that were found */
+    uint64_t open_ns;   /* executor's clock */
+    uint32_t tick_base; /* after open: above those of all objects found */
     bool is_closing;
 
-    struct sc_key_table table;        /* searched by any thread; changed under `lock` */
+    struct sc_key_table table;        /* searched by any thread, changed under `lock` */
     struct sc_object **slabs;         /* [SC_KEY_SLABS_MAX] slabs of SC_KEY_SLAB */
     struct sc_object_domain *domains; /* [SPEC_DOMAINS_MAX] */
 
@@ -220,30 +216,30 @@ struct spec_objects {
 
     /* Guarded by `lock`. */
     uint32_t domain_id_next;
-    uint32_t unrecorded; /* number of the first object whose removal the log does not have */
-    uint32_t round;      /* checkpoints that were begun; changed under commit_lock too */
-    /* What records of LIVE objects and of domains take, about: see sc_objects_log_live. */
+    uint32_t unrecorded; /* first object whose removal is not logged; 0: none */
+    uint32_t round;      /* checkpoints begun; written under commit_lock, too */
+    /* Approximate log bytes of LIVE objects and domains: sc_objects_log_live. */
     uint64_t live_log_bytes;
     uint64_t kept_log_bytes, kept_live_bytes; /* after a checkpoint: the log, live_log_bytes */
     struct sc_object_job *active;
-    struct sc_object_job **jobs; /* [submitted_max] by slot of the operation; NULL: free */
+    struct sc_object_job **jobs; /* [submitted_max] by operation slot; NULL: free */
     uint64_t *job_generations;   /* [submitted_max] */
     uint32_t job_hint;           /* a slot that may be free */
-    uint32_t job_count;          /* active ones, of hosts that wait too */
-    _Atomic uint32_t job_word;   /* moves when the last of them, or of a domain, is complete */
+    uint32_t job_count;          /* active ones, including those of waiting hosts */
+    _Atomic uint32_t job_word;   /* incremented when a job completes or a domain closes */
     struct sc_object_queue gets, puts;
     struct sc_object_ops reads, writes;
     struct sc_object_transfer *commits, *commits_last; /* written, without a record */
     struct sc_object_commit *batch;                    /* under commit_lock (object_commit.c) */
     struct sc_task committer, clock, upkeep;
     bool commits_posted, upkeep_posted, clock_armed;
-    uint64_t checkpoint_ns; /* none is begun before by itself: one failed */
-    bool put_waits;         /* the head of the queue of puts found no room, */
-    uint64_t put_wake_ns;   /* and is looked at again then */
-    uint64_t stuck_ns;      /* until then domains may be stuck; 0: none is */
-    uint64_t clock_ns;      /* when the clock is due */
+    uint64_t checkpoint_ns; /* no automatic checkpoint before: one failed */
+    bool put_waits;         /* the head of the queue of puts found no space, */
+    uint64_t put_wake_ns;   /* and is retried then */
+    uint64_t stuck_ns;      /* next reset of is_stuck; 0: no domain is stuck */
+    uint64_t clock_ns;      /* due time of the clock */
     uint64_t waiting_puts;
-    uint64_t unindexed_puts; /* of them, those that the index had no room for */
+    uint64_t unindexed_puts; /* of them, those without an entry: the index is full */
     uint64_t inflight_bytes;
     struct sc_object_events events;
     _Atomic uint32_t tasks; /* posted or running */
@@ -276,17 +272,17 @@ static inline struct sc_object *sc_object_of(const spec_objects *objects, uint32
 
 /* ---- Tasks and queues (object_queue.c) ------------------------------------------------------ */
 
-/* Posts a task of the store's, and the last thing that its step does. */
+/* Post a task, and end its step as the last action. */
 void sc_objects_post(spec_objects *objects, struct sc_task *task, enum sc_io_class io_class);
 void sc_objects_task_end(spec_objects *objects);
 /* The others: `lock` held. */
 void sc_objects_queue_add(struct sc_object_queue *queue, struct sc_object_transfer *transfer,
                           bool is_first);
 void sc_objects_queue_remove(struct sc_object_queue *queue, struct sc_object_transfer *transfer);
-/* The queue's task looks at it, or looks again. */
+/* Makes the queue's task examine it (again). */
 void sc_objects_queue_wake(spec_objects *objects, struct sc_object_queue *queue,
                            enum sc_io_class io_class);
-/* Pages, the index or the log have room: a put that waits is looked at again. */
+/* Retries a waiting put: pages, index or log may have space. */
 void sc_objects_room_came(spec_objects *objects);
 
 /* ---- Events and lists (events.c) ------------------------------------------------------------ */
@@ -304,57 +300,53 @@ void sc_objects_stats(spec_objects *objects, struct sc_object_domain *domain,
 
 /* ---- Entries and order of use (catalog.c). `lock` held -------------------------------------- */
 
-/* Memory of struct sc_object for the entry; false: none (table.lacks_memory), or
- * index_bytes_max. */
+/* Allocates the entry's struct sc_object. False: no memory (lacks_memory), or index_bytes_max. */
 bool sc_catalog_reserve(spec_objects *objects, uint32_t id);
-/* Copies parts into an object without any. false: no memory. */
+/* Copies parts into an object without any. False: no memory. */
 bool sc_catalog_parts_set(spec_objects *objects, struct sc_object *object,
                           const struct sc_store_object_part *parts, uint32_t part_count);
-/* Gives its pages back. */
 void sc_catalog_parts_free(spec_objects *objects, struct sc_object *object);
-/* PENDING -> LIVE, of this size and use; counts it, and puts it into the order of use. */
+/* Changes PENDING to LIVE, counts it, and adds it to the order of use. */
 void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
-/* An entry that is LEAVING is not found any more. was_live: it is counted, and by its reason
- * (SPEC_REMOVED_*) an event is written and the removal waits for its record. CLEARED: the log says
- * so already; who calls counts them, and there is one event for all. */
+/* Removes a LEAVING entry from the search. was_live: counts it; writes an event by reason
+ * (SPEC_REMOVED_*); queues its removal record. CLEARED: the caller logs, counts and reports. */
 #define SC_CATALOG_CLEARED UINT32_MAX
 void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
-/* Frees entry, pages and memory if nothing needs them any more. */
+/* Frees entry, pages and memory if nothing needs them. */
 void sc_catalog_settle(spec_objects *objects, uint32_t id);
 void sc_catalog_pin(spec_objects *objects, uint32_t id);
 void sc_catalog_unpin(spec_objects *objects, uint32_t id);
-/* The least recently used object that may be evicted for a put of the domain; 0: none. Of domains
- * that stay above their floor without it, else of the domain itself; is_limited: of the domain
- * alone. It has left the index already. */
+/* Evicts and returns the least recently used object for a put of the domain; 0: none. Domains above
+ * their floor give first, then the domain itself; is_limited: only the domain itself. */
 uint32_t sc_catalog_evict_one(spec_objects *objects, const struct sc_object_domain *domain,
                               bool is_limited);
-/* When the first held object may be evicted; UINT64_MAX: none is held. */
+/* Returns when the first held object may be evicted; UINT64_MAX: none is held. */
 uint64_t sc_catalog_evict_ns(const spec_objects *objects);
 
 /* ---- Completion (completion.c). `lock` held, but for event_fd_set --------------------------- */
 
 /* Writes the status of a key; the last one completes the job. */
 void sc_objects_finish(spec_objects *objects, struct sc_object_transfer *transfer, int32_t status);
-/* The clock is due at this time or earlier. */
+/* Sets the clock to this time or earlier. */
 void sc_objects_clock_set(spec_objects *objects, uint64_t due_ns);
 void sc_objects_event_fd_set(spec_objects *objects, struct sc_object_domain *domain, int32_t fd);
 
 /* ---- Checkpoints (object_upkeep.c) ---------------------------------------------------------- */
 
 void sc_objects_upkeep_open(spec_objects *objects);
-/* Writes the log anew. No lock held; blocks. */
+/* Rewrites the log. No lock held; blocks. */
 spec_status sc_objects_checkpoint(spec_objects *objects, bool erases, struct spec_error *reterr);
-/* `lock` held: what the next checkpoint would leave, by what the last one left. */
+/* `lock` held. Estimates what the next checkpoint would leave, by the last one's result. */
 uint64_t sc_objects_log_live(const spec_objects *objects);
-/* `lock` held: posts the upkeep task if the log should be written anew. */
+/* `lock` held. Posts the upkeep task if the log should be rewritten. */
 void sc_objects_upkeep_wake(spec_objects *objects);
 
 /* ---- Removal from the log (removal.c). No lock held ----------------------------------------- */
 
-/* Appends removals that the log does not have, and frees what they held. */
+/* Appends unlogged removals, and frees what they held. */
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr);
-/* Evicts objects of at least so many pages, unless there are removals that the log does not have:
- * then it appends those. Returns how many objects have left their pages, about. */
+/* Evicts objects of at least `pages` pages, or only appends removals if some are not logged.
+ * Returns about how many objects have freed their pages. */
 uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *domain,
                           bool is_limited, uint64_t pages);
 
@@ -368,18 +360,17 @@ void sc_objects_route_end(const spec_objects *objects, struct sc_object_route *r
 /* ---- Operations of the device (transfer.c) -------------------------------------------------- */
 
 bool sc_objects_ops_open(spec_objects *objects, struct sc_object_ops *ops, uint32_t count);
-/* Hands the rest of a transfer to the device. false: operations or frames ran out; the queue's task
- * is posted when there are some. No lock held. */
+/* Hands the rest of a transfer to the device. Returns false for lack of operations or frames; then
+ * the queue's task is posted when some are free. No lock held. */
 bool sc_objects_issue(spec_objects *objects, struct sc_object_transfer *transfer,
                       struct sc_object_ops *ops);
-/* `lock` held. Around a run: chooses its route, and measures it. */
+/* `lock` held. Bracket a run: choose its route, and measure it. */
 void sc_objects_run_begin(spec_objects *objects, struct sc_object_transfer *transfer,
                           uint32_t pending);
 void sc_objects_run_end(spec_objects *objects, struct sc_object_transfer *transfer);
-/* One operation, or whoever issued them, is through; the last one calls transfer->ended. No lock
- * held. */
+/* Ends one operation, or the issuer's part. The last calls transfer->ended. No lock held. */
 void sc_objects_unref(spec_objects *objects, struct sc_object_transfer *transfer);
-/* Bytes of a transfer's pieces, and the tag of the value in them. */
+/* Return the bytes of a transfer's pieces, and the tag of the value in them. */
 uint64_t sc_objects_pieces_bytes(const struct sc_object_transfer *transfer);
 uint64_t sc_objects_tag(const struct sc_object_transfer *transfer, uint64_t copy);
 
@@ -388,20 +379,19 @@ uint64_t sc_objects_tag(const struct sc_object_transfer *transfer, uint64_t copy
 void sc_objects_gets_open(spec_objects *objects);
 void sc_objects_puts_open(spec_objects *objects);
 bool sc_objects_commits_open(spec_objects *objects);
-/* The others: `lock` held. begin looks the keys up, and queues what is to be read or written. */
+/* The others: `lock` held. begin looks the keys up, and queues reads or writes. */
 void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job);
 void sc_objects_put_begin(spec_objects *objects, struct sc_object_job *job);
-/* A put that is QUEUED or FOLLOWING ends with this status. */
+/* Ends a QUEUED or FOLLOWING put with this status. */
 void sc_objects_put_give_up(spec_objects *objects, struct sc_object_transfer *transfer,
                             int32_t status);
-/* A put failed: its place is free, and the first that followed it takes over. */
+/* Fails a put: frees its place, or its first follower takes over. */
 void sc_objects_put_failed(spec_objects *objects, struct sc_object_transfer *transfer,
                            int32_t status);
-/* The key is removed: puts of it that the index had no room for end DROPPED. key NULL: of all keys
- * of the domain. */
+/* Ends unindexed puts of a removed key, DROPPED. key NULL: those of all keys of the domain. */
 void sc_objects_put_unindexed_removed(spec_objects *objects, uint32_t space, const uint8_t *key,
                                       uint32_t key_bytes);
-/* The key was removed: its put, and those that follow it, end DROPPED. */
+/* Ends a removed key's put and its followers, DROPPED. */
 void sc_objects_put_removed(spec_objects *objects, uint32_t id);
 
 /* ---- Calls (job.c, remove.c, exists.c, domain.c, domain_open.c) ----------------------------- */
@@ -415,8 +405,8 @@ struct sc_object_call {
     spec_operation *ret_operation; /* of a submitted one */
 };
 void sc_objects_jobs_open(spec_objects *objects);
-/* Makes a job and begins it; submitted: with copies of all arrays, and an operation, which is
- * written before anything of it can complete. ret_job: of one that is waited for. */
+/* Makes a job and begins it. Submitted: copies all arrays, and writes the operation before anything
+ * can complete. ret_job: of a waiting call. */
 spec_status sc_objects_job_make(spec_objects *objects, const struct sc_object_call *call,
                                 bool is_submitted, struct sc_object_job **ret_job,
                                 struct spec_error *reterr);
@@ -427,7 +417,7 @@ spec_status sc_objects_poll(spec_objects *objects, struct sc_object_domain *doma
                             uint64_t timeout_ns, uint64_t *ret_count);
 spec_status sc_objects_cancel(spec_objects *objects, spec_operation operation,
                               struct spec_error *reterr);
-/* Cancels all jobs of a domain (NULL: of all), waits for them, and drops completions. */
+/* Cancels a domain's jobs (NULL: all), waits for them, and drops completions. */
 void sc_objects_jobs_end(spec_objects *objects, struct sc_object_domain *domain);
 
 spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *domain,
@@ -442,28 +432,28 @@ void sc_objects_exists(spec_objects *objects, struct sc_object_domain *domain,
 void sc_objects_touch(spec_objects *objects, const struct sc_object_domain *domain,
                       const struct spec_keys *keys);
 
-/* The domain of a handle; NULL: it is not open. Any thread, no lock. */
+/* Returns the handle's domain; NULL: not open. Any thread, no lock. */
 struct sc_object_domain *sc_objects_domain(spec_objects *objects, spec_domain handle);
 spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_domain_params *params,
                                    spec_domain *ret_domain, struct spec_error *reterr);
 spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_domain *domain);
-/* The slot of the identity, made and recorded in the log if there is none. checkpoint_lock held: a
- * checkpoint copies identities, which must stay. SPEC_E_BUSY: there are too many domains. */
+/* Returns the identity's slot; makes and logs it if there is none. checkpoint_lock held, because a
+ * checkpoint copies identities. Errors: BUSY (too many domains). */
 spec_status sc_objects_domain_make(spec_objects *objects, const struct spec_domain_params *params,
                                    struct sc_object_domain **ret_domain, struct spec_error *reterr);
-/* `lock` held, the three. Nobody has it open, and it has nothing. */
+/* `lock` held, for the three. Returns true if it is not open and has nothing. */
 bool sc_objects_domain_is_empty(const struct sc_object_domain *domain);
-/* Its slot is free: the next log will not have it. */
+/* Frees its slot; the next log leaves it out. */
 void sc_objects_domain_forget(spec_objects *objects, struct sc_object_domain *domain);
-/* Or open. The domain with this id in the log; NULL: none. */
+/* Returns the domain with this id in the log, or NULL. Also during open. */
 struct sc_object_domain *sc_objects_domain_by_id(spec_objects *objects, uint32_t log_id);
-/* During open: a record of a domain. */
+/* During open: takes a record of a domain. */
 spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, const uint8_t *identity,
                                     uint32_t bytes, struct spec_error *reterr);
 
 /* ---- Open and close (object_open.c) --------------------------------------------------------- */
 
-/* custom: NULL, or the back end of tests; then everything runs in the executor's loop. */
+/* custom: NULL, or the tests' back end; then everything runs in the executor's loop. */
 spec_status sc_objects_open_on(const struct spec_objects_params *params,
                                const struct sc_io_custom *custom, spec_objects **ret_objects,
                                struct spec_error *reterr);

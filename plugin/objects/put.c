@@ -1,28 +1,26 @@
-/* Puts: keys are reserved in the index, wait for room in the order of their calls, and are written
- * while their tags are computed.
+/* put: reserves keys in the index, waits for space in the order of calls, and writes values while
+ * their tags are computed.
  *
  *   begin    LIVE: STORED; PENDING: follows that put; else a PENDING entry, queued
- *   feeder   the head of the queue takes pages and room in the log; if there is none, the least
- *            recently used objects are evicted, or the log is written anew; if nothing can be
- *            evicted, the put waits until a hold ends, a get ends, or its deadline passes. Puts of
- *            a domain that waits for its own limit let those of other domains pass
- *   ended    written and tagged: to the committer (object_commit.c); failed once: once more
- *            elsewhere
+ *   feeder   takes pages and log space for the head of the queue. If there is none, it evicts least
+ *            recently used objects or rewrites the log; else the put waits for the end of a hold or
+ *            get, or its deadline. Puts that wait for their domain's limit let other domains pass
+ *   ended    written and tagged: to the committer (object_commit.c); failed once: retried elsewhere
  *
- * Holds: in a domain no put overtakes another, and none overtakes one that waits for room of the
- * store, so large values are served; what has pages is written without waiting for others; a put
- * that fails hands over to the first that followed it.
+ * Puts of a domain keep their order, and none passes one that waits for space of the store, so
+ * large values are served. A put with pages waits for no other. A failed put hands over to its
+ * first follower.
  * Threads: per function. Tests: conformance/objects, tests/unit/plugin/test_objects.c */
 #include "plugin/objects/objects.h"
 #include "store/log/identity.h"
 
 #include <string.h>
 
-#define EVICT_PART  256u            /* of all pages: what is evicted at once, at least, */
-#define EVICT_MOST  16384u          /* but not more than 64 MiB for a smaller value */
-#define PAUSE_NS    100000000ull    /* between two looks while the device is not written */
-#define WAIT_NS     1000000000ull   /* between two looks, at most */
-#define LOG_LEFT(x) ((x) / 16 * 13) /* of the log: what may live if it is to take new records */
+#define EVICT_PART  256u            /* of all pages: minimum evicted at once, */
+#define EVICT_MOST  16384u          /* at most 64 MiB for a smaller value */
+#define PAUSE_NS    100000000ull    /* between retries while the device is not written */
+#define WAIT_NS     1000000000ull   /* maximum between retries */
+#define LOG_LEFT(x) ((x) / 16 * 13) /* of the log: maximum live bytes for new records */
 
 /* ---- Followers ------------------------------------------------------------------------------ */
 
@@ -54,7 +52,7 @@ static void unfollow(struct sc_object_transfer *leader, struct sc_object_transfe
 
 /* ---- Begin ---------------------------------------------------------------------------------- */
 
-/* Gives the transfer the key's entry, or its answer. false: the index has no room for the key. */
+/* Assigns the key's entry, or answers. Returns false if the index has no space for the key. */
 static bool entry_take(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     uint32_t space = (uint32_t)(transfer->job->domain - objects->domains);
@@ -110,8 +108,7 @@ void sc_objects_put_begin(spec_objects *objects, struct sc_object_job *job)
 
 /* ---- Ends ----------------------------------------------------------------------------------- */
 
-/* `lock` held. The entry of a put that ends without an object: whoever followed takes over, or the
- * key is free. */
+/* `lock` held. Ends a put's entry without an object: its first follower takes over, or none. */
 static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     uint32_t id = transfer->entry;
@@ -121,7 +118,7 @@ static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *tran
     struct sc_object_transfer *next = transfer->followers;
     transfer->entry = 0;
     object->put = next;
-    if (next == NULL) { /* its pages go with it, or stay with whoever erases them */
+    if (next == NULL) { /* its pages are freed, or kept for an erasure */
         if (!object->is_leaving) {
             sc_key_table_expel(&objects->table, id);
             sc_catalog_leave(objects, id, 0, false);
@@ -150,7 +147,7 @@ void sc_objects_put_failed(spec_objects *objects, struct sc_object_transfer *tra
     sc_objects_finish(objects, transfer, status);
 }
 
-/* `lock` held. It is not in the queue any more. */
+/* `lock` held. Counts the end of a wait in the queue. */
 static void waited(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     objects->waiting_puts--;
@@ -174,7 +171,7 @@ void sc_objects_put_give_up(spec_objects *objects, struct sc_object_transfer *tr
     waited(objects, transfer);
     objects->unindexed_puts -= transfer->entry == 0;
     sc_objects_put_failed(objects, transfer, status);
-    objects->puts.runs_again = true; /* another is the head, also for a feeder that runs */
+    objects->puts.runs_again = true; /* the head changed, also for a running feeder */
     sc_objects_room_came(objects);
 }
 
@@ -224,7 +221,7 @@ static void tag_step(struct sc_task *task)
     sc_objects_task_end(objects);
 }
 
-/* `lock` held. Once more, at another place or through frames. */
+/* `lock` held. Retries at another place or through frames. */
 static void put_again(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     transfer->bounces = transfer->bounces || atomic_load(&transfer->wants_bounce);
@@ -235,7 +232,6 @@ static void put_again(spec_objects *objects, struct sc_object_transfer *transfer
     sc_objects_queue_wake(objects, &objects->puts, SC_IO_CLASS_WRITER);
 }
 
-/* The run of a put ended: it is written and tagged, or failed. */
 static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer)
 {
     int32_t status = atomic_load(&transfer->status);
@@ -262,7 +258,7 @@ static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer
         sc_objects_put_failed(objects, transfer, SPEC_E_DROPPED);
     } else if (again && transfer->job->given_up == 0) {
         put_again(objects, transfer);
-    } else { /* nobody would end its wait for room */
+    } else { /* its job no longer waits for space */
         sc_objects_put_failed(objects, transfer,
                               status != SPEC_OK ? status : transfer->job->given_up);
     }
@@ -274,10 +270,10 @@ static void run_begin(spec_objects *objects, struct sc_object_transfer *transfer
     transfer->state = SC_OBJECT_RUNNING;
     transfer->ended = put_ended;
     transfer->copy = sc_store_copy_next(objects->store);
-    sc_objects_run_begin(objects, transfer, 2); /* whoever issues, and the tag */
+    sc_objects_run_begin(objects, transfer, 2); /* for the issuer, and the tag */
 }
 
-/* `lock` held. Pages and log for the head of the queue. */
+/* `lock` held. Takes pages and log space for the head of the queue. */
 static enum feed room_take(spec_objects *objects, struct sc_object_transfer *transfer,
                            bool *ret_is_limited)
 {
@@ -319,21 +315,20 @@ static enum feed room_take(spec_objects *objects, struct sc_object_transfer *tra
     return FEED_RUNS;
 }
 
-/* What the head of the queue needs. FEED_RUNS: need->transfer is to be issued; else it may have
- * ended by the time that anybody looks at it. */
+/* Needs of the queue's head. FEED_RUNS: issue `transfer`; else it may have ended meanwhile. */
 struct need {
     struct sc_object_transfer *transfer;
     const struct sc_object_domain *domain; /* its own */
-    bool is_limited;                       /* by its domain: objects of that one are evicted */
+    bool is_limited;                       /* by its domain: only that one's objects are evicted */
     uint64_t pages;
 };
 
-/* `lock` held. The first put that may go on; NULL: all wait for the limits of their domains. */
+/* `lock` held. Returns the first put that may proceed; NULL: all wait for their domains' limits. */
 static struct sc_object_transfer *head_of(spec_objects *objects)
 {
     struct sc_object_transfer *transfer = objects->puts.head;
     if (objects->stuck_ns != 0 && sc_exec_now_ns(objects->exec) >= objects->stuck_ns) {
-        objects->stuck_ns = 0; /* they are looked at again */
+        objects->stuck_ns = 0; /* they are retried */
         for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++)
             objects->domains[i].is_stuck = false;
     }
@@ -342,7 +337,7 @@ static struct sc_object_transfer *head_of(spec_objects *objects)
     return transfer;
 }
 
-/* Those of other domains pass. */
+/* Lets other domains' puts pass. */
 static void domain_sticks(spec_objects *objects, const struct need *need)
 {
     pthread_mutex_lock(&objects->lock);
@@ -369,11 +364,11 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
     }
     need->domain = transfer->job->domain;
     need->pages = sc_object_pages(transfer->bytes);
-    if (transfer->entry == 0) { /* the index had no room */
+    if (transfer->entry == 0) { /* the index had no space */
         sc_objects_queue_remove(queue, transfer);
         bool has_room = entry_take(objects, transfer);
         objects->unindexed_puts -= has_room;
-        if (transfer->state != SC_OBJECT_QUEUED) { /* answered, or it follows */
+        if (transfer->state != SC_OBJECT_QUEUED) { /* answered, or follows */
             waited(objects, transfer);
             return FEED_NEXT;
         }
@@ -393,13 +388,13 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
     return FEED_RUNS;
 }
 
-/* Nothing can be evicted now, or the device is not written: the head waits. false: something
- * changed meanwhile. */
+/* Makes the head wait: nothing is evictable, or the device is not written. Returns false if
+ * something changed meanwhile. */
 static bool feeder_waits(spec_objects *objects, struct sc_object_transfer *transfer, bool is_device)
 {
     pthread_mutex_lock(&objects->lock);
     struct sc_object_queue *queue = &objects->puts;
-    if (queue->runs_again) { /* else it is in the queue still */
+    if (queue->runs_again) { /* else it is still queued */
         pthread_mutex_unlock(&objects->lock);
         return false;
     }
@@ -420,7 +415,7 @@ static bool feeder_waits(spec_objects *objects, struct sc_object_transfer *trans
     return true;
 }
 
-/* Evicts for the head, or writes the log anew. false: neither gave anything. */
+/* Evicts for the head, or rewrites the log. Returns false if neither freed anything. */
 static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struct need *need)
 {
     uint64_t free_pages, all_pages, log_bytes, log_most;
@@ -443,7 +438,7 @@ static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struc
     return sc_objects_evict(objects, need->domain, need->is_limited, pages > 0 ? pages : 1) > 0;
 }
 
-/* Operations or frames ran out. false: some came meanwhile. */
+/* Stops for lack of operations or frames. Returns false if some arrived meanwhile. */
 static bool feeder_rests(spec_objects *objects)
 {
     pthread_mutex_lock(&objects->lock);

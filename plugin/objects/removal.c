@@ -1,14 +1,13 @@
-/* Removal from the log: of what a call removed, was evicted, or is damaged.
+/* removal: logs objects that were removed, evicted or damaged.
  *
  *   lock: the entry is not found any more, the event is written   (catalog.c)
- *   commit_lock: up to 1,024 copies a record are appended
- *   lock: pages and entry are free, unless a get reads them
+ *   commit_lock: appends records of up to 1,024 copies each
+ *   lock: pages and entry are freed, unless a get reads them
  *
- * If the append fails the object keeps its pages, and the next removal tries it again, or a put
- * that waits for room: pages are never given to others while the log says that an object has them,
- * and nothing more is evicted meanwhile. A log that cannot be appended is written anew, which
- * leaves removed objects out; not again soon, if that failed.
- *
+ * If the append fails the object keeps its pages; the next removal or waiting put retries it. Pages
+ * are never reused while the log gives them to an object, and nothing more is evicted meanwhile. A
+ * log that cannot be appended is rewritten, without removed objects; after a failure not again
+ * soon.
  * Threads: any; one append at a time, under commit_lock. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
@@ -87,7 +86,7 @@ uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *
 {
     uint64_t count = 0, freed = 0;
     pthread_mutex_lock(&objects->lock);
-    bool has_some = objects->unrecorded != 0; /* those first: they have pages, and are lost */
+    bool has_some = objects->unrecorded != 0; /* those first: they have pages and are not found */
     while (!has_some && freed < pages && count < SC_STORE_REMOVAL_BATCH) {
         uint32_t id = sc_catalog_evict_one(objects, domain, is_limited);
         if (id == 0)

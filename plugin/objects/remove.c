@@ -1,10 +1,10 @@
-/* remove and clear, with or without erasing.
+/* remove: remove and clear, with or without erasing.
  *
  *   remove   each key leaves the index; one record for up to 1,024
  *   clear    one record; then all entries of the domain leave the index, under commit_lock; if the
- *            record cannot be appended they leave it as by remove
- *   ERASE    what was removed, or was being put, keeps its pages until zeros are written over them;
- *            then the log is written anew, and zeros over the old one
+ *            record cannot be appended they are removed singly
+ *   ERASE    removed objects and running puts keep their pages until zeros are written over them;
+ *            then the log is rewritten, and zeros are written over the old one
  *
  * Threads: any. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
@@ -45,7 +45,7 @@ static spec_status part_zero(spec_objects *objects, const struct sc_store_object
                                       .done = zero_done,
                                       .user = &zeroing};
         sc_store_object_write(objects->store, &write, 1);
-        while (atomic_load(&zeroing.done) == 0) /* looks again each millisecond: nobody wakes it */
+        while (atomic_load(&zeroing.done) == 0) /* polls each millisecond: nothing wakes it */
             (void)sc_exec_wait(objects->exec, &zeroing.done, 0,
                                sc_exec_now_ns(objects->exec) + 1000000);
         status = write->op.status;
@@ -53,13 +53,13 @@ static spec_status part_zero(spec_objects *objects, const struct sc_store_object
     return status;
 }
 
-/* Objects that are being erased: pinned, so that they keep their pages. */
+/* Objects being erased, pinned to keep their pages. */
 struct erasure {
-    uint32_t *ids; /* NULL: nothing is */
+    uint32_t *ids; /* NULL: none */
     uint64_t count, most;
 };
 
-/* `lock` held. LIVE, or PENDING: then its put is not dropped yet. */
+/* `lock` held. LIVE, or PENDING with a put that is not dropped yet. */
 static void erasure_add(spec_objects *objects, struct erasure *erasure, uint32_t id)
 {
     if (erasure->ids == NULL || erasure->count == erasure->most)
@@ -68,7 +68,7 @@ static void erasure_add(spec_objects *objects, struct erasure *erasure, uint32_t
     erasure->ids[erasure->count++] = id;
 }
 
-/* Zeros their pages once no get reads them and no put writes them, and lets go of them. Blocks. */
+/* Zeros their pages once no get or put uses them, and unpins them. Blocks. */
 static spec_status erase_pages(spec_objects *objects, struct erasure *erasure,
                                struct spec_error *reterr)
 {
@@ -102,7 +102,7 @@ static spec_status erase_pages(spec_objects *objects, struct erasure *erasure,
     return status;
 }
 
-/* Zeros what was removed, and then the log that names it. Frees the erasure. */
+/* Zeros removed objects, then the log that names them. Frees the erasure. */
 static spec_status erase_end(spec_objects *objects, struct erasure *erasure, spec_status status,
                              struct spec_error *reterr)
 {
@@ -167,8 +167,7 @@ spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *do
     return erases ? erase_end(objects, &erasure, status, reterr) : status;
 }
 
-/* commit_lock held: nothing is published meanwhile. is_recorded: the log says that it is clear;
- * else each removal waits for its record. */
+/* commit_lock held. is_recorded: the clear is logged; else each removal needs a record. */
 static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
                          struct erasure *erasure, bool is_recorded)
 {
@@ -191,7 +190,7 @@ static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
             if (is_recorded)
                 SC_OBJECT_COUNT(objects, domain, deleted_objects, 1);
         }
-        if (id % SC_KEY_SLAB == 0) { /* others may have the lock now and then */
+        if (id % SC_KEY_SLAB == 0) { /* lets others take the lock */
             pthread_mutex_unlock(&objects->lock);
             pthread_mutex_lock(&objects->lock);
         }
@@ -206,8 +205,8 @@ spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *dom
 {
     struct erasure erasure = {0};
     const bool erases = (flags & SPEC_REMOVE_ERASE) != 0;
-    spec_status begun = SPEC_OK;                              /* as of remove */
-    if (sc_objects_record_removals(objects, NULL) != SPEC_OK) /* so that there is room, mostly */
+    spec_status begun = SPEC_OK;                              /* as in remove */
+    if (sc_objects_record_removals(objects, NULL) != SPEC_OK) /* frees log space, usually */
         (void)sc_objects_checkpoint(objects, false, NULL);
     pthread_mutex_lock(&objects->commit_lock);
     if (erases) {

@@ -1,24 +1,22 @@
-/* Routes: whether values go straight between the host's memory and the device, or through staging.
+/* route: chooses whether values are transferred directly or through staging.
  *
- *   epoch     64 MiB of values that end while no transfer has the other route; the 16 MiB before
- *             them, while the device goes over to the route, do not count
- *   rate      their bytes by the time in which transfers were under way
+ *   epoch     64 MiB of values that end while no transfer has the other route; the 16 MiB before,
+ *             while the device changes over, do not count
+ *   rate      their bytes by the time with transfers in flight
  *   trial     one epoch on the other route: at first, and after 1 GiB; each trial that changes
- *             nothing doubles the way to the next, to 16 GiB at most
+ *             nothing doubles the distance to the next, to at most 16 GiB
  *
- * Straight is a copy less. But memory of small pages is thousands of segments to a device, and some
- * (disks of virtual machines) read 1 MiB in 256 segments at a third of the rate at which they read
- * it in one. Nothing says so but the clock. Staging lies in huge pages. It is taken where it is an
- * eighth faster.
+ * Direct transfers save a copy. But memory of small pages is thousands of segments to a device.
+ * Some disks of virtual machines read 1 MiB in 256 segments at a third of their rate for one
+ * segment, which only measurement shows. Staging has huge pages; it is used if it is an eighth
+ * faster.
  *
- * Each domain has a route for gets and one for puts, since a host's memory is of one kind. Only
- * values that could go straight count.
- *
+ * Each domain has a route for gets and one for puts. Only values that could be direct count.
  * Threads: `lock`. Tests: tests/unit/plugin/test_objects_route.c */
 #include "plugin/objects/objects.h"
 
 #define SETTLE_BYTES    (16ull << 20)
-#define EPOCH_BYTES     (64ull << 20) /* less, and a pause of the device decides */
+#define EPOCH_BYTES     (64ull << 20) /* with less, a pause of the device would decide */
 #define TRIAL_BYTES     (1ull << 30)
 #define TRIAL_BYTES_MAX (16ull << 30)
 
@@ -32,7 +30,7 @@ bool sc_objects_route_begin(const spec_objects *objects, struct sc_object_route 
     return route->is_staged;
 }
 
-/* Measuring begins anew; what is under way now does not count if it has the other route. */
+/* Restarts measuring; transfers in flight on the other route do not count. */
 static void epoch_begin(struct sc_object_route *route, bool is_staged, uint64_t now_ns)
 {
     route->others = 0;
@@ -45,7 +43,7 @@ static void epoch_begin(struct sc_object_route *route, bool is_staged, uint64_t 
     route->busy_since_ns = now_ns;
 }
 
-/* Both rates are known: which route is taken, and for how long. */
+/* Chooses the route by both rates, and the time of the next trial. */
 static bool trial_end(struct sc_object_route *route)
 {
     bool was_staged = !route->is_staged;
@@ -59,7 +57,7 @@ static bool trial_end(struct sc_object_route *route)
     return is_staged;
 }
 
-/* The epoch's rate is known: which route is next. */
+/* Computes the epoch's rate, and returns to or tries a route. */
 static void epoch_end(struct sc_object_route *route, uint64_t now_ns)
 {
     bool is_staged = route->is_staged;

@@ -1,15 +1,14 @@
-/* Operations: a value's bytes between the host's memory and pages of the disk.
+/* transfer: moves a value's bytes between the host's memory and pages of the disk.
  *
  *   value    [piece 0 .......][piece 1 .......]        pages 0 .. n, the last one zero-padded
  *   disk     [part 0: pages 0 .. 5][part 1: 6 .. n]
  *   ops      at most io.op_bytes, inside one part; direct if the memory is page-aligned and the
- *            range has whole pages of one piece, else through a frame of staging
+ *            range has whole pages of one piece, else through a staging frame
  *
- * Memory that the device refuses (EINVAL, EFAULT) is gone through once more by frames.
- *
- * Holds: a piece is written only inside its bytes; after the last operation of a transfer the
- * device does not touch its memory.
- * Threads: issue by the queue's task; completions on threads of the back end's.
+ * Transfers whose memory the device refuses (EINVAL, EFAULT) are repeated through frames. A piece
+ * is written only inside its bytes. After a transfer's last operation the device does not touch its
+ * memory.
+ * Threads: issue by the queue's task; completions on the back end's threads.
  * Tests: conformance/objects, tests/unit/plugin/test_objects_io.c */
 #include "plugin/objects/objects.h"
 
@@ -17,7 +16,7 @@
 #include <string.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
-#define ROUTED_BYTES (64ull << 10) /* shorter values take no time that can be measured */
+#define ROUTED_BYTES (64ull << 10) /* shorter values take no measurable time */
 
 /* ---- Pieces --------------------------------------------------------------------------------- */
 
@@ -61,7 +60,7 @@ uint64_t sc_objects_tag(const struct sc_object_transfer *transfer, uint64_t copy
     return sc_store_object_tag(&name, pieces, bytes, transfer->job->pieces);
 }
 
-/* The piece that has byte `first` of the value, and where in it. */
+/* Returns byte `first` of the value, its piece, and what is left of that. */
 static uint8_t *piece_find(const struct sc_object_transfer *transfer, uint64_t first,
                            uint32_t *ret_piece, uint64_t *ret_left)
 {
@@ -110,7 +109,7 @@ bool sc_objects_ops_open(spec_objects *objects, struct sc_object_ops *ops, uint3
     return true;
 }
 
-/* The queue's task goes on where operations or frames had run out. `lock` held. */
+/* `lock` held. Wakes queues that stopped for lack of operations or frames. */
 static void ops_came(spec_objects *objects)
 {
     if (objects->reads.is_waited_for) {
@@ -171,7 +170,7 @@ static void op_done(struct sc_io_op *io)
 
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
-/* Whether the device may read or write its memory itself. */
+/* Returns true if the device may access the transfer's memory directly. */
 static bool is_page_aligned(const struct sc_object_transfer *transfer)
 {
     uint64_t bytes;
@@ -211,7 +210,7 @@ void sc_objects_run_end(spec_objects *objects, struct sc_object_transfer *transf
 
 /* ---- Issue ---------------------------------------------------------------------------------- */
 
-/* The pages from byte `first` of the value on, inside one part. */
+/* Returns the pages from byte `first` of the value on, inside one part. */
 static void place_of(const struct sc_object *object, uint64_t first, uint32_t *ret_segment,
                      uint64_t *ret_offset, uint64_t *ret_bytes)
 {
@@ -223,7 +222,7 @@ static void place_of(const struct sc_object *object, uint64_t first, uint32_t *r
     *ret_bytes = part->pages * PAGE - first;
 }
 
-/* Sets what the next operation of a transfer moves. false: it needs a frame, and there is none. */
+/* Fills the transfer's next operation. Returns false if it needs a frame and there is none. */
 static bool op_fill(spec_objects *objects, struct sc_object_transfer *transfer,
                     struct sc_object_op *op)
 {
@@ -235,7 +234,7 @@ static bool op_fill(spec_objects *objects, struct sc_object_transfer *transfer,
     place_of(object, first, &op->write.segment, &offset, &bytes);
     bytes = bytes < most ? bytes : most;
     bool is_direct = !transfer->stages && (uintptr_t)memory % PAGE == 0 && left >= PAGE;
-    if (is_direct) /* whole pages of this piece; what is left of it goes through a frame */
+    if (is_direct) /* whole pages; the piece's rest uses a frame */
         bytes = left / PAGE * PAGE < bytes ? left / PAGE * PAGE : bytes;
     op->transfer = transfer;
     op->first = first;
@@ -278,7 +277,7 @@ static struct sc_object_op *op_take(spec_objects *objects, struct sc_object_ops 
     return op;
 }
 
-/* No frame was free for it. true: one is by now, and it goes on. */
+/* Returns an operation for lack of a frame. True: one is free by now, and the caller continues. */
 static bool op_put_back(spec_objects *objects, struct sc_object_ops *ops, struct sc_object_op *op,
                         enum sc_io_class io_class)
 {

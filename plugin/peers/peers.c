@@ -1,21 +1,20 @@
-/* Following: other processes' logs into indexes here; the turn (tick.c) asks for it.
+/* peers: follows other processes' logs into indexes here, at each tick (tick.c).
  *
  *   own log (a reader)      -> own index
- *   log of each other rank  -> an index a rank
+ *   log of each other rank  -> one index per rank
  *   lookup: the minimum over own index and each peer's
  *
- * A promise on what another process wrote is good until lease_ns_max after its log was looked at
- * last; a log that was not looked at for so long, or is not there, promises nothing.
+ * A promise on another process's data ends lease_ns_max after its log was last read. A log missing
+ * or not read for that long promises nothing. Only notifications (notify.c) are written for others.
  *
- * Holds: one thread at a time changes an index: own under index.lock, a peer's under the peer's
- * lock, piece by piece, so that attach never waits for long; lookups take no lock.
- * Does not: load rows of other ranks, write into their directories (but notification, notify.c). */
+ * An index is changed by one thread at a time, under index.lock or the peer's lock. It holds the
+ * lock for one piece, so that attach waits briefly; lookups take no lock. */
 #include "plugin/peers/peers.h"
 #include "plugin/args/lease.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 
-#define TURN_WINDOWS 64u /* of a log in one turn: 1 MiB each */
+#define TURN_WINDOWS 64u /* of a log per tick, 1 MiB each */
 
 struct sc_plugin_peer { /* another rank */
     /* Set by open, constant after. */
@@ -24,18 +23,18 @@ struct sc_plugin_peer { /* another rank */
     struct sc_radix *radix;
     uint32_t rank;
 
-    _Atomic uint64_t pieces_followed; /* pieces with lower ids are in the index, or void */
-    pthread_mutex_t lock;             /* rank 10: the index's writer; memory only */
+    _Atomic uint64_t pieces_followed; /* pieces with lower ids are indexed, or void */
+    pthread_mutex_t lock;             /* rank 10; the index's writer; memory only */
 
-    /* The turn's (and open's). */
+    /* The tick's (and open's). */
     bool lacks_memory;
     struct sc_plugin_old_roots old_roots;
-    spec_status status; /* of following; a change is said once */
+    spec_status status; /* of following; changes are logged once */
 };
 
 struct dropped {
     uint64_t piece;
-    bool has_orphans; /* others hung on it: the log says no more of them, or later */
+    bool has_orphans; /* its children are in the log without drop records so far */
 };
 
 static void dropped_removed(const struct sc_radix_segment *segment, void *user)
@@ -44,7 +43,7 @@ static void dropped_removed(const struct sc_radix_segment *segment, void *user)
     dropped->has_orphans = dropped->has_orphans || segment->value.piece != dropped->piece;
 }
 
-/* The index' writer. false: it was removed, or has another piece since: its own was merged. */
+/* The index's writer. Returns false if the run was removed or compacted into another piece. */
 static bool has_run(struct sc_radix *radix, uint64_t piece, uint64_t mark)
 {
     struct sc_radix_segment run;
@@ -112,11 +111,11 @@ static void peer_on_drop(uint64_t piece, uint64_t mark, void *user)
 static void peer_on_epoch(uint64_t epoch, void *user)
 {
     struct sc_plugin_peer *peer = user;
-    (void)epoch; /* the turn asks the store */
+    (void)epoch; /* the tick asks the store */
     sc_plugin_roots_are_old(peer->radix, &peer->old_roots);
 }
 
-/* How long things take is what rank 0 says: all ranks promise the same by it. */
+/* Uses rank 0's estimates only, so that all ranks promise the same. */
 static void peer_on_note(const uint16_t *words, uint64_t count, void *user)
 {
     struct sc_plugin_peer *peer = user;
@@ -201,8 +200,7 @@ uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query
     return end;
 }
 
-/* The longest end up to `most` at which the peer has the branch whole; 0: none. What that is worth
- * is added to `worst`. */
+/* Returns the longest end <= `most` at which the peer has a whole branch, or 0. Adds to `worst`. */
 static uint64_t branch_end(const struct sc_plugin_peer *peer, const struct sc_radix_query *query,
                            const struct sc_radix_branch *branch, uint64_t most,
                            struct spec_provenance *worst)
@@ -246,7 +244,7 @@ void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_quer
         struct sc_radix_match match;
         shorter.token_count = end;
         sc_radix_match(peer->radix, &shorter, NULL, 0, &match);
-        if (match.last_flags != SPEC_PROVENANCE_EXACT) /* down a path it never improves */
+        if (match.last_flags != SPEC_PROVENANCE_EXACT) /* never improves along a path */
             sc_plugin_provenance_add_piece(worst, peer->store, match.last_piece);
     }
 }
@@ -284,8 +282,8 @@ spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_l
     return status;
 }
 
-/* The earliest of the moments, on the executor's clock, at which the logs that we follow were known
- * whole; 0: one is not there; UINT64_MAX: we follow none. */
+/* Returns the earliest time (executor's clock) at which a followed log was known completely; 0: one
+ * is missing; UINT64_MAX: none is followed. */
 static uint64_t known_ns(const spec_connector *conn)
 {
     uint64_t known = UINT64_MAX;
@@ -360,7 +358,7 @@ bool sc_plugin_follow_own(spec_connector *conn)
     return more;
 }
 
-/* What was removed while a lookup held a branch there for a moment. */
+/* Removes what was only hidden, because a lookup pinned a branch there. */
 static void hidden_sweep(struct sc_plugin_peer *peer)
 {
     struct sc_radix_stats stats;

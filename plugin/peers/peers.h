@@ -1,7 +1,6 @@
-/* Other processes of the family: their logs, followed (peers.c), what is told to them (notify.c),
- * and resets, which all of them obey (reset.c).
- *
- * Threads: per member and call, below.
+/* peers: other processes of the family: followed logs (peers.c), notifications (notify.c), resets
+ * (reset.c).
+ * Threads: per member and call.
  * Tests: tests/unit/plugin/test_peers.c, test_reset.c, tests/fault/test_processes.c */
 #ifndef SC_PLUGIN_PEERS_PEERS_H
 #define SC_PLUGIN_PEERS_PEERS_H
@@ -9,7 +8,7 @@
 #include "hashing/radix.h"
 #include "store/store.h"
 
-#define SC_PLUGIN_NOTIFY_QUEUE 256u /* failed ranges that wait to be told to our rank's writer */
+#define SC_PLUGIN_NOTIFY_QUEUE 256u /* failed ranges to be posted to our rank's writer */
 
 struct sc_plugin_ranks {
     /* Set by open, constant after. */
@@ -18,82 +17,74 @@ struct sc_plugin_ranks {
     struct sc_plugin_peer *peers; /* [peer_count] the other ranks */
     uint64_t peer_count;
 
-    /* Any thread. */
-    _Atomic uint64_t lease_seed;      /* 0: there is no store yet */
-    _Atomic uint64_t pieces_followed; /* reader: pieces with lower ids are in the index, or void */
+    _Atomic uint64_t lease_seed;      /* any thread; 0: there is no store yet */
+    _Atomic uint64_t pieces_followed; /* any thread; a reader's indexed or void pieces */
 
-    pthread_mutex_t follow_lock; /* rank 4: a reader's place in its writer's log */
-    spec_status follow_status;   /* guarded by follow_lock: what was said last */
+    pthread_mutex_t follow_lock; /* rank 4: a reader's position in its writer's log */
+    spec_status follow_status;   /* guarded by follow_lock: last status logged */
 };
 
-struct sc_plugin_notify_queue { /* what other processes are told, and tell */
-    pthread_mutex_t post_lock;  /* rank 6: notification that is being posted */
-    uint64_t epoch;            /* guarded by post_lock: to be told */
-    uint64_t *epoch_told;      /* [ranks.count] guarded by post_lock */
+struct sc_plugin_notify_queue { /* notifications between processes */
+    pthread_mutex_t post_lock;  /* rank 6: posting */
+    uint64_t epoch;            /* guarded by post_lock: to be posted */
+    uint64_t *epoch_told;      /* [ranks.count] guarded by post_lock: posted */
 
-    pthread_mutex_t lock; /* rank 20: failed ranges, to be posted */
+    pthread_mutex_t lock; /* rank 20: failed ranges to be posted */
     struct sc_store_notify notify[SC_PLUGIN_NOTIFY_QUEUE];
     uint32_t first, count;
 
-    /* The turn's (and open's). */
+    /* The tick's (and open's). */
     uint64_t epoch_heard;   /* by notification */
-    uint64_t weights_heard; /* of the weights' epoch (store.h), when it was read last */
+    uint64_t weights_heard; /* weights' epoch (store.h) when last read */
     spec_status notify_status;
 };
 
-/* notify.c */
-/* Reader: the piece failed here; its writer shall know. Before it is dropped. */
+/* Reader: queues a failed piece for its writer. Called before the piece is dropped. */
 void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece);
-/* Reader: every rank's writer shall know of the epoch. Blocks on the file system. */
+/* Reader: posts the epoch to every rank's writer. Blocks on the file system. */
 void sc_plugin_epoch_tell(spec_connector *conn, uint64_t epoch);
-/* Posts what waits. Blocks on the file system. */
+/* Posts what is queued. Blocks on the file system. */
 void sc_plugin_notify_post(spec_connector *conn);
 
-/* reset.c */
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
-/* Reads the weights' epoch, and puts the log's if that is ahead. If it cannot be read, open fails:
- * old rows could be promised. */
+/* Reads the weights' epoch, and raises it to the log's. If it is unreadable, open fails. */
 spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr);
-/* Takes notification, moves to the highest epoch that is known, posts what waits. The turn's, and
- * open's.
- */
+/* Takes notifications, moves to the highest known epoch, posts what is queued. Tick and open. */
 void sc_plugin_notify_tick(spec_connector *conn);
 
-/* peers.c */
 spec_status sc_plugin_peers_open(spec_connector *conn, const struct sc_store_params *own,
                                  struct spec_error *reterr);
 void sc_plugin_peers_close(spec_connector *conn);
 void sc_plugin_peers_fork_close(spec_connector *conn);
-/* How many of the query's first `end` tokens every other rank has. Any thread. */
+/* Returns how many of the query's first `end` tokens every other rank has. Any thread. */
 uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query *query,
                                uint64_t end);
-/* Whether *least, the longest end up to branch->most at which this rank has its branch, is that of
- * every other rank, however long theirs are; it becomes the least of all, 0 where one has none.
- * What was found is added to `worst`. Any thread. */
+/* Sets *least, this rank's longest branch end up to branch->most, to the least of all ranks, 0 if
+ * one has none. Returns true if all are equal. Adds provenances to `worst`. Any thread. */
 bool sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
                             const struct sc_radix_branch *branch, uint64_t *least,
                             struct spec_provenance *worst);
-/* The worst that other ranks have of the query's first `end` tokens is added. Any thread. */
+/* Adds the other ranks' worst provenance of the query's first `end` tokens. Any thread. */
 void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_query *query,
                                 uint64_t end, struct spec_provenance *worst);
-/* Wall clock until which a promise made now is kept; 0: nothing may be promised; UINT64_MAX: in
- * this process only, so no lease. Any thread. */
+/* Returns the wall clock until which a promise made now holds; 0: promise nothing; UINT64_MAX: no
+ * lease, only this process. Any thread. */
 uint64_t sc_plugin_promise_end(const spec_connector *conn);
-/* Whether that rank's log was followed behind the piece; asked before it is looked for. */
+/* Returns true if that rank's log was followed beyond the piece; asked before a search for it. */
 bool sc_plugin_peer_has(const spec_connector *conn, uint32_t rank, uint64_t piece);
-/* The tokens, marks and root of a lease that another rank gave, from its log. Errors: STALE. */
+/* Returns tokens, marks and root of another rank's lease, from its log. Errors: STALE. */
 struct sc_plugin_lease;
 spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_lease *lease,
                                   const struct sc_radix_room *room,
                                   struct sc_radix_attached *ret_attached);
 uint64_t sc_plugin_follow_lag_ns(const spec_connector *conn);
-/* The highest epoch that a log says. */
+/* Returns the highest epoch in the followed logs. */
 uint64_t sc_plugin_epoch_known(const spec_connector *conn);
-/* A reader reads its writer's log on; true: there is more. */
+/* Reader: follows its writer's log. Returns true if there is more. */
 bool sc_plugin_follow_own(spec_connector *conn);
-/* The same for the other ranks' logs. The turn's. */
+/* Does the same for the other ranks' logs. Tick. */
 bool sc_plugin_peers_follow(spec_connector *conn);
-/* Makes lease_seed known once there is a store. Open, or under follow_lock. */
+/* Sets lease_seed once there is a store. Open, or under follow_lock. */
 void sc_plugin_lease_seed_find(spec_connector *conn);
 void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user);
 void sc_plugin_on_epoch(uint64_t epoch, void *user);

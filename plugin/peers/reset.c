@@ -1,23 +1,21 @@
-/* Epochs, and the notification that carries them and failed ranges from readers to writers.
+/* reset: epochs, and notifications of epochs and failed ranges from readers to writers.
  *
  *   reset in a writer    one record in its log; other ranks and readers follow the log
- *   reset in a reader    its own epoch moves; notification to every rank's writer, which records it
+ *   reset in a reader    its own epoch; a notification to every rank's writer, which records it
  *   both                 the epoch of the weights (store/log/weights_epoch.c), which connectors of
  *                        other configurations follow: another layout, chunk size, number of ranks
- *   failed range         void here; notification to the writer of our rank, which drops the
- *                        piece, unless it has given up the rows that failed
+ *   failed range         void here; a notification to our rank's writer, which drops the piece,
+ *                        unless it no longer has the failed rows
  *
- * The epoch is part of every chain's root. The connector's is the highest that it has heard of: of
- * its own log, the other ranks' logs, the notification, the weights, its host. A reset takes the
- * weights' epoch before anybody moves to it: if somebody stored under an epoch that is not taken,
- * another configuration's reset could take it, and what was stored would outlast that reset. A log
- * is ahead of the weights if an older build wrote it: the next open of a writer puts the log's
- * epoch.
+ * The epoch is part of every chain's root. The connector's is the highest it knows: its own log,
+ * other ranks' logs, notifications, the weights, its host. A reset takes the weights' epoch before
+ * anything is stored under it. Otherwise another configuration's reset could take it, and that data
+ * would outlast the reset. If the log is ahead (an older build), a writer's next open raises the
+ * weights'.
  *
- * Holds: conn->epoch never goes back. A writer stores only while its log says the same epoch, so
- * that nothing is stored that a record written later makes void. An epoch that could not be told is
- * told by a later turn, or at close.
- * Threads: reset and failed_tell any; the turn on an executor thread. */
+ * Invariants: conn->epoch never decreases. A writer stores only while its log has the same epoch,
+ * so that no later record voids it. Epochs not posted are posted by a later tick, or at close.
+ * Threads: reset and failed_tell any; the tick on an executor thread. */
 #include "plugin/connector.h"
 
 #include <string.h>
@@ -29,8 +27,7 @@ static uint64_t epoch_max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Writer: records the epoch. It is taken, so that nothing of before may be promised even when the
- * record cannot be written now. */
+/* Writer: records the epoch. It moves there even on failure: nothing older is promised. */
 static spec_status raise_writer(spec_connector *conn, uint64_t epoch, struct spec_error *reterr)
 {
     pthread_mutex_lock(&conn->commit_lock);
@@ -45,9 +42,8 @@ static spec_status raise_writer(spec_connector *conn, uint64_t epoch, struct spe
     return status;
 }
 
-/* Reader: the highest epoch that logs say. They are read to their ends first: what a reset that is
- * in its writer's already covers, and was stored since then, must be void too. When it cannot be
- * read, the epoch that would be taken may be in it. */
+/* Reader: returns the logs' highest epoch, after reading them to their ends, so that the new epoch
+ * also voids what was stored under later ones. Fails if a log cannot be read. */
 static spec_status logs_epoch(spec_connector *conn, uint64_t *ret_epoch, struct spec_error *reterr)
 {
     while (sc_plugin_follow_own(conn))
@@ -62,8 +58,7 @@ static spec_status logs_epoch(spec_connector *conn, uint64_t *ret_epoch, struct 
     return SPEC_OK;
 }
 
-/* The epoch behind all that the connector knows of, and behind `taken`. The number behind the last
- * one would be 0, which makes nothing void. */
+/* Returns the epoch after all known ones and `taken`. It never wraps to 0, which voids nothing. */
 static spec_status epoch_next(spec_connector *conn, uint64_t taken, uint64_t *ret_epoch,
                               struct spec_error *reterr)
 {
@@ -82,8 +77,7 @@ static spec_status epoch_next(spec_connector *conn, uint64_t taken, uint64_t *re
     return SPEC_OK;
 }
 
-/* The epoch is taken. A record that cannot be written now is written by a later turn; until then
- * nothing is stored. */
+/* Moves to the taken epoch. If recording fails, a later tick retries and nothing is stored. */
 static void epoch_begin(spec_connector *conn, uint64_t epoch)
 {
     struct spec_error why = {.struct_size = sizeof(why)};
@@ -95,8 +89,7 @@ static void epoch_begin(spec_connector *conn, uint64_t epoch)
                "reset: done, and nothing is stored until the log has its record: %s", why.text);
 }
 
-/* An epoch that somebody else has taken at this moment may have been stored under by now, so the
- * next one is taken. */
+/* An epoch taken at the same time by another process may be in use: takes the next one. */
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t epoch = 0;
@@ -118,7 +111,7 @@ spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
                    RESETS_TOGETHER);
 }
 
-/* Reads the weights' epoch, which never goes back here. */
+/* Reads the weights' epoch; weights_heard never decreases. */
 static spec_status weights_read(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t weights;
@@ -137,8 +130,6 @@ spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr
     return status;
 }
 
-/* ---- What we hear ---------------------------------------------------------------------------- */
-
 static void on_notify(const struct sc_store_notify *notify, void *user)
 {
     spec_connector *conn = user;
@@ -151,7 +142,7 @@ static void on_notify(const struct sc_store_notify *notify, void *user)
     if (notify->kind != SC_STORE_NOTIFY_FAILED ||
         !sc_store_piece_hash(conn->store, notify->piece, bytes) ||
         memcmp(bytes, notify->hash, sizeof(bytes)) != 0)
-        return; /* gone already, or another piece than the sender meant */
+        return; /* dropped already, or another piece than meant */
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped",
            notify->piece);
     sc_count(&conn->stats.corrupt_ranges, 1);

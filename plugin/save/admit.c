@@ -1,23 +1,20 @@
-/* Admission: the filter of sights, and what of a pass it lets through.
+/* admit: a filter of seen chunks, and how much of a pass it admits. Contract: admit.h.
  *
- * A chain hash names all tokens up to its end, so a chunk that was seen was seen behind the same
- * prefix, and what is stored on the second access is a prefix again. A pass is judged by its whole
- * chunks, or as far as the request's tokens are known, wherever the host cuts its passes; a chunk
- * is noted by the pass that ends it, so that no request sees its own. The known tokens may end
- * inside a chunk: that end is noted of prompts, not of each token that is decoded.
- *
- * Holds, Does not, Threads, Tests: plugin/save/admit.h. */
+ * A chain hash names all tokens up to its end. So what is stored at its second occurrence is a
+ * prefix again. A pass is judged by its whole chunks, or as far as the request's tokens are known.
+ * A chunk is noted by the pass that ends it, so that no request finds its own. A known end inside a
+ * chunk is noted for prompts, not for each decoded token. */
 #include "plugin/save/admit.h"
 #include "plugin/connector.h"
 
 #define WORD_BITS   64u
 #define BLOCK_WORDS 8u /* a cache line */
 #define ACCESS_BITS 16u
-#define WORDS       (SC_PLUGIN_SIGHTS * ACCESS_BITS / WORD_BITS) /* of a generation */
+#define WORDS       (SC_PLUGIN_SIGHTS * ACCESS_BITS / WORD_BITS) /* per generation */
 #define BLOCKS      (WORDS / BLOCK_WORDS)
-#define STEP_PART   4u /* a pass of less than a quarter of a chunk is a step of decoding */
-#define MARKS       4u /* bits that a hash sets */
-#define MARK_BITS   9u /* that say which of a block's 512 it is */
+#define STEP_PART   4u /* passes below a quarter of a chunk are decoding steps */
+#define MARKS       4u /* bits set per hash */
+#define MARK_BITS   9u /* select one of a block's 512 bits */
 _Static_assert((BLOCKS & (BLOCKS - 1)) == 0, "a block is found by a mask");
 _Static_assert(1u << MARK_BITS == BLOCK_WORDS * WORD_BITS, "a mark is any bit of its block");
 
@@ -30,8 +27,6 @@ spec_status sc_plugin_admit_open(spec_connector *conn, struct spec_error *reterr
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "sights of chunks");
     return SPEC_OK;
 }
-
-/* ---- The filter ----------------------------------------------------------------------------- */
 
 static _Atomic uint64_t *block_of(struct sc_plugin_admit *admit, uint32_t generation,
                                   struct sc_hash hash)
@@ -59,7 +54,7 @@ static void block_add(_Atomic uint64_t *block, uint64_t marks)
     }
 }
 
-/* The other generation is cleared and takes over: by the one caller that filled this one. */
+/* Clears the other generation and makes it current. Called by the thread that filled this one. */
 static void turn_over(struct sc_plugin_admit *admit, uint32_t full)
 {
     uint32_t other = 1 - full;
@@ -91,9 +86,7 @@ void sc_plugin_admit_forget(struct sc_plugin_admit *admit)
     atomic_store(&admit->noted, 0);
 }
 
-/* ---- Passes --------------------------------------------------------------------------------- */
-
-/* The first token of the pass whose chunk was not seen before; the pass's end: none. */
+/* Returns the first token of the pass whose chunk is new, or the pass's end. */
 static uint64_t seen_end(spec_connector *conn, const struct sc_plugin_request *request,
                          const struct sc_chain *chain, uint64_t first, uint64_t end)
 {

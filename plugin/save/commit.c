@@ -1,16 +1,15 @@
-/* Commits: saves that were written whole become records, and records become visible.
+/* commit: makes completely written saves durable and visible.
  *
- *   on_written (executor) -> saves that hang on no other one any more -> queue of commits
- *     -> one thread at a time takes from it; the others go on with other work
- *     -> commit: what the index does not have yet; orphans and duplicates are discarded
- *     -> ticket: its part ended
+ *   on_written (executor) -> saves without unresolved predecessor -> queue of commits
+ *     -> one thread at a time takes from it; the others continue other work
+ *     -> commit: what the index lacks; orphans and duplicates are discarded
+ *     -> ticket: its part ends
  *
- * Holds: a chunk is inserted after its record was appended, and that after all its layers were
- * written; the first complete copy wins among equals, and what is computed on better rows replaces
- * the worse; what hangs on an inexact piece is at least as bad; what a commit hangs on is pinned
- * meanwhile; a save keeps its request's tokens alive; what collides with a stored prefix is
- * dropped, and nobody makes room for it.
- * Threads: executor, but taking a save, which is the host's.
+ * Invariants: all layers are written, then the record is appended, then the chunk is indexed. The
+ * first complete copy wins among equals; rows of better provenance replace worse ones. Children of
+ * inexact pieces are as inexact. A commit's prefix is pinned meanwhile. A save keeps its request's
+ * tokens. Collisions with a stored prefix are dropped, without eviction.
+ * Threads: executor; saves are taken by the host's.
  * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
@@ -40,8 +39,7 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
     return sc_plugin_shared_open(conn, reterr);
 }
 
-/* What the save is worth: no better than what it hangs on now, which may be another piece than the
- * one that its request had. */
+/* Returns the save's provenance, no better than that of its prefix in the index now. */
 static struct spec_provenance worth_of(spec_connector *conn, const struct sc_plugin_save *save,
                                        struct sc_radix_query query)
 {
@@ -55,8 +53,8 @@ static struct spec_provenance worth_of(spec_connector *conn, const struct sc_plu
     return worst;
 }
 
-/* What the index has of the save's tokens and is no worse, pinned, and all that has gone from it is
- * in the log: a record of ours stands behind those of the pieces whose place it takes. */
+/* Matches and pins what the index has of the save's tokens that is no worse. All removals are
+ * logged first, so that our record follows those of the pieces it replaces. */
 static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
                        struct sc_store_provenance *ret_provenance, struct sc_radix_match *ret_match)
 {
@@ -80,12 +78,12 @@ static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
     }
 }
 
-/* What follows from rows that the index has now, and that were not there before `present`. */
+/* Updates statistics and compaction for rows indexed from `present` on. */
 static void rows_committed(spec_connector *conn, const struct sc_plugin_save *save,
                            uint64_t present, uint64_t indexed_end, uint64_t first_id)
 {
     uint64_t end = save->first + save->count, chunk = conn->config.chunk_tokens;
-    bool is_begun = present > (end - 1) / chunk * chunk; /* others began the last one's chunk */
+    bool is_begun = present > (end - 1) / chunk * chunk; /* others began the last chunk */
     if (is_begun && end % chunk == 0)
         sc_plugin_kick(conn, SC_JOB_COMPACT);
     bool is_tail = is_begun && end % chunk != 0 && indexed_end == end;
@@ -126,7 +124,7 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     status = sc_plugin_index_save(conn, save, &text, match, first_id, provenance->computed_on,
                                   &indexed_end);
     pthread_mutex_unlock(&conn->index.lock);
-    if (atomic_load(&conn->index.drop_count) > 0) /* what it replaced */
+    if (atomic_load(&conn->index.drop_count) > 0) /* pieces that it replaced */
         sc_plugin_kick(conn, SC_JOB_TIDY);
     sc_store_build_quant(conn->store);
     if (save->states == NULL)
@@ -134,13 +132,13 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     else
         save->states->piece_last =
             indexed_end == end ? first_id + sc_plugin_chunk_count(conn, present, end) - 1 : 0;
-    if (status == SPEC_E_NO_MEMORY) /* the index is full; nothing else is a reason to evict */
+    if (status == SPEC_E_NO_MEMORY) /* the index is full; no other reason evicts */
         sc_plugin_evict_ask_runs(conn);
     return status;
 }
 
-/* A branch that eviction has begun to take, or that was never finished, makes way for a whole one:
- * a state is of one pass. False: somebody holds a pin there, and the new one is dropped. */
+/* Removes a branch that is partly evicted or incomplete, because states are of one pass. Returns
+ * false if it is pinned: the new branch is dropped. */
 static bool stump_remove(spec_connector *conn, const struct sc_plugin_save *save)
 {
     const struct sc_plugin_text *text = &save->states->text;
@@ -150,12 +148,12 @@ static bool stump_remove(spec_connector *conn, const struct sc_plugin_save *save
                                          .marks = text->marks};
     struct sc_radix_match match;
     sc_radix_match_pin(conn->radix, &query, NULL, 0, &match);
-    sc_radix_unpin(conn->radix, match.last); /* nothing else is removed meanwhile */
+    sc_radix_unpin(conn->radix, match.last); /* commit_lock excludes other removals */
     return match.token_count <= save->first || match.token_count == text->token_count ||
            sc_plugin_index_remove(conn, match.last, save->first);
 }
 
-/* Whether what the index has goes on with this extent of a branch. */
+/* Returns true if this extent continues the branch in the index. */
 static bool branch_goes_on(const struct sc_plugin_save *save, const struct sc_radix_match *match)
 {
     const struct sc_plugin_recurrent_pass *states = save->states;
@@ -164,7 +162,7 @@ static bool branch_goes_on(const struct sc_plugin_save *save, const struct sc_ra
             (states->piece_last != 0 && match->last_piece == states->piece_last));
 }
 
-/* Commits what the index lacks of a save that was written whole. */
+/* Commits what the index lacks of a completely written save. */
 static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save)
 {
     uint64_t end = save->first + save->count;
@@ -180,10 +178,10 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
         status = commit_rows(conn, save, &provenance, &match);
     } else {
         sc_store_extent_discard(save->extent);
-        if (match.token_count < save->first) /* what it hangs on found no room, as a rule */
+        if (match.token_count < save->first) /* its prefix found no space, as a rule */
             sc_plugin_evict_missed(conn, save->request, save->count);
         if (match.token_count < end)
-            status = SPEC_E_DROPPED; /* an orphan, or it hangs on what is not good enough */
+            status = SPEC_E_DROPPED; /* an orphan, or of insufficient provenance */
         else
             sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, save->first, end));
     }
@@ -191,13 +189,13 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     return status;
 }
 
-/* The commit's lock is held. Returns what the tickets say. */
+/* commit_lock held. Returns the tickets' status. */
 static spec_status resolve_save(spec_connector *conn, struct sc_plugin_save *save)
 {
     spec_status status = save->status;
     bool is_over = save->is_void || !sc_plugin_epoch_is_current(conn, save->request);
     if (status == SPEC_OK && is_over)
-        status = SPEC_E_DROPPED; /* its pass was dropped, or a reset came while it was written */
+        status = SPEC_E_DROPPED; /* its pass was dropped, or a reset followed */
     if (status == SPEC_OK)
         status = commit_save(conn, save);
     else
@@ -210,7 +208,7 @@ static spec_status resolve_save(spec_connector *conn, struct sc_plugin_save *sav
     return sc_plugin_ticket_status(status);
 }
 
-/* Lock held. The save is committed next, if it was written and waits for nothing. */
+/* Lock held. Queues the save if it is written and waits for nothing. */
 static void queue_if_ready(struct sc_plugin_saves *saves, struct sc_plugin_save *save)
 {
     if (save->state != SC_SAVE_WRITTEN || save->is_open || save->waits)
@@ -223,7 +221,7 @@ static void queue_if_ready(struct sc_plugin_saves *saves, struct sc_plugin_save 
     saves->commit_tail = save;
 }
 
-/* Lock held. True: the caller commits. */
+/* Lock held. Returns true if the caller commits. */
 static bool commits_begin(struct sc_plugin_saves *saves)
 {
     bool commits = saves->commit_head != NULL && !saves->is_committing;
@@ -231,13 +229,12 @@ static bool commits_begin(struct sc_plugin_saves *saves)
     return commits;
 }
 
-/* The save is resolved: those that hang on it need not wait for it any more. Returns those that
- * shared it. */
+/* Resolves the save and releases its successors. Returns its sharers. */
 static struct sc_plugin_sharer *release_behind(spec_connector *conn, struct sc_plugin_save *save,
                                                spec_status status)
 {
     pthread_mutex_lock(&conn->saves.lock);
-    save->status = status; /* until here others may look whether they join it */
+    save->status = status; /* until here others may join it */
     save->life++;
     for (struct sc_plugin_save *at = save->behind, *next; at != NULL; at = next) {
         next = at->behind_next;
@@ -250,9 +247,8 @@ static struct sc_plugin_sharer *release_behind(spec_connector *conn, struct sc_p
     return sharers;
 }
 
-/* How many tokens of the sharer's pass, from the first one on, a lookup finds now that the save is
- * committed. Rows alone are not found where layers keep states: those are, with the last of their
- * extents. 0: no more than before. */
+/* Returns how many tokens of the sharer's pass a lookup finds with this commit; 0: no more than
+ * before. With recurrent layers, rows are found only with the last extent of states. */
 static uint64_t found_with(const spec_connector *conn, const struct sc_plugin_save *save,
                            const struct sc_plugin_sharer *sharer)
 {
@@ -264,8 +260,7 @@ static uint64_t found_with(const spec_connector *conn, const struct sc_plugin_sa
                : 0;
 }
 
-/* The index learns how long a request that shares the save wants the rows to be kept. The commit
- * told it what the owner of the tokens wants, which may be any of them. */
+/* Raises the rows' hint to the sharer's; the commit used that of the tokens' owner. */
 static void hint_raise(spec_connector *conn, const struct sc_plugin_save *save,
                        const struct sc_plugin_sharer *sharer)
 {
@@ -281,8 +276,8 @@ static void hint_raise(spec_connector *conn, const struct sc_plugin_save *save,
     sc_plugin_unpinned(conn);
 }
 
-/* The save's status is what their tickets say. Saves of a pass are resolved in the order of tokens,
- * so what is found now is the pass's beginning. */
+/* Resolves the sharers' tickets with the save's status. Saves resolve in the order of tokens, so
+ * the stored ones are the pass's beginning. */
 static void tell_sharers(spec_connector *conn, struct sc_plugin_save *save,
                          struct sc_plugin_sharer *sharers)
 {
@@ -316,7 +311,7 @@ static void end_save(spec_connector *conn, struct sc_plugin_save *save, spec_sta
     sc_exec_wake(conn->exec, &conn->saves.word);
 }
 
-/* The next that may be committed; NULL: none, and another thread may be the one that commits. */
+/* Returns the next save to commit; NULL: none, and another thread may become the committer. */
 static struct sc_plugin_save *commit_next(spec_connector *conn)
 {
     pthread_mutex_lock(&conn->saves.lock);
@@ -329,7 +324,7 @@ static struct sc_plugin_save *commit_next(spec_connector *conn)
     return save;
 }
 
-/* Of the one thread that commits. */
+/* Called by the one committing thread. */
 static void commit_all(spec_connector *conn)
 {
     struct sc_plugin_save *save;
@@ -362,7 +357,7 @@ void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, vo
         commit_all(conn);
 }
 
-/* Posted, it counts as a save, so that close waits for it. */
+/* Counts as a save while posted, so that close waits. */
 static void commits_step(struct sc_task *task)
 {
     struct sc_plugin_saves *saves = SC_TASK_OWNER(task, struct sc_plugin_saves, commits);
@@ -383,7 +378,7 @@ void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *reque
     for (uint64_t i = 0; i < count; i++) { /* others may be committed now */
         if (!saves[i]->is_open)
             continue;
-        saves[i]->provenance = worth; /* layers behind the last of rows told more */
+        saves[i]->provenance = worth; /* includes layers behind the last with rows */
         saves[i]->is_void = !keeps;
         saves[i]->is_open = false;
         queue_if_ready(&conn->saves, saves[i]);

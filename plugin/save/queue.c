@@ -1,4 +1,4 @@
-/* Layers on their way to their extents: see queue.h. */
+/* queue: layers on their way to their extents. Contract: queue.h. */
 #include "plugin/save/queue.h"
 
 #include "base/nt_copy.h"
@@ -7,12 +7,12 @@
 
 #include <string.h>
 
-#define LOOK_NS      UINT64_C(50000) /* after something came */
+#define LOOK_NS      UINT64_C(50000) /* delay after a success; then doubled */
 #define LOOK_NS_MOST UINT64_C(1000000)
 
 /* ---- Ends ----------------------------------------------------------------------------------- */
 
-/* Lock held. What the save has under way is nobody's. */
+/* Lock held. Detaches the save's layers in flight. */
 static void disown(struct sc_plugin_saves *saves, struct sc_plugin_save *save)
 {
     for (struct sc_plugin_d2h_batch *at = saves->queue.head; at != NULL && save->queued > 0;
@@ -70,7 +70,7 @@ spec_status sc_plugin_save_put_layer(spec_connector *conn, struct sc_plugin_save
 
 /* ---- Into the queue ------------------------------------------------------------------------- */
 
-/* Of a save that has ended meanwhile it is nobody's. */
+/* Appends a batch, detached if the save has ended. */
 static void append(spec_connector *conn, struct sc_plugin_save *save,
                    struct sc_plugin_d2h_batch *d2h_batch)
 {
@@ -93,7 +93,7 @@ static void append(spec_connector *conn, struct sc_plugin_save *save,
                     sc_exec_now_ns(conn->exec) + LOOK_NS);
 }
 
-/* NULL: there is no room until then. What is on its way comes by itself. */
+/* Waits for a free batch until until_ns. Returns NULL if there is none. */
 static struct sc_plugin_d2h_batch *d2h_batch_await(spec_connector *conn, uint64_t row_count,
                                                    uint64_t until_ns)
 {
@@ -135,7 +135,7 @@ spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *
 
 /* ---- Out of it ------------------------------------------------------------------------------ */
 
-/* Its host lets it wait, and staging has no room for it. */
+/* Returns true if its host lets it wait and staging has no space. */
 static bool waits_for_room(const struct sc_plugin_d2h_batch *d2h_batch, uint64_t now_ns)
 {
     const struct sc_plugin_save *save = d2h_batch->to;
@@ -143,7 +143,7 @@ static bool waits_for_room(const struct sc_plugin_d2h_batch *d2h_batch, uint64_t
            !sc_store_extent_has_room(save->extent);
 }
 
-/* Lock held. The first that is there and has none of its save before it, taken out; NULL: none. */
+/* Lock held. Removes and returns the first arrived batch that is the first of its save; or NULL. */
 static struct sc_plugin_d2h_batch *take_next(struct sc_plugin_saves *saves, uint64_t now_ns)
 {
     struct sc_plugin_queue *queue = &saves->queue;
@@ -204,7 +204,7 @@ static void d2h_batch_spans(void *user, uint64_t row, uint64_t count, uint8_t **
         ret_spans[i] = source->d2h_batch->rows + 2 * row * half + i * half;
 }
 
-/* The extent of a save whose turn it is gets a layer. ret_has_ended: it has no producer now. */
+/* Puts a layer into the extent. ret_has_ended: the extent has no producer any more. */
 static spec_status put_layer(spec_connector *conn, const struct sc_plugin_save *save,
                              const struct sc_plugin_d2h_batch *d2h_batch, bool *ret_has_ended,
                              struct spec_error *reterr)
@@ -223,7 +223,7 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_save *
     return status;
 }
 
-/* What is there goes to its extent. The caller's hold of the save ends. */
+/* Puts an arrived batch into its extent. Ends the caller's hold of the save. */
 static void deliver(spec_connector *conn, struct sc_plugin_save *save,
                     const struct sc_plugin_d2h_batch *d2h_batch)
 {
@@ -249,7 +249,6 @@ static void deliver(spec_connector *conn, struct sc_plugin_save *save,
     sc_plugin_save_put(conn, save);
 }
 
-/* true: something came. */
 static bool deliver_next(spec_connector *conn)
 {
     struct sc_plugin_save *save = NULL;
@@ -271,7 +270,7 @@ static bool deliver_next(spec_connector *conn)
     return true;
 }
 
-/* While it is active it counts as a save, so that close waits for it. */
+/* Counts as a save while active, so that close waits. */
 static void queue_step(struct sc_task *task)
 {
     struct sc_plugin_queue *queue = SC_TASK_OWNER(task, struct sc_plugin_queue, task);

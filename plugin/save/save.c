@@ -1,16 +1,13 @@
-/* Saving, the host's side: a request's pass to extents that are being written.
+/* save: makes extents of a request's pass and has them written.
  *
  *   pass [first, first + count)   layers 0 .. L-1, a step each (request/store_call.c)
  *     -> saves: extents of <= SC_PLUGIN_SAVE_TOKENS rows, cut on the chunk grid (save_extent.c)
- *     -> each layer packed and queued; from a device by queue.c; the last one leads to commit.c
+ *     -> each layer is packed and queued; queue.c: from a device; commit.c: after the last layer
  *
- * Holds: a call waits for nothing but short locks; a lack of anything gives the end of the pass up,
- * and what stands before it is stored.
- * Does not: check what the host says (request/store_call.c); decide what becomes visible
- * (commit.c).
+ * Calls wait for short locks only. If a resource is lacking, the pass's end is dropped and its
+ * beginning is stored. request/store_call.c has checked the host's values.
  * Threads: the request's host thread.
- * Tests: conformance (abi_080_* .. abi_091_*, abi_209_*), tests/unit/plugin/test_save.c,
- * test_bypass.c */
+ * Tests: conformance (abi_080_* .. abi_091_*, abi_209_*), test_save.c, test_bypass.c */
 #include "base/nt_copy.h"
 #include "kernels/columns.h"
 #include "plugin/args/dtype_table.h"
@@ -21,13 +18,13 @@
 
 #include <string.h>
 
-#define STAGE_PARTS       12u /* extents that fill the writers' staging: a pass is cut by extents */
-#define STAGE_PARTS_LEAST 4u  /* the same of a long pass, whose extents are larger */
-#define LAYERS_AHEAD      2u  /* a pass begins with so many times what staging holds of a layer */
+#define STAGE_PARTS       12u /* extents that fill the writers' staging: the unit of cuts */
+#define STAGE_PARTS_LEAST 4u  /* the same for long passes with larger extents */
+#define LAYERS_AHEAD      2u  /* initial pass, in rows that staging holds */
 
-/* Rows of an extent, and how many tokens are begun, where staging may not hold the pass whole. Its
- * end is given up by extents, so they are small; but each holds a frame that is filled in part, and
- * more rows than staging may hold of one layer, or than extents have frames, come to nothing. */
+/* Sets the rows per extent and the tokens begun, if staging may not hold the pass whole. Extents
+ * are small, because passes are cut by extents. But each holds a partly filled frame, and rows
+ * beyond staging's capacity for a layer, or beyond the extents' frames, would be lost. */
 static void part_pass(const spec_connector *conn, struct sc_plugin_step *step, uint64_t token_count)
 {
     uint64_t frames = sc_store_write_frames(conn->store), chunk = conn->config.chunk_tokens;
@@ -52,8 +49,7 @@ static void part_pass(const spec_connector *conn, struct sc_plugin_step *step, u
         step->tokens_most = parts * step->rows_most;
 }
 
-/* Where the extent ends that begins at `first`: on the grid, of `rows` at most, or at a cut, or at
- * the end of all. */
+/* Returns the end of the extent at `first`: on the grid, within `rows`, at a cut or at `end`. */
 static uint64_t extent_end(const spec_connector *conn, const struct sc_plugin_step *step,
                            uint64_t first, uint64_t end, uint64_t rows)
 {
@@ -72,8 +68,7 @@ static uint64_t extent_count(const spec_connector *conn, const struct sc_plugin_
     return count;
 }
 
-/* Begins every extent of the pass, but for what is stored already, or by others, up to its token
- * `end`. The chain stands at the first of them. */
+/* Begins the pass's extents from shared_end, where the chain is, to `end`. */
 static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *request,
                                struct sc_chain *chain, uint64_t end, struct spec_error *reterr)
 {
@@ -92,8 +87,8 @@ static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *r
     return status;
 }
 
-/* Nothing of the pass is wanted: so configured, or what it was computed on is void (the engine
- * was told so by get_important, and its rows after that are of no prompt). */
+/* Returns true if the configuration wants nothing of the pass, or a failed range made it void
+ * (which get_important reported). */
 static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_request *request,
                         uint64_t token_count)
 {
@@ -101,8 +96,7 @@ static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_reque
            token_count < conn->config.store_min_tokens || request->failed_position != UINT64_MAX;
 }
 
-/* Tokens behind `first` are not stored. The next pass may begin there, and then looks for what is
- * stored in front of it. */
+/* Refuses tokens from `first` on. A later pass may begin there; it searches the index again. */
 static void refuse_from(struct sc_plugin_request *request, uint64_t first,
                         enum sc_plugin_refusal why)
 {
@@ -113,8 +107,7 @@ static void refuse_from(struct sc_plugin_request *request, uint64_t first,
     request->refused_by = why;
 }
 
-/* Gives the open pass up: no later layer is packed, and its saves from `from` on are discarded, but
- * those that have ended by themselves. */
+/* Abandons the open pass: no later layer is packed; unended saves from `from` on are discarded. */
 static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request, uint64_t from,
                          spec_status why)
 {
@@ -123,7 +116,7 @@ static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request
     request->pass_status = why;
 }
 
-/* Gives up the pass's saves from `from` on, and with them its states; those before go on. */
+/* Abandons the pass's saves from `from` on, and its states; earlier saves continue. */
 static void cut_pass(spec_connector *conn, struct sc_plugin_request *request, uint64_t from,
                      spec_status why)
 {
@@ -140,7 +133,7 @@ static void cut_pass(spec_connector *conn, struct sc_plugin_request *request, ui
     refuse_from(request, end, SC_REFUSED_STAGING);
 }
 
-/* The host names the pass's saves no more: it is given up, or has its last layer. */
+/* Releases the pass's saves: it is abandoned, or has its last layer. */
 static void let_saves_go(spec_connector *conn, struct sc_plugin_request *request)
 {
     sc_plugin_shared_leave(conn, request, request->pass, request->pass_saves, SPEC_E_DROPPED);
@@ -156,7 +149,7 @@ void sc_plugin_pass_end(spec_connector *conn, struct sc_plugin_request *request)
     sc_plugin_pass_unpin(conn, request);
 }
 
-/* Whether what the request computes may be stored, after all that was delivered to it. */
+/* Returns true if the request may store what it computes on its deliveries. */
 static bool is_good_enough(const spec_connector *conn, const struct sc_plugin_request *request,
                            const struct spec_provenance *delivered)
 {
@@ -180,10 +173,8 @@ void sc_plugin_pass_unpin(spec_connector *conn, struct sc_plugin_request *reques
     sc_plugin_unpinned(conn);
 }
 
-/* Where what is to be stored begins: in front of it stands the like of the pass's rows, or better
- * ones, which a request that was promised less than is stored computes all the same. That is pinned
- * until the pass ends. What is stored when the pass is written alone says the last word
- * (commit.c). */
+/* Returns where unstored tokens begin, and pins what is stored before until the pass ends. A
+ * request may compute more than it was promised. The commit decides finally. */
 static uint64_t find_present(spec_connector *conn, struct sc_plugin_request *request)
 {
     const struct spec_store_params *params = &request->step.params;
@@ -191,7 +182,7 @@ static uint64_t find_present(spec_connector *conn, struct sc_plugin_request *req
     uint32_t kind = request->provenance.kind, delivered = request->step.delivered.kind;
     if (first >= request->present_hint)
         return first;
-    if (params->tokens_count > 0) /* behind those that it has: nobody looks there yet */
+    if (params->tokens_count > 0) /* behind known tokens: no other thread reads there */
         memcpy(request->tokens + request->token_count, params->tokens,
                params->tokens_count * sizeof(uint32_t));
     struct sc_radix_query query = sc_plugin_query_of(request);
@@ -203,7 +194,7 @@ static uint64_t find_present(spec_connector *conn, struct sc_plugin_request *req
     if (match.token_count > first)
         return match.token_count;
     sc_plugin_pass_unpin(conn, request);
-    request->present_hint = first; /* what others store meanwhile is found when it is written */
+    request->present_hint = first; /* commits find what others store meanwhile */
     return first;
 }
 
@@ -216,7 +207,7 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->is_wanted = step->is_good && !is_unwanted(conn, request, count);
     step->is_bypassed = step->is_wanted && sc_plugin_is_bypassed(conn);
     step->is_wanted = step->is_wanted && !step->is_bypassed;
-    /* A pass with states is whole or not there: its states are those behind its last token. */
+    /* States belong to the last token, so such a pass is stored whole or not at all. */
     step->is_over = step->is_wanted && (count == 0 || (step->is_cut && conn->states.count > 0));
     step->is_wanted = step->is_wanted && !step->is_over;
     step->present_end = step->is_wanted ? find_present(conn, request) : first;
@@ -230,7 +221,8 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->save_count = step->begun_parts = 0;
     uint64_t parts = SC_PLUGIN_PASS_SAVES + 1;                   /* one for what is not admitted */
     parts +=
-        conn->states.count > 0 ? SC_PLUGIN_RECURRENT_SAVES : 0; /* as many as it may be cut into */
+        /* the maximum number of cuts */
+        conn->states.count > 0 ? SC_PLUGIN_RECURRENT_SAVES : 0;
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
     if (request->pass_ticket == 0) {
         sc_plugin_pass_unpin(conn, request);
@@ -262,7 +254,7 @@ static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint
     sc_count(counts[why], sc_plugin_chunk_count(conn, first, end));
 }
 
-/* What the ticket says of what was refused. */
+/* Returns the ticket's status for refused tokens. */
 static spec_status refusal_status(const struct sc_plugin_request *request)
 {
     return request->refused_by == SC_REFUSED_ROOM      ? SPEC_E_NO_SPACE
@@ -270,7 +262,7 @@ static spec_status refusal_status(const struct sc_plugin_request *request)
                                                        : SPEC_E_DROPPED;
 }
 
-/* How many of `count` tokens would stay; with states all of them, states too, or none. */
+/* Returns how many of `count` tokens would stay. With states: all with their states, or 0. */
 static uint64_t room_admits(spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t first, uint64_t count)
 {
@@ -279,9 +271,8 @@ static uint64_t room_admits(spec_connector *conn, const struct sc_plugin_request
     return admitted == count + states ? count : states > 0 ? 0 : admitted;
 }
 
-/* How many of the pass's tokens that the store lacks, from the first on, are stored: as far as they
- * are admitted, would stay, the write budget goes, and nothing before them in this request was
- * refused. The rest is counted. With states the budget allows all of them, states too, or none. */
+/* Returns how many unstored tokens of the pass are stored: limited by admission, eviction, the
+ * write budget and earlier refusals of this request. The rest is counted. With states: all or 0. */
 static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *request,
                             const struct sc_chain *chain)
 {
@@ -292,7 +283,7 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
     if (request->step.tokens_most < pass_end - first)
         end = first + request->step.tokens_most;
     uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, end - first);
-    bool has_before = first > request->pass_first; /* the store, by now */
+    bool has_before = first > request->pass_first; /* stored by now */
     if (first > request->refused_from && !has_before) {
         count_refused(conn, request->refused_by, first, pass_end);
         return 0;
@@ -302,7 +293,7 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
         allowed = sc_store_budget_take(conn->store, first, allowed, held_bytes);
     else if (allowed > 0 && !sc_store_budget_take_whole(
                                 conn->store, allowed + sc_plugin_recurrent_rows(conn), held_bytes))
-        allowed = 0; /* rows without their states are of no use */
+        allowed = 0; /* rows are useless without their states */
     count_refused(conn, SC_REFUSED_UNSEEN, first + seen, end);
     count_refused(conn, SC_REFUSED_ROOM, first + stay, first + seen);
     count_refused(conn, SC_REFUSED_BUDGET, first + allowed, first + stay);
@@ -318,14 +309,14 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
     return allowed;
 }
 
-/* Joins what others store now, and begins what else is wanted of the pass; the rest is refused. */
+/* Joins saves of others and begins the rest of what is wanted. */
 static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *request,
                                 struct spec_error *reterr)
 {
     struct sc_plugin_step *step = &request->step;
     uint64_t pass_end = request->pass_first + request->pass_count;
     struct sc_chain chain;
-    if (step->present_end > request->pass_first) /* so all in front of it is stored */
+    if (step->present_end > request->pass_first) /* all before it is stored */
         request->refused_from = UINT64_MAX;
     if (step->present_end == pass_end)
         return SPEC_OK;
@@ -354,7 +345,7 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     return begin_saves(conn, request, &chain, end, reterr);
 }
 
-/* Nothing of the pass is stored, nor what hangs on it once the bypass has ended. */
+/* Refuses the pass, and what follows it after the bypass. */
 static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
 {
     uint64_t first = request->pass_first;
@@ -362,15 +353,15 @@ static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
     refuse_from(request, first, SC_REFUSED_BYPASS);
 }
 
-/* Of a pass all of whose rows are there, or are stored now: a match that ends with it is what its
- * states are for. Returns what parts of the ticket say that have no save. */
+/* Begins the states of a pass whose rows are all stored or being stored. Returns the status for
+ * ticket parts without a save. */
 static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *request,
                                 bool is_paused)
 {
     struct spec_error why = {.struct_size = sizeof(why)};
     spec_status status = sc_plugin_recurrent_begin(conn, request, &why);
     bool asks = status == SPEC_E_NO_SPACE && request->pass_states != NULL; /* else it is refused */
-    if (asks && !is_paused) /* rows of the next pass take of what goes, too */
+    if (asks && !is_paused) /* the next pass's rows also use what is evicted */
         sc_plugin_evict_ask(conn, request,
                             request->pass_first + request->pass_count - request->step.present_end +
                                 sc_plugin_recurrent_rows(conn));
@@ -381,7 +372,7 @@ static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *
     return sc_plugin_ticket_status(status);
 }
 
-/* A lack of space or of objects gives the pass up. */
+/* A lack of space or of objects abandons the pass. */
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request)
 {
     const struct sc_plugin_step *step = &request->step;
@@ -393,7 +384,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     request->pass_count = count;
     request->pass_status = step->is_wanted ? SPEC_OK : SPEC_E_DROPPED; /* nothing to log */
     struct spec_error why = {.struct_size = sizeof(why)};
-    bool is_paused = sc_store_is_paused(conn->store); /* what that refuses lacks no room */
+    bool is_paused = sc_store_is_paused(conn->store); /* its refusals are no lack of space */
     spec_status status = step->is_wanted ? begin_wanted(conn, request, &why) : SPEC_OK;
     if (!step->is_good)
         count_dropped(conn, first, first + count);
@@ -431,7 +422,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     sc_store_budget_give(conn->store, request->step.held_bytes); /* its extents have taken theirs */
 }
 
-/* The store's layer that the step fills. */
+/* Returns the store's layer that the step fills. */
 static uint32_t step_layer(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     return conn->states.is_alone ? 0 : sc_plugin_row_layer(conn, request->step.params.layer);
@@ -439,7 +430,7 @@ static uint32_t step_layer(const spec_connector *conn, const struct sc_plugin_re
 
 struct pack_source {
     const spec_connector *conn;
-    uint64_t first; /* token of the memory that is the extent's row 0 */
+    uint64_t first; /* the memory's token that is the extent's row 0 */
     uint64_t wait_until_ns;
     struct sc_kernels_move how;
 };
@@ -475,8 +466,7 @@ static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret
     sc_kernels_rows_spans(&source->how, source->first + row, count, ret_spans);
 }
 
-/* Where stores past the caches are faster rows go into their frames that way: nobody looks at them
- * soon but the device, and what codes them. */
+/* Uses non-temporal stores if faster: only the device and quantisation read them soon. */
 static struct sc_store_source source_of(struct pack_source *source, uint32_t layer)
 {
     const struct sc_kernels_memory *memory = source->how.memory;
@@ -497,7 +487,7 @@ static struct sc_store_source source_of(struct pack_source *source, uint32_t lay
                                     .user = source};
 }
 
-/* One layer of a save, which is the request's to put: at once, or by the queue. */
+/* Puts one layer of a save, directly or by the queue. */
 static spec_status put_taken(spec_connector *conn, struct sc_plugin_request *request,
                              struct sc_plugin_save *save, enum sc_plugin_putter putter,
                              struct spec_error *reterr)
@@ -514,8 +504,8 @@ static spec_status put_taken(spec_connector *conn, struct sc_plugin_request *req
     return sc_plugin_queue_put(conn, request, save, &queued, reterr);
 }
 
-/* One layer of a save, unless another request has put it. After an error the save has ended, or
- * goes on without the request. */
+/* Puts one layer of a save unless another request has. After an error the save has ended, or
+ * continues without this request. */
 static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *request,
                              struct sc_plugin_save *save, struct spec_error *reterr)
 {
@@ -563,8 +553,7 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
         let_saves_go(conn, request);
 }
 
-/* Ids that came with the pass go with it: the step may be run again with others, and no save that
- * will be committed reads these. */
+/* Forgets the pass's tokens: the step may be repeated with others, and no commit reads these. */
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request)
 {
     if (request->pass_layer == 0)

@@ -1,19 +1,17 @@
-/* save_extent: the extents of a pass: how many rows each has, and the beginning of one.
+/* save_extent: sizes and begins the extents of a pass, for rows (save.c) and for branches of
+ * recurrent states (save_recurrent.c).
  *
  *   tokens  [first ..............................................) first + count
  *   extents [to a chunk's end][rows, a multiple of the chunk][rows] .. [the rest]
  *   pieces  the part of an extent in one chunk, with the chain's hash behind it
  *
- * Called for the request's tokens (save.c) and for a branch of states (save_recurrent.c).
- *
- * Errors: a failure begins no save.
- * Threads: the request's host thread.
- * Tests: tests/unit/plugin/test_save.c, test_states.c, test_big_passes.c */
+ * Errors: a failure begins no save. Threads: the request's host thread.
+ * Tests: tests/unit/plugin/test_save.c, test_recurrent.c, test_big_passes.c */
 #include "plugin/connector.h"
 
 #define SAVE_PIECES (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 
-/* A multiple of the chunk, so that extents part on the grid. */
+/* Returns a multiple of the chunk, so that extents are cut on the grid. */
 uint64_t sc_plugin_save_rows_max(const spec_connector *conn)
 {
     uint64_t rows = sc_store_extent_rows_max(conn->store);
@@ -36,7 +34,7 @@ uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64
     return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
 }
 
-/* What one extent holds, piece by piece. The chain stands at `first` when this begins. */
+/* Plans one extent's pieces. The chain is at `first`, and is moved to the end. */
 static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_text *text,
                             struct sc_chain *chain, uint64_t first, uint64_t count,
                             struct sc_store_piece_plan *ret_plan)
@@ -76,7 +74,7 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
         .pieces = plan,
         .piece_count = plan_pieces(conn, &text, chain, first, count, plan),
         .salt = request->salt,
-        .user = save, /* the commit says its provenance */
+        .user = save, /* the commit has its provenance */
         .share = &request->share,
         .order = states == NULL ? first - request->step.shared_end : 0,
         .is_part = states == NULL && request->step.save_count > 1,
@@ -84,7 +82,7 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
     save->state = SC_SAVE_WRITING;
     save->is_open = conn->states.count > 0;
     save->is_void = false;
-    save->refs = 2; /* the open pass's, and the ticket's part's: nobody else knows it yet */
+    save->refs = 2; /* the open pass and the ticket's part; not shared yet */
     spec_status status = sc_store_extent_begin(conn->store, &pass, &save->extent, reterr);
     if (status != SPEC_OK) {
         save->refs = 1;

@@ -1,6 +1,5 @@
-/* The pools of saves and of passes with states: one is taken, hangs on another one, is given back.
- *
- * Threads: as saves.h says. Tests: tests/unit/plugin/test_save.c, test_shared_saves.c */
+/* save_pool: pools of saves and of passes with recurrent states. Threads: as in saves.h.
+ * Tests: tests/unit/plugin/test_save.c, test_shared_saves.c */
 #include "plugin/connector.h"
 #include "plugin/save/save_recurrent.h"
 
@@ -51,7 +50,7 @@ spec_status sc_plugin_ticket_status(spec_status status)
     case SPEC_E_IO:
     case SPEC_E_NO_SPACE:
         return status;
-    case SPEC_E_NO_MEMORY: /* a table or the index may not grow: a limit */
+    case SPEC_E_NO_MEMORY: /* a table or the index has reached its limit */
         return SPEC_E_BUSY;
     default:
         return SPEC_E_DROPPED;
@@ -80,7 +79,7 @@ struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
     if (save->states != NULL)
         return save->states->text;
     return (struct sc_plugin_text){.tokens = request->tokens,
-                                   .token_count = save->first + save->count, /* others come */
+                                   .token_count = save->first + save->count, /* others are added */
                                    .marks = {request->marks, request->mark_count},
                                    .store_marks = request->store_marks};
 }

@@ -1,10 +1,9 @@
-/* States of passes that are stored: from the host's memory to a branch's extents. Contract:
- * save_recurrent.h.
+/* save_recurrent: stores recurrent states from host memory in a branch's extents.
  *
- *   store(S layer) -> the rows of its layer of the store -> when that has all of its states: packed
+ *   store(S layer) -> the rows of its layer of the store -> packed once all states of it are there
  *
- * A pass's extents and its branch's are begun together, and end in that order: commits are in the
- * order of a request's saves, so a branch never hangs on what is not there. */
+ * A pass's extents and its branch's begin together and commit in that order: the parent is
+ * committed first. Contract: save_recurrent.h. */
 #include "plugin/save/save_recurrent.h"
 
 #include "plugin/connector.h"
@@ -12,13 +11,12 @@
 
 #include <string.h>
 
-/* Passes that store states at one time: another one stores its rows alone. As many as fit into a
- * quarter of staging_bytes, and whose extents are no more than there are for states; but for one.
- * */
+/* Concurrent passes that store states; others store rows alone. They fit into a quarter of
+ * staging_bytes and the extents for states; one is always allowed. */
 #define PASSES_MAX   16u
 #define PASSES_SHARE 4u
 
-/* How many extents the branch of a pass takes at the least, wherever that ends. */
+/* Returns the minimum extents of a branch, wherever its pass ends. */
 static uint64_t extents_least(const spec_connector *conn)
 {
     return sc_plugin_save_count(conn, conn->config.chunk_tokens - 1, sc_plugin_recurrent_rows(conn),
@@ -59,8 +57,8 @@ static spec_status passes_make(spec_connector *conn, uint32_t count, struct spec
     return SPEC_OK;
 }
 
-/* Extents that find room in so many frames of staging, where a layer of the branch is so long: each
- * has one that is filled in part, beside those that are full. */
+/* Returns the extents that fit into `frames` frames of staging for a layer of layer_bytes: each has
+ * one partly filled frame besides the full ones. */
 static uint64_t saves_in(const spec_connector *conn, uint64_t frames, uint64_t layer_bytes)
 {
     uint64_t full = layer_bytes / sc_store_op_bytes(conn->store);
@@ -77,7 +75,7 @@ spec_status sc_plugin_recurrent_saves_open(spec_connector *conn, struct spec_err
     uint64_t passes = config->staging_bytes / PASSES_SHARE / each;
     passes = passes < PASSES_MAX ? passes : PASSES_MAX;
     passes = passes < config->max_requests ? passes : config->max_requests;
-    /* The other half is for the layer before, which is still being written. */
+    /* The other half holds the previous layer, still being written. */
     uint64_t frames = config->staging_bytes / sc_store_op_bytes(conn->store);
     uint64_t least = extents_least(conn), most = saves_in(conn, frames / 2, each);
     if (least > most)
@@ -128,12 +126,12 @@ static struct sc_plugin_recurrent_pass *pass_take(spec_connector *conn)
     if (pass != NULL) {
         pass->save_count = 0;
         pass->is_given_up = false;
-        pass->piece_last = 0; /* nobody commits for it yet */
+        pass->piece_last = 0; /* nothing is committed for it yet */
     }
     return pass;
 }
 
-/* The request's tokens up to the pass's end, then those of the branch. */
+/* Copies the request's tokens up to the pass's end, then appends the branch's. */
 static void text_make(const spec_connector *conn, const struct sc_plugin_request *request,
                       struct sc_plugin_recurrent_pass *pass)
 {
@@ -153,7 +151,7 @@ static void text_make(const spec_connector *conn, const struct sc_plugin_request
     sc_plugin_marks_stored(pass->text.marks, pass->store_marks);
 }
 
-/* Whether that branch is there, and no worse. */
+/* Returns true if that branch is indexed with no worse provenance. */
 static bool is_there(spec_connector *conn, const struct sc_plugin_request *request,
                      const struct sc_plugin_recurrent_pass *pass)
 {
@@ -201,7 +199,7 @@ spec_status sc_plugin_recurrent_begin(spec_connector *conn, struct sc_plugin_req
                        conn->states.pass_count);
     text_make(conn, request, pass);
     request->pass_states = pass;
-    if (is_there(conn, request, pass)) { /* on all of the pass's rows */
+    if (is_there(conn, request, pass)) { /* so are all of the pass's rows */
         sc_plugin_ticket_kept(conn, request->pass_ticket, request->pass_count);
         sc_plugin_recurrent_let_go(conn, request);
         return SPEC_OK;
@@ -251,7 +249,7 @@ void sc_plugin_recurrent_let_go(spec_connector *conn, struct sc_plugin_request *
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
 struct state_source {
-    const uint8_t *rows; /* of the layer, from the extent's first on */
+    const uint8_t *rows; /* the layer's, from the extent's first on */
     uint64_t row_bytes;
 };
 
@@ -263,7 +261,7 @@ static void pack_states(void *user, uint32_t part, uint64_t row_first, uint64_t 
     memcpy(dst, source->rows + row_first * source->row_bytes, row_count * source->row_bytes);
 }
 
-/* One of the store's layers is complete. */
+/* Puts a complete layer of the store. */
 static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *request,
                              struct sc_plugin_recurrent_pass *pass, uint32_t layer,
                              struct spec_error *reterr)
@@ -307,7 +305,7 @@ void sc_plugin_recurrent_put(spec_connector *conn, struct sc_plugin_request *req
     struct spec_error why = {.struct_size = sizeof(why)};
     for (; layer < end && status == SPEC_OK; layer++) {
         status = put_layer(conn, request, pass, layer, &why);
-        if (is_last) /* no state lies in those behind it */
+        if (is_last) /* later layers have no state */
             memset(pass->rows, 0, states->together * each);
     }
     if (status == SPEC_OK)

@@ -1,4 +1,4 @@
-/* Saves that requests share: see shared.h. */
+/* shared: saves that requests share. Contract: shared.h. */
 #include "plugin/save/shared.h"
 
 #include "plugin/args/provenance.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define COMPARED_TOKENS 64u /* at once */
+#define COMPARED_TOKENS 64u /* per comparison */
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
@@ -49,7 +49,7 @@ static void unlist(struct sc_plugin_sharers *sharers, struct sc_plugin_save *sav
 
 /* ---- Tokens in common ------------------------------------------------------------------------ */
 
-/* Returns where the extra keys of two prompts part, at most `most`. */
+/* Returns where the extra keys of two prompts diverge, at most `most`. */
 static uint64_t common_marks(struct sc_marks a, struct sc_marks b, uint64_t most)
 {
     uint64_t i = 0;
@@ -62,8 +62,8 @@ static uint64_t common_marks(struct sc_marks a, struct sc_marks b, uint64_t most
     return next < most ? next : most;
 }
 
-/* Returns up to where two requests have the tokens behind `from` in common, with the extra keys of
- * all tokens; at most `most`, which both have. `from` or less: they have none in common. */
+/* Returns the end of the tokens common to two requests from `from` on; at most `most`. Extra keys
+ * of all tokens are included. A result <= `from` means none. */
 static uint64_t common_tokens(const struct sc_plugin_request *a, const struct sc_plugin_request *b,
                               uint64_t from, uint64_t most)
 {
@@ -80,8 +80,7 @@ static uint64_t common_tokens(const struct sc_plugin_request *a, const struct sc
     return at;
 }
 
-/* Notes that a pass is cut there, if anything of it is stored before; not more often than
- * SC_PLUGIN_CUTS. */
+/* Adds a cut at `token`, if something before it is unstored; SC_PLUGIN_CUTS at most. */
 static void cut_note(struct sc_plugin_step *step, uint64_t token)
 {
     uint32_t at = 0;
@@ -106,15 +105,15 @@ static bool may_share(const spec_connector *conn, const struct sc_plugin_request
     return conn->states.count == 0 && request->step.is_wanted && request->step.params.layer == 0;
 }
 
-/* Tokens in front of both passes are not compared: if they differ, the cut is of no use and does no
- * harm. Else decoded tokens behind one long prompt would compare all of it, pair by pair. */
+/* Tokens before both passes are not compared: a wrong cut is harmless. Otherwise decoded tokens
+ * behind one long prompt would compare all of it, pair by pair. */
 static void part_two(const spec_connector *conn, struct sc_plugin_request *a,
                      struct sc_plugin_request *b)
 {
     uint64_t a_end = pass_end(a), b_end = pass_end(b), chunk = conn->config.chunk_tokens;
     uint64_t from = a->step.present_end, least = a_end < b_end ? a_end : b_end;
     from = from < b->step.present_end ? from : b->step.present_end;
-    uint64_t cut = from - from % chunk + chunk; /* the first one that there may be */
+    uint64_t cut = from - from % chunk + chunk; /* the first possible one */
     if (cut > least || (cut == a_end && cut == b_end))
         return;
     uint64_t common = common_tokens(a, b, from, least);
@@ -149,8 +148,8 @@ static bool is_packed(const spec_connector *conn, const struct sc_plugin_save *s
     return save->layers == conn->dims.layer_count;
 }
 
-/* Lock held. Whether the save is committed without more layers than those that the request itself
- * may bring: what it hangs on lacks none, or is the request's own last save. */
+/* Lock held. Returns true if the commit needs no layers from other requests: the predecessor has
+ * all its layers, or is the request's own last save. */
 static bool may_be_committed(const spec_connector *conn, const struct sc_plugin_request *request,
                              const struct sc_plugin_save *save)
 {
@@ -160,8 +159,8 @@ static bool may_be_committed(const spec_connector *conn, const struct sc_plugin_
     return is_packed(conn, ahead) && !ahead->waits;
 }
 
-/* Lock held. Returns up to where the request may rely on the save, which begins where it looks; 0:
- * not at all. The request must be able to end a save alone whose layers are to come. */
+/* Lock held. Returns up to where the request may rely on the save; 0: not at all. If layers are
+ * missing, the request must be able to end the save alone. */
 static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_request *request,
                              const struct sc_plugin_save *save)
 {
@@ -175,7 +174,7 @@ static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_reques
         return 0;
     if (kind < save->provenance.kind || (kind > save->provenance.kind && !is_whole))
         return 0;
-    /* The tokens in front are compared last: they are equal, as a rule, and may be many. */
+    /* Tokens in front are compared last: they are usually equal, and may be many. */
     uint64_t common =
         common_tokens(save->request, request, save->first, save_end < end ? save_end : end);
     if (common < save_end)
@@ -185,7 +184,7 @@ static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_reques
     return common_tokens(save->request, request, 0, save->first) == save->first ? common : 0;
 }
 
-/* Lock held. The save with that hash that goes furthest; NULL: none. */
+/* Lock held. Returns the save with that hash that ends last, or NULL. */
 static struct sc_plugin_save *find_joinable(spec_connector *conn,
                                             const struct sc_plugin_request *request,
                                             struct sc_hash hash, uint64_t first, uint64_t *ret_end)
@@ -220,8 +219,7 @@ static void sharer_add(const spec_connector *conn, struct sc_plugin_request *req
     save->producers += brings ? 1 : 0;
 }
 
-/* Joins one save whose first piece has that hash. Returns where the common tokens end; `first`: no
- * save was joined. */
+/* Joins one save with that first-piece hash. Returns the end of the common tokens, or `first`. */
 static uint64_t join_one(spec_connector *conn, struct sc_plugin_request *request,
                          struct sc_hash hash, uint64_t first)
 {
@@ -287,7 +285,7 @@ void sc_plugin_shared_found(spec_connector *conn, struct sc_plugin_request *requ
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* Lock held. NULL: the request brings no layers of it. */
+/* Lock held. Returns NULL if the request brings no layers of it. */
 static struct sc_plugin_sharer *producer_of(struct sc_plugin_save *save,
                                             const struct sc_plugin_request *request)
 {
@@ -297,8 +295,7 @@ static struct sc_plugin_sharer *producer_of(struct sc_plugin_save *save,
     return at;
 }
 
-/* Lock held. From now on the save reads the tokens of that request. Returns whose hold ends; NULL:
- * nobody's. */
+/* Lock held. Makes the save read that request's tokens. Returns whose hold ends, or NULL. */
 static struct sc_plugin_request *owner_set(struct sc_plugin_save *save,
                                            struct sc_plugin_request *request)
 {
@@ -310,9 +307,8 @@ static struct sc_plugin_request *owner_set(struct sc_plugin_save *save,
     return old;
 }
 
-/* Lock held. The request brings no more layers. While layers are to come, another request that
- * brings some owns the save's tokens; afterwards the one that brought the last layer does, also
- * while that layer is on its way from a device. */
+/* Lock held. Ends the request's production. While layers are missing, another producer becomes the
+ * owner of the save's tokens. After the last layer its bringer stays the owner. */
 static struct sc_plugin_request *leave(const spec_connector *conn, struct sc_plugin_save *save,
                                        struct sc_plugin_sharer *sharer)
 {
@@ -328,7 +324,7 @@ static struct sc_plugin_request *leave(const spec_connector *conn, struct sc_plu
     return NULL;
 }
 
-/* Lock held. The layer is the request's: whoever comes with it now finds it packed. */
+/* Lock held. Assigns the layer to the request: others find it packed. */
 static enum sc_plugin_putter take(struct sc_plugin_save *save, const struct spec_provenance *worth,
                                   const struct sc_plugin_memory *memory)
 {
@@ -338,8 +334,7 @@ static enum sc_plugin_putter take(struct sc_plugin_save *save, const struct spec
     return memory->batch != NULL || save->queued > 0 ? SC_PUTTER_QUEUE : SC_PUTTER_HOST;
 }
 
-/* Ends the critical section, then what it decided: whose hold ends (NULL: nobody's), and whether
- * the extent is aborted. */
+/* Unlocks, then ends the hold of `left` (or NULL) and aborts the extent if `aborts`. */
 static void decided(spec_connector *conn, struct sc_plugin_save *save,
                     struct sc_plugin_request *left, bool aborts)
 {
@@ -362,7 +357,7 @@ enum sc_plugin_putter sc_plugin_shared_tick(spec_connector *conn, struct sc_plug
     sc_plugin_lock(conn, &conn->saves.lock);
     struct sc_plugin_sharer *sharer = producer_of(save, request);
     bool is_next = sharer != NULL && layer == save->layers;
-    bool is_late = sharer != NULL && layer > save->layers; /* the one before was never brought */
+    bool is_late = sharer != NULL && layer > save->layers; /* the previous one was never brought */
     bool worsens = is_next && worth.kind > save->provenance.kind && save->producers > 1;
     bool is_lost = save->gives_up || (save->has_ended && !is_packed(conn, save));
     if (!is_lost && (is_late || worsens)) {

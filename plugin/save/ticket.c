@@ -1,15 +1,14 @@
-/* Tickets: what a host asks after it stored. One 64-bit word each, changed by compare-and-swap.
+/* ticket: completion of stores, one 64-bit word each, changed by compare-and-swap.
  *
  *   word  [generation 32][remaining 16][status 8][flags 8]     flags 0: free
  *   spec_ticket  [generation 32][slot + 1 32]
  *
- * Holds: a ticket is reported done once, then ended, also when several threads ask for it at once;
- * the first failure of its parts is kept.
- * Threads: any. Tests: conformance (abi_100_*, abi_101_*) */
+ * A ticket is reported done once, then ended, even if several threads ask at once. The first
+ * failure of its parts is kept. Threads: any. Tests: conformance (abi_100_*, abi_101_*) */
 #include "plugin/connector.h"
 
 #define TICKET_USED         UINT64_C(1)
-#define TICKET_FORGOTTEN    UINT64_C(2) /* nobody will ask: freed with its last part */
+#define TICKET_FORGOTTEN    UINT64_C(2) /* freed with its last part: nobody asks */
 #define TICKET_STATUS_SHIFT 8
 #define TICKET_PART         (UINT64_C(1) << 16)
 #define TICKET_GENERATION   (UINT64_C(1) << 32)
@@ -29,7 +28,7 @@ spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining)
         uint64_t generation = (old >> 32) + 1;
         uint64_t new = generation << 32 | (uint64_t)remaining << 16 | TICKET_USED;
         if (atomic_compare_exchange_strong(word, &old, new)) {
-            atomic_store(&conn->tickets.slots[slot].kept, 0); /* nobody knows the ticket yet */
+            atomic_store(&conn->tickets.slots[slot].kept, 0); /* the ticket is not published yet */
             sc_count(&conn->stats.tickets_open, 1);
             return generation << 32 | (slot + 1);
         }
@@ -37,7 +36,7 @@ spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining)
     return 0;
 }
 
-/* NULL: it is no ticket's number. */
+/* Returns NULL if it is no ticket's number. */
 static struct sc_plugin_ticket *ticket_slot(spec_connector *conn, spec_ticket ticket)
 {
     uint64_t slot = (ticket & UINT32_MAX) - 1;
@@ -120,9 +119,8 @@ static spec_status check_tickets(spec_connector *conn, const spec_ticket *ticket
     return SPEC_OK;
 }
 
-/* Its status; one that is done is ended by it. Another thread that asked for the same ticket may
- * have ended it since it was checked: then it is INVALID, as for a later call, and its slot may be
- * another ticket's already. */
+/* Returns the ticket's status, and ends it if done. INVALID: another thread ended it since the
+ * check; its slot may be reused. */
 static spec_status report_one(spec_connector *conn, spec_ticket ticket, uint64_t *ret_kept)
 {
     struct sc_plugin_ticket *slot = ticket_slot(conn, ticket);
@@ -139,7 +137,7 @@ static spec_status report_one(spec_connector *conn, spec_ticket ticket, uint64_t
         if (TICKET_REMAINING(value) != 0) {
             if (is_ticket_word(atomic_load(word), ticket))
                 return SPEC_PENDING;
-            *ret_kept = 0; /* it may be of the ticket that has the slot now */
+            *ret_kept = 0; /* it may be that of the slot's new ticket */
             return SPEC_E_INVALID;
         }
     } while (!atomic_compare_exchange_weak(word, &value, TICKET_FREED(value)));
@@ -147,7 +145,6 @@ static spec_status report_one(spec_connector *conn, spec_ticket ticket, uint64_t
     return TICKET_STATUS(value);
 }
 
-/* Writes the statuses and counts those that are not done. */
 static spec_status tickets_report(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
                                   spec_status *ret_statuses, uint64_t *ret_kept,
                                   uint64_t *ret_pending_count, struct spec_error *reterr)
