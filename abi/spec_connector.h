@@ -180,7 +180,7 @@ struct spec_alloc {
  *   after the call (or wait) follows them. Neither waits for the stream, except for queries and new
  *   keys in device memory. [ABI-200]
  * - INVALID: a capturing stream, host memory, another device's memory, or a second device. Nothing
- *   is enqueued, and a capture goes on. [ABI-201]
+ *   is enqueued, and a capture continues. [ABI-201]
  * - If a driver call fails, the item is IO with the call's name and code. Later items of this
  *   connector with device memory are UNSUPPORTED with that text; the match stays valid. [ABI-202]
  * - A store takes what earlier work on its stream leaves in the source, as from host memory. The
@@ -216,10 +216,10 @@ struct spec_memory {
  *
  * CUDA memory is as in spec_memory; queries, new keys and destination may each be in host or device
  * memory, on streams of their own. Queries and new keys are read after the work that is on their
- * stream at get_important (or submit), and before it (or the wait) returns, which waits for that
- * part of the stream whatever its deadline. INVALID: more than gpu.query_bytes of them per item. A
- * hint is copied in stream order without waiting; one that is not available in time is ignored.
- * [ABI-204] */
+ * stream at get_important (or submit). They have been read when it (or the wait) returns, so it
+ * waits for that part of the stream, whatever its deadline. INVALID: more than gpu.query_bytes of
+ * them per item. A hint is copied in stream order without waiting; one that is not available in
+ * time is ignored. [ABI-204] */
 #define SPEC_QUERIES_ALL   0u
 #define SPEC_QUERIES_PROBE 1u
 struct spec_queries {
@@ -288,12 +288,13 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  *   STATE   no rows: state_bytes that represent all tokens before a position (linear attention,
  *           state-space models)
  *
- * - Layers that read other layers' KV keep none and are not counted. All members are part of the
- *   namespace. If layers differ from the model's members, or V from K in size, rows are stored and
- *   delivered whole, bit for bit, in host memory. UNSUPPORTED then: CUDA memory, and an open whose
- *   configuration selects or quantises rows. An item that asks for fewer rows is DENSE. [ABI-210]
- * - WINDOW: store takes rows of every token. R, positions and destination of an item are those of
- *   the rows that the match needs, from from_token on, in every clause, and so are tier_bytes and
+ * - Layers that read other layers' KV keep none and are not counted. All groups' members are part
+ *   of the namespace. If layers differ from the model's members, or V from K in size, rows are
+ *   stored and delivered whole, bit for bit, in host memory. UNSUPPORTED then: CUDA memory, and an
+ *   open whose configuration selects or quantises rows. An item that asks for fewer rows is DENSE.
+ *   [ABI-210]
+ * - WINDOW: store takes rows of every token. In every clause, R, positions and destination of an
+ *   item mean the rows that the match needs, from from_token on. So do tier_bytes and
  *   prefetch_to_host. With SPEC_ITEM_BIDIRECTIONAL all layers have the same rows. [ABI-211] */
 
 /* STATE layers. A match ends only at the end of a pass whose rows are or were all stored, and whose
@@ -454,19 +455,19 @@ struct spec_lookup_result {
  * matched_tokens. A host that holds rows from elsewhere up to from_token stores from stored_tokens
  * on: a range that begins behind a gap is DROPPED. [ABI-178]
  *
- * Load policy "split": when the speeds are known, lookup promises the leading part of the match,
- * all or none included, for which loading it while the rest is computed ends soonest. Equal matches
- * get equal promises, for peeks and requests, until the speeds change; stored_tokens is not
- * affected. With another policy, and until the speeds are known, the whole match is promised.
- * [ABI-186] The writer of rank 0 measures the speeds and keeps them in the store. All ranks of a
- * set and all readers use those from the same moment on, so they promise the same of the same
- * match. [ABI-187] */
+ * Load policy "split": when the speeds are known, lookup promises a leading part of the match,
+ * possibly all or none. It is the part for which loading it, while the rest is computed, ends
+ * soonest. Equal matches get equal promises, for peeks and requests, until the speeds change;
+ * stored_tokens is not affected. With another policy, and until the speeds are known, the whole
+ * match is promised. [ABI-186] The writer of rank 0 measures the speeds and keeps them in the
+ * store. All ranks of a set and all readers use those from the same moment on, so they promise the
+ * same of the same match. [ABI-187] */
 
 /* Hints for eviction (retain_s, priority) apply to what the request matches and stores. [ABI-189]
  * - Prefixes without retention, or after it, are evicted first: the lowest priority first, then in
  *   the order without hints. Retained ones follow, whatever their priority, the earliest end first.
- * - A hint only raises and extends, part by part. What requests share has their highest priority (0
- *   if one gives none) and longest retention.
+ * - A hint only raises and extends, part by part. A shared part has the highest priority (0 if one
+ *   request gives none) and the longest retention.
  * - Nothing is promised: if nothing else can be evicted, retained prefixes are. Hints end with the
  *   connector; those of a reader have no effect.
  * - Age does not matter: a prefix that was just stored is evicted before a retained one or one of
@@ -544,8 +545,8 @@ struct spec_select {
 /* ---- Layered (select.base quantised)
  * - All R rows are delivered in ascending order of position. k_e = ceil(R * exact_ppm / 10^6) of
  *   them are bit-identical to what was stored. The others are the values of their codes
- *   (docs/reference/store-format.md), rounded to the destination's type. exact_bits tells them
- *   apart. [ABI-150]
+ *   (docs/reference/store-format.md), rounded to the destination's type. exact_bits marks the exact
+ *   ones. [ABI-150]
  * - With layered.bit_allocation per_channel, each channel has its own bits, by the table at the
  *   start of each block of codes. Keys that were quantised as before rotary embedding are rotated
  *   again by the model's rotary parameters, to the bit. [ABI-196]
@@ -568,8 +569,8 @@ struct spec_select {
  *   codes' values; other rows stay, and no codes are read. Afterwards the destination equals, bit
  *   for bit, that delivery with this exact_ppm, no deadline and no budget. [ABI-163]
  * - deadline_ns and budget_bytes end reading as above, the best missing rows first. exact_bits,
- *   exact_rows, PARTIAL and provenance report what is there, however often it is refined, for
- *   CORRUPT and IO too: then the destination is as exact_bits says, and the match is void.
+ *   exact_rows, PARTIAL and provenance report the exact rows, however often it is refined. They do
+ *   so for CORRUPT and IO too: the destination is as exact_bits says, and the match is void.
  *   [ABI-164]
  * - STALE: the request ended, another delivery of its layer or to its k_base began, its memory was
  *   reused (layered.refine_bytes), or the ticket is another request's. INVALID: a ticket that was
@@ -603,16 +604,16 @@ struct spec_select {
 #define SPEC_ITEM_RESCORE 2u
 /* ---- Bidirectional load (SPEC_ITEM_BIDIRECTIONAL, get_important_submit only, since 0.11)
  * All items have the flag: layers 0, 1 .. of one request, all of them. Rows are loaded from the
- * match's end down, all layers of some tokens before those of tokens in front of them, until they
- * meet the ranges that next_chunk returned, whose rows the host writes. Row j is token from_token +
+ * match's end down, all layers of some tokens before those of tokens in front of them. Loading ends
+ * at the ranges that next_chunk returned, whose rows the host writes. Row j is token from_token +
  * j.
- * - The wait reports when both sides have met or loading has ended. Of each item the last row_count
- *   rows of the match, from next_position - row_count on, are bit-identical to what was stored;
- *   rows in front are as the host wrote them, else undefined. That holds for CORRUPT and IO too
- *   (the match is void from failed_position on), and at an item's deadline, which ends loading with
- *   SPEC_OK and PARTIAL. Nothing was delivered to a destination on a device that failed. INVALID:
- *   queries, new_keys, select, positions, bits, budget_bytes, refine_of, other flags, other items,
- *   or not every layer once and in order. [ABI-205] */
+ * - The wait reports when both sides have met or loading has ended. Each item's last row_count rows
+ *   of the match, from next_position - row_count on, are bit-identical to what was stored. Rows in
+ *   front are as the host wrote them, else undefined. That holds for CORRUPT and IO too (the match
+ *   is void from failed_position on), and at an item's deadline, which ends loading with SPEC_OK
+ *   and PARTIAL. Nothing was delivered to a destination on a device that failed. INVALID: queries,
+ *   new_keys, select, positions, bits, budget_bytes, refine_of, other flags, other items, or not
+ *   every layer once and in order. [ABI-205] */
 #define SPEC_ITEM_BIDIRECTIONAL 4u
 
 /* One request at one layer: input and results. Row j of the destination is the j-th returned
@@ -643,7 +644,7 @@ struct spec_important {
     uint32_t result_flags;    /* SPEC_IMPORTANT_* */
     uint64_t row_count;       /* rows delivered */
     uint64_t next_position;   /* matched_tokens: position of the first new token */
-    uint64_t failed_position; /* CORRUPT, IO: the match is void from here on. BUSY: likewise, or
+    uint64_t failed_position; /* CORRUPT, IO: the match is void from here on. BUSY: the same, or
                                * UINT64_MAX: it is not */
     float similarity;         /* similarity of the probe heads' sets; 0: no probes */
     float threshold;
@@ -676,9 +677,9 @@ struct spec_important {
  *   [ABI-217]
  * - A full store evicts the least recently used prefixes that nobody holds, leaves first, so no
  *   stored prefix loses its beginning. disk_bytes is never exceeded, quarantine included. [ABI-088]
- * - A refused pass of any length that an empty store holds finds room later, once leases on evicted
- *   rows have ended, however long the store has been full. [ABI-174]
- * - Except: while the store is full of what is evicted later (higher priority, longer retention), a
+ * - A refused pass finds room later, once leases on evicted rows have ended. That holds for any
+ *   length that an empty store holds, and however long the store has been full. [ABI-174]
+ * - Except: the store is full of what is evicted later (higher priority, longer retention). Then a
  *   pass is stored only as far as its rows need no eviction of that. Nothing of the rest is
  *   written; the ticket is NO_SPACE, and dropped_chunks counts it. A pass with states is stored
  *   whole or not at all. [ABI-222]
@@ -792,7 +793,7 @@ struct spec_next_chunk {
  *   during it and after. [ABI-207]
  * - BYPASS: this connector stops using the store from the return until deadline_ns has passed (0:
  *   no end; the last of several calls counts), SPEC_BYPASS_END, or close. Lookups and peeks are
- *   misses, never PENDING; passes whose layer 0 comes meanwhile, and what depends on them, are
+ *   misses, never PENDING; passes that begin meanwhile (layer 0), and what depends on them, are
  *   DROPPED; prefetch_to_host reads nothing; attach is STALE. No other call fails because of it.
  *   Earlier requests load what they were promised, and open passes are stored. Afterwards all that
  *   was stored before is found again. Other processes, ranks and readers go on. [ABI-209]
@@ -880,7 +881,7 @@ struct spec_stats {
     /* Since 0.9. Chunks not stored because of store.admit, and of store.write_budget;
      * dropped_chunks has neither. Level: bytes that may be written now; 0 also without a budget. */
     uint64_t unadmitted_chunks, over_budget_chunks, budget_left;
-    /* Since 0.9. Of write_bytes: codes and other sections, compacted pieces. Beside write_bytes:
+    /* Since 0.9. Included in write_bytes: codes and other sections, compacted pieces. Not included:
      * the log, its checkpoints. Bytes of stored rows, without all of these. */
     uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes;
@@ -957,13 +958,13 @@ struct spec_api {
      * all loads, layer by layer. [ABI-130] If the configuration selects or delivers quantised rows,
      * selectors and codes of all layers are first, and rows that are never wanted are left out.
      * [ABI-195]
-     *   ret_ticket  or NULL. OK: all is there, except damaged selectors and codes. NO_SPACE: as
+     *   ret_ticket  or NULL. OK: all was read, except damaged selectors and codes. NO_SPACE: as
      *               much as had room, in that order. NO_MEMORY: none to read through. CORRUPT, IO:
      *               a range failed, which lookups find no more. TIMEOUT. DROPPED: by a release of
      *               the request or a reset [ABI-193], or by a bypass [ABI-209]
-     * Until it has ended, or the deadline, a lookup or peek of tokens whose match is part of this
-     * one, or continues it, returns SPEC_LOOKUP_PENDING with request 0, unless all of it is there.
-     * [ABI-192] The request itself may load at any time.
+     * Until it has ended, or the deadline, lookups and peeks return SPEC_LOOKUP_PENDING with
+     * request 0, if their match is part of this one or continues it. If all of it is in host memory
+     * they do not. [ABI-192] The request itself may load at any time.
      * Errors: INVALID, STALE, UNSUPPORTED (host_bytes 0), BUSY (16 matches are being prefetched, or
      * this one is; tickets).  Threads: any.  Blocks: never.  Since: 0.9 */
     spec_status (*prefetch_to_host)(spec_connector *conn,
@@ -1129,9 +1130,8 @@ struct spec_api {
      *   dropped. [ABI-138]
      * - Other ranks and processes of the store follow within 100 ms, also if a reader calls it.
      *   [ABI-139]
-     * - It covers all KV of the same weights in this directory, by every configuration (layout,
-     *   chunk size, dtype, revision, ranks), whether its connector is open now or opened later.
-     *   [ABI-216]
+     * - It covers all KV of the same weights in this directory, of every configuration (layout,
+     *   chunk size, dtype, revision, ranks), now open or opened later. [ABI-216]
      * Errors: IO, NO_SPACE (no epoch could be taken, or a reader cannot read its writer's log;
      * nothing changed here). A writer whose log cannot record the epoch stores nothing until it
      * can.  Threads: any.  Blocks: for small writes, a synced file, and the end of a checkpoint; a
