@@ -1,13 +1,10 @@
-/* The frozen layout: offset and size of every member, size of every structure, value of every
- * constant. A change here is a change of the contract: members are appended, never moved.
+/* frozen: the frozen layout of spec_connector.h: offset and size of every member, size of every
+ * structure, value of every constant. A change here is a change of the contract.
  *
  *   AT(structure, member, offset, bytes)    LP64: x86-64, aarch64
  *
- * Holds: compiles as C11 and, through frozen_cxx.cpp, as C++17; every member of the header stands
- * here once (tests/unit/abi/test_frozen.py counts them).
- * Does not: make code.
- * Threads: none.
- * Tests: it is one. */
+ * Invariants: it compiles as C11 and, through frozen_cxx.cpp, as C++17. Every member of the header
+ * is listed once (tests/unit/abi/test_frozen.py counts them). */
 #include "abi/spec_connector.h"
 
 #include "abi/frozen.h"

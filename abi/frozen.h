@@ -1,9 +1,6 @@
-/* Macros of the frozen layouts: each asserts one fact when the file that has it is compiled.
+/* frozen: macros that assert one fact of a frozen layout when the file is compiled (C11, C++17).
  *
- *   AT(structure, member, offset, bytes)    LP64: x86-64, aarch64
- *
- * Holds: works as C11 and as C++17.  Does not: make code.
- * Threads: none.  Tests: frozen.c and frozen_objects.c are tests. */
+ *   AT(structure, member, offset, bytes)    LP64: x86-64, aarch64 */
 #ifndef ABI_FROZEN_H
 #define ABI_FROZEN_H
 

@@ -1,7 +1,4 @@
-/* The frozen layout of objects by key, as frozen.c has it for the other table: offset and size of
- * every member, size of every structure, value of every constant of abi/spec_objects.h.
- *
- * Holds, Does not, Threads, Tests: as frozen.c. */
+/* frozen_objects: the frozen layout of spec_objects.h, as frozen.c has that of spec_connector.h. */
 #include "abi/spec_objects.h"
 
 #include "abi/frozen.h"

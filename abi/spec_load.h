@@ -1,9 +1,8 @@
-/* Loading a plugin: dlopen, the one symbol, the version check; the names of statuses. Header only;
- * link with -ldl where the C library needs it. Not part of the contract: a host may do these three
- * calls itself.
+/* spec_load: loads a plugin (dlopen, the symbol, the version check) and names statuses. Header
+ * only; link with -ldl where the C library needs it. A host may do the three calls itself.
  *
- * Holds: on an error nothing stays loaded and the text says what, where, and what was expected.
- * Threads: as dlopen's; spec_status_name: any. Tests: tests/unit/abi/test_load_helper.c */
+ * Errors: nothing stays loaded, and the text has the path and the cause.
+ * Threads: as dlopen; spec_status_name: any. Tests: tests/unit/abi/test_load_helper.c */
 #ifndef SPEC_LOAD_H
 #define SPEC_LOAD_H
 
@@ -18,7 +17,7 @@ extern "C" {
 #endif
 
 struct spec_plugin {
-    void *library; /* of dlopen; ended by spec_unload */
+    void *library; /* dlopen's handle; closed by spec_unload */
     const struct spec_api *api;
 };
 
@@ -33,8 +32,8 @@ static inline spec_status spec_load_fail(struct spec_error *reterr, spec_status 
     return code;
 }
 
-/* Loads the shared object at path (a path with a slash is taken as it is; otherwise the loader's
- * search applies). Errors: SPEC_E_IO (not loadable), SPEC_E_VERSION (no or another interface). */
+/* Loads the shared object at path (without a slash, the loader's search applies).
+ * Errors: SPEC_E_IO (not loadable), SPEC_E_VERSION (no interface, or another version). */
 static inline spec_status spec_load(const char *path, struct spec_plugin *ret_plugin,
                                     struct spec_error *reterr)
 {
@@ -45,7 +44,8 @@ static inline spec_status spec_load(const char *path, struct spec_plugin *ret_pl
         return spec_load_fail(reterr, SPEC_E_IO, path, dlerror());
     void *symbol = dlsym(library, "spec_connector_api");
     if (symbol != NULL)
-        memcpy(&get_api, &symbol, sizeof(get_api)); /* ISO C has no cast from object to function */
+        memcpy(&get_api, &symbol, sizeof(get_api)); /* ISO C cannot cast an object pointer to a
+                                                     * function */
     const struct spec_api *api = get_api != NULL ? get_api(SPEC_ABI_MAJOR) : NULL;
     /* Before 1.0 another minor version may have other structures and calls. */
     if (api == NULL || !SPEC_HAS(api, maintain) ||
@@ -60,8 +60,8 @@ static inline spec_status spec_load(const char *path, struct spec_plugin *ret_pl
     return SPEC_OK;
 }
 
-/* The status's name in spec_connector.h, "SPEC_E_BUSY", for logs and messages; "SPEC_?" for a
- * number that this version does not know. Never NULL; static memory. */
+/* Returns a status's name, such as "SPEC_E_BUSY"; "SPEC_?" for an unknown number. Never NULL;
+ * static memory. */
 static inline const char *spec_status_name(spec_status status)
 {
     static const struct {
@@ -90,7 +90,7 @@ static inline const char *spec_status_name(spec_status status)
     return "SPEC_?";
 }
 
-/* Unloads; every connector was closed before. */
+/* Unloads the library. Every connector must be closed. */
 static inline void spec_unload(struct spec_plugin *plugin)
 {
     if (plugin->library != NULL)

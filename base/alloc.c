@@ -1,14 +1,12 @@
-/* The allocator (alloc.h says what holds).
+/* alloc: layout of an allocated block.
  *
- *   raw, from the host                                   memory, handed out
+ *   raw, from the host                                   memory, returned
  *   v                                                    v
  *   [ padding: align_bytes - 64 ][ struct block: 64 bytes ][ bytes ]
  *
- * Zeroed memory comes from libc's calloc, which does not touch what the kernel has just cleared: a
- * large table costs nothing until it is used.
- *
- * Holds: memory is a multiple of align_bytes, and so is raw where it is not calloc's; the block in
- * front of memory remembers what the host's free must be told. */
+ * Invariants: memory is a multiple of align_bytes, and so is raw except from calloc. Zeroed memory
+ * is libc's calloc, which does not touch pages that the kernel cleared: a large table costs nothing
+ * until it is used. */
 #include "base/alloc.h"
 
 #include "base/assert.h"
@@ -21,8 +19,8 @@
 
 #define PAGE_BYTES  4096u
 #define HUGE_BYTES  (2u << 20)            /* x86-64, and arm64 with 4 KiB pages */
-#define BLOCK_BYTES 64u                   /* a cache line: the least alignment that we give */
-#define BLOCK_LIVE  0x5350454341363431ull /* in a block that is handed out */
+#define BLOCK_BYTES 64u                   /* a cache line: the smallest alignment */
+#define BLOCK_LIVE  0x5350454341363431ull /* in an allocated block */
 #define BLOCK_FREED 0x4652454544363431ull
 
 struct block {
@@ -68,7 +66,7 @@ static void *raw_alloc(const struct sc_alloc *alloc, uint64_t raw_bytes, uint64_
         return is_zero ? calloc(1, raw_bytes) : aligned_alloc(align_bytes, raw_bytes);
     void *raw = alloc->host_alloc(raw_bytes, align_bytes, alloc->user);
     if (raw != NULL && (uintptr_t)raw % align_bytes != 0) {
-        raw_free(alloc, raw, raw_bytes); /* the host broke its promise: the same as no memory */
+        raw_free(alloc, raw, raw_bytes); /* the host broke its promise: as no memory */
         return NULL;
     }
     return raw;
@@ -104,11 +102,11 @@ static void *block_alloc(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_
     if (__builtin_add_overflow(bytes, 2 * align_bytes - 1, &raw_bytes))
         return NULL;
     if (!is_zero || alloc->host_alloc != NULL)
-        raw_bytes &= ~(align_bytes - 1); /* aligned_alloc wants a multiple of the alignment */
+        raw_bytes &= ~(align_bytes - 1); /* aligned_alloc needs a multiple of the alignment */
     unsigned char *raw = raw_alloc(alloc, raw_bytes, align_bytes, is_zero);
     if (raw == NULL)
         return NULL;
-    uint64_t skip_bytes = align_bytes; /* to memory, with room for the block */
+    uint64_t skip_bytes = align_bytes; /* from raw to memory, with room for the block */
     if (is_zero && alloc->host_alloc == NULL)
         skip_bytes += -(uintptr_t)raw % align_bytes;
     unsigned char *memory = raw + skip_bytes;
@@ -148,7 +146,7 @@ void *sc_alloc_array(struct sc_alloc *alloc, uint64_t count, uint64_t item_bytes
     return sc_alloc_zero(alloc, bytes);
 }
 
-/* In huge pages a direct transfer is a few long segments instead of one a page: 1 MiB reads by two
+/* Huge pages make a direct transfer a few long segments instead of one per page. 1 MiB reads by two
  * threads went from 1.4 to 2.9 GB/s on a virtio disk. */
 void *sc_alloc_huge(struct sc_alloc *alloc, uint64_t bytes)
 {
@@ -174,9 +172,9 @@ void sc_alloc_free(struct sc_alloc *alloc, void *memory)
     if (memory == NULL)
         return;
     struct block *block = (struct block *)(void *)((unsigned char *)memory - BLOCK_BYTES);
-    SC_ASSERT(NULL, block->mark == BLOCK_LIVE); /* else: freed twice, or written in front of */
+    SC_ASSERT(NULL, block->mark == BLOCK_LIVE); /* else freed twice, or overwritten */
     if (block->mark != BLOCK_LIVE)
-        return; /* a leak is the lesser harm in somebody's server */
+        return; /* a leak harms the host less */
     block->mark = BLOCK_FREED;
     sc_uncount(&alloc->live_bytes, block->bytes);
     sc_uncount(&alloc->live_blocks, 1);

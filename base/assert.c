@@ -1,5 +1,5 @@
-/* What happens when an invariant of ours breaks (assert.h): the first place is kept, and poison is
- * marked before sc_assert_failed returns. */
+/* assert: keeps the first broken invariant's place; poison is marked before sc_assert_failed
+ * returns. */
 #include "base/assert.h"
 
 #include <stddef.h>

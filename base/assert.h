@@ -1,25 +1,24 @@
-/* Our own invariants, on in release too. In debug and test builds a broken one aborts; in release
- * it poisons the connector (logged once, every later call is a miss): we are a guest in somebody's
- * server.
+/* assert: internal invariants, checked in release too. In debug and test builds a broken one
+ * aborts. In release it poisons the connector: logged once, and every later call is a miss.
  *
- * Threads: any.
- * Tests: tests/unit/base/test_assert.c, with and without SC_ASSERT_ABORTS */
+ * Threads: any. Tests: tests/unit/base/test_assert.c, with and without SC_ASSERT_ABORTS */
 #ifndef SC_BASE_ASSERT_H
 #define SC_BASE_ASSERT_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Zero is whole. The place is for the log line; it is complete soon after broken, not before it. */
+/* Zero: no invariant broke. The place is for the log line; it is complete soon after `broken` is
+ * set. */
 struct sc_poison {
-    _Atomic uint32_t broken; /* 0: whole; 1: an invariant broke */
+    _Atomic uint32_t broken;
     const char *_Atomic expression;
     const char *_Atomic file;
     _Atomic uint32_t line;
 };
 
-/* Aborts when SC_ASSERT_ABORTS is defined (debug and test builds); otherwise marks poison, keeping
- * the first place. poison NULL: only the abort. */
+/* Aborts if SC_ASSERT_ABORTS is defined (debug and test builds). Else marks poison, keeping the
+ * first place; poison NULL: does nothing. */
 void sc_assert_failed(struct sc_poison *poison, const char *expression, const char *file,
                       uint32_t line);
 

@@ -1,16 +1,16 @@
-/* The configuration (config.h says what holds).
+/* config: parser of the configuration.
  *
  *   text --json-c, strict--> a tree                        well-formed? one UTF-8 document?
  *        --scan------------> key path, span of its value   known? given once? strict tokens?
  *   span --convert---------> a member of sc_config         type, range, unit
  *
- * The scan exists because json-c 0.16 is lax where a lie could hide, also in strict mode: it merges
- * duplicate keys, saturates integers, and takes 'single quotes', NaN, 00, -01 and raw control
- * characters. Numbers are therefore converted from the text itself; json-c decodes the strings.
+ * The scan exists because json-c 0.16 is lax even in strict mode: it merges duplicate keys,
+ * saturates integers, and accepts 'single quotes', NaN, 00, -01 and raw control characters. Numbers
+ * are converted from the text itself; json-c decodes the strings.
  *
- * Holds: a member is written through the table only, after its checks; the scan reads no byte
- * outside [text, text + bytes) even if json-c and it disagreed about what JSON is.
- * Does not: recurse; accept escapes inside keys (no key of ours needs one). */
+ * Invariants: a member is written through the table only, after its checks. The scan reads no byte
+ * outside [text, text + bytes), even if json-c and it disagree about JSON. It does not recurse, and
+ * accepts no escapes inside keys. */
 #include "base/config_keys.h"
 
 #include "base/assert.h"
@@ -23,8 +23,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define JSON_DEPTH_MAX  8  /* ours has 2; more is for a clear error instead of "too deep" */
-#define FOUND_BYTES_MAX 48 /* of a wrong value, quoted in an error */
+#define JSON_DEPTH_MAX  8  /* ours has 2; more gives a clearer error than "too deep" */
+#define FOUND_BYTES_MAX 48 /* of a wrong value that an error quotes */
 #define KEY_PATH_BYTES  96 /* "select.retain_ppm" has 17; a longer unknown key is cut */
 
 #define KEY_COUNT sc_config_row_count()
@@ -41,7 +41,7 @@ static bool span_is(struct span span, const char *text)
     return span.bytes == strlen(text) && memcmp(span.at, text, span.bytes) == 0;
 }
 
-/* "0", "17"; no sign, no leading zero, no fraction, no exponent; at most UINT64_MAX. */
+/* Reads digits: no sign, leading zero, fraction or exponent; at most UINT64_MAX. */
 static bool read_digits(struct span span, uint64_t *ret_value)
 {
     uint64_t value = 0;
@@ -58,7 +58,7 @@ static bool read_digits(struct span span, uint64_t *ret_value)
     return true;
 }
 
-/* "4GiB", "10GB": digits and a unit. */
+/* Reads digits and a unit: "4GiB", "10GB". */
 static bool read_size(struct span span, uint64_t *ret_value)
 {
     static const struct {
@@ -83,7 +83,7 @@ static bool read_size(struct span span, uint64_t *ret_value)
 static void member_write(const struct sc_config_row *key, struct sc_config *config, uint64_t value)
 {
     char *member = (char *)config + key->offset;
-    uint32_t narrow = (uint32_t)value; /* the table's max fits: checked by the test of limits */
+    uint32_t narrow = (uint32_t)value; /* the table's max fits: a test checks it */
     if (key->member_bytes == sizeof(narrow))
         memcpy(member, &narrow, sizeof(narrow));
     else
@@ -110,7 +110,7 @@ static bool read_choice(const struct sc_config_row *key, struct span span, uint6
     return false;
 }
 
-/* A number in steps of a quarter, as "2.75": value is four times that. */
+/* Reads a number in steps of a quarter, such as "2.75"; the value is four times it. */
 static bool read_quarters(struct span span, uint64_t *ret_value)
 {
     static const char *const FRACTIONS[][3] = {{"", ".0", ".00"}, {".25"}, {".5", ".50"}, {".75"}};
@@ -129,8 +129,8 @@ static bool read_quarters(struct span span, uint64_t *ret_value)
     return false;
 }
 
-/* The number that a value stands for; false: of another type, or out of range. A quoted value comes
- * without its quotes. */
+/* Reads a value as a number; false: wrong type or out of range. A quoted value is without its
+ * quotes. */
 static bool read_number(const struct sc_config_row *key, struct span span, bool is_quoted,
                         uint64_t *ret_value)
 {
@@ -147,7 +147,7 @@ static bool read_number(const struct sc_config_row *key, struct span span, bool 
     return !is_quoted && read_digits(span, ret_value) && is_in_range(key, *ret_value);
 }
 
-/* A default as a number: the table's text, read like a value of the configuration. */
+/* Reads a default of the table like a value of the configuration. */
 static uint64_t text_value(const struct sc_config_row *key, const char *text)
 {
     struct span span = {text, strlen(text)};
@@ -171,7 +171,7 @@ struct parse {
     struct json_object *root;
     uint64_t seen[2];        /* bit i: key i was given */
     uint64_t groups_seen[2]; /* bit i: the group of key i was given, i its first key */
-    const uint64_t *kept;    /* of a preset's text: keys that it does not change; NULL: none */
+    const uint64_t *kept;    /* preset's text: keys that it does not change; NULL: none */
     struct sc_config *config;
     struct spec_error *reterr;
 };
@@ -192,7 +192,7 @@ static spec_status fail_at(const struct parse *parse, uint64_t at, const char *w
                    line, column, what);
 }
 
-/* How much of a span an error quotes: whole, or cut at a UTF-8 boundary. */
+/* Returns how many bytes of a span an error quotes: all, or up to a UTF-8 boundary. */
 static int quoted_bytes(struct span span, uint64_t bytes_max)
 {
     uint64_t bytes = span.bytes;
@@ -217,7 +217,7 @@ static spec_status fail_value(const struct parse *parse, const struct sc_config_
                    nouns[key->kind], key->shown.allowed);
 }
 
-/* The next byte that is no blank; 0 at the end (the text has no NUL byte). */
+/* Returns the next non-blank byte; 0 at the end (the text has no NUL byte). */
 static char peek(struct parse *parse)
 {
     while (parse->at < parse->bytes && strchr(" \t\r\n", parse->text[parse->at]) != NULL)
@@ -233,7 +233,7 @@ static spec_status expect(struct parse *parse, char wanted, const char *what)
     return SPEC_OK;
 }
 
-/* A string token; the span is what stands between its quotes, escapes as they are. */
+/* Scans a string token; the span is inside its quotes, with escapes as they are. */
 static spec_status scan_string(struct parse *parse, struct span *ret_inner)
 {
     spec_status status = expect(parse, '"', "expected a double quote");
@@ -252,7 +252,7 @@ static spec_status scan_string(struct parse *parse, struct span *ret_inner)
     return SPEC_OK;
 }
 
-/* The string that json-c decoded for a key, as a path. */
+/* Writes the string that json-c decoded for a key as a path. */
 static spec_status path_write(struct parse *parse, const struct sc_config_row *key,
                               struct span found)
 {
@@ -264,7 +264,7 @@ static spec_status path_write(struct parse *parse, const struct sc_config_row *k
     uint64_t bytes = (uint64_t)json_object_get_string_len(value);
     if (bytes < key->min || bytes > key->max || memchr(path, '\0', bytes) != NULL)
         return fail_value(parse, key, found);
-    if (strstr(path, "\xef\xbf\xbd") != NULL) /* json-c's stand-in for half a surrogate pair */
+    if (strstr(path, "\xef\xbf\xbd") != NULL) /* json-c's substitute for half a surrogate pair */
         return sc_fail(parse->reterr, SPEC_E_CONFIG,
                        "config: %s: half a surrogate pair, or U+FFFD, expected valid Unicode",
                        key->shown.path);
@@ -272,9 +272,9 @@ static spec_status path_write(struct parse *parse, const struct sc_config_row *k
     return SPEC_OK;
 }
 
-struct token { /* a value */
+struct token { /* of a value */
     struct span whole;
-    struct span inner; /* of a string what stands between the quotes, else the whole */
+    struct span inner; /* a string without its quotes, else the whole */
     bool is_quoted;
 };
 
@@ -310,7 +310,7 @@ static spec_status scan_value(struct parse *parse, const struct sc_config_row *k
     return SPEC_OK;
 }
 
-/* A group's value must be an object: goes into it. */
+/* Enters a group, whose value must be an object. */
 static spec_status scan_group(struct parse *parse, const char *group)
 {
     if (peek(parse) == '{') {
@@ -325,7 +325,7 @@ static spec_status scan_group(struct parse *parse, const char *group)
                    group, quoted_bytes(token.whole, FOUND_BYTES_MAX), token.whole.at);
 }
 
-/* Says what a full path is: the index of a key, the index of a group's first key, or KEY_COUNT. */
+/* Finds a full path: the index of a key, of a group's first key, or KEY_COUNT. */
 static uint32_t key_find(const char *path, bool *ret_is_group)
 {
     uint64_t bytes = strlen(path);
@@ -361,7 +361,7 @@ static spec_status scan_key(struct parse *parse, const char *group,
     spec_status status = scan_string(parse, &name);
     if (status != SPEC_OK)
         return status;
-    char path[KEY_PATH_BYTES]; /* a cut path is longer than every key's: unknown */
+    char path[KEY_PATH_BYTES]; /* a cut path is longer than every key: unknown */
     int wanted = snprintf(path, sizeof(path), "%s%s%.*s", group, group[0] != '\0' ? "." : "",
                           quoted_bytes(name, KEY_PATH_BYTES), name.at);
     sc_status_text_finish(path, sizeof(path), wanted);
@@ -420,7 +420,7 @@ static spec_status scan_all(struct parse *parse)
     return status;
 }
 
-/* json-c's own check: one well-formed document, UTF-8, not too deep. */
+/* Runs json-c's check: one well-formed document, UTF-8, not too deep. */
 static spec_status tree_parse(struct parse *parse)
 {
     const char *nul = memchr(parse->text, '\0', parse->bytes);
@@ -451,7 +451,7 @@ static void default_write(const struct parse *parse, const char *path, const cha
         member_write(key, parse->config, text_value(key, value));
 }
 
-/* What the preset says of keys that were not given. */
+/* Applies the preset to keys that were not given. */
 static void preset_apply(const struct parse *parse)
 {
     struct sc_config *config = parse->config;
@@ -468,10 +468,10 @@ static void preset_apply(const struct parse *parse)
         config->identify == SC_IDENTIFY_QUANTISED || config->base == SC_BASE_QUANTISED;
     bool probes = config->identify == SC_IDENTIFY_PROBES || config->predictor == SC_PREDICTOR_HINT;
     if (!sc_config_selects(config) || !probes || is_quantised)
-        default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
+        default_write(parse, "select.probe_heads", "0"); /* nothing would read them */
 }
 
-/* Codes of even widths are of some widths only. */
+/* Uniform bits allow only some widths. */
 static spec_status check_bit_allocation(const struct parse *parse)
 {
     const struct sc_config *config = parse->config;
@@ -508,7 +508,7 @@ static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config
     struct sc_config config = {.preset = 0};
     struct parse parse = {.text = text, .bytes = bytes, .config = &config, .reterr = reterr};
     for (uint32_t i = 0; i < KEY_COUNT; i++)
-        if (sc_config_row_at(i)->kind != KIND_PATH) /* that one is required */
+        if (sc_config_row_at(i)->kind != KIND_PATH) /* that key is required */
             member_write(sc_config_row_at(i), &config, initial_value(sc_config_row_at(i)));
     spec_status status = tree_parse(&parse);
     if (status == SPEC_OK)
@@ -533,7 +533,7 @@ static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config
 
 /* ---- The file ------------------------------------------------------------------------------- */
 
-/* Reads at most buffer_bytes; negative: -errno. */
+/* Reads at most buffer_bytes; returns bytes, or -errno. */
 static int64_t read_whole(int fd, char *buffer, uint64_t buffer_bytes)
 {
     uint64_t bytes = 0;
@@ -557,7 +557,7 @@ static spec_status file_read(const char *path, char *buffer, uint64_t buffer_byt
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return sc_fail_errno(reterr, SPEC_E_IO, errno, "config: cannot read \"%s\"", path);
-    int64_t got = -ENOTSUP; /* a pipe or a device: it could block the host */
+    int64_t got = -ENOTSUP; /* a pipe or device could block the host */
     if (fstat(fd, &info) != 0)
         got = -errno;
     else if (S_ISDIR(info.st_mode))

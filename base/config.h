@@ -1,12 +1,11 @@
-/* The configuration: JSON, from a file or inline, checked against one table.
- * docs/reference/config.md lists the same keys, and a test compares the two.
+/* config: the configuration, JSON from a file or inline, checked against one table.
+ * docs/reference/config.md lists the same keys; a test compares both.
  *
- * Holds: after a parse every member has a checked value; an error names the key's path, what was
- * found and what is allowed; unknown and duplicate keys are errors.
- * Does not: touch the file system beyond reading the file; apply defaults that depend on the disk
- * (disk_bytes 0 means "decide at open").
- * Threads: any; the result is constant.
- * Tests: tests/unit/base/test_config.c, tests/fuzz/fuzz_config.c */
+ * Invariants: after a parse every member has a checked value. Unknown and duplicate keys are
+ * errors.
+ * Errors: they have the key's path, the value found and the values allowed.
+ * Threads: any; the result is constant. Tests: tests/unit/base/test_config.c,
+ * tests/fuzz/fuzz_config.c */
 #ifndef SC_BASE_CONFIG_H
 #define SC_BASE_CONFIG_H
 
@@ -64,75 +63,76 @@ enum sc_config_staging { SC_STAGING_AUTO, SC_STAGING_NEVER, SC_STAGING_ALWAYS };
 enum sc_config_admit { SC_ADMIT_ALL, SC_ADMIT_SECOND };
 enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD };
 
-#define SC_CONFIG_AUTO UINT64_MAX /* of a size: decided at open */
+#define SC_CONFIG_AUTO UINT64_MAX /* a size that open decides */
 
+/* One member per key; config_keys.c has the keys' ranges and defaults. */
 struct sc_config {
     char path[SC_LIMIT_PATH_BYTES]; /* "path": the store's directory; required */
     uint32_t preset;                /* "preset": enum sc_config_preset, without "+range" */
-    uint32_t chunk_tokens;          /* "chunk_tokens": 64; a power of two, 16 .. 256 */
+    uint32_t chunk_tokens;
     uint64_t disk_bytes;            /* "disk_bytes": 0 = min(20 GiB, half of what is free) */
-    uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
-    uint64_t staging_bytes;         /* "staging_bytes": 256 MiB; >= 16 MiB */
-    uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO, or 0: there is no host tier */
+    uint64_t segment_bytes;
+    uint64_t staging_bytes;
+    uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO; 0: no host tier */
     uint32_t host_write_through;    /* "host_write_through": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
     uint32_t upper_policy;          /* "upper_policy": 0: host_policy, else enum sc_policy + 1 */
-    uint64_t upper_bytes;           /* "upper_bytes": SC_CONFIG_AUTO, or 0: there is no such tier */
-    uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" */
-    uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
-    uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
-    uint64_t io_op_bytes;           /* "io.op_bytes": 1 MiB; 64 KiB .. 8 MiB, a multiple of 4 KiB */
+    uint64_t upper_bytes;           /* "upper_bytes": SC_CONFIG_AUTO; 0: no upper tier */
+    uint32_t io_backend;
+    uint32_t io_threads;
+    uint64_t io_in_flight_bytes;
+    uint64_t io_op_bytes;
     uint32_t load_policy;           /* "load_policy": enum sc_config_load_policy */
-    uint64_t compute_tokens_per_s;  /* "compute.tokens_per_s": 0: not known */
-    uint32_t max_requests;          /* "max_requests": 64 */
-    uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */
+    uint64_t compute_tokens_per_s;  /* "compute.tokens_per_s": 0: unknown */
+    uint32_t max_requests;
+    uint32_t max_request_tokens;
     uint64_t request_bytes;         /* "request_bytes": SC_CONFIG_AUTO */
-    uint64_t index_bytes_max;       /* "index_bytes_max": 1 GiB */
-    uint64_t lease_ns_max;          /* "lease_ns_max": 30 s in ns */
+    uint64_t index_bytes_max;
+    uint64_t lease_ns_max;
     uint32_t budget;                /* "select.budget": SPEC_BUDGET_* */
     uint32_t metric;                /* "select.metric": SPEC_METRIC_* */
-    uint64_t retain_ppm;            /* "select.retain_ppm": 1000000: every row */
-    uint64_t select_count;          /* "select.count" */
-    uint64_t mass_ppm;              /* "select.mass_ppm" */
+    uint64_t retain_ppm;
+    uint64_t select_count;
+    uint64_t mass_ppm;
     uint32_t identify;              /* "select.identify": enum sc_config_identify */
     uint64_t gpu_device;            /* "gpu.device": SC_CONFIG_AUTO, or an ordinal */
-    uint64_t gpu_staging_bytes;     /* "gpu.staging_bytes" */
-    uint64_t gpu_query_bytes;       /* "gpu.query_bytes" */
-    uint64_t gpu_score_bytes;       /* "gpu.score_bytes" */
-    uint64_t gpu_store_bytes;       /* "gpu.store_bytes" */
-    uint64_t upper_bus_bytes_per_s; /* "upper_bus_bytes_per_s": 25 GB; 0: nothing is charged */
+    uint64_t gpu_staging_bytes;
+    uint64_t gpu_query_bytes;
+    uint64_t gpu_score_bytes;
+    uint64_t gpu_store_bytes;
+    uint64_t upper_bus_bytes_per_s; /* "upper_bus_bytes_per_s": 25 GB; 0: not counted */
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t quantise;              /* "layered.quantise": enum sc_config_quantise */
     uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
     uint32_t bit_allocation;         /* "layered.bit_allocation": enum sc_config_bit_allocation */
-    uint64_t exact_ppm;              /* "layered.exact_ppm" */
+    uint64_t exact_ppm;
     uint64_t exact_first;            /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;
-    uint64_t refine_bytes;          /* "layered.refine_bytes": 64 MiB, of all requests */
+    uint64_t refine_bytes;          /* "layered.refine_bytes": 64 MiB, for all requests */
     uint32_t reorder_scope;         /* "reorder.scope": enum sc_config_scope */
-    uint64_t reorder_interval_s;    /* "reorder.interval_s": 0: when it is asked for alone */
-    uint64_t reorder_bytes_max;     /* "reorder.bytes_max": 256 MiB, of a layer */
-    uint32_t probe_heads;           /* "select.probe_heads": 0: no probe rows are stored */
-    uint32_t alpha_milli;           /* "select.alpha_milli": 600 */
+    uint64_t reorder_interval_s;    /* "reorder.interval_s": 0: only when asked for */
+    uint64_t reorder_bytes_max;     /* "reorder.bytes_max": 256 MiB, for one layer */
+    uint32_t probe_heads;           /* "select.probe_heads": 0: no probe keys are stored */
+    uint32_t alpha_milli;
     uint32_t similarity;            /* "select.similarity": enum sc_config_similarity */
-    uint64_t similarity_mass_ppm;   /* "select.similarity_mass_ppm" */
+    uint64_t similarity_mass_ppm;
     uint64_t keep_first, keep_last; /* "select.keep_first", "select.keep_last": rows */
-    uint32_t dense_layers;          /* "select.dense_layers" */
+    uint32_t dense_layers;
     uint64_t select_min_tokens;     /* "select.min_tokens": 256; shorter matches are whole */
-    uint64_t min_share_ppm;         /* "select.min_share_ppm": 500000: shorter than what is new */
-    uint32_t unit;                  /* "select.unit": rows of a granule; 1: none */
+    uint64_t min_share_ppm;         /* "select.min_share_ppm": smaller shares are whole */
+    uint32_t unit;                  /* "select.unit": rows of a granule; 1: single rows */
     uint32_t predictor;             /* "prefetch.predictor": enum sc_config_predictor */
-    uint64_t selector_bytes;        /* "select.selector_bytes": memory for them, 128 MiB */
-    uint64_t average_bytes;         /* "select.average_bytes": cap of memory, 64 MiB */
-    uint64_t min_precision_ppm;     /* "prefetch.min_precision_ppm" */
-    uint32_t hint_rows;             /* "hint.rows": 64 */
-    uint32_t submit_threads;        /* "submit.threads": 1 */
+    uint64_t selector_bytes;
+    uint64_t average_bytes;         /* "select.average_bytes": memory limit, 64 MiB */
+    uint64_t min_precision_ppm;
+    uint32_t hint_rows;
+    uint32_t submit_threads;
     uint32_t planner;               /* "read.planner": enum sc_config_planner */
     uint64_t gap_bytes;             /* "read.gap_bytes": 0: from the device model */
     uint32_t layout;                /* "store.layout": as enum sc_store_layout */
-    uint64_t checkpoint_bytes;      /* "store.checkpoint_bytes": 64 MiB; 1 MiB .. 1 TiB */
+    uint64_t checkpoint_bytes;
     uint64_t maintain_bytes_per_s;  /* "maintain.bytes_per_s": 64 MiB; 0: no limit */
-    uint64_t store_min_tokens;      /* "store.min_tokens": 1 */
+    uint64_t store_min_tokens;
     uint64_t write_budget;          /* "store.write_budget": bytes a day; 0: none */
     uint32_t admit;                 /* "store.admit": enum sc_config_admit */
     uint32_t evict_policy;          /* "evict.policy": enum sc_policy (base/policy.h) */
@@ -140,26 +140,27 @@ struct sc_config {
     uint32_t allow_network_fs;      /* "store.allow_network_fs": "no" (0) | "yes" (1) */
     uint32_t store_lossy;           /* "store.lossy": "yes" (1) | "no" (0) */
     uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */
-    uint64_t objects_hold_ms;       /* "objects.hold_ms": 10000 */
-    uint64_t objects_timeout_ms;    /* "objects.timeout_ms": 30000 */
+    uint64_t objects_hold_ms;
+    uint64_t objects_timeout_ms;
     uint32_t objects_staging;       /* "objects.staging": enum sc_config_staging */
-    uint64_t objects_log_ppm;       /* "objects.log_ppm": 15625 */
-    uint32_t objects_submitted_max; /* "objects.submitted_max": 4096 */
+    uint64_t objects_log_ppm;
+    uint32_t objects_submitted_max;
 };
 
-/* text is a path of a JSON file, or JSON itself when its first non-blank byte is '{'. The alloc
- * is used for the file's bytes only; json-c uses libc. Sizes accept integers and "4GiB", "64MiB",
- * "512KiB", "10GB". Errors: SPEC_E_CONFIG with the key's path, or line and column where the text is
- * no JSON; SPEC_E_IO (the file); SPEC_E_INVALID (NULL); SPEC_E_NO_MEMORY. */
+/* Parses text: a path of a JSON file, or JSON if its first non-blank byte is '{'. alloc is used for
+ * the file's bytes only; json-c uses libc. Sizes are integers or as "4GiB", "64MiB", "512KiB",
+ * "10GB".
+ * Errors: CONFIG (the key's path, or line and column if the text is not JSON), IO (the file),
+ * INVALID (NULL), NO_MEMORY. */
 spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_config *ret_config,
                             struct spec_error *reterr);
 
-/* What the tier above host memory gives up first: enum sc_policy. */
+/* Returns the eviction order of the tier above host memory: enum sc_policy. */
 uint32_t sc_config_upper_policy(const struct sc_config *config);
 
-/* Whether fewer rows than all may be delivered when an item of a host does not say so itself. */
+/* Returns true if fewer than all rows may be delivered without an item asking for it. */
 bool sc_config_selects(const struct sc_config *config);
-/* Whether codes are made of what is stored. */
+/* Returns true if stored rows are also quantised. */
 bool sc_config_stores_quantised(const struct sc_config *config);
 
 #endif

@@ -1,9 +1,9 @@
-/* The table of keys, and those that were removed; see config_keys.h. */
+/* config_keys: the table of keys, and the removed keys. */
 #include "base/config_keys.h"
 
 #define PATH_BYTES_MAX (SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES)
 
-/* The second half is the first with read.planner range. */
+/* The second half repeats the first with read.planner range. */
 #define PRESET_NAMES                                                                               \
     "recompute", "as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress-itf",            \
         "spec-itf", "hinted", "layered", "layered-uniform", "int8", "cake", "impress", "spec",     \
@@ -13,14 +13,14 @@
         "cake+range", "impress+range", "spec+range", "attention-store+range",                      \
         "impress-itf-ro+range"
 
-/* A row's member, and what it may be. */
+/* A row's member, and its range. */
 #define MEMBER(name)                                                                               \
     .offset = (uint32_t)offsetof(struct sc_config, name),                                          \
     .member_bytes = (uint32_t)sizeof(((struct sc_config *)NULL)->name)
 #define PATH(name, least, most)    .kind = KIND_PATH, MEMBER(name), .min = (least), .max = (most)
 #define SIZE(name, least, most)    .kind = KIND_SIZE, MEMBER(name), .min = (least), .max = (most)
 #define INTEGER(name, least, most) .kind = KIND_INTEGER, MEMBER(name), .min = (least), .max = (most)
-/* Numbers in steps of a quarter: the member has four times as many. */
+/* Numbers in steps of a quarter; the member has four times the value. */
 #define QUARTERS(name, least, most)                                                                \
     .kind = KIND_QUARTERS, MEMBER(name), .min = 4 * (least), .max = 4 * (most)
 #define CHOICE(name, ...) .kind = KIND_CHOICE, MEMBER(name), .choices = {__VA_ARGS__}

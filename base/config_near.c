@@ -1,17 +1,17 @@
-/* The known key that is nearest to a wrong one, for the error's text (config_keys.h).
+/* config_near: the known key nearest to a wrong one, for the error's text.
  *
  *   "io.thread"  -> io.threads           few edits of the whole path
  *   "retain_pm"  -> select.retain_ppm    few edits of the last name, in another object
  *
- * Holds: a path that is longer than the limit has no neighbour; the first of equally near rows
- * wins. Does not: allocate. Threads: any. Tests: tests/unit/base/test_config.c */
+ * Invariants: a path above the limit has no neighbour. The first of equally near rows wins.
+ * Threads: any. Tests: tests/unit/base/test_config.c */
 #include "base/config_keys.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define NEAR_BYTES_MAX 40u /* of a path; the longest key has less */
-#define EDIT_LETTERS   3u  /* one edit is allowed for each three letters */
+#define NEAR_BYTES_MAX 40u /* of a path; the longest key is shorter */
+#define EDIT_LETTERS   3u  /* letters per allowed edit */
 #define EDITS_MAX      3u
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -19,11 +19,12 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Edits that turn a into b: a letter is added, lost or replaced, or two neighbours are exchanged.
- * Both have at most NEAR_BYTES_MAX bytes. */
+/* Returns the edits that turn a into b: a letter added, removed or replaced, or two neighbours
+ * exchanged. Both have at most NEAR_BYTES_MAX bytes. */
 static uint32_t edit_distance(const char *a, const char *b)
 {
-    uint32_t rows[3][NEAR_BYTES_MAX + 1]; /* of prefixes of a: i - 2, i - 1, i; modulo 3 */
+    uint32_t rows[3][NEAR_BYTES_MAX + 1]; /* rows of the prefixes i - 2, i - 1 and i of a, modulo
+                                           * 3 */
     const uint32_t a_bytes = (uint32_t)strlen(a), b_bytes = (uint32_t)strlen(b);
     for (uint32_t j = 0; j <= b_bytes; j++)
         rows[0][j] = j;
@@ -47,7 +48,7 @@ static const char *last_name(const char *path)
     return dot != NULL ? dot + 1 : path;
 }
 
-/* Keeps `candidate` in `near` where it is nearer to `path` than *least_edits. */
+/* Keeps `candidate` in `near` if it is nearer to `path` than *least_edits. */
 static void consider(const char *path, const char *compared, const char *candidate,
                      uint32_t *least_edits, char near[SC_CONFIG_NEAR_BYTES])
 {

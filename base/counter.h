@@ -1,5 +1,4 @@
-/* Statistics that any thread changes: relaxed, in no order with anything else.
- * Threads: any. */
+/* counter: statistics that any thread changes, with relaxed order. */
 #ifndef SC_BASE_COUNTER_H
 #define SC_BASE_COUNTER_H
 

@@ -1,16 +1,16 @@
-/* The executor (exec.h says what holds).
+/* exec: queues, timers and workers of the executor.
  *
  *   post    -> lanes[class]: head -> task -> ... -> tail     thread mode, first in, first out
- *           -> lanes[0]: all lanes together                 loop mode, picked by the seed
- *   post_at -> timers: nearest due first, then as posted       moved to a class when due
+ *           -> lanes[0]: all classes together               loop mode, picked by the seed
+ *   post_at -> timers: nearest due first, then as posted     moved to a class when due
  *
- * Idle workers wait on `work_ready`. One of them, the watcher, waits on `timer_ready` instead, with
- * the nearest due time as its limit; so one thread wakes for a timer, not all. A worker that leaves
- * for a task while timers stand and nobody watches, wakes another to be the watcher.
+ * Idle workers wait on `work_ready`. One of them, the watcher, waits on `timer_ready` with the
+ * nearest due time as its limit, so one thread wakes for a timer. A worker that takes a task while
+ * timers exist and nobody watches wakes another as the watcher.
  *
- * Holds: a task is in at most one list; task->posted is 1 exactly while it is in one; nothing of a
- * task is touched after its step began (its owner may have freed it).
- * Does not: allocate after open, run a task's step under the lock. */
+ * Invariants: a task is in at most one list, and task->posted is 1 exactly then. Nothing of a task
+ * is touched after its step began (its owner may have freed it). No step runs under the lock, and
+ * nothing is allocated after open. */
 #include "base/exec.h"
 
 #include "base/limits.h"
@@ -27,7 +27,7 @@
 
 #define NS_PER_S       1000000000ull
 #define LOOP_START_NS  NS_PER_S
-#define NAME_BYTES_MAX 12 /* Linux keeps 15 bytes of a thread's name; "-63" takes three */
+#define NAME_BYTES_MAX 12 /* Linux keeps 15 bytes of a thread's name; "-63" takes 3 */
 
 struct task_list {
     struct sc_task *head, *tail;
@@ -38,8 +38,9 @@ struct sc_exec {
     struct sc_alloc *alloc;
     struct sc_poison *poison;
     uint32_t thread_count; /* 0: loop mode */
-    uint32_t half_max;     /* steps of the upper two lanes at a time, and of the lower two */
-    pid_t owner_pid;       /* of the process that has the workers: a forked child has none */
+    uint32_t half_max;     /* maximum of concurrent steps of the upper two classes, and of the lower
+                            * two */
+    pid_t owner_pid;       /* process with the workers; a forked child has none */
     char name[NAME_BYTES_MAX + 1];
 
     /* Guarded by lock (rank 80; held for list operations only). */
@@ -47,15 +48,15 @@ struct sc_exec {
     pthread_cond_t work_ready, timer_ready;
     struct task_list lanes[SC_IO_CLASSES];
     struct task_list timers;
-    uint32_t running[2];  /* steps of the upper two lanes, of the lower two */
-    uint32_t idle_count;  /* waiting on work_ready */
-    uint32_t named_count; /* workers that gave themselves a name */
-    bool has_watcher;     /* one waits on timer_ready */
+    uint32_t running[2];  /* running steps of the upper two classes, of the lower two */
+    uint32_t idle_count;  /* workers waiting on work_ready */
+    uint32_t named_count; /* workers that have set their name */
+    bool has_watcher;     /* one worker waits on timer_ready */
     bool is_stopping;
 
     /* The loop's thread only. */
     uint64_t loop_now_ns;
-    uint64_t loop_wall_ns; /* the wall clock is so much ahead of it */
+    uint64_t loop_wall_ns; /* offset of the wall clock from loop_now_ns */
     uint64_t loop_random;
     bool is_stepping;
 
@@ -76,7 +77,7 @@ static void list_append(struct task_list *list, struct sc_task *task)
     list->tail = task;
 }
 
-/* Takes out the task after `before` (NULL: the first). */
+/* Removes and returns the task after `before` (NULL: the first). */
 static struct sc_task *list_take(struct task_list *list, struct sc_task *before)
 {
     struct sc_task *task = before != NULL ? before->next : list->head;
@@ -92,7 +93,7 @@ static struct sc_task *list_take(struct task_list *list, struct sc_task *before)
     return task;
 }
 
-/* Keeps timers sorted by due time, equal times in the order of their posts. */
+/* Inserts by due time; equal times keep the order of their posts. */
 static void timers_insert(struct task_list *timers, struct sc_task *task)
 {
     if (timers->tail == NULL || timers->tail->due_ns <= task->due_ns) {
@@ -106,7 +107,7 @@ static void timers_insert(struct task_list *timers, struct sc_task *task)
     *link = task;
 }
 
-/* The list that a runnable task waits in: a class each for workers, one for the seeded loop. */
+/* Returns the list of a runnable task: one per class for workers, one for the seeded loop. */
 static struct task_list *lane_of(struct sc_exec *exec, const struct sc_task *task)
 {
     return &exec->lanes[exec->thread_count == 0 ? 0 : task->io_class];
@@ -125,7 +126,7 @@ static void timers_release(struct sc_exec *exec, uint64_t now_ns)
 static uint64_t clock_read_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(clock, &now); /* cannot fail for a clock that Linux always has */
+    clock_gettime(clock, &now); /* cannot fail for this clock on Linux */
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
@@ -158,7 +159,7 @@ bool sc_exec_is_loop(const struct sc_exec *exec)
 
 /* ---- Workers -------------------------------------------------------------------------------- */
 
-/* Lock held. Work is there: wakes an idle worker, or else the watcher. */
+/* Lock held. Wakes an idle worker for new work, or else the watcher. */
 static void wake_for_work(struct sc_exec *exec)
 {
     if (exec->idle_count > 0)
@@ -167,7 +168,7 @@ static void wake_for_work(struct sc_exec *exec)
         pthread_cond_signal(&exec->timer_ready);
 }
 
-/* Lock held. The nearest due time moved forward, or nobody watches it. */
+/* Lock held. Wakes a thread because the nearest due time is earlier, or nobody watches it. */
 static void wake_for_timer(struct sc_exec *exec)
 {
     if (exec->has_watcher)
@@ -181,7 +182,7 @@ static uint32_t half_of(uint32_t io_class)
     return io_class >= SC_IO_CLASS_WRITER ? 1 : 0;
 }
 
-/* Lock held. The highest class that has a task which may run now; SC_IO_CLASSES: none has. */
+/* Lock held. Returns the highest class with a task that may run now; SC_IO_CLASSES: none. */
 static uint32_t lane_next(const struct sc_exec *exec)
 {
     uint32_t io_class = 0;
@@ -191,7 +192,7 @@ static uint32_t lane_next(const struct sc_exec *exec)
     return io_class;
 }
 
-/* Lock held; may give it up and take it again. */
+/* Lock held; may release it and take it again. */
 static void wait_for_work(struct sc_exec *exec)
 {
     if (exec->timers.head != NULL && !exec->has_watcher) {
@@ -206,7 +207,7 @@ static void wait_for_work(struct sc_exec *exec)
     }
 }
 
-/* Lock held. The next task, counted as one of its half; NULL: the executor stops. */
+/* Lock held. Returns the next task, counted as running; NULL: the executor stops. */
 static struct sc_task *take_wait(struct sc_exec *exec, uint32_t *ret_half)
 {
     while (!exec->is_stopping) {
@@ -237,7 +238,7 @@ static void *worker_main(void *argument)
     pthread_mutex_lock(&exec->lock);
     char name[NAME_BYTES_MAX + 8];
     snprintf(name, sizeof(name), "%s-%u", exec->name, (unsigned)(exec->named_count++ % 100));
-    pthread_setname_np(pthread_self(), name); /* its own name: a prctl; of another it is a file */
+    pthread_setname_np(pthread_self(), name); /* its own name is a prctl; another's is a file */
     for (;;) {
         uint32_t half;
         struct sc_task *task = take_wait(exec, &half);
@@ -246,9 +247,9 @@ static void *worker_main(void *argument)
         SC_ASSERT(exec->poison, atomic_load(&task->posted) == 1);
         atomic_store(&task->posted, 0u);
         if (lane_next(exec) < SC_IO_CLASSES)
-            wake_for_work(exec); /* several timers may have come due under one wake */
+            wake_for_work(exec); /* one wake may have made several timers due */
         else if (exec->timers.head != NULL && !exec->has_watcher)
-            wake_for_timer(exec); /* somebody must watch while this worker is away */
+            wake_for_timer(exec); /* a worker must watch while this one runs */
         pthread_mutex_unlock(&exec->lock);
         task->step(task);
         pthread_mutex_lock(&exec->lock);
@@ -262,7 +263,7 @@ static void *worker_main(void *argument)
 
 static spec_status workers_start(struct sc_exec *exec, struct spec_error *reterr)
 {
-    sigset_t all, before; /* the host's signals are for the host's threads */
+    sigset_t all, before; /* the host's signals belong to the host's threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = 0;
@@ -312,7 +313,7 @@ spec_status sc_exec_open(const struct sc_exec_params *params, struct sc_exec **r
     snprintf(exec->name, sizeof(exec->name), "%s", params->name != NULL ? params->name : "spec");
 
     pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic); /* none of these can fail on Linux with these arguments */
+    pthread_condattr_init(&monotonic); /* cannot fail on Linux with these arguments */
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&exec->lock, NULL);
     pthread_cond_init(&exec->work_ready, NULL);
@@ -350,7 +351,7 @@ void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_io_class i
     sc_exec_post_at(exec, task, io_class, 0);
 }
 
-/* Lock held. Into its list, and wakes who takes it from there. */
+/* Lock held. Inserts the task and wakes a thread that takes it. */
 static void insert(struct sc_exec *exec, struct sc_task *task, bool is_due)
 {
     if (is_due) {
@@ -369,12 +370,12 @@ void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_io_clas
     bool is_due = due_ns == 0 || due_ns <= sc_exec_now_ns(exec);
 
     /* All of the task is written under the lock: cancel may look for it from another thread, and
-     * finds it either as it was or in the list that its fields name. */
+     * finds it as it was or in the list that its fields name. */
     pthread_mutex_lock(&exec->lock);
     uint32_t was_posted = atomic_exchange(&task->posted, 1u);
     SC_ASSERT(exec->poison, was_posted == 0);
     SC_ASSERT(exec->poison, (uint32_t)io_class < SC_IO_CLASSES);
-    if (was_posted == 0) { /* else it is in a list: a second insertion would break that list */
+    if (was_posted == 0) { /* else a second insertion would break its list */
         task->io_class =
             (uint32_t)io_class < SC_IO_CLASSES ? (uint32_t)io_class : SC_IO_CLASS_BACKGROUND;
         task->due_ns = due_ns;
@@ -399,7 +400,7 @@ bool sc_exec_cancel(struct sc_exec *exec, struct sc_task *task)
 {
     pthread_mutex_lock(&exec->lock);
     bool taken = false;
-    if (atomic_load(&task->posted) != 0) /* 0 once a worker has it: it clears that under the lock */
+    if (atomic_load(&task->posted) != 0) /* 0 if a worker has it; cleared under the lock */
         taken = list_remove(&exec->timers, task) || list_remove(lane_of(exec, task), task);
     if (taken)
         atomic_store(&task->posted, 0u);
@@ -409,7 +410,7 @@ bool sc_exec_cancel(struct sc_exec *exec, struct sc_task *task)
 
 /* ---- The seeded loop ------------------------------------------------------------------------ */
 
-/* splitmix64 (Steele, Lea, Flood 2014): any seed is good, 0 too. */
+/* splitmix64 (Steele, Lea, Flood 2014): any seed is valid, 0 too. */
 static uint64_t random_next(uint64_t *state)
 {
     *state += 0x9e3779b97f4a7c15ull;
@@ -419,7 +420,7 @@ static uint64_t random_next(uint64_t *state)
     return mixed ^ (mixed >> 31);
 }
 
-/* Takes one of the runnable tasks by the seed; NULL: none. */
+/* Takes a runnable task by the seed; NULL: none. */
 static struct sc_task *loop_take(struct sc_exec *exec)
 {
     struct task_list *list = &exec->lanes[0];
@@ -434,8 +435,8 @@ static struct sc_task *loop_take(struct sc_exec *exec)
     return list_take(list, before);
 }
 
-/* Steps one task. When none is runnable the clock moves to the nearest due task, if that is due
- * before deadline_ns. */
+/* Steps one task. If none is runnable, moves the clock to the nearest due task, if it is due before
+ * deadline_ns. */
 static bool loop_step(struct sc_exec *exec, uint64_t deadline_ns)
 {
     SC_ASSERT(exec->poison, !exec->is_stepping); /* a step never waits */
@@ -480,7 +481,7 @@ static bool loop_wait(struct sc_exec *exec, _Atomic uint32_t *word, uint32_t old
         if (loop_step(exec, deadline_ns))
             continue;
         if (deadline_ns != SC_EXEC_FOREVER)
-            exec->loop_now_ns = deadline_ns; /* nothing happens before it */
+            exec->loop_now_ns = deadline_ns; /* nothing is due before it */
         return false;
     }
     return true;
@@ -494,8 +495,8 @@ bool sc_exec_wait(struct sc_exec *exec, _Atomic uint32_t *word, uint32_t old, ui
     while (!is_changed(word, old)) {
         if (deadline_ns != SC_EXEC_FOREVER && clock_read_ns(CLOCK_MONOTONIC) >= deadline_ns)
             return false;
-        /* Returns on a wake, a changed word, the time, a signal: the loop finds out which. The time
-         * is absolute, on CLOCK_MONOTONIC. */
+        /* Returns on a wake, a changed word, the deadline or a signal: the loop checks which. The
+         * deadline is absolute, on CLOCK_MONOTONIC. */
         syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, old,
                 deadline_ns == SC_EXEC_FOREVER ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
     }

@@ -1,7 +1,4 @@
-/* Fault points (fault.h says what holds).
- *
- * Holds: the count falls by compare-and-exchange, so that exactly one operation meets 0 however
- * many threads pass at once. */
+/* fault: the countdown falls by compare-and-exchange, so exactly one of many threads meets 0. */
 #include "base/fault.h"
 
 #include "base/assert.h"

@@ -1,4 +1,4 @@
-/* fork_guard: see fork_guard.h. */
+/* fork_guard: a page with MADV_WIPEONFORK. */
 #include "base/fork_guard.h"
 
 #include <stddef.h>

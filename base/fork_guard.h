@@ -1,5 +1,5 @@
-/* A word that the kernel clears in a forked child, so that a call can tell without a system call
- * that it runs in one.
+/* fork_guard: a word that the kernel clears in a forked child, so a call detects a fork without a
+ * system call.
  *
  * Threads: any. Tests: conformance (abi_003_*) */
 #ifndef SC_BASE_FORK_GUARD_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* NULL: no memory, or the kernel cannot. */
+/* Returns NULL if memory or the kernel's support is missing. */
 uint32_t *sc_fork_guard_open(void);
 void sc_fork_guard_close(uint32_t *guard); /* takes NULL */
 

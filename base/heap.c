@@ -1,4 +1,4 @@
-/* A heap of items by rank; see heap.h. */
+/* heap: sifting. */
 #include "base/heap.h"
 
 #include <stddef.h>

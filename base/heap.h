@@ -1,10 +1,10 @@
-/* A heap of items by rank, the least at the root. Items are numbers below items_max; each is in the
- * heap at most once, and is taken out wherever it stands.
+/* heap: a binary heap of items by rank, the least at the root. Items are numbers below items_max,
+ * each at most once; any item can be removed.
  *
  *   nodes    [least][..][..] ...   node i is no more than nodes 2 i + 1 and 2 i + 2
- *   places   [items_max]           the node of each item that is in it
+ *   places   [items_max]           the node of each item
  *
- * Does not: allocate after init, keep equals in any order.
+ * Invariants: nothing is allocated after init. Equal ranks have no order.
  * Threads: one at a time. Tests: tests/unit/base/test_heap.c */
 #ifndef SC_BASE_HEAP_H
 #define SC_BASE_HEAP_H
@@ -26,12 +26,12 @@ struct sc_heap {
     uint32_t count;
 };
 
-/* false: no memory; done frees what there is. heap is zero. */
+/* heap is zero. False: no memory; done frees what was allocated. */
 bool sc_heap_init(struct sc_heap *heap, struct sc_alloc *alloc, uint64_t items_max);
 void sc_heap_done(struct sc_heap *heap);
-/* The item is not in it. */
+/* The item must not be in the heap. */
 void sc_heap_add(struct sc_heap *heap, uint32_t item, uint64_t rank);
-/* The item is in it. */
+/* The item must be in the heap. */
 void sc_heap_remove(struct sc_heap *heap, uint32_t item);
 
 #endif

@@ -1,8 +1,8 @@
-/* The log ring (log.h says what holds).
+/* log: the ring.
  *
  *   write (any thread) -> lines[tail % N] ... lines[head % N] -> drain (a host's) -> callback
  *
- * Holds: head <= tail <= head + SC_LIMIT_LOG_LINES; the callback runs without the lock. */
+ * Invariants: head <= tail <= head + SC_LIMIT_LOG_LINES. */
 #include "base/log.h"
 
 #include "abi/spec_connector.h"
@@ -20,7 +20,7 @@ void sc_log_init(struct sc_log *log, void (*callback)(int32_t level, const char 
     log->callback = callback;
     log->user = user;
     log->level_max = level_max;
-    pthread_mutex_init(&log->lock, NULL); /* with no attributes it cannot fail */
+    pthread_mutex_init(&log->lock, NULL); /* cannot fail without attributes */
     log->head = 0;
     log->tail = 0;
     log->dropped_told = 0;
@@ -33,7 +33,7 @@ void sc_log_done(struct sc_log *log)
     pthread_mutex_destroy(&log->lock);
 }
 
-/* A line that ends with `tail`: a long text is cut, the tail is not. */
+/* Queues a line that ends with `tail`; a long text is cut, the tail is not. */
 __attribute__((format(printf, 4, 0))) static void
 line_queue(struct sc_log *log, int32_t level, const char *tail, const char *format, va_list args)
 {
@@ -67,7 +67,7 @@ void sc_log_write(struct sc_log *log, int32_t level, const char *format, ...)
     va_end(args);
 }
 
-/* Whether a line goes out now; it speaks for ret_held others too. */
+/* Returns true if a line may appear now; it reports ret_held suppressed ones. */
 static bool limit_passes(struct sc_log_limit *limit, uint64_t now_ns, uint64_t *ret_held)
 {
     uint64_t due_ns = atomic_load_explicit(&limit->due_ns, memory_order_relaxed);
@@ -96,7 +96,7 @@ void sc_log_write_limited(struct sc_log *log, struct sc_log_limit *limit, uint64
     va_end(args);
 }
 
-/* Takes the drain for this thread; the lines up to *ret_end are its work. */
+/* Claims the drain for this thread, for lines up to *ret_end. */
 static bool drain_begin(struct sc_log *log, uint64_t *ret_end, uint64_t *ret_dropped_new)
 {
     pthread_mutex_lock(&log->lock);
@@ -113,7 +113,7 @@ static bool drain_begin(struct sc_log *log, uint64_t *ret_end, uint64_t *ret_dro
     return is_taken;
 }
 
-/* Copies the next line out, or ends the drain when there is none below end. */
+/* Copies the next line, or ends the drain if there is none below end. */
 static bool drain_next(struct sc_log *log, uint64_t end, struct sc_log_line *ret_line)
 {
     pthread_mutex_lock(&log->lock);

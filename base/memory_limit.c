@@ -1,4 +1,4 @@
-/* Memory limits; see memory_limit.h. */
+/* memory_limit: reads control groups and resource limits. */
 #include "base/memory_limit.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The number that a file begins with; UINT64_MAX: there is none ("max", absent). */
+/* Returns the number at a file's beginning; UINT64_MAX: none ("max", absent). */
 static uint64_t number_in(const char *path)
 {
     uint64_t number = UINT64_MAX;
@@ -30,7 +30,7 @@ static uint64_t number_in(const char *path)
     return number;
 }
 
-/* Of root/group/name and of the same file of every group above; group is cut short. */
+/* Returns the least value of root/group/name and the same file of every group above; cuts group. */
 static uint64_t limit_upwards(const char *root, char *group, const char *name)
 {
     char path[PATH_BYTES];
@@ -46,7 +46,7 @@ static uint64_t limit_upwards(const char *root, char *group, const char *name)
     }
 }
 
-/* The list, as "cpu,memory", names the memory controller. */
+/* Returns true if the list, as "cpu,memory", has the memory controller. */
 static bool is_memory(const char *controllers, uint64_t bytes)
 {
     static const char name[] = "memory";
@@ -60,7 +60,7 @@ static bool is_memory(const char *controllers, uint64_t bytes)
     return false;
 }
 
-/* A line: "4:cpu,memory:/group" (v1), or "0::/group" (v2). */
+/* Returns the limit of a line "4:cpu,memory:/group" (v1) or "0::/group" (v2). */
 static uint64_t limit_of_line(char *line, const char *root)
 {
     char v1[PATH_BYTES];

@@ -1,13 +1,11 @@
-/* How much memory this process may use: of the machine, of its control groups, of its own limits.
+/* memory_limit: how much memory this process may use.
  *
- *   min(physical memory, memory.max (v2) or memory.limit_in_bytes (v1) of its group and of every
- *       group above it, RLIMIT_AS, RLIMIT_DATA)
+ *   min(physical memory, memory.max (v2) or memory.limit_in_bytes (v1) of its control group and of
+ *       every group above it, RLIMIT_AS, RLIMIT_DATA)
  *
- * Holds: what cannot be read limits nothing; inside a container whose groups' paths are the host's,
- * the groups that it sees count.
- * Does not: look at what is free now: it changes, and whoever asks at open has to live with it.
- * Threads: any; blocks on the file system.
- * Tests: tests/unit/base/test_memory.c */
+ * A value that cannot be read limits nothing. In a container, the visible groups count. Free memory
+ * is not considered, because it changes.
+ * Threads: any; blocks on the file system. Tests: tests/unit/base/test_memory.c */
 #ifndef SC_BASE_MEMORY_LIMIT_H
 #define SC_BASE_MEMORY_LIMIT_H
 
@@ -16,8 +14,8 @@
 /* Bytes, > 0. */
 uint64_t sc_memory_limit(void);
 
-/* The groups' part of it, for a /proc/self/cgroup and a /sys/fs/cgroup that stand elsewhere.
- * UINT64_MAX: no limit. */
+/* Returns the groups' part, from files like /proc/self/cgroup and /sys/fs/cgroup. UINT64_MAX: no
+ * limit. */
 uint64_t sc_memory_limit_of_groups(const char *groups_file, const char *root);
 
 #endif

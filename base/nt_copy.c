@@ -1,23 +1,24 @@
-/* Streaming copies; nt_copy.h. SSE2 belongs to every x86-64, and four of its stores fill a line as
- * well as one of AVX-512: memory binds. Elsewhere it is memcpy. */
+/* nt_copy: SSE2, which every x86-64 has; elsewhere memcpy. Four of its stores fill a line as fast
+ * as one of AVX-512, since memory is the limit. */
 #include "base/nt_copy.h"
 
 #include <string.h>
 
 #define LINE_BYTES  64u
-#define BYTES_LEAST 256u /* below this the ends are most of it */
+#define BYTES_LEAST 256u /* below this most bytes are in the ends */
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
 #include <stdatomic.h>
 
-/* Loads of whole layers with io_uring, rows of 16 KiB checked and copied out of buffers that a
- * device filled: an AMD EPYC (Zen 3) moves 5.3 to 6.4 GB/s of them through its caches and 8.2 past
- * them; an Intel Xeon takes 1.5 to 4.5 % longer past them. cpuid traps in a virtual machine. */
+/* Measured with loads of whole layers by io_uring, 16 KiB rows verified and copied from buffers
+ * that a device filled. An AMD EPYC (Zen 3) moves 5.3 to 6.4 GB/s through its caches and 8.2 past
+ * them. An Intel Xeon takes 1.5 to 4.5 % longer past them. cpuid traps in a virtual machine, so its
+ * answer is kept. */
 bool sc_nt_copy_is_faster(void)
 {
-    static _Atomic unsigned known; /* 0: not asked, 1: no, 2: yes */
+    static _Atomic unsigned known; /* 0: unknown, 1: no, 2: yes */
     unsigned is = atomic_load_explicit(&known, memory_order_relaxed);
     unsigned most = 0, b = 0, c = 0, d = 0;
     if (is != 0)

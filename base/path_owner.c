@@ -1,4 +1,4 @@
-/* Owners and modes; see path_owner.h. */
+/* path_owner: owners and modes. */
 #include "base/path_owner.h"
 
 #include <errno.h>

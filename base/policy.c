@@ -1,9 +1,7 @@
-/* Heat and logarithms in 32.32 bits.
- *
- * Holds, Does not, Threads, Tests: base/policy.h. */
+/* policy: heat and logarithms in 32.32 bits. */
 #include "base/policy.h"
 
-#define STEPS 96u /* of a quarter; beyond, it is less than 2^-24 */
+#define STEPS 96u /* quarters; beyond them the table is below 2^-24 */
 
 /* log2(1 + 2^-x) in units of 2^-31, x = i / 4. */
 static const uint32_t log2_one_more[STEPS + 1] = {
@@ -34,7 +32,8 @@ uint64_t sc_heat_sum(uint64_t a, uint64_t b)
     return sum >= high ? sum : UINT64_MAX;
 }
 
-/* Between powers of two m + m (1 - m) / 3 (about: 90 / 256), where x = 2^k (1 + m). */
+/* Interpolates between powers of two by m + m (1 - m) / 3 (about: 90 / 256), where x = 2^k (1 +
+ * m). */
 uint64_t sc_log2(uint64_t x)
 {
     if (x <= 1)

@@ -1,11 +1,8 @@
-/* Presets: the defaults of other keys that a preset names, as configurations
- * (docs/reference/config.md describes them). A key that the host gives wins.
+/* presets: each preset's defaults of other keys, as configurations (docs/reference/config.md). Keys
+ * that the host gives win.
  *
- * Systems of the literature choose rows from every match, however short, and load a match whole.
- *
- * Holds: every text is a configuration that sc_config_parse would take, without a path.
- * Threads: any; constant.
- * Tests: tests/unit/base/test_config.c */
+ * Invariants: each text is one that sc_config_parse accepts, but for the path.
+ * Threads: any; constant. Tests: tests/unit/base/test_config.c */
 #include "base/config_keys.h"
 
 #define JSON(...) #__VA_ARGS__

@@ -1,4 +1,4 @@
-/* Runs of pages by a bitmap: run_pool.h draws it. */
+/* run_pool: a bitmap of pages. */
 #include "base/run_pool.h"
 
 #include "base/counter.h"
@@ -22,7 +22,7 @@ static uint64_t word_count(const struct sc_run_pool *pool)
     return (pool->page_count + WORD_PAGES - 1) / WORD_PAGES;
 }
 
-/* Sets or clears pages [first, end), which are all free, or all taken. */
+/* Sets or clears pages [first, end), which are all free or all taken. */
 static void pages_mark(struct sc_run_pool *pool, uint64_t first, uint64_t end, bool is_taken)
 {
     for (uint64_t page = first, next; page < end; page = next) {
@@ -37,7 +37,7 @@ static void pages_mark(struct sc_run_pool *pool, uint64_t first, uint64_t end, b
     }
 }
 
-/* The first of pages [page, end) that is taken, or (is_taken false) free; end: none is. */
+/* Returns the first taken (or, with is_taken false, free) page in [page, end); end: none. */
 static uint64_t page_next(const struct sc_run_pool *pool, uint64_t page, uint64_t end,
                           bool is_taken)
 {
@@ -53,7 +53,7 @@ static uint64_t page_next(const struct sc_run_pool *pool, uint64_t page, uint64_
     return end;
 }
 
-/* Lock held. Where a run of so many pages begins; page_count: there is no gap for it. */
+/* Lock held. Returns where a run of so many pages fits; page_count: nowhere. */
 static uint64_t gap_find(struct sc_run_pool *pool, uint64_t pages)
 {
     bool is_long = pages > LONG_PAGES;
@@ -81,7 +81,7 @@ bool sc_run_pool_open(struct sc_run_pool *pool, struct sc_alloc *alloc, struct s
     pool->base = sc_alloc_aligned(alloc, pool->page_count * SC_RUN_PAGE_BYTES, SC_RUN_PAGE_BYTES);
     if (pool->taken == NULL || pool->base == NULL)
         return false;
-    if (pool->page_count % WORD_PAGES != 0) /* what lies behind the last page is nobody's */
+    if (pool->page_count % WORD_PAGES != 0) /* bits behind the last page */
         pool->taken[word_count(pool) - 1] = UINT64_MAX << pool->page_count % WORD_PAGES;
     pool->long_first = pool->page_count;
     return true;
@@ -92,7 +92,7 @@ void sc_run_pool_close(struct sc_run_pool *pool)
     if (pool->alloc == NULL)
         return;
     SC_ASSERT(pool->poison, sc_counted(&pool->used_bytes) == 0);
-    if (pool->base != NULL) { /* what was hidden; to show all of it would touch a shadow of it */
+    if (pool->base != NULL) { /* the poisoned pages only, since unpoisoning touches shadow memory */
         SHOW(pool->base, pool->short_end * SC_RUN_PAGE_BYTES);
         SHOW(pool->base + pool->long_first * SC_RUN_PAGE_BYTES,
              (pool->page_count - pool->long_first) * SC_RUN_PAGE_BYTES);

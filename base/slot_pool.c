@@ -1,4 +1,4 @@
-/* Slots: one word of bits (slot_pool.h says what holds). */
+/* slot_pool: one word of bits. */
 #include "base/slot_pool.h"
 
 void sc_slot_pool_init(struct sc_slot_pool *slots, uint32_t count, struct sc_exec *exec,
@@ -31,6 +31,6 @@ void sc_slot_pool_put(struct sc_slot_pool *slots, uint32_t slot)
     uint32_t bit = slot < slots->count ? UINT32_C(1) << slot : 0;
     uint32_t free = atomic_fetch_or_explicit(&slots->free, bit, memory_order_release);
     SC_ASSERT(slots->poison, (free & bit) == 0);
-    if (free == 0) /* else nobody sleeps whom the put that ended this has not to wake */
+    if (free == 0) /* else no taker sleeps that an earlier put did not wake */
         sc_exec_wake(slots->exec, &slots->free);
 }

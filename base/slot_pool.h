@@ -1,13 +1,11 @@
-/* Who has which of a few things that were made at open: slots are numbers, the things are the
- * owner's.
+/* slot_pool: who has which of a few objects that were created at open. Slots are numbers; the
+ * objects are the owner's.
  *
- *   free   [0 .. 0 1 0 1 1]   bit i = slot i may be taken; 0: takers sleep on this word
+ *   free   [0 .. 0 1 0 1 1]   bit i: slot i is free; 0: takers sleep on this word
  *
- * Holds: a slot has one taker; nothing is allocated, and there is no lock: who takes and who puts
- * change one word.
- * Does not: know what a slot stands for, or let takers queue: who wakes first has it.
- * Threads: any.
- * Tests: tests/unit/base/test_slots.c */
+ * Invariants: a slot has one taker. There is no lock and no queue: the first waiter that wakes gets
+ * it.
+ * Threads: any. Tests: tests/unit/base/test_slots.c */
 #ifndef SC_BASE_SLOT_POOL_H
 #define SC_BASE_SLOT_POOL_H
 
@@ -26,13 +24,13 @@ struct sc_slot_pool {
     _Atomic uint32_t free;
 };
 
-/* All of `count` slots, 1 .. SC_SLOT_POOL_MAX, are free. There is nothing to undo. */
+/* Frees all of `count` slots, 1 .. SC_SLOT_POOL_MAX. There is no matching done. */
 void sc_slot_pool_init(struct sc_slot_pool *slots, uint32_t count, struct sc_exec *exec,
                        struct sc_poison *poison);
-/* The lowest free slot. Waits for one: sc_exec_wait, whose rules for callers hold.
- * SC_SLOT_POOL_NONE: the deadline came first; never with SC_EXEC_FOREVER. */
+/* Takes the lowest free slot; waits for one by sc_exec_wait, whose rules hold. SC_SLOT_POOL_NONE:
+ * the deadline passed; never with SC_EXEC_FOREVER. */
 uint32_t sc_slot_pool_take(struct sc_slot_pool *slots, uint64_t deadline_ns);
-/* The slot was taken (asserted). */
+/* The slot must be taken (asserted). */
 void sc_slot_pool_put(struct sc_slot_pool *slots, uint32_t slot);
 
 #endif

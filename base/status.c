@@ -1,7 +1,5 @@
-/* Status names and error texts (status.h says what holds).
- *
- * Holds: a text is formatted into a buffer of our own first, so that an argument may point into the
- * error object it is about to replace; nothing is written past the caller's struct_size. */
+/* status: names and error texts. A text is formatted into a local buffer first, because an argument
+ * may point into the error object that it replaces. */
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -10,14 +8,14 @@
 
 #define TEXT_BYTES (sizeof(((struct spec_error *)NULL)->text))
 
-/* Length of the longest start of text[0 .. length) that does not end inside a UTF-8 sequence. Bytes
- * that were never UTF-8 are left as they are: only a cut of ours is repaired. */
+/* Returns the longest length <= `length` that does not end inside a UTF-8 sequence. Bytes that are
+ * not UTF-8 are left. */
 static size_t utf8_boundary(const char *text, size_t length)
 {
     for (size_t back = 1; back <= 3 && back <= length; back++) {
         unsigned char byte = (unsigned char)text[length - back];
         if ((byte & 0xc0u) == 0x80u)
-            continue; /* a continuation byte: its lead stands before it */
+            continue; /* a continuation byte: its lead is before it */
         size_t need = byte >= 0xf0u ? 4 : byte >= 0xe0u ? 3 : byte >= 0xc0u ? 2 : 1;
         return need > back ? length - back : length;
     }
@@ -27,7 +25,7 @@ static size_t utf8_boundary(const char *text, size_t length)
 void sc_status_text_finish(char *text, uint64_t text_bytes, int64_t wanted_bytes)
 {
     if (wanted_bytes < 0)
-        text[0] = '\0'; /* the C library refused the format: an empty text, never an old one */
+        text[0] = '\0'; /* the format was refused: an empty text, not an old one */
     size_t length = strnlen(text, text_bytes - 1);
     if (wanted_bytes > (int64_t)length)
         length = utf8_boundary(text, length);
@@ -35,7 +33,7 @@ void sc_status_text_finish(char *text, uint64_t text_bytes, int64_t wanted_bytes
     for (size_t i = 0; i < length; i++) {
         unsigned char byte = (unsigned char)text[i];
         if (byte < 0x20 || byte == 0x7f)
-            text[i] = ' '; /* one line, and no escape sequences from a path or a key */
+            text[i] = ' '; /* one line, without escape sequences from a path or key */
     }
 }
 
@@ -65,17 +63,17 @@ fail(struct spec_error *reterr, spec_status code, int sys_errno, const char *for
         return code;
     char reason_memory[96];
     char tail[sizeof(reason_memory) + 2] = "";
-    if (sys_errno != 0) { /* else the system has said nothing: no ": Success" */
+    if (sys_errno != 0) { /* else no ": Success" */
         const char *reason = strerror_r(sys_errno, reason_memory, sizeof(reason_memory));
         int tail_wanted = snprintf(tail, sizeof(tail), ": %s", reason);
         sc_status_text_finish(tail, sizeof(tail), tail_wanted);
     }
     char text[TEXT_BYTES];
-    size_t room = sizeof(text) - strlen(tail); /* a long path is cut, the reason is not */
+    size_t room = sizeof(text) - strlen(tail); /* cuts a long path, not the reason */
     sc_status_text_finish(text, room, vsnprintf(text, room, format, args));
     size_t length = strlen(text), tail_length = strlen(tail);
     if (length < tail_length || strcmp(text + length - tail_length, tail) != 0)
-        strcat(text, tail); /* a text that is passed on has it */
+        strcat(text, tail); /* a text that is passed on has it already */
     error_write(reterr, code, sys_errno, text);
     return code;
 }

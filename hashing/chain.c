@@ -1,9 +1,9 @@
-/* Tokens to hashes: chained, keyed XXH3-128. See chain.h and docs/reference/hashing.md.
+/* chain: marks and steps.
  *
  *   step message   previous 16 | tokens 4 x count | marks fold 16, if any | count u32 | marks u32
  *
- * Holds: the message is read back in one way only (its tail says what stands before), so that no
- * two different steps share bytes. */
+ * Invariants: a message can be parsed in one way only, from its tail; so no two different steps
+ * have equal bytes. */
 #include "hashing/chain.h"
 
 #include "base/assert.h"
@@ -76,7 +76,7 @@ static bool mark_before(const struct sc_mark *a, const struct sc_mark *b)
     return memcmp(&a->digest, &b->digest, sizeof(a->digest)) < 0;
 }
 
-/* By insertion, in place, without memory (libc's qsort may allocate): keys are few. */
+/* Sorts in place by insertion, since keys are few and libc's qsort may allocate. */
 static void marks_sort(struct sc_mark *marks, uint64_t count)
 {
     for (uint64_t i = 1; i < count; i++) {
@@ -88,7 +88,7 @@ static void marks_sort(struct sc_mark *marks, uint64_t count)
     }
 }
 
-/* What the keys that begin at one token are together. */
+/* Returns the mark of the keys that begin at one token. */
 static struct sc_sha256 fold_keys(const struct sc_mark *keys, uint64_t count)
 {
     if (count == 1)
@@ -196,7 +196,7 @@ void sc_chain_init_at(struct sc_chain *chain, const struct sc_chain_secret *secr
     chain->fold = (struct sc_hash){0, 0};
 }
 
-/* How many tokens were appended since the root. */
+/* Returns the number of tokens appended since the root. */
 static uint64_t position(const struct sc_chain *chain)
 {
     return chain->grid_first + chain->pending_count;

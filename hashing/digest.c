@@ -1,8 +1,5 @@
-/* Canonical digests over SHA-256 (libmd), and the plain hashes. The only file of the folder that
- * holds xxHash's code.
- *
- * Holds: what is hashed is little-endian on every machine we build for (asserted at compile time).
- */
+/* digest: SHA-256 by libmd, XXH3 by xxHash. Hashed integers are little-endian (asserted at compile
+ * time). */
 #define XXH_INLINE_ALL
 #include "hashing/digest.h"
 

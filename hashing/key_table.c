@@ -1,14 +1,14 @@
-/* key_table: search, insertion and removal; see key_table.h. */
+/* key_table: search, insertion and removal. */
 #include "hashing/key_table.h"
 
 #define XXH_INLINE_ALL
 #include <string.h>
 #include <xxhash.h>
 
-#define LINE_SLOTS  8u /* the header and seven slots */
+#define LINE_SLOTS  8u /* the header and 7 slots */
 #define LINES_MIN   64u
-#define WINDOW      32u /* keys whose memory is asked for before the first of them is looked at */
-#define FULL_OF_100 70u /* linked entries of 100 slots: then a larger table is made */
+#define WINDOW      32u /* keys that are prefetched together */
+#define FULL_OF_100 70u /* linked entries per 100 slots above which the table grows */
 #define UNITS       (SC_KEY_ARENA_BYTES / 8)
 
 /* ---- Keys ----------------------------------------------------------------------------------- */
@@ -27,8 +27,8 @@ static const _Atomic uint64_t *key_words(const struct sc_key_table *table, uint6
     return (const _Atomic uint64_t *)(const void *)(table->arenas[unit / UNITS] + unit % UNITS * 8);
 }
 
-/* Whether the stored key has these bytes. A reader may meet words that are written meanwhile: the
- * entry's word tells it. */
+/* Compares a stored key. Words may change meanwhile; the caller checks the entry's word after
+ * it. */
 static bool key_equals(const struct sc_key_table *table, uint64_t ref, const uint8_t *key,
                        uint32_t key_bytes)
 {
@@ -49,7 +49,7 @@ static bool key_equals(const struct sc_key_table *table, uint64_t ref, const uin
     return differ == 0;
 }
 
-/* Memory for a key; UINT64_MAX: none. */
+/* Allocates and writes a key; UINT64_MAX: no memory. */
 static uint64_t key_take(struct sc_key_table *table, const uint8_t *key, uint32_t key_bytes)
 {
     uint32_t units = (key_bytes + 7) / 8;
@@ -128,7 +128,7 @@ static uint64_t slot_of(uint64_t hash, uint32_t id)
     return hash >> 32 << 32 | id;
 }
 
-/* The first line from the hash's own on that has a free slot gets the entry. */
+/* Puts the entry into the first line with a free slot, from the hash's own line on. */
 static void line_put(const struct sc_key_lines *lines, uint64_t hash, uint32_t id)
 {
     for (uint64_t at = hash & lines->mask;; at = (at + 1) & lines->mask) {
@@ -159,7 +159,7 @@ static void line_remove(const struct sc_key_table *table, uint64_t hash, uint32_
     }
 }
 
-/* A table of twice the lines takes over; readers that search the old one find what was there. */
+/* Replaces the table by one with twice the lines. Readers of the old one find what it had. */
 static bool lines_grow(struct sc_key_table *table)
 {
     struct sc_key_lines *old = atomic_load_explicit(&table->lines, memory_order_relaxed);
@@ -188,8 +188,8 @@ static bool lines_have_room(struct sc_key_table *table)
 
 /* ---- Search --------------------------------------------------------------------------------- */
 
-/* State of the entry if it has this key; holds it when it is LIVE. FREE: it has another, or left.
- */
+/* Returns the entry's state if it has this key, and holds it if LIVE; FREE: another key, or
+ * left. */
 static enum sc_key_state entry_look(const struct sc_key_table *table, uint32_t id,
                                     const struct sc_key_batch *batch, const uint8_t *key,
                                     uint32_t key_bytes, uint64_t *ret_bytes)
@@ -208,14 +208,14 @@ static enum sc_key_state entry_look(const struct sc_key_table *table, uint32_t i
         while (held < batch->hold_ns &&
                !atomic_compare_exchange_weak(&entry->hold_ns, &held, batch->hold_ns))
             ;
-        if (held >= batch->hold_ns) /* in one order with whoever evicts, all the same */
+        if (held >= batch->hold_ns) /* also ordered with the evicting thread if already held */
             (void)atomic_fetch_add(&entry->hold_ns, 0);
     }
     return atomic_load(&entry->word) == word ? state : SC_KEY_FREE;
 }
 
-/* The first entry whose slot has the hash's upper half, from line *at and slot *from on; 0: none.
- * Moves both behind it. */
+/* Returns the first entry from line *at and slot *from on whose slot has the hash's upper half, and
+ * moves both behind it; 0: none. */
 static uint32_t lines_next(const struct sc_key_lines *lines, uint64_t hash, uint64_t *at,
                            uint32_t *from)
 {
@@ -236,7 +236,7 @@ static uint32_t lines_next(const struct sc_key_lines *lines, uint64_t hash, uint
     return 0;
 }
 
-/* Continues the search behind a candidate that was another's. */
+/* Continues the search behind a candidate with another key. */
 static enum sc_key_state look_on(const struct sc_key_table *table, const struct sc_key_lines *lines,
                                  const struct sc_key_batch *batch, const uint8_t *key,
                                  uint32_t key_bytes, uint64_t hash, uint64_t *ret_bytes)
@@ -255,10 +255,10 @@ struct window {
     const uint8_t *keys[WINDOW];
     uint32_t key_bytes[WINDOW];
     uint64_t hashes[WINDOW];
-    uint32_t ids[WINDOW]; /* the first candidate; 0: none */
+    uint32_t ids[WINDOW]; /* first candidate; 0: none */
 };
 
-/* Hashes the keys, and asks for the memory that the search will need, one level at a time. */
+/* Hashes the keys and prefetches the memory of the search, level by level. */
 static void window_fetch(const struct sc_key_table *table, const struct sc_key_lines *lines,
                          uint32_t space, struct window *window, uint32_t count)
 {
@@ -397,7 +397,7 @@ static void entry_give(struct sc_key_table *table, uint32_t id)
     table->free_first = id;
 }
 
-/* What an entry with such a key uses: two slots, since lines are not full. */
+/* Returns an entry's memory; two slots, since lines are not full. */
 static uint64_t entry_bytes(const struct sc_key_table *table, uint32_t key_bytes)
 {
     return sizeof(struct sc_key_entry) + 2 * sizeof(uint64_t) + (key_bytes + 7) / 8 * 8 +
@@ -448,7 +448,7 @@ bool sc_key_table_leave(struct sc_key_table *table, uint32_t id, uint64_t now_ns
     struct sc_key_entry *entry = sc_key_table_entry(table, id);
     SC_ASSERT(table->poison, sc_key_entry_state(entry) == SC_KEY_LIVE);
     if (atomic_load(&entry->hold_ns) > now_ns)
-        return false; /* and no search missed it meanwhile */
+        return false; /* no search missed it meanwhile */
     state_set(entry, SC_KEY_LEAVING);
     if (atomic_load(&entry->hold_ns) <= now_ns)
         return true;

@@ -1,18 +1,17 @@
-/* The radix index: open, close, match, pins. Contract: radix.h; how it works inside:
- * radix_internal.h.
+/* radix: open, close, match and pins.
  *
- *   by hashes     chunk i + 16..23: compute the chain hashes, then prefetch the table's slots
- *                 chunk i +  8..15: read the slots, then prefetch the runs
- *                 chunk i         : confirm it by parent, mark and tokens; else by the children
- *   as foretold   chunk i + 16    : prefetch the run that the run of chunk i names
- *                 chunk i         : confirm the first child of the run before
+ *   by hashes      chunk i + 16..23: compute the chain hashes, then prefetch the table's slots
+ *                  chunk i +  8..15: read the slots, then prefetch the runs
+ *                  chunk i         : confirm it by parent, mark and tokens; else by the children
+ *   by prediction  chunk i + 16    : prefetch the run that the run of chunk i names
+ *                  chunk i         : confirm the first child of the run before
  *
- * A run names one that stands SC_RADIX_AHEAD chunks below it, a hint that is only ever prefetched.
- * Where hints come true, a match neither hashes nor looks into tables; where prefixes part, or runs
- * have gone, it goes by hashes until hints are good again.
+ * A run names one that is SC_RADIX_AHEAD chunks below it, only to prefetch it. While these
+ * predictions are right, a match neither hashes nor reads tables. It uses hashes after prefixes
+ * diverge or runs were removed, until predictions are right again.
  *
- * Holds: a token is counted only after its run was confirmed by parent and tokens.
- * Does not: allocate or wait after open. */
+ * Invariants: a token counts only after its run was confirmed by parent and tokens. A match does
+ * not allocate or wait. */
 #include "hashing/radix.h"
 
 #include "hashing/radix_internal.h"
@@ -27,7 +26,7 @@
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-/* Slabs so large that the directory stays small, in arenas that can be backed by huge pages. */
+/* Chooses slabs so large that the directory is small, in arenas that huge pages can back. */
 static void size_slabs(struct sc_radix *index)
 {
     index->slab_bytes = SC_RADIX_SLAB_BYTES_MIN;
@@ -184,8 +183,8 @@ static bool key_matches(const struct sc_radix_node *node, uint64_t up,
     return !key->marked || sc_sha256_equal(&mark, &key->mark);
 }
 
-/* `id` is, or by an old entry was, the child of key->parent. A run that was split since stands
- * below its upper part: climb to that. */
+/* Confirms that `id` is the child of key->parent, or was by an old entry. A run that was split
+ * since is below its upper part: climb to that. */
 static uint32_t confirm(const struct sc_radix *index, uint32_t id, const struct sc_radix_key *key,
                         struct sc_radix_node **ret_node, uint64_t *ret_up, uint64_t *ret_steps)
 {
@@ -207,13 +206,13 @@ static uint32_t confirm(const struct sc_radix *index, uint32_t id, const struct 
     return 0;
 }
 
-/* The entries of a table that may be of this hash, by fingerprint alone, one after the other. */
+/* Entries of a table that match a hash's fingerprint, one after another. */
 struct probe {
     const struct sc_radix_table *table;
     uint64_t hash, count;
 };
 
-/* 0: there are no more. */
+/* Returns the next entry, or 0. */
 static inline uint32_t probe_next(struct probe *probe, uint64_t *ret_steps)
 {
     while (probe->count <= probe->table->mask) {
@@ -244,7 +243,7 @@ uint32_t sc_radix_child_find(const struct sc_radix *index, const struct sc_radix
     return found;
 }
 
-/* root: NULL, or what the run, which is a root then, has to be. */
+/* root: NULL, or the 32 bytes that the run, then a root, must have. */
 static inline uint32_t table_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
                                   const struct sc_sha256 *root, uint64_t *ret_steps)
 {
@@ -273,7 +272,6 @@ uint32_t sc_radix_root_find(const struct sc_radix *index, const struct sc_sha256
 
 /* ---- match --------------------------------------------------------------------------------- */
 
-/* One match in progress. */
 struct walk {
     struct sc_radix *index;
     const struct sc_radix_query *query;
@@ -285,19 +283,19 @@ struct walk {
     uint32_t last;
     uint64_t position;
     uint64_t mark;                /* first mark at or after position */
-    uint64_t row_piece, row_next; /* of the last segment: its piece, and the row behind it */
+    uint64_t row_piece, row_next; /* piece of the last segment, and the row behind it */
 
-    uint32_t accuracy;       /* chunks in a row that were as foretold */
-    uint32_t foretold[RING]; /* by chunk: the run that the one SC_RADIX_AHEAD before names */
+    uint32_t accuracy;       /* consecutive chunks that were as predicted */
+    uint32_t foretold[RING]; /* by chunk: run that the one SC_RADIX_AHEAD before names */
 
     uint64_t chunk_count; /* whole chunks in the query */
-    uint64_t hashed;      /* chunks whose hash is computed */
+    uint64_t hashed;      /* chunks with a computed hash */
     uint64_t probed;      /* chunks whose slot was read */
     struct sc_hash chain; /* after `hashed` chunks */
     uint64_t hash_mark;   /* first mark at or after them */
     struct sc_hash hashes[RING];
     uint32_t ids[RING];
-    uint64_t group; /* chunks that are hashed, or probed, together: grows to GROUP */
+    uint64_t group; /* chunks hashed or probed together; grows to GROUP */
 };
 
 static bool marked_at(const struct walk *walk, uint64_t position)
@@ -306,8 +304,8 @@ static bool marked_at(const struct walk *walk, uint64_t position)
     return walk->mark < query->marks.count && query->marks.at[walk->mark].token == position;
 }
 
-/* Prefetches the runs of a group (0: none), the first lines first: a prefetch holds the processor
- * up until its page is translated, and neighbouring ones are translated side by side. */
+/* Prefetches the runs of a group (0: none), first lines first. A prefetch waits for its page's
+ * translation, and neighbouring translations run in parallel. */
 static void prefetch_runs(const struct sc_radix *index, const uint32_t *ids, uint64_t count)
 {
     uintptr_t runs[GROUP];
@@ -325,7 +323,7 @@ static void prefetch_runs(const struct sc_radix *index, const uint32_t *ids, uin
     }
 }
 
-/* A chunk was passed: keep what its run says about later ones, and prefetch that by groups. */
+/* After a chunk: keeps the prediction of its run, and prefetches predicted runs by groups. */
 static void foretell(struct walk *walk, uint32_t id, const struct sc_radix_node *node)
 {
     uint64_t chunk = walk->position / walk->index->chunk_tokens - 1;
@@ -336,7 +334,7 @@ static void foretell(struct walk *walk, uint32_t id, const struct sc_radix_node 
         prefetch_runs(walk->index, &walk->foretold[(later - (GROUP - 1)) % RING], GROUP);
 }
 
-/* Counts `count` tokens of the run. What was moved together is one segment. */
+/* Counts `count` tokens of the run. Runs that were moved together are one segment. */
 static void take(struct walk *walk, uint32_t id, const struct sc_radix_node *node, uint64_t up,
                  uint64_t count)
 {
@@ -404,7 +402,7 @@ static void hash_ahead(struct walk *walk, uint64_t chunk)
     }
 }
 
-/* Runs that may have the chunks' hashes: their memory is not touched yet. */
+/* Looks up runs that may have the chunks' hashes, without touching their memory. */
 static void probe_group(struct walk *walk)
 {
     const struct sc_radix_table *table = atomic_load(&walk->index->chunks);
@@ -433,7 +431,7 @@ static bool is_refused(const struct walk *walk, const struct sc_radix_node *node
     return flags_end != 0 && sc_radix_node_flags(node) >= flags_end;
 }
 
-/* True when the run is the whole chunk at `position` of this query, below the last one. */
+/* Returns true if the run is the whole chunk at `position`, below the last run. */
 static bool is_next(const struct walk *walk, const struct sc_radix_node *node, uint64_t up)
 {
     const struct sc_radix_query *query = walk->query;
@@ -463,8 +461,7 @@ static bool take_if_next(struct walk *walk, uint32_t id)
     return true;
 }
 
-/* The hashes go on from the last run, which ends at a grid border: chunks found without hashes are
- * not made up for. */
+/* Restarts hashing at the last run, which ends at a grid border. */
 static void hash_from_here(struct walk *walk)
 {
     walk->hashed = walk->position / walk->index->chunk_tokens;
@@ -474,8 +471,8 @@ static void hash_from_here(struct walk *walk)
     walk->group = GROUP_FIRST;
 }
 
-/* The chunk at `position` as the first child of the last run, when an earlier run has foretold it
- * and so far that came true: it is in cache, and neither hashes nor tables are needed. */
+/* Takes the chunk at `position` as the last run's first child, if predictions named it and have
+ * been right: it is in the cache. */
 static bool take_foretold(struct walk *walk)
 {
     uint64_t chunk = walk->position / walk->index->chunk_tokens;
@@ -486,7 +483,7 @@ static bool take_foretold(struct walk *walk)
     return id != 0 && id == walk->foretold[chunk % RING] && take_if_next(walk, id);
 }
 
-/* The chunk at `position`, a grid border, as one run that its chain hash names. */
+/* Takes the chunk at `position`, a grid border, as the run with its chain hash. */
 static bool take_chunk(struct walk *walk)
 {
     uint64_t chunk = walk->position / walk->index->chunk_tokens;
@@ -500,8 +497,8 @@ static bool take_chunk(struct walk *walk)
     return id != 0 && take_if_next(walk, id);
 }
 
-/* The next run by the children of the last one. False: the match ends inside it, or there is none.
- */
+/* Takes the next run by the last one's children. False: the match ends inside it, or there is
+ * none. */
 static bool take_child(struct walk *walk)
 {
     const struct sc_radix_query *query = walk->query;
@@ -524,7 +521,7 @@ static bool take_child(struct walk *walk)
         limit = length;
     const uint32_t *stored = node->tokens + cut;
     const uint32_t *asked = query->tokens + walk->position;
-    uint64_t common = 1; /* the key */
+    uint64_t common = 1; /* the key's token */
     while (common < limit && stored[common] == asked[common])
         common++;
     take(walk, id, node, up, common);
@@ -580,7 +577,7 @@ bool sc_radix_run_pin(struct sc_radix *index, uint32_t id, uint64_t tokens, uint
     return true;
 }
 
-/* Pins the run that the walk ended in, if there is one. */
+/* Pins the last run, if any. */
 static bool pin_last(const struct walk *walk)
 {
     return walk->last == 0 ||

@@ -1,19 +1,16 @@
-/* The prefix that a lease from another process names, found by the piece that ends it. Contract:
- * sc_radix_place_of, sc_radix_attach, sc_radix_recall in radix.h.
+/* radix_attach: finds the prefix that a lease of another process names, by the piece that ends it.
  *
  *   root ---- runs ---- [border ... | length - 1 | ... ] ---- runs ---- run
  *             <-- climbed: tokens, marks, root --  of `piece`    <-- climbed --  the piece's last
  *
- * The caller knows the piece's run; tokens, marks and root come from there, by value. The place's
- * hashes are compared behind that: an id may have been given again after a crash.
+ * Tokens, marks and root are read from the piece's run by value. The place's hashes are compared
+ * afterwards, since an id may have been reused after a crash. A compacted piece has left its runs
+ * to another (sc_radix_move), for the same tokens. A run that a removal has hidden is found only by
+ * a caller that has pinned it.
  *
- * A piece that was merged has left its runs to another (sc_radix_move); they are the same tokens'.
- * A run that a removal has hidden is nobody's any more: but who holds a pin on it attaches at it.
- *
- * Holds: what is attached is of the claim's piece, or of the one that its runs were moved to, and a
- * prefix that its place's hashes fit.
- * Does not: allocate; search by hashes.
- * Threads: place_of any; the others writer. */
+ * Invariants: an attached prefix is of the claim's piece, or of the one that its runs were moved
+ * to, and fits the place's hashes. Nothing is allocated.
+ * Threads: place_of any; others writer. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>
@@ -23,7 +20,7 @@ void sc_radix_place_of(const struct sc_radix *index, const struct sc_radix_query
                        uint64_t length, struct sc_radix_place *ret_place)
 {
     uint64_t border = length - length % index->chunk_tokens;
-    uint64_t low = 0; /* the first segment that ends at the border or behind it */
+    uint64_t low = 0; /* first segment that ends at or behind the border */
     uint64_t high = segment_count;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
@@ -51,7 +48,7 @@ struct path {
     uint64_t marks;
 };
 
-/* Whether the run is one segment with the run above it. */
+/* Returns true if the run is one segment with the run above it. */
 static bool joins_above(const struct sc_radix *index, const struct sc_radix_node *node)
 {
     uint64_t up = sc_radix_up(node),
@@ -64,7 +61,7 @@ static bool joins_above(const struct sc_radix *index, const struct sc_radix_node
                sc_radix_value_row(above_value) + sc_radix_node_length(above);
 }
 
-/* Counts what is on the way from the run to the root. */
+/* Counts segments and marks between the run and the root. */
 static struct path measure(const struct sc_radix *index, uint32_t id)
 {
     struct path path = {0, 0};
@@ -78,13 +75,13 @@ static struct path measure(const struct sc_radix *index, uint32_t id)
     return path;
 }
 
-/* Writes the way to the root, from its end; returns the root. */
+/* Writes the path to the root, from its end; returns the root. */
 static const struct sc_radix_node *give(const struct sc_radix *index, uint32_t id, uint64_t length,
                                         struct path path, const struct sc_radix_room *room)
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint64_t end = length;
-    struct sc_radix_segment joined = {.count = 0}; /* below, of the same piece */
+    struct sc_radix_segment joined = {.count = 0}; /* lower runs of the same piece */
     while (!sc_radix_is_root(node)) {
         uint64_t up = sc_radix_up(node);
         struct sc_radix_segment segment;
@@ -117,7 +114,7 @@ static const struct sc_radix_node *give(const struct sc_radix *index, uint32_t i
     return node;
 }
 
-/* Everything but the pin. */
+/* Fills all but the pin. */
 static void answer(const struct sc_radix *index, uint32_t id, uint64_t length, struct path path,
                    const struct sc_radix_node *root, struct sc_radix_attached *ret_attached)
 {
@@ -145,16 +142,16 @@ static void answer(const struct sc_radix *index, uint32_t id, uint64_t length, s
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-/* The hash at the border on the way from the run to its root. */
+/* Returns the hash at the border on the run's path. */
 static struct sc_hash border_hash(const struct sc_radix *index, uint32_t id, uint64_t border)
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     while (!sc_radix_is_root(node) && sc_radix_node_end(node) > border)
         node = sc_radix_node_above(index, node);
-    return node->hash; /* runs cross no border, so one ends there; or it is the root */
+    return node->hash; /* a run ends there, since none crosses it; or it is the root */
 }
 
-/* The run at or above `id` that holds token `length` - 1. 0: none. */
+/* Returns the run at or above `id` with token `length` - 1; 0: none. */
 static uint32_t run_of(const struct sc_radix *index, uint32_t id, uint64_t length)
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
@@ -167,7 +164,7 @@ static uint32_t run_of(const struct sc_radix *index, uint32_t id, uint64_t lengt
     return id;
 }
 
-/* The run of the claim's piece that holds the place's last token. 0: there is none. */
+/* Returns the run of the claim's piece with the place's last token; 0: none. */
 static uint32_t claimed(const struct sc_radix *index, const struct sc_radix_claim *claim)
 {
     const struct sc_radix_node *node = sc_radix_node_of(index, claim->run);
@@ -179,14 +176,14 @@ static uint32_t claimed(const struct sc_radix *index, const struct sc_radix_clai
         return 0;
     const struct sc_radix_node *at = sc_radix_node_at(index, id);
     uint64_t piece = sc_radix_node_piece(at);
-    /* A piece is merged whole: then its runs, which are those from its first row down to its last
-     * run, all have the other one. */
+    /* A piece is compacted whole: its runs, from its first row to its last run, then have the other
+     * one. */
     bool is_moved = (node->flags & at->flags & SC_RADIX_MOVED) != 0 &&
                     claim->place.length > claim->piece_first && piece == sc_radix_node_piece(node);
     return piece == claim->piece || is_moved ? id : 0;
 }
 
-/* The marks from the border to the run, which is in its chunk; they are put at the array's end. */
+/* Collects the marks from the border to the run, in its chunk, at the array's end. */
 static struct sc_marks marks_from(const struct sc_radix *index, uint32_t id, uint64_t border,
                                   struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX])
 {

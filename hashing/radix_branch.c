@@ -1,18 +1,17 @@
-/* Branches: what hangs on a run beside the tokens that prompts go on with. Contract: radix.h.
+/* radix_branch: branches, which are recurrent states below a run beside the prompts' tokens.
  *
  *   [0..64) -- [64..90) -- [90..128)        the match; its last run is pinned, so all of it stays
  *                  |
  *                  +-- mark, t t t t .. e   a branch at 90
  *
- * From the last run up: a run that is split meanwhile may be passed over (a miss).
+ * The search goes up from the last run. A run that is split meanwhile may be passed over (a miss).
  *
- * Holds: every run of a branch was confirmed by its parent, mark and tokens.
- * Does not: allocate, wait, compute a hash of a chain.
- * Threads: any.
- * Tests: tests/unit/hashing/test_radix_branch.c */
+ * Invariants: every run of a branch was confirmed by parent, mark and tokens. No chain hash is
+ * computed, and nothing is allocated.
+ * Threads: any. Tests: tests/unit/hashing/test_radix_branch.c */
 #include "hashing/radix_internal.h"
 
-/* Its tokens up to the one that ends branches, with it; 0: others are there. */
+/* Returns the branch's tokens in the run, up to the end token with it; 0: other tokens. */
 static uint64_t branch_tokens(const struct sc_radix_node *node, uint32_t cut,
                               const struct sc_radix_branch *branch, bool *ret_ends)
 {
@@ -23,7 +22,7 @@ static uint64_t branch_tokens(const struct sc_radix_node *node, uint32_t cut,
     return *ret_ends ? i + 1 : i == length ? length : 0;
 }
 
-/* The next run of a branch, which may begin with its last token. 0: none. */
+/* Returns a branch's next run, which may begin with its last token; 0: none. */
 static uint32_t branch_child(const struct sc_radix *index, uint32_t parent,
                              const struct sc_radix_branch *branch, const struct sc_mark *mark,
                              struct sc_radix_node **ret_node, uint64_t *ret_up, uint64_t *ret_steps)
@@ -37,7 +36,7 @@ static uint32_t branch_child(const struct sc_radix *index, uint32_t parent,
     return sc_radix_child_find(index, &key, ret_node, ret_up, ret_steps);
 }
 
-/* Down the branch that hangs on `id`, to its end. */
+/* Walks down the branch below `id` to its end. */
 static bool branch_walk(const struct sc_radix *index, uint32_t id,
                         const struct sc_radix_branch *branch, struct sc_radix_segment *segments,
                         uint64_t capacity, struct sc_radix_match *match)
@@ -81,7 +80,7 @@ bool sc_radix_branch_pin(struct sc_radix *index, struct sc_radix_ref pinned,
         return false;
     for (uint32_t id = pinned.id; !found;) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        uint64_t end = sc_radix_node_end(node); /* of a root 0 */
+        uint64_t end = sc_radix_node_end(node); /* 0 for a root */
         if (end <= branch->above)
             break;
         found = end <= branch->most && end % multiple == 0 &&

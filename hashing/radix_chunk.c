@@ -1,19 +1,17 @@
-/* The runs of one chunk, as a merge of their pieces looks at them and gives them another piece.
- * Contract: sc_radix_chunk_of, sc_radix_move in radix.h.
+/* radix_chunk: the runs of one chunk, for compaction, which gives them another piece.
  *
  *   border --[a]--[b]--[c]--[d]-- next chunk        four pieces of a row each
- *               \--[x]                              hangs beside
+ *               \--[x]                              another child
  *   moved:   --[m0]-[m1]-[m2]-[m3]--                one piece: the same runs, one segment
  *
- * Holds: nothing is linked or unlinked: a run's piece and row are one word, so that a match that
- * goes on meanwhile reads either both of before or both of after.
- * Does not: allocate, put runs together (a reopen does).
+ * Invariants: nothing is linked or unlinked. A run's piece and row are one word, so a concurrent
+ * match reads both of before or both of after. Runs are not joined (a reopen does that).
  * Threads: writer. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>
 
-/* The lowest piece of the run's visible children but this one. */
+/* Returns the lowest piece of the run's other visible children. */
 static uint64_t beside(const struct sc_radix *index, const struct sc_radix_node *node, uint32_t but)
 {
     uint64_t least = UINT64_MAX;
@@ -27,7 +25,7 @@ static uint64_t beside(const struct sc_radix *index, const struct sc_radix_node 
     return least;
 }
 
-/* The run of the last segment is there, and is found. */
+/* Returns true if the run exists and is visible. */
 static bool is_found(const struct sc_radix *index, struct sc_radix_ref last)
 {
     const struct sc_radix_node *node = sc_radix_node_of(index, last);

@@ -1,15 +1,14 @@
-/* The clearing of old roots in bounded steps. Contract: sc_radix_root_mark, sc_radix_remove_roots
- * in radix.h.
+/* radix_clear: clears old roots in bounded steps.
  *
  *   a step    at a run with visible children: go to the first
- *             at one without: remove it; pinned, or above a hidden one: hide it, it stays
+ *             at one without: remove it; hide it if it is pinned or above a hidden one
  *             then go to the next sibling, or back to the parent
  *
- * A root that still has runs when the walk is back at it has only such as were pinned, and their
- * paths: it waits, as a whole, for sc_radix_sweep.
+ * A root that still has runs when the walk is back at it has only pinned ones and their paths. It
+ * waits, whole, for sc_radix_sweep.
  *
- * Holds: clear_at is below old_first, or 0. A run below an old root that has been passed is hidden.
- * Does not: allocate; recurse.
+ * Invariants: clear_at is below old_first, or 0. Passed runs below an old root are hidden. No
+ * recursion, no allocation.
  * Threads: writer. */
 #include "hashing/radix_internal.h"
 
@@ -41,7 +40,7 @@ static void leave(struct sc_radix *index, uint32_t id, const struct sc_radix_rem
     sc_radix_parent_settle(index, parent, sc_radix_rank(node));
 }
 
-/* One step below the first old root. */
+/* Makes one step below the first old root. */
 static void step(struct sc_radix *index, const struct sc_radix_removal *removal)
 {
     uint32_t root = index->old_first;

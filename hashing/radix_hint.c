@@ -1,16 +1,14 @@
-/* Hints: what the caller knows of how long runs will be of use, and before whom they shall go.
+/* radix_hint: hints for eviction: priority and retention.
  *
- *   hint   [ kept until, units of 16 s  24 | 0 | priority + 4, 0: the usual  3 ]
+ *   hint   [ end of retention, units of 16 s  24 | 0 | priority + 4, 0: usual  3 ]
  *
- * Holds: a run's hint is only raised, part by part; whoever says nothing says "usual", so that a
- * run which only low priorities use is low. What is kept goes behind all that is not, and is as its
- * priority again when its time is over.
- * Does not: read a clock: the writer sets what time it is.
- * Threads: raise any; the rest as said.
- * Tests: tests/unit/hashing/test_radix_hint.c */
+ * Invariants: a run's hint is only raised, part by part. No priority means the usual one, so a run
+ * that only low priorities use is low. Retained runs are behind all others, and at their priority
+ * again after their retention. The writer sets the time.
+ * Threads: raise any; others as stated. Tests: tests/unit/hashing/test_radix_hint.c */
 #include "hashing/radix_internal.h"
 
-#define USUAL      (SC_RADIX_HEAP_USUAL + 1) /* the priority of who says nothing */
+#define USUAL      (SC_RADIX_HEAP_USUAL + 1) /* priority if none is given */
 #define UNIT_S     16u
 #define UNTIL_MAX  ((UINT32_C(1) << 24) - 1)
 #define PRIORITIES (2 * SC_RADIX_PRIORITY_MAX + 1)
@@ -58,7 +56,7 @@ void sc_radix_hint_want(struct sc_radix *index, uint32_t hint)
     uint32_t bits = UINT32_C(1) << (priority_of(hint) - 1);
     if (sc_radix_hint_until(hint) != 0)
         bits |= UINT32_C(1) << SC_RADIX_HEAP_KEPT;
-    bits &= ~(UINT32_C(1) << SC_RADIX_HEAP_USUAL); /* which there always is */
+    bits &= ~(UINT32_C(1) << SC_RADIX_HEAP_USUAL); /* it always exists */
     if ((atomic_load_explicit(&index->heaps_wanted, memory_order_relaxed) & bits) != bits)
         atomic_fetch_or_explicit(&index->heaps_wanted, bits, memory_order_relaxed);
 }
@@ -81,7 +79,9 @@ uint32_t sc_radix_heap_of(const struct sc_radix *index, const struct sc_radix_no
     if (sc_radix_hint_until(hint) > index->kept_now)
         heap = SC_RADIX_HEAP_KEPT;
     while (heap > SC_RADIX_HEAP_USUAL && index->heaps[heap].ids == NULL)
-        heap = heap == SC_RADIX_HEAP_KEPT ? priority_of(hint) - 1 : heap - 1; /* until it is made */
+        heap = heap == SC_RADIX_HEAP_KEPT ? priority_of(hint) - 1 : heap - 1; /* until the next
+                                                                               * insertion creates
+                                                                               * it */
     return index->heaps[heap].ids != NULL ? heap : SC_RADIX_HEAP_USUAL;
 }
 

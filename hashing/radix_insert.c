@@ -1,32 +1,31 @@
-/* Insertion into the radix index, and the split of a run. Contract: radix.h.
+/* radix_insert: insertion and splits.
  *
- *   plan      find what is there; take all memory that the change needs; compute the hashes
+ *   plan      find the existing path; take all memory that the change needs; compute the hashes
  *   publish   cannot fail: split, link, enter into the tables
- *   replace   what is worse stood beside the new runs, under the same key, until now: it goes
+ *   replace   remove worse runs, which were beside the new ones under the same key until now
  *
- * Holds: an error has changed nothing that a match can see.
+ * Invariants: an error has changed nothing that a match can see.
  * Threads: writer. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>
 
-/* One insertion in progress. */
 struct plan {
     struct sc_radix *index;
     const struct sc_radix_insertion *in;
     uint64_t end;
 
-    /* What is there. */
-    uint32_t root_above; /* 0: it is to be made */
-    uint32_t at;         /* the deepest run that matches whole, or the root; 0: no root yet */
-    uint32_t part;       /* the run below it that matches in part; 0: none */
-    uint64_t part_up;    /* its state */
+    /* The existing path. */
+    uint32_t root_above; /* 0: to be created */
+    uint32_t at;         /* deepest run that matches whole, or the root; 0: no root yet */
+    uint32_t part;       /* run below it that matches in part; 0: none */
+    uint64_t part_up;    /* state of `part` */
     uint32_t part_count;
-    uint32_t last;     /* the run that holds the last token found */
-    uint32_t worse;    /* the run at `position` that makes way, with all below it; 0: none */
-    uint64_t position; /* of the first token that is missing */
+    uint32_t last;     /* run with the last token found */
+    uint32_t worse;    /* run at `position` to be replaced, with all below it; 0: none */
+    uint64_t position; /* position of the first missing token */
 
-    /* What is new. */
+    /* The new runs. */
     struct sc_chain chain;
     uint32_t root;
     uint32_t upper;
@@ -34,7 +33,7 @@ struct plan {
     uint32_t runs[SC_CHAIN_CHUNK_TOKENS_MAX];
 };
 
-/* Appends the run's first `count` tokens. up: a state of it. */
+/* Appends the run's first `count` tokens. up: a state of the run. */
 static void chain_run(struct sc_chain *chain, const struct sc_radix_node *node, uint64_t up,
                       uint64_t count)
 {
@@ -92,7 +91,7 @@ static spec_status check_ranges(const struct sc_radix *index, const struct sc_ra
     return SPEC_OK;
 }
 
-/* Where the insertion's first token hangs. */
+/* Finds the run that the first token follows. */
 static spec_status find_start(struct plan *plan, struct spec_error *reterr)
 {
     const struct sc_radix_insertion *in = plan->in;
@@ -123,7 +122,7 @@ static const struct sc_mark *mark_at(const struct sc_radix_insertion *in, uint64
     return i < in->marks.count && in->marks.at[i].token == position ? &in->marks.at[i] : NULL;
 }
 
-/* The end of the run that begins at `position`: the next mark, or the insertion's end. */
+/* Returns the end of the run that begins at `position`: the next mark, or the insertion's end. */
 static uint64_t run_end(const struct plan *plan, uint64_t position)
 {
     const struct sc_radix_insertion *in = plan->in;
@@ -132,7 +131,7 @@ static uint64_t run_end(const struct plan *plan, uint64_t position)
                                                                     : plan->end;
 }
 
-/* Goes down as far as the tokens are there. */
+/* Descends as far as the tokens exist. */
 static void find_common(struct plan *plan)
 {
     const struct sc_radix_insertion *in = plan->in;
@@ -156,7 +155,7 @@ static void find_common(struct plan *plan)
         uint32_t cut = sc_radix_up_cut(up);
         uint32_t length = sc_radix_node_length(node) - cut;
         uint64_t limit = run_end(plan, plan->position) - plan->position;
-        uint32_t common = 1; /* the key */
+        uint32_t common = 1; /* the key's token */
         while (common < length && common < limit && node->tokens[cut + common] == asked[common])
             common++;
         plan->position += common;
@@ -171,7 +170,7 @@ static void find_common(struct plan *plan)
     }
 }
 
-/* The chain up to `position`. */
+/* Computes the chain up to `position`. */
 static void prepare_chain(struct plan *plan)
 {
     struct sc_radix *index = plan->index;
@@ -217,7 +216,7 @@ static void drop_plan(struct plan *plan)
     sc_radix_node_free(plan->index, plan->root);
 }
 
-/* All memory that publishing needs. */
+/* Takes all memory that publishing needs. */
 static bool take_memory(struct plan *plan)
 {
     struct sc_radix *index = plan->index;
@@ -261,7 +260,7 @@ static void fill_runs(struct plan *plan, bool is_hash_known)
 
 /* ---- publish ------------------------------------------------------------------------------- */
 
-/* Gives the run's leading tokens to a new run above it. */
+/* Moves the run's leading tokens to a new run above it. */
 static void split(struct plan *plan, struct sc_hash hash)
 {
     struct sc_radix *index = plan->index;
@@ -301,7 +300,7 @@ static void split(struct plan *plan, struct sc_hash hash)
     lower->next = 0;
     lower->prev = 0;
 
-    /* From here on readers see the upper run: those that come by old entries climb to it. */
+    /* From here on readers see the upper run; those with old entries climb to it. */
     atomic_store(&lower->up, sc_radix_up_make(upper_id, cut + plan->part_count));
     if (sc_radix_first_child(parent) == lower_id)
         atomic_store(&parent->first_child, upper_id);
@@ -313,7 +312,7 @@ static void split(struct plan *plan, struct sc_hash hash)
     sc_radix_tally(&index->splits, 1);
 }
 
-/* Links a complete run below its parent (its `up` is set). */
+/* Links a complete run, whose `up` is set, below its parent. */
 static void attach(struct sc_radix *index, uint32_t parent_id, uint32_t id)
 {
     struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
@@ -337,8 +336,8 @@ static void attach(struct sc_radix *index, uint32_t parent_id, uint32_t id)
                        sc_radix_key_hash(&key), id);
 }
 
-/* The run above `id` that ends at `end`, when it is the only child of what is known to stand
- * SC_RADIX_AHEAD chunks above `parent`. 0: maybe another. */
+/* Returns the run that ends at `end` and is the only child of the one known to be SC_RADIX_AHEAD
+ * chunks above `parent`; 0: unknown. */
 static uint32_t next_above(const struct sc_radix *index, uint32_t parent_id, uint64_t end)
 {
     const struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
@@ -351,7 +350,7 @@ static uint32_t next_above(const struct sc_radix *index, uint32_t parent_id, uin
     return node->next == 0 && sc_radix_node_end(node) == end ? id : 0;
 }
 
-/* The run SC_RADIX_AHEAD chunks above names this one: a match that passes it prefetches this. */
+/* Makes the run SC_RADIX_AHEAD chunks above name this one, for prefetching. */
 static void foretell(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *node = sc_radix_node_at(index, id);
@@ -360,7 +359,7 @@ static void foretell(struct sc_radix *index, uint32_t id)
     uint32_t above = 0, at = sc_radix_parent(node);
     if (end > distance)
         above = next_above(index, at, end - distance);
-    /* Or too many splits. */
+    /* The limit ends the climb after too many splits. */
     for (uint32_t climbed = 0; above == 0 && end > distance && climbed < 2 * SC_RADIX_AHEAD;
          climbed++) {
         const struct sc_radix_node *there = sc_radix_node_at(index, at);
@@ -454,8 +453,8 @@ bool sc_radix_is_below(struct sc_radix *index, struct sc_radix_ref run, struct s
            is_below(index, run.id, top.id);
 }
 
-/* True when a run that stays has the chain hash. One that is being cleared makes way for the new,
- * and so does what is worse. */
+/* Returns true if a run that stays has the chain hash. Runs that are being cleared or are worse
+ * make way. */
 static bool is_taken(struct sc_radix *index, struct sc_hash hash, uint64_t end, uint32_t worse)
 {
     uint64_t steps = 0;
@@ -468,7 +467,7 @@ static bool is_taken(struct sc_radix *index, struct sc_hash hash, uint64_t end, 
     return false;
 }
 
-/* The new runs are there: what they are better than goes. */
+/* Removes the worse runs after the new ones are published. */
 static void replace(struct plan *plan)
 {
     struct sc_radix *index = plan->index;
@@ -513,7 +512,7 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
     return SPEC_OK;
 }
 
-/* Whether a run that hangs on this one has its piece. */
+/* Returns true if a child of this run has its piece. */
 static bool goes_on(const struct sc_radix *index, const struct sc_radix_node *node)
 {
     uint32_t id = atomic_load_explicit(&node->first_child, memory_order_relaxed);
@@ -523,10 +522,8 @@ static bool goes_on(const struct sc_radix *index, const struct sc_radix_node *no
     return false;
 }
 
-/* All is there. Whether what has it, from run_first to the end, is several pieces that are worth as
- * much, whole: then the value takes the place of theirs, and what hangs on the runs stays. Of a
- * piece that lost a part of its runs alone, whose drop comes later, the rest would stay for ever.
- */
+/* All tokens exist. If several whole pieces of equal worth have them from run_first to the end, the
+ * value replaces theirs. A piece that lost only a part of its runs would never be dropped. */
 static bool merge(const struct plan *plan)
 {
     struct sc_radix *index = plan->index;

@@ -1,46 +1,44 @@
-/* The heaps of leaves: which unpinned run without visible children goes first.
+/* radix_leaves: heaps of runs without visible children, for eviction.
  *
- *   heaps[0 .. 6]   by priority (radix_hint.c): binary heaps by `listed`, the rank under which a
- * leaf was last put in order heaps[7]        of what is kept for some time: by when that is over,
- * of those of one unit of time by rank
+ *   heaps[0 .. 6]   one per priority (radix_hint.c): binary heaps by `listed`, the rank under which
+ *                   a leaf was last placed
+ *   heaps[7]        retained leaves: by the end of retention, then by rank inside one unit of time
  *
- *   who goes first  the top of the first heap that has one, after what is kept no more has left the
- *                   last one
+ *   victim          the top of the first heap that has one, after leaves whose retention has ended
+ *                   have moved out of the last one
  *
- * Readers only store a run's rank (base/policy.h says what it is made of) and raise its hint. A
- * heap is repaired when its top is asked for: a top whose rank is not that of its place is put in
- * order again, one whose hint is another heap's moves there. Ranks and hints only grow, so the
- * first top that is in order is the lowest of all; but what was found in use by the dozen stays
- * where it was put until all before it has gone. A pinned top is passed over: it goes to the end of
- * its heap; of the last heap it is looked at again a unit of time later.
+ * Readers only store a run's rank (base/policy.h) and raise its hint. A heap is repaired when its
+ * top is needed: a top whose rank changed moves down, and one whose hint changed moves to its heap.
+ * Ranks and hints only grow, so the first top in order is the lowest. A pinned top is passed over:
+ * it moves to the end of its heap, in the last heap by a unit of time. If many are pinned, they
+ * stay in place until all before them are evicted.
  *
- * Holds: every visible run (no root) without a visible child is here once, and nothing else; listed
- * <= rank, but in the last heap, and of those. The number of such runs grows by insertion only, so
- * that only insertion needs room; each heap that there is has room for all of them.
- * Does not: allocate but in reserve.
- * Threads: writer. */
+ * Invariants: every visible run (no root) without a visible child is in one heap, and nothing else
+ * is. listed <= rank, except in the last heap. Their number grows only by insertion, so only
+ * insertion reserves room; each heap has room for all of them.
+ * Threads: writer. Nothing is allocated except in reserve. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>
 
-#define YOUNG_PART  16u /* of the runs */
-#define UNIT_BITS   40u /* of a key of the last heap: below them the unit of time */
+#define YOUNG_PART  16u /* part of the runs */
+#define UNIT_BITS   40u /* of a key of the last heap: above them is the unit of time */
 #define UNIT_ONE    (UINT64_C(1) << UNIT_BITS)
-#define BRIEF_SHIFT 24u /* what a brief rank leaves out of one that is no time */
+#define BRIEF_SHIFT 24u /* bits that a brief rank drops from a rank that is not a time */
 
 static uint32_t heap_at(const struct sc_radix_node *node)
 {
     return node->flags >> SC_RADIX_HEAP_SHIFT & (SC_RADIX_HEAPS - 1);
 }
 
-/* The rank in UNIT_BITS bits, in the same order as far as they reach. */
+/* Returns the rank in UNIT_BITS bits, with its order as far as they reach. */
 static uint64_t brief_rank(enum sc_policy policy, uint64_t rank)
 {
     uint64_t brief = policy == SC_POLICY_LRU ? rank : rank >> BRIEF_SHIFT;
     return brief < UNIT_ONE ? brief : UNIT_ONE - 1;
 }
 
-/* By what the heap is in order. Of what is kept equally long the last one used stays longest. */
+/* Returns the heap's sort key. With equal retention the last one used is evicted last. */
 static uint64_t key_of(const struct sc_radix *index, const struct sc_radix_node *node,
                        uint32_t heap)
 {
@@ -107,7 +105,7 @@ static bool heap_grow(struct sc_radix *index, struct sc_radix_heap *heap, uint64
     return true;
 }
 
-/* Heaps that hints were given for; one that finds no memory is not there. */
+/* Creates heaps that hints need; without memory a heap stays absent. */
 static void heaps_make(struct sc_radix *index)
 {
     uint32_t wanted = atomic_load_explicit(&index->heaps_wanted, memory_order_relaxed);
@@ -180,7 +178,7 @@ void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id)
     sc_radix_tally(&index->leaf_count, -1);
 }
 
-/* Pinned, or above a hidden run that waits. */
+/* Returns true if pinned, or above a hidden run that waits. */
 static bool is_held(const struct sc_radix_node *node)
 {
     return atomic_load_explicit(&node->pins, memory_order_relaxed) != 0 ||
@@ -194,7 +192,8 @@ static void top_move(struct sc_radix *index, struct sc_radix_heap *heap)
     push(index, id);
 }
 
-/* The heap's top is in order, and in its heap; false: it was not, and is by now, or has left. */
+/* Returns true if the heap's top is in order and in its heap; else it has been reordered or
+ * moved. */
 static bool top_settle(struct sc_radix *index, uint32_t number)
 {
     struct sc_radix_heap *heap = &index->heaps[number];
@@ -212,17 +211,16 @@ static bool top_settle(struct sc_radix *index, uint32_t number)
     return false;
 }
 
-/* A unit of time after the key, and after now. */
+/* Returns a unit of time after the key and after now. */
 static uint64_t later_unit(const struct sc_radix *index, uint64_t key)
 {
     uint64_t now = (uint64_t)index->kept_now << UNIT_BITS;
     return (key > now ? key : now) + UNIT_ONE;
 }
 
-/* The top, which is in use or not below the caller's piece_end, makes way for the next; false:
- * there are too many of its kind. It is set aside for the call, also by lru, where what is in use
- * goes behind all others. One for which there is no room there is ranked higher each time (in the
- * last heap: looked at later), so that what hides behind it is found in the end. */
+/* Sets the top aside for this call, because it is in use or not below piece_end. If there is no
+ * room, it is ranked higher (last heap: later) each time, so that leaves behind it are found in the
+ * end. False: too many of its kind. */
 static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, uint32_t *aside,
                           uint32_t *aside_count)
 {
@@ -247,7 +245,7 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
     return holds;
 }
 
-/* The next place of the heap after those below `at`, which are left out; 0: there is none. */
+/* Returns the next position of the heap outside the subtree of `at`; 0: none. */
 static uint64_t place_beside(const struct sc_radix_heap *heap, uint64_t at)
 {
     while (at != 0 && (at % 2 == 0 || at + 1 == heap->count))
@@ -255,8 +253,8 @@ static uint64_t place_beside(const struct sc_radix_heap *heap, uint64_t at)
     return at != 0 ? at + 1 : 0;
 }
 
-/* The same by looking at each that stands before the one that is found: more are held, or are not
- * below piece_end, than can be set aside. */
+/* As lowest_of, by examining each leaf in front of the result: more are held, or not below
+ * piece_end, than can be set aside. */
 static uint32_t lowest_seen(const struct sc_radix *index, uint32_t number, uint64_t piece_end)
 {
     const struct sc_radix_heap *heap = &index->heaps[number];
@@ -266,7 +264,7 @@ static uint32_t lowest_seen(const struct sc_radix *index, uint32_t number, uint6
     while (goes_on) {
         const struct sc_radix_node *node = leaf_at(index, heap, at);
         uint64_t key = key_of(index, node, number), below = 2 * at + 1;
-        /* None below was listed before it; the last heap lists some behind what they are worth. */
+        /* None below was listed before it, except in the last heap. */
         bool is_behind = found != 0 && node->listed >= lowest && number != SC_RADIX_HEAP_KEPT;
         if ((found == 0 || key < lowest) && !is_held(node) &&
             sc_radix_node_piece(node) < piece_end) {
@@ -279,7 +277,7 @@ static uint32_t lowest_seen(const struct sc_radix *index, uint32_t number, uint6
     return found;
 }
 
-/* The first of the heap of a piece below piece_end. */
+/* Returns the heap's first leaf of a piece below piece_end. */
 static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piece_end)
 {
     const struct sc_radix_heap *heap = &index->heaps[number];
@@ -304,33 +302,32 @@ static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piec
     return is_deep ? lowest_seen(index, number, piece_end) : found;
 }
 
-/* What is kept no more goes where it belongs. */
+/* Moves leaves whose retention has ended to their heap. */
 static void kept_leave(struct sc_radix *index)
 {
     const struct sc_radix_heap *heap = &index->heaps[SC_RADIX_HEAP_KEPT];
     while (heap->count > 0 && leaf_at(index, heap, 0)->listed >> UNIT_BITS <= index->kept_now)
-        (void)top_settle(index, SC_RADIX_HEAP_KEPT); /* it was renewed, or moves */
+        (void)top_settle(index, SC_RADIX_HEAP_KEPT); /* renewed, or moves */
 }
 
-/* sc_radix_place of a leaf. */
+/* Returns sc_radix_place of a leaf. */
 static uint64_t place_of(const struct sc_radix *index, const struct sc_radix_node *node)
 {
     uint64_t heap = sc_radix_heap_of(index, node);
     return heap == SC_RADIX_HEAP_KEPT ? heap + sc_radix_hint_until(sc_radix_node_hint(node)) : heap;
 }
 
-/* How a heap is searched. */
 struct search {
     struct sc_radix_among among;
-    uint64_t old_end;    /* pieces below it go before others below piece_end */
-    bool first_is_alone; /* the first unpinned leaf, or none */
+    uint64_t old_end;    /* pieces below it are found before others below piece_end */
+    bool first_is_alone; /* examine only the first unpinned leaf */
 };
 
-/* Of the heap, what goes first and is of a piece below piece_end; 0: none. */
+/* Returns the heap's first leaf of a piece below piece_end; 0: none. */
 static uint32_t old_of(struct sc_radix *index, uint32_t number, const struct search *search)
 {
     uint64_t piece_end = search->among.piece_end;
-    if (search->first_is_alone && number != SC_RADIX_HEAP_KEPT) { /* that one is by time */
+    if (search->first_is_alone && number != SC_RADIX_HEAP_KEPT) { /* the last heap is by time */
         uint32_t first = lowest_of(index, number, UINT64_MAX);
         bool is_old = first != 0 && sc_radix_node_piece(sc_radix_node_at(index, first)) < piece_end;
         return is_old ? first : 0;
@@ -339,7 +336,7 @@ static uint32_t old_of(struct sc_radix *index, uint32_t number, const struct sea
     return found != 0 ? found : lowest_of(index, number, piece_end);
 }
 
-/* What was spared for its piece goes before what stands later. */
+/* Leaves spared for their piece come before those of higher places. */
 static bool victim_find(struct sc_radix *index, const struct search *search,
                         struct sc_radix_segment *ret_segment)
 {
@@ -349,7 +346,7 @@ static bool victim_find(struct sc_radix *index, const struct search *search,
     kept_leave(index);
     for (uint32_t i = 0; i < SC_RADIX_HEAPS && i < among->place_end && found == 0; i++) {
         found = old_of(index, i, search);
-        bool may_hide = found == 0 || i == SC_RADIX_HEAP_KEPT; /* a newer one, at a lower place */
+        bool may_hide = found == 0 || i == SC_RADIX_HEAP_KEPT; /* a newer one at a lower place */
         if (spared == 0 && may_hide)
             spared = lowest_of(index, i, UINT64_MAX);
     }
@@ -392,7 +389,7 @@ bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segmen
     return sc_radix_victim_below(index, sc_radix_below(UINT64_MAX), ret_segment);
 }
 
-/* ---- What could go --------------------------------------------------------------------------- */
+/* ---- Evictable pieces ----------------------------------------------------------------------- */
 
 struct walk {
     bool (*look)(uint64_t piece, void *user);
@@ -400,7 +397,7 @@ struct walk {
     uint64_t place_end, steps_left;
 };
 
-/* Climbs from an unpinned leaf as eviction would. False: it has ended early. */
+/* Climbs from an unpinned leaf as eviction would. False: stopped early. */
 static bool walk_up(const struct sc_radix *index, uint32_t id, struct walk *walk)
 {
     for (;;) {

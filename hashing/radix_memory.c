@@ -1,15 +1,15 @@
-/* Memory of the radix index: slabs of runs, hash tables, and when what was unlinked is reused.
+/* radix_memory: slabs of runs, hash tables, and epochs for reuse.
  *
- *   arena (to 8 MiB):       | slab | slab | slab | ...      huge pages: a lookup of 50,000 tokens
- *                                                           touches 1,600 places, and half its time
- *                                                           was spent in missing TLB entries
+ *   arena (to 8 MiB):       | slab | slab | slab | ...      in huge pages: a lookup of 50,000
+ *                                                           tokens touches 1,600 places, and TLB
+ *                                                           misses were half of its time
  *   slab (64 KiB or more):  | slot | slot | slot | ...      all of one size class
- *   limbo[epoch % 3]:       what was unlinked in that epoch; reused when the epoch is two further
+ *   limbo[epoch % 3]:       unlinked in that epoch; reused when the epoch is two further
  *
- * Holds: bytes counts every allocation and stays <= bytes_max. A slab without used slots goes back
- * to its arena at once, and an arena without used slabs to the allocator: no reader can hold an id
- * into it, since its runs passed limbo before.
- * Does not: move anything. Threads: writer, except enter and leave. */
+ * Invariants: `bytes` counts every allocation and stays <= bytes_max. An empty slab returns to its
+ * arena at once, an empty arena to the allocator: no reader can have an id into it, since its runs
+ * passed limbo before.
+ * Threads: writer, except enter and leave. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>
@@ -19,22 +19,22 @@
 #ifdef MADV_POPULATE_WRITE
 #define TOUCH_ADVICE MADV_POPULATE_WRITE
 #else
-#define TOUCH_ADVICE 23 /* Linux 5.14; refused by others */
+#define TOUCH_ADVICE 23 /* Linux 5.14; others refuse it */
 #endif
-#define EXPECT_SHARE 16u /* of bytes_max: what expect may take of it */
+#define EXPECT_SHARE 16u /* part of bytes_max that expect may take */
 #define PAGE_BYTES   4096u
 #define LINE_BYTES   64u
-#define SLOTS_AHEAD  4u  /* of a slab, that are asked for */
+#define SLOTS_AHEAD  4u  /* slots of a slab to prefetch */
 #define REHASH_AHEAD 16u /* entries: a power of two */
 
-/* Large blocks in huge pages, whole ones; not the host's memory, which is none of our business. */
+/* Advises huge pages for large blocks, unless they are the host's memory. */
 static void *take_memory(const struct sc_radix *index, uint64_t bytes, bool is_zero)
 {
     bool is_huge = index->alloc->host_alloc == NULL && bytes >= HUGE_BYTES;
     uint64_t align_bytes = is_huge ? HUGE_BYTES : LINE_BYTES;
     void *memory = is_zero ? sc_alloc_zero_aligned(index->alloc, bytes, align_bytes)
                            : sc_alloc_aligned(index->alloc, bytes, align_bytes);
-    if (is_huge && memory != NULL) /* advice only */
+    if (is_huge && memory != NULL)
         (void)madvise(memory, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
     return memory;
 }
@@ -121,7 +121,7 @@ static uint64_t arena_bytes(const struct sc_radix *index)
     return index->arena_slabs * index->slab_bytes;
 }
 
-/* The last quarter of bytes_max is for what is needed now. */
+/* The last quarter of bytes_max is for immediate needs. */
 bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spare)
 {
     if (!index->spare_wanted)
@@ -134,7 +134,7 @@ bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spar
     return index->spare != NULL;
 }
 
-/* Page by huge page, so that nobody who maps memory waits long. */
+/* Faults in one huge page at a time, so that other threads can map memory in between. */
 void sc_radix_spare_touch(const struct sc_radix_spare *spare)
 {
     unsigned char *memory = spare->memory;
@@ -145,7 +145,6 @@ void sc_radix_spare_touch(const struct sc_radix_spare *spare)
     }
 }
 
-/* The spare, or new memory. */
 static unsigned char *arena_memory(struct sc_radix *index)
 {
     unsigned char *memory = index->spare;
@@ -156,7 +155,7 @@ static unsigned char *arena_memory(struct sc_radix *index)
 
 /* ---- arenas -------------------------------------------------------------------------------- */
 
-/* An arena with a free slab. 0: none. */
+/* Returns an arena with a free slab; 0: none. */
 static uint32_t arena_open(struct sc_radix *index)
 {
     uint32_t number = index->arena_partial;
@@ -174,7 +173,7 @@ static uint32_t arena_open(struct sc_radix *index)
         number = ++index->arena_fresh;
     index->arenas[number] = (struct sc_radix_arena){.used = 0};
     atomic_store_explicit(&index->directory[number], memory, memory_order_relaxed);
-    for (uint32_t i = index->arena_slabs; i-- > 0;) { /* the first one is used first */
+    for (uint32_t i = index->arena_slabs; i-- > 0;) { /* the first is used first */
         uint32_t slab = number * index->arena_slabs + i;
         index->slabs[slab] = (struct sc_radix_slab){.next = index->arenas[number].free_slab};
         index->arenas[number].free_slab = slab;
@@ -194,7 +193,7 @@ static void arena_close(struct sc_radix *index, uint32_t number)
     index->arena_free = number;
 }
 
-/* A new slab of the class, in the list of those with free slots. 0: none. */
+/* Returns a new slab of the class, listed as partial; 0: none. */
 static uint32_t slab_open(struct sc_radix *index, uint32_t granules)
 {
     uint32_t arena_number = arena_open(index);
@@ -225,8 +224,7 @@ static void slab_close(struct sc_radix *index, uint32_t number)
         arena_close(index, arena_number);
 }
 
-/* Asks for the slot that comes next but one or two: an insertion writes all of it, and nothing else
- * has read it lately. */
+/* Prefetches the slot SLOTS_AHEAD further: an insertion writes all of it, and it is not cached. */
 static void slot_soon(const struct sc_radix_node *node, uint32_t granules)
 {
     uint64_t slot_bytes = (uint64_t)granules * SC_RADIX_GRANULE_BYTES;
@@ -311,8 +309,8 @@ struct sc_radix_table *sc_radix_table_new(struct sc_radix *index, uint64_t slots
     if (table == NULL)
         return NULL;
     table->mask = slots - 1;
-    /* Slots are read before they are written, all over the table: a page that was only read until
-     * then costs a fault more when it is written. */
+    /* Slots are read before they are written, all over the table. A page that was only read costs a
+     * second fault when it is written. */
     for (uint64_t at = 0; at < slots; at += PAGE_BYTES / sizeof(table->slots[0]))
         atomic_store_explicit(&table->slots[at], 0, memory_order_relaxed);
     return table;
@@ -388,7 +386,7 @@ void sc_radix_table_remove(struct sc_radix_table *table, uint64_t hash, uint32_t
         atomic_store(&table->slots[at], SC_RADIX_TOMBSTONE);
         return;
     }
-    /* No probe goes on behind an empty slot, so this one and tombstones before it become empty. */
+    /* No probe passes an empty slot, so this one and the tombstones before it become empty. */
     atomic_store(&table->slots[at], 0);
     table->filled--;
     for (;;) {
@@ -411,7 +409,7 @@ static uint64_t entry_hash(const struct sc_radix *index, bool is_chunks, uint32_
     return sc_radix_key_hash(&key);
 }
 
-/* Reads the entries' runs side by side: each is somewhere else in memory. */
+/* Copies the entries; prefetches their runs, which are all over memory. */
 static void table_copy(const struct sc_radix *index, const struct sc_radix_table *old,
                        bool is_chunks, struct sc_radix_table *new_table)
 {
@@ -455,7 +453,7 @@ bool sc_radix_table_reserve(struct sc_radix *index, struct sc_radix_table *_Atom
 void sc_radix_expect(struct sc_radix *index, uint64_t run_count)
 {
     uint64_t slots_max = index->bytes_max / EXPECT_SHARE / sizeof(_Atomic uint64_t);
-    /* At five slots for eight the table has the next power of two: less than four times as many. */
+    /* The table gets the next power of two above 8/5: less than four times run_count slots. */
     uint64_t run_count_max = slots_max / 4;
     (void)sc_radix_table_reserve(index, &index->chunks,
                                  run_count < run_count_max ? run_count : run_count_max);

@@ -1,11 +1,10 @@
-/* Removal from the radix index, now or when the pins have gone, and refs. Contract: radix.h.
+/* radix_remove: removal, now or when pins end, and refs.
  *
- *   now     close every run of the subtree (pins 0 -> dead); unlink; tell the caller; retire
+ *   now     close every run of the subtree (pins 0 -> dead); unlink; call removed; retire
  *   later   one is pinned: open the others again, hide every run (no match finds it), wait
  *
- * Holds: a run that is pinned is not retired, nor is anything above it. Hidden runs are in no table
- * of chunks and not among the leaves; they stay in their parent's list of children.
- * Does not: allocate; recurse.
+ * Invariants: a pinned run is not retired, nor anything above it. Hidden runs are in no chunk table
+ * and no heap of leaves; they stay in their parent's list. No recursion, no allocation.
  * Threads: writer. */
 #include "hashing/radix_internal.h"
 
@@ -55,7 +54,7 @@ static void leave_waiting(struct sc_radix *index, uint32_t id, struct sc_radix_n
 {
     if ((node->flags & SC_RADIX_DOOMED) == 0)
         return;
-    uint32_t *link = &index->waiting; /* as many wait as there are pins, at most */
+    uint32_t *link = &index->waiting; /* at most as many wait as there are pins */
     while (*link != id)
         link = &sc_radix_node_at(index, *link)->waiting_next;
     *link = node->waiting_next;
@@ -100,7 +99,7 @@ static void forget_root(struct sc_radix *index, uint32_t id, struct sc_radix_nod
     sc_radix_tally(&index->roots, -1);
 }
 
-/* A root that is left without children goes; nobody pins a root. */
+/* Removes a root without children; roots are never pinned. */
 static void drop_empty_root(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *root = sc_radix_node_at(index, id);
@@ -198,7 +197,7 @@ static void hide(struct sc_radix *index, uint32_t top)
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
-/* The run above that has the same piece; none: it has another. */
+/* Returns the run above with the same piece; none: another piece. */
 static struct sc_radix_ref piece_above(const struct sc_radix *index,
                                        const struct sc_radix_node *node)
 {
@@ -210,7 +209,7 @@ static struct sc_radix_ref piece_above(const struct sc_radix *index,
     return (struct sc_radix_ref){above_id, above->generation};
 }
 
-/* The first run above `id` on the path that holds rows of the same piece. */
+/* Returns the topmost run of its piece on the path above `id`. */
 static uint32_t piece_top(const struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_ref above;
@@ -242,7 +241,7 @@ uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *r
     while (top != 0) {
         if (close_pins(index, top)) {
             dismantle(index, top, removal);
-            top = index->waiting; /* others below it may have gone with it */
+            top = index->waiting; /* others below it may have been removed too */
         } else {
             top = sc_radix_node_at(index, top)->waiting_next;
         }
@@ -260,7 +259,7 @@ bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
     return true;
 }
 
-/* What was moved together goes together, as far as nothing else hangs on it. */
+/* Removes what was moved with an evicted run, while nothing else hangs on it. */
 static void evict_joined(struct sc_radix *index, bool is_joined, struct sc_radix_ref *rest)
 {
     while (is_joined && rest->generation != 0) {
@@ -294,7 +293,7 @@ bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted
     struct sc_radix_segment leaf;
     while (sc_radix_victim(index, &leaf))
         if (sc_radix_evict_leaf(index, leaf.node,
-                                ret_evicted)) /* else a reader has just pinned it */
+                                ret_evicted)) /* else a reader just pinned it */
             return true;
     return false;
 }
@@ -303,7 +302,7 @@ struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, u
 {
     uint64_t steps = 0;
     const struct sc_radix_node *newest = sc_radix_node_of(index, index->newest);
-    uint32_t id = index->newest.id; /* a prompt's chunks come one after the other */
+    uint32_t id = index->newest.id; /* consecutive chunks of a prompt */
     if (newest == NULL || (newest->flags & SC_RADIX_IN_CHUNKS) == 0 ||
         !sc_hash_equal(newest->hash, hash) || sc_radix_node_end(newest) != end)
         id = sc_radix_chunk_find(index, hash, end, &steps);
@@ -331,7 +330,7 @@ bool sc_radix_get(struct sc_radix *index, struct sc_radix_ref ref,
     return true;
 }
 
-/* ---- what leads to a removal, or stands in its place ----------------------------------------- */
+/* ---- around a removal ------------------------------------------------------------------------ */
 
 bool sc_radix_above(struct sc_radix *index, struct sc_radix_ref ref,
                     struct sc_radix_segment *ret_segment, bool *ret_is_alone)

@@ -1,10 +1,9 @@
-/* Which roots the radix index has, and which of them a run hangs on.
+/* radix_roots: the roots, and the root of a run.
  *
- *   root_first <-> ... <-> root_last   roots that can be found, numbers ascending
- *   old_first  <-> ...                 hidden; being cleared, the first one now (radix_clear.c)
+ *   root_first <-> ... <-> root_last   findable roots, numbers ascending
+ *   old_first  <-> ...                 hidden; the first one is being cleared (radix_clear.c)
  *
- * Holds: nothing is inserted below an old root, so that it only shrinks.
- * Does not: allocate; recurse.
+ * Invariants: nothing is inserted below an old root. No recursion, no allocation.
  * Threads: writer. */
 #include "hashing/radix_internal.h"
 
@@ -52,7 +51,7 @@ void sc_radix_root_forget(struct sc_radix *index, uint32_t id)
         index->clear_at = 0;
 }
 
-/* ---- whose root ------------------------------------------------------------------------------ */
+/* ---- root of a run --------------------------------------------------------------------------- */
 
 static struct sc_radix_known *known_at(struct sc_radix *index, uint32_t id)
 {

@@ -1,7 +1,6 @@
-/* What is read off one run and the ones around it: its segment, its children, its root's age.
+/* radix_run: reads one run and its neighbours: segment, children, age of its root. Changes nothing.
  *
- * Does not: change anything.
- * Threads: writer; sc_radix_segment_of any that holds the run. */
+ * Threads: writer; sc_radix_segment_of any thread that has pinned the run. */
 #include "hashing/radix_internal.h"
 
 void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
