@@ -1,6 +1,6 @@
-/* The disk as a tier: places are segment files and offsets in them.
+/* tier_disk: the disk as a tier: segment files and offsets. Contract: store/space/tier.h.
  *
- * Holds, Does not, Threads, Tests: store/space/tier.h. Writes: segment.c, which makes files. */
+ * Writes are in segment.c, which creates the files. */
 #include "store/space/tier.h"
 
 #include "store/internal.h"
