@@ -1,5 +1,4 @@
 /* io: the calls of store/io/io.h: common checks and fault points, then the back end's function.
- *
  * Files come from a pool: segments are opened while a request path may have sealed the allocator.
  * Tests: tests/unit/store/test_io.c */
 #include "store/io/io.h"

@@ -87,8 +87,7 @@ struct sc_io_params {
     uint64_t files_reserved; /* file objects allocated at open; 0: 64. More are allocated singly */
 };
 
-/* Logs the chosen back end, and why AUTO left io_uring. SPEC_E_UNSUPPORTED: io_uring was requested
- * and does not work here. */
+/* Logs the back end, and why AUTO left io_uring. SPEC_E_UNSUPPORTED: no io_uring here. */
 spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
                        struct spec_error *reterr);
 void sc_io_close(struct sc_io *io); /* no open file, nothing in flight */
@@ -166,12 +165,11 @@ void sc_io_hold(struct sc_io *io, uint64_t bytes);
 void sc_io_release(struct sc_io *io, uint64_t bytes);
 
 /* Returns true if so few operations are in flight that a buffer is refilled while still in the
- * cache of the CPU that read it (pread). */
+ * cache of the CPU that read it. */
 bool sc_io_is_shallow(const struct sc_io *io);
 
-/* Declares the memory of most buffers, [base, base + bytes); no buffer crosses a multiple of
- * piece_bytes. io_uring registers it gradually. Once; base NULL withdraws it, with nothing in
- * flight. */
+/* Declares the memory of most buffers, [base, base + bytes), none across a multiple of piece_bytes.
+ * io_uring registers it gradually. Once; base NULL withdraws it, with nothing in flight. */
 void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
 
 /* io_uring's counters since open; zeros for other back ends. */

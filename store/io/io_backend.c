@@ -1,6 +1,5 @@
 /* io_backend: what back ends share: completion, errno mapping, file size limit, the lock file's
  * line.
- *
  * Tests: tests/unit/store/test_io.c */
 #include "store/io/io_backend.h"
 

@@ -1,5 +1,4 @@
 /* io_backend: the back ends' function table and shared parts (file objects, checks, completion).
- *
  * Only back ends include it: store/io/ and custom ones (struct sc_io_custom).
  * Invariants: in_flight counts operations between submit and done.
  * Tests: tests/unit/store/test_io.c, test_io_cost.c */

@@ -1,5 +1,4 @@
 /* io_network: the file system types that may not forward locks between hosts.
- *
  * From statfs(2) and linux/magic.h; not those with cluster-wide locks (GFS2, OCFS2). Mount options
  * (nolock, local_lock) cannot be queried.
  * Tests: tests/unit/store/test_io_network.c */

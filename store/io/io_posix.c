@@ -1,5 +1,4 @@
 /* io_posix: files on a POSIX file system.
- *
  * O_DIRECT: statx tells support and alignment (Linux 6.1), otherwise a probe read does. If refused,
  * then or by a later transfer, the file is buffered and its pages are dropped after use.
  * Invariants: a failed reserve restores the file's size. EIO is not retried.

@@ -1,5 +1,4 @@
 /* io_posix: POSIX files, directories and locks: entries of struct sc_io_backend for both back ends.
- *
  * Threads: any.
  * Tests: tests/unit/store/test_io.c, test_io_uring.c */
 #ifndef SC_STORE_IO_IO_POSIX_H

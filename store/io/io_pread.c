@@ -1,5 +1,4 @@
 /* io_pread: the pread back end: an operation is an executor task, its I/O class the task's class.
- *
  * Needed because containers forbid io_uring by default.
  * Tests: tests/unit/store/test_io.c */
 #include "store/io/io_posix.h"

@@ -12,8 +12,8 @@
  * that complete in bursts. A ring without work is idle: its step has returned. Submit wakes one if
  * no ring is awake; an awake ring checks the queue before it sleeps.
  *
- * Registered: direct files (from open to close) and slices of staging memory, each after some use
- * or when the ring is idle, because pinning touches every page. Others work by descriptor and
+ * Registered: direct files (from open to close) and slices of staging memory. Pinning touches every
+ * page, so a slice is pinned after some use or when the ring is idle. Others work by descriptor and
  * address. A ring that the kernel stops serving (a later seccomp filter) is dead: blocking calls
  * from then on.
  *
@@ -48,8 +48,7 @@ static void counter_add(_Atomic uint64_t *counter)
 
 /* Bytes that may be in flight for a class. Reads share CPU caches with buffers that wait for their
  * consumer: together they get 5/4 of the target, but always half of it, so that consuming wakes no
- * ring and read-ahead continues. Writes get half of the target while anybody reads, then all of
- * it. */
+ * ring and read-ahead continues. Writes get half while anybody reads, then all. */
 static uint64_t share_of(const struct sc_uring *uring, uint32_t io_class)
 {
     const uint64_t share = uring->share_bytes[io_class],

@@ -1,5 +1,4 @@
 /* io_uring: state shared by io_uring.c (steps of the rings) and io_uring_open.c (open and close).
- *
  * Invariants, Threads: store/io/io_uring.c.
  * Tests: tests/unit/store/test_io_uring.c */
 #ifndef SC_STORE_IO_IO_URING_H

@@ -1,5 +1,4 @@
 /* erasures: intents of a rank to erase data (erasures.c). Contract: store/erase.h.
- *
  * Tests: tests/unit/store/test_erase.c */
 #ifndef SC_STORE_LOG_ERASURES_H
 #define SC_STORE_LOG_ERASURES_H

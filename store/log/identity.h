@@ -1,5 +1,4 @@
 /* identity: identity and ownership of a store's directory, and unique copy numbers.
- *
  * Threads: open, except sc_store_is_ours and sc_store_copy_next.
  * Tests: tests/unit/store/test_store.c, test_copy.c */
 #ifndef SC_STORE_LOG_IDENTITY_H

@@ -1,5 +1,4 @@
 /* journal: the log's file: scan of its valid records, and appends (journal.c).
- *
  * Threads: the log lock; scans at open.
  * Tests: tests/unit/store/test_log.c */
 #ifndef SC_STORE_LOG_JOURNAL_H

@@ -259,8 +259,7 @@ void sc_store_device_is_full(struct sc_store *store, const char *what)
                store->dir, what);
 }
 
-/* Space lock held. Room of both logs; on a full file system at least their share of the
- * segments. */
+/* Space lock held. Room of both logs; on a full file system at least the segments' share. */
 static uint64_t logs_room(struct sc_store *store)
 {
     uint64_t others = SC_STORE_FIXED_BYTES + store->disk.segment_bytes + EPOCHS_BYTES;
@@ -296,8 +295,7 @@ uint64_t sc_store_log_pieces(const struct sc_store *store)
     return journal->pieces_read + (store->table.piece_next - journal->piece_next_read);
 }
 
-/* No lock held. Assumes pieces of equal size: after a checkpoint, with all pieces held, gain is
- * 0. */
+/* No lock held. Assumes equal pieces: after a checkpoint, with all pieces held, gain is 0. */
 static struct look look_at(struct sc_store *store)
 {
     struct look look = {0};

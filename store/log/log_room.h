@@ -1,5 +1,4 @@
 /* log_room: space for the log and its successor (log_room.c; docs/decisions/0015).
- *
  * Tests: tests/unit/store/test_free_space.c, test_checkpoint.c */
 #ifndef SC_STORE_LOG_LOG_ROOM_H
 #define SC_STORE_LOG_LOG_ROOM_H

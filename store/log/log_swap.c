@@ -1,5 +1,4 @@
 /* log_swap: see log_swap.h.
- *
  * Invariants: either log is complete at any time; an error leaves the old one in use. */
 #include "store/log/log_swap.h"
 #include "store/internal.h"

@@ -1,5 +1,4 @@
 /* notify_file: messages from readers and other ranks to a rank's writer (notify_file.c).
- *
  * Threads: open and close; posting and taking: store.h.
  * Tests: tests/unit/store/test_notify.c */
 #ifndef SC_STORE_LOG_NOTIFY_FILE_H

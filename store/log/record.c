@@ -1,5 +1,4 @@
 /* record: strict decoding of records: every key of the type once and in range.
- *
  * Invariants, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record.h"

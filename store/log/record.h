@@ -234,8 +234,7 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
 bool sc_store_record_section_fits(const struct sc_store_record_extent *derived, uint64_t row_count,
                                   uint64_t tags_per_row, uint64_t k_row_bytes);
 
-/* Upper bounds of whole frames: k + 1 bytes for a key of k characters, 9 an integer, 5 a bin
- * head. */
+/* Upper bounds of frames: k + 1 bytes for a key of k characters, 9 an integer, 5 a bin head. */
 #define SC_STORE_DROP_BYTES  (SC_STORE_FRAME_BYTES + 48u)
 #define SC_STORE_EPOCH_BYTES (SC_STORE_FRAME_BYTES + 64u)
 #define SC_STORE_HEAD_BYTES  (SC_STORE_FRAME_BYTES + 112u)

@@ -1,5 +1,4 @@
 /* record_decode: the out-of-line parts of decoding a msgpack map.
- *
  * Invariants, Threads: store/log/record_decode.h.
  * Tests: tests/unit/store/test_record.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record_decode.h"

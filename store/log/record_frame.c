@@ -1,5 +1,4 @@
 /* record_frame: frames of the log: checksum chain, validation, writing.
- *
  * Layout, Invariants, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record_format.h"

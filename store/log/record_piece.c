@@ -45,8 +45,7 @@ static bool decode_piece_lists(const struct sc_store_field *tokens,
  * Nearly all records, and half of the time that a log takes. Read without bounds checks: the
  * payload has PLAIN_HEAD_BYTES_MAX bytes, more than all keys and values but the tokens. */
 
-/* Map head, 13 keys, 9-byte integers, bins of hashes, the tokens' tag and the bytes read after
- * it. */
+/* Map head, 13 keys, 9-byte integers, bins of hashes, the tokens' tag and bytes read after it. */
 #define PLAIN_HEAD_BYTES_MAX (1u + 58u + 9u * 9u + 34u + 2u * 18u + 1u + 8u)
 
 /* Skips the text; false: other bytes. */

@@ -3,7 +3,8 @@
  *   slabs   [slab 0][slab 1] ..   entries in the order of their ids, which ascend, with gaps
  *
  * Invariants: an entry never moves and stays until close, even if a checkpoint drops its record, so
- * an id never finds another namespace. `next` only rises: no id is given twice under one numbering.
+ * an id never finds another namespace. `next` never decreases: no id is given twice under one
+ * numbering.
  * Threads: changed under the log lock; found from any thread.
  * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
 #ifndef SC_STORE_LOG_SPACES_H

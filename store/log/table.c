@@ -1,5 +1,4 @@
 /* table: pieces and extents by id, in slabs.
- *
  * Invariants, Threads: store/log/table.h.
  * Tests: tests/unit/store/test_store.c, test_log.c */
 #include "store/log/table.h"

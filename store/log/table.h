@@ -199,8 +199,7 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
 /* Takes reserved parts. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 
-/* Allocates a derived section, freed with the table; the caller sets its members. NULL: no
- * memory. */
+/* Allocates a derived section, freed with the table; the caller fills it. NULL: no memory. */
 struct sc_store_section *sc_store_table_section(struct sc_store_table *table, uint32_t part_count,
                                                 uint64_t slot_words);
 

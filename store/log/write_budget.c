@@ -1,5 +1,4 @@
 /* write_budget: bytes written to the device, and the token bucket of the write budget.
- *
  * Invariants, Threads, Tests: store/log/write_budget.h. */
 #include "store/log/write_budget.h"
 #include "store/internal.h"

@@ -1,5 +1,4 @@
 /* quant_blocks: blocks of quantised rows.
- *
  * Invariants, Threads: store/rows/quant_blocks.h.
  * Tests: tests/unit/store/test_quant.c */
 #include "store/rows/quant_blocks.h"

@@ -22,8 +22,7 @@
 #define SC_STORE_BLOCK_HEAD_BYTES 8u
 #define SC_STORE_BLOCK_BYTES      16u /* without table, scales and codes */
 
-/* Bytes of a layer: blocks of all pieces, void ones included; rounded up to 64. position,
- * row_count: the extent's. */
+/* Bytes of a layer's blocks, void pieces' included; rounded up to 64. position: the extent's. */
 uint64_t sc_store_quant_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_codec_shape *shape, uint64_t position,
                                     uint64_t row_count);

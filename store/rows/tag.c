@@ -1,5 +1,4 @@
 /* tag: row tags and log checksums: the baseline rung, and the choice of a rung once per process.
- *
  * Invariants, Threads: store/rows/tag.h.
  * Tests: tests/unit/store/test_tag.c */
 #define TAG_RUNG sc_store_tag_base_rung

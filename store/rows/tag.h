@@ -31,13 +31,11 @@ enum sc_store_tag_part {
 uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16], uint64_t copy,
                            uint32_t layer, uint32_t part);
 
-/* Consecutive rows of row_bytes: row i has position position_first + i and tag tags[i *
- * tag_step]. */
+/* Consecutive rows: row i has position position_first + i and tag tags[i * tag_step]. */
 struct sc_store_tag_rows {
     uint64_t base, position_first, row_bytes, count, tag_step;
 };
-/* Rows in spans: bytes [j * bytes, (j + 1) * bytes) of row i are at[i * step + j]. A row is a
- * multiple of `bytes`. */
+/* Rows in spans: bytes [j * bytes, (j + 1) * bytes) of row i are at[i * step + j]. */
 struct sc_store_tag_spans {
     uint8_t *const *at;
     uint64_t bytes, step;
@@ -58,8 +56,7 @@ void sc_store_tag_gather(const struct sc_store_tag_rows *what,
                          const struct sc_store_tag_spans *from, uint8_t *ret_rows,
                          uint64_t *ret_tags);
 
-/* The same per instruction set: i = 0 (baseline), 1, ... until NULL on this machine. The functions
- * above use the last. */
+/* One table per instruction set: i = 0 (baseline), 1, ... until NULL. The last is used above. */
 struct sc_store_tag_rung {
     void (*make)(const struct sc_store_tag_rows *what, const uint8_t *rows, uint64_t *ret_tags);
     uint64_t (*verify)(const struct sc_store_tag_rows *what, const uint8_t *rows,

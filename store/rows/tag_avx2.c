@@ -1,8 +1,6 @@
 /* tag_avx2: row tags with AVX2, about twice the baseline's (SSE2) rate. Compiled with -mavx2,
  * called only if the CPU has it.
- *
  * row_move loads each line once, hashes it and stores it to its destination.
- *
  * Invariants, Threads: store/rows/tag.h.
  * Tests: tests/unit/store/test_tag.c */
 #define XXH_INLINE_ALL

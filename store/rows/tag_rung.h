@@ -1,9 +1,7 @@
 /* tag_rung: the loops over rows, compiled once per instruction set.
- *
- * The includer defines TAG_RUNG (its table's name), and may define TAG_HASH (a faster equal hash)
- * and TAG_MOVE (hashes while it copies whole lines of rows > TAG_SHORT_MAX, to multiples of
+ * The includer defines TAG_RUNG, its table's name. It may define TAG_HASH, a faster equal hash, and
+ * TAG_MOVE, which hashes while it copies whole lines (rows > TAG_SHORT_MAX, to multiples of
  * TAG_DST_ALIGN).
- *
  * Invariants: all rungs give the same tags, bit for bit.
  * Tests: tests/unit/store/test_tag.c compares every rung that the machine has. */
 #ifndef TAG_RUNG

@@ -45,8 +45,7 @@ uint64_t sc_store_part_pages(const struct sc_store_part *part, uint64_t stride)
 const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, uint32_t part_count,
                                              uint32_t layer)
 {
-    uint32_t low = 0, high = part_count; /* parts[low] begins at or before layer, parts[high]
-                                          * after */
+    uint32_t low = 0, high = part_count; /* parts[low] begins at or before layer */
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
         if (parts[middle].layer_first <= layer)

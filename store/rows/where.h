@@ -56,8 +56,7 @@ struct sc_store_where {
 };
 
 void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_namespace *space);
-/* Section offsets and stride of a layer in a new extent; probe rows are first. Readers use the
- * extent's record. */
+/* Section offsets and stride of a layer in a new extent. Readers use the extent's record. */
 struct sc_store_place {
     uint64_t probe_tag_offset, tag_offset, row_offset, stride;
 };
@@ -94,8 +93,7 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
                          const struct sc_store_extent_entry *extent, uint32_t layer,
                          const struct sc_store_piece_entry *piece,
                          struct sc_store_slab_where *ret_where);
-/* Switches to another piece of the extent in the same copy of the rows; sc_store_slab_where may
- * find a newer copy. */
+/* Switches to another piece of the extent in the same copy of the rows. */
 void sc_store_slab_move(struct sc_store_slab_where *where,
                         const struct sc_store_piece_entry *piece);
 

@@ -1,5 +1,4 @@
 /* alloc_extent: allocates the pages of an extent's layers, and the log bytes for its records.
- *
  * Threads: any; the space lock.
  * Tests: tests/unit/store/test_store.c, test_quarantine.c, tests/fault/test_store_faults.c */
 #include "store/internal.h"

@@ -1,5 +1,4 @@
 /* pieces: properties of a piece by id, and the caller's number.
- *
  * Threads: store/store.h.
  * Tests: tests/unit/store/test_store.c, test_quarantine.c */
 #include "store/internal.h"

@@ -153,8 +153,7 @@ static uint64_t sections_free(const struct sc_store_extent_entry *extent,
            derived_free(atomic_load(&extent->held_quant), map) + permutation_free(extent, map);
 }
 
-/* Frees or counts what the last piece, with this span, still holds: tags, padding, derived
- * sections. */
+/* Frees or counts what the last piece still holds: tags, padding, derived sections too. */
 static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {
@@ -537,8 +536,7 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
 /* ---- Dropping ------------------------------------------------------------------------------- */
 
 /* Log lock held. LIVE -> DROPPED, in a follower FREED: not readable on a lease (store/log/table.h).
- * A DOOMED piece whose record was read counts as LIVE, for callers that hear of drops. false:
- * neither. */
+ * A DOOMED piece counts as LIVE if its record was read. false: neither. */
 static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
     uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
@@ -565,8 +563,7 @@ static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint
 }
 
 /* Drops up to AT_ONCE pieces in one append. Returns the bytes to be freed. If it fails, the pieces
- * live again after a reopen and must not be overwritten: they keep their pages until a later drop
- * writes the records. */
+ * live again after a reopen: they keep their pages until a later drop writes the records. */
 static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
     uint64_t dropped[AT_ONCE], dropped_count = 0;
@@ -602,7 +599,7 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
     return dropped_end(store, dropped, dropped_count);
 }
 
-/* Writes up to AT_ONCE failed drop records; also for ids left free and unused (extent_commit.c). */
+/* followers: older ones reappear */
 static uint64_t drop_again(struct sc_store *store)
 {
     uint64_t again[AT_ONCE], count = 0, void_count = 0;
@@ -656,7 +653,7 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
                               uint64_t wall_ns)
 {
     uint64_t voided[AT_ONCE], total = 0, id = 1;
-    if (store->params.role == SC_STORE_WRITER) { /* a follower meets older ones again */
+    if (store->params.role == SC_STORE_WRITER) { /* unknown namespace: no pieces */
         pthread_mutex_lock(&store->log.lock);
         struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, space);
         id = shape != NULL ? shape->void_end : piece_end; /* of no namespace there are no pieces */
@@ -689,9 +686,9 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
     return total;
 }
 
-/* ---- Erasing -------------------------------------------------------------------------------- */
+/* Log lock held. Returns true if the piece was LIVE. */
 
-/* Log lock held. true: it was LIVE. */
+/* Quarantines voided pieces; erased_map treats their pages as free already. */
 static bool piece_erase(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
     const struct sc_store_extent_entry *extent =

@@ -1,5 +1,4 @@
 /* quarantine: dropped pieces until leases on them have ended (quarantine.c).
- *
  * Tests: tests/unit/store/test_quarantine.c */
 #ifndef SC_STORE_SPACE_QUARANTINE_H
 #define SC_STORE_SPACE_QUARANTINE_H
@@ -26,13 +25,12 @@ struct sc_store_quarantine {
 struct sc_store;
 struct sc_store_section;
 
-/* Frees pages of rows without a piece, once per extent, when its pieces are in the table. No lock
+/* Frees pages of rows without a piece. Once per extent, with its pieces in the table. No lock
  * held. */
 void sc_store_extent_trim(struct sc_store *store, uint64_t extent);
 /* Quarantines DROPPED pieces: pages are held until lease_ns_max after dropped_wall_ns (a future
  * time counts as now); lease_ns_max 0: freed at once. Returns the bytes to be freed. The caller has
- * updated live_count, piece_count and share.reserved. No lock held; no allocation. Followers: no
- * effect. */
+ * updated live_count, piece_count and share.reserved. No lock held. Follower: no effect. */
 uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                                  uint64_t dropped_wall_ns);
 /* Quarantines an extent's original rows, void in the log since a permuted copy exists: all its
@@ -60,8 +58,7 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
  * pieces of the store's own namespace. No lock held. */
 void sc_store_pieces_erase(struct sc_store *store,
                            void (*on_gone)(uint64_t piece, uint64_t mark, void *user), void *user);
-/* Space lock held. Makes a map in which free pages and those of erased extents are free. false: no
- * memory. */
+/* Space lock held. Makes a map where pages of erased extents are free too. false: no memory. */
 struct sc_store_space;
 bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map);
 

@@ -1,5 +1,4 @@
 /* reserve: measures recent demand for space (reserve.c).
- *
  * Threads: the space lock.
  * Tests: tests/unit/store/test_quarantine.c */
 #ifndef SC_STORE_SPACE_RESERVE_H
@@ -25,8 +24,7 @@ void sc_store_reserve_open(struct sc_store *store);
 /* Space lock held. Count an extent's bytes; subtract them if it was given back unused. */
 void sc_store_reserve_add(struct sc_store *store, uint64_t bytes);
 void sc_store_reserve_sub(struct sc_store *store, uint64_t bytes);
-/* Space lock held. Returns demand_bytes and piece_new of sc_store_free_space; piece_next: the
- * table's next id. */
+/* Space lock held. Returns demand_bytes and piece_new of sc_store_free_space. */
 void sc_store_reserve_look(struct sc_store *store, uint64_t piece_next, uint64_t *ret_bytes,
                            uint64_t *ret_piece_new);
 

@@ -104,7 +104,7 @@ static spec_status segment_open_file(struct sc_store *store, uint32_t number,
     return status;
 }
 
-/* Sets this rank's share of disk_bytes, or of half of the available space. */
+/* Sets this rank's share of disk_bytes; default: half of the available space, at most 20 GiB. */
 static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *reterr)
 {
     uint64_t bytes = store->params.config->disk_bytes;
@@ -153,8 +153,7 @@ static void segments_give_up(struct sc_store *store)
                store->dir, whole - store->disk.segment_bytes);
 }
 
-/* After the replay: removes given-up files. One that cannot be removed counts; the next open
- * retries. */
+/* After the replay: removes given-up files. Those that cannot be removed count. */
 static void surplus_remove(struct sc_store *store)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
@@ -292,8 +291,7 @@ bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret
     return true;
 }
 
-/* Space lock held. Takes one run for layers from layer_first on, as many as fit, at least
- * layers_min; 0: none. */
+/* Space lock held. Takes one run for at least layers_min layers from layer_first on; 0: none. */
 static uint32_t place_in(struct sc_store *store, uint64_t index, uint64_t stride,
                          uint32_t layer_first, uint32_t layers_min, struct sc_store_part *part)
 {

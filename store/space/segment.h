@@ -1,5 +1,4 @@
 /* segment: segment files and the allocation of places in them (segment.c, alloc_extent.c).
- *
  * Tests: tests/unit/store/test_store.c, test_space.c */
 #ifndef SC_STORE_SPACE_SEGMENT_H
 #define SC_STORE_SPACE_SEGMENT_H
@@ -45,8 +44,7 @@ struct sc_store_disk {
     uint64_t segment_bytes;            /* of all segments, WANTED included */
     uint64_t surplus_count;            /* open: segments above disk_bytes */
     bool surplus_cuts;                 /* open: the last segment's end is above disk_bytes */
-    /* After ENOSPC of a segment: total available until device_until_ns; no new one before
-     * device_retry_ns. */
+    /* After a segment's ENOSPC: total space, valid until; no new segment before device_retry_ns. */
     uint64_t device_bytes, device_until_ns, device_retry_ns;
     uint64_t extent_bytes; /* taken pages */
     uint64_t quant_due;    /* per layer: room kept for pending quantised rows */
@@ -70,8 +68,8 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
 bool sc_store_layers_fit(struct sc_store *store, uint64_t bytes, uint64_t layers);
 void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *parts,
                          uint32_t part_count, uint64_t stride);
-/* Space lock held. Adds a segment of up to segment_bytes; false: disk_bytes allows none of `pages`,
- * or no index is left. */
+/* Space lock held. Adds a segment of up to segment_bytes; false: no room for `pages` or no
+ * index. */
 bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index);
 /* Space lock held. Removes a FAILED segment without taken pages. */
 void sc_store_segment_leave(struct sc_store *store, uint64_t index);
@@ -82,8 +80,7 @@ bool sc_store_maker_wake(struct sc_store *store);
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number);
 void sc_store_busy_end(struct sc_store *store);
 
-/* After a device error: refuses new extents for SC_STORE_RETRY_NS, logged once. Any thread, no
- * lock. */
+/* After a device error: no new extents for SC_STORE_RETRY_NS; logged once. Any thread, no lock. */
 void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
 
 /* ---- Allocation of extents (alloc_extent.c)
@@ -99,8 +96,7 @@ spec_status sc_store_extent_alloc(struct sc_store *store, uint64_t stride, uint6
 void sc_store_quant_due_give(struct sc_store *store, uint64_t quant_stride);
 void sc_store_extent_free(struct sc_store *store, const struct sc_store_part *parts,
                           uint32_t part_count, uint64_t stride, uint64_t log_bytes);
-/* After a write error: searches start behind this segment, so that a bad spot does not meet every
- * extent. No lock held. */
+/* After a write error: searches start behind this segment, to avoid a bad spot. No lock held. */
 void sc_store_segment_avoid(struct sc_store *store, uint32_t index);
 
 #endif

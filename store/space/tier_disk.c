@@ -1,5 +1,4 @@
 /* tier_disk: the disk as a tier: segment files and offsets. Contract: store/space/tier.h.
- *
  * Writes are in segment.c, which creates the files. */
 #include "store/space/tier.h"
 
