@@ -1,8 +1,9 @@
 /* internal: the store's state, composed of parts declared in their modules' headers. Only store/
  * includes it. Layers: docs/internals/architecture.md.
+ *
  * Locks, by rank: in-flight operations (30), reserve frame (35), space (40), log (50), write queue
  * (53), inline quantisation (54), written frames (55), write budget (58), erasures (59), staging
- * frames (60), selector pool (61), back end (62 and above). Space and log are never held together:
+ * frames (60), selector pool (61), back end (62 and above). Space is never taken while log is held:
  * a drop frees its pages after it released the log lock.
  * Tests: tests/unit/store/, tests/fault/ */
 #ifndef SC_STORE_INTERNAL_H
