@@ -1,10 +1,10 @@
-/* Open, close, statistics.
+/* open: open, close, statistics.
  *
  *   writer           identity -> rank directory -> its lock -> log -> segments -> pools -> replay
- *   reader, peer     pools (a reader's) -> what there is of identity, log and segments
+ *   reader, peer     pools (a reader's) -> existing identity, log and segments
  *
- * Holds: an open that fails leaves an existing store as it was, and leaks nothing.
- * Does not: start threads (params.exec is the connector's).
+ * Invariants: a failed open leaves an existing store unchanged and leaks nothing. No thread is
+ * started (params.exec is the connector's).
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/open.h"
@@ -24,21 +24,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EXTENTS_EACH   8u /* a request: being packed, written, committed; turns come in bursts */
-#define EXTENTS_SPARE  SC_STORE_PASS_EXTENTS /* beyond those: one pass that is cut into many */
+#define EXTENTS_EACH   8u /* per request: being packed, written, committed; in bursts */
+#define EXTENTS_SPARE  SC_STORE_PASS_EXTENTS /* for one pass that is cut into many */
 #define EXTENTS_MAX    2048u                 /* bounds their bounce buffers */
 #define FILES_SPARE    8u /* log, lock, identity, a few segments beyond disk_bytes */
 #define FILES_MAX      4096u
-#define FRAMES_PART    2u   /* of staging: a pass is cut into no more extents, a frame each */
-#define FRAMES_WANTED  256u /* of staging, where io.op_bytes allows more */
+#define FRAMES_PART    2u   /* part of staging: most extents of a pass, a frame each */
+#define FRAMES_WANTED  256u /* in staging, if io.op_bytes allows it */
 #define OP_BYTES_LEAST (UINT64_C(64) << 10)
-#define HOST_PART      8u /* of the memory that the process may use */
+#define HOST_PART      8u /* part of the memory that the process may use */
 #define HOST_MOST      (UINT64_C(4) << 30)
-#define UPPER_OF_32    10u /* parts of host_bytes for upper_bytes auto: IMPRESS has 10 beside 32 */
+#define UPPER_OF_32    10u /* upper_bytes auto, in 1/32 of host_bytes: IMPRESS has 10 to 32 */
 
 /* ---- Checks --------------------------------------------------------------------------------- */
 
-/* Bytes of an operation that holds one row, each half of a split one rounded out to pages. */
+/* Bytes of an operation for one row; each half of a split row is rounded out to pages. */
 static uint64_t row_op_bytes(const struct sc_store_namespace *space)
 {
     uint64_t halves = space->layout == SC_STORE_SPLIT ? 2 * SC_IO_PAGE_BYTES : 0;
@@ -72,8 +72,8 @@ static spec_status params_check(const struct sc_store_params *params, struct spe
     return SPEC_OK;
 }
 
-/* Rows of an extent: a layer fits in a segment, its tags in an operation, and all layers in a
- * quarter of the disk, so that one pass does not fill it; but a chunk always, if at all. */
+/* Sets the rows of an extent: a layer fits a segment, its tags an operation, and all layers a
+ * quarter of the disk, so that one pass does not fill it; but at least a chunk. */
 static spec_status rows_max_decide(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_store_shape *shape = &store->shape;
@@ -114,7 +114,7 @@ spec_status sc_store_io_open(struct sc_store *store, struct spec_error *reterr)
                               .allow_shared = config->allow_shared != 0,
                               .allow_network_fs = config->allow_network_fs != 0};
     if (store->params.role == SC_STORE_PEER)
-        io.backend = SC_BACKEND_PREAD; /* it reads a log now and then: no rings for that */
+        io.backend = SC_BACKEND_PREAD; /* reads a log now and then: needs no rings */
     uint64_t disk_bytes = config->disk_bytes > 0 ? config->disk_bytes : SC_STORE_DEFAULT_BYTES;
     uint64_t files = disk_bytes / config->segment_bytes + FILES_SPARE;
     io.files_reserved = files < FILES_MAX ? files : FILES_MAX;
@@ -174,14 +174,14 @@ spec_status sc_store_dir_open(struct sc_store *store, struct spec_error *reterr)
     return status;
 }
 
-/* Of host_bytes auto. */
+/* Default of host_bytes auto. */
 static uint64_t host_share(uint32_t rank_count)
 {
     uint64_t share = sc_memory_limit() / HOST_PART / (rank_count > 0 ? rank_count : 1);
     return share < HOST_MOST ? share : HOST_MOST;
 }
 
-/* What is asked for by number is had or open fails; what nobody asked for may be too much here. */
+/* Opens the host tier. Configured sizes must succeed; the automatic size may be too large here. */
 static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_config *config = store->params.config;
@@ -301,8 +301,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     return status;
 }
 
-/* The largest operation, and so a frame of staging: io.op_bytes, unless staging_bytes would then be
- * too few frames. Each extent that is being written holds one that is filled in part. */
+/* Returns the largest operation, which is a staging frame: io.op_bytes, or less if staging would
+ * have too few frames. Each extent being written holds one partly filled. */
 static uint64_t op_bytes_decide(const struct sc_store_params *params)
 {
     const struct sc_config *config = params->config;
@@ -420,7 +420,7 @@ void sc_store_close(struct sc_store *store)
     sc_store_compactor_stop(store);
     sc_store_match_fetcher_stop(store);
     sc_store_base_wait(store);
-    pthread_mutex_lock(&store->disk.lock); /* whoever ended last is out of it */
+    pthread_mutex_lock(&store->disk.lock); /* the last task has left it */
     bool idle = sc_store_extents_idle(store) && atomic_load(&store->busy) == 0;
     pthread_mutex_unlock(&store->disk.lock);
     SC_ASSERT(store->params.poison, idle);

@@ -1,7 +1,5 @@
-/* The calls of store/io/io.h: checks and fault points that every back end shares, then the back
- * end's function. File objects come from a pool, because segments are opened while a host's request
- * path may have sealed the allocator.
- *
+/* io: the calls of store/io/io.h: common checks and fault points, then the back end's function.
+ * Files come from a pool: segments are opened while a request path may have sealed the allocator.
  * Tests: tests/unit/store/test_io.c */
 #include "store/io/io.h"
 
@@ -84,7 +82,7 @@ static void file_give(struct sc_io *io, struct sc_io_file *file)
     sc_alloc_free(io->alloc, file);
 }
 
-/* An open file is listed, so that a forked child can find its descriptor. */
+/* Lists an open file, so that a forked child can close its descriptor. */
 static void file_list(struct sc_io *io, struct sc_io_file *file)
 {
     (void)pthread_mutex_lock(&io->files_lock);
@@ -332,7 +330,6 @@ spec_status sc_io_file_pread(struct sc_io *io, struct sc_io_file *file, void *bu
     return io->backend->file_pread(io, file, buffer, bytes, offset, reterr);
 }
 
-/* The fault points of a blocking write. */
 static spec_status write_fault(struct sc_io *io, const struct sc_io_file *file,
                                struct spec_error *reterr)
 {
@@ -351,7 +348,7 @@ spec_status sc_io_file_pwrite(struct sc_io *io, struct sc_io_file *file, const v
         return status;
     if ((file->flags & SC_IO_OPEN_APPEND) != 0)
         return sc_fail(reterr, SPEC_E_INVALID, "a write at %" PRIu64 " of a file for appending: %s",
-                       offset, file->path); /* Linux would append it */
+                       offset, file->path); /* Linux would append instead */
     status = write_fault(io, file, reterr);
     if (status != SPEC_OK)
         return status;
@@ -438,7 +435,7 @@ static void refused_step(struct sc_task *task)
     sc_io_op_complete(op, (int)(int64_t)op->state);
 }
 
-/* 0, SC_IO_INVALID, or the errno of a fault point. */
+/* Returns 0, SC_IO_INVALID, or an errno: a fault point's, or EFBIG beyond `limit`. */
 static int op_refusal(const struct sc_io *io, const struct sc_io_op *op, uint64_t limit)
 {
     if (op->bytes == 0 || op->offset > INT64_MAX || op->bytes > INT64_MAX - op->offset)

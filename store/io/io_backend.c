@@ -1,6 +1,5 @@
-/* What the back ends of store/io/io.h share: an operation's end, errno values, limits, the lock's
+/* io_backend: what back ends share: completion, errno mapping, file size limit, the lock file's
  * line.
- *
  * Tests: tests/unit/store/test_io.c */
 #include "store/io/io_backend.h"
 
@@ -43,7 +42,7 @@ void sc_io_op_complete(struct sc_io_op *op, int sys_errno)
                  : sys_errno == SC_IO_DROPPED ? SPEC_E_DROPPED
                                               : sc_io_status_of(sys_errno);
     op->sys_errno = sys_errno < 0 ? 0 : sys_errno;
-    /* Before done: what done wakes may close the back end. */
+    /* Before done, because done may wake a thread that closes the back end. */
     if (op->status != SPEC_OK)
         sc_io_cost_spoil(io);
     if (atomic_load_explicit(&io->cost.first_ns, memory_order_relaxed) == SC_IO_COST_AWAITED)

@@ -1,40 +1,37 @@
-/* What a byte and an operation cost here, as ordinary reads show it: who plans reads of chosen rows
- * asks what a gap between them may cost (decision 0020).
+/* io_cost: estimates from ordinary reads what a byte and one more operation cost on this device.
+ *
+ * The planner of chosen rows uses it to decide which gaps to read through (decision 0020).
  *
  *   in flight  __/‾‾‾‾‾‾\___/‾‾‾‾‾‾‾‾|‾‾‾‾‾‾‾‾\___   stretches: until nothing is in flight, or
- *                |<-ns->|   |<--ns-->|<--ns-->|      enough was read and others come
+ *                |<-ns->|   |<--ns-->|<--ns-->|      enough was read and more is submitted
  *
- * As long as enough is in flight the device is busy, so that what ended within a stretch tells what
- * an operation of its size takes at depth. What the first one took longer than that, where nothing
- * was in flight before it, is latency, and taken off. Stretches go into bins by that size, and of a
- * bin the median of the last counts. Through the bins of the smallest and of the largest operations
- * goes a line, ns = op_ns + byte_ns * bytes. Where all are of one size, op_ns / byte_ns, which is
- * the gap that costs as much as an operation, stays the guess's.
+ * - With enough in flight the device is busy: a stretch's ns per operation is the cost at depth.
+ * - After an idle device the first completion's extra time is latency and is subtracted.
+ * - Stretches are binned by operation size; a bin counts by the median of its last samples, so
+ *   disturbed stretches (other traffic, preemption, page cache, clock jumps) have no effect.
+ * - A line through the smallest and largest bins gives ns = op_ns + byte_ns * bytes. With one size
+ *   only, the gap op_ns / byte_ns stays at its default.
  *
- * So what a neighbour's traffic, a lost processor, a page cache or a clock that jumps did to some
- * stretches does not matter; and where all are slowed down alike, the gap stays what it is.
- *
- * Holds: a submit or a completion costs some relaxed additions, the end of a stretch a look at the
- * clock and a few medians; nothing allocates or waits. On the simulated device the same reads give
- * the same numbers.
- * Does not: read for itself, or believe stretches with writes, failures or dropped reads. Threads
- * that submit at the same instant may falsify a stretch: one in a median.
- * Threads: any; one at a time takes a sample in (is_sampling), those that come meanwhile are lost.
+ * Invariants: a submit or completion costs relaxed additions, a stretch's end a clock read and a
+ * few medians. Nothing allocates or waits. Stretches with writes, failures or dropped reads do not
+ * count.
+ * Threads: any. One thread samples at a time (is_sampling); other samples are lost meanwhile.
+ * Concurrent submitters may falsify a stretch: one sample in a median.
  * Tests: tests/unit/store/test_io_cost.c */
 #include "store/io/io_backend.h"
 
-#define PREFETCH_BYTE_NS   0.4     /* 2.5 GB/s */
-#define PREFETCH_GAP_BYTES 12500.0 /* 5 us of it */
-#define BUSY_OPS          32u     /* so many in flight, or as many bytes, keep a device busy */
+#define PREFETCH_BYTE_NS   0.4     /* default: 2.5 GB/s */
+#define PREFETCH_GAP_BYTES 12500.0 /* 5 us at that rate */
+#define BUSY_OPS          32u     /* operations, or bytes, in flight that keep a device busy */
 #define BUSY_BYTES        (1u << 20)
-#define STRETCH_OPS_MIN   128u /* or so many bytes: .5 to 2 ms */
+#define STRETCH_OPS_MIN   128u /* operations, or bytes, of a sample: 0.5 to 2 ms */
 #define STRETCH_BYTES_MIN (2u << 20)
-#define STRETCH_OPS_MAX   512u        /* or as many bytes, twice what io_uring has in flight: */
-#define STRETCH_BYTES_MAX (16u << 20) /* the next submit ends it */
-#define LAG_SHARE         4.0 /* of a stretch, or so many ns: no more is taken for latency */
+#define STRETCH_OPS_MAX   512u /* operations, or bytes (twice io_uring's target), after which the */
+#define STRETCH_BYTES_MAX (16u << 20) /* next submit ends the stretch */
+#define LAG_SHARE         4.0 /* largest latency subtracted: a quarter of the stretch, or 0.2 ms */
 #define LAG_NS_MAX        2e5
-#define SAMPLES_MIN       3u   /* of a bin that is believed */
-#define BYTE_NS_MIN       1e-3 /* 1 TB/s .. 1 MB/s, 1 ns .. 1 s an operation */
+#define SAMPLES_MIN       3u   /* samples that a bin needs */
+#define BYTE_NS_MIN       1e-3 /* 1 TB/s .. 1 MB/s; 1 ns .. 1 s per operation */
 #define BYTE_NS_MAX       1e3
 #define OP_NS_MAX         1e9
 
@@ -48,13 +45,12 @@ static uint64_t counter_get(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* Of a byte, if all were the guess's gap. */
+/* Returns ns per byte if each operation also cost the default gap's bytes. */
 static double sample_slowness(const struct sc_io_cost_sample *sample)
 {
     return sample->ns / (sample->bytes + PREFETCH_GAP_BYTES);
 }
 
-/* The bin's sample in the middle. */
 static struct sc_io_cost_sample median_of(const struct sc_io_cost_bin *bin)
 {
     struct sc_io_cost_sample sorted[SC_IO_COST_LAST];
@@ -68,7 +64,7 @@ static struct sc_io_cost_sample median_of(const struct sc_io_cost_bin *bin)
     return sorted[count / 2];
 }
 
-/* is_sampling is the caller's. */
+/* Computes the estimate from the bins. The caller holds is_sampling. */
 static void cost_believe(struct sc_io_cost_watch *watch)
 {
     struct sc_io_cost_sample points[SC_IO_COST_BINS];
@@ -105,7 +101,7 @@ static bool is_enough(uint64_t ops, uint64_t bytes)
     return ops >= STRETCH_OPS_MIN || bytes >= STRETCH_BYTES_MIN;
 }
 
-/* All of the stretch is done but what flies still. */
+/* Ends the stretch and takes its sample, without the operations and bytes still in flight. */
 static void stretch_end(struct sc_io *io, uint64_t ops_left, uint64_t bytes_left)
 {
     struct sc_io_cost_watch *watch = &io->cost;
@@ -113,7 +109,7 @@ static void stretch_end(struct sc_io *io, uint64_t ops_left, uint64_t bytes_left
     uint64_t ops = counter_get(&watch->ops), bytes = counter_get(&watch->bytes);
     uint64_t first_ns = counter_get(&watch->first_ns);
     if (ops_left == 0 && atomic_load_explicit(&io->in_flight, memory_order_relaxed) > 0)
-        return; /* another one has begun: what was read is of both */
+        return; /* a new stretch began: the numbers belong to both */
     if (atomic_load_explicit(&watch->is_spoiled, memory_order_relaxed) || now_ns <= start_ns ||
         ops <= ops_left || bytes <= bytes_left)
         return;
@@ -134,8 +130,8 @@ static void stretch_end(struct sc_io *io, uint64_t ops_left, uint64_t bytes_left
     atomic_store_explicit(&watch->is_sampling, false, memory_order_release);
 }
 
-/* Whether the stretch ends where these operations come while so many, and so many bytes, fly: too
- * little to keep the device busy, or enough was read and they are of another kind. */
+/* Returns true if a submission ends the stretch: too little is in flight, or enough was read and it
+ * is long or of another operation size. */
 static bool is_over(const struct sc_io_cost_watch *watch, uint64_t ops_flying,
                     uint64_t bytes_flying, uint64_t ops, uint64_t bytes)
 {

@@ -1,10 +1,6 @@
-/* Which file systems may not forward locks between hosts.
- *
- * The numbers are those of statfs(2) and of linux/magic.h. A shared-disk file system whose locks
- * are the cluster's (GFS2, OCFS2) is not among them.
- *
- * Does not: ask whether a mount forwards locks after all (nolock, local_lock): no call says so.
- * Threads: any.
+/* io_network: the file system types that may not forward locks between hosts.
+ * From statfs(2) and linux/magic.h; not those with cluster-wide locks (GFS2, OCFS2). Mount options
+ * (nolock, local_lock) cannot be queried.
  * Tests: tests/unit/store/test_io_network.c */
 #include "store/io/io_posix.h"
 

@@ -1,13 +1,7 @@
-/* Files on a POSIX file system.
- *
- * O_DIRECT is asked for when the file is opened with SC_IO_OPEN_DIRECT: statx says whether and with
- * which alignment (Linux 6.1), otherwise a probe read does. Where it is refused, then or by a later
- * transfer, the file is buffered and its pages are dropped after use, so that the host's page cache
- * is not filled with our cache; one log line says so.
- *
- * Holds: nothing is ever written outside [0, size) of a reservation except by a write of the
- * caller's; a failed call leaves the file's content as it was.
- * Does not: retry EIO.
+/* io_posix: files on a POSIX file system.
+ * O_DIRECT: statx tells support and alignment (Linux 6.1), otherwise a probe read does. If refused,
+ * then or by a later transfer, the file is buffered and its pages are dropped after use.
+ * Invariants: a failed reserve restores the file's size. EIO is not retried.
  * Tests: tests/unit/store/test_io.c, test_io_fallback.c */
 #include "store/io/io_posix.h"
 
@@ -26,7 +20,7 @@
 #define DIR_MODE   0700
 #define ZERO_BYTES 65536u
 
-/* Never written: the source of zeros where fallocate is not supported. Aligned for O_DIRECT. */
+/* Never written. Zeros for file systems without fallocate; aligned for O_DIRECT. */
 static uint8_t zeros[ZERO_BYTES] __attribute__((aligned(SC_IO_PAGE_BYTES)));
 
 static spec_status file_fail(const char *verb, const char *path, int sys_errno,
@@ -35,7 +29,7 @@ static spec_status file_fail(const char *verb, const char *path, int sys_errno,
     return sc_fail_errno(reterr, sc_io_status_of(sys_errno), sys_errno, "%s %s", verb, path);
 }
 
-/* Where a path is looked up: a name of the kept directory in that, else as it is. */
+/* The directory and name to look a path up by: relative to the kept directory if directly in it. */
 struct place {
     int fd;
     const char *name;
@@ -50,7 +44,6 @@ static struct place place_of(const struct sc_io *io, const char *path)
     return (struct place){AT_FDCWD, path};
 }
 
-/* The kept directory itself. */
 static bool is_kept(const struct sc_io *io, const char *path)
 {
     return io->dir != NULL && strcmp(path, io->dir) == 0;
@@ -72,7 +65,7 @@ bool sc_io_posix_goes_buffered(struct sc_io_file *file, bool was_direct)
     if (!was_direct)
         return false;
     if (!atomic_load_explicit(&file->is_direct, memory_order_relaxed))
-        return true; /* another transfer found out meanwhile */
+        return true; /* another transfer switched it meanwhile */
     const int flags = fcntl(file->fd, F_GETFL);
     if (flags < 0 || fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) != 0)
         return false;
@@ -82,7 +75,7 @@ bool sc_io_posix_goes_buffered(struct sc_io_file *file, bool was_direct)
     return true;
 }
 
-/* On dirty pages this starts the write-back; they are dropped by a later call or by the kernel. */
+/* For dirty pages this starts write-back; a later call or the kernel drops them. */
 void sc_io_posix_moved(const struct sc_io_file *file, uint64_t bytes, uint64_t offset)
 {
     if ((file->flags & SC_IO_OPEN_DIRECT) != 0 &&
@@ -110,7 +103,7 @@ int sc_io_posix_read(struct sc_io_file *file, uint8_t *buffer, uint64_t bytes, u
             continue;
         }
         if (n == 0)
-            return EIO; /* the end of the file */
+            return EIO; /* end of the file */
         if (errno == EINTR || (errno == EINVAL && sc_io_posix_goes_buffered(file, was_direct)))
             continue;
         return errno;
@@ -143,7 +136,7 @@ int sc_io_posix_write(struct sc_io_file *file, const uint8_t *buffer, uint64_t b
 
 /* ---- Open ----------------------------------------------------------------------------------- */
 
-/* Whether transfers aligned to SC_IO_PAGE_BYTES work on an open O_DIRECT descriptor. */
+/* Returns true if transfers aligned to SC_IO_PAGE_BYTES work on an open O_DIRECT descriptor. */
 static bool direct_works(int fd)
 {
 #ifdef STATX_DIOALIGN
@@ -156,10 +149,10 @@ static bool direct_works(int fd)
 #endif
     uint8_t page[2 * SC_IO_PAGE_BYTES];
     uint8_t *aligned = page + (SC_IO_PAGE_BYTES - (uintptr_t)page % SC_IO_PAGE_BYTES);
-    return pread(fd, aligned, SC_IO_PAGE_BYTES, 0) >= 0; /* an empty file says 0 */
+    return pread(fd, aligned, SC_IO_PAGE_BYTES, 0) >= 0; /* an empty file returns 0 */
 }
 
-/* Opens with O_DIRECT where that works. -1: errno says why not even buffered. */
+/* Opens with O_DIRECT if possible, else buffered. -1: errno of the buffered open. */
 static int open_direct(struct sc_io_file *file, int flags)
 {
     const struct place at = place_of(file->io, file->path);
@@ -177,12 +170,12 @@ static int open_direct(struct sc_io_file *file, int flags)
             return -1;
         }
     } else if (errno == EINVAL) {
-        /* Some kernels have made the file by the time they refuse the flag. */
+        /* Some kernels create the file before they refuse the flag. */
         fd = openat(at.fd, at.name, flags & ~O_EXCL, FILE_MODE);
     }
     if (fd < 0)
         return -1;
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* no read-ahead: operations are planned */
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* operations are planned: no read-ahead */
     if (atomic_exchange(&file->io->said_buffered, 1) == 0)
         SC_LOG(file->io->log, 1, "the file system refuses O_DIRECT, buffered instead: %s",
                file->path);
@@ -193,7 +186,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr)
 {
     const struct place at = place_of(io, file->path);
-    /* O_NONBLOCK: a pipe in place of a file is refused below, not waited for. */
+    /* O_NONBLOCK: a FIFO in the file's place is refused below instead of blocking the open. */
     int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     flags |= (file->flags & SC_IO_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY;
     flags |= (file->flags & SC_IO_OPEN_APPEND) != 0 ? O_APPEND : 0;
@@ -220,7 +213,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
     int sys_errno = fstat(fd, &about) == 0 ? 0 : errno;
     if (sys_errno == 0 && !S_ISREG(about.st_mode))
         sys_errno = S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
-    const int now = fcntl(fd, F_GETFL); /* io_uring would not wait for a file with O_NONBLOCK */
+    const int now = fcntl(fd, F_GETFL); /* io_uring does not wait on a file with O_NONBLOCK */
     if (sys_errno == 0 && (now < 0 || fcntl(fd, F_SETFL, now & ~O_NONBLOCK) != 0))
         sys_errno = errno;
     if (sys_errno != 0) {
@@ -242,13 +235,13 @@ void sc_io_posix_file_close(struct sc_io *io, struct sc_io_file *file)
     (void)io;
     const int fd = atomic_exchange(&file->fd, -1);
     if (fd < 0)
-        return; /* in a forked child, which closed it */
+        return; /* a forked child has closed it */
     if (atomic_load_explicit(&file->is_locked, memory_order_relaxed)) {
-        /* It hangs on what a forked child shares with us: closing ours alone would leave it. */
+        /* Forked children share an OFD lock, so closing our descriptor alone would keep it. */
         struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
         (void)fcntl(fd, F_OFD_SETLK, &range);
     }
-    (void)close(fd); /* not repeated: on Linux the descriptor is gone in every case */
+    (void)close(fd); /* not retried: Linux frees the descriptor even on an error */
 }
 
 /* ---- Size and space ------------------------------------------------------------------------- */
@@ -264,7 +257,7 @@ spec_status sc_io_posix_file_size(struct sc_io *io, struct sc_io_file *file, uin
     return SPEC_OK;
 }
 
-/* Extends the file with written zeros from its present end. */
+/* Extends the file with zeros up to `bytes`; restores the size after an error. */
 static int write_zeros(struct sc_io_file *file, uint64_t bytes)
 {
     struct stat about;
@@ -304,7 +297,7 @@ spec_status sc_io_posix_file_reserve(struct sc_io *io, struct sc_io_file *file, 
                    file->path);
         sys_errno = write_zeros(file, bytes);
     } else if (sys_errno != 0 && (uint64_t)about.st_size < bytes) {
-        (void)!ftruncate(file->fd, about.st_size); /* gives back what was allocated in part */
+        (void)!ftruncate(file->fd, about.st_size); /* frees what was allocated in part */
     }
     return sys_errno == 0 ? SPEC_OK : file_fail("reserve", file->path, sys_errno, reterr);
 }
@@ -320,7 +313,7 @@ spec_status sc_io_posix_file_truncate(struct sc_io *io, struct sc_io_file *file,
     return result == 0 ? SPEC_OK : file_fail("truncate", file->path, errno, reterr);
 }
 
-/* A new name lasts only when its directory is synced too. 0 or the errno. */
+/* Syncs the directory of path, which makes a new name durable. Returns 0 or an errno. */
 static int sync_directory_of(const struct sc_io *io, const char *path)
 {
     const struct place at = place_of(io, path);
@@ -390,7 +383,7 @@ spec_status sc_io_posix_file_append(struct sc_io *io, struct sc_io_file *file, c
     } while (n < 0 && errno == EINTR);
     if (n == (ssize_t)bytes)
         return SPEC_OK;
-    /* A second write could land behind somebody else's. */
+    /* Not continued: a second write could follow another process's append. */
     const int sys_errno = n < 0 ? errno : EIO;
     return sc_fail_errno(reterr, sc_io_status_of(sys_errno), sys_errno,
                          "append %" PRIu64 " bytes to %s", bytes, file->path);
@@ -445,9 +438,10 @@ spec_status sc_io_posix_dir_check(struct sc_io *io, const char *path, struct spe
 spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
     if (mkdir(path, DIR_MODE) == 0) {
-        spec_status status = sc_io_posix_dir_check(io, path, reterr); /* what has the name now */
+        /* the name may have been replaced since mkdir */
+        spec_status status = sc_io_posix_dir_check(io, path, reterr);
         if (status != SPEC_OK)
-            (void)rmdir(path); /* empty, or not ours: then it stays */
+            (void)rmdir(path); /* fails unless it is empty and ours */
         return status;
     }
     const int sys_errno = errno;
@@ -480,7 +474,7 @@ spec_status sc_io_posix_list(struct sc_io *io, const char *path,
                              void (*on_name)(const char *name, void *user), void *user,
                              struct spec_error *reterr)
 {
-    const int kept = is_kept(io, path) ? io->dir_fd : -1; /* a position of its own */
+    const int kept = is_kept(io, path) ? io->dir_fd : -1; /* a separate read position */
     const int fd = kept >= 0 ? openat(kept, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
                              : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;

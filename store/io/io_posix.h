@@ -1,6 +1,4 @@
-/* Files, directories and the lock on a POSIX file system: what the pread back end and io_uring
- * share. The functions are entries of struct sc_io_backend.
- *
+/* io_posix: POSIX files, directories and locks: entries of struct sc_io_backend for both back ends.
  * Threads: any.
  * Tests: tests/unit/store/test_io.c, test_io_uring.c */
 #ifndef SC_STORE_IO_IO_POSIX_H
@@ -10,9 +8,9 @@
 
 spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr);
 spec_status sc_io_posix_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr);
-/* Asks the kernel for the type of the file system that path is on (statfs's f_type). 0 or errno. */
+/* Sets statfs's f_type of path. Returns 0 or an errno. */
 int sc_io_posix_fs_type(const char *path, uint32_t *ret_type);
-/* The name of a file system that may not forward locks between hosts; NULL: this type is none. */
+/* Returns the name of a file system that may not forward locks between hosts, else NULL. */
 const char *sc_io_posix_network_name(uint32_t fs_type);
 spec_status sc_io_posix_dir_keep(struct sc_io *io, const char *path, struct spec_error *reterr);
 spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
@@ -47,18 +45,15 @@ bool sc_io_posix_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr);
 
-/* A transfer said EINVAL: true, the file was direct when it began and is buffered now; repeat it.
- */
+/* After EINVAL: true if the transfer began direct and the file is buffered now: repeat it. */
 bool sc_io_posix_goes_buffered(struct sc_io_file *file, bool was_direct);
-/* After a whole transfer: pages of a file that should have been direct are not kept. */
+/* After a whole transfer: drops the page cache of a direct file that fell back to buffered. */
 void sc_io_posix_moved(const struct sc_io_file *file, uint64_t bytes, uint64_t offset);
-/* Whether a read that came short met the file's end: a direct one cannot go on inside a page, and
- * must not be taken for one that the file refuses. */
+/* Returns true if a short direct read met the file's end; continuing would give EINVAL. */
 bool sc_io_posix_is_end(const struct sc_io_file *file, uint64_t moved_bytes);
 
-/* Moves bytes until all are moved: short transfers continue, EINTR repeats, and a direct file that
- * turns out to refuse direct transfers goes on buffered. 0, or the errno; a read that meets the end
- * of the file is EIO. */
+/* Transfer all bytes: continue short transfers, repeat EINTR, fall back to buffered if direct is
+ * refused. Return 0 or an errno; EIO at the file's end. */
 int sc_io_posix_read(struct sc_io_file *file, uint8_t *buffer, uint64_t bytes, uint64_t offset);
 int sc_io_posix_write(struct sc_io_file *file, const uint8_t *buffer, uint64_t bytes,
                       uint64_t offset);

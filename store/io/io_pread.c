@@ -1,7 +1,5 @@
-/* The pread back end: every operation is a task of the executor, so its workers are the pool of I/O
- * threads, and the executor's lanes are the priorities. First class, because containers forbid
- * io_uring by default.
- *
+/* io_pread: the pread back end: an operation is an executor task, its I/O class the task's class.
+ * Needed because containers forbid io_uring by default.
  * Tests: tests/unit/store/test_io.c */
 #include "store/io/io_posix.h"
 
@@ -22,7 +20,7 @@ static void pread_submit(struct sc_io *io, struct sc_io_op *ops)
 {
     while (ops != NULL) {
         struct sc_io_op *op = ops;
-        ops = op->next; /* a posted operation may be gone at once */
+        ops = op->next; /* a posted operation may complete, and be freed, at once */
         op->task.step = op_step;
         sc_exec_post(io->exec, &op->task, (enum sc_io_class)op->io_class);
     }
@@ -34,7 +32,7 @@ static void pread_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t 
     for (uint64_t i = 0; i < count; i++) {
         struct sc_io_op *op = ops[i];
         if (!sc_exec_cancel(io->exec, &op->task))
-            continue; /* a worker has it */
+            continue; /* a worker has started it */
         op->io_class = io_class;
         sc_exec_post(io->exec, &op->task, (enum sc_io_class)io_class);
     }
@@ -42,7 +40,7 @@ static void pread_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t 
 
 static void pread_close(struct sc_io *io)
 {
-    (void)io; /* files are closed and nothing is in flight: nothing is held */
+    (void)io; /* files are closed and nothing is in flight */
 }
 
 static const struct sc_io_backend pread_backend = {

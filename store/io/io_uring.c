@@ -1,48 +1,43 @@
-/* The io_uring back end (docs/decisions/0006-io-uring.md): rings of their own threads.
+/* io_uring: the io_uring back end (docs/decisions/0006-io-uring.md): rings with their own threads.
  *
  *   submit -> queue[class] --fill--> slot + SQE --enter--> kernel --reap--> done
- *             one for all    |       of one ring, one thread at a time
- *                            as long as the bytes in flight of all rings stay in the class's share,
- *                            less beside what waits for its consumer, and those in INFLIGHT_OPS
+ *             shared         |       one ring, stepped by one thread at a time
+ *                            while bytes and operations in flight over all rings stay below the
+ *                            class's share, reduced for reads by bytes that wait for a consumer
  *
- * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
- * nothing new went out and another ring is there for what comes, for all. So a stream costs two
- * enters per target and a lone batch two in all, the device does not run dry, and one operation
- * that hangs holds up others for WAIT_NS_MAX at most. Before a done function that takes long, what
- * the queue holds goes out with an enter of its own, which waits for nothing: devices that tell of
- * completions all together would have nothing to do meanwhile. A ring with nothing to do is idle:
- * its step has returned and it stands in a list. Submit wakes one idle ring when no ring is awake;
- * a ring that is awake looks at the queue before it sleeps.
+ * A step is reap, complete, fill, enter. Enter submits and waits for half of the ring's operations,
+ * or for all if nothing new was submitted and another ring is idle. So a stream costs two enters
+ * per target, the device does not run dry, and a hanging operation delays others by at most
+ * WAIT_NS_MAX. Before a long `done`, queued operations are submitted without waiting, for devices
+ * that complete in bursts. A ring without work is idle: its step has returned. Submit wakes one if
+ * no ring is awake; an awake ring checks the queue before it sleeps.
  *
- * Registered: direct files in a table (slot at open, freed at close), and slices of the staging
- * memory, each when it was used a while or its ring is idle, because pinning touches every page.
- * What is not registered works by plain descriptor and address.
+ * Registered: direct files (from open to close) and slices of staging memory. Pinning touches every
+ * page, so a slice is pinned after some use or when the ring is idle. Others work by descriptor and
+ * address. A ring that the kernel stops serving (a later seccomp filter) is dead: blocking calls
+ * from then on.
  *
- * A ring that the system stops serving (a seccomp filter set later) is dead: its thread goes on
- * with blocking calls.
- *
- * Holds: a slot with an operation has at most one entry in the kernel; user_data is slot and
- * generation, and a completion that matches no slot in flight is counted and ignored;
- * inflight_bytes is the sum over operations that were taken from the queue and have not completed;
- * a queue that is not empty has a ring in flight or awake; an idle ring has nothing in flight and
- * no SQE.
- * Does not: use SQPOLL; allocate after open; touch rings in a forked child.
- * Threads: a ring's own members are of the thread that steps it; queue, lists and flight under
- * lock (rank 71); the file table under table_lock (rank 63).
- * Tests: tests/unit/store/test_io.c (one body, every back end), test_io_uring.c */
+ * Invariants: a slot has at most one entry in the kernel. user_data is slot and generation; a
+ * completion without a slot in flight is counted and ignored. inflight_bytes sums the operations
+ * taken and not completed. While the queue is not empty, a ring is in flight or awake. An idle ring
+ * has nothing in flight and no SQE. No SQPOLL, no allocation after open, no access in a forked
+ * child.
+ * Threads: a ring belongs to the thread that steps it. `lock` (rank 71): queue, lists, in-flight
+ * sums; table_lock (rank 63): the file table.
+ * Tests: tests/unit/store/test_io.c (one body for every back end), test_io_uring.c */
 #include "store/io/io_uring.h"
 #include "base/assert.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define QUIET_TARGETS   4u /* written since a read was taken: then writes fill the target */
+#define QUIET_TARGETS   4u /* targets written since a read before writes get a whole target */
 #define SLICE_BYTES     (16ull << 20) /* pinned at once: a few ms */
-#define SLICE_BYTES_MAX (1ull << 30)  /* the kernel's limit of one buffer */
-#define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in flight or not */
+#define SLICE_BYTES_MAX (1ull << 30)  /* the kernel's limit for one buffer */
+#define PIN_AFTER_OPS   64u /* on unpinned slices, before one is pinned in spite of load */
 #define TRIES_MAX       16u
 #define RETRY_NS        1000000u
-#define WAIT_NS_MAX     50000000u /* what completed, or came, waits no longer for one that hangs */
+#define WAIT_NS_MAX     50000000u /* longest delay by an operation that hangs */
 
 static void counter_add(_Atomic uint64_t *counter)
 {
@@ -51,11 +46,9 @@ static void counter_add(_Atomic uint64_t *counter)
 
 /* ---- The queue ------------------------------------------------------------------------------ */
 
-/* Bytes that may fly for a class. Reads share host and processor caches with the buffers that were
- * read into and wait for their consumer: together they stay at 5/4 of the target, but half of it
- * may always fly. So nobody has to be woken when a buffer is consumed, and reading ahead for a host
- * that is away goes on. Writes have half of the target, with which a device runs dry at times, as
- * long as anybody reads; after that all of it, and the next read waits for them once. */
+/* Bytes that may be in flight for a class. Reads share CPU caches with buffers that wait for their
+ * consumer: together they get 5/4 of the target, but always half of it, so that consuming wakes no
+ * ring and read-ahead continues. Writes get half while anybody reads, then all. */
 static uint64_t share_of(const struct sc_uring *uring, uint32_t io_class)
 {
     const uint64_t share = uring->share_bytes[io_class],
@@ -70,7 +63,7 @@ static uint64_t share_of(const struct sc_uring *uring, uint32_t io_class)
     return share < rest ? share : rest;
 }
 
-/* Lock held. The highest class's oldest operation, or NULL when it must wait for its share. */
+/* Caller holds `lock`. Returns the highest class's oldest operation, or NULL: none may start. */
 static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_io_class)
 {
     for (uint32_t io_class = 0; io_class < SC_IO_CLASSES; io_class++) {
@@ -85,7 +78,7 @@ static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_
     return NULL;
 }
 
-/* Lock held. Takes at most `count` operations, linked. */
+/* Caller holds `lock`. Takes at most `max` operations, linked. */
 static struct sc_io_op *queue_take(struct sc_uring *uring, uint32_t max)
 {
     struct sc_io_op *first = NULL, **link = &first, *op;
@@ -106,7 +99,7 @@ static struct sc_io_op *queue_take(struct sc_uring *uring, uint32_t max)
     return first;
 }
 
-/* Lock held. An idle ring becomes awake; the caller posts it with the lock released. */
+/* Caller holds `lock`. Makes an idle ring awake; the caller posts it after unlocking. */
 static struct sc_uring_ring *idle_take(struct sc_uring *uring)
 {
     struct sc_uring_ring *ring = uring->idle;
@@ -124,7 +117,6 @@ static void ring_post(struct sc_uring_ring *ring)
         sc_exec_post(ring->uring->exec, &ring->task, SC_IO_CLASS_DEMAND);
 }
 
-/* Lock held. */
 static void queue_put(struct sc_uring *uring, struct sc_io_op *op)
 {
     const uint32_t io_class = op->io_class < SC_IO_CLASSES ? op->io_class : SC_IO_CLASS_BACKGROUND;
@@ -136,7 +128,7 @@ static void queue_put(struct sc_uring *uring, struct sc_io_op *op)
     uring->queue[io_class].tail = op;
 }
 
-/* Lock held. False: it is not in its class's queue. */
+/* Caller holds `lock`. false: it is not in its class's queue. */
 static bool queue_remove(struct sc_uring *uring, const struct sc_io_op *op)
 {
     const uint32_t io_class = op->io_class < SC_IO_CLASSES ? op->io_class : SC_IO_CLASS_BACKGROUND;
@@ -154,7 +146,7 @@ static bool queue_remove(struct sc_uring *uring, const struct sc_io_op *op)
     return true;
 }
 
-/* Lock held. A ring to be posted with the lock released, or NULL: one will look by itself. */
+/* Caller holds `lock`. Returns a ring to post after unlocking, or NULL: no ring is needed. */
 static struct sc_uring_ring *ring_for_queue(struct sc_uring *uring)
 {
     uint32_t io_class;
@@ -198,7 +190,7 @@ static uint64_t user_data_of(const struct sc_uring_ring *ring, const struct sc_u
     return (uint64_t)slot->generation << 32 | (uint64_t)(slot - ring->slots);
 }
 
-/* The slot of a completion; NULL: it is of no operation in flight. */
+/* Returns the slot of a completion, or NULL. */
 static struct sc_uring_slot *slot_match(const struct sc_uring_ring *ring, uint64_t user_data)
 {
     const uint64_t i = user_data & UINT32_MAX;
@@ -208,7 +200,6 @@ static struct sc_uring_slot *slot_match(const struct sc_uring_ring *ring, uint64
     return slot->op != NULL && slot->generation == user_data >> 32 ? slot : NULL;
 }
 
-/* The place of a buffer among the registered ones; SC_URING_NONE: it is not in one. */
 static uint32_t slice_of(struct sc_uring_ring *ring, const uint8_t *buffer, uint64_t bytes)
 {
     const struct sc_uring_region *region = &ring->region;
@@ -225,7 +216,7 @@ static uint32_t slice_of(struct sc_uring_ring *ring, const uint8_t *buffer, uint
     return SC_URING_NONE;
 }
 
-/* Puts what is left of the slot's operation into the submission queue. */
+/* Writes a submission entry for the remaining bytes of the slot's operation. */
 static void slot_go(struct sc_uring_ring *ring, struct sc_uring_slot *slot)
 {
     struct sc_io_op *op = slot->op;
@@ -234,7 +225,8 @@ static void slot_go(struct sc_uring_ring *ring, struct sc_uring_slot *slot)
     SC_ASSERT(NULL, sqe != NULL); /* as many entries as slots */
     uint8_t *buffer = op->buffer + op->moved_bytes;
     const uint64_t bytes = op->bytes - op->moved_bytes;
-    const uint32_t n = bytes < (1u << 30) ? (uint32_t)bytes : 1u << 30; /* the rest comes after */
+    /* the rest follows as a short transfer */
+    const uint32_t n = bytes < (1u << 30) ? (uint32_t)bytes : 1u << 30;
     const uint64_t offset = op->offset + op->moved_bytes;
     const uint32_t slice = slice_of(ring, buffer, n);
     const bool is_fixed = file->table_place != 0;
@@ -248,7 +240,7 @@ static void slot_go(struct sc_uring_ring *ring, struct sc_uring_slot *slot)
     else
         io_uring_prep_write(sqe, fd, buffer, n, offset);
     sqe->flags |= is_fixed ? IOSQE_FIXED_FILE : 0;
-    sqe->flags |= slot->tries > 0 ? IOSQE_ASYNC : 0; /* it said EAGAIN: a kernel worker may block */
+    sqe->flags |= slot->tries > 0 ? IOSQE_ASYNC : 0; /* after EAGAIN: a kernel worker may block */
     slot->generation++;
     slot->was_direct = atomic_load_explicit(&file->is_direct, memory_order_relaxed);
     io_uring_sqe_set_data64(sqe, user_data_of(ring, slot));
@@ -297,7 +289,7 @@ static void slot_end(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int
     ring->ended_tail = &op->next;
 }
 
-/* What the kernel said of a slot: the operation goes on, or ends. */
+/* Continues or ends the operation by the kernel's result. */
 static void slot_result(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int32_t result)
 {
     struct sc_io_op *op = slot->op;
@@ -311,7 +303,7 @@ static void slot_result(struct sc_uring_ring *ring, struct sc_uring_slot *slot, 
         return;
     }
     if (result <= 0) {
-        slot_end(ring, slot, result == 0 ? EIO : -result); /* 0: the end of the file */
+        slot_end(ring, slot, result == 0 ? EIO : -result); /* 0: end of the file */
         return;
     }
     op->moved_bytes += (uint64_t)result;
@@ -326,7 +318,6 @@ static void slot_result(struct sc_uring_ring *ring, struct sc_uring_slot *slot, 
         slot_retry(ring, slot);
 }
 
-/* Takes what the completion queue has. */
 static void ring_reap(struct sc_uring_ring *ring)
 {
     struct io_uring_cqe *cqe;
@@ -346,7 +337,7 @@ static void ring_reap(struct sc_uring_ring *ring)
 
 /* ---- Registered memory ---------------------------------------------------------------------- */
 
-/* Pins the slice that was missed last. Threads that come meanwhile wait for one slice at most. */
+/* Pins the slice that was missed last. Operations arriving meanwhile wait for one slice at most. */
 static void slice_pin(struct sc_uring_ring *ring)
 {
     const struct sc_uring_region *region = &ring->region;
@@ -386,7 +377,7 @@ void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64
     struct sc_uring *uring = io->own;
     struct sc_uring_region region = {.base = base, .bytes = bytes};
     if (sc_uring_is_child(uring))
-        return; /* the lock may be held by a thread that is not here */
+        return; /* another thread may have held the lock at the fork */
     if (bytes > 0) {
         uint64_t slice_bytes =
             bytes / SC_URING_SLICES_MAX > SLICE_BYTES ? bytes / SC_URING_SLICES_MAX : SLICE_BYTES;
@@ -400,17 +391,17 @@ void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64
         region.bytes = slice_bytes == 0 ? 0 : bytes;
     }
     (void)pthread_mutex_lock(&uring->lock);
-    /* Only one region in a back end's life: what is pinned stays pinned. */
+    /* One region per back end: pinned slices stay pinned. */
     if (bytes == 0 || uring->region.base == NULL)
         uring->region = region;
     (void)pthread_mutex_unlock(&uring->lock);
 }
 
-/* ---- A ring's turn -------------------------------------------------------------------------- */
+/* ---- A ring's step -------------------------------------------------------------------------- */
 
 enum step { STEP_ENTER, STEP_AGAIN, STEP_PIN, STEP_IDLE };
 
-/* Lock held, nothing in flight: the ring is nobody's until it is taken from the list. */
+/* Caller holds `lock`; nothing is in flight. Afterwards the ring is not this thread's. */
 static void ring_rests(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;
@@ -422,19 +413,19 @@ static void ring_rests(struct sc_uring_ring *ring)
         sc_exec_wake(uring->exec, &uring->idle_count);
 }
 
-/* Lock held. How many completions the next enter waits for. */
+/* Caller holds `lock`. Returns how many completions the next enter waits for. */
 static uint32_t wait_count_of(const struct sc_uring_ring *ring, uint32_t flying,
                               uint32_t flying_demand, bool has_new)
 {
     const bool is_alone = atomic_load(&ring->uring->idle_count) == 0;
     if (is_alone && flying_demand == 0)
-        return 1; /* what comes in demand would wait for it */
+        return 1; /* a demand operation submitted meanwhile would wait for it */
     if (is_alone || has_new)
         return flying > 1 ? flying / 2 : 1;
     return flying;
 }
 
-/* Lock held. What completed is in flight no more. */
+/* Caller holds `lock`. */
 static void ring_release(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;
@@ -446,8 +437,7 @@ static void ring_release(struct sc_uring_ring *ring)
     ring->released_ops = 0;
 }
 
-/* Puts entries for what was taken. STEP_AGAIN: nobody wanted it any more, and nothing else flies:
- * there is nothing to wait for. */
+/* Writes entries. STEP_AGAIN: the new operations were dropped and nothing else is in flight. */
 static enum step ring_start(struct sc_uring_ring *ring, struct sc_io_op *ops, uint32_t *wait_count)
 {
     while (ring->retry_slot != SC_URING_NONE) {
@@ -488,7 +478,7 @@ static enum step ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
         if (queue_front(uring, &io_class) != NULL) /* more than this ring has slots */
             other = idle_take(uring);
     } else if (ring->wanted_slice != SC_URING_NONE && ring->pins && ring->region.bytes > 0) {
-        step = STEP_PIN; /* which is slow: another ring looks at the queue meanwhile */
+        step = STEP_PIN; /* slow: another ring checks the queue meanwhile */
         (void)atomic_fetch_sub(&uring->awake_count, 1);
     } else {
         step = STEP_IDLE;
@@ -499,7 +489,7 @@ static enum step ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
     return step == STEP_ENTER ? ring_start(ring, ops, ret_wait_count) : step;
 }
 
-/* Hands what the queue holds to the kernel, when half of the target is free; waits for nothing. */
+/* Submits queued operations without waiting, if half of the target is free. */
 static void ring_refill(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;
@@ -514,11 +504,11 @@ static void ring_refill(struct sc_uring_ring *ring)
     if (ops == NULL)
         return;
     (void)ring_start(ring, ops, &none);
-    if (io_uring_submit(&ring->ring) >= 0) /* else they stand there until the next enter */
+    if (io_uring_submit(&ring->ring) >= 0) /* on an error they wait for the next enter */
         counter_add(&uring->enters);
 }
 
-/* Runs the done functions of what ended; they may submit. */
+/* Runs the done functions of completed operations, which may submit. */
 static void ring_complete(struct sc_uring_ring *ring)
 {
     while (ring->ended != NULL) {
@@ -532,7 +522,7 @@ static void ring_complete(struct sc_uring_ring *ring)
     }
 }
 
-/* Entries that the kernel has not taken come back as retries; it never sees them. */
+/* Marks the ring dead; entries that the kernel has not taken become retries. */
 static void ring_dies(struct sc_uring_ring *ring, int sys_errno)
 {
     struct sc_uring *uring = ring->uring;
@@ -549,19 +539,19 @@ static void ring_dies(struct sc_uring_ring *ring, int sys_errno)
                strerror_r(sys_errno, reason, sizeof(reason)));
 }
 
-/* False: the ring's task was posted for later, and the ring is not this thread's. */
+/* false: the ring's task was posted for later, and the ring is not this thread's. */
 static bool ring_enter(struct sc_uring_ring *ring, uint32_t wait_count)
 {
     struct sc_uring *uring = ring->uring;
     struct __kernel_timespec limit = {.tv_nsec = WAIT_NS_MAX};
-    struct io_uring_cqe *cqe = NULL; /* reap looks for itself */
+    struct io_uring_cqe *cqe = NULL; /* not used */
     const int result =
         io_uring_submit_and_wait_timeout(&ring->ring, &cqe, wait_count, &limit, NULL);
     counter_add(&uring->enters);
     (void)atomic_fetch_add(&uring->awake_count, 1);
     if (result >= 0 || result == -EINTR || result == -ETIME)
         return true;
-    if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) { /* of the kernel's memory */
+    if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) { /* kernel resources */
         const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
         sc_exec_post_at(uring->exec, &ring->task, SC_IO_CLASS_DEMAND, due_ns);
         return false;
@@ -570,7 +560,7 @@ static bool ring_enter(struct sc_uring_ring *ring, uint32_t wait_count)
     return true;
 }
 
-/* A dead ring's turn: blocking calls, one operation after another. False as ring_enter, or idle. */
+/* One operation by blocking calls. false: as ring_enter, or the ring is idle. */
 static bool dead_turn(struct sc_uring_ring *ring)
 {
     struct sc_uring *uring = ring->uring;
@@ -588,7 +578,7 @@ static bool dead_turn(struct sc_uring_ring *ring)
         (void)pthread_mutex_unlock(&uring->lock);
         if (rests)
             return false;
-        if (op == NULL) { /* the kernel has some yet: they may still come */
+        if (op == NULL) { /* the kernel still has some, which may complete */
             const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
             sc_exec_post_at(uring->exec, &ring->task, SC_IO_CLASS_DEMAND, due_ns);
             return false;
@@ -641,7 +631,7 @@ void sc_uring_step(struct sc_task *task)
             (void)atomic_fetch_add(&ring->uring->awake_count, 1);
             break;
         default:
-            ring_complete(ring); /* what nobody wanted any more */
+            ring_complete(ring); /* dropped operations */
             if (!ring_enter(ring, wait_count))
                 return;
         }

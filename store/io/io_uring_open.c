@@ -1,12 +1,10 @@
-/* The io_uring back end's beginning and end: whether this kernel does, rings, tables of files, and
- * the table of functions. What a ring does in between: store/io/io_uring.c.
+/* io_uring_open: opens and closes the io_uring back end: probe, rings, file tables, function table.
  *
- *   open   rings (the first one is tried) -> threads -> tables of files
- *   close  rings come to rest -> threads end -> rings; in a forked child descriptors alone
+ *   open   rings (the first is probed) -> threads -> file tables
+ *   close  rings become idle -> threads end -> rings; in a forked child only descriptors are closed
  *
- * Holds: a file's place in the table is the same in every ring; an open that fails leaves nothing.
- * Does not: move bytes, but for the read that is tried.
- * Threads: as store/io/io.h; the file table under table_lock (rank 63).
+ * Invariants: a file has the same place in every ring's table.
+ * Threads: as in store/io/io.h; table_lock (rank 63) guards the file table.
  * Tests: tests/unit/store/test_io_uring.c */
 #include "store/io/io_uring.h"
 
@@ -17,15 +15,15 @@
 
 #define RINGS_DEFAULT  2u
 #define INFLIGHT_DEFAULT (8ull << 20)
-#define INFLIGHT_OPS     128u /* in flight over all rings: more gave no more, and 512 less */
-#define SLOT_BYTES     8192u /* of the target for a slot: smaller operations fill it by count */
+#define INFLIGHT_OPS     128u /* in flight over all rings; more was not faster, and 512 slower */
+#define SLOT_BYTES     8192u /* target bytes per slot; smaller operations fill the slots by count */
 #define SLOTS_MIN      64u
 #define SLOTS_MAX      256u
 #define FILES_MAX      4096u
 
 /* ---- Files ---------------------------------------------------------------------------------- */
 
-/* Direct files carry operations: they get a place in every ring's table, or work without. */
+/* Registers a direct file in every ring's table; without a place it works by descriptor. */
 static void table_add(struct sc_uring *uring, struct sc_io_file *file)
 {
     uint32_t place = SC_URING_NONE;
@@ -57,7 +55,7 @@ static void table_remove(struct sc_uring *uring, struct sc_io_file *file)
     static const int none = -1;
     if (file->table_place == 0)
         return;
-    bool is_free = true; /* in every ring: else the place is lost, and the file held */
+    bool is_free = true; /* false: the place is lost and the kernel keeps the file */
     for (uint32_t i = 0; i < uring->ring_count; i++)
         is_free &= io_uring_register_files_update(&uring->rings[i].ring, file->table_place - 1,
                                                   &none, 1) == 1;
@@ -143,7 +141,7 @@ static void uring_close(struct sc_io *io)
             break;
         (void)sc_exec_wait(uring->exec, &uring->idle_count, idle, SC_EXEC_FOREVER);
     }
-    sc_exec_close(uring->exec); /* joins: whoever came to rest last is out of its step */
+    sc_exec_close(uring->exec); /* joins, so the last idle ring has left its step */
     rings_close(uring, uring->ring_count);
     (void)pthread_mutex_destroy(&uring->lock);
     (void)pthread_mutex_destroy(&uring->table_lock);
@@ -190,7 +188,7 @@ static spec_status fail_refused(const char *what, int sys_errno, struct spec_err
     return sc_fail_errno(reterr, SPEC_E_UNSUPPORTED, sys_errno, "%s%s", what, hint);
 }
 
-/* Whether the kernel knows the operations that are used, and one of them works. */
+/* Checks that the kernel supports the operations used, and that a read works. */
 static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
 {
     enum { OPS = 256 };
@@ -209,7 +207,7 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
                            (unsigned)used[i]);
 
     char wrote[] = "io_uring", back[sizeof(wrote)] = "";
-    if (sc_io_file_limit() < sizeof(wrote)) /* the signal that comes of it ends the process */
+    if (sc_io_file_limit() < sizeof(wrote)) /* the kernel's SIGXFSZ would end the process */
         return fail_refused("a file in memory to try io_uring on, beyond RLIMIT_FSIZE", EFBIG,
                             reterr);
     const int fd = memfd_create("spec-probe", MFD_CLOEXEC);
@@ -222,7 +220,7 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
     io_uring_prep_read(sqe, fd, back, sizeof(back), 0);
     struct io_uring_cqe *cqe = NULL;
-    do { /* interrupted behind the submission, it says how many were submitted */
+    do { /* an interrupted wait returns how many were submitted */
         result = io_uring_submit_and_wait_timeout(ring, &cqe, 1, NULL, NULL);
     } while (result == -EINTR || (result >= 0 && cqe == NULL));
     if (result >= 0) {
@@ -250,7 +248,7 @@ static spec_status ring_open(struct sc_uring *uring, struct sc_uring_ring *ring,
     for (uint32_t i = 0; i < uring->slot_count; i++)
         ring->slots[i].next = i + 1 < uring->slot_count ? i + 1 : SC_URING_NONE;
     const uint32_t features = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG; /* Linux 5.11 */
-    /* Completions wait for the thread's next system call, which is the enter that wants them. */
+    /* Completions are processed at the thread's next system call: the enter that wants them. */
     struct io_uring_params params = {.flags = IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN};
     int result = io_uring_queue_init_params(uring->slot_count, &ring->ring, &params);
     if (result == -EINVAL) { /* before Linux 5.19 */
@@ -265,7 +263,7 @@ static spec_status ring_open(struct sc_uring *uring, struct sc_uring_ring *ring,
         status = fail_refused("the rings' memory", -result, reterr);
     else if ((params.features & features) != features || params.sq_entries < uring->slot_count)
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring of this kernel is too old");
-    else if (ring == uring->rings) /* what works on the first works on all */
+    else if (ring == uring->rings) /* the first ring is representative */
         status = ring_probe(&ring->ring, reterr);
     if (status != SPEC_OK)
         io_uring_queue_exit(&ring->ring);
@@ -289,14 +287,14 @@ static spec_status rings_open(struct sc_uring *uring, struct spec_error *reterr)
     return SPEC_OK;
 }
 
-/* A table of files that every ring has; without one, plain descriptors do. */
+/* Registers a file table in every ring; without one, plain descriptors are used. */
 static void table_open(struct sc_uring *uring)
 {
     struct rlimit limit;
     uint32_t places = uring->table_count;
     uring->table_count = 0;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < places)
-        places = (uint32_t)limit.rlim_cur; /* the kernel takes no more */
+        places = (uint32_t)limit.rlim_cur; /* the kernel accepts no more */
     if (places == 0)
         return;
     for (uint32_t i = 0; i < uring->ring_count; i++) {

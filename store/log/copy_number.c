@@ -1,17 +1,12 @@
-/* Numbers of copies: every extent and every derived section has one of its own, and its tags are
- * made with it.
+/* copy_number: draws a unique copy number for every extent and derived section; tags include it.
  *
  *   open 1   base a: a, a + 1, a + 2 ..        open 2   base b: b, b + 1 ..
- *            extent 7  section  extent 8                extent 8, given again after a crash
+ *            extent 7  section  extent 8                extent 8, id reused after a crash
  *
- * Ids do not do: a crash takes records from the log's end, and their ids are given again. Then the
- * same tokens may be stored in the same place once more, and what a device lost of the later write
- * must not pass for it. A base is drawn at random each time a writer opens: a thousand opens that
- * store a million extents each give a number twice with a chance of 2^-24.
- *
- * Holds: no number is given twice, whatever a crash made undone.
- * Does not: keep anything on disk (records say which number is whose).
- * Threads: open; next any.
+ * Ids are not unique: a crash can drop records at the log's end, and their ids are given again. A
+ * lost write over the same tokens must then fail its tags. Each open of a writer draws a random
+ * base: 1,000 opens of a million extents each repeat a number with probability 2^-24.
+ * Threads: open; sc_store_copy_next any.
  * Tests: tests/unit/store/test_copy.c */
 #include "store/internal.h"
 #include "store/log/identity.h"

@@ -1,15 +1,14 @@
-/* Intents to erase.
+/* erasures: intents to erase, stored as empty files.
  *
- *   PATH/erase/RRRR-of-NNNN-all              all that this rank has
- *             /RRRR-of-NNNN-SALT             what it has under one salt: 32 hex digits
- *             /RRRR-of-NNNN-done             the last one that was carried out: empty, says nothing
+ *   PATH/erase/RRRR-of-NNNN-all              everything of this rank
+ *             /RRRR-of-NNNN-SALT             everything under one salt: 32 hex digits
+ *             /RRRR-of-NNNN-done             the last completed intent; no meaning
  *
- * All are empty files. One that was carried out is renamed, since a rename is durable at its
- * return and a removal is not: an intent that came back would erase what was stored since.
+ * A completed intent is renamed, because a rename is durable when it returns and an unlink is not.
+ * A resurrected intent would erase later data.
  *
- * Holds: an intent is durable before put returns; a name that nobody of us writes means nothing.
- * Does not: overwrite anything (store/erase/eraser.c).
- * Threads: store/erase.h. Blocking calls of the file system.
+ * Invariants: an intent is durable before put returns. Names in another format are ignored.
+ * Threads: store/erase.h. Calls block on the file system.
  * Tests: tests/unit/store/test_erase.c */
 #include "store/internal.h"
 
@@ -79,7 +78,7 @@ bool sc_store_piece_is_erased(const struct sc_store *store, uint64_t piece)
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-/* what NULL: of one that was carried out. */
+/* what NULL: the name of the last completed intent. */
 static void name_of(const char *rank, const struct sc_store_erasure *what, char name[NAME_CHARS])
 {
     int at = snprintf(name, NAME_CHARS, "%s-", rank);
@@ -104,7 +103,7 @@ static void path_of(const struct sc_store *store, const char *name,
                    store->params.config->path, name);
 }
 
-/* What the rest of an intent's name says; false: nothing. */
+/* Parses the rest of an intent's name; false: not an intent. */
 static bool erasure_of(const char *text, struct sc_store_erasure *ret_what)
 {
     *ret_what = (struct sc_store_erasure){.is_all = strcmp(text, "all") == 0};
@@ -149,7 +148,7 @@ static void intent_put(struct putting *putting, const char *rank)
     sc_io_file_close(store->io, file);
 }
 
-/* "rank-0000-of-0001": digits, at least four, on both sides. */
+/* Matches "rank-0000-of-0001": at least four digits on both sides. */
 static void on_entry(const char *name, void *user)
 {
     struct putting *putting = user;
@@ -183,10 +182,10 @@ spec_status sc_store_erase_put(struct sc_store *store, const struct sc_store_era
     return sc_fail_errno(reterr, putting.status, putting.error.sys_errno, "%s", putting.error.text);
 }
 
-/* ---- Hearing --------------------------------------------------------------------------------- */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 struct hearing {
-    char prefix[NAME_CHARS + 1]; /* of this rank's names */
+    char prefix[NAME_CHARS + 1]; /* prefix of this rank's names */
     struct sc_store_erasure list[SC_STORE_ERASURES_MAX];
     uint32_t count;
     bool is_over;
@@ -286,7 +285,7 @@ spec_status sc_store_erasures_done(struct sc_store *store, const struct sc_store
         path_of(store, name, from);
         status = sc_io_rename(store->io, from, to, &error);
         if (status != SPEC_OK && error.sys_errno == ENOENT)
-            status = SPEC_OK; /* somebody removed it by hand */
+            status = SPEC_OK; /* removed by hand */
         if (status != SPEC_OK)
             return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
         sc_store_count(&store->erasures.erased, 1);

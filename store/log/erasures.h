@@ -1,7 +1,4 @@
-/* Intents to erase: files that say what of a rank's directory is void and has to be overwritten
- * (erasures.c). Contract: store/erase.h.
- *
- * Threads: per member.
+/* erasures: intents of a rank to erase data (erasures.c). Contract: store/erase.h.
  * Tests: tests/unit/store/test_erase.c */
 #ifndef SC_STORE_LOG_ERASURES_H
 #define SC_STORE_LOG_ERASURES_H
@@ -13,21 +10,21 @@
 #define SC_STORE_ERASE_DIR "erase"
 
 struct sc_store_erasures {
-    _Atomic uint32_t count; /* of the list; any thread */
+    _Atomic uint32_t count; /* entries of list; any thread */
 
-    pthread_mutex_t lock; /* rank 59: the list */
+    pthread_mutex_t lock; /* rank 59: list, is_over */
     struct sc_store_erasure list[SC_STORE_ERASURES_MAX];
-    bool is_over; /* there are more than the list holds: everything is covered */
+    bool is_over; /* more intents than the list holds: everything is covered */
 
-    /* Statistics. Any thread, relaxed. */
+    /* Counters. Any thread, relaxed. */
     _Atomic uint64_t erased, failures, zeroed_bytes, left_bytes;
 };
 
 struct sc_store;
 
-/* A new extent would have to wait: something is being erased. Any thread. */
+/* Returns true if an erasure is pending: new extents must wait. Any thread. */
 bool sc_store_erasures_pend(const struct sc_store *store);
-/* Takes away the intents that were carried out, durably, and those of the list with them. */
+/* Removes completed intents durably. */
 spec_status sc_store_erasures_done(struct sc_store *store, const struct sc_store_erasure *what,
                                    uint64_t count, struct spec_error *reterr);
 

@@ -1,43 +1,37 @@
-/* Damaged frames of the log: one that its own checksum can restore is restored, so that one wrong
- * byte costs nothing and what stands behind it is found.
+/* frame_recover: restores a damaged frame of the log if its own checksum proves the result.
  *
  *   log   ... [frame s - 1] [damaged frame s] [frame s + 1] ...
  *              its checksum seeds that of ^ s, and the one of s that of ^ s + 1
  *
- *   header is wrong     magic and sequence are known. The length is the distance to frame s + 1, or
- *                       what the length field says, or all that is left of the log. With them the
- *                       payload fits the checksum, of which one byte may be wrong; or frame s + 1
- *                       fits the checksum that is computed
- *   payload is wrong    in one byte, or of a long one in one bit: each is tried
- *   more is wrong       it cannot be restored, and the log ends in front of it
+ *   bad header      magic and sequence are known. The length is the distance to frame s + 1, the
+ *                   length field, or the rest of the log. Accepted if the payload fits the checksum
+ *                   (one byte of it may be wrong), or if frame s + 1 fits the computed checksum
+ *   bad payload     one wrong byte, or one wrong bit of a long payload: each is tried
+ *   anything else   not restored; the log ends before it
  *
- * Only the chain says that a frame was written behind another. Behind a frame that is not restored,
- * nothing ties what follows to what stands in front: stale frames of an earlier life of the file
- * fit each other as well as good ones do, and among what is lost there may be a reset. So nothing
- * is believed there, and sc_store_frame_is_ahead tells such an end from a torn one
- * (docs/decisions/0051).
+ * Only the chain proves that a frame follows another. After a frame that is not restored nothing is
+ * believed: stale frames of an earlier log also chain to each other, and a lost frame may be a
+ * reset. sc_store_frame_is_ahead tells such an end from a torn one (docs/decisions/0051).
  *
- * Holds: what is restored fits its checksum, or the one that the next frame is seeded with, behind
- * the frame before: all 64 bits of it, or 56 where a byte of the checksum itself is wrong. A search
- * tries at most 2^20 payloads, so that it finds a wrong one with a chance of 2^-44.
- * Does not: read files, know what records mean.
+ * Invariants: a restored frame fits 64 checksum bits, or 56 if a byte of the checksum is wrong. A
+ * search tries at most 2^20 payloads: a false match has probability 2^-44.
  * Threads: any.
  * Tests: tests/unit/store/test_log_damage.c, tests/fuzz/fuzz_follow.c */
 #include "store/log/record_format.h"
 #include "store/rows/tag.h"
 
-#define BYTES_SEARCHED_MAX 4096u  /* of a payload in which each byte is tried: half a second */
-#define BITS_SEARCHED_MAX  32768u /* in which each bit is: likewise */
+#define BYTES_SEARCHED_MAX 4096u  /* longest payload of which each byte is tried: 0.5 s */
+#define BITS_SEARCHED_MAX  32768u /* longest payload of which each bit is tried: 0.5 s */
 
 struct damaged {
     const uint8_t *bytes;
     uint64_t count, sequence, chain;
-    uint64_t stored; /* what the checksum field says */
-    uint8_t *frame;  /* the scratch buffer: as it may have been written */
+    uint64_t stored; /* the frame's checksum field */
+    uint8_t *frame;  /* scratch buffer: the frame as it may have been written */
     uint32_t *searches_left;
 };
 
-/* Tries what one byte of the payload may have been. false: that is not all that is wrong. */
+/* Tries all values of one payload byte (or bit). false: more than that is wrong. */
 static bool byte_search(const struct damaged *damaged, uint64_t payload_bytes)
 {
     uint8_t *payload = damaged->frame + SC_STORE_FRAME_BYTES;
@@ -58,7 +52,7 @@ static bool byte_search(const struct damaged *damaged, uint64_t payload_bytes)
     return false;
 }
 
-/* Makes the frame as it was written, if it has so many bytes. Returns its checksum then. */
+/* Rebuilds the header for this length in scratch. Returns the frame's checksum. */
 static uint64_t frame_make(const struct damaged *damaged, uint64_t frame_bytes)
 {
     const uint64_t payload_bytes = frame_bytes - SC_STORE_FRAME_BYTES;
@@ -69,7 +63,7 @@ static uint64_t frame_make(const struct damaged *damaged, uint64_t frame_bytes)
     return sc_store_frame_checksum(damaged->frame, payload_bytes, damaged->chain);
 }
 
-/* Whether the frame at this offset is the next one, behind a frame with this checksum. */
+/* Returns true if the next frame is at this offset, seeded by `chain`. */
 static bool next_fits(const struct damaged *damaged, uint64_t offset, uint64_t chain)
 {
     uint64_t next_bytes;
@@ -77,7 +71,7 @@ static bool next_fits(const struct damaged *damaged, uint64_t offset, uint64_t c
                                 damaged->sequence + 1, &chain, &next_bytes) == SC_STORE_FRAME_OK;
 }
 
-/* In one or in none. */
+/* True if at most one byte differs. */
 static bool differs_in_a_byte(uint64_t a, uint64_t b)
 {
     uint64_t differs = a ^ b;
@@ -86,7 +80,7 @@ static bool differs_in_a_byte(uint64_t a, uint64_t b)
     return differs <= 0xFF;
 }
 
-/* Whether it has so many bytes, and what is wrong is in the header. */
+/* Restores the frame if it has this length and only its header is damaged. */
 static bool header_recover(const struct damaged *damaged, uint64_t frame_bytes,
                            struct sc_store_recovered *ret_recovered)
 {

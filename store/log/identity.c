@@ -1,15 +1,17 @@
-/* DIR/store.msgpack: one frame (store/log/record.h) with magic, format version, store id, time and
- * the secret that keys chains, which nobody without access to the directory can know. Written once,
- * by whoever comes first, under DIR/store.lock; synced before anything else is made.
+/* identity: DIR/store.msgpack: one frame with magic, version, store id, time and the chains'
+ * secret.
  *
- *   no directory                  make it, make the identity
- *   empty, or a torn identity,    make the identity
- *   or epochs/ of a reader
- *   identity                      read it; newer: SPEC_E_VERSION
+ * Written once, by the first rank, under DIR/store.lock, and synced before anything else is
+ * created.
+ *
+ *   no directory                  create it and the identity
+ *   empty, a torn identity, or    create the identity
+ *   epochs/ of a reader only
+ *   identity                      read it; other version: SPEC_E_VERSION
  *   anything else                 SPEC_E_VERSION, names what was found; nothing is touched
  *
- * Holds: a directory that is not ours is never written to.
- * Does not: repair a damaged identity beside data: that store cannot be told from a foreign one.
+ * Invariants: a foreign directory is never written to. A damaged identity beside data is not
+ * repaired: that store cannot be told from a foreign one.
  * Threads: one open at a time in a process; several processes by the lock.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/log/identity.h"
@@ -23,7 +25,7 @@
 #define IDENTITY_LOCK_NAME "store.lock"
 #define IDENTITY_BYTES_MAX 4096u
 #define LOCK_RETRY_NS      10000000ull   /* 10 ms */
-#define LOCK_WAIT_NS       5000000000ull /* another rank makes the same identity meanwhile */
+#define LOCK_WAIT_NS       5000000000ull /* another rank may be creating the identity */
 
 enum identity_state { IDENTITY_ABSENT, IDENTITY_TORN, IDENTITY_FOREIGN, IDENTITY_FOUND };
 
@@ -37,7 +39,7 @@ static const char *path_in(const struct sc_store *store, const char *name, struc
     return path->text;
 }
 
-/* What a crash leaves of a write that had begun: nothing, zeros, or a piece of our frame. */
+/* What a crash leaves of a started write: nothing, zeros, or a part of our frame. */
 static bool is_torn(const uint8_t *bytes, uint64_t count)
 {
     if (count >= 4 && memcmp(bytes, "SCL1", 4) == 0)
@@ -81,7 +83,7 @@ static spec_status identity_read(struct sc_store *store, enum identity_state *re
 }
 
 struct listing {
-    char other[64]; /* a name that an unborn store does not have; "": none */
+    char other[64]; /* first name that a new store does not have; "": none */
 };
 
 static void listing_add(const char *name, void *user)
@@ -93,7 +95,7 @@ static void listing_add(const char *name, void *user)
         (void)snprintf(listing->other, sizeof(listing->other), "%.60s", name);
 }
 
-/* A fresh directory may get an identity; anything else is told by its first strange name. */
+/* Returns SPEC_OK if the directory may get an identity; else the text names a foreign entry. */
 static spec_status identity_check_fresh(struct sc_store *store, enum identity_state state,
                                         struct spec_error *reterr)
 {
@@ -115,7 +117,7 @@ static spec_status identity_check_fresh(struct sc_store *store, enum identity_st
     return SPEC_OK;
 }
 
-/* Store id and secret, which nobody can guess: the back end's numbers are the system's. */
+/* Draws the store id and the secret from the system's random numbers. */
 static spec_status identity_draw(struct sc_store *store, struct sc_store_identity *ret_identity,
                                  struct spec_error *reterr)
 {
@@ -159,7 +161,7 @@ static spec_status identity_write(struct sc_store *store, struct spec_error *ret
     return status;
 }
 
-/* Takes DIR/store.lock, which ranks that start together hold one after the other. */
+/* Takes DIR/store.lock; ranks that start together hold it in turn. */
 static spec_status identity_lock(struct sc_store *store, struct sc_io_file **ret_file,
                                  struct spec_error *reterr)
 {
@@ -189,7 +191,8 @@ static spec_status identity_make(struct sc_store *store, struct sc_store_identit
     spec_status status = identity_lock(store, &lock, reterr);
     if (status != SPEC_OK)
         return status;
-    status = identity_read(store, &state, ret_identity, reterr); /* another may have been first */
+    /* another rank may have been first */
+    status = identity_read(store, &state, ret_identity, reterr);
     if (status == SPEC_OK && state != IDENTITY_FOUND) {
         status = identity_check_fresh(store, state, reterr);
         if (status == SPEC_OK)
@@ -204,9 +207,9 @@ static spec_status identity_make(struct sc_store *store, struct sc_store_identit
     return status;
 }
 
-/* No identity was there when we looked, without the lock, since a directory that is not ours must
- * not get one. A rank that started beside us may have written it since, and made its folder, which
- * then looks strange: so a directory is refused only after a second look. */
+/* Creates the first identity. The directory was checked without the lock, because a foreign one
+ * must not get a lock file. Another rank may have written the identity and its own folder since, so
+ * the directory is refused only after a second look. */
 static spec_status identity_first(struct sc_store *store, enum identity_state state,
                                   struct sc_store_identity *ret_identity, struct spec_error *reterr)
 {
@@ -246,14 +249,14 @@ spec_status sc_store_identity_find(struct sc_store *store, struct sc_store_ident
         return sc_fail(reterr, SPEC_E_VERSION,
                        "%s is not a spec_connector store (its " IDENTITY_NAME " is not ours)",
                        store->params.config->path);
-    if (state != IDENTITY_FOUND) /* absent, or being written just now */
+    if (state != IDENTITY_FOUND) /* absent, or being written */
         return SPEC_OK;
     status = identity_check_version(store, ret_identity, reterr);
     *ret_found = status == SPEC_OK;
     return status;
 }
 
-/* The lock that whoever came first has left is ours too, though nobody takes it again. */
+/* Checks the ownership of the lock file, although nobody takes it again. */
 static spec_status lock_check(struct sc_store *store, struct spec_error *reterr)
 {
     struct path path;

@@ -1,6 +1,5 @@
-/* Whose directory it is, and numbers of copies in it that never come again.
- *
- * Threads: open, but for sc_store_is_ours and sc_store_copy_next (below).
+/* identity: identity and ownership of a store's directory, and unique copy numbers.
+ * Threads: open, except sc_store_is_ours and sc_store_copy_next.
  * Tests: tests/unit/store/test_store.c, test_copy.c */
 #ifndef SC_STORE_LOG_IDENTITY_H
 #define SC_STORE_LOG_IDENTITY_H
@@ -9,24 +8,22 @@
 
 struct sc_store;
 
-/* Finds or makes DIR/store.msgpack, and sets it. */
+/* Finds or creates DIR/store.msgpack and applies it. */
 spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr);
-/* Only finds it; makes and changes nothing. *ret_found false: not there yet. VERSION: not ours. */
+/* Reads it without changing anything. *ret_found false: absent so far. VERSION: not our format. */
 spec_status sc_store_identity_find(struct sc_store *store, struct sc_store_identity *ret_identity,
                                    bool *ret_found, struct spec_error *reterr);
-/* It is this one's from now on; its secret is told. Errors: those of params.on_secret. */
+/* Applies the identity and reports its secret. Errors: those of params.on_secret. */
 spec_status sc_store_identity_set(struct sc_store *store, const struct sc_store_identity *identity,
                                   struct spec_error *reterr);
 
-/* Whether the directory still has our lock, by inode: else another writer may be at work in it, and
- * nothing in it is made, renamed or removed any more. No lock held, or the log's. */
+/* Fails if the lock file in the directory is no longer ours (by inode): another writer may use it,
+ * so nothing may be created, renamed or removed. Caller holds no lock or the log lock. */
 spec_status sc_store_is_ours(struct sc_store *store, struct spec_error *reterr);
 
-/* Where the numbers of this open begin. */
+/* Draws the base of this open's copy numbers. */
 spec_status sc_store_copies_open(struct sc_store *store, struct spec_error *reterr);
-/* A number that no extent and no derived section had or will have, whatever a crash made undone.
- * Any thread.
- */
+/* Returns a number that no other extent or derived section has (copy_number.c). Any thread. */
 uint64_t sc_store_copy_next(struct sc_store *store);
 
 #endif

@@ -1,14 +1,13 @@
-/* The log's file: scanned at open through a window, then appended to.
+/* journal: the log's file: scanned at open through windows, then appended to.
  *
  *   file    [frame 1][frame 2] ... [frame n] | bytes that are not believed
- *                                            ^ end: the next append, one write, goes here
+ *                                            ^ end: the next append, one write
  *
- * A scan that meets a damaged frame restores it where it can (store/log/frame_recover.c), and
- * begins again behind it.
+ * A scan restores a damaged frame if possible (store/log/frame_recover.c) and continues after it.
  *
- * Holds: end, sequence and chain belong to the last frame that is believed; an append that failed
- * leaves them as they were, and its bytes are cut off or, if that fails too, never continued.
- * Does not: sync (order, not barriers: a lost tail is a miss), know what records mean.
+ * Invariants: end, sequence and chain belong to the last valid frame. A failed append leaves them;
+ * its bytes are truncated, or else nothing is ever appended again. Appends are not synced: a lost
+ * tail is a miss.
  * Threads: the log lock, or open.
  * Tests: tests/unit/store/test_log.c */
 #include "store/log/journal.h"
@@ -17,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DIRECT_BYTES_MIN (1u << 20) /* of a shorter log the page cache's copy costs nothing */
+#define DIRECT_BYTES_MIN (1u << 20) /* below, a copy through the page cache costs nothing */
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr)
 {
@@ -43,31 +42,30 @@ void sc_store_journal_close(struct sc_store *store)
 /* ---- Scan -----------------------------------------------------------------------------------
  *
  *   window n        [frame][frame][fra]            applied by the caller
- *   window n + 1 .. [me][frame][frame][frame][f]   checked meanwhile, by tasks one after the other;
- *                                                  what the window before cut is put in front.
- *                                                  Decoded, and its pieces' hashes computed, beside
- *                                                  the next one's check
- *   windows behind  [................]             read meanwhile
+ *   window n + 1 .. [me][frame][frame][frame][f]   meanwhile checked by tasks, one after the other.
+ *                                                  The previous window's cut frame is put in front.
+ *                                                  Decoded and hashed beside the next check
+ *   later windows   [................]             read meanwhile
  *
- * A check is posted by whoever comes second to its window: its read, or the check before. A long
- * log is read around the page cache, whole pages of it, by the back end's operations. */
+ * A window is checked when its read and the previous check are done; the later of both posts the
+ * check. A long log is read directly, in whole pages, by the back end's operations. */
 
 #define WINDOWS           16u
 #define WINDOW_BYTES_MAX  (512u << 10)
 #define WINDOW_BYTES_MIN  (64u << 10) /* whole pages */
-#define WINDOWS_WANTED    32u /* of a short log: who checks, decodes and applies begins soon */
+#define WINDOWS_WANTED    32u /* short logs: small windows let decoding and applying start early */
 #define FRONT_BYTES       (SC_STORE_PAYLOAD_BYTES_MAX + SC_IO_PAGE_BYTES)
-#define SOON              8u /* pieces: longer than memory takes to answer */
-#define SOON_MORE         8u /* and what says where that is, earlier still */
+#define SOON              8u /* pieces: longer than a memory access */
+#define SOON_MORE         8u /* for the pointer to it, earlier still */
 #define LINE_BYTES        64u
-#define TOKENS_SOON_BYTES (4u * 64u) /* of a piece's tokens; the processor sees the pattern */
-#define DECODED_MAX       2048u      /* pieces of a window; those behind them the caller decodes */
+#define TOKENS_SOON_BYTES (4u * 64u) /* of a piece's tokens; hardware prefetch does the rest */
+#define DECODED_MAX       2048u      /* pieces per window; the caller decodes the rest */
 
 _Static_assert(SC_STORE_FRAME_BYTES <= SC_IO_PAGE_BYTES, "a cut frame fits in front of a window");
 
-/* A piece of our version, without marks. */
+/* A piece of our version without marks. */
 struct decoded {
-    uint64_t at, bytes; /* its frame */
+    uint64_t at, bytes; /* offset and size of its frame */
     bool holds;
     struct sc_store_piece piece;
 };
@@ -79,38 +77,38 @@ struct room {
 
 struct window {
     struct sc_task reads, checks;
-    struct sc_io_op op; /* instead of the task `reads`, of a log that is read directly */
+    struct sc_io_op op; /* replaces the task `reads` for direct reads */
     struct scan *scan;
     struct room *room;
-    uint64_t offset, count; /* read from the file */
-    uint8_t *frames;        /* in the room */
-    uint64_t bytes;         /* of whole frames that are believed */
+    uint64_t offset, count; /* in the file */
+    uint8_t *frames;
+    uint64_t bytes;         /* bytes of valid whole frames */
     uint64_t decoded_count;
     bool is_last;
     spec_status status;
     struct spec_error error;
-    _Atomic uint32_t gates;      /* passed: its read, the check before; with both it is checked */
-    _Atomic uint32_t is_checked; /* or will not be: see status */
+    _Atomic uint32_t gates;      /* done: its read, the previous check; at 2 it is checked */
+    _Atomic uint32_t is_checked; /* 1: checked, or failed (status) */
 };
 
 struct scan {
     struct sc_store *store;
     struct window windows[WINDOWS];
-    struct room *rooms; /* [room_count], of the windows that a log of file_bytes has at once */
+    struct room *rooms; /* [room_count] windows in use at once */
     uint32_t room_count;
     uint64_t file_bytes, window_bytes;
-    uint64_t base, skip; /* the first window begins there; so many bytes of it were read before */
-    struct sc_io_file *direct; /* NULL: it is read through the page cache */
-    _Atomic uint32_t running;  /* reads and checks that are posted */
-    _Atomic bool is_over;      /* nobody wants the rest */
+    uint64_t base, skip; /* start of the first window; its bytes scanned before */
+    struct sc_io_file *direct; /* NULL: read through the page cache */
+    _Atomic uint32_t running;  /* posted reads and checks */
+    _Atomic bool is_over;      /* the rest is not needed */
 
-    /* Checks, one at a time. */
-    uint64_t sequence, chain; /* of the last frame that was checked */
-    const uint8_t *cut;       /* what follows it in its window */
+    /* Owned by the running check. */
+    uint64_t sequence, chain; /* of the last checked frame */
+    const uint8_t *cut;       /* rest of its window */
     uint64_t cut_bytes;
 };
 
-/* The last thing that a read or a check does: the scan may be gone then. */
+/* The last step of a read or check: the scan may be freed afterwards. */
 static void task_end(struct scan *scan)
 {
     struct sc_exec *exec = scan->store->params.exec;
@@ -123,12 +121,12 @@ static void window_gate(struct window *window)
     struct scan *scan = window->scan;
     if (atomic_fetch_add(&window->gates, 1) == 0)
         return;
-    atomic_store(&window->gates, 0); /* of the window that takes its place */
+    atomic_store(&window->gates, 0); /* for the window that reuses it */
     atomic_fetch_add(&scan->running, 1);
     sc_exec_post(scan->store->params.exec, &window->checks, SC_IO_CLASS_DEMAND);
 }
 
-/* Bytes of the window from `from` on, through the page cache. */
+/* Reads the window from byte `from` on through the page cache. */
 static void window_read(struct window *window, uint64_t from)
 {
     struct sc_store *store = window->scan->store;
@@ -147,7 +145,7 @@ static void window_read_step(struct sc_task *task)
     window_read(window, window->op.bytes);
 }
 
-/* Behind the last whole page a task goes on: this thread is the back end's. */
+/* Runs on the back end's thread; a task reads the part behind the last whole page. */
 static void window_read_done(struct sc_io_op *op)
 {
     struct window *window = op->user;
@@ -164,7 +162,7 @@ static void window_read_done(struct sc_io_op *op)
     task_end(scan);
 }
 
-/* Of frames that were checked, and that nobody reads again but for their headers. */
+/* Decodes checked frames. */
 static void window_decode(struct window *window)
 {
     struct decoded *decoded = window->room->decoded;
@@ -217,7 +215,7 @@ static void window_check_step(struct sc_task *task)
         window_check(window);
     else
         window->is_last = true;
-    if (!window->is_last) /* the next one is checked while this one is decoded */
+    if (!window->is_last) /* checked while this one is decoded */
         window_gate(&scan->windows[(window - scan->windows + 1) % WINDOWS]);
     if (is_wanted)
         window_decode(window);
@@ -238,7 +236,7 @@ static spec_status word_wait(const struct scan *scan, _Atomic uint32_t *word, ui
     }
 }
 
-/* Window n takes the place of n - WINDOWS, when the log is so long. */
+/* Starts window n in the slot of n - WINDOWS, if the log is that long. */
 static void read_post(struct scan *scan, uint64_t n)
 {
     struct window *window = &scan->windows[n % WINDOWS];
@@ -268,7 +266,7 @@ static void read_post(struct scan *scan, uint64_t n)
         sc_exec_post(scan->store->params.exec, &window->reads, SC_IO_CLASS_DEMAND);
 }
 
-/* Asks for what the caller will look at soon: another processor wrote it. */
+/* Prefetches what the caller reads soon, which another CPU wrote. */
 static void window_soon(const struct sc_store *store, const struct decoded *decoded,
                         const struct decoded *end)
 {
@@ -284,8 +282,8 @@ static void window_soon(const struct sc_store *store, const struct decoded *deco
         store->params.on_piece_soon(piece->hash, store->params.user);
 }
 
-/* Frames that were checked. What was decoded says how long its frame is: the frame itself, which
- * lies in another processor's cache, is not looked at. */
+/* Applies checked frames. Decoded entries carry their frame's size, so the frame itself, in another
+ * CPU's cache, is not read. */
 static spec_status window_apply(const struct window *window, sc_store_on_payload *on_payload,
                                 void *user, struct spec_error *reterr)
 {
@@ -327,7 +325,7 @@ static uint64_t window_bytes_of(uint64_t file_bytes)
     return bytes;
 }
 
-/* As read_post begins them: the first is there even if the log is empty. */
+/* As read_post starts them: the first exists even if the log is empty. */
 static uint32_t room_count_of(const struct scan *scan)
 {
     uint64_t bytes = scan->file_bytes - scan->base, count = bytes / scan->window_bytes;
@@ -335,7 +333,7 @@ static uint32_t room_count_of(const struct scan *scan)
     return count < WINDOWS ? (uint32_t)count : WINDOWS;
 }
 
-/* The log goes on as it begins, maybe. */
+/* Estimates the number of pieces from the first window. */
 static void pieces_soon(const struct scan *scan, const struct window *first)
 {
     const struct sc_store_params *params = &scan->store->params;
@@ -354,7 +352,7 @@ static spec_status scan_windows(struct scan *scan, sc_store_on_payload *on_paylo
         spec_status status = word_wait(scan, &window->is_checked, 1, reterr);
         if (status != SPEC_OK)
             return status;
-        if (n > 0) /* its end was put in front of this one */
+        if (n > 0) /* its cut frame was copied before this one */
             read_post(scan, n - 1 + WINDOWS);
         if (window->status != SPEC_OK)
             return sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
@@ -380,11 +378,11 @@ static spec_status scan_run(struct scan *scan, sc_store_on_payload *on_payload, 
                                            .gates = i == 0 ? 1 : 0};
     spec_status status = scan_windows(scan, on_payload, user, reterr);
     atomic_store(&scan->is_over, true);
-    (void)word_wait(scan, &scan->running, 0, NULL); /* those that read ahead of the end */
+    (void)word_wait(scan, &scan->running, 0, NULL); /* reads beyond the end */
     return status;
 }
 
-/* Without it the log is read as well. */
+/* NULL: the log is read through the page cache. */
 static struct sc_io_file *direct_open(struct sc_store *store, uint64_t file_bytes)
 {
     struct sc_io_file *file = NULL;
@@ -396,7 +394,7 @@ static struct sc_io_file *direct_open(struct sc_store *store, uint64_t file_byte
     return file;
 }
 
-/* From the journal's end on, as far as frames are whole. */
+/* Scans from the journal's end on, as far as frames are valid. */
 static spec_status scan_from(struct sc_store *store, uint64_t file_bytes,
                              sc_store_on_payload *on_payload, void *user, struct spec_error *reterr)
 {
@@ -421,7 +419,7 @@ static spec_status scan_from(struct sc_store *store, uint64_t file_bytes,
     return status;
 }
 
-/* The record of a damaged frame at the journal's end, and on behind it. */
+/* Applies a restored frame and moves the journal's end behind it. */
 static spec_status restored_apply(struct sc_store *store, const struct sc_store_recovered *found,
                                   sc_store_on_payload *on_payload, void *user,
                                   struct spec_error *reterr)
@@ -440,7 +438,7 @@ static spec_status restored_apply(struct sc_store *store, const struct sc_store_
     return SPEC_OK;
 }
 
-/* No frame is believed at the journal's end: restores it, or looks what kind of end that is. */
+/* Handles an invalid frame at the journal's end: restores it, or classifies the end. */
 static spec_status scan_restore(struct sc_store *store, uint64_t file_bytes,
                                 sc_store_on_payload *on_payload, void *user,
                                 uint32_t *searches_left, struct spec_error *reterr)

@@ -1,52 +1,49 @@
-/* Room for two logs: the log as it is, and the one that a checkpoint writes beside it.
+/* log_room: space for two logs: the present one, and the one that a checkpoint writes beside it.
  *
- *   disk_bytes   [fixed | log | its successor | segments ...................... | not made yet ]
+ *   disk_bytes   [fixed | log | its successor | segments ...................... | not created ]
  *                        |<--- their room ---->|
- *                        2 x (log + what is promised of it) + a head  <=  room
- *   promised     to extents that are begun, and for one drop of each live piece
+ *                        2 x (log + reservations) + a head  <=  room
+ *   reservations for started extents, and one drop of each live piece
  *
- * A checkpoint writes frames of the log, each at most once, behind a head of its own: so it takes
- * no more than the log has, and counting every byte of the log twice is all that it takes to have
- * room for it at any time, without a count of what lives. An append that would break this is
- * refused before anything is written; drops have their place since their piece was begun, resets
- * always. Who is refused asks for room, and one of two makes it: a checkpoint, when much of the log
- * is void, or eviction, when it is not; what was evicted is void when its leases have ended. So
- * nothing is refused for good (decision 0015).
+ * A checkpoint copies each frame at most once behind a new head, so counting the log twice always
+ * leaves room for it. An append that would exceed the room is refused before anything is written.
+ * Drops were reserved when their piece began; resets always fit. A refused caller asks for room: a
+ * checkpoint makes it if much of the log is void, otherwise eviction (void after the leases end).
+ * So nothing is refused for good (decision 0015).
  *
  *   room    0 ............. 5/8 ......... 3/4 ........ 1
- *           what lives ---->| evict       |            | appends are refused
- *           all that is in the log ------>| checkpoint, when it would free 1/16
+ *           live data ------->| evict       |            | appends are refused
+ *           whole log ------------------->| checkpoint, if it would free 1/16
  *
- * The share that segments leave follows from the smallest pieces that the namespace can have: log
- * bytes of a page of them, twice, so that what lives is 5/8 of it when segments are full of such.
- * Rows of many pages leave a 64th, as a rule; chunks of thousands of short rows half of it, and
- * then the log may be full before the segments are.
+ * The share follows from the smallest possible pieces: twice the log bytes per page of such pieces,
+ * so that live data is 5/8 of the room when segments are full of them. It is usually 1/64 of
+ * disk_bytes; chunks of thousands of short rows may need half, and may fill the log before the
+ * segments.
  *
- * Holds: bytes counted are <= disk_bytes_max after every promise.
- * Does not: drop pieces or write a checkpoint (plugin/index/evict.c asks, and does).
- * Threads: any; the space lock or the log lock, as said, never both.
+ * Invariants: bytes counted are <= disk_bytes_max after every reservation. Eviction and checkpoints
+ * are started by plugin/index/evict.c.
+ * Threads: any; the space lock or the log lock, as stated, never both.
  * Tests: tests/unit/store/test_free_space.c, tests/unit/plugin/test_soak.c */
 #include "store/log/log_room.h"
 #include "store/internal.h"
 #include "store/rows/where.h"
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
-#define SHARE_MIN     64u /* segments leave at least so small a part */
-#define SHARE_MAX     2u  /* and not so large a one: plain prompts want rows */
+#define SHARE_MIN     64u /* smallest share: 1/64 */
+#define SHARE_MAX     2u  /* largest share: 1/2; plain prompts need rows */
 #define MILLION       1000000u
-#define EPOCHS_BYTES  8192u           /* of the room: a reset is not refused because all else is */
-#define SLACK_BYTES   (64ull << 10)   /* of the share: what does not come with pieces */
-#define ASK_PART      2u              /* more than half of the room at once is asked for in vain */
-#define DEVICE_NS     600000000000ull /* so long a full file system counts as if it were full */
-#define LIVE_PART(x)  ((x) / 8 * 5)   /* more than this lives: some pieces shall go, */
+#define EPOCHS_BYTES  8192u           /* kept for resets */
+#define SLACK_BYTES   (64ull << 10)   /* for records other than pieces' */
+#define ASK_PART      2u              /* a request for more than half of the room is ignored */
+#define DEVICE_NS     600000000000ull /* a full file system counts as full for this long */
+#define LIVE_PART(x)  ((x) / 8 * 5)   /* live data above this: evict pieces */
 #define LEFT_PART(x)  ((x) / 16 * 9)  /* until this is left */
 #define TIGHT_PART(x) ((x) / 4 * 3)
 #define GAIN_PART(x)  ((x) / 16)
 
 /* ---- The share ------------------------------------------------------------------------------ */
 
-/* What records usually take, with ids and times as long as they get; reserving goes by their most.
- */
+/* Usual record sizes, with the longest ids and times. (Reservations use upper bounds.) */
 struct usual {
     uint64_t extent, piece, drop, token;
 };
@@ -87,9 +84,8 @@ static struct usual usual_records(const struct sc_store *store, uint64_t rows)
     return usual;
 }
 
-/* Of the two kinds of pieces that take most of the log for a page: one row alone, with half a
- * chunk's tokens before it on average, and whole chunks of rows so short that several share a page.
- * Parts are cut where a page ends, so one with few pages has few. */
+/* Considers the two kinds of pieces with most log bytes per page: single rows (with half a chunk of
+ * tokens before them on average), and whole chunks of rows so short that several share a page. */
 static void share_of_pieces(struct sc_store *store)
 {
     uint64_t chunk = store->params.config->chunk_tokens, layers = store->shape.layer_count;
@@ -98,7 +94,7 @@ static void share_of_pieces(struct sc_store *store)
     uint64_t one = sc_store_shape_place(&store->shape, probe, 1).stride * layers;
     uint64_t pages = (one + PAGE - 1) / PAGE;
     uint64_t one_bytes = usual.extent + usual.piece + chunk / 2 * usual.token + usual.drop;
-    if (store->params.codes.shape.bits_k != 0) { /* in a place of their own */
+    if (store->params.codes.shape.bits_k != 0) { /* quantised rows have pages of their own */
         one_bytes += sc_store_record_bytes_parts(1);
         pages++;
     }
@@ -110,11 +106,11 @@ static void share_of_pieces(struct sc_store *store)
         store->share.bytes = chunk_bytes;
         store->share.pages = rows;
     }
-    store->share.bytes *= 2 * 8; /* two logs, of which 5/8 live */
+    store->share.bytes *= 2 * 8; /* two logs, 5/8 of them live */
     store->share.pages *= 5;
 }
 
-/* Of so many bytes in all. */
+/* Returns the share of `bytes` in all. */
 static uint64_t share_of(const struct sc_store *store, uint64_t bytes)
 {
     uint64_t unit = store->share.bytes + store->share.pages;
@@ -144,9 +140,9 @@ spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error 
                    store->dir, least);
 }
 
-/* ---- What counts ---------------------------------------------------------------------------- */
+/* ---- Accounting ------------------------------------------------------------------------------ */
 
-/* Space lock held, or open. The log, its successor, and what is promised of both. */
+/* Space lock held, or open. The log, its successor and reservations of both. */
 static uint64_t logs_bytes(const struct sc_store *store)
 {
     uint64_t bytes = sc_store_counted(&store->counts.log_bytes) + store->share.reserved;
@@ -171,13 +167,13 @@ uint64_t sc_store_segment_room(struct sc_store *store)
     uint64_t bytes = store->disk.bytes_max, used = logs_bytes(store);
     bytes = store->disk.device_bytes < bytes ? store->disk.device_bytes : bytes;
     uint64_t log_room = share_of(store, bytes);
-    used += sc_store_up(used / 4, PAGE); /* a log that took more than its share goes on growing */
+    used += sc_store_up(used / 4, PAGE); /* a log above its share keeps growing */
     uint64_t taken =
         SC_STORE_FIXED_BYTES + store->disk.segment_bytes + (used > log_room ? used : log_room);
     return taken < bytes ? sc_store_down(bytes - taken, PAGE) : 0;
 }
 
-/* Space lock held. Leaves so much of the room to others. */
+/* Space lock held. Leaves `others` bytes of the room free. */
 static bool log_take(struct sc_store *store, uint64_t bytes, uint64_t others)
 {
     store->share.reserved += bytes;
@@ -219,8 +215,7 @@ void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes)
 
 /* ---- A file system with less than disk_bytes ------------------------------------------------- */
 
-/* What segments and the log have and may have: files that are there, and what is free. 0: it cannot
- * be asked. *ret_free: what is free. */
+/* Returns the bytes of segments and log plus free bytes of the file system; 0: unknown. */
 static uint64_t device_has(struct sc_store *store, uint64_t beside, uint64_t *ret_free)
 {
     if (sc_io_free_bytes(store->io, store->dir, ret_free, NULL) != SPEC_OK)
@@ -264,13 +259,12 @@ void sc_store_device_is_full(struct sc_store *store, const char *what)
                store->dir, what);
 }
 
-/* Space lock held. What the log and its successor may have, all in all; as long as the file system
- * is full, what it has beside the segments, but at least what belongs to them. */
+/* Space lock held. Room of both logs; on a full file system at least the segments' share. */
 static uint64_t logs_room(struct sc_store *store)
 {
     uint64_t others = SC_STORE_FIXED_BYTES + store->disk.segment_bytes + EPOCHS_BYTES;
     uint64_t room = store->disk.bytes_max > others ? store->disk.bytes_max - others : 0;
-    uint64_t longest = sc_io_file_limit(); /* of one of them */
+    uint64_t longest = sc_io_file_limit(); /* of one log */
     room = longest < room / 2 ? 2 * longest : room;
     if (sc_exec_now_ns(store->params.exec) >= store->disk.device_until_ns)
         store->disk.device_bytes = UINT64_MAX;
@@ -283,15 +277,16 @@ static uint64_t logs_room(struct sc_store *store)
     return device < room ? device : room;
 }
 
-/* ---- What makes room ------------------------------------------------------------------------- */
+/* ---- Making room
+ * ------------------------------------------------------------------------------ */
 
-/* All counted twice: in the log, and in the next one. */
+/* Bytes count twice: in the log and in its successor. */
 struct look {
     uint64_t room, used, asked;
-    uint64_t live;  /* of what lives, and is promised */
-    uint64_t gain;  /* what a checkpoint leaves out */
-    uint64_t piece; /* of one live piece, on average */
-    bool is_short;  /* the device refused what was promised */
+    uint64_t live;  /* live and reserved */
+    uint64_t gain;  /* what a checkpoint would drop */
+    uint64_t piece; /* one live piece on average */
+    bool is_short;  /* an append met ENOSPC */
 };
 
 uint64_t sc_store_log_pieces(const struct sc_store *store)
@@ -300,8 +295,7 @@ uint64_t sc_store_log_pieces(const struct sc_store *store)
     return journal->pieces_read + (store->table.piece_next - journal->piece_next_read);
 }
 
-/* No lock held. Pieces are taken to be alike: right after a checkpoint, when all of them are held,
- * nothing is to be gained. */
+/* No lock held. Assumes equal pieces: after a checkpoint, with all pieces held, gain is 0. */
 static struct look look_at(struct sc_store *store)
 {
     struct look look = {0};
@@ -331,7 +325,7 @@ static struct look look_at(struct sc_store *store)
     look.live = 2 * (each * live + reserved);
     look.gain = 2 * (rest - each * held + stale);
     look.gain -=
-        pieces > 0 && held == pieces ? 2 * (rest - each * held) : 0; /* what rounding left */
+        pieces > 0 && held == pieces ? 2 * (rest - each * held) : 0; /* rounding */
     look.gain += 2 * dead_bytes;
     look.piece = 2 * (each + SC_STORE_DROP_BYTES);
     return look;
@@ -342,10 +336,10 @@ uint64_t sc_store_log_pieces_over(struct sc_store *store)
     struct look look = look_at(store);
     uint64_t most = LIVE_PART(look.room), left = LEFT_PART(look.room);
     if (sc_io_file_limit() < SLACK_BYTES)
-        return 0; /* of the process: no log may be written, whatever goes */
+        return 0; /* RLIMIT_FSIZE: no log may be written at all */
     if (look.used + look.asked <= look.room) {
         pthread_mutex_lock(&store->disk.lock);
-        store->share.asked = 0; /* there is room by now, or never will be */
+        store->share.asked = 0; /* there is room now, or never will be */
         pthread_mutex_unlock(&store->disk.lock);
     } else if (look.asked > 0) {
         uint64_t others = look.asked + GAIN_PART(look.room);

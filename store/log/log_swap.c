@@ -1,6 +1,5 @@
 /* log_swap: see log_swap.h.
- *
- * Holds: either log is complete at any time; an error leaves the old one in use. */
+ * Invariants: either log is complete at any time; an error leaves the old one in use. */
 #include "store/log/log_swap.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
@@ -47,7 +46,7 @@ spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *
     if (status != SPEC_OK)
         return status;
     status = sc_io_rename(store->io, from, to, reterr);
-    if (status != SPEC_OK && /* the directory may be changed, and not synced */
+    if (status != SPEC_OK && /* renamed, perhaps not synced */
         (sc_io_file_same(store->io, next->file, to, &in_place, NULL) != SPEC_OK || !in_place))
         return status;
     struct sc_io_file *old = journal->file;
@@ -75,8 +74,8 @@ spec_status sc_store_log_zero(struct sc_store *store, struct sc_io_file *file, u
     return status == SPEC_OK ? sc_io_file_sync(store->io, file, reterr) : status;
 }
 
-/* Opens a handle of its own: if a checkpoint swaps the log meanwhile, the new log was synced before
- * the swap and has all that this one had by then. */
+/* Opens its own descriptor. If a checkpoint swaps the log meanwhile, the new log was synced before
+ * the swap and has everything that this one had. */
 spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];

@@ -1,9 +1,9 @@
-/* A log that is written beside the present one, and takes its place.
+/* log_swap: writes a new log beside the present one and renames it into place.
  *
  *   log       takes every append until the swap
  *   log.new   written, synced, renamed over it
  *
- * Threads: one checkpoint at a time; per call, below.
+ * Threads: one checkpoint at a time.
  * Tests: tests/unit/store/test_checkpoint.c, tests/fault/test_store_faults.c */
 #ifndef SC_STORE_LOG_LOG_SWAP_H
 #define SC_STORE_LOG_LOG_SWAP_H
@@ -19,16 +19,16 @@ struct sc_store_log_next {
     struct sc_store_record_head head;
 };
 
-/* Makes an empty log.new. Errors: IO, NO_SPACE. */
+/* Creates an empty log.new. Errors: IO, NO_SPACE. */
 spec_status sc_store_log_new(struct sc_store *store, struct sc_io_file **ret_file,
                              struct spec_error *reterr);
-/* Removes what a checkpoint left that did not come to its end. */
+/* Removes what an interrupted checkpoint left. */
 void sc_store_log_new_remove(struct sc_store *store);
-/* Renames log.new, which is complete and synced, over the log. SPEC_OK: it is the log, and
- * next->file is the file of the old one. Log lock held. Errors: IO; then the old log stays. */
+/* Renames the complete, synced log.new over the log. SPEC_OK: next->file is the old log's file. Log
+ * lock held. Errors: IO; the old log then stays. */
 spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *next,
                               struct spec_error *reterr);
-/* Writes zeros over a log that has no name any more, and syncs it. buffer: overwritten. */
+/* Overwrites an unlinked log with zeros and syncs it. buffer: overwritten. */
 spec_status sc_store_log_zero(struct sc_store *store, struct sc_io_file *file, uint8_t *buffer,
                               uint64_t buffer_bytes, struct spec_error *reterr);
 

@@ -1,25 +1,22 @@
-/* The notification of a rank: what readers and other ranks say to its writer.
+/* notify_file: messages from readers and other ranks to a rank's writer.
  *
- *   rank-RRRR-of-NNNN/notify       [record 128][record 128] ...          at most 16 KiB
- *                    /notify.lock  held while a record is appended or the file is cut
+ *   rank-RRRR-of-NNNN/mail       [record 128][record 128] ...          at most 16 KiB
+ *                    /mail.lock  held while a record is appended or the file is cut
  *
  *   record   magic "SCM1" | kind u32 | epoch u64 | piece u64 | hash 16 | family 16 | 0 ...
- *            ... | checksum u64 at byte 120: XXH3-64 of what stands before, seeded with the store's
- *            id and the rank, so that a record of another store or rank is none
+ *            ... | checksum u64 at byte 120: XXH3-64 of the bytes before, seeded with store id and
+ *            rank, so that records of other stores or ranks are invalid
  *
- *   post:  lock, fill up to a 128-byte border (somebody died while appending), append, unlock
- *   take:  read on from where the last take ended; when all was taken and it is long: lock, keep
- *          each family's last epoch, cut the rest off, unlock
+ *   post     lock, pad to a 128-byte border (an append may have been torn), append, unlock
+ *   take     read on from the last take; if everything is taken and the file is long: lock, keep
+ *            each family's last epoch, truncate the rest, unlock
  *
- * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full
- * notification makes the sender wait: it asks again until the writer has come.
+ * The size bound counts under disk_bytes (SC_STORE_FIXED_BYTES). A full file makes the sender
+ * retry. Bytes beyond the bound are not read, and are cut off.
  *
- * No honest sender writes beyond that bound: what lies there is not read, and cut off.
- *
- * Holds: a record that is whole is taken at least once, or stays; a torn or foreign one is skipped
- * to the next border and counted, and costs no other record; an epoch of a family that the writer
- * is not of stays for a writer that is (of SC_STORE_NOTIFY_FAMILIES families, the last ones).
- * Does not: wait for a lock: SPEC_PENDING, the caller asks again; sync.
+ * Invariants: a whole record is taken at least once. A torn or foreign one is skipped to the next
+ * border and counted. Epochs of other families stay for their writers (the last
+ * SC_STORE_NOTIFY_FAMILIES of them). Nothing waits for a lock (SPEC_PENDING) or syncs.
  * Threads: post any executor thread; take and close one at a time.
  * Tests: tests/unit/store/test_notify.c */
 #include "store/log/notify_file.h"
@@ -63,7 +60,7 @@ static void notify_encode(const struct sc_store_notify *notify, uint64_t seed,
     memcpy(bytes + NOTIFY_CHECKSUM_AT, &checksum, 8);
 }
 
-/* false: torn, foreign, or of a kind that this build does not know. */
+/* false: torn, foreign, or of an unknown kind. */
 static bool notify_decode(const uint8_t bytes[NOTIFY_RECORD_BYTES], uint64_t seed,
                           struct sc_store_notify *ret_notify)
 {
@@ -84,8 +81,8 @@ static bool notify_decode(const uint8_t bytes[NOTIFY_RECORD_BYTES], uint64_t see
 
 /* ---- Files ---------------------------------------------------------------------------------- */
 
-/* Opens a file of a rank's directory. SPEC_PENDING: there is none, and with CREATE no directory.
- * With CREATE the directory is looked at: what is made lies where only we put things. */
+/* Opens a file of a rank's directory; with CREATE checks the directory's owner first. SPEC_PENDING:
+ * the file, or with CREATE the directory, is absent. */
 static spec_status rank_file_open(struct sc_store *store, uint32_t rank, const char *name,
                                   uint32_t flags, struct sc_io_file **ret_file,
                                   struct spec_error *reterr)
@@ -108,7 +105,7 @@ static spec_status rank_file_open(struct sc_store *store, uint32_t rank, const c
                                "notifications of rank %" PRIu32 ": %s", rank, error.text);
 }
 
-/* Nobody appends and nobody cuts until the file is closed. SPEC_PENDING: somebody does now. */
+/* Excludes appends and cuts until the file is closed. SPEC_PENDING: another process holds it. */
 static spec_status rank_lock(struct sc_store *store, uint32_t rank, struct sc_io_file **ret_lock,
                              struct spec_error *reterr)
 {
@@ -162,7 +159,7 @@ spec_status sc_store_notify_post(struct sc_store *store, uint32_t rank,
     uint8_t record[NOTIFY_RECORD_BYTES], store_id[sizeof(store->store_id)];
     struct sc_io_file *lock, *file;
     if (!sc_store_id(store, store_id))
-        return SPEC_PENDING; /* a follower that has not found a store yet */
+        return SPEC_PENDING; /* a follower without a store so far */
     notify_encode(notify, notify_seed(store, rank), record);
     spec_status status = rank_lock(store, rank, &lock, reterr);
     if (status != SPEC_OK)
@@ -184,7 +181,7 @@ struct epochs { /* what a cut keeps */
     uint32_t count;
 };
 
-/* The families that were heard of last, each with its highest epoch. */
+/* Keeps the highest epoch of each recently heard family. */
 static void epochs_note(struct epochs *epochs, const struct sc_store_notify *notify)
 {
     struct sc_store_notify now = *notify;
@@ -195,7 +192,7 @@ static void epochs_note(struct epochs *epochs, const struct sc_store_notify *not
     if (i < epochs->count && epochs->of[i].epoch > now.epoch)
         now = epochs->of[i];
     if (i == epochs->count && epochs->count == SC_STORE_NOTIFY_FAMILIES)
-        i = 0; /* the one that was quiet longest */
+        i = 0; /* least recently heard */
     else if (i == epochs->count)
         epochs->count++;
     memmove(&epochs->of[i], &epochs->of[i + 1], (epochs->count - i - 1) * sizeof(now));
@@ -205,11 +202,11 @@ static void epochs_note(struct epochs *epochs, const struct sc_store_notify *not
 struct taker {
     void (*on_notify)(const struct sc_store_notify *notify, void *user);
     void *user;
-    bool is_still; /* the lock is held: nobody writes */
+    bool is_still; /* the lock is held: no writers */
 };
 
-/* Tells of the records of [*at, end). One that is none at the very end may be one that is being
- * written: it is left, unless all is still. The others that are none are counted in ret_bad. */
+/* Reports the records of [*at, end); counts invalid ones in ret_bad. An invalid last record may be
+ * in the middle of its append and is left, unless is_still. */
 static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t end,
                                 const struct taker *taker, uint64_t *ret_bad,
                                 struct spec_error *reterr)
@@ -237,7 +234,7 @@ static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t e
     return SPEC_OK;
 }
 
-/* Takes what is new, of as much as a notification may have. */
+/* Takes new records, up to the size bound. */
 static spec_status take_new(struct sc_store *store, uint64_t size, const struct taker *taker,
                             struct spec_error *reterr)
 {
@@ -254,8 +251,7 @@ static void keep_epoch(const struct sc_store_notify *notify, void *user)
         epochs_note(user, notify);
 }
 
-/* Lock held, and all was taken. What is kept is written over what was taken before the rest goes,
- * so that a death in between loses nothing. */
+/* Lock held, all records taken. Writes what is kept before it truncates: a crash loses nothing. */
 static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
 {
     uint8_t bytes[SC_STORE_NOTIFY_FAMILIES * NOTIFY_RECORD_BYTES];
@@ -278,7 +274,7 @@ static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
     return status;
 }
 
-/* Takes the rest with the lock held, so that nothing comes between it and the cut. */
+/* Takes the rest under the lock, so that nothing is appended before the cut. */
 static spec_status take_and_cut(struct sc_store *store, struct taker taker,
                                 struct spec_error *reterr)
 {
@@ -309,13 +305,13 @@ spec_status sc_store_notify_take(struct sc_store *store,
         spec_status status =
             rank_file_open(store, store->params.rank, NOTIFY_NAME, 0, &store->notify.file, reterr);
         if (status != SPEC_OK)
-            return status == SPEC_PENDING ? SPEC_OK : status; /* nobody has written yet */
+            return status == SPEC_PENDING ? SPEC_OK : status; /* no message so far */
     }
     spec_status status = sc_io_file_size(store->io, store->notify.file, &size, reterr);
     if (status != SPEC_OK)
         return status;
     if (size < store->notify.taken)
-        store->notify.taken = 0; /* cut by other hands than ours */
+        store->notify.taken = 0; /* cut by somebody else */
     status = take_new(store, size, &taker, reterr);
     if (status == SPEC_OK && size >= SC_STORE_NOTIFY_CUT_BYTES)
         status = take_and_cut(store, taker, reterr);

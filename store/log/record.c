@@ -1,11 +1,10 @@
-/* Decoding of records, strictly: every key of the type once and in range, or it lies.
- *
- * Holds, Does not, Threads: store/log/record.h.
+/* record: strict decoding of records: every key of the type once and in range.
+ * Invariants, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record.h"
 #include "store/log/record_format.h"
 
-/* As our encoder puts them: the first three keys, in order. */
+/* Fast path: the first three keys in our encoder's order. */
 static bool peek_first(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_cursor cursor = {payload, payload + bytes, false};
@@ -140,12 +139,12 @@ static bool decode_provenance(const uint8_t *bytes, const uint8_t *end,
                                                    .exact_ppm = values[4],
                                                    .retain_ppm = values[5],
                                                    .metric = values[6]};
-    /* values[1] is 0: another value was reserved for extents without rows. */
+    /* values[1] is 0; another value was reserved for extents without rows. */
     return values[0] <= SC_STORE_COMPUTED_MAX && values[1] == 0 && values[4] <= SC_STORE_PPM_MAX &&
            values[5] <= SC_STORE_PPM_MAX;
 }
 
-/* One that says neither that there is none nor which it is says nothing. */
+/* A key of another size leaves the salt unknown. */
 static void salt_set(struct sc_store_salt *salt, const struct sc_store_field *field)
 {
     *salt = (struct sc_store_salt){.state = SC_STORE_SALT_UNKNOWN};
@@ -210,14 +209,13 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
            extent->stride - extent->row_offset >= rows * 2 * k_row_bytes;
 }
 
-/* Of what the kind needs, nothing is absent, and of the other kinds' there is nothing. own: as in
- * decode_section. */
+/* Checks that exactly the keys of the section's kind are present. own: as in decode_section. */
 static bool derived_has(const struct sc_store_field *own)
 {
     uint64_t kind = own[0].value;
     bool is_order = kind == SC_STORE_SECTION_PERMUTATION;
     for (uint32_t i = 4; i < 7;
-         i++) /* of a copy of the rows: when the extent has probe rows of its own */
+         i++) /* optional for a copy of the rows */
         if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_SECTION_PROBES))
             return false;
     for (uint32_t i = 7; i < 13; i++)
@@ -249,7 +247,7 @@ static bool decode_section(const uint8_t *payload, uint64_t bytes, struct sc_sto
         SC_STORE_FIELD_OPTIONAL("scale", 0, UINT64_C(1) << 32),
         SC_STORE_FIELD_OPTIONAL("kcode", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX),
-        /* Of rows behind the blocks, as versions before 0.3 wrote them: nobody reads them. */
+        /* Bit planes behind the blocks, written before 0.3; ignored. */
         SC_STORE_FIELD_OPTIONAL("kfine", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("vfine", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
@@ -262,7 +260,7 @@ static bool decode_section(const uint8_t *payload, uint64_t bytes, struct sc_sto
     uint64_t kind = own[0].value;
     derived->copy = own[1].value;
     derived->stride = own[2].value;
-    derived->probe_row_bytes = own[4].value; /* what is absent is 0 */
+    derived->probe_row_bytes = own[4].value; /* absent fields are 0 */
     derived->probe_offset = own[5].value;
     derived->probe_tag_offset = own[6].value;
     derived->is_retired = kind == SC_STORE_SECTION_RETIRED;
@@ -297,7 +295,7 @@ bool sc_store_record_section_fits(const struct sc_store_record_extent *derived, 
         like.row_count = row_count;
         return sc_store_record_extent_fits(&like, tags_per_row, k_row_bytes);
     }
-    if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
+    if (codes->bits_k != 0) /* block ends are checked when read */
         return derived->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
                                       2 * (16 + codes->scale_bytes) +
                                       sc_store_quant_table_bytes(codes, true) +

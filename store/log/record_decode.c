@@ -1,10 +1,9 @@
-/* The parts of reading a map that are not in line.
- *
- * Holds, Does not, Threads: store/log/record_decode.h.
+/* record_decode: the out-of-line parts of decoding a msgpack map.
+ * Invariants, Threads: store/log/record_decode.h.
  * Tests: tests/unit/store/test_record.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record_decode.h"
 
-#define SKIP_DEPTH_MAX 16 /* nesting of values under unknown keys */
+#define SKIP_DEPTH_MAX 16 /* nesting depth of values with unknown keys */
 
 char sc_store_cursor_head_long(struct sc_store_cursor *cursor, uint64_t tag, uint64_t *ret_size)
 {
@@ -13,10 +12,10 @@ char sc_store_cursor_head_long(struct sc_store_cursor *cursor, uint64_t tag, uin
     if (tag <= 0x9F)
         return *ret_size = tag & 0x0F, 'a';
     if (tag >= 0xE0 || tag == 0xC0 || tag == 0xC2 || tag == 0xC3)
-        return 'o'; /* negative, nil, false, true: nothing follows */
+        return 'o'; /* negative, nil, false, true: no bytes follow */
     if (tag >= 0xC4 && tag <= 0xC6)
         return *ret_size = sc_store_cursor_be(cursor, 1u << (tag - 0xC4)), 'b';
-    if (tag >= 0xC7 && tag <= 0xC9) /* ext: a type byte and data */
+    if (tag >= 0xC7 && tag <= 0xC9) /* ext: type byte and data */
         return *ret_size = sc_store_cursor_be(cursor, 1u << (tag - 0xC7)) + 1, 'o';
     if (tag == 0xCA || tag == 0xCB)
         return *ret_size = tag == 0xCA ? 4 : 8, 'o';
@@ -32,12 +31,12 @@ char sc_store_cursor_head_long(struct sc_store_cursor *cursor, uint64_t tag, uin
         return *ret_size = sc_store_cursor_be(cursor, tag == 0xDC ? 2 : 4), 'a';
     if (tag == 0xDE || tag == 0xDF)
         return *ret_size = sc_store_cursor_be(cursor, tag == 0xDE ? 2 : 4), 'm';
-    cursor->bad = true; /* 0xC1 is no msgpack */
+    cursor->bad = true; /* 0xC1 is not msgpack */
     return 0;
 }
 
-/* Steps over one value, whatever is in it. Items that remain at each level stand on a stack of
- * SKIP_DEPTH_MAX. Each item has a byte at least, so claimed counts end at the end of the bytes. */
+/* Skips one value. A stack holds the remaining items of each level; each item has at least one
+ * byte, so false counts end with the bytes. */
 static void cursor_skip(struct sc_store_cursor *cursor)
 {
     uint64_t left[SKIP_DEPTH_MAX];

@@ -1,12 +1,11 @@
-/* Reading a msgpack map of known keys: a cursor over bytes, and fields that say what may stand
- * where.
+/* record_decode: strict decoding of a msgpack map with known keys: a cursor and a list of fields.
  *
  *   bytes    [map 5]["v"][1]["t"][2]["x"][[1, 2, 3]]...
- *   cursor    ^ every step checks that its bytes are there; one that fails leaves it bad for good
- *   fields   {"v", u, 0..max}{"t", u, ...}    each is seen once, in range; other keys are skipped
+ *   cursor    ^ every step checks that its bytes exist; a failed step makes it bad for good
+ *   fields   {"v", u, 0..max}{"t", u, ...}    each at most once, in range; other keys are skipped
  *
- * Holds: it reads each byte once and none past the end, whatever lengths the bytes claim.
- * Does not: allocate; copy: str, bin and arrays are left where they lie.
+ * Invariants: reads each byte once and none past the end, whatever lengths the bytes claim. No
+ * allocation, no copy: str, bin and arrays stay in place.
  * Threads: any.
  * Tests: tests/unit/store/test_record.c, tests/fuzz/fuzz_log.c */
 #ifndef SC_STORE_LOG_RECORD_DECODE_H
@@ -43,11 +42,11 @@ static inline uint64_t sc_store_cursor_be(struct sc_store_cursor *cursor, uint32
     return value;
 }
 
-/* One value's head. kind: 'u' unsigned, 's' str, 'b' bin, 'a' array, 'm' map, 'o' other (size
- * bytes follow); size: the value, the bytes that follow, or the items. */
+/* Reads a value's head. Returns 'u' unsigned, 's' str, 'b' bin, 'a' array, 'm' map, 'o' other;
+ * size: the value, the bytes that follow, or the items. */
 char sc_store_cursor_head_long(struct sc_store_cursor *cursor, uint64_t tag, uint64_t *ret_size);
 
-/* What nearly all values of a record are, in line. */
+/* The common cases, inline. */
 static inline char sc_store_cursor_head(struct sc_store_cursor *cursor, uint64_t *ret_size)
 {
     const uint8_t *at = sc_store_cursor_take(cursor, 1);
@@ -79,15 +78,15 @@ static inline uint64_t sc_store_cursor_array(struct sc_store_cursor *cursor)
 
 /* ---- Fields --------------------------------------------------------------------------------- */
 
-/* A key of a record: where its value goes. */
+/* A key of a record and where its value is. */
 struct sc_store_field {
     const char *key;
     uint8_t key_bytes;
-    char kind; /* as sc_store_cursor_head's; 'a': the cursor is left in `bytes` for the caller */
-    bool optional; /* may be absent */
+    char kind; /* as sc_store_cursor_head's; 'a': `bytes` is left at the array */
+    bool optional;
     bool seen;
-    uint64_t min, max; /* 'u': of the value; 's', 'b': of the size in bytes */
-    uint64_t value;    /* 'u': the value; 's', 'b': size in bytes */
+    uint64_t min, max; /* 'u': of the value; 's', 'b': of the size, bytes */
+    uint64_t value;    /* 'u': the value; 's', 'b': size, bytes */
     const uint8_t *bytes;
 };
 
@@ -102,8 +101,8 @@ static inline bool sc_store_field_has_key(const struct sc_store_field *field, co
     return true;
 }
 
-/* Keys may come in any order; in that of `fields` they are found without a search. false: it is no
- * such map, or does not end where the bytes do. */
+/* Decodes the map. Keys may have any order; the order of `fields` is found without a search. false:
+ * malformed, or it does not end with the bytes. */
 bool sc_store_fields_read(const uint8_t *payload, uint64_t bytes, struct sc_store_field *fields,
                           uint32_t count);
 

@@ -1,8 +1,8 @@
-/* Encoding of records: one msgpack map each, into the caller's buffer.
+/* record_encode: encoding of records: one msgpack map each, into the caller's buffer.
  *
- *   [v][t][id] and what the type has, in an order by which the decoder finds keys without a search
+ *   [v][t][id] and the type's keys, in the order that the decoder finds without a search
  *
- * Holds, Does not, Threads: store/log/record.h.
+ * Invariants, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c */
 #include "store/log/record_format.h"
 #include "store/rows/row_permutation.h"

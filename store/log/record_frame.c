@@ -1,6 +1,5 @@
-/* Frames of the log: what makes a record believed.
- *
- * Holds, Does not, Threads: store/log/record.h, which has the drawing.
+/* record_frame: frames of the log: checksum chain, validation, writing.
+ * Layout, Invariants, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record_format.h"
 #include "store/rows/tag.h"

@@ -1,14 +1,13 @@
-/* Decoding of pieces: as our encoder puts them, quickly; any other way, as other records are.
+/* record_piece: decoding of pieces: a fast path for our encoder's layout, and the general way.
  *
  *   [13 keys, integers, three hashes][tokens: u32 each][marks, few pieces have any]
  *
- * Holds: both ways judge a record alike.
- * Does not: allocate, do I/O.
+ * Invariants: both ways accept the same records. No allocation, no I/O.
  * Threads: any.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record_format.h"
 
-/* Lists of the piece, whose other members are decoded. Marks ascend inside the piece's tokens. */
+/* Decodes tokens and marks; the other members are set. Marks ascend inside the piece's tokens. */
 static bool decode_piece_lists(const struct sc_store_field *tokens,
                                const struct sc_store_field *marks, struct sc_store_record *record)
 {
@@ -41,30 +40,29 @@ static bool decode_piece_lists(const struct sc_store_field *tokens,
     return true;
 }
 
-/* ---- Pieces as our encoder puts them ---------------------------------------------------------
+/* ---- Our encoder's layout --------------------------------------------------------------------
  *
- * Nearly all records, and half the time that a log takes: read without a look at the end, which is
- * farther than any key or value of them reaches, but for the tokens. */
+ * Nearly all records, and half of the time that a log takes. Read without bounds checks: the
+ * payload has PLAIN_HEAD_BYTES_MAX bytes, more than all keys and values but the tokens. */
 
-/* A map's head, 13 keys, integers of 9 bytes, bins of hashes, the tokens' tag and what is read
- * behind it. */
+/* Map head, 13 keys, 9-byte integers, bins of hashes, the tokens' tag and bytes read after it. */
 #define PLAIN_HEAD_BYTES_MAX (1u + 58u + 9u * 9u + 34u + 2u * 18u + 1u + 8u)
 
-/* Steps over the text; false: it is not there. */
+/* Skips the text; false: other bytes. */
 #define PLAIN_IS(at, text)                                                                         \
     (memcmp((at), (text), sizeof(text) - 1) == 0 && ((at) += sizeof(text) - 1, true))
 
 static inline uint64_t plain_be(const uint8_t *at, uint32_t bytes)
 {
     uint64_t value;
-    memcpy(&value, at, 8); /* as many bytes as the largest */
+    memcpy(&value, at, 8); /* the largest integer's size */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     value = __builtin_bswap64(value);
 #endif
     return value >> (64 - 8 * bytes);
 }
 
-/* The integer; not one: *is_bad. */
+/* Reads an integer; sets *is_bad for other values. */
 static inline uint64_t plain_uint(const uint8_t **at, bool *is_bad)
 {
     uint8_t tag = *(*at)++;
@@ -89,7 +87,7 @@ static inline bool plain_hash(const uint8_t **at, uint8_t *ret_hash, uint32_t ha
     return true;
 }
 
-/* Up to the hashes. */
+/* Reads the members before the hashes. */
 static inline bool plain_numbers(const uint8_t **cursor, struct sc_store_piece *piece)
 {
     const uint8_t *at = *cursor;
@@ -120,7 +118,7 @@ static inline bool plain_numbers(const uint8_t **cursor, struct sc_store_piece *
     return true;
 }
 
-/* False: maybe it is good all the same. tokens: where they lie. */
+/* false: not this layout, but perhaps valid. */
 static bool decode_piece_fast(const uint8_t *payload, uint64_t bytes, struct sc_store_piece *piece,
                               struct sc_store_field *ret_tokens)
 {
@@ -196,7 +194,7 @@ bool sc_store_record_decode_plain(uint8_t *payload, uint64_t bytes,
         tokens.value != 4 * sc_store_piece_token_count(ret_piece))
         return false;
     uint8_t *at = payload + (tokens.bytes - payload);
-    uint8_t *aligned = at - (uintptr_t)at % sizeof(uint32_t); /* over the head of their bin */
+    uint8_t *aligned = at - (uintptr_t)at % sizeof(uint32_t); /* over their bin head */
     memmove(aligned, at, tokens.value);
     uint32_t *words = (uint32_t *)(void *)aligned;
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

@@ -1,4 +1,4 @@
-/* Namespaces by id. Contract: spaces.h. */
+/* spaces: namespaces by id. Contract: spaces.h. */
 #include "store/log/spaces.h"
 
 #define SLAB SC_STORE_SPACES_MAX
@@ -36,7 +36,7 @@ struct sc_store_shape *sc_store_space_at(const struct sc_store_spaces *spaces, u
 struct sc_store_shape *sc_store_space_find(const struct sc_store_spaces *spaces, uint64_t id)
 {
     uint64_t low = 0, count = atomic_load_explicit(&spaces->entry_count, memory_order_acquire);
-    uint64_t high = id <= count ? id : count; /* ids ascend from 1: none stands behind its own */
+    uint64_t high = id <= count ? id : count; /* ids ascend from 1: index < id */
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         if (sc_store_space_at(spaces, middle)->id < id)

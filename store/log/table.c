@@ -1,10 +1,9 @@
-/* Pieces and extents by id, in slabs.
- *
- * Holds, Does not, Threads: store/log/table.h.
+/* table: pieces and extents by id, in slabs.
+ * Invariants, Threads: store/log/table.h.
  * Tests: tests/unit/store/test_store.c, test_log.c */
 #include "store/log/table.h"
 
-#define PARTS_SLAB 1024u /* the longest list of one extent: one part a layer */
+#define PARTS_SLAB 1024u /* longest list of one extent: one part per layer */
 _Static_assert(PARTS_SLAB >= SC_LIMIT_LAYERS, "a list lies in one slab");
 
 struct sc_store_parts_slab {
@@ -58,7 +57,7 @@ void sc_store_table_done(struct sc_store_table *table)
     *table = (struct sc_store_table){0};
 }
 
-/* Slab of the id; NULL: there is none. */
+/* NULL: the id has no slab. */
 static void *root_slab(struct sc_store_table_folder *_Atomic *root, uint64_t id)
 {
     uint64_t slab = id / SC_STORE_TABLE_SLAB;
@@ -71,7 +70,7 @@ static void *root_slab(struct sc_store_table_folder *_Atomic *root, uint64_t id)
                                                  memory_order_acquire);
 }
 
-/* Memory of a slab: zero, and as far as it goes pages that the kernel has not cleared yet. */
+/* Allocates a zeroed slab; most pages are not yet touched. */
 static bool slab_make(struct sc_alloc *alloc, void *_Atomic *place, uint64_t entry_bytes)
 {
     void *entries = sc_alloc_zero(alloc, SC_STORE_TABLE_SLAB * entry_bytes);
@@ -80,9 +79,8 @@ static bool slab_make(struct sc_alloc *alloc, void *_Atomic *place, uint64_t ent
     return entries != NULL;
 }
 
-/* Makes the slabs of ids [next, end), and writes into each page of theirs: entries are read before
- * they are written, and a page that was only read until then costs a fault more when it is, and a
- * TLB flush of all processors. */
+/* Makes the slabs of ids [next, end) and writes to each of their pages: a page that was only read
+ * before its first write costs another fault and a TLB flush of all CPUs. */
 static bool root_reserve(struct sc_alloc *alloc, struct sc_store_table_folder *_Atomic *root,
                          uint64_t next, uint64_t end, uint64_t entry_bytes)
 {
@@ -103,8 +101,7 @@ static bool root_reserve(struct sc_alloc *alloc, struct sc_store_table_folder *_
             !slab_make(alloc, place, entry_bytes))
             return false;
         uint8_t *entries = atomic_load_explicit(place, memory_order_relaxed);
-        /* Nobody has the id yet, but a lease may name it, and its state is asked for. The entry may
-         * begin in one page and end in the next. */
+        /* A lease may name the unused id and read its state meanwhile. An entry may cross pages. */
         _Atomic uint8_t *entry = (_Atomic uint8_t *)(entries + offset);
         atomic_store_explicit(&entry[0], 0, memory_order_relaxed);
         atomic_store_explicit(&entry[entry_bytes - 1], 0, memory_order_relaxed);
@@ -168,7 +165,7 @@ struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table 
     return slab == NULL ? NULL : &slab[id % SC_STORE_TABLE_SLAB];
 }
 
-/* Folders and slabs that are absent are passed over whole. */
+/* Skips absent folders and slabs as a whole. */
 static uint64_t root_from(struct sc_store_table_folder *_Atomic *root, uint64_t id)
 {
     const uint64_t folder_ids = (uint64_t)SC_STORE_TABLE_FOLDER * SC_STORE_TABLE_SLAB;

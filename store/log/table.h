@@ -1,34 +1,33 @@
-/* What the log said, resident: pieces and extents by id, ascending, in slabs that never move.
+/* table: pieces and extents of the log by id, in memory, in slabs that never move.
  *
  *   root     [folder 0][folder 1] ...              1,024 folders of 1,024 slabs
- *   pieces   slab 0 [1 2 3 ... ] slab 1 [...]      48 bytes a piece; a slab that no id of the log
- *   extents  slab 0 [1 2 3 ... ]                   needs is absent; parts in an arena of their own
+ *   pieces   slab 0 [1 2 3 ... ] slab 1 [...]      48 bytes a piece; unused slabs are absent
+ *   extents  slab 0 [1 2 3 ... ]                   parts in an arena of their own
  *
- *   a piece's life:  NONE -> LIVE -> DROPPED -> QUARANTINED -> FREED
+ *   piece states     NONE -> LIVE -> DROPPED -> QUARANTINED -> FREED
  *                        \-> DOOMED (replay) -^          pages are held up to here
  *
- * Holds: a LIVE piece and its extent are constant, and stay as they are when it is dropped; state
- * is published last, so a reader needs no lock; ids are never used again.
- * Does not: shrink while open, keep tokens.
- * Threads: one writer at a time (the log lock); sc_store_table_piece from any.
+ * Invariants: a LIVE piece and its extent are constant, also after the drop. state is published
+ * last, so readers need no lock. Ids are not reused. The table does not shrink and keeps no tokens.
+ * Threads: one writer at a time (log lock); sc_store_table_piece from any.
  * Tests: tests/unit/store/test_store.c, test_log.c */
 #ifndef SC_STORE_LOG_TABLE_H
 #define SC_STORE_LOG_TABLE_H
 
 #include "store/log/record.h"
 
-#define SC_STORE_TABLE_SLAB   4096u                /* entries of a slab */
-#define SC_STORE_TABLE_FOLDER 1024u                /* slabs of a folder, and folders of the root */
-#define SC_STORE_TABLE_IDS    UINT64_C(0xFFFFFFFF) /* ids are below: they are linked by 32 bits */
+#define SC_STORE_TABLE_SLAB   4096u                /* entries per slab */
+#define SC_STORE_TABLE_FOLDER 1024u                /* slabs per folder, folders of the root */
+#define SC_STORE_TABLE_IDS    UINT64_C(0xFFFFFFFF) /* ids are below: links have 32 bits */
 
 enum sc_store_piece_state {
     SC_STORE_PIECE_NONE,
-    SC_STORE_PIECE_DOOMED, /* replay: a later record drops it; holds space until then */
+    SC_STORE_PIECE_DOOMED, /* replay: a later record drops it; holds pages until then */
     SC_STORE_PIECE_LIVE,
-    SC_STORE_PIECE_REFUSED, /* replay: not believed, and no later record drops it yet */
-    SC_STORE_PIECE_DROPPED, /* void, or never believed; pages are held while an extent knows it */
-    SC_STORE_PIECE_QUARANTINED, /* void in the log; pages are held until its time */
-    SC_STORE_PIECE_FREED        /* its pages are others' */
+    SC_STORE_PIECE_REFUSED, /* replay: not believed, no drop record so far */
+    SC_STORE_PIECE_DROPPED, /* void; pages are held while an extent refers to it */
+    SC_STORE_PIECE_QUARANTINED, /* drop recorded; pages are held until the lease time ends */
+    SC_STORE_PIECE_FREED        /* pages reused */
 };
 
 struct sc_store_piece_entry {
@@ -37,77 +36,72 @@ struct sc_store_piece_entry {
     uint32_t extent;
     uint16_t extent_row, row_count; /* row_count 1 .. SC_STORE_ROWS_MAX */
     _Atomic uint16_t state;
-    uint16_t skip;         /* leading rows that are never read: another piece has them */
-    uint32_t next;         /* space lock: the next piece in its quarantine bucket; 0: none. Log
-                            * lock: of those whose drop record is not written */
-    _Atomic uint64_t mark; /* the caller's; relaxed */
+    uint16_t skip;         /* leading rows never read: another piece has them */
+    uint32_t next; /* space lock: next in its bucket; log lock: next without a drop record */
+    _Atomic uint64_t mark; /* the caller's number; relaxed */
 };
 _Static_assert(sizeof(struct sc_store_piece_entry) == 48, "a million pieces are 48 MB");
 _Static_assert(SC_STORE_ROWS_MAX <= UINT16_MAX, "rows of an entry");
 
-/* What became of an extent's rows where they were stored first, while another copy of the rows
- * stays. */
+/* State of an extent's original rows once a permuted copy exists. */
 enum sc_store_rows_state {
     SC_STORE_ROWS_HELD,
-    SC_STORE_ROWS_VOID, /* void in the log; pages are held until their time */
-    SC_STORE_ROWS_FREED /* its pages, but those of derived sections, are others' */
+    SC_STORE_ROWS_VOID, /* void in the log; pages are held until the lease time ends */
+    SC_STORE_ROWS_FREED /* pages reused, except those of derived sections */
 };
 
 struct sc_store_extent_entry {
     struct sc_store_part *parts; /* segment: an index of the open store */
     uint64_t row_offset, stride;
-    uint64_t probe_offset, probe_tag_offset, tag_offset; /* as its record says */
-    uint64_t copy;                                       /* likewise */
+    uint64_t probe_offset, probe_tag_offset, tag_offset; /* as recorded */
+    uint64_t copy;                                       /* as recorded */
     uint32_t probe_row_bytes;                            /* 0: no probe rows */
     uint32_t part_count, row_count;
-    uint32_t space; /* id of its namespace */
-    /* Pieces LIVE or DOOMED; changed under the log lock, read by any thread. */
+    uint32_t space; /* namespace id */
+    /* LIVE or DOOMED pieces; changed under the log lock, read by any thread. */
     _Atomic uint32_t live_count;
     struct sc_store_provenance provenance;
     struct sc_store_salt salt; /* constant */
-    _Atomic bool is_erased;    /* of what is being erased (store/erase/); set once, read by any */
-    /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
+    _Atomic bool is_erased; /* covered by an erasure (store/erase/); set once, read by any thread */
+    /* Derived section with probe rows; set once by a writer (release). NULL: none. */
     struct sc_store_section *_Atomic derived;
-    struct sc_store_section *_Atomic codes; /* likewise its codes */
-    /* Likewise its second copy of the rows: all of a layer, rows in another order. What stands in
-     * `parts` is the same, until it goes. */
+    struct sc_store_section *_Atomic codes; /* the same with quantised rows */
+    /* The same with a permuted copy of all rows. `parts` stay valid until they are freed. */
     struct sc_store_section *_Atomic permutation;
-    _Atomic bool is_quantising; /* inline_quant_task.c makes them, or tells build_sections.c to */
-    /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
+    _Atomic bool is_quantising; /* quantised by inline_quant_task.c, else build_sections.c */
+    /* Piece ids, in row order, perhaps with gaps; set by commit or replay, then constant. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
-    /* Space lock. */
-    uint32_t held_pages;        /* of the space map, from the trim on */
-    uint32_t void_pages;        /* of them, those that only QUARANTINED pieces hold */
-    bool trimmed;               /* rows that no piece covers were given back */
-    bool leaves_ids;            /* as its record says; constant */
+    /* Guarded by the space lock. */
+    uint32_t held_pages;        /* pages in the page map, from the trim on */
+    uint32_t void_pages;        /* those of them that only QUARANTINED pieces hold */
+    bool trimmed;               /* rows without a piece were given back */
+    bool leaves_ids;            /* as recorded; constant */
     _Atomic uint8_t rows_state; /* enum sc_store_rows_state; read by any thread */
-    uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
+    uint32_t rows_next;         /* next extent whose original rows wait; 0: none */
     uint64_t rows_due_ns;       /* executor's clock */
-    uint64_t copied;            /* of the last checkpoint that copied its record */
-    /* Writer, changed under the space lock: a derived section whose pages count among held_pages.
-     * */
+    uint64_t copied;            /* last checkpoint that copied its record */
+    /* Writer, space lock: derived sections whose pages count in held_pages. */
     struct sc_store_section *_Atomic held_section;
     struct sc_store_section *_Atomic held_quant;
     struct sc_store_section *_Atomic held_permutation;
-    /* build_sections.c's: a copy of the rows that is found and has no record; the next such, 0:
-     * none. */
+    /* build_sections.c's: next extent with a permuted copy but without its record; 0: none. */
     uint32_t order_next;
     uint64_t permutation_moment;
 };
 
-/* Sections of an extent that were built later and lie elsewhere; constant. */
+/* Sections of an extent that were built later, in pages of their own; constant. */
 struct sc_store_section {
     struct sc_store_section *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
-    struct sc_store_codec_shape codec_shape; /* bits_k 0: no codes */
+    struct sc_store_codec_shape codec_shape; /* bits_k 0: no quantised rows */
     uint16_t
-        *slots; /* of a copy of the rows (row_permutation.h), behind the parts; NULL: it is none */
-    uint64_t tag_offset, row_offset; /* of a copy of the rows */
+        *slots; /* permuted copy's slots (row_permutation.h), behind the parts; or NULL */
+    uint64_t tag_offset, row_offset; /* permuted copy's */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */
 };
 
-/* Where the extent says which derived section of this kind it has, */
+/* The extent's member for this kind of derived section, */
 static inline struct sc_store_section *_Atomic *
 sc_store_section_place(struct sc_store_extent_entry *extent, const struct sc_store_section *derived)
 {
@@ -116,7 +110,7 @@ sc_store_section_place(struct sc_store_extent_entry *extent, const struct sc_sto
                                               : &extent->derived;
 }
 
-/* and which has pages. */
+/* and the one that counts its pages. */
 static inline struct sc_store_section *_Atomic *
 sc_store_section_held(struct sc_store_extent_entry *extent, const struct sc_store_section *derived)
 {
@@ -125,10 +119,10 @@ sc_store_section_held(struct sc_store_extent_entry *extent, const struct sc_stor
                                               : &extent->held_section;
 }
 
-/* Where the layers of an extent are: as it was stored, or in another order. */
+/* The layers of an extent: as stored, or permuted. */
 struct sc_store_row_copy {
     const struct sc_store_part *parts;
-    const struct sc_store_section *derived; /* NULL: as it was stored */
+    const struct sc_store_section *derived; /* NULL: as stored */
     uint64_t stride, probe_offset, probe_tag_offset, tag_offset, row_offset;
     uint32_t part_count;
 };
@@ -155,11 +149,11 @@ sc_store_row_copy_of(const struct sc_store_extent_entry *extent)
                                       .part_count = extent->part_count};
 }
 
-/* Where an extent's probe rows are: in front of its rows, or in a derived section. */
+/* An extent's probe rows: before its rows, or in a derived section. */
 struct sc_store_probes {
     const struct sc_store_part *parts;
     uint32_t part_count;
-    uint32_t row_bytes; /* 0: it has none */
+    uint32_t row_bytes; /* 0: none */
     uint64_t copy, stride, offset, tag_offset;
 };
 static inline struct sc_store_probes sc_store_probes_of(const struct sc_store_extent_entry *extent)
@@ -191,41 +185,38 @@ struct sc_store_table {
     struct sc_store_table_folder *_Atomic *pieces; /* [SC_STORE_TABLE_FOLDER] */
     struct sc_store_table_folder *_Atomic *extents;
     struct sc_store_parts_slab *parts; /* newest first */
-    struct sc_store_section *derived_sections; /* all that were ever made */
-    uint64_t piece_next, extent_next;  /* ids that come next */
+    struct sc_store_section *derived_sections; /* all ever made */
+    uint64_t piece_next, extent_next;  /* next ids */
 };
 
 bool sc_store_table_init(struct sc_store_table *table, struct sc_alloc *alloc);
 void sc_store_table_done(struct sc_store_table *table);
 
-/* Makes room for so many ids from the next ones on and for so many parts in a row. false: no
- * memory, or ids are used up; nothing changed that matters. (A replay that finds a gap in the ids
- * sets the next one first: slabs of the gap are not made.) */
+/* Reserves memory for the next ids and for consecutive parts. false: no memory or no ids left. A
+ * replay sets the next id past a gap first, so slabs inside the gap are not made. */
 bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint64_t extents,
                             uint64_t parts);
-/* Parts that reserve made room for. */
+/* Takes reserved parts. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 
-/* A derived section that stays until the table is done: its members and parts, and so many words of
- * slots, are the caller's to set. NULL: no memory. */
+/* Allocates a derived section, freed with the table; the caller fills it. NULL: no memory. */
 struct sc_store_section *sc_store_table_section(struct sc_store_table *table, uint32_t part_count,
                                                 uint64_t slot_words);
 
-/* The entry's memory; NULL: no such id was ever reserved. Any thread. */
+/* Returns the entry's memory; NULL: never reserved. Any thread. */
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);
 struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table *table,
                                                     uint64_t id);
-/* The first id from `id` on that has memory: as the two above say; UINT64_MAX: none. Ids may leave
- * gaps of any length. */
+/* Returns the first id >= `id` that has memory; UINT64_MAX: none. */
 uint64_t sc_store_table_piece_from(const struct sc_store_table *table, uint64_t id);
 uint64_t sc_store_table_extent_from(const struct sc_store_table *table, uint64_t id);
-/* The extent has this piece too: ids ascend. false: so far from its first that it cannot be its. */
+/* Adds a piece to the extent's range of ids. false: too far from its first. */
 bool sc_store_table_join(struct sc_store_extent_entry *extent, uint64_t piece);
-/* A follower's piece that its writer dropped may be read until the lease on it ends, which the
- * caller knows: the piece when it is LIVE or DROPPED, else NULL. Any thread. */
+/* Returns the piece if LIVE or DROPPED, else NULL: a follower may read a dropped piece until its
+ * lease ends, which the caller checks. Any thread. */
 const struct sc_store_piece_entry *sc_store_table_leased(const struct sc_store_table *table,
                                                          uint64_t id);
-/* The piece when it is LIVE, else NULL. Any thread. */
+/* Returns the piece if LIVE, else NULL. Any thread. */
 const struct sc_store_piece_entry *sc_store_table_live(const struct sc_store_table *table,
                                                        uint64_t id);
 

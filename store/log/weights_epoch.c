@@ -1,15 +1,13 @@
-/* The epoch of a model's weights: what a reset moves on for everything that was stored of the same
- * weights in this directory, whatever layout, chunk size, dtype or number of ranks it has.
+/* weights_epoch: a reset counter for all data of the same weights, over all layouts, chunk sizes,
+ * dtypes and rank counts in the directory.
  *
  *   PATH/epochs/WEIGHTS-EPOCH     empty files; WEIGHTS: 32 hex digits, EPOCH: 16 hex digits
  *
- * The weights' epoch is the highest one that has a file. A reset takes the next number by creating
- * its file exclusively, so two resets never share one. Old files go when KEPT later ones are there:
- * who lists the directory meanwhile finds one of those.
+ * The epoch is the highest number with a file. A reset creates the next file exclusively, so two
+ * resets never share a number. Files older than the last KEPT are removed.
  *
- * Invariants: the epoch never goes back; a number that was taken is durable.
- * Does not: touch a log (log_epoch.c), or say which epoch a namespace is at (plugin/peers/reset.c).
- * Threads: any executor thread, or open. Blocking calls of the file system.
+ * Invariants: the epoch never decreases; a number taken is durable.
+ * Threads: any executor thread, or open. Calls block on the file system.
  * Tests: tests/unit/store/test_weights_epoch.c, conformance abi_216_* */
 #include "store/internal.h"
 
@@ -19,14 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFIX_CHARS 33u /* of a name: the weights and '-' */
+#define PREFIX_CHARS 33u /* in a name: the weights and '-' */
 #define NAME_CHARS   (PREFIX_CHARS + 16u)
 #define KEPT         64u
 
 struct epoch_names {
     char prefix[PREFIX_CHARS + 1];
     uint64_t highest;
-    struct sc_store *store; /* the old ones go; NULL: they stay */
+    struct sc_store *store; /* remove old files; NULL: keep them */
 };
 
 static void prefix_of(const uint8_t weights[SC_STORE_HASH_BYTES], char prefix[PREFIX_CHARS + 1])
@@ -36,7 +34,7 @@ static void prefix_of(const uint8_t weights[SC_STORE_HASH_BYTES], char prefix[PR
     (void)snprintf(prefix + PREFIX_CHARS - 1, 2, "-");
 }
 
-/* The epoch that a file's name says; 0: it is of other weights, or none of ours. */
+/* Returns the epoch in a file's name; 0: other weights, or not ours. */
 static uint64_t epoch_of(const struct epoch_names *names, const char *name)
 {
     if (strlen(name) != NAME_CHARS || strncmp(name, names->prefix, PREFIX_CHARS) != 0 ||
@@ -64,7 +62,7 @@ static void on_name(const char *name, void *user)
     if (epoch == 0 || names->highest < KEPT || epoch > names->highest - KEPT)
         return;
     path_of(names->store, names, epoch, path);
-    (void)sc_io_unlink(names->store->io, path, NULL); /* it goes with a later reset */
+    (void)sc_io_unlink(names->store->io, path, NULL); /* else removed by a later reset */
 }
 
 static spec_status epochs_list(struct sc_store *store, struct epoch_names *names,

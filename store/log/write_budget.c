@@ -1,13 +1,12 @@
-/* What the device was written: counts, and the bucket of the write budget.
- *
- * Holds, Does not, Threads, Tests: store/log/write_budget.h. */
+/* write_budget: bytes written to the device, and the token bucket of the write budget.
+ * Invariants, Threads, Tests: store/log/write_budget.h. */
 #include "store/log/write_budget.h"
 #include "store/internal.h"
 
 #include <stdio.h>
 
-#define BURST_PART 4u /* of a day's budget is a full bucket */
-#define WAIT_PART  4u /* of a full bucket is kept for passes */
+#define BURST_PART 4u /* a full bucket is a quarter of a day's budget */
+#define WAIT_PART  4u /* a quarter of a full bucket is kept for passes */
 
 /* ---- The bucket ----------------------------------------------------------------------------- */
 
@@ -61,7 +60,7 @@ uint64_t sc_store_write_budget_wait_ns(struct sc_store *store)
     lock_filled(store);
     double lacks = full_of(day_budget) / WAIT_PART - day_budget->level;
     pthread_mutex_unlock(&day_budget->lock);
-    double days = lacks / (double)day_budget->budget; /* who waits for more than one asks again */
+    double days = lacks / (double)day_budget->budget; /* at most a day; callers ask again */
     return lacks > 0 ? (uint64_t)((days < 1 ? days : 1) * (double)SC_STORE_DAY_NS) + 1 : 0;
 }
 
@@ -96,13 +95,13 @@ void sc_store_write_budget_charge(struct sc_store *store, enum sc_store_write_bu
 spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_write_budget *day_budget = &store->day_budget;
-    uint64_t log_bytes; /* none: the store is new */
+    uint64_t log_bytes; /* 0: the store is new */
     spec_status status = sc_io_file_size(store->io, store->log.journal.file, &log_bytes, reterr);
     if (status != SPEC_OK)
         return status;
     uint64_t budget = store->params.config->write_budget, ranks = store->params.rank_count;
     day_budget->budget =
-        budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: there is none */
+        budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: no budget */
     day_budget->filled_ns = sc_exec_now_ns(store->params.exec);
     day_budget->level = log_bytes == 0 ? full_of(day_budget) : 0;
     return SPEC_OK;

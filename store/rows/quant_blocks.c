@@ -1,6 +1,5 @@
-/* Blocks of codes.
- *
- * Holds, Does not, Threads: store/rows/quant_blocks.h.
+/* quant_blocks: blocks of quantised rows.
+ * Invariants, Threads: store/rows/quant_blocks.h.
  * Tests: tests/unit/store/test_quant.c */
 #include "store/rows/quant_blocks.h"
 
@@ -19,7 +18,7 @@ static uint64_t piece_slots(const struct sc_store *store, uint64_t position, uin
     return chunk_of(store, position + row_count - 1) - chunk_of(store, position) + 1;
 }
 
-/* Of a block, beside its rows' codes. */
+/* Bytes of a block without its rows' codes. */
 static uint64_t fixed_bytes(const struct sc_store_codec_shape *shape, bool is_k)
 {
     return SC_STORE_BLOCK_BYTES + sc_store_quant_table_bytes(shape, is_k) + shape->scale_bytes;

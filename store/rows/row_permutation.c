@@ -1,11 +1,9 @@
-/* The order of an extent's rows.
- *
- * Holds, Threads, Tests: store/rows/row_permutation.h. */
+/* row_permutation: see row_permutation.h. */
 #include "store/rows/row_permutation.h"
 
 #include <string.h>
 
-/* Stable, by halves: `rows` and `to` change places. */
+/* Stable merge of two halves. */
 static void merge(const float *scores, const uint16_t *from, uint64_t middle, uint64_t end,
                   uint16_t *to)
 {

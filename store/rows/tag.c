@@ -1,7 +1,5 @@
-/* Row tags and log checksums: the baseline rung, and the choice of a rung.
- *
- * Holds, Does not, Threads: store/rows/tag.h. The choice is made once a process and is a fact of
- * the machine: the only thing here that is not constant, and the same for everybody.
+/* tag: row tags and log checksums: the baseline rung, and the choice of a rung once per process.
+ * Invariants, Threads: store/rows/tag.h.
  * Tests: tests/unit/store/test_tag.c */
 #define TAG_RUNG sc_store_tag_base_rung
 #include "store/rows/tag_rung.h"
@@ -13,8 +11,8 @@
 #if defined(SC_STORE_HAS_WIDE)
 #include <cpuid.h>
 
-/* By hand, because libgcc's __builtin_cpu_supports would bring a static constructor. feature: of
- * leaf 7's ebx; saved: what the system must save of the registers (XCR0). */
+/* libgcc's __builtin_cpu_supports would add a static constructor. feature: bit of leaf 7's ebx;
+ * saved: required XCR0 bits. */
 static bool cpu_has(unsigned feature, unsigned saved)
 {
     unsigned a, b, c, d, low, high;
@@ -41,7 +39,7 @@ const struct sc_store_tag_rung *sc_store_tag_rung_at(uint32_t i)
     return NULL;
 }
 
-/* cpuid traps in a virtual machine (about a microsecond), so it is asked once. */
+/* Cached, because cpuid traps in virtual machines (about 1 us). */
 static const struct sc_store_tag_rung *rung_best(void)
 {
     static const struct sc_store_tag_rung *_Atomic best;

@@ -1,13 +1,10 @@
-/* Row tags with AVX2: 256-bit accumulators, about twice the rate of the baseline (SSE2). Compiled
- * with -mavx2, called only where the processor has it.
- *
- *   move    each line is loaded once, added to the hash and stored where it belongs: the hash's
- *           arithmetic has time while memory works
- *
- * Holds, Does not, Threads: store/rows/tag.h.
+/* tag_avx2: row tags with AVX2, about twice the baseline's (SSE2) rate. Compiled with -mavx2,
+ * called only if the CPU has it.
+ * row_move loads each line once, hashes it and stores it to its destination.
+ * Invariants, Threads: store/rows/tag.h.
  * Tests: tests/unit/store/test_tag.c */
 #define XXH_INLINE_ALL
-#define XXH_PREFETCH_DIST 4096 /* bytes that a device wrote are in no cache */
+#define XXH_PREFETCH_DIST 4096 /* DMA data is in no cache */
 #include <immintrin.h>
 #include <xxhash.h>
 
@@ -16,7 +13,7 @@
 #define BLOCK_STRIPES 16u /* then the accumulator is scrambled */
 #define SECRET_LAST   (XXH_SECRET_DEFAULT_SIZE - TAG_LINE_BYTES)
 
-struct acc { /* XXH3's, of eight words */
+struct acc { /* XXH3's eight words */
     __m256i low, high;
 };
 
@@ -40,7 +37,7 @@ static inline __m256i half_scramble(__m256i acc, const uint8_t *secret)
     return _mm256_add_epi64(low, _mm256_slli_epi64(high, 32));
 }
 
-/* In two, so that dst is a multiple of 16 alone: large memory of malloc is one of no more. */
+/* 16-byte stores, because malloc aligns to no more. */
 static inline void half_stream(uint8_t *dst, __m256i data)
 {
     _mm_stream_si128((__m128i *)(void *)dst, _mm256_castsi256_si128(data));
@@ -67,7 +64,7 @@ static uint64_t merge(struct acc acc, const uint8_t *secret, uint64_t bytes)
     return XXH3_mergeAccs(words, secret + XXH_SECRET_MERGEACCS_START, bytes * XXH_PRIME64_1);
 }
 
-/* XXH3_64bits_withSeed of what is moved. */
+/* Returns XXH3_64bits_withSeed of what it copies. */
 static uint64_t row_move(struct tag_lines *lines, uint64_t seed)
 {
     XXH_ALIGN(64) uint8_t secret[XXH_SECRET_DEFAULT_SIZE];

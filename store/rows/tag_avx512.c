@@ -1,21 +1,15 @@
-/* Row tags with AVX-512: XXH3's long hash, one 512-bit accumulator, written for rows.
+/* tag_avx512: row tags with AVX-512: XXH3's long hash with one 512-bit accumulator.
  *
- *   XXH3    derives 192 bytes of secret from the seed, stores them, and reads 64 of them a stripe
+ *   XXH3    derives 192 secret bytes from the seed, stores them, and reads 64 of them per stripe
  *   here    a stripe's secret is the constant's 64 bytes plus (+seed, -seed, ...), in a register
  *
- * Every row has a seed of its own, so what the secret costs is paid a row; and 64 bytes read at
- * every eighth address cross cache lines. Rows of 768 bytes are hashed half again as fast as by
- * XXH3's own AVX-512, and 1.8 times as fast as by its AVX2. Up to 240 bytes XXH3 has other
- * functions, which are used as they are.
+ * Every row has its own seed, so XXH3 derives a secret per row, and its 64-byte reads at multiples
+ * of 8 cross cache lines. Rows of 768 bytes hash 1.5 times as fast as by XXH3's AVX-512 and 1.8
+ * times as by its AVX2. row_move loads each line once, hashes it and stores it to its destination.
+ * Compiled with -mavx512f, called only if CPU and system have it.
  *
- *   move    each line is loaded once, added to the hash and stored where it belongs: the hash's
- *           arithmetic has time while memory works
- *
- * Compiled with -mavx512f, called only where processor and
- * system have it.
- *
- * Holds, Does not, Threads: store/rows/tag.h.
- * Tests: tests/unit/store/test_tag.c (bit for bit the other rungs' tags) */
+ * Invariants, Threads: store/rows/tag.h.
+ * Tests: tests/unit/store/test_tag.c (same tags as the other rungs, bit for bit) */
 #define XXH_INLINE_ALL
 #include <immintrin.h>
 #include <xxhash.h>
@@ -27,23 +21,23 @@
 #define BLOCK_STRIPES   16u /* then the accumulator is scrambled */
 #define BLOCK_BYTES     (BLOCK_STRIPES * STRIPE_BYTES)
 #define SHORT_BYTES_MAX 240u
-#define SCRAMBLE_WORD   16u /* of the secret: its last 64 bytes */
+#define SCRAMBLE_WORD   16u /* secret words before its last 64 bytes */
 
-/* Bytes that a device wrote are in no cache: asked for so far ahead that a stripe finds them. */
+/* Prefetch distance: DMA data is in no cache. */
 #define AHEAD_BYTES 4096u
 
 struct seeds {
-    __m512i even, odd; /* what is added to words i .. i + 7 of the constant, by i's parity */
+    __m512i even, odd; /* added to words i .. i + 7 of the constant, by i's parity */
 };
 
-/* Words i .. i + 7 of the secret that belongs to the seed. */
+/* Returns words i .. i + 7 of the seed's secret. */
 static inline __m512i secret_words(const struct seeds *seeds, uint32_t i)
 {
     return _mm512_add_epi64(_mm512_loadu_si512(XXH3_kSecret + 8 * (size_t)i),
                             i % 2 == 0 ? seeds->even : seeds->odd);
 }
 
-/* The 64 bytes of it that begin `bytes` (1 .. 7) into word i. */
+/* Its 64 bytes that begin `bytes` (1 .. 7) into word i. */
 #define SECRET_INSIDE(seeds, i, bytes)                                                             \
     _mm512_or_si512(_mm512_srli_epi64(secret_words((seeds), (i)), 8 * (bytes)),                    \
                     _mm512_slli_epi64(secret_words((seeds), (i) + 1), 64 - 8 * (bytes)))
@@ -76,7 +70,7 @@ static inline void prefetch(const uint8_t *at)
     _mm_prefetch((const char *)(uintptr_t)at + AHEAD_BYTES, _MM_HINT_T0);
 }
 
-/* Whole blocks; their secrets stand ready. */
+/* Adds whole blocks, with their secrets in registers. */
 static __m512i blocks_add(__m512i acc, const struct seeds *seeds, const uint8_t *row,
                           uint64_t block_count)
 {
@@ -119,7 +113,6 @@ static inline __m512i acc_begin(void)
                             (long long)XXH_PRIME64_2, (long long)XXH_PRIME64_1, XXH_PRIME32_3);
 }
 
-/* XXH3_64bits_withSeed. */
 static uint64_t row_hash(const uint8_t *row, uint64_t bytes, uint64_t seed)
 {
     if (bytes <= SHORT_BYTES_MAX)
@@ -139,7 +132,7 @@ static uint64_t row_hash(const uint8_t *row, uint64_t bytes, uint64_t seed)
     return merge(acc, &seeds, bytes);
 }
 
-/* dst: a multiple of 16, as large memory of malloc is one of no more. */
+/* dst: a multiple of 16; malloc aligns to no more. */
 static inline void line_stream(uint8_t *dst, __m512i data)
 {
     __m128i *parts = (void *)dst;
@@ -161,7 +154,7 @@ static inline __m512i line_move(__m512i acc, const uint8_t *at, __m512i secret, 
     return data_add(acc, data, secret);
 }
 
-/* XXH3_64bits_withSeed of what is moved. */
+/* Returns XXH3_64bits_withSeed of what it copies. */
 static uint64_t row_move(struct tag_lines *lines, uint64_t seed)
 {
     const struct seeds seeds = seeds_of(seed);

@@ -1,10 +1,8 @@
-/* The loops over rows, compiled once a rung: each includer defines TAG_RUNG, the name of its table,
- * and includes this file, which brings xxHash in whole for the instruction set of that file. It may
- * define TAG_HASH, a faster way to the same hash, and TAG_MOVE, one that copies what it reads:
- * whole lines of rows longer than SHORT_MAX, to multiples of DST_ALIGN.
- *
- * Holds: all rungs give the same tags, bit for bit (XXH3 is one function; the instruction set is
- * how fast).
+/* tag_rung: the loops over rows, compiled once per instruction set.
+ * The includer defines TAG_RUNG, its table's name. It may define TAG_HASH, a faster equal hash, and
+ * TAG_MOVE, which hashes while it copies whole lines (rows > TAG_SHORT_MAX, to multiples of
+ * TAG_DST_ALIGN).
+ * Invariants: all rungs give the same tags, bit for bit.
  * Tests: tests/unit/store/test_tag.c compares every rung that the machine has. */
 #ifndef TAG_RUNG
 #error "tag_rung.h is included by store/rows/tag*.c only"
@@ -19,12 +17,12 @@
 
 #ifndef TAG_HASH
 #define XXH_INLINE_ALL
-#define XXH_PREFETCH_DIST 4096 /* bytes that a device wrote are in no cache */
+#define XXH_PREFETCH_DIST 4096 /* DMA data is in no cache */
 #include <xxhash.h>
 #define TAG_HASH(row, bytes, seed) XXH3_64bits_withSeed((row), (bytes), (seed))
 #endif
 
-/* Of row i. */
+/* Row i's seed. */
 static inline uint64_t tag_seed(const struct sc_store_tag_rows *what, uint64_t i)
 {
     uint64_t x = what->base + (what->position_first + i) * UINT64_C(0x9E3779B97F4A7C15);

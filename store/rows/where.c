@@ -1,6 +1,4 @@
-/* Where the bytes of a layer are.
- *
- * Holds, Does not, Threads, Tests: store/rows/where.h. */
+/* where: see where.h. */
 #include "store/rows/where.h"
 
 #include "store/internal.h"
@@ -10,7 +8,7 @@
 
 #define PAGE           ((uint64_t)SC_IO_PAGE_BYTES)
 #define ROW_ALIGN      64u
-#define PAGE_ROWS_SIZE (64u << 10) /* below this, aligning rows to pages would waste over 1/16 */
+#define PAGE_ROWS_SIZE (64u << 10) /* smaller layers: page alignment would waste over 1/16 */
 
 void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_namespace *space)
 {
@@ -47,7 +45,7 @@ uint64_t sc_store_part_pages(const struct sc_store_part *part, uint64_t stride)
 const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, uint32_t part_count,
                                              uint32_t layer)
 {
-    uint32_t low = 0, high = part_count; /* parts[low] begins at or before layer, parts[high] not */
+    uint32_t low = 0, high = part_count; /* parts[low] begins at or before layer */
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
         if (parts[middle].layer_first <= layer)
@@ -98,7 +96,7 @@ void sc_store_slab_move(struct sc_store_slab_where *where, const struct sc_store
 {
     if (where->half_count == 1 || where->slots != NULL)
         return;
-    /* The slab's K rows, then its V rows, from where its first row would be. */
+    /* A slab is its K rows, then its V rows, from its first row's place on. */
     where->base[0] = where->rows + piece->extent_row * where->stride;
     where->base[1] = where->base[0] + piece->row_count * where->stride;
 }

@@ -1,7 +1,4 @@
-/* Places of extents: for all their layers, where there is room, with what the log needs for them.
- *
- * Holds: who has a place has the log's bytes for its records too, and counts as demand.
- * Does not: wait, allocate; make a segment's file (segment.c).
+/* alloc_extent: allocates the pages of an extent's layers, and the log bytes for its records.
  * Threads: any; the space lock.
  * Tests: tests/unit/store/test_store.c, test_quarantine.c, tests/fault/test_store_faults.c */
 #include "store/internal.h"
@@ -18,9 +15,8 @@ uint64_t sc_store_parts_bytes(const struct sc_store_part *parts, uint32_t part_c
     return pages * PAGE;
 }
 
-/* Space lock held. Rows that take the last room have codes no more, and without codes they cannot
- * be chosen from. What codes of other rows wait for counts in layers of
- * these. */
+/* Space lock held. Rows leave room for their quantised rows, and for those still due: rows without
+ * them cannot be selected from. */
 static bool parts_take(struct sc_store *store, uint64_t stride, uint64_t quant_stride,
                        struct sc_store_part *parts, uint32_t *ret_part_count)
 {

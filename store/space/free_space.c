@@ -1,13 +1,10 @@
-/* How much room there is, and what may go that nobody here can find.
+/* free_space: measures free space, and evicts pieces that no lookup of this connector can find.
  *
  *   disk_bytes   [fixed | the log's room | segments: held | quarantine | free | ... ]
- *                                             not made yet: counts as free ----^
+ *                                         not created yet: counts as free ----^
  *
- * What would have been stored had there been room counts as demand (reserve.c).
- *
- * Holds: free_bytes are pages in runs that hold a layer of a chunk, so that who evicts until there
- * is room does not stop at crumbs; bytes_max is what segments can hold, no part that none takes.
- * Does not: know what was used last (plugin/), wait for leases.
+ * Invariants: free_bytes counts pages in runs that hold a chunk's layer, so eviction does not stop
+ * at fragments. bytes_max is what segments can hold.
  * Threads: any; evicting on an executor's.
  * Tests: tests/unit/store/test_quarantine.c */
 #include "store/internal.h"
@@ -15,10 +12,9 @@
 #include "store/rows/where.h"
 
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
-#define SEGMENTS_AT_ONCE 16u /* looked at under one lock: 16 x 64 MiB are 4,096 words */
-#define EVICT_STEP       64u /* pieces that are dropped before the bytes are counted again */
+#define SEGMENTS_AT_ONCE 16u /* examined per lock hold: 16 x 64 MiB are 4,096 words */
+#define EVICT_STEP       64u /* pieces dropped between counts of bytes */
 
-/* Bytes of one layer of an extent of `rows`. */
 static uint64_t layer_bytes(const struct sc_store *store, uint64_t rows)
 {
     return sc_store_shape_place(&store->shape, store->params.probe_row_bytes, rows).stride;
@@ -58,11 +54,12 @@ bool sc_store_is_paused(struct sc_store *store)
     return is_paused;
 }
 
-/* Space lock held. What segments can hold, and, of it, what those that may still be made can. */
+/* Space lock held. Returns what segments can hold; ret_makeable: what new segments can. */
 static uint64_t bytes_most(struct sc_store *store, uint64_t *ret_makeable)
 {
     uint64_t makeable = sc_store_segment_room(store);
-    uint64_t rest = makeable % store->params.config->segment_bytes; /* in whole ones, and a last */
+    /* whole segments, and a last shorter one */
+    uint64_t rest = makeable % store->params.config->segment_bytes;
     *ret_makeable = makeable - (rest < SC_STORE_SEGMENT_MIN ? rest : 0);
     return store->disk.segment_bytes + *ret_makeable;
 }
@@ -87,7 +84,7 @@ void sc_store_free_space(struct sc_store *store, struct sc_store_free_space *ret
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t bytes = layer_bytes(store, store->params.config->chunk_tokens), pages;
     uint64_t piece_next = sc_store_piece_next(store);
-    for (uint64_t i = 0; i < store->disk.segment_max;) { /* a host's call waits for a few at most */
+    for (uint64_t i = 0; i < store->disk.segment_max;) { /* host calls wait for a few at most */
         pthread_mutex_lock(&store->disk.lock);
         for (uint64_t end = i + SEGMENTS_AT_ONCE; i < end && i < store->disk.segment_count; i++) {
             if (!segment_takes(store, i))
@@ -122,8 +119,8 @@ bool sc_store_layers_fit(struct sc_store *store, uint64_t bytes, uint64_t layers
     return count >= layers;
 }
 
-/* Space lock held. All layers of `extents` extents of `rows` find a place each, and their codes
- * behind them. Two extents share no page, so several are counted in whole ones. */
+/* Space lock held. Returns true if all layers of `extents` extents and their quantised rows fit.
+ * Extents share no page, so several are counted in whole pages. */
 static bool rows_fit(struct sc_store *store, uint64_t rows, uint64_t extents)
 {
     uint64_t bytes = layer_bytes(store, rows), layers = extents * store->shape.layer_count;
@@ -153,7 +150,7 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
     return rows;
 }
 
-/* The next LIVE piece of another namespace at or after *id; 0: none. Moves *id behind it. */
+/* Returns the next LIVE piece of another namespace from *id on, 0: none; moves *id past it. */
 static uint64_t unreachable_next(const struct sc_store *store, uint64_t *id, uint64_t end)
 {
     uint32_t space = atomic_load(&store->log.space_id);
@@ -182,7 +179,7 @@ uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes)
         given += sc_store_pieces_drop_bytes(store, pieces, count);
         total += count;
     }
-    /* What is older is this namespace's own, or gone: it need not be looked at again. */
+    /* Older pieces are this namespace's own or dropped: not examined again. */
     atomic_store_explicit(&store->quarantine.evict_next, id < end ? id : end, memory_order_relaxed);
     sc_store_count(&store->counts.evicted_pieces, total);
     return total;

@@ -1,7 +1,4 @@
-/* Free pages of segments: bit runs, first fit.
- *
- * Holds, Does not, Threads: store/space/page_map.h.
- * Tests: tests/unit/store/test_space.c */
+/* page_map: see page_map.h. */
 #include "store/space/page_map.h"
 
 #include <string.h>
@@ -56,7 +53,7 @@ void sc_store_space_remove(struct sc_store_space *space, uint64_t index)
     *segment = (struct sc_store_space_segment){0};
 }
 
-/* Bits [page, page + pages) of the segment: mask of the word that holds `page`, cut at the end. */
+/* Mask of bits [page, page + pages) in the word of `page`, cut at the word's end. */
 static uint64_t space_mask(uint64_t page, uint64_t pages, uint64_t *ret_bits)
 {
     uint64_t shift = page % WORD_BITS;
@@ -95,7 +92,7 @@ static void space_set(struct sc_store_space *space, uint64_t index, uint64_t pag
     space->segments[index].fit_bytes = 0;
 }
 
-/* First page at or after `page` whose bit is `taken`; page_count when there is none. */
+/* Returns the first page from `page` on whose bit is `taken`; page_count: none. */
 static uint64_t space_find(struct sc_store_space *space, uint64_t index, uint64_t page, bool taken)
 {
     const uint64_t *words = space_words(space, index);
@@ -112,7 +109,7 @@ static uint64_t space_find(struct sc_store_space *space, uint64_t index, uint64_
     return page_count;
 }
 
-/* Walks the free runs; stops at the first of >= pages. Leaves run_max exact when none is. */
+/* Finds the first free run of >= pages. Makes run_max exact if there is none. */
 static bool space_scan(struct sc_store_space *space, uint64_t index, uint64_t pages,
                        uint64_t *ret_page)
 {

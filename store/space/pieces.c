@@ -1,7 +1,5 @@
-/* What is known of a piece by its id: answers out of the table, and the caller's number.
- *
- * Holds, Threads: per call, store/store.h.
- * Does not: change anything but that number (quarantine.c drops).
+/* pieces: properties of a piece by id, and the caller's number.
+ * Threads: store/store.h.
  * Tests: tests/unit/store/test_store.c, test_quarantine.c */
 #include "store/internal.h"
 
@@ -69,7 +67,7 @@ uint64_t sc_store_piece_first(const struct sc_store *store, uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
     uint32_t state = SC_STORE_PIECE_NONE;
-    if (entry != NULL) /* from then on the rest is constant */
+    if (entry != NULL) /* the other members are constant once it is set */
         state = atomic_load_explicit(&entry->state, memory_order_acquire);
     bool is_known = state == SC_STORE_PIECE_LIVE || state >= SC_STORE_PIECE_DROPPED;
     return is_known && entry->extent != 0 ? entry->first_position + entry->skip : UINT64_MAX;

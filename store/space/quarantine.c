@@ -1,18 +1,17 @@
-/* Dropped pieces, from the moment they are void until their pages are others'.
+/* quarantine: dropped pieces, from the drop until their pages are reused.
  *
  *   rows of an extent   [ a a | b b b | c c | d d d d ]     pieces a .. d, in every layer
  *   b, then c dropped         [ L ......... R )             a run of free rows
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
- *   another copy of the rows     the extent's own pages, in which its rows stood first: listed
+ *   permuted copy exists         the extent's original pages wait in a list
  *
- * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
- * padding stay until the extent's last piece goes. So what is free is a function of the extent and
- * of its pieces' states, and a replay comes to the same map (decision 0004).
+ * A page of a layer is free if all its rows belong to freed pieces or none. Tags and padding stay
+ * until the last piece is freed. Free pages thus follow from the extent and its pieces' states, so
+ * a replay computes the same map (decision 0004).
  *
- * Holds: a piece's pages are freed once, not before lease_ns_max after its drop; quarantine_bytes
- * is what quarantined pieces alone hold; nothing here allocates, whatever is dropped.
- * Does not: choose what to drop (store/space/free_space.c, plugin/).
+ * Invariants: a piece's pages are freed once, not before lease_ns_max after its drop.
+ * quarantine_bytes is what only quarantined pieces hold. Nothing here allocates.
  * Threads: any; the log lock for states, then the space lock for pages, never both.
  * Tests: tests/unit/store/test_quarantine.c, tests/fault/test_store_faults.c */
 #include "store/space/quarantine.h"
@@ -20,16 +19,16 @@
 #include "store/rows/where.h"
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
-#define AT_ONCE       256u /* pieces under one lock, or in one append: 24 KiB */
-#define BUCKETS_LEASE 32u  /* in a lease's time: a piece waits up to a 32nd longer than it must */
+#define AT_ONCE       256u /* pieces per lock hold or append: 24 KiB */
+#define BUCKETS_LEASE 32u  /* per lease time: a piece waits up to 1/32 longer */
 _Static_assert(SC_STORE_BUCKETS > BUCKETS_LEASE + 2, "the ring holds a lease's time");
 
 /* ---- Which pages ---------------------------------------------------------------------------- */
 
-/* Rows [first, end) of a piece inside a run [left, right) of rows that are free but for them. */
+/* Rows [first, end) of a piece inside the run [left, right) of otherwise free rows. */
 struct span {
     uint64_t left, first, end, right;
-    bool alone; /* no row of the extent is held but these */
+    bool alone; /* no other row of the extent is held */
 };
 
 static const struct sc_store_shape *extent_shape(const struct sc_store *store,
@@ -38,7 +37,7 @@ static const struct sc_store_shape *extent_shape(const struct sc_store *store,
     return sc_store_space_of(&store->log.spaces, extent->space);
 }
 
-/* Split rows are a slab of all K, then all V: rows that are skipped leave no hole in it. */
+/* A split slab is all K, then all V, so its skipped rows are not free. */
 static uint64_t piece_row(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct sc_store_piece_entry *piece)
 {
@@ -46,7 +45,7 @@ static uint64_t piece_row(const struct sc_store *store, const struct sc_store_ex
     return piece->extent_row + (split ? 0u : piece->skip);
 }
 
-/* The piece `id` of the extent when it holds pages, else NULL. voids: quarantined ones do not. */
+/* Returns piece `id` of the extent if it holds pages, else NULL. voids: quarantined ones do not. */
 static const struct sc_store_piece_entry *piece_holding(const struct sc_store *store,
                                                         uint64_t extent, uint64_t id, bool voids)
 {
@@ -87,7 +86,7 @@ static struct span span_find(const struct sc_store *store,
 }
 
 struct pages {
-    uint64_t first, end; /* of a segment; first >= end: none */
+    uint64_t first, end; /* in the segment; first >= end: none */
 };
 
 /* Pages wholly inside rows [first, end) of the layer that starts at byte `start`. */
@@ -99,7 +98,7 @@ static struct pages pages_inside(const struct sc_store_extent_entry *extent, uin
                           (rows + end * row_bytes) / PAGE};
 }
 
-/* Frees the pages in the map, its lock held; NULL: counts them only. */
+/* Frees pages in the map (locked); NULL: only counts them. */
 static uint64_t run_free(struct sc_store_space *map, uint32_t segment, uint64_t first, uint64_t end)
 {
     if (first >= end)
@@ -109,7 +108,7 @@ static uint64_t run_free(struct sc_store_space *map, uint32_t segment, uint64_t 
     return end - first;
 }
 
-/* Pages that are free with the span's piece and were not before, in all layers. */
+/* Frees or counts the pages of all layers that become free with the span's piece. */
 static uint64_t span_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {
@@ -140,7 +139,7 @@ static uint64_t derived_free(const struct sc_store_section *derived, struct sc_s
     return count;
 }
 
-/* Pages of the copy of the rows in another order are freed, or counted (map NULL). */
+/* Frees or counts (map NULL) the permuted copy's pages. */
 static uint64_t permutation_free(const struct sc_store_extent_entry *extent,
                                  struct sc_store_space *map)
 {
@@ -154,8 +153,7 @@ static uint64_t sections_free(const struct sc_store_extent_entry *extent,
            derived_free(atomic_load(&extent->held_quant), map) + permutation_free(extent, map);
 }
 
-/* Pages that the last piece, whose span this is, still holds: tags, padding and a derived section
- * too. */
+/* Frees or counts what the last piece still holds: tags, padding, derived sections too. */
 static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {
@@ -182,7 +180,7 @@ static uint64_t rest_free(const struct sc_store *store, const struct sc_store_ex
     return count;
 }
 
-/* Pages of the extent's own that are held: all but those of rows that no piece holds. */
+/* Frees or counts the extent's own held pages: all except rows without a piece. */
 static uint64_t parts_free(const struct sc_store *store, uint64_t id,
                            const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
@@ -223,7 +221,7 @@ static void pages_gone(struct sc_store *store, struct sc_store_extent_entry *ext
     store->disk.extent_bytes -= pages * PAGE;
 }
 
-/* Space lock held. Rows between pieces, and before the first, and behind the last. */
+/* Space lock held. Frees rows before, between and behind the pieces. */
 static void extent_trim(struct sc_store *store, uint64_t id, struct sc_store_extent_entry *extent)
 {
     uint64_t row = 0;
@@ -288,15 +286,14 @@ bool sc_store_section_is_held(struct sc_store *store, uint64_t id)
                               atomic_load(&extent->held_permutation) != NULL);
 }
 
-/* ---- Rows alone ----------------------------------------------------------------------------- */
+/* ---- Original rows of permuted extents ------------------------------------------------------- */
 
 static bool has_rows(const struct sc_store_extent_entry *extent)
 {
     return atomic_load(&extent->rows_state) == SC_STORE_ROWS_HELD;
 }
 
-/* Pages that go with the span's piece. Those of rows that wait go with their piece too, if that is
- * first. */
+/* Frees or counts pages that end with the span's piece; waiting original rows end with it too. */
 static uint64_t piece_pages(const struct sc_store *store,
                             const struct sc_store_extent_entry *extent, const struct span *span,
                             struct sc_store_space *map)
@@ -308,7 +305,7 @@ static uint64_t piece_pages(const struct sc_store *store,
     return span->alone ? sections_free(extent, map) : 0;
 }
 
-/* Space lock held. What waited is over; nothing is left of it where its last piece went before. */
+/* Space lock held. Frees waiting original rows; nothing is left if their last piece was freed. */
 static void rows_free(struct sc_store *store, uint64_t id)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
@@ -336,9 +333,8 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
 
 /* ---- Quarantine ----------------------------------------------------------------------------- */
 
-/* When what was dropped then (wall clock; a time to come counts as now) has waited for a lease, on
- * the executor's clock: whatever becomes of the wall clock, everything waits that long and no
- * longer, side by side. */
+/* Returns when a drop of that wall time (a future one counts as now) has waited a lease, on the
+ * executor's clock. Jumps of the wall clock do not change later waits. */
 static uint64_t due_of(const struct sc_store *store, uint64_t dropped_wall_ns, uint64_t now_ns)
 {
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
@@ -347,7 +343,7 @@ static uint64_t due_of(const struct sc_store *store, uint64_t dropped_wall_ns, u
     return now_ns + (age_ns < lease_ns ? lease_ns - age_ns : 0);
 }
 
-/* Space lock held. Returns the pages that nothing but the quarantine holds now. */
+/* Space lock held. Returns the pages that only the quarantine holds now. */
 static uint64_t piece_quarantine(struct sc_store *store, uint64_t id)
 {
     struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
@@ -365,7 +361,6 @@ static uint64_t piece_quarantine(struct sc_store *store, uint64_t id)
     return pages;
 }
 
-/* Space lock held. */
 static void piece_free(struct sc_store *store, uint64_t id)
 {
     struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
@@ -385,17 +380,17 @@ static void piece_free(struct sc_store *store, uint64_t id)
         atomic_store(&extent->held_section, NULL);
         atomic_store(&extent->held_quant, NULL);
         atomic_store(&extent->held_permutation, NULL);
+        /* even if its original rows wait */
         if (!has_rows(extent))
-            atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */
+            atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
     }
     extent->void_pages -= (uint32_t)pages;
     store->quarantine.bytes -= pages * PAGE;
     pages_gone(store, extent, pages);
 }
 
-/* Space lock held. Into the newest bucket, or a new one when that spans its time already. A ring
- * that is full (a log of a clock that jumped) lets the newest bucket span more: its pieces wait
- * longer, a lease at most. */
+/* Space lock held. Adds to the newest bucket, or a new one if that spans its time. If the ring is
+ * full (a clock that jumped) the newest spans more: its pieces wait longer, a lease at most. */
 static void bucket_put(struct sc_store *store, uint64_t id, uint64_t due_ns)
 {
     uint64_t width_ns = store->params.config->lease_ns_max / BUCKETS_LEASE;
@@ -441,7 +436,7 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
     return pages * PAGE;
 }
 
-/* Space lock held. Rows as they were stored are void from now on. Returns their pages. */
+/* Space lock held. Voids the original rows. Returns their pages. */
 static uint64_t rows_void(struct sc_store_extent_entry *extent)
 {
     uint64_t derived_sections = sections_free(extent, NULL);
@@ -489,8 +484,7 @@ void sc_store_rows_leave(struct sc_store *store, uint64_t extent)
                extent, error.text);
 }
 
-/* Space lock held. Those that are due, the first first; each counts as its pieces, which are looked
- * at in every layer. */
+/* Space lock held. Frees due original rows, oldest first; each counts as its pieces. */
 static uint64_t rows_release(struct sc_store *store, uint64_t now_ns, uint64_t count_max)
 {
     uint64_t count = 0;
@@ -541,9 +535,8 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
 
 /* ---- Dropping ------------------------------------------------------------------------------- */
 
-/* Log lock held. LIVE -> DROPPED, or in a follower FREED: what it finds bad itself, or an epoch
- * ends, is not readable on a lease (store/log/table.h). One that a replay knows to be DOOMED, its
- * record read, goes as if it were LIVE: whoever hears of drops had it so. false: it was neither. */
+/* Log lock held. LIVE -> DROPPED, in a follower FREED: not readable on a lease (store/log/table.h).
+ * A DOOMED piece counts as LIVE if its record was read. false: neither. */
 static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
     uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
@@ -561,7 +554,7 @@ static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piec
     return true;
 }
 
-/* Their records are in the log. */
+/* Finishes drops whose records are in the log. */
 static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
     sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
@@ -569,10 +562,8 @@ static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint
     return sc_store_quarantine_add(store, pieces, count, UINT64_MAX);
 }
 
-/* Up to AT_ONCE pieces, one append. Returns the bytes that they will give back. Without their
- * records pieces live again after a reopen: then their rows must not have been overwritten by an
- * extent that would be taken for the lie, so they keep their pages until the records are written,
- * with a later drop. */
+/* Drops up to AT_ONCE pieces in one append. Returns the bytes to be freed. If it fails, the pieces
+ * live again after a reopen: they keep their pages until a later drop writes the records. */
 static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
     uint64_t dropped[AT_ONCE], dropped_count = 0;
@@ -608,8 +599,7 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
     return dropped_end(store, dropped, dropped_count);
 }
 
-/* Writes the records that could not be written before, up to AT_ONCE; also of ids that were left
- * free and came to nothing (extent_commit.c). */
+/* followers: older ones reappear */
 static uint64_t drop_again(struct sc_store *store)
 {
     uint64_t again[AT_ONCE], count = 0, void_count = 0;
@@ -663,7 +653,7 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
                               uint64_t wall_ns)
 {
     uint64_t voided[AT_ONCE], total = 0, id = 1;
-    if (store->params.role == SC_STORE_WRITER) { /* a follower meets older ones again */
+    if (store->params.role == SC_STORE_WRITER) { /* unknown namespace: no pieces */
         pthread_mutex_lock(&store->log.lock);
         struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, space);
         id = shape != NULL ? shape->void_end : piece_end; /* of no namespace there are no pieces */
@@ -696,9 +686,9 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
     return total;
 }
 
-/* ---- Erasing -------------------------------------------------------------------------------- */
+/* Log lock held. Returns true if the piece was LIVE. */
 
-/* Log lock held. true: it was LIVE. */
+/* Quarantines voided pieces; erased_map treats their pages as free already. */
 static bool piece_erase(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
     const struct sc_store_extent_entry *extent =

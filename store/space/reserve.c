@@ -1,16 +1,16 @@
-/* What a lease's time takes of the disk: measured, since so much has to be free, or in quarantine,
- * at any time if storing is not to end (plugin/index/evict.c).
+/* reserve: bytes stored, or refused for want of space, within a lease time. That much must be free
+ * or in quarantine for storing to continue (plugin/index/evict.c).
  *
- *   demand       [ 1/16 lease | 1/16 | ... | 1/16 | now ]   a ring: bytes stored, or missed
+ *   demand       [ 1/16 lease | 1/16 | ... | 1/16 | now ]   a ring
  *
  * Threads: the space lock.
  * Tests: tests/unit/store/test_quarantine.c */
 #include "store/space/reserve.h"
 #include "store/internal.h"
 
-#define DEMAND_NS_MIN 1000000ull /* shorter leases: what goes is free at once */
+#define DEMAND_NS_MIN 1000000ull /* shorter leases: dropped pages are free at once */
 
-/* The newest slot, after those that no time was spent in were emptied. */
+/* Returns the newest slot, after clearing slots that have passed. */
 static struct sc_store_reserve_slot *demand_now(struct sc_store *store)
 {
     struct sc_store_reserve *demand = &store->demand;
@@ -28,11 +28,11 @@ static struct sc_store_reserve_slot *demand_now(struct sc_store *store)
 
 void sc_store_reserve_open(struct sc_store *store)
 {
-    store->demand.piece_seen = store->table.piece_next; /* nothing of it is new */
+    store->demand.piece_seen = store->table.piece_next; /* existing pieces are not new */
     (void)demand_now(store);
     for (uint32_t i = 0; i < SC_STORE_RESERVE_SLOTS; i++)
         store->demand.slots[i] = (struct sc_store_reserve_slot){
-            .bytes = store->quarantine.bytes / SC_STORE_RESERVE_SLOTS, /* it was needed, lately */
+            .bytes = store->quarantine.bytes / SC_STORE_RESERVE_SLOTS, /* recent demand */
             .piece_first = store->table.piece_next};
 }
 

@@ -1,16 +1,14 @@
-/* Segment files and the places of extents in them.
+/* segment: segment files and the places of extents in them.
  *
  *   segments  [0: READY 64 MiB][1: READY 64 MiB][2: WANTED 64 MiB, file being made] ...
  *   space     a bitmap for each (store/space/page_map.h)
  *
- * A place that is taken in a segment without a file wakes the maker task; writes into it wait in
- * the segment until the file is reserved, or fail with it.
+ * Taking a place in a segment without a file wakes the maker task. Writes into it wait until the
+ * file is reserved, or fail with it. log_room.c accounts disk_bytes.
  *
- * What counts under disk_bytes, and what segments leave to the log: log_room.c.
- *
- * Holds: bytes counted are <= disk_bytes_max after every take; a place has one extent.
- * Does not: make a file under a lock, shrink a store that is open.
- * Threads: any, under the space lock; files are made by the maker task.
+ * Invariants: bytes counted are <= disk_bytes_max after every take. A place has one extent. No file
+ * is created under a lock. An open store never shrinks.
+ * Threads: any, under the space lock; the maker task creates files.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/space/segment.h"
 #include "store/internal.h"
@@ -25,7 +23,7 @@
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 _Static_assert(PAGE == SC_STORE_SPACE_PAGE_BYTES, "one page size");
 #define SEGMENT_PREFIX "seg-"
-#define SEGMENT_SPARE  16u /* indices for short segments, and while failed ones linger */
+#define SEGMENT_SPARE  16u /* indices for short segments and failed ones */
 #define SEGMENTS_MAX   (1u << 20)
 
 /* ---- Open ----------------------------------------------------------------------------------- */
@@ -106,7 +104,7 @@ static spec_status segment_open_file(struct sc_store *store, uint32_t number,
     return status;
 }
 
-/* disk_bytes of the configuration, shared among ranks, or what the file system allows. */
+/* Sets this rank's share of disk_bytes; default: half of the available space, at most 20 GiB. */
 static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *reterr)
 {
     uint64_t bytes = store->params.config->disk_bytes;
@@ -125,10 +123,9 @@ static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *
     return sc_store_log_share_decide(store, reterr);
 }
 
-/* disk_bytes was lowered, or another namespace needs more room for its log: the newest segments go,
- * with what they hold, and the end of one that is only partly too much. Replay misses what was
- * there and drops its pieces; files stay until then (an open that fails changes nothing), those of
- * whole segments listed behind segment_count. */
+/* disk_bytes was lowered, or the log needs more room: gives up the newest segments, and the end of
+ * one. Replay then drops their pieces. Files stay until surplus_remove, so that a failed open
+ * changes nothing; whole ones are listed behind segment_count. */
 static void segments_give_up(struct sc_store *store)
 {
     uint64_t others = sc_store_disk_beside(store), whole = store->disk.segment_bytes;
@@ -156,7 +153,7 @@ static void segments_give_up(struct sc_store *store)
                store->dir, whole - store->disk.segment_bytes);
 }
 
-/* The log was read. What cannot be removed counts, and the next open tries again. */
+/* After the replay: removes given-up files. Those that cannot be removed count. */
 static void surplus_remove(struct sc_store *store)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
@@ -233,7 +230,7 @@ void sc_store_segments_close(struct sc_store *store)
 
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number)
 {
-    uint64_t low = 0, high = store->disk.segment_count; /* ascending by number, as listed at open */
+    uint64_t low = 0, high = store->disk.segment_count; /* sorted by number at open */
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         if (store->disk.segments[middle].number == number)
@@ -294,8 +291,7 @@ bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret
     return true;
 }
 
-/* Space lock held. Takes one run of the segment for layers layer_first .., as many as it holds, at
- * least layers_min; 0: none. */
+/* Space lock held. Takes one run for at least layers_min layers from layer_first on; 0: none. */
 static uint32_t place_in(struct sc_store *store, uint64_t index, uint64_t stride,
                          uint32_t layer_first, uint32_t layers_min, struct sc_store_part *part)
 {
@@ -345,14 +341,13 @@ void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *par
     }
 }
 
-/* Space lock held. The i-th segment to look for a place in. */
+/* Space lock held. Returns the i-th segment to search. */
 static uint64_t segment_at(const struct sc_store *store, uint64_t i)
 {
     return (store->disk.segment_begin + i) % store->disk.segment_count;
 }
 
-/* First where all layers fit in one run, then wherever whole layers do, then in
- * new segments. */
+/* Prefers one run for all layers, then runs of whole layers, then new segments. */
 bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_store_part *parts,
                          uint32_t *ret_part_count)
 {
@@ -366,7 +361,7 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
     for (uint64_t i = 0; layer < layer_count && i < store->disk.segment_count;) {
         uint32_t got = place_in(store, segment_at(store, i), stride, layer, 1, &parts[count]);
         count += got > 0 ? 1 : 0;
-        i += got > 0 ? 0 : 1; /* a segment may have more than one run */
+        i += got > 0 ? 0 : 1; /* a segment may have more runs */
         layer += got;
     }
     while (layer < layer_count &&
@@ -409,11 +404,11 @@ void sc_store_pause(struct sc_store *store, spec_status status, const char *what
                SC_STORE_RETRY_NS / 1000000000u, sc_status_name(status), what);
 }
 
-/* ---- Making files, queueing writes ---------------------------------------------------------- */
+/* ---- Creating files, queueing writes --------------------------------------------------------- */
 
 void sc_store_busy_end(struct sc_store *store)
 {
-    pthread_mutex_lock(&store->disk.lock); /* close takes it too before it frees the store */
+    pthread_mutex_lock(&store->disk.lock); /* close takes it before it frees the store */
     if (atomic_fetch_sub(&store->busy, 1) == 1)
         sc_exec_wake(store->params.exec, &store->busy);
     pthread_mutex_unlock(&store->disk.lock);
@@ -426,7 +421,7 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
     struct spec_error error = {.struct_size = sizeof(error)};
     segment_path(store, number, path);
     spec_status status = sc_store_is_ours(store, &error);
-    if (status == SPEC_OK) /* a file of that number is another writer's */
+    if (status == SPEC_OK) /* an existing file is another writer's */
         status = sc_io_file_open(store->io, path,
                                  SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE |
                                      SC_IO_OPEN_DIRECT,
@@ -443,16 +438,15 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
     *ret_file = NULL;
     sc_store_count(status == SPEC_E_NO_SPACE ? &store->counts.no_space : &store->counts.io_errors,
                    1);
-    if (status == SPEC_E_NO_SPACE) /* what there is of segments goes on being filled */
+    if (status == SPEC_E_NO_SPACE) /* existing segments are still filled */
         sc_store_device_is_full(store, error.text);
     else
         sc_store_pause(store, status, error.text);
     return status;
 }
 
-/* Space lock held. Puts a write of a segment whose file is being made into its waiting list, and
- * sorts the others: those that can go to the front of `writes`, the rest, which have failed, into
- * *ret_failed. Returns how many can go. */
+/* Space lock held. Moves writes to a segment without a file to its waiting list and failed ones to
+ * *ret_failed. Returns how many are ready, at the front of `writes`. */
 static uint64_t writes_sort(struct sc_store *store, struct sc_store_write **writes, uint64_t count,
                             struct sc_store_write **ret_failed)
 {
@@ -476,7 +470,7 @@ static uint64_t writes_sort(struct sc_store *store, struct sc_store_write **writ
     return ready;
 }
 
-/* At most SC_STORE_WRITES_AT_ONCE. */
+/* count <= SC_STORE_WRITES_AT_ONCE. */
 static void ops_submit(struct sc_store *store, struct sc_store_write *const *writes, uint64_t count)
 {
     struct sc_io_op *ops[SC_STORE_WRITES_AT_ONCE];
@@ -486,7 +480,7 @@ static void ops_submit(struct sc_store *store, struct sc_store_write *const *wri
         sc_io_submit(store->io, ops, count);
 }
 
-/* A list of writes, linked by next: done, each with the status. */
+/* Completes a list of writes with the status. */
 static void writes_fail(struct sc_store_write *writes, spec_status status)
 {
     while (writes != NULL) {
@@ -497,7 +491,7 @@ static void writes_fail(struct sc_store_write *writes, spec_status status)
     }
 }
 
-/* A list of writes that waited for the file. */
+/* Submits a list of writes that waited for the file. */
 static void writes_go(struct sc_store *store, struct sc_store_write *writes,
                       struct sc_io_file *file)
 {
@@ -512,7 +506,7 @@ static void writes_go(struct sc_store *store, struct sc_store_write *writes,
     }
 }
 
-/* Makes the file of one wanted segment and lets its writes go, or fail. */
+/* Creates the file of one WANTED segment; submits or fails its writes. */
 static void maker_step(struct sc_task *task)
 {
     struct sc_store *store =
@@ -520,7 +514,7 @@ static void maker_step(struct sc_task *task)
     uint64_t index = 0;
     pthread_mutex_lock(&store->disk.lock);
     while (store->disk.segments[index].state != SC_STORE_SEGMENT_WANTED)
-        index++; /* there is one: it woke this task, and only this task ends the state */
+        index++; /* it woke this task, which alone ends the state */
     struct sc_store_segment *segment = &store->disk.segments[index];
     uint32_t number = segment->number;
     uint64_t bytes = segment->bytes;

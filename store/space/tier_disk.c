@@ -1,6 +1,5 @@
-/* The disk as a tier: places are segment files and offsets in them.
- *
- * Holds, Does not, Threads, Tests: store/space/tier.h. Writes: segment.c, which makes files. */
+/* tier_disk: the disk as a tier: segment files and offsets. Contract: store/space/tier.h.
+ * Writes are in segment.c, which creates the files. */
 #include "store/space/tier.h"
 
 #include "store/internal.h"

@@ -1,11 +1,10 @@
-/* What of a pass the write budget allows, and whether work that can wait may go on.
+/* write_allowance: how much of a pass the write budget allows, and whether background work may run.
  *
  *   level of the bucket (store/log/write_budget.h)   0 ...... a quarter ............... full
- *                                            | passes | passes, merges, builds, checkpoints
+ *                                         | passes | passes, compaction, builds, checkpoints
  *
- * Holds: what is allowed is taken at once, so that passes which begin together do not spend the
- * same bytes; of a full bucket the first chunk, or what is one whole, is allowed, however large it
- * is, and made up for.
+ * Invariants: allowed bytes are taken at once, so concurrent passes do not spend the same bytes. A
+ * full bucket allows the first chunk, or one whole request, however large, and makes up for it.
  * Threads: any.
  * Tests: tests/unit/store/test_write_budget.c, tests/unit/plugin/test_budget.c */
 #include "store/internal.h"
