@@ -277,8 +277,8 @@ static void streams_finish(struct sc_gpu_device *device)
 /* Gives back everything in flight; submits a begun entry first. */
 static void stream_complete(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
-    SC_ASSERT(device->poison, !own_stream->event_ring.is_boarding);
-    if (own_stream->event_ring.is_boarding)
+    SC_ASSERT(device->poison, !own_stream->event_ring.is_begun);
+    if (own_stream->event_ring.is_begun)
         (void)sc_gpu_events_submit(device, own_stream, NULL);
     (void)sc_gpu_events_wait(device, own_stream, 0);
 }

@@ -53,7 +53,7 @@ void sc_gpu_events_close(struct sc_gpu_device *device, struct sc_gpu_event_ring 
         return;
     if (!is_forked) {
         SC_ASSERT(device->poison,
-                  atomic_load(&event_ring->departed) == atomic_load(&event_ring->completed));
+                  atomic_load(&event_ring->submitted) == atomic_load(&event_ring->completed));
         for (uint32_t i = 0; i < event_ring->event_count; i++)
             if (event_ring->ring[i].event != NULL)
                 (void)device->cu->cuEventDestroy(event_ring->ring[i].event);
@@ -68,31 +68,31 @@ void sc_gpu_events_close(struct sc_gpu_device *device, struct sc_gpu_event_ring 
 bool sc_gpu_events_begin(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
 {
     struct sc_gpu_event_ring *event_ring = &own_stream->event_ring;
-    SC_ASSERT(device->poison, !event_ring->is_boarding);
-    uint64_t number = atomic_load_explicit(&event_ring->departed, memory_order_relaxed);
+    SC_ASSERT(device->poison, !event_ring->is_begun);
+    uint64_t number = atomic_load_explicit(&event_ring->submitted, memory_order_relaxed);
     uint64_t completed = atomic_load_explicit(&event_ring->completed, memory_order_acquire);
-    if (event_ring->is_boarding || number - completed >= event_ring->event_count)
+    if (event_ring->is_begun || number - completed >= event_ring->event_count)
         return false;
     struct sc_gpu_events *event_slot = event_at(event_ring, number);
     event_slot->hold_count = 0;
     event_slot->range = (struct sc_gpu_range){0};
-    event_ring->is_boarding = true;
+    event_ring->is_begun = true;
     return true;
 }
 
-static struct sc_gpu_events *boarding(struct sc_gpu_event_ring *event_ring)
+static struct sc_gpu_events *begun_event(struct sc_gpu_event_ring *event_ring)
 {
-    uint64_t number = atomic_load_explicit(&event_ring->departed, memory_order_relaxed);
-    return event_ring->is_boarding ? event_at(event_ring, number) : NULL;
+    uint64_t number = atomic_load_explicit(&event_ring->submitted, memory_order_relaxed);
+    return event_ring->is_begun ? event_at(event_ring, number) : NULL;
 }
 
 bool sc_gpu_events_hold(struct sc_gpu_stream *own_stream, const struct sc_gpu_hold *hold)
 {
     struct sc_gpu_event_ring *event_ring = &own_stream->event_ring;
-    struct sc_gpu_events *event_slot = boarding(event_ring);
+    struct sc_gpu_events *event_slot = begun_event(event_ring);
     if (event_slot == NULL || event_slot->hold_count == event_ring->hold_max)
         return false;
-    uint64_t number = atomic_load_explicit(&event_ring->departed, memory_order_relaxed);
+    uint64_t number = atomic_load_explicit(&event_ring->submitted, memory_order_relaxed);
     if (hold->give != NULL)
         holds_at(event_ring, number)[event_slot->hold_count++] = *hold;
     return true;
@@ -100,7 +100,7 @@ bool sc_gpu_events_hold(struct sc_gpu_stream *own_stream, const struct sc_gpu_ho
 
 bool sc_gpu_events_hold_range(struct sc_gpu_stream *own_stream, const struct sc_gpu_range *range)
 {
-    struct sc_gpu_events *event_slot = boarding(&own_stream->event_ring);
+    struct sc_gpu_events *event_slot = begun_event(&own_stream->event_ring);
     if (event_slot == NULL || event_slot->range.bytes != 0)
         return false;
     event_slot->range = *range;
@@ -111,7 +111,7 @@ spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_str
                                  struct spec_error *reterr)
 {
     struct sc_gpu_event_ring *event_ring = &own_stream->event_ring;
-    struct sc_gpu_events *event_slot = boarding(event_ring);
+    struct sc_gpu_events *event_slot = begun_event(event_ring);
     SC_ASSERT(device->poison, event_slot != NULL);
     if (event_slot == NULL)
         return SPEC_OK;
@@ -121,8 +121,8 @@ spec_status sc_gpu_events_submit(struct sc_gpu_device *device, struct sc_gpu_str
     event_slot->is_recorded = status == SPEC_OK;
     if (!event_slot->is_recorded)
         sc_gpu_stream_finish(device, own_stream->stream);
-    event_ring->is_boarding = false;
-    atomic_fetch_add_explicit(&event_ring->departed, 1, memory_order_release);
+    event_ring->is_begun = false;
+    atomic_fetch_add_explicit(&event_ring->submitted, 1, memory_order_release);
     return status;
 }
 
@@ -154,14 +154,14 @@ static void give_back(struct sc_gpu_device *device, struct sc_gpu_event_ring *ev
 }
 
 /* Call under lock, inside a device entry. */
-static uint64_t land(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
+static uint64_t events_complete(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
                      uint64_t left_max, bool waits)
 {
     struct sc_gpu_event_ring *event_ring = &own_stream->event_ring;
     uint64_t first = atomic_load_explicit(&event_ring->completed, memory_order_relaxed),
              number = first;
-    uint64_t departed = atomic_load_explicit(&event_ring->departed, memory_order_acquire);
-    while (departed - number > left_max) {
+    uint64_t submitted = atomic_load_explicit(&event_ring->submitted, memory_order_acquire);
+    while (submitted - number > left_max) {
         if (!has_completed(device, own_stream, event_at(event_ring, number), waits))
             break;
         give_back(device, event_ring, number);
@@ -174,7 +174,7 @@ uint64_t sc_gpu_events_pending(const struct sc_gpu_stream *own_stream)
 {
     uint64_t completed =
         atomic_load_explicit(&own_stream->event_ring.completed, memory_order_acquire);
-    return atomic_load_explicit(&own_stream->event_ring.departed, memory_order_acquire) - completed;
+    return atomic_load_explicit(&own_stream->event_ring.submitted, memory_order_acquire) - completed;
 }
 
 uint64_t sc_gpu_events_reap(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)
@@ -184,7 +184,7 @@ uint64_t sc_gpu_events_reap(struct sc_gpu_device *device, struct sc_gpu_stream *
         return 0;
     struct sc_gpu_entry entry;
     sc_gpu_enter_anyway(device, &entry);
-    uint64_t completed = land(device, own_stream, 0, false);
+    uint64_t completed = events_complete(device, own_stream, 0, false);
     sc_gpu_leave(device, &entry);
     pthread_mutex_unlock(&own_stream->event_ring.lock);
     return completed;
@@ -198,7 +198,7 @@ uint64_t sc_gpu_events_wait(struct sc_gpu_device *device, struct sc_gpu_stream *
     struct sc_gpu_entry entry;
     pthread_mutex_lock(&own_stream->event_ring.lock);
     sc_gpu_enter_anyway(device, &entry);
-    uint64_t completed = land(device, own_stream, left_max, true);
+    uint64_t completed = events_complete(device, own_stream, left_max, true);
     sc_gpu_leave(device, &entry);
     pthread_mutex_unlock(&own_stream->event_ring.lock);
     return completed;

@@ -51,8 +51,8 @@ struct sc_gpu_event_ring {
     uint32_t event_count, hold_max;
 
     /* Written by the slot's holder. */
-    bool is_boarding;
-    _Atomic uint64_t departed; /* entries ever submitted; release: after the entry's holds */
+    bool is_begun;
+    _Atomic uint64_t submitted; /* entries ever submitted; release: after the entry's holds */
 
     pthread_mutex_t lock;    /* rank 56: serialises completion */
     _Atomic uint64_t completed; /* entries ever completed; under lock; release: places are free */

@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-#define ROPE_ROWS     32u /* rows decoded at once for the transpose: a line of each 16-bit column */
-#define ROPE_CHANNELS 64u
+#define TRANSPOSE_ROWS     32u /* rows decoded at once for the transpose: a line of each 16-bit column */
+#define TRANSPOSE_CHANNELS 64u
 
 static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uint64_t token)
 {
@@ -20,12 +20,12 @@ static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uin
            sc_kernels_offsets_of(how->memory, (uint64_t)slot).part[part];
 }
 
-/* Decodes one head of at most ROPE_ROWS rows of a run. what: has the first row's codes */
+/* Decodes one head of at most TRANSPOSE_ROWS rows of a run. what: has the first row's codes */
 static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_codec_decode *what,
                        const struct sc_kernels_run *run, uint64_t head)
 {
-    float values[ROPE_ROWS][ROPE_CHANNELS]; /* half of each is used for 16 bits */
-    uint8_t *dst[ROPE_ROWS];
+    float values[TRANSPOSE_ROWS][TRANSPOSE_CHANNELS]; /* half of each is used for 16 bits */
+    uint8_t *dst[TRANSPOSE_ROWS];
     struct sc_kernels_slice slice = {how->kernels, how->memory, .head = head};
     for (uint64_t i = 0; i < run->count; i++)
         dst[i] = (uint8_t *)values[i];
@@ -33,7 +33,7 @@ static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_co
     what->row_count = run->count;
     for (; slice.first < how->head_size; slice.first += slice.count) {
         uint64_t left = how->head_size - slice.first;
-        slice.count = left < ROPE_CHANNELS ? left : ROPE_CHANNELS;
+        slice.count = left < TRANSPOSE_CHANNELS ? left : TRANSPOSE_CHANNELS;
         what->channel_first = head * how->head_size + slice.first;
         what->channel_count = slice.count;
         how->kernels->codec_decode(what);
@@ -49,7 +49,7 @@ static void columns_decode(const struct sc_kernels_decode *how,
     uint64_t end = token_first + token_count;
     what->streams = false;
     for (uint64_t token = token_first; token < end;) {
-        uint64_t stop = end - token < ROPE_ROWS ? end : token + ROPE_ROWS;
+        uint64_t stop = end - token < TRANSPOSE_ROWS ? end : token + TRANSPOSE_ROWS;
         struct sc_kernels_run run = sc_kernels_columns_run(how->memory, how->skipped, token, stop);
         for (uint64_t h = 0; h < how->head_count && run.offset != UINT64_MAX; h++)
             run_decode(how, what, &run, h);

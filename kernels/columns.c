@@ -35,17 +35,17 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
 }
 
 /* No known engine stores 1-byte elements in columns: correct, not fast. */
-static void turn8(const struct sc_kernels_rope *what)
+static void turn8(const struct sc_kernels_transpose *what)
 {
     for (uint64_t r = 0; r < what->row_count; r++)
         for (uint64_t c = 0; c < what->column_count; c++)
             what->dst[c * what->dst_stride + r] = what->src[r * what->src_stride + c];
 }
 
-static void rope_kind(const struct sc_kernels_slice *slice, const struct sc_kernels_rope *what)
+static void transpose(const struct sc_kernels_slice *slice, const struct sc_kernels_transpose *what)
 {
     uint64_t bytes = slice->memory->element_bytes;
-    (bytes == 1 ? turn8 : bytes == 2 ? slice->kernels->rope16 : slice->kernels->rope32)(what);
+    (bytes == 1 ? turn8 : bytes == 2 ? slice->kernels->transpose16 : slice->kernels->transpose32)(what);
 }
 
 /* Returns the slice's first column of the slot at `offset`. */
@@ -59,7 +59,7 @@ static uint8_t *column_at(const struct sc_kernels_slice *slice, uint64_t offset)
 void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct sc_kernels_run *run,
                             const uint8_t *src, uint64_t src_stride, bool streams)
 {
-    rope_kind(slice, &(struct sc_kernels_rope){.dst = column_at(slice, run->offset),
+    transpose(slice, &(struct sc_kernels_transpose){.dst = column_at(slice, run->offset),
                                                .dst_stride = slice->memory->k_element_stride_bytes,
                                                .src = src,
                                                .src_stride = src_stride,
@@ -74,8 +74,8 @@ void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token
     uint64_t end = token_first + token_count;
     for (uint64_t token = token_first; token < end;) {
         struct sc_kernels_run run = sc_kernels_columns_run(slice->memory, NULL, token, end);
-        rope_kind(slice,
-                  &(struct sc_kernels_rope){.dst = dst,
+        transpose(slice,
+                  &(struct sc_kernels_transpose){.dst = dst,
                                             .dst_stride = dst_stride,
                                             .src = column_at(slice, run.offset),
                                             .src_stride = slice->memory->k_element_stride_bytes,

@@ -30,8 +30,8 @@
 #define SHARED_KEYS 16384u
 #define SHORT_BYTES 1536u /* bytes of a row: for longer ones the hardware prefetcher suffices */
 #define LINE_BYTES  64u
-#define ROPE_KEYS   16u /* keys in columns, transposed on the stack before widening */
-#define ROPE_COUNT  64u /* elements of each key */
+#define TRANSPOSE_KEYS   16u /* keys in columns, transposed on the stack before widening */
+#define TRANSPOSE_COUNT  64u /* elements of each key */
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
 #define TILES(keys) (((keys) + TILE - 1) / TILE)
@@ -185,15 +185,15 @@ static void tile_rope(const struct parts *parts, const struct sc_kernels_keys *k
                       uint64_t count)
 {
     const struct sc_kernels *kernels = parts->what->kernels;
-    float rows[ROPE_KEYS][ROPE_COUNT]; /* half of each is used for 16 bits */
+    float rows[TRANSPOSE_KEYS][TRANSPOSE_COUNT]; /* half of each is used for 16 bits */
     uint64_t head_size = parts->what->head_size;
     struct sc_kernels_slice slice = {kernels, &keys->memory, .head = parts->kv_head};
     memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
     for (; slice.first < head_size; slice.first += slice.count) {
-        slice.count = head_size - slice.first < ROPE_COUNT ? head_size - slice.first : ROPE_COUNT;
+        slice.count = head_size - slice.first < TRANSPOSE_COUNT ? head_size - slice.first : TRANSPOSE_COUNT;
         for (uint64_t key = 0, now; key < count; key += now) {
             float *dst = parts->tile + key * parts->head_padded + slice.first;
-            now = count - key < ROPE_KEYS ? count - key : ROPE_KEYS;
+            now = count - key < TRANSPOSE_KEYS ? count - key : TRANSPOSE_KEYS;
             sc_kernels_columns_get(&slice, first + key, now, (uint8_t *)rows, sizeof(rows[0]));
             for (uint64_t i = 0; i < now; i++)
                 kernels->widen(dst + i * parts->head_padded, (const uint8_t *)rows[i], slice.count,
@@ -456,10 +456,10 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
                 (few->query_count > 1 || few->head_count * head_bytes <= SHORT_BYTES);
     if (count > 0)
         keys_locate(keys, few->head_first, 0, FEW_KEYS, count, rows[0]);
-    for (uint64_t key = 0, rope_kind = 0; key < count; key += FEW_KEYS, rope_kind ^= 1) {
-        keys_locate(keys, few->head_first, key + FEW_KEYS, FEW_KEYS, count, rows[rope_kind ^ 1]);
-        what.rows = rows[rope_kind];
-        what.next = asks ? rows[rope_kind ^ 1] : NULL;
+    for (uint64_t key = 0, parity = 0; key < count; key += FEW_KEYS, parity ^= 1) {
+        keys_locate(keys, few->head_first, key + FEW_KEYS, FEW_KEYS, count, rows[parity ^ 1]);
+        what.rows = rows[parity];
+        what.next = asks ? rows[parity ^ 1] : NULL;
         what.key_count = count - key < FEW_KEYS ? count - key : FEW_KEYS;
         for (uint64_t head = 0; head < calls; head++) {
             uint64_t first = head * few->query_count;

@@ -85,7 +85,7 @@ struct sc_kernels_rows_score {
 
 /* Transposes: element r of dst's column c = element c of src's row r. An element may be written
  * repeatedly with the same value. */
-struct sc_kernels_rope {
+struct sc_kernels_transpose {
     uint8_t *dst;       /* [column_count], row_count elements each; only these are written */
     const uint8_t *src; /* [row_count], column_count elements each */
     uint64_t dst_stride, src_stride; /* bytes */
@@ -97,8 +97,8 @@ struct sc_kernels {
     /* dst[i] = (float)src[i], exact (dtype.h).  src, dst [count] */
     void (*widen)(float *dst, const uint8_t *src, uint64_t count, uint32_t dtype);
 
-    void (*rope16)(const struct sc_kernels_rope *what);
-    void (*rope32)(const struct sc_kernels_rope *what);
+    void (*transpose16)(const struct sc_kernels_transpose *what);
+    void (*transpose32)(const struct sc_kernels_transpose *what);
 
     /* Scoring of a tile of keys: float32 rows, key_stride apart. SC_KERNELS_TILE_KEYS of them must
      * be readable; those beyond key_count do not affect results.
@@ -270,7 +270,7 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
 #define SC_KERNELS_TABLE(prefix, unit, most)                                                       \
     {                                                                                              \
         .lane_unit = (unit), .lane_most = (most), .widen = prefix##_widen,                         \
-        .rope16 = prefix##_rope16, .rope32 = prefix##_rope32, .rows_widen = prefix##_rows_widen,   \
+        .transpose16 = prefix##_transpose16, .transpose32 = prefix##_transpose32, .rows_widen = prefix##_rows_widen,   \
         .lanes_score = prefix##_lanes_score, .lanes_soften = prefix##_lanes_soften,                \
         .lanes_weigh = prefix##_lanes_weigh, .lanes_fold = prefix##_lanes_fold,                    \
         .rows_score = prefix##_rows_score, .few_best = prefix##_few_best,                          \
@@ -287,8 +287,8 @@ extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
 
 /* Reference functions: their table, remainders in other rungs, and tests use them. */
 void sc_kernels_ref_widen(float *dst, const uint8_t *src, uint64_t count, uint32_t dtype);
-void sc_kernels_ref_rope16(const struct sc_kernels_rope *what);
-void sc_kernels_ref_rope32(const struct sc_kernels_rope *what);
+void sc_kernels_ref_transpose16(const struct sc_kernels_transpose *what);
+void sc_kernels_ref_transpose32(const struct sc_kernels_transpose *what);
 void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                uint64_t head_size, uint32_t dtype);
 void sc_kernels_ref_lanes_score(const struct sc_kernels_lanes_score *what);

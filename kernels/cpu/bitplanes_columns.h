@@ -32,7 +32,7 @@ INLINE words rows_pairs(const uint8_t *const *rows, uint64_t at, uint32_t a, uin
 }
 
 /* Transposes 8 bytes of each row to columns. */
-INLINE void eight_rope(const uint8_t *const *rows, uint64_t at, uint8_t (*ret_columns)[PLANES_TILE])
+INLINE void eight_transpose(const uint8_t *const *rows, uint64_t at, uint8_t (*ret_columns)[PLANES_TILE])
 {
     words twos[8], fours[8], eights[8];
     SC_UNROLL
@@ -104,7 +104,7 @@ static void columns_spread(const struct sc_kernels_bitplanes *planes, const uint
     const struct sc_kernels_bitplanes_group *groups = planes->groups + head * planes->head_groups;
     uint64_t first = head_at(planes, head), end = head_at(planes, head + 1);
     for (uint64_t at = first; at < end; at += 8)
-        eight_rope(rows, at, ret_columns->bytes + (at - first));
+        eight_transpose(rows, at, ret_columns->bytes + (at - first));
     for (uint64_t g = 0; g < planes->head_groups; g++)
         group_add(&groups[g],
                   (const uint8_t(*)[PLANES_TILE])ret_columns->bytes + (groups[g].offset - first),

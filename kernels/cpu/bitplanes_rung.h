@@ -164,15 +164,15 @@ INLINE void unit_decode(const struct planes_head *head, uint64_t row, uint64_t r
         SC_UNROLL
         for (uint32_t v = 0; v < vectors; v++) {
             uint64_t at = c + v * LANES;
-            const float *rope_kind = head->rope[r] + at;
+            const float *row_rope = head->rope[r] + at;
             a[v] = quant_values(head, r, at, steps[v], bases[v]);
             if (rope == ROPE_HALF) {
                 floats x = a[v], y = quant_values(head, r, at + half, steps[2 + v], bases[2 + v]);
-                floats cos = V(loadu_ps)(rope_kind), sin = V(loadu_ps)(rope_kind + half);
+                floats cos = V(loadu_ps)(row_rope), sin = V(loadu_ps)(row_rope + half);
                 a[v] = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
                 b[v] = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
             } else if (rope == ROPE_INTERLEAVED) {
-                floats cos = V(loadu_ps)(rope_kind), sin = V(loadu_ps)(rope_kind + 2 * half);
+                floats cos = V(loadu_ps)(row_rope), sin = V(loadu_ps)(row_rope + 2 * half);
                 a[v] = V(fmadd_ps)(pairs_swapped(a[v]), sin, V(mul_ps)(a[v], cos));
             }
         }
@@ -277,9 +277,9 @@ INLINE void pairs_make(struct planes_head *head, float (*ret_pairs)[2 * HEAD_MOS
     for (uint64_t r = 0; r < head->count; r++) {
         for (uint64_t c = 0; c < head->turned; c += LANES) {
             uint64_t at = vector_at(c, head->turned, LANES);
-            const float *rope_kind = head->rope[r] + at / 2;
-            floats sin = pairs_signed(pairs_both(rope_kind + head->turned / 2));
-            V(storeu_ps)(ret_pairs[r] + at, pairs_both(rope_kind));
+            const float *row_rope = head->rope[r] + at / 2;
+            floats sin = pairs_signed(pairs_both(row_rope + head->turned / 2));
+            V(storeu_ps)(ret_pairs[r] + at, pairs_both(row_rope));
             V(storeu_ps)(ret_pairs[r] + head->turned + at, sin);
         }
         head->rope[r] = ret_pairs[r];
@@ -334,20 +334,20 @@ INLINE floats lanes_back(const struct sc_kernels_bitplanes_encode *what, uint64_
     if (rope == ROPE_NONE)
         return x;
     uint64_t half = what->rotary->turned / 2;
-    const float *rope_kind = what->rope + row * what->rotary->turned;
+    const float *row_rope = what->rope + row * what->rotary->turned;
     if (rope == ROPE_INTERLEAVED) {
-        floats sin = pairs_signed(pairs_both(rope_kind + half + channel / 2));
-        floats along = V(mul_ps)(x, pairs_both(rope_kind + channel / 2));
+        floats sin = pairs_signed(pairs_both(row_rope + half + channel / 2));
+        floats along = V(mul_ps)(x, pairs_both(row_rope + channel / 2));
         return V(fnmadd_ps)(pairs_swapped(x), sin, along);
     }
     if (channel < half) {
         floats y = widened(from, first + channel + half, dtype);
-        floats along = V(mul_ps)(x, V(loadu_ps)(rope_kind + channel));
-        return V(fmadd_ps)(y, V(loadu_ps)(rope_kind + half + channel), along);
+        floats along = V(mul_ps)(x, V(loadu_ps)(row_rope + channel));
+        return V(fmadd_ps)(y, V(loadu_ps)(row_rope + half + channel), along);
     }
     floats y = widened(from, first + channel - half, dtype);
-    floats along = V(mul_ps)(x, V(loadu_ps)(rope_kind + channel - half));
-    return V(fnmadd_ps)(y, V(loadu_ps)(rope_kind + channel), along);
+    floats along = V(mul_ps)(x, V(loadu_ps)(row_rope + channel - half));
+    return V(fnmadd_ps)(y, V(loadu_ps)(row_rope + channel), along);
 }
 
 /* Writes scales and codes of LANES channels; `rope` and dtype are constants. false: not finite. */

@@ -102,7 +102,7 @@ static void wanted_take(const float *queries, uint64_t padded, uint64_t count,
 /* ---- Rotations ----------------------------------------------------------------------------- */
 
 /* Transposes LANES floats of LANES rows. */
-INLINE void floats_rope(const float *const *rows, uint64_t at, float *ret_columns)
+INLINE void floats_transpose(const float *const *rows, uint64_t at, float *ret_columns)
 {
     floats twos[LANES], fours[LANES];
     SC_UNROLL
@@ -135,7 +135,7 @@ static void rope_make(const struct planes_head *head, float *ret_columns)
     uint64_t turned = head->turned, most = turned / LANES * LANES;
     for (uint64_t k = 0; k < PLANES_TILE; k += LANES) {
         for (uint64_t t = 0; t < most; t += LANES)
-            floats_rope(head->rope + k, t, ret_columns + t * PLANES_TILE + k);
+            floats_transpose(head->rope + k, t, ret_columns + t * PLANES_TILE + k);
         for (uint64_t t = most; t < turned; t++)
             for (uint64_t i = k; i < k + LANES; i++)
                 ret_columns[t * PLANES_TILE + i] = head->rope[i][t];
@@ -175,7 +175,7 @@ INLINE void pair_add(const struct columns_wanted *wanted, const struct columns_k
     uint64_t half = wanted->half;
     const uint8_t *first = keys->codes + c * wanted->apart * PLANES_TILE;
     const uint8_t *second = first + wanted->second * PLANES_TILE;
-    const float *rope_kind = keys->rope + c * PLANES_TILE;
+    const float *row_rope = keys->rope + c * PLANES_TILE;
     floats a[4], b[4];
     SC_UNROLL
     for (uint32_t i = 0; i < vectors; i++) {
@@ -184,8 +184,8 @@ INLINE void pair_add(const struct columns_wanted *wanted, const struct columns_k
         floats y =
             V(fmadd_ps)(quant_floats(second + i * LANES), V(set1_ps)(wanted->steps[half + c]),
                         V(set1_ps)(wanted->bases[half + c]));
-        floats cos = V(loadu_ps)(rope_kind + i * LANES);
-        floats sin = V(loadu_ps)(rope_kind + half * PLANES_TILE + i * LANES);
+        floats cos = V(loadu_ps)(row_rope + i * LANES);
+        floats sin = V(loadu_ps)(row_rope + half * PLANES_TILE + i * LANES);
         a[i] = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
         b[i] = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
     }
@@ -207,7 +207,7 @@ INLINE void pair_fold(const struct columns_wanted *wanted, const struct columns_
 {
     const uint8_t *first = keys->codes + c * wanted->apart * PLANES_TILE;
     const uint8_t *second = first + wanted->second * PLANES_TILE;
-    const float *rope_kind = keys->rope + c * PLANES_TILE;
+    const float *row_rope = keys->rope + c * PLANES_TILE;
     floats by[6];
     SC_UNROLL
     for (uint32_t i = 0; i < 6; i++)
@@ -217,8 +217,8 @@ INLINE void pair_fold(const struct columns_wanted *wanted, const struct columns_
         floats a = quant_floats(first + i * LANES), b = quant_floats(second + i * LANES);
         floats along = V(fmadd_ps)(a, by[0], V(fmadd_ps)(b, by[1], by[2]));
         floats across = V(fmadd_ps)(a, by[3], V(fmadd_ps)(b, by[4], by[5]));
-        floats cos = V(loadu_ps)(rope_kind + i * LANES);
-        floats sin = V(loadu_ps)(rope_kind + wanted->half * PLANES_TILE + i * LANES);
+        floats cos = V(loadu_ps)(row_rope + i * LANES);
+        floats sin = V(loadu_ps)(row_rope + wanted->half * PLANES_TILE + i * LANES);
         sums[i] = V(fmadd_ps)(along, cos, sums[i]);
         sums[vectors + i] = V(fmadd_ps)(across, sin, sums[vectors + i]);
     }

@@ -60,16 +60,16 @@ INLINE uint64_t range_sum(const struct planes_head *head, const struct planes_wa
         floats step_b = V(loadu_ps)(head->steps + other), base_b = V(loadu_ps)(head->bases + other);
         SC_UNROLL
         for (uint32_t k = 0; k < keys; k++) {
-            const float *rope_kind = head->rope[key + k] + (rope == ROPE_INTERLEAVED ? at / 2 : at);
+            const float *row_rope = head->rope[key + k] + (rope == ROPE_INTERLEAVED ? at / 2 : at);
             floats a = quant_values(head, key + k, at, step, base), b = a;
             if (rope == ROPE_HALF) {
                 floats x = a, y = quant_values(head, key + k, other, step_b, base_b);
-                floats cos = V(loadu_ps)(rope_kind), sin = V(loadu_ps)(rope_kind + half);
+                floats cos = V(loadu_ps)(row_rope), sin = V(loadu_ps)(row_rope + half);
                 a = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
                 b = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
             } else if (rope == ROPE_INTERLEAVED) {
-                floats cos = pairs_both(rope_kind),
-                       sin = pairs_signed(pairs_both(rope_kind + half));
+                floats cos = pairs_both(row_rope),
+                       sin = pairs_signed(pairs_both(row_rope + half));
                 a = V(fmadd_ps)(pairs_swapped(a), sin, V(mul_ps)(a, cos));
             }
             SC_UNROLL
@@ -171,20 +171,20 @@ INLINE const float *range_add(const struct planes_head *head, const float *parts
         SC_UNROLL
         for (uint32_t k = 0; k < LANES; k++) {
             floats a = quant_floats(head->codes[key + k] + at);
-            const float *rope_kind = head->rope[key + k];
+            const float *row_rope = head->rope[key + k];
             if (rope == ROPE_NONE) {
                 sums[k] = V(fmadd_ps)(a, part[0], sums[k]);
             } else if (rope == ROPE_HALF) {
                 floats b = quant_floats(head->codes[key + k] + at + half);
                 floats along = V(fmadd_ps)(a, part[0], V(fmadd_ps)(b, part[1], part[2]));
                 floats across = V(fmadd_ps)(a, part[3], V(fmadd_ps)(b, part[4], part[5]));
-                sums[k] = V(fmadd_ps)(along, V(loadu_ps)(rope_kind + at), sums[k]);
-                sums[k] = V(fmadd_ps)(across, V(loadu_ps)(rope_kind + half + at), sums[k]);
+                sums[k] = V(fmadd_ps)(along, V(loadu_ps)(row_rope + at), sums[k]);
+                sums[k] = V(fmadd_ps)(across, V(loadu_ps)(row_rope + half + at), sums[k]);
             } else {
                 floats along = V(fmadd_ps)(a, part[0], part[1]);
                 floats across = V(fmadd_ps)(a, part[2], part[3]);
-                sums[k] = V(fmadd_ps)(along, pairs_both(rope_kind + at / 2), sums[k]);
-                sums[k] = V(fmadd_ps)(across, pairs_both(rope_kind + half + at / 2), sums[k]);
+                sums[k] = V(fmadd_ps)(along, pairs_both(row_rope + at / 2), sums[k]);
+                sums[k] = V(fmadd_ps)(across, pairs_both(row_rope + half + at / 2), sums[k]);
             }
         }
     }

@@ -70,7 +70,7 @@ static void tables_make(const float *weights, uint64_t words_count, struct score
 
 /* Transposes `bytes` of LANES keys to WORDS_TURNED vectors: TURNED_BYTES, or 8, and then half of
  * the words are 0. */
-INLINE void words_rope(const uint8_t *const *rows, uint64_t at, uint32_t bytes, words *ret_words)
+INLINE void words_transpose(const uint8_t *const *rows, uint64_t at, uint32_t bytes, words *ret_words)
 {
     words both[4], twos[4];
     SC_UNROLL
@@ -96,8 +96,8 @@ INLINE void words_add(const uint8_t *const *rows, uint64_t at, uint32_t bytes,
                       const float (*tables)[LANES], floats (*sums)[2])
 {
     words keys[2][WORDS_TURNED];
-    words_rope(rows, at, bytes, keys[0]);
-    words_rope(rows + LANES, at, bytes, keys[1]);
+    words_transpose(rows, at, bytes, keys[0]);
+    words_transpose(rows + LANES, at, bytes, keys[1]);
     SC_UNROLL
     for (uint32_t first = 0; first < bytes / 4; first += 2)
         SC_ROLLED

@@ -9,7 +9,7 @@
 #include "kernels/cpu/bitplanes_rung.h"
 #include "kernels/cpu/bitplanes_score_rung.h"
 #include "kernels/cpu/score_rung.h"
-#include "kernels/cpu/rope_rung.h"
+#include "kernels/cpu/transpose_rung.h"
 #include "kernels/cpu/widen_rung.h"
 
 const struct sc_kernels RUNG = SC_KERNELS_TABLE(rung, LANES, 3 * LANES);

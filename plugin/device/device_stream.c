@@ -27,9 +27,9 @@ spec_status sc_plugin_stream_submit(struct sc_plugin_device *device,
                                     struct spec_error *reterr)
 {
     struct spec_error late = {.struct_size = sizeof(late)};
-    spec_status departed =
+    spec_status submitted =
         sc_gpu_events_submit(device->gpu, own_stream, status == SPEC_OK ? reterr : &late);
-    return status == SPEC_OK ? departed : status;
+    return status == SPEC_OK ? submitted : status;
 }
 
 static void completed(void *held, void *user)

@@ -297,7 +297,7 @@ static void room_make(struct sc_plugin_h2d_batch *batch, uint64_t bytes)
 }
 
 /* Lock held. Sets the destination; false: BEGIN failed, so the host's work is not ordered. */
-static bool batch_rope(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_placing *to)
+static bool batch_target_set(struct sc_plugin_h2d_batch *batch, const struct sc_plugin_placing *to)
 {
     if (batch->to.memory != to->memory)
         batch_flush(batch);
@@ -367,7 +367,7 @@ static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_
                      : wanted == SC_STORE_WANT_V ? SC_CUDA_V
                                                  : SC_CUDA_K;
     pthread_mutex_lock(&batch->lock);
-    bool goes = batch_rope(batch, to);
+    bool goes = batch_target_set(batch, to);
     for (uint64_t i = 0; goes && i < count && batch->status == SPEC_OK; i++) {
         int64_t slot = slot_of(to, at + i);
         if (slot < 0)
@@ -571,7 +571,7 @@ static void cuda_place_quant(const struct sc_plugin_placing *to,
 {
     struct sc_plugin_h2d_batch *batch = to->memory->batch;
     pthread_mutex_lock(&batch->lock);
-    bool goes = batch_rope(batch, to);
+    bool goes = batch_target_set(batch, to);
     batch->slots.count = 0; /* `skipped` may have changed */
     for (uint32_t part = 0; goes && part < 2; part++) {
         struct quantised_rows rows = quantised_rows_of(to, &parts[part], part);

@@ -25,9 +25,8 @@
 #define TIME_MAX         1e15  /* ns: eleven days */
 
 #define WRITE_NS UINT64_C(5000000000) /* minimum between two notes */
-#define DELAY_NS                                                                                   \
-    /* all have read a note by then: logs are read every 25 ms */
-    UINT64_C(1000000000)
+/* all have read a note by then: logs are read every 25 ms */
+#define DELAY_NS UINT64_C(1000000000)
 #define FOLLOWED_NS  UINT64_C(2000000000) /* a reader opens the next log within 25 ms */
 #define ASKED_PLACES 64u                  /* sampled tokens of a prompt, which identify it */
 #define ASKED_TOKENS 8u                   /* last tokens, all sampled */

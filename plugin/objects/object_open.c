@@ -7,9 +7,8 @@
 
 #include <string.h>
 
-#define CLOSE_LOG_BYTES                                                                            \
-    /* a longer log is rewritten only if much of it is void */
-    (64ull << 20)
+/* a longer log is rewritten only if much of it is void */
+#define CLOSE_LOG_BYTES (64ull << 20)
 
 /* ---- Tasks ---------------------------------------------------------------------------------- */
 

@@ -16,9 +16,8 @@
 #include <string.h>
 
 #define RETRY_NS 5000000000ull /* after a failed checkpoint */
-#define GROWN_BYTES                                                                                \
-    /* a log below this plus twice its live bytes is not rewritten */
-    (256ull << 10)
+/* a log below this plus twice its live bytes is not rewritten */
+#define GROWN_BYTES (256ull << 10)
 
 struct use {
     uint64_t rank;

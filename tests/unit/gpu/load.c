@@ -171,17 +171,17 @@ static spec_status by_staging(const struct load *load, uint8_t *frame, sc_cu_ptr
     hold_frame(load, copies, frame);
     spec_status status =
         sc_gpu_copy_in(load->device, copies, range.at, frame, LOAD_FRAME_BYTES, NULL);
-    spec_status departed = sc_gpu_events_submit(load->device, copies, NULL);
+    spec_status submitted = sc_gpu_events_submit(load->device, copies, NULL);
     flight_begin(load, kernels);
     assert_true(sc_gpu_events_hold_range(kernels, &range));
     if (status == SPEC_OK)
-        status = departed;
+        status = submitted;
     if (status == SPEC_OK)
         status = sc_gpu_follow(load->device, kernels, copies, NULL);
     if (status == SPEC_OK)
         status = place(load, to, range.at);
-    departed = sc_gpu_events_submit(load->device, kernels, NULL);
-    return status == SPEC_OK ? departed : status;
+    submitted = sc_gpu_events_submit(load->device, kernels, NULL);
+    return status == SPEC_OK ? submitted : status;
 }
 
 /* frame -> kernel, over the bus -> destination */
@@ -191,8 +191,8 @@ static spec_status over_the_bus(const struct load *load, uint8_t *frame, sc_cu_p
     flight_begin(load, kernels);
     hold_frame(load, kernels, frame);
     spec_status status = place(load, to, sc_gpu_pin_address(&load->frames->pin, frame));
-    spec_status departed = sc_gpu_events_submit(load->device, kernels, NULL);
-    return status == SPEC_OK ? departed : status;
+    spec_status submitted = sc_gpu_events_submit(load->device, kernels, NULL);
+    return status == SPEC_OK ? submitted : status;
 }
 
 /* frame -> copy engine, rows of half a KiB -> destination */
@@ -203,8 +203,8 @@ static spec_status straight(const struct load *load, uint8_t *frame, sc_cu_ptr t
     hold_frame(load, copies, frame);
     spec_status status = sc_gpu_copy_rows_in(load->device, copies, to, 512, frame, 512, 512,
                                              LOAD_FRAME_BYTES / 512, NULL);
-    spec_status departed = sc_gpu_events_submit(load->device, copies, NULL);
-    return status == SPEC_OK ? departed : status;
+    spec_status submitted = sc_gpu_events_submit(load->device, copies, NULL);
+    return status == SPEC_OK ? submitted : status;
 }
 
 static spec_status load_inside(const struct load *load, const uint8_t *rows, sc_cu_stream stream)

@@ -9,8 +9,8 @@
  * last tile or block in each direction overlaps the one before and rewrites the same values.
  * Requires v8.h or v16.h; with AVX-512 whole lines of columns are transposed at once.
  * Tests: tests/unit/kernels/test_columns.c */
-#ifndef SC_KERNELS_CPU_ROPE_RUNG_H
-#define SC_KERNELS_CPU_ROPE_RUNG_H
+#ifndef SC_KERNELS_CPU_TRANSPOSE_RUNG_H
+#define SC_KERNELS_CPU_TRANSPOSE_RUNG_H
 
 #include "kernels/cpu/unroll.h"
 #include "kernels/kernels.h"
@@ -55,7 +55,7 @@ INLINE void store256(uint8_t *dst, __m256i value)
 }
 
 /* Transposes 8 columns of 8 rows a lane. op: the prefix of the vector's intrinsics */
-#define ROPE_TILE16(name, vector, op, load, store)                                                 \
+#define TRANSPOSE_TILE16(name, vector, op, load, store)                                                 \
     INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
     {                                                                                              \
         vector a[8], b[8], c[8];                                                                   \
@@ -83,7 +83,7 @@ INLINE void store256(uint8_t *dst, __m256i value)
     }
 
 /* Transposes 4 columns of 4 rows a lane. */
-#define ROPE_TILE32(name, vector, op, load, store)                                                 \
+#define TRANSPOSE_TILE32(name, vector, op, load, store)                                                 \
     INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
     {                                                                                              \
         vector a[4], b[4];                                                                         \
@@ -103,17 +103,17 @@ INLINE void store256(uint8_t *dst, __m256i value)
         }                                                                                          \
     }
 
-ROPE_TILE16(tile8_rope16, __m128i, _mm_, load128, store128)
-ROPE_TILE16(tile16_rope16, __m256i, _mm256_, load256, store256)
-ROPE_TILE32(tile4_rope32, __m128i, _mm_, load128, store128)
-ROPE_TILE32(tile8_rope32, __m256i, _mm256_, load256, store256)
+TRANSPOSE_TILE16(tile8_transpose16, __m128i, _mm_, load128, store128)
+TRANSPOSE_TILE16(tile16_transpose16, __m256i, _mm256_, load256, store256)
+TRANSPOSE_TILE32(tile4_transpose32, __m128i, _mm_, load128, store128)
+TRANSPOSE_TILE32(tile8_transpose32, __m256i, _mm256_, load256, store256)
 #if LANES == 16 /* whole lines of columns */
-ROPE_TILE16(tile32_rope16, __m512i, _mm512_, load512, store512)
-ROPE_TILE32(tile16_rope32, __m512i, _mm512_, load512, store512)
+TRANSPOSE_TILE16(tile32_transpose16, __m512i, _mm512_, load512, store512)
+TRANSPOSE_TILE32(tile16_transpose32, __m512i, _mm512_, load512, store512)
 #endif
 
 /* Transposes 8 columns of 4 rows. */
-INLINE void tile4_rope16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)
+INLINE void tile4_transpose16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)
 {
     __m128i a[4], c[4];
     SC_UNROLL
@@ -139,43 +139,43 @@ INLINE uint64_t inside(uint64_t at, uint64_t each, uint64_t count)
 }
 
 /* Transposes 16 bytes of each of row_count rows: 4 up to the elements of a line. */
-INLINE void rows_rope16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+INLINE void rows_transpose16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
                         uint64_t row_count)
 {
     uint64_t tile = row_count >= 16 ? 16 : row_count >= 8 ? 8 : 4;
 #if LANES == 16
     if (row_count == LINE_BYTES / 2) {
-        tile32_rope16(dst, dst_stride, src, src_stride);
+        tile32_transpose16(dst, dst_stride, src, src_stride);
         return;
     }
 #endif
     for (uint64_t r = 0; r < row_count; r += tile) {
         uint64_t at = inside(r, tile, row_count);
         if (tile == 16)
-            tile16_rope16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+            tile16_transpose16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
         else if (tile == 8)
-            tile8_rope16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+            tile8_transpose16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
         else
-            tile4_rope16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+            tile4_transpose16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
     }
 }
 
-INLINE void rows_rope32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+INLINE void rows_transpose32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
                         uint64_t row_count)
 {
     uint64_t tile = row_count >= 8 ? 8 : 4;
 #if LANES == 16
     if (row_count == LINE_BYTES / 4) {
-        tile16_rope32(dst, dst_stride, src, src_stride);
+        tile16_transpose32(dst, dst_stride, src, src_stride);
         return;
     }
 #endif
     for (uint64_t r = 0; r < row_count; r += tile) {
         uint64_t at = inside(r, tile, row_count);
         if (tile == 8)
-            tile8_rope32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
+            tile8_transpose32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
         else
-            tile4_rope32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
+            tile4_transpose32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
     }
 }
 
@@ -185,9 +185,9 @@ INLINE void lines_stream(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, 
 {
     __m256i lines[2 * 8];
     if (element == 2)
-        rows_rope16((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 2);
+        rows_transpose16((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 2);
     else
-        rows_rope32((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 4);
+        rows_transpose32((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 4);
     SC_UNROLL
     for (uint32_t c = 0; c < columns; c++) {
         _mm256_stream_si256((void *)(dst + c * dst_stride), lines[2 * c]);
@@ -197,7 +197,7 @@ INLINE void lines_stream(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, 
 
 /* Transposes at most a line of rows and columns. For whole lines the source is copied once: strides
  * are mostly large powers of two, whose lines evict each other. */
-INLINE void block_rope(const struct sc_kernels_rope *what, uint32_t element)
+INLINE void block_transpose(const struct sc_kernels_transpose *what, uint32_t element)
 {
     __m256i copy[LINE_BYTES];
     const uint8_t *src = what->src;
@@ -219,16 +219,16 @@ INLINE void block_rope(const struct sc_kernels_rope *what, uint32_t element)
             lines_stream(to, what->dst_stride, src + at * element, src_stride, (uint32_t)columns,
                          element);
         else if (element == 2)
-            rows_rope16(to, what->dst_stride, src + at * 2, src_stride, what->row_count);
+            rows_transpose16(to, what->dst_stride, src + at * 2, src_stride, what->row_count);
         else
-            rows_rope32(to, what->dst_stride, src + at * 4, src_stride, what->row_count);
+            rows_transpose32(to, what->dst_stride, src + at * 4, src_stride, what->row_count);
     }
 }
 
-INLINE void rope_kind(const struct sc_kernels_rope *what, uint32_t element)
+INLINE void transpose(const struct sc_kernels_transpose *what, uint32_t element)
 {
     uint64_t most = LINE_BYTES / element;
-    struct sc_kernels_rope block = *what;
+    struct sc_kernels_transpose block = *what;
     block.row_count = what->row_count < most ? what->row_count : most;
     block.column_count = what->column_count < most ? what->column_count : most;
     for (uint64_t r = 0; r < what->row_count; r += block.row_count)
@@ -237,24 +237,24 @@ INLINE void rope_kind(const struct sc_kernels_rope *what, uint32_t element)
             uint64_t column = inside(c, block.column_count, what->column_count);
             block.dst = what->dst + column * what->dst_stride + row * element;
             block.src = what->src + row * what->src_stride + column * element;
-            block_rope(&block, element);
+            block_transpose(&block, element);
         }
 }
 
-static void rung_rope16(const struct sc_kernels_rope *what)
+static void rung_transpose16(const struct sc_kernels_transpose *what)
 {
     if (what->row_count < 4 || what->column_count < 8)
-        sc_kernels_ref_rope16(what);
+        sc_kernels_ref_transpose16(what);
     else
-        rope_kind(what, 2);
+        transpose(what, 2);
 }
 
-static void rung_rope32(const struct sc_kernels_rope *what)
+static void rung_transpose32(const struct sc_kernels_transpose *what)
 {
     if (what->row_count < 4 || what->column_count < 4)
-        sc_kernels_ref_rope32(what);
+        sc_kernels_ref_transpose32(what);
     else
-        rope_kind(what, 4);
+        transpose(what, 4);
 }
 
 #endif

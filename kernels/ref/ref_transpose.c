@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-void sc_kernels_ref_rope16(const struct sc_kernels_rope *what)
+void sc_kernels_ref_transpose16(const struct sc_kernels_transpose *what)
 {
     for (uint64_t r = 0; r < what->row_count; r++)
         for (uint64_t c = 0; c < what->column_count; c++)
@@ -11,7 +11,7 @@ void sc_kernels_ref_rope16(const struct sc_kernels_rope *what)
                    what->src + r * what->src_stride + c * 2, 2);
 }
 
-void sc_kernels_ref_rope32(const struct sc_kernels_rope *what)
+void sc_kernels_ref_transpose32(const struct sc_kernels_transpose *what)
 {
     for (uint64_t r = 0; r < what->row_count; r++)
         for (uint64_t c = 0; c < what->column_count; c++)
