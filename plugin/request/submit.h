@@ -14,7 +14,7 @@ struct sc_plugin_submits {
     /* Set by open, constant after. */
     struct sc_plugin_submission *slots; /* [count] */
     uint32_t count;
-    struct sc_exec *exec; /* of submissions; NULL: the waiting call does the work */
+    struct sc_exec *exec; /* of submissions; NULL: the waiting call serves */
 
     /* Any thread. */
     _Atomic uint32_t word; /* changes when a submission ends */
