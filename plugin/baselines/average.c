@@ -1,8 +1,8 @@
 /* average: average importance in memory, in slots found by a hash of the piece. Contract:
  * average.h.
  *
- *   heads [2^n] -> slot -> slot (same hash) ...      a clock hand finds the slot to reuse, which was
- *                                                    not used since the hand last passed it
+ *   heads [2^n] -> slot -> slot (same hash) ...      a clock hand finds the slot to reuse, one not
+ *                                                    used since the hand last passed it
  *
  * Threads: any; one lock for the slots, which no lookup waits for, and one for flushes. */
 #include "plugin/baselines/average.h"

@@ -2,7 +2,7 @@
  *
  *   MARK   extents that an intent covers are void; wait until none of them is being written
  *   LOG    a log without them replaces the old one; zeros over the old one
- *   ZERO   segment by segment: [read 1 MiB -> write zeros if it is not zeros] ... sync; repeated until
+ *   ZERO   segment by segment: [read 1 MiB -> write zeros if it is not zeros] ... sync; again until
  *          a pass writes nothing: the device returns the zeros
  *   LATE   the same for pages of passes that were open under an erased salt, and still are
  *   DONE   the intents are removed

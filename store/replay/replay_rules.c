@@ -1,5 +1,4 @@
-/* What records of every kind are held against: which id may come, which namespace is told of, and
- * what becomes of a record that lies.
+/* replay_rules: rules for records of every kind: valid ids, reported namespaces, invalid records.
  *
  * Threads, Tests: store/replay/replay.c; tests/unit/store/test_log.c, test_follow.c */
 #include "store/replay/replay.h"

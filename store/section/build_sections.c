@@ -254,7 +254,7 @@ static enum sc_store_builder_kind kind_next(const struct sc_store_build *build)
     return next;
 }
 
-/* Ends the walk; `build` may be gone afterwards. */
+/* Ends the walk. `build` may not be used afterwards. */
 static void run_end(struct sc_store_build *build)
 {
     struct sc_store *store = build->store;
