@@ -433,8 +433,7 @@ bool sc_baseline_averages_flush(struct sc_baseline_averages *averages, bool all,
         averages->cursor = 0;
     pthread_rwlock_unlock(&averages->lock);
     spec_status status = count > 0 ? put(user, batch, count) : SPEC_OK;
-    bool refused = status != SPEC_OK && status != SPEC_E_INVALID; /* INVALID would be refused
-                                                                   * again */
+    bool refused = status != SPEC_OK && status != SPEC_E_INVALID; /* INVALID stays so */
     pthread_rwlock_wrlock(&averages->lock);
     if (refused)
         batch_give_back(averages, batch, unsaved, count, cursor);

@@ -11,8 +11,7 @@
  * Forgetting is never wrong: averages only order prefetches, and rows that a host without queries
  * gets exactly. Readers share the lock. Only a selection waits for it; a prediction or a sample
  * that finds it taken is skipped.
- * Limits: does not know the store (it is given a function); allocates nothing after open. The calls
- * for the plugin are in baselines.h.
+ * Limits: allocates nothing after open.
  * Threads: any.
  * Tests: tests/unit/plugin/test_average.c */
 #ifndef SC_PLUGIN_BASELINES_AVERAGE_H

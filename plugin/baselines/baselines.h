@@ -13,7 +13,6 @@
  *
  * Invariants: results depend on the match, the configuration and the averages alone. A reader gets
  * averages from its writer's log, and keeps those of its own requests in memory.
- * Limits: does not know the plugin; reads no keys.
  * Threads: open and close by one; the others any.
  * Tests: tests/unit/plugin/test_baselines.c, test_average.c, test_prefetch.c, test_select.c,
  * test_layered.c */

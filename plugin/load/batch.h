@@ -1,6 +1,5 @@
 /* batch: memory for the items of a get_important, since an engine's threads may have small stacks.
  * A small call has its items on the stack; a larger one takes a batch that was made at open.
- *
  * Threads: any.
  * Tests: tests/unit/plugin/test_stack.c */
 #ifndef SC_PLUGIN_LOAD_BATCH_H

@@ -88,8 +88,7 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
         end = range_end(conn, request, ends, next.budget_tokens);
     } while (!atomic_compare_exchange_weak(&request->ends, &ends, ends_of(end, back_of(ends))));
     for (uint32_t i = 0; i < SC_PLUGIN_READERS && end == back_of(ends); i++)
-        sc_store_reader_nudge(request->readers[i].reader); /* it may wait for rows that were given
-                                                            * out */
+        sc_store_reader_nudge(request->readers[i].reader); /* its rows were given out */
     next.first_token = request->from_token + front_of(ends);
     next.token_count = end - front_of(ends);
     sc_plugin_request_unhold(request);
@@ -204,7 +203,6 @@ static void rows_place(const struct tail *tail, const struct sc_plugin_item *ite
                                         at + from);
 }
 
-/* Consumes one layer of the block. */
 static spec_status part_take(struct tail *tail, struct spec_error *reterr)
 {
     spec_connector *conn = tail->conn;
@@ -246,7 +244,6 @@ static spec_status part_take(struct tail *tail, struct spec_error *reterr)
     return status;
 }
 
-/* Consumes all parts that can be loaded. */
 static spec_status parts_take(struct tail *tail, struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;

@@ -8,7 +8,6 @@
  * Invariants: a row is given out or claimed for loading, never both. A block is claimed when the
  * first rows of its first layer are verified. Rows that were claimed but not loaded are given back
  * when the tail is reported: back rises to the rows loaded in all layers.
- * Limits: estimates nothing; reads no row twice.
  * Threads: next_chunk any, one at a time for a request; the tail its submission's.
  * Tests: tests/unit/plugin/test_bidirectional_item.c, test_bidirectional_item_random.c,
  * test_device_bidirectional.c, conformance (abi_132_*, abi_205_*, abi_206_*) */
@@ -35,9 +34,8 @@ void sc_plugin_tail_begin(struct sc_plugin_request *request);
  * Returns the status of all items. */
 spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                  struct spec_error *reterr);
-/* Returns the destinations to the host, and gives back rows that were claimed but not loaded; not
- * earlier, because a device may still write rows. served: what serve returned. Returns the call's
- * status. */
+/* Returns the destinations to the host, and gives back rows that were claimed but not loaded. A
+ * device may write rows until then. served: what serve returned. Returns the call's status. */
 spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                spec_status served, struct spec_error *reterr);
 

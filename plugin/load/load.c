@@ -8,10 +8,7 @@
  *
  * Invariants: of a call's items only the one being consumed draws on the demand share of the
  * staging frames, so that concurrent calls always progress.
- * Limits: allocates nothing; does not select rows (select.c), begin or consume reads
- * (issue_reads.c, scatter.c).
- * Threads: check, begin and report the host's; serve the host's, or a submission's.
- * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
+ * Limits: allocates nothing. */
 #include "plugin/load/load.h"
 #include "plugin/args/args.h"
 #include "plugin/args/provenance.h"
@@ -116,7 +113,6 @@ static spec_status check_tail_kind(const struct sc_plugin_item *item, uint64_t i
     return SPEC_OK;
 }
 
-/* Checks the members that determine the item's kind. */
 static spec_status check_kind(const spec_connector *conn, const struct sc_plugin_item *item,
                               uint64_t i, struct spec_error *reterr)
 {
@@ -303,7 +299,6 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
     return request->failed_status == SPEC_E_STALE ? sc_plugin_stale(in->request, reterr) : status;
 }
 
-/* Zeroes the results. */
 static void clear_results(struct sc_plugin_item *item)
 {
     struct spec_important *in = &item->in;
@@ -475,7 +470,6 @@ static spec_status item_end(struct sc_plugin_item *item, struct spec_error *ret_
     return item->in.status;
 }
 
-/* Ends all items; returns the call's status. */
 static spec_status items_end(struct sc_plugin_item *work, uint64_t count, spec_status served,
                              struct spec_error *reterr)
 {

@@ -1,5 +1,4 @@
 /* load: the items of a get_important, in four parts: check, begin, serve, report (drawing: load.c).
- *
  * Threads: serve the host's, or a submission's; the others the host's.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #ifndef SC_PLUGIN_LOAD_LOAD_H

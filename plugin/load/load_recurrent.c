@@ -151,7 +151,6 @@ static void state_fail(spec_connector *conn, struct sc_plugin_request *request, 
     sc_plugin_piece_fail(conn, segment->node, segment->value.piece);
 }
 
-/* Copies verified rows to the state's bytes. */
 static void rows_place(const spec_connector *conn, const struct sc_store_rows *rows, uint8_t *dst,
                        uint64_t bytes)
 {

@@ -1,6 +1,4 @@
 /* load_recurrent: matches and loads of recurrent states (plugin/args/recurrent.h).
- *
- * Threads: per call, below.
  * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_recurrent.c,
  * test_recurrent_space.c */
 #ifndef SC_PLUGIN_LOAD_LOAD_RECURRENT_H

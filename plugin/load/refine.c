@@ -13,9 +13,7 @@
  *
  * Invariants: a row's bit is set after its exact bytes were written. A delivery that a call works
  * on keeps its place; one that was written over is not refined.
- * Limits: allocates nothing after open; ranks again only if asked; keeps no queries and no rows.
- * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*,
- * abi_184_*, abi_185_*) */
+ * Limits: allocates nothing after open; ranks again only if asked; keeps no queries and no rows. */
 #include "plugin/load/refine.h"
 #include "plugin/select/delivery.h"
 #include "plugin/select/issue_reads.h"

@@ -1,6 +1,7 @@
 /* refine: reads more exact rows into a destination that a layered delivery has filled.
  * Threads: the owner of the request's loads.
- * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*) */
+ * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*,
+ * abi_184_*, abi_185_*) */
 #ifndef SC_PLUGIN_LOAD_REFINE_H
 #define SC_PLUGIN_LOAD_REFINE_H
 

@@ -6,7 +6,7 @@
  *                  --sc_radix_match_pin in our index, by value--> pieces, a pin
  *
  * Invariants: only rows of the lease's tokens are delivered; a hash alone finds nothing. A lease of
- * pieces that this process's log has not brought yet is PENDING; of pieces that it lost, STALE.
+ * pieces that this process's log has not delivered yet is PENDING; of lost pieces, STALE.
  * Threads: any; takes index.lock for the search, which no lookup waits for.
  * Tests: tests/unit/plugin/test_attach.c, tests/fault/test_processes.c */
 #include "plugin/args/args.h"
@@ -35,8 +35,8 @@ static spec_status check_lease(const spec_connector *conn, const struct spec_att
     return SPEC_OK;
 }
 
-/* Returns true if our log may still bring the run of a valid lease. Call it before the search of
- * the index: what the log has brought is in the index by then. */
+/* Returns true if our log may still deliver the run of a valid lease. Call it before the search of
+ * the index, which has all that the log has delivered by then. */
 static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *lease)
 {
     bool reads = conn->ranks.role == SPEC_ROLE_READER;
@@ -49,7 +49,6 @@ static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *l
     return reads && sc_store_follow_ns(conn->store) < lease->expiry_ns - conn->config.lease_ns_max;
 }
 
-/* Finds a lease of our rank, whose piece is ours. */
 static spec_status find_own(spec_connector *conn, const struct sc_plugin_lease *lease,
                             const struct sc_radix_room *room,
                             struct sc_radix_attached *ret_attached)
@@ -65,7 +64,7 @@ static spec_status find_own(spec_connector *conn, const struct sc_plugin_lease *
     return status;
 }
 
-/* Finds a lease of another rank, whose log tells the piece's tokens. */
+/* Finds a lease of another rank, whose log has the piece's tokens. */
 static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease *lease,
                               const struct sc_radix_room *room,
                               struct sc_radix_attached *ret_attached)
@@ -88,7 +87,7 @@ static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease
     return SPEC_E_STALE;
 }
 
-/* Errors: STALE, BUSY; PENDING if our log may still bring it. */
+/* Errors: STALE, BUSY; PENDING if our log may still deliver it. */
 static spec_status lease_find(spec_connector *conn, const struct sc_plugin_lease *lease,
                               struct sc_plugin_request *request,
                               struct sc_radix_attached *ret_attached, struct spec_error *reterr)

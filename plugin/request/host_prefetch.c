@@ -7,18 +7,14 @@
  *   over     done, failed, no room | deadline | release | reset | bypass: the first is reported
  *   freed    when the store has ended, too: the slot is free, the request's hold ends
  *
- * One runs at a time, the one with the earliest deadline: two in turn would both be late. What was
- * read is kept until its first use, or KEPT_NS after the end (not at all if the request was
+ * One runs at a time, the one with the earliest deadline: two alternating ones would both be late.
+ * Data is kept until its first use, or KEPT_NS after the end (not at all if the request was
  * released before). So a stage does not evict its own beginning, and an unused one costs memory
  * only briefly.
  *
  * Invariants: a ticket is reported once. The slot of the request whose ranges are read is not
  * reused meanwhile, also after its release. A piece that fails is void, as after a failed load.
- * Limits: does not know what loads read (plugin/select/select.c); the request's loads continue.
- * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's.
- * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c,
- * test_host_prefetch_choice.c, tests/fault/test_host_races.c, conformance (abi_130_*, abi_192_*,
- * abi_193_*, abi_195_*) */
+ * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's. */
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
 #include "plugin/select/scatter.h"
@@ -62,7 +58,6 @@ static void stage_over(spec_connector *conn, struct sc_plugin_host_prefetch *sta
         slot_free(conn, stage);
 }
 
-/* Sets the timer to the first deadline. */
 static void timer_set(spec_connector *conn)
 {
     struct sc_plugin_host_prefetches *stages = &conn->stages;
@@ -216,7 +211,6 @@ static bool ranges_have(const struct sc_plugin_request *request, uint64_t piece)
     return false;
 }
 
-/* Returns the segment that ends the match. */
 static uint64_t segment_last(const struct sc_plugin_request *request)
 {
     uint64_t last = 0;
@@ -225,7 +219,6 @@ static uint64_t segment_last(const struct sc_plugin_request *request)
     return last;
 }
 
-/* Returns true if the match, whose last segment is `last`, has the piece. */
 static bool match_has(const struct sc_plugin_request *request, uint64_t last, uint64_t piece)
 {
     for (uint64_t i = 0; i <= last; i++)

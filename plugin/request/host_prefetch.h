@@ -1,7 +1,7 @@
 /* host_prefetch: reads matches into host memory before their loads (prefetch_to_host).
- *
- * Threads: per member and call, below.
- * Tests: tests/unit/plugin/test_host_prefetch.c, test_bypass.c */
+ * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c,
+ * test_host_prefetch_choice.c, test_bypass.c, tests/fault/test_host_races.c, conformance
+ * (abi_130_*, abi_192_*, abi_193_*, abi_195_*) */
 #ifndef SC_PLUGIN_REQUEST_HOST_PREFETCH_H
 #define SC_PLUGIN_REQUEST_HOST_PREFETCH_H
 

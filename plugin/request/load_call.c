@@ -2,8 +2,6 @@
  *
  * Each call enters its requests and ends its visit, which ends requests that were released
  * meanwhile.
- *
- * Limits: allocates nothing; does not check or deliver items (load.c), or select rows (select.c).
  * Threads: calls for one request do not overlap (ABI); requests are independent.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #include "plugin/load/batch.h"

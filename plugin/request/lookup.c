@@ -247,8 +247,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
                           bool promises_none, struct sc_plugin_request *request,
                           struct sc_plugin_promise *ret_promise)
 {
-    uint64_t promise_end = promises_none ? 0 : sc_plugin_promise_end(conn); /* 0: no promise is
-                                                                             * possible */
+    uint64_t promise_end = promises_none ? 0 : sc_plugin_promise_end(conn); /* 0: none possible */
     bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     struct sc_radix_match match = {0};
     request->pinned = (struct sc_radix_ref){0};

@@ -1,6 +1,4 @@
 /* requests: what a lookup or a lease matched, until the host releases it.
- *
- * Threads: per member and call, below.
  * Tests: tests/unit/plugin/test_lookup.c, test_attach.c, test_bidirectional.c */
 #ifndef SC_PLUGIN_REQUEST_REQUESTS_H
 #define SC_PLUGIN_REQUEST_REQUESTS_H
@@ -61,8 +59,8 @@ struct sc_plugin_reader {
     uint32_t *rows; /* [list_rows] of gathers; NULL if none are predicted or selected */
     struct sc_store_gather_rows gather;
     struct sc_store_range *window; /* sliding windows: ranges with the window's rows, as many as the
-                                    * longest window has tokens, or
-                                    * the match; NULL: no layer has a window */
+                                    * longest window has tokens, or the match; NULL: no layer has
+                                    * a window */
     uint64_t range_first;          /* first of the request's ranges that it reads */
 };
 
@@ -101,8 +99,7 @@ struct sc_plugin_prefetch {
 
 /* load_recurrent.c: the branch at which the match of a model with states ends. */
 struct sc_plugin_recurrent_match {
-    struct sc_radix_segment *segments; /* [states.segments_max] set by open, constant; NULL: no
-                                        * states */
+    struct sc_radix_segment *segments; /* [states.segments_max] set by open; NULL: no states */
     struct sc_store_range *ranges;     /* [states.segments_max] of what is loaded */
     uint64_t segment_count;
     struct sc_radix_ref pinned; /* its last run */
@@ -146,13 +143,11 @@ struct sc_plugin_request {
     /* Any thread. */
     _Atomic uint64_t gate;  /* [generation of the handle 32][enum sc_plugin_request_phase 32];
                              * release increments the generation */
-    _Atomic uint32_t holds; /* the open handle, each unresolved save, and others that need the
-                             * slot */
+    _Atomic uint32_t holds; /* the open handle, unresolved saves, others that need the slot */
     _Atomic uint32_t submission; /* unreported submission: slot + 1, or 0 */
     _Atomic uint32_t staged;     /* stage of its match: slot + 1, or 0 */
     _Atomic uint64_t taken;      /* when it was made, by conn->requests.taken */
-    _Atomic uint64_t piece_last; /* highest piece id of its ranges; UINT64_MAX until they are
-                                  * made */
+    _Atomic uint64_t piece_last; /* highest piece id of its ranges; UINT64_MAX: not made yet */
     _Atomic uint64_t ends;       /* front and back (bidirectional.h) */
     _Atomic uint64_t tail;       /* piece stored last, if others began its chunk; else 0 */
     _Atomic(struct sc_plugin_visit *) visit; /* of the call that has the request, or NULL */
@@ -205,7 +200,7 @@ struct sc_plugin_request {
     struct spec_provenance provenance; /* worst of the match */
     struct spec_provenance delivered;  /* worst that get_important delivered; reset by lookup */
     struct spec_provenance ahead;      /* worst delivered ahead; zero: none */
-    uint64_t unrefined[SC_LIMIT_LAYERS / 64]; /* layers whose last delivery came ahead */
+    uint64_t unrefined[SC_LIMIT_LAYERS / 64]; /* layers last delivered ahead */
 
     /* Owner of the loads: the host thread, or a submission (submission.h). */
     _Atomic uint32_t turn;

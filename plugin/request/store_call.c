@@ -3,9 +3,8 @@
  *   params[0 .. count)  -> all checked: its place in the request's pass, its memory, its ticket
  *                       -> then each is taken: ids, extents (layer 0), rows
  *
- * Invariants: an error has changed nothing, in any request of the call. What can fail, fails before
- * the first row is copied; later failures (space, objects) drop passes, not the call.
- * Limits: does not lay out rows (save/save.c).
+ * Invariants: an error has changed nothing, in any request of the call. All checks precede the
+ * first copy; later failures (space, objects) drop passes, not the call.
  * Threads: the requests' host thread.
  * Tests: conformance (abi_080_* .. abi_091_*, abi_169_*, abi_181_*, abi_182_*) */
 #include "plugin/args/args.h"
@@ -69,9 +68,8 @@ static spec_status check_tokens(const struct sc_plugin_request *request,
     return SPEC_OK;
 }
 
-/* Cuts the range and its new tokens to what the request knows: less than all if the prompt was cut
- * at a limit, or the tokens exceed max_request_tokens or the memory of requests. Rows after the cut
- * are not stored. */
+/* Cuts the range and its new tokens to what the request knows: less than all if the prompt was cut,
+ * or if the tokens exceed max_request_tokens or the memory. Rows after the cut are not stored. */
 static void cut_to_limit(spec_connector *conn, struct sc_plugin_request *request,
                          struct spec_store_params *params)
 {
@@ -85,8 +83,8 @@ static void cut_to_limit(spec_connector *conn, struct sc_plugin_request *request
         params->token_count = most;
 }
 
-/* Returns what the pass is computed on: what was delivered, what came ahead and was never refined,
- * and what the host says. The request's later passes see these rows, too. */
+/* Returns what the pass is computed on: what was delivered, what was delivered ahead and never
+ * refined, and what the host says. The request's later passes see these rows, too. */
 static struct spec_provenance computed_on(const struct sc_plugin_request *request,
                                           const struct spec_store_params *params)
 {
@@ -97,7 +95,6 @@ static struct spec_provenance computed_on(const struct sc_plugin_request *reques
     return worst;
 }
 
-/* Checks the step's memory: rows of its layer, or its state. */
 static spec_status check_memory(spec_connector *conn, const struct spec_store_params *params,
                                 struct sc_plugin_request *request, struct spec_error *reterr)
 {
@@ -113,7 +110,6 @@ static spec_status check_memory(spec_connector *conn, const struct spec_store_pa
     return sc_plugin_memory_check_on(params->memory, &need, &way, memory, reterr);
 }
 
-/* Checks a step and notes it in its request. */
 static spec_status check_step(spec_connector *conn, const struct spec_store_params *params,
                               struct sc_plugin_request *request, struct spec_error *reterr)
 {
@@ -165,7 +161,6 @@ static spec_status check_one(spec_connector *conn, struct sc_plugin_visit *visit
     return status == SPEC_OK ? check_step(conn, &params, *ret_request, reterr) : status;
 }
 
-/* Discards the noted steps. */
 static void steps_forget(spec_connector *conn, struct sc_plugin_request *const *requests,
                          uint64_t count)
 {
@@ -176,7 +171,6 @@ static void steps_forget(spec_connector *conn, struct sc_plugin_request *const *
     }
 }
 
-/* Adds the step's tokens to the request. */
 static void take_tokens(struct sc_plugin_request *request)
 {
     const struct spec_store_params *params = &request->step.params;

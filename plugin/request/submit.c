@@ -10,12 +10,12 @@
  *
  * Serving waits for reads, which the workers of the connector's executor complete. So it has an
  * executor of its own, whose workers may sleep (docs/decisions/0011). A waiting call serves a
- * submission that no thread has begun: at once if it waits for ever, else when the submission's
- * deadlines have passed, so that it ends in time even if all threads are busy.
+ * submission that no thread has begun: at once if it waits for ever, else when its deadlines have
+ * passed. So it ends in time even if all threads are busy.
  *
  * Invariants: from submit until it was served, a submission owns its requests' loads
  * (request->turn). Until it is reported, no other load of them begins. Release leaves their end to
- * the submission. What other calls read of a request changes in host calls alone.
+ * the submission. State that other calls of a request read changes in host calls alone.
  * Limits: allocates nothing after open; submit does not wait. */
 #include "plugin/request/submit.h"
 #include "plugin/load/load.h"

@@ -1,5 +1,4 @@
 /* submit: a get_important in two halves, submit and wait.
- *
  * Threads: submit and wait any; open, end and close the connector's.
  * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
 #ifndef SC_PLUGIN_REQUEST_SUBMIT_H

@@ -12,8 +12,7 @@
  * Invariants: deliveries do not depend on predictions. Accuracy is measured on the ranking, whether
  * it was read or not, so that a bad stretch ends by itself. The window, too, is measured without
  * reads.
- * Limits: does not rank by keys (row_set.c), read (issue_reads.c) or allocate. Nothing is stored:
- * one layer of the first request measures as much.
+ * Limits: allocates and stores nothing.
  * Threads: any; a lost update loses one sample.
  * Tests: tests/unit/plugin/test_predict.c */
 #ifndef SC_PLUGIN_SELECT_ACCURACY_H

@@ -75,7 +75,6 @@ static void set_keep(const struct sc_plugin_request *request, uint64_t first, ui
     want->keep_from = from > want->first_position ? from - want->first_position : 0;
 }
 
-/* Returns the number of rows that are always selected. */
 static uint64_t kept_rows(const struct sc_plugin_want *want)
 {
     uint64_t last = want->keep_from < want->row_total ? want->row_total - want->keep_from : 0;

@@ -130,13 +130,11 @@ static inline struct sc_baseline_ask sc_plugin_baseline_ask(const struct sc_plug
                                     .layer = layer};
 }
 
-/* Returns the words of a bitmap with one bit per row. */
 static inline uint64_t sc_plugin_words_of(const struct sc_plugin_item *item)
 {
     return (item->want.row_total + 63) / 64;
 }
 
-/* Returns the bitmap of a head's rows. */
 static inline uint64_t *sc_plugin_head_bits(const struct sc_plugin_item *item, uint64_t head)
 {
     return item->request->bits + (2 + head) * sc_plugin_words_of(item);

@@ -10,10 +10,7 @@
  * protects the selector (request.c). A row of the set that was not read is decoded only after the
  * reads have ended, so each row has one writer. A row's bit is set after its exact bytes were
  * written. If the item is SPEC_OK, all rows without quantised rows were delivered; a deadline
- * leaves others quantised.
- * Limits: does not select (row_set.c), read (issue_reads.c, scatter.c), or verify (the store does).
- * Tests: tests/unit/plugin/test_layered.c, test_bidirectional.c, conformance (abi_150_* ..
- * abi_156_*) */
+ * leaves others quantised. */
 #include "plugin/select/layered.h"
 #include "plugin/args/provenance.h"
 #include "plugin/quant/quant.h"

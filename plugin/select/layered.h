@@ -1,6 +1,7 @@
 /* layered: delivers every row decoded from its quantised row, and the selected rows exactly.
  * Threads: the owner of the request's loads; a worker helps to decode.
- * Tests: tests/unit/plugin/test_layered.c, conformance (abi_150_* .. abi_156_*) */
+ * Tests: tests/unit/plugin/test_layered.c, test_bidirectional.c, conformance (abi_150_* ..
+ * abi_156_*) */
 #ifndef SC_PLUGIN_SELECT_LAYERED_H
 #define SC_PLUGIN_SELECT_LAYERED_H
 

@@ -5,8 +5,8 @@
  *   destination, as read     row 0 1 2 3 = tokens 1 4 5 7
  *   each head moves down     head 0: 0 1 3     head 1: 0 2 3        ascending, so in place
  *
- * Invariants: a head gets the rows that it would get of the whole layer; request->set is the union.
- * Limits: does not score (row_set.c) or read (issue_reads.c). */
+ * Invariants: a head gets the rows that it would get of the whole layer; request->set is the
+ * union. */
 #include "plugin/select/per_head.h"
 #include "plugin/select/item.h"
 #include "plugin/select/row_bits.h"

@@ -38,7 +38,6 @@ enum prefetch_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
  * word. */
 #define HINTS_MAX 64u
 
-/* Returns the prediction of the layer's parity. */
 static struct sc_plugin_prefetch *prefetch_of(struct sc_plugin_request *request, uint32_t layer)
 {
     return &request->predictions[layer % SC_PLUGIN_AHEAD];
@@ -52,7 +51,6 @@ uint64_t sc_plugin_hint_count(const spec_connector *conn)
     return most < HINTS_MAX ? most : HINTS_MAX;
 }
 
-/* Returns the device memory of the prediction's hint. */
 static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_prefetch *prediction)
 {
     return &prediction->conn->device.hints[prediction->hint_place];
@@ -93,7 +91,6 @@ static bool state_move(struct sc_plugin_prefetch *prediction, uint32_t from, uin
     return atomic_compare_exchange_strong(&prediction->state, &from, to);
 }
 
-/* Ends the task and its hold on the request. */
 static void task_end(struct sc_plugin_prefetch *prediction, uint32_t state)
 {
     hint_put(prediction);

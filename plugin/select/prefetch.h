@@ -1,6 +1,5 @@
 /* prefetch: predicts rows of the next layer and reads them before they are selected. States:
  * prefetch.c.
- *
  * Threads: the request's host thread; on_selector: any.
  * Tests: tests/unit/plugin/test_prefetch.c, test_device_hints.c, conformance (abi_072_*) */
 #ifndef SC_PLUGIN_SELECT_PREFETCH_H

@@ -1,5 +1,5 @@
 /* reorder: row permutation (docs/decisions/0045; IMPRESS section 4.4.1): scores an extent's rows,
- * and tells when the store may free the old order. Contract: reorder.h.
+ * and says when the store may free the old order. Contract: reorder.h.
  *
  *   trigger  maintain REORDER, or every reorder.interval_s: the store walks its extents
  *   scores   average importance per row and layer, of pieces that two requests have scored

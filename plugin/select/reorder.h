@@ -1,5 +1,4 @@
 /* reorder: what the store asks before it permutes rows (docs/decisions/0045).
- *
  * Threads: the executor's.
  * Tests: tests/unit/plugin/test_reorder.c, conformance (abi_207_*) */
 #ifndef SC_PLUGIN_SELECT_REORDER_H

@@ -1,5 +1,4 @@
-/* row_bits: sets of a layer's rows, one bit per row.
- * Threads: the caller's. */
+/* row_bits: sets of a layer's rows, one bit per row. */
 #ifndef SC_PLUGIN_SELECT_ROW_BITS_H
 #define SC_PLUGIN_SELECT_ROW_BITS_H
 

@@ -5,8 +5,7 @@
  *                                                CPU, after a copy to the host
  *
  * Invariants: shapes and the configuration alone decide who computes, and the order of a sum's
- * terms.
- * Limits: does not allocate, rank, or wait for keys. */
+ * terms. */
 #include "plugin/select/row_scores.h"
 #include "plugin/args/dtype_table.h"
 #include "plugin/device/device_scores.h"

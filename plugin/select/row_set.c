@@ -8,8 +8,7 @@
  * top-k takes whole granules (and cuts the last one); rows that are always kept score infinity.
  *
  * Invariants: one thread computes an item, in an order that depends on the item alone. The total
- * order of kernels/importance.h makes sets unique.
- * Limits: allocates nothing after open; reads nothing. */
+ * order of kernels/importance.h makes sets unique. */
 #include "plugin/select/row_set.h"
 #include "plugin/quant/quant.h"
 #include "plugin/select/budget.h"
@@ -44,7 +43,6 @@ static void sums_spread(const struct sc_plugin_scratch *scratch, const struct sc
     }
 }
 
-/* Ranks rows that are always kept before all others. */
 static void kept_come_first(const struct sc_plugin_want *want, float *scores)
 {
     for (uint64_t row = 0; row < want->write_through_before; row++)

@@ -5,9 +5,7 @@
  *   failure      the request is void from there on; the index and the log's writer are informed
  *
  * Invariants: rows reach the destination after verification, on the caller's thread, inside the
- * call.
- * Limits: does not select rows; begins no reads (issue_reads.c), except of a whole layer.
- * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
+ * call. */
 #include "plugin/select/scatter.h"
 #include "base/nt_copy.h"
 #include "plugin/args/dtype_table.h"
@@ -22,7 +20,6 @@
 #define WHOLE_BYTES_MIN (1u << 20)
 #define GATHER_BYTES_MIN (256u << 10)
 
-/* Returns the first segment of the range's piece. */
 static uint64_t segment_of(const struct sc_plugin_request *request, uint64_t range)
 {
     uint64_t first = 0;
@@ -135,9 +132,9 @@ void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,
 }
 
 /* Returns true if rows are written past the caches, which then keep the few buffers that a shallow
- * back end reuses. Medians of 8 loads from a virtio disk: pread 2.10 -> 2.33 GB/s, eight threads
- * 2.15 -> 2.36; io_uring with 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56 (Intel Xeon), 3.6 ->
- * 4.1 (AMD EPYC). Exact rows of a layered load always are: their lines are in no cache. */
+ * back end reuses. Medians of 8 loads from a virtio disk, GB/s: pread 2.10 -> 2.33; eight threads
+ * 2.15 -> 2.36; io_uring, 8 MiB in flight: 2.63 -> 2.59 and 2.68 -> 2.56 (Intel Xeon), 3.6 -> 4.1
+ * (AMD EPYC). Exact rows of a layered load always are: their lines are in no cache. */
 static bool item_streams(const spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
@@ -174,9 +171,9 @@ void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count)
     }
 }
 
-/* Returns the tier at fault. Rows of the disk may be right if their tags came from host memory,
- * which has dropped them: the next load reads both again. A piece is spared only once, because
- * other requests may bring the tags back before, and a bad disk would never be found. */
+/* Returns the tier at fault. Rows of the disk may be right if their tags were from host memory,
+ * which has dropped them: the next load reads both again. A piece is spared only once: other
+ * requests may reload the tags, and a bad disk would never be found. */
 static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *item,
                             const struct sc_plugin_reader *reader, spec_status status,
                             const struct sc_store_rows *rows)
@@ -189,7 +186,6 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
     return atomic_exchange(&conn->ahead.spared, piece) != piece ? SPEC_TIER_HOST : rows->tier;
 }
 
-/* Returns the bytes of a row that was read. */
 static uint64_t bytes_of(const spec_connector *conn, const struct sc_plugin_reader *reader,
                          bool is_whole)
 {

@@ -1,6 +1,5 @@
 /* scatter: consumes reads. Rows are verified, copied to their places in the destination and
  * counted; a range that cannot be read ends the match.
- *
  * Threads: the owner of the request's loads; range_fail: any that holds the request.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
 #ifndef SC_PLUGIN_SELECT_SCATTER_H
@@ -16,8 +15,8 @@ static inline bool sc_plugin_is_memory(uint32_t tier)
     return tier == SPEC_TIER_UPPER || tier == SPEC_TIER_HOST;
 }
 
-/* Drops the piece of a range that cannot be read or is damaged, unless it came from memory. Leaves
- * the request unchanged. tier: SPEC_TIER_* at fault. */
+/* Drops the piece of a range that cannot be read or is damaged, unless it was read from memory.
+ * Leaves the request unchanged. tier: SPEC_TIER_* at fault. */
 void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *request,
                           uint64_t range, spec_status why, uint32_t tier);
 /* Ends the request's match at the range and drops the range as sc_plugin_range_fail does, unless a
@@ -27,7 +26,7 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* Returns how many of the item's rows came from memory. */
+/* Returns how many of the item's rows were read from memory. */
 static inline uint64_t sc_plugin_rows_from_host(const struct sc_plugin_item *item)
 {
     return item->taken[SPEC_TIER_UPPER] + item->taken[SPEC_TIER_HOST];

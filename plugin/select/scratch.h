@@ -1,5 +1,4 @@
 /* scratch: memory in which rows are scored and ranked; a few scratches, made at open.
- *
  * Invariants: callers block until a scratch is returned; holders never block, so there is no
  * deadlock.
  * Threads: any; a scratch has one holder at a time.

@@ -296,8 +296,7 @@ static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *i
     if (status == SPEC_E_TIMEOUT)
         return fail_late(reterr);
     struct sc_store_read_cost cost = {0};
-    if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else the delivery's item counted
-                                                              * it */
+    if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else counted already */
         sc_store_selector_cost(selector, &cost);
     slot->is_counted = true;
     sc_plugin_load_policy_read(item->request, &cost);
@@ -361,8 +360,7 @@ static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item,
         sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
     else if (choice == BY_QUANT)
         sums = scratch->sums + item->want.row_total;
-    if (choice == BY_BASELINE && !one_set && item->want.is_layered) { /* the baseline has no
-                                                                       * scores */
+    if (choice == BY_BASELINE && !one_set && item->want.is_layered) { /* no scores */
         sc_plugin_select_kept(scratch, item, set);
         one_set = true;
     }
@@ -401,7 +399,6 @@ static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_
     return want->is_scored ? BY_QUANT : by_baseline ? BY_BASELINE : BY_PLACE;
 }
 
-/* Does the work of item_select for selectors with quantised rows. */
 static spec_status select_by_quant(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
 {
@@ -412,7 +409,6 @@ static spec_status select_by_quant(spec_connector *conn, struct sc_plugin_item *
     return select_set(conn, item, choice_of(conn, want), false, reterr);
 }
 
-/* Makes every row the set, as if there were no quantised rows. */
 static void select_all_rows(struct sc_plugin_item *item)
 {
     item->ranking = NULL;

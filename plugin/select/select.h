@@ -12,7 +12,7 @@
  *   DENSE      every row is read: no selector, a damaged one, or no memory for it
  *
  * Invariants: a set depends on the item's rows, its queries and the configuration alone.
- * Limits: allocates nothing after open; does not verify rows (the store does).
+ * Limits: allocates nothing after open.
  * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
  * Tests: tests/unit/plugin/test_select.c, test_prefetch.c, conformance (abi_061_* .. abi_069_*) */
 #ifndef SC_PLUGIN_SELECT_SELECT_H

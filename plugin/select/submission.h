@@ -30,8 +30,8 @@ struct sc_plugin_submission {
     _Atomic uint64_t over_ns; /* deadline of all its waits; SC_EXEC_FOREVER: none */
 };
 
-/* Tells that the host releases the request. Returns true if a submission owns its loads and will
- * end the request. */
+/* Records the host's release of the request. Returns true if a submission owns its loads and will
+ * end it. */
 bool sc_plugin_submit_leaves(struct sc_plugin_request *request);
 /* Returns true if the ticket was ever given out. */
 bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket);

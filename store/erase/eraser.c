@@ -14,8 +14,7 @@
  * a sync. After an error every page is written again: pages of a failed sync may read as zeros
  * without being zeros on the device.
  * Limits: holds no lock while it reads or writes; frees no space; ends no request.
- * Threads: one at a time, the executor's; blocks on the device.
- * Tests: tests/unit/store/test_erase.c */
+ * Threads: one at a time, the executor's; blocks on the device. */
 #include "store/erase/eraser.h"
 #include "store/internal.h"
 #include "store/replay/checkpoint.h"
@@ -169,7 +168,6 @@ static spec_status part_zero(struct sc_store *store, struct sc_store_eraser *era
     return sc_io_file_pwrite(store->io, file, eraser->zeros, bytes, at, reterr);
 }
 
-/* Ends a pass over the segment. */
 static spec_status pass_end(struct sc_store *store, struct sc_store_eraser *eraser,
                             struct sc_io_file *file, struct spec_error *reterr)
 {

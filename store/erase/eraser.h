@@ -1,5 +1,4 @@
 /* eraser: overwrites erased data (eraser.c). Contract: store/erase.h.
- *
  * Threads: close, when no step runs.
  * Tests: tests/unit/store/test_erase.c */
 #ifndef SC_STORE_ERASE_ERASER_H

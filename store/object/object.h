@@ -9,8 +9,6 @@
  *
  * Invariants: a record is appended after all bytes of its objects were written. Two records of one
  * log never claim a page at the same time; a replay refuses the later claim of an overlap.
- * Limits: does not decide which object is found (plugin/objects), read or write values, or wait for
- * space.
  * Errors: per call. NO_SPACE and IO change nothing but counters.
  * Threads: per call.
  * Tests: tests/unit/store/test_object_log.c, tests/fuzz/fuzz_objects.c, conformance/objects */

@@ -41,7 +41,6 @@ static spec_status copy_flush(struct sc_store_object_copy *copy, struct spec_err
     return status;
 }
 
-/* Makes room for a frame of `bytes`. */
 static spec_status copy_room(struct sc_store_object_copy *copy, uint64_t bytes,
                              struct spec_error *reterr)
 {
@@ -117,7 +116,6 @@ spec_status sc_store_objects_copy_objects(struct sc_store_object_copy *copy,
     return SPEC_OK;
 }
 
-/* Copies whole frames of the old log up to `end`. */
 static spec_status copy_since(struct sc_store_object_copy *copy, uint64_t end,
                               struct spec_error *reterr)
 {

@@ -9,7 +9,6 @@
  *
  * Invariants: a record that does not fit is counted and skipped. A failed open leaves an existing
  * store unchanged.
- * Limits: does not read values (a get verifies them).
  * Threads: open; appends from any thread, under the log lock.
  * Tests: tests/unit/store/test_object_log.c, tests/fuzz/fuzz_objects.c */
 #include "store/log/identity.h"
@@ -201,7 +200,6 @@ static void replay_tell(struct sc_store *store, const struct replay *replay, uin
                                  : "the last record is not complete");
 }
 
-/* Writes the head of an empty log. */
 static spec_status log_begin(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_append append;

@@ -4,7 +4,6 @@
  *   segment 1  [d . . e . . . . f f .]     else new segments; else runs by length: 4, 2, 2 ...
  *
  * Invariants: bytes counted are <= disk_bytes after every take; a page has one owner.
- * Limits: does not evict, wait or write.
  * Threads: any; the space lock.
  * Tests: tests/unit/store/test_object_log.c */
 #include "store/internal.h"

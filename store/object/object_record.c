@@ -8,10 +8,7 @@
  *
  * Integers in bin are little-endian.
  *
- * Invariants: a decoded object is in range: its parts have exactly its pages.
- * Limits: does not allocate or do I/O.
- * Threads: any.
- * Tests: tests/unit/store/test_object_record.c, tests/fuzz/fuzz_objects.c */
+ * Invariants: a decoded object is in range: its parts have exactly its pages. */
 #include "store/object/object_record.h"
 #include "store/log/record_format.h"
 

@@ -1,5 +1,4 @@
 /* object_record: encoding and strict decoding of records of objects (layout: object_record.c).
- *
  * Threads: any.
  * Tests: tests/unit/store/test_object_record.c, tests/fuzz/fuzz_objects.c */
 #ifndef SC_STORE_OBJECT_OBJECT_RECORD_H

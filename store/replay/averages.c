@@ -2,15 +2,14 @@
  *
  *   code    0: less than 2^-32; else 1 .. 65535 on a log scale, 65535 is all of it
  *   record  per piece: a u16 per layer and row; the newest counts, a checkpoint copies only that
- *   notes   records of no piece (id 0): [namespace u32][words of the plugin], numbered; of a kind the
- *           highest number counts, a checkpoint copies only that
+ *   notes   records of no piece (id 0): [namespace u32][words of the plugin], numbered; the
+ *           highest number of a kind counts, a checkpoint copies only that
  *   places  piece -> offset of its newest record: 16 bytes for pieces that have one, in a table at
  *           most half full
  *
  * Invariants: a place is that of the last record of its piece in the log.
  * Limits: keeps no codes (callbacks receive them); frees no place before the next checkpoint.
- * Threads: put: an executor's; places: the log lock, or open.
- * Tests: tests/unit/store/test_averages.c, test_checkpoint.c, test_follow.c */
+ * Threads: put: an executor's; places: the log lock, or open. */
 #include "store/internal.h"
 
 #define PLACES_MIN 64u

@@ -1,7 +1,6 @@
 /* averages: the place of each piece's newest record of average importance in the log.
- *
  * Threads: the log lock; replay.
- * Tests: tests/unit/store/test_averages.c */
+ * Tests: tests/unit/store/test_averages.c, test_checkpoint.c, test_follow.c */
 #ifndef SC_STORE_REPLAY_AVERAGES_H
 #define SC_STORE_REPLAY_AVERAGES_H
 

@@ -7,21 +7,19 @@
  *
  * A compacted extent has ids that its source pieces left free (replay_left.c), so its records are
  * late: after records of larger ids. They are copied in the order of ids, before the pieces that
- * continue theirs; the next checkpoint omits the source pieces.
+ * continue them. The next checkpoint omits the source pieces.
  *
  * Payloads are copied byte for byte, in order, under new sequences and a new chain, so that ids,
- * unknown keys and order keep their meaning. Of a live piece's averages the newest is copied. A
+ * unknown keys and order keep their meaning. Only the newest averages of a live piece are copied. A
  * dropped piece is copied with its drop record while its pages are held, so that they are held
  * after a reopen, too; ROWS_GONE is copied with its extent.
  *
- * Invariants: one complete log exists at any time: the new one is synced before the rename, and the
- * old one takes every append until then; an error leaves the old one. The new log is never longer
- * than the old one, except for its head, and log bytes count twice (log_room.c), so there is always
- * room for it. A namespace of which nothing is stored is omitted, with its notes; the head keeps
- * its id from being reused. One that was ever reset stays: its epoch counts for other ranks.
- * Limits: changes no ids; frees no space of rows.
- * Threads: one checkpoint at a time, on an executor's thread or in close.
- * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
+ * Invariants: one complete log exists at any time: the new one is synced before the rename. The old
+ * one takes every append until then, and stays after an error. The new log is never longer than the
+ * old one, except for its head, and log bytes count twice (log_room.c), so there is always room for
+ * it. A namespace of which nothing is stored is omitted, with its notes; the head keeps its id from
+ * being reused. One that was ever reset stays: its epoch counts for other ranks.
+ * Threads: one checkpoint at a time, on an executor's thread or in close. */
 #include "store/replay/checkpoint.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
@@ -173,8 +171,8 @@ static bool extent_is_believed(const struct copy *copy, const struct sc_store_ex
 }
 
 /* Copies a piece that is LIVE or whose pages are held. That includes one that is void in the table
- * alone, because its drop record could not be written: a reopen makes it live again. keeps: copies
- * a piece that is newer than the new head in any state, since the head does not count its id. */
+ * alone, because its drop record could not be written: a reopen makes it live again. keeps: the
+ * piece is newer than the new head, which does not count its id, and is copied in any state. */
 static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *payload,
                               uint64_t bytes, bool keeps, struct spec_error *reterr)
 {
@@ -445,7 +443,6 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
     return keeps ? copy_put(copy, payload, bytes, reterr) : SPEC_OK;
 }
 
-/* Reads a window of the old log from `at` on. */
 static spec_status window_read(struct copy *copy, uint64_t end, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
@@ -521,7 +518,6 @@ static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
     return SPEC_OK;
 }
 
-/* Finds the late extents of the old log. */
 static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
@@ -805,7 +801,6 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     return is_broken || is_wanted || is_crowded || sc_store_log_is_tight(store);
 }
 
-/* Returns the number of pieces that a checkpoint would keep. */
 static uint64_t pieces_kept(const struct sc_store *store)
 {
     uint64_t count = 0;

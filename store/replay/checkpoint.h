@@ -1,7 +1,6 @@
 /* checkpoint: rewrites logs.
- *
  * Threads: open and close; store.h starts those of a running store.
- * Tests: tests/unit/store/test_checkpoint.c */
+ * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
 #ifndef SC_STORE_REPLAY_CHECKPOINT_H
 #define SC_STORE_REPLAY_CHECKPOINT_H
 

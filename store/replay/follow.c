@@ -5,18 +5,17 @@
  *
  * Each call polls the size, reads new bytes through a window, and applies complete frames as replay
  * does. A frame that is incomplete or fails its checksum is checked again by the next call. If it
- * is still incomplete then and the log has not grown, its writer has died, and it is the end. (One
- * check is not enough: a read may return a wrong length.) A damaged frame is restored at the second
- * check, if possible (store/log/frame_recover.c); a frame still being appended can only become
- * itself. The log is read again from its start when its file was replaced (a checkpoint), or when
- * accepted frames are no longer in it (a failed append was cut off and written over): records found
- * again stay as they are, the others become void.
+ * is still incomplete then and the log has not grown, its writer has crashed, and it is the end.
+ * (One check is not enough: a read may return a wrong length.) A damaged frame is restored at the
+ * second check, if possible (store/log/frame_recover.c); for a frame still being appended the
+ * result is the final frame. The log is read again from its start when its file was replaced (a
+ * checkpoint), or when accepted frames are missing (a failed append was cut off and written over).
+ * Records found again stay as they are; the others become void.
  *
  * Invariants: writes, creates, cuts and locks nothing. known_ns is read before the poll that finds
- * nothing new, so a later drop takes effect no sooner than a promise based on it ends.
+ * nothing new. So a later drop takes effect no sooner than a promise based on known_ns ends.
  * Limits: does not sleep or wait; calls nothing back with a lock held.
- * Threads: one at a time follows; sc_store_follow_ns: any.
- * Tests: tests/unit/store/test_follow.c, tests/fuzz/fuzz_follow.c */
+ * Threads: one at a time follows; sc_store_follow_ns: any. */
 #include "store/replay/follow.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
@@ -30,7 +29,6 @@
 
 /* ---- The file ------------------------------------------------------------------------------- */
 
-/* Restarts at the first frame of the open file. */
 static void log_restart(struct sc_store *store)
 {
     struct sc_store_journal *journal = &store->log.journal;

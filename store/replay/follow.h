@@ -1,7 +1,6 @@
 /* follow: follows another process's log (follow.c, follow_places.c).
- *
  * Threads: the thread that follows; known times: any.
- * Tests: tests/unit/store/test_follow.c */
+ * Tests: tests/unit/store/test_follow.c, tests/fuzz/fuzz_follow.c */
 #ifndef SC_STORE_REPLAY_FOLLOW_H
 #define SC_STORE_REPLAY_FOLLOW_H
 

@@ -3,10 +3,9 @@
  *   log   ... [piece 7][piece 8][epoch 3 of namespace 1][piece 9] ...
  *             void from here on ^                        ^ of epoch 3
  *
- * Invariants: the record is in the log and the epoch published before any piece is void, in a
- * follower, too: a thread that finds a void piece can tell a reset from damage. The epoch never
- * decreases.
- * Limits: does not touch the index (the epoch is part of the chain's root, plugin/).
+ * Invariants: the record is in the log and the epoch published before any piece is void, also in a
+ * follower. So a thread that finds a void piece can distinguish a reset from damage. The epoch
+ * never decreases.
  * Threads: sc_store_epoch: any; sc_store_epoch_set: an executor's.
  * Tests: tests/unit/store/test_follow.c, test_checkpoint.c */
 #include "store/internal.h"

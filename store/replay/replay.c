@@ -9,18 +9,18 @@
  *   on_piece does not report it
  *
  * Every number is checked: segments that exist, offsets inside them, pages without an owner, rows
- * inside the extent. An invalid record is counted and skipped (a miss). Of overlapping extents the
- * earlier keeps its pages, since live extents of a valid log never overlap.
+ * inside the extent. An invalid record is counted and skipped (a miss). If extents overlap, the
+ * earlier keeps its pages: live extents of a valid log never overlap.
  *
  * A follower has no space map; pieces that it does not report are not LIVE in its table. When it
  * reads a log again (after a checkpoint), entries stay as long as their records are the same; an id
- * never comes to mean other rows.
+ * never changes its meaning.
  *
  * Invariants: ids ascend. An invalid record of a piece or extent uses up its id, so that later
  * records keep their meaning. Nothing on disk changes until the whole log was read.
  * Limits: reads no segments (loads verify rows).
- * Threads: open; for a follower, the thread that follows (follow.c). Callbacks run without locks.
- * Tests: tests/unit/store/test_log.c, test_follow.c, tests/fault/test_store_faults.c */
+ * Threads: open; for a follower, the thread that follows (follow.c). Callbacks run without
+ * locks. */
 #include "store/replay/replay.h"
 #include "store/log/log_swap.h"
 #include "store/replay/checkpoint.h"
@@ -328,7 +328,6 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
 
 /* ---- Average importance --------------------------------------------------------------------- */
 
-/* Decodes the record's codes; returns their number. */
 static uint64_t quant_read(struct sc_store_replay *replay)
 {
     const struct sc_store_record_average *record = &replay->record.average;
@@ -337,7 +336,6 @@ static uint64_t quant_read(struct sc_store_replay *replay)
     return record->quant_bytes / 2;
 }
 
-/* Reports the average of a piece that was reported. */
 static void average_tell(struct sc_store *store, uint64_t id, uint32_t row_count)
 {
     struct sc_store_replay *replay = store->replay;
@@ -510,7 +508,6 @@ static struct sc_store_piece_entry *refused_next(const struct sc_store *store, u
     return NULL;
 }
 
-/* Appends drop records of rejected pieces. */
 static spec_status replay_drop_refused(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_store_replay *replay = store->replay;

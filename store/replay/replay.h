@@ -6,7 +6,7 @@
  *   replay_left.c    ids that are left free
  *
  * Threads: store/replay/replay.c.
- * Tests: tests/unit/store/test_log.c, test_follow.c */
+ * Tests: tests/unit/store/test_log.c, test_follow.c, tests/fault/test_store_faults.c */
 #ifndef SC_STORE_REPLAY_REPLAY_H
 #define SC_STORE_REPLAY_REPLAY_H
 

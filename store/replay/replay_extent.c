@@ -7,9 +7,7 @@
  *
  * An extent without pieces frees its pages when another record follows, as commit would have.
  *
- * Invariants: live extents do not overlap: the later record of a page is invalid.
- * Limits: reads no segments.
- * Threads, Tests: store/replay/replay.c */
+ * Invariants: live extents do not overlap: the later record of a page is invalid. */
 #include "store/log/record_format.h"
 #include "store/replay/replay.h"
 #include "store/rows/row_permutation.h"
@@ -71,7 +69,6 @@ static bool extent_is(const struct sc_store_extent_entry *entry,
            memcmp(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts)) == 0;
 }
 
-/* Checks the extent and finds its segments. */
 static bool extent_believe(struct sc_store *store, struct sc_store_replay *replay)
 {
     struct sc_store_record_extent *extent = &replay->record.extent;
@@ -222,7 +219,6 @@ void sc_store_replay_permutation_end(struct sc_store *store)
     *permutation = (struct sc_store_replay_permutation){0};
 }
 
-/* Returns true if the record's layers follow those before. */
 static bool permutation_continues(const struct sc_store_replay_permutation *permutation,
                                   const struct sc_store_record *record)
 {

@@ -8,9 +8,7 @@
  * If a checkpoint omitted piece 20, the records of 21 follow in order.
  *
  * Invariants: entries ascend by extent and by piece. In one reading of the log a free id is taken
- * once, or given up by a drop record. No other id below the next ones is accepted.
- * Limits: does not look at the table.
- * Threads, Tests: store/replay/replay.c; tests/unit/store/test_log.c */
+ * once, or given up by a drop record. No other id below the next ones is accepted. */
 #include "store/replay/replay.h"
 
 #include <string.h>

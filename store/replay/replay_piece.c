@@ -4,10 +4,8 @@
  *   none -> LIVE -> DROPPED          none -> DOOMED -> DROPPED   a later record makes it void
  *       \-> REFUSED -> DROPPED       rejected: it gets a drop record at the end
  *
- * Invariants: an id that was reported never comes to mean other rows. DOOMED is LIVE without a
- * report.
- * Limits: reads no segments.
- * Threads, Tests: store/replay/replay.c */
+ * Invariants: an id that was reported never changes its meaning. DOOMED is LIVE without a
+ * report. */
 #include "store/replay/replay.h"
 
 #include <string.h>
@@ -192,9 +190,9 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
 }
 
 /* Takes the next id, maybe with one after it that is left free; or a compacted piece's id that was
- * left free. *ret_count: new ids. *ret_strays: the next id follows a compacted extent without being
- * its piece; it is used up, since a writer's first scan and a checkpoint, which ignore extents,
- * count it, too. */
+ * left free. *ret_count: new ids. *ret_strays: the piece follows a compacted extent but is not its
+ * piece. Its id is used up, since a writer's first scan and a checkpoint ignore extents and count
+ * it, too. */
 static bool id_take(struct sc_store_replay *replay, bool decodes, uint64_t *next, uint64_t *ret_id,
                     uint64_t *ret_count, bool *ret_strays)
 {

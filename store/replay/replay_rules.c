@@ -1,6 +1,4 @@
-/* replay_rules: rules for records of every kind: valid ids, reported namespaces, invalid records.
- *
- * Threads, Tests: store/replay/replay.c; tests/unit/store/test_log.c, test_follow.c */
+/* replay_rules: rules for all records: valid ids, reported namespaces, invalid records. */
 #include "store/replay/replay.h"
 
 void sc_store_replay_lie(struct sc_store *store, const char *what)

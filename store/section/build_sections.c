@@ -6,18 +6,15 @@
  *
  * A run walks the table of extents once for probe rows, then for quantised rows; or only for
  * quantised rows of newer extents. Permutations are built on request alone
- * (sc_store_build_permutation); both copies of the rows exist until nobody reads the older one
- * (permute_queue.h), which each run checks.
+ * (sc_store_build_permutation). Both copies of the rows exist until no load reads the older one
+ * (permute_queue.h); each run checks that.
  *
  * A run is slow on purpose: one window in flight, in the lowest I/O class, then a pause to keep to
  * bytes_per_s. While it rests, it begins no extent and settles no permutation.
  *
  * Invariants: an extent with a row that is damaged or unreadable is skipped (a load will find it).
  * A step never waits.
- * Limits: does not drop pieces or start by itself.
- * Threads: start, stop: any; steps: the executor's, one at a time.
- * Tests: tests/unit/store/test_build.c, test_quant.c, test_reorder.c,
- * tests/fault/test_store_faults.c */
+ * Threads: start, stop: any; steps: the executor's, one at a time. */
 #include "store/section/build_sections.h"
 
 #include "store/load.h"
@@ -50,8 +47,7 @@ struct sc_store_build {
     enum state state;
     enum sc_store_builder_kind kind;
     uint64_t next, end;  /* ids of extents; end 0: not known yet */
-    uint64_t missed;     /* oldest extent that lacks quantised rows and may be behind a run; 0:
-                          * none */
+    uint64_t missed;     /* oldest unquantised extent that a run may have passed; 0: none */
     uint64_t quant_from; /* older ones are quantised, or were skipped since the last start */
     uint64_t stopped;    /* extent at which space or memory was lacking, or 0 */
     uint64_t said;       /* extent for which that was logged */
@@ -274,7 +270,6 @@ static void run_end(struct sc_store_build *build)
         sc_store_busy_end(store);
 }
 
-/* Begins the derived section of build->extent_id. */
 static spec_status extent_begin(struct sc_store_build *build, struct spec_error *reterr)
 {
     if (build->desk.back.memory == NULL && !run_alloc(build))

@@ -7,8 +7,7 @@
  *   void      the extent's own pages wait for leases          ROWS_VOID -> ROWS_FREED
  *
  * Invariants: records follow the sync of their rows, which agreed with their tags. A crash leaves
- * one whole copy of the rows. Pages are free lease_ns_max after the record (quarantine.c).
- * Limits: does not choose extents, permutations or moments (build_sections.c). */
+ * one whole copy of the rows. Pages are free lease_ns_max after the record (quarantine.c). */
 #include "store/section/permute_extent.h"
 
 #include "store/rows/row_permutation.h"

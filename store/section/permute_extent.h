@@ -1,5 +1,4 @@
 /* permute_extent: commits an extent's permuted copy of its rows.
- *
  * Threads: build_sections.c's task.
  * Tests: tests/unit/store/test_reorder.c */
 #ifndef SC_STORE_SECTION_PERMUTE_EXTENT_H

@@ -9,7 +9,7 @@
 
 #define WAITS 5000u /* for frames; then the section is dropped */
 
-/* What is made of rows: one of the three below. */
+/* A kind of section; one of the three below. */
 struct sc_store_format {
     /* Bytes of a layer. */
     uint64_t (*layer_bytes)(const struct sc_store_builder *builder);

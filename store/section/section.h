@@ -11,7 +11,6 @@
  *
  * Invariants: sections are made of rows that agree with their tags; gaps are zeros, which nobody
  * reads. A step never waits.
- * Limits: does not choose extents, keep to a rate, or commit.
  * Threads: its maker's task.
  * Tests: tests/unit/store/test_build.c, test_quant.c, test_inline_quant.c,
  * tests/fault/test_store_faults.c */
