@@ -1,10 +1,10 @@
-/* Average importance in memory: slots of one size, found by a hash of the piece; see average.h.
+/* average: average importance in memory, in slots found by a hash of the piece. Contract:
+ * average.h.
  *
- *   heads [2^n] -> slot -> slot (same hash) ...      a hand goes round the slots for one to reuse:
- *                                                    a slot that was used since it came by stays
+ *   heads [2^n] -> slot -> slot (same hash) ...      a clock hand finds the slot to reuse, one not
+ *                                                    used since the hand last passed it
  *
- * Threads: any; one lock, of no call that a lookup waits for, and one for those who write.
- * Tests: tests/unit/plugin/test_average.c */
+ * Threads: any; one lock for the slots, which no lookup waits for, and one for flushes. */
 #include "plugin/baselines/average.h"
 #include "kernels/exp2.h"
 
@@ -15,20 +15,20 @@
 #include <string.h>
 
 #define CODE_MAX       65535
-#define CODE_STEP      2047.96875f /* codes an octave */
+#define CODE_STEP      2047.96875f /* codes per octave */
 #define SHARE_MIN_BITS 0x2f800000  /* 2^-32, as float32 */
 #define ONE_BITS       0x3f800000
-#define TOGETHER       16u /* codes that move in one loop of a length that the compiler knows */
-#define MEMORY         8u  /* requests that an average remembers, about */
+#define TOGETHER       16u /* codes per loop of constant length */
+#define MEMORY         8u  /* requests in an average, about */
 #define NONE           UINT32_MAX
 #define LOOKS_MAX      1024u /* slots of a flush under the lock */
 
 struct slot {
     uint64_t piece; /* 0: free */
-    uint32_t next;  /* of the same hash; NONE: the last */
+    uint32_t next;  /* of the same hash, or NONE */
     uint32_t rows;
-    uint32_t requests, unsaved; /* all; since it was written */
-    _Atomic bool was_used;      /* since the hand came by; readers set it too */
+    uint32_t requests, unsaved; /* in total; since it was written */
+    _Atomic bool was_used;      /* since the hand passed; readers set it too */
 };
 
 struct sc_baseline_averages {
@@ -37,23 +37,23 @@ struct sc_baseline_averages {
     uint32_t slot_count, head_mask;
     uint64_t quant_each; /* layer_count * rows_max */
 
-    pthread_rwlock_t lock; /* rank 30: short, nothing is taken inside it */
+    pthread_rwlock_t lock; /* rank 30: short, the innermost */
     struct slot *slots;    /* [slot_count] */
-    uint16_t *counts;      /* [slot_count][layer_count] requests that a layer's codes are of */
+    uint16_t *counts;      /* [slot_count][layer_count] requests in a layer's codes */
     uint16_t *codes;       /* [slot_count][layer_count][rows_max] */
     uint32_t *heads;       /* [head_mask + 1] */
     uint32_t hand;
 
-    uint32_t cursor;   /* flush's */
-    bool was_refused;  /* the last batch: put did not take it */
+    uint32_t cursor;   /* next slot of flush */
+    bool was_refused;  /* put refused the last batch */
     uint16_t *staging; /* guarded by flush_lock: [SC_BASELINE_AVERAGES_BATCH][quant_each] */
 
-    pthread_mutex_t flush_lock; /* rank 29: held while put writes; background threads and close */
+    pthread_mutex_t flush_lock; /* rank 29: held while put writes; background and close */
 };
 
 /* ---- Codes ---------------------------------------------------------------------------------- */
 
-/* log2(x), x > 0 and normal, within 1e-5. */
+/* Returns log2(x) within 1e-5; x > 0 and normal. */
 static inline float log2_of(float x)
 {
     uint32_t bits;
@@ -71,8 +71,8 @@ static inline float log2_of(float x)
     return (float)exponent + sum * m;
 }
 
-/* Of these two no step is a branch or may trap, so that a compiler takes several codes at once.
- * share: a number; those that are positive are ordered as their bits are. */
+/* No branch and no trap in the next two, so that compilers vectorise them. share: a number;
+ * positive floats are ordered as their bits. */
 static inline int32_t code_of(float share)
 {
     int32_t bits, clamped;
@@ -96,10 +96,10 @@ static inline float share_of(int32_t code)
     return share;
 }
 
-/* Moves shares by `weight` of what they differ from sums * by. */
+/* Moves shares by `weight` of their difference to sums * by. */
 static void block_move(uint16_t codes[TOGETHER], const float sums[TOGETHER], float by, float weight)
 {
-    uint16_t moved[TOGETHER]; /* apart from what is read: the compiler need not ask */
+    uint16_t moved[TOGETHER]; /* separate, so that compilers see no aliasing */
     for (uint32_t i = 0; i < TOGETHER; i++) {
         float old = share_of(codes[i]);
         moved[i] = (uint16_t)code_of(old + (sums[i] * by - old) * weight);
@@ -146,7 +146,7 @@ static void slot_free(struct sc_baseline_averages *averages, struct slot *slot)
     slot->piece = 0;
 }
 
-/* A slot for a piece that has none: the first that was not used since the hand came by. */
+/* Makes a slot for a piece without one: the first not used since the hand passed. */
 static struct slot *slot_make(struct sc_baseline_averages *averages, uint64_t piece, uint32_t rows)
 {
     struct slot *slot;
@@ -256,7 +256,7 @@ static void slot_note(struct sc_baseline_averages *averages, struct slot *slot,
     slot->was_used = true;
 }
 
-/* The sum of all; 0: not one to take shares of. */
+/* Returns the sum of all; 0 if shares of it are undefined. */
 static double sample_total(const struct sc_baseline_sample *sample)
 {
     double total = 0;
@@ -294,7 +294,7 @@ bool sc_baseline_averages_note(struct sc_baseline_averages *averages,
     return due && sample->layer + 1 == averages->params.layer_count;
 }
 
-/* Lock held. The slot's codes of the range as scores; returns how many are known. */
+/* Lock held. Writes the range's codes as scores; returns how many rows are known. */
 static uint64_t range_scores(const struct sc_baseline_averages *averages, const struct slot *slot,
                              const struct sc_store_range *range, uint32_t layer, float *ret_scores)
 {
@@ -378,8 +378,7 @@ void sc_baseline_averages_load(struct sc_baseline_averages *averages,
     pthread_rwlock_unlock(&averages->lock);
 }
 
-/* What changed enough since it was written, into staging; ret_unsaved: what each has then not been
- * written of. */
+/* Copies slots that are due into staging. ret_unsaved: for batch_give_back. */
 static uint64_t batch_take(struct sc_baseline_averages *averages, bool all,
                            struct sc_store_average *ret_batch, uint32_t *ret_unsaved)
 {
@@ -402,7 +401,7 @@ static uint64_t batch_take(struct sc_baseline_averages *averages, bool all,
     return count;
 }
 
-/* The batch was refused: its pieces are as they were, and are looked at first next time. */
+/* Undoes batch_take after a refusal: the next flush begins with these pieces. */
 static void batch_give_back(struct sc_baseline_averages *averages,
                             const struct sc_store_average *batch, const uint32_t *unsaved,
                             uint64_t count, uint32_t cursor)
@@ -434,7 +433,7 @@ bool sc_baseline_averages_flush(struct sc_baseline_averages *averages, bool all,
         averages->cursor = 0;
     pthread_rwlock_unlock(&averages->lock);
     spec_status status = count > 0 ? put(user, batch, count) : SPEC_OK;
-    bool refused = status != SPEC_OK && status != SPEC_E_INVALID; /* which it would be again */
+    bool refused = status != SPEC_OK && status != SPEC_E_INVALID; /* INVALID stays so */
     pthread_rwlock_wrlock(&averages->lock);
     if (refused)
         batch_give_back(averages, batch, unsaved, count, cursor);

@@ -1,18 +1,17 @@
-/* Average importance: which rows requests have wanted so far, a code a row and layer.
+/* average: average importance, a code per row and layer: which rows requests have wanted so far.
  *
- *   piece -> slot [requests][layer 0: code of each row][layer 1: ...]      in memory, under a cap
- *                  \ flush, now and then                  ^ open: the store tells
+ *   piece -> slot [requests][layer 0: code of each row][layer 1: ...]      in memory, up to a cap
+ *                  \ flush, periodically                  ^ open, from the store
  *                   store: a record of the log (the newest of a piece counts)
  *
- * A code is the store's, within one step (the store's own arithmetic is exact and slow): log scale
- * of the smoothed share imp / sum imp of its request.
+ * A code is the log of the smoothed share imp / sum imp of a request, within one step of the
+ * store's own (exact and slow) arithmetic.
  *
- * Holds: memory stays under the cap; what was not used for longest makes room, written or not:
- * averages order what is read ahead, and what a host without queries has exactly, so forgetting one
- * is never wrong. Who reads takes the lock beside others who do. Only a choice waits for it, until
- * what somebody copies in or out is copied; a guess and a sample that find it taken are left out.
- * Does not: know the store (it is given a function), allocate after open. What the plugin calls of
- * it stands in baselines.h.
+ * Invariants: memory stays below the cap; the slots unused for longest are reused, written or not.
+ * Forgetting is never wrong: averages only order prefetches, and rows that a host without queries
+ * gets exactly. Readers share the lock. Only a selection waits for it; a prediction or a sample
+ * that finds it taken is skipped.
+ * Limits: allocates nothing after open.
  * Threads: any.
  * Tests: tests/unit/plugin/test_average.c */
 #ifndef SC_PLUGIN_BASELINES_AVERAGE_H
@@ -27,32 +26,33 @@ struct sc_baseline_averages_params {
     uint32_t layer_count;
     uint32_t rows_max;  /* of a piece */
     uint64_t bytes_max; /* of memory */
-    /* Rows of a piece; 0: it is not live. Any thread, called under the lock. */
+    /* Returns the rows of a piece; 0: it does not exist. Any thread, called under the lock. */
     uint32_t (*rows_of)(void *user, uint64_t piece);
     void *user;
 };
-/* bytes_max too small for one piece: *ret_averages is NULL, which every function takes. */
+/* Opens the averages. If bytes_max is too small for one piece, *ret_averages is NULL, which every
+ * function accepts. */
 spec_status sc_baseline_averages_open(const struct sc_baseline_averages_params *params,
                                       struct sc_baseline_averages **ret_averages,
                                       struct spec_error *reterr);
 
-/* The averages of one layer, 0 where nothing is known; returns how many rows are known. waits: for
- * who changes them, else none are known then. */
+/* Writes one layer's averages, 0 for unknown rows; returns how many rows are known. waits: for
+ * writers; without it nothing is known while one has the lock. */
 uint64_t sc_baseline_averages_scores(struct sc_baseline_averages *averages,
                                      const struct sc_store_range *ranges, uint64_t range_count,
                                      uint32_t layer, bool waits, float *ret_scores);
 
-/* The same of pieces that at least so many requests scored; of others' rows nothing is known.
- * Waits, and is no use of them. */
+/* Does the same for pieces that at least requests_least requests scored; other rows are unknown.
+ * Waits; does not mark the slots as used. */
 uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages,
                                       const struct sc_store_range *ranges, uint64_t range_count,
                                       uint32_t layer, uint32_t requests_least, float *ret_scores);
 
-#define SC_BASELINE_AVERAGES_BATCH 16u /* pieces that one call of put is given at most */
-/* Writes up to a batch of what changed enough since it was written (all: at all). A piece is
- * written after its requests 1 .. 7, 9, 11, 14, 18, ... : a fourth more each time. true: there is
- * more. A batch that put refuses (INVALID excepted, which would be refused again) waits for a later
- * call, which begins with it. Blocks while another thread's put runs: background threads, close. */
+#define SC_BASELINE_AVERAGES_BATCH 16u /* pieces per call of put at most */
+/* Writes up to a batch of pieces that are due (all: that changed). A piece is due after 1 .. 7, 9,
+ * 11, 14, 18, .. requests, a fourth more each time. Returns true if there is more. A batch that put
+ * refuses is first in a later call, except INVALID, which would be refused again. Blocks while
+ * another thread's put runs; for background threads and close. */
 bool sc_baseline_averages_flush(struct sc_baseline_averages *averages, bool all,
                                 spec_status (*put)(void *user,
                                                    const struct sc_store_average *averages,

@@ -1,7 +1,4 @@
-/* The table of policies, and where averages come from and go to.
- *
- * Holds, Does not, Threads: baselines.h.
- * Tests: tests/unit/plugin/test_baselines.c, test_average.c */
+/* baselines: the table of policies, and writes of averages. Contract: baselines.h. */
 #include "plugin/baselines/baselines.h"
 #include "hashing/digest.h"
 #include "plugin/baselines/average.h"
@@ -25,7 +22,7 @@ static enum sc_baseline_answer random_score(const struct sc_baseline *baseline,
     for (uint64_t row = 0; row < row_count(ask); row++) {
         uint64_t granule = (ask->from_token + row) / baseline->config->unit;
         uint64_t word = sc_hash_bytes64(&granule, sizeof(granule), seed);
-        ret_scores[row] = (float)(word >> 40); /* 24 bits are exact */
+        ret_scores[row] = (float)(word >> 40); /* 24 bits are exact in a float */
     }
     return SC_BASELINE_ORDER;
 }
@@ -39,7 +36,7 @@ static uint64_t bits_mixed(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Floyd's sample: rows - k + i, unless the draw below it is new. */
+/* Floyd's sample: row rows - k + i, unless the draw at or below it is new. */
 static enum sc_baseline_answer random_prediction(const struct sc_baseline *baseline,
                                                  const struct sc_baseline_ask *ask,
                                                  float *ret_scores)
@@ -67,7 +64,7 @@ static enum sc_baseline_answer sink_prediction(const struct sc_baseline *baselin
     return SC_BASELINE_ORDER;
 }
 
-/* Only a choice waits for who changes averages. */
+/* Only a selection waits for writers of averages. */
 static enum sc_baseline_answer averages_read(const struct sc_baseline *baseline,
                                              const struct sc_baseline_ask *ask, float *ret_scores)
 {
@@ -152,7 +149,7 @@ static spec_status averages_put(void *user, const struct sc_store_average *avera
     struct sc_baseline *baseline = user;
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_store_average_put(*baseline->store, averages, count, &error);
-    if (status != SPEC_OK && status != baseline->write_status) /* said once */
+    if (status != SPEC_OK && status != baseline->write_status) /* logged once */
         SC_LOG(baseline->log, SPEC_LOG_WARN, "averages of %" PRIu64 " pieces are not written: %s",
                count, error.text);
     baseline->write_status = status;

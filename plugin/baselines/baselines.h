@@ -1,24 +1,21 @@
-/* Baselines: how the papers rank rows without reading their keys, behind one table. Callers ask
- * here and have no branch of their own for a policy.
+/* baselines: the papers' rankings of rows that do not read keys, behind one table of policies.
  *
  *   row_set.c, prefetch.c: layer of a match -> policy -> scores of all rows, or the rows
  *
- *     policy    a choice (metric, select.identify)    rows read ahead (prefetch.predictor)
+ *     policy    selection (metric, select.identify)   prefetch (prefetch.predictor)
  *     random    any granules                          any rows
- *     sink                                            first and last ones in turn
+ *     sink                                            first and last rows in turn
  *     static    averages of what requests wanted      the same
- *     layer                                           who asks ranks them by the layer below
+ *     layer                                           the caller ranks by the layer below
  *
- *   prefetch.c: scores of a choice -> averages (memory) -> job, checkpoint, close -> store's log
+ *   prefetch.c: scores of a selection -> averages (memory) -> job, checkpoint, close -> store's log
  *               the store's open, or its following      -> averages
  *
- * Holds: what it says of a layer follows from the match, the configuration and the averages. A
- * reader learns from its writer's log, and keeps what its own requests add in memory.
- * Does not: know the plugin, or look at a key.
+ * Invariants: results depend on the match, the configuration and the averages alone. A reader gets
+ * averages from its writer's log, and keeps those of its own requests in memory.
  * Threads: open and close by one; the others any.
- * Tests: tests/unit/plugin/test_baselines.c, test_average.c, test_prediction.c, test_select.c,
- * test_layered.c
- */
+ * Tests: tests/unit/plugin/test_baselines.c, test_average.c, test_prefetch.c, test_select.c,
+ * test_layered.c */
 #ifndef SC_PLUGIN_BASELINES_BASELINES_H
 #define SC_PLUGIN_BASELINES_BASELINES_H
 
@@ -29,96 +26,98 @@
 struct sc_baseline_averages;
 
 struct sc_baseline {
-    /* Set by whoever has it, constant after. */
+    /* Set by the owner, constant after. */
     const struct sc_config *config;
     struct sc_log *log;
-    struct sc_store *const *store; /* there before anything is asked or written */
-    void (*on_write)(void *user);  /* NULL, or who else learns: writes it when averages are */
+    struct sc_store *const *store; /* open before anything is scored or written */
+    void (*on_write)(void *user);  /* writes other state with the averages, or NULL */
     void *user;
 
-    struct sc_baseline_averages *averages; /* set by open, constant after; NULL: none are kept */
+    struct sc_baseline_averages *averages; /* set by open, constant after; NULL: none */
 
-    spec_status write_status; /* of the averages that were written last; whoever writes */
+    spec_status write_status; /* of the last write of averages; by its thread */
 };
 
-/* Averages are kept; a baseline that was not opened learns nothing. */
+/* Opens the averages; a baseline without open learns nothing. */
 spec_status sc_baseline_open(struct sc_baseline *baseline, struct sc_alloc *alloc,
                              uint32_t layer_count, struct spec_error *reterr);
 void sc_baseline_averages_close(struct sc_baseline_averages *averages);
 
 /* ---- Rankings ------------------------------------------------------------------------------- */
 
-struct sc_baseline_ask { /* a layer of a match; its rows are tokens [from_token, token_count) */
+struct sc_baseline_ask { /* a layer of a match: rows are tokens [from_token, token_count) */
     const uint32_t *tokens;
     uint64_t from_token, token_count;
     const struct sc_store_range *ranges;
     uint64_t range_count;
     uint32_t layer;
 
-    /* Of a guess (of a choice 0): how many rows, where to; memory for a bit a row. */
+    /* Prediction only (else 0): number of rows, their destination, a bit per row as scratch. */
     uint64_t k;
     uint32_t *ret_rows;
     uint64_t *bits;
 };
 
 enum sc_baseline_answer {
-    SC_BASELINE_NOTHING, /* it does not know */
-    SC_BASELINE_ORDER,   /* as it is: scores that weigh nothing; of a guess the rows, best first */
-    SC_BASELINE_IMPORTANCE /* scores of importance, as those by queries are */
+    SC_BASELINE_NOTHING, /* nothing is known */
+    SC_BASELINE_ORDER,   /* scores without weight, or a prediction's rows, best first */
+    SC_BASELINE_IMPORTANCE /* scores of importance, as by queries */
 };
 
-/* Rows of this metric are chosen without queries, so configured. */
+/* Returns true if rows of this metric are selected without queries. */
 static inline bool sc_baseline_is_blind(const struct sc_config *config, uint32_t metric)
 {
     return metric == SPEC_METRIC_RANDOM || config->identify == SC_IDENTIFY_STATIC;
 }
-/* Rows of this metric have a share of something; else they are as good as any others. */
+/* Returns true if the metric's scores are weights; random scores are not. */
 static inline bool sc_baseline_weighs(uint32_t metric)
 {
     return metric != SPEC_METRIC_RANDOM;
 }
-/* Such rows are asked for here (sc_baseline_score, which may still know nothing of a layer). */
+/* Returns true if sc_baseline_score selects rows of this metric; it may still know nothing of a
+ * layer. */
 bool sc_baseline_can_score(const struct sc_baseline *baseline, uint32_t metric);
 /* ret_scores [rows] */
 enum sc_baseline_answer sc_baseline_score(const struct sc_baseline *baseline,
                                           const struct sc_baseline_ask *ask, uint32_t metric,
                                           float *ret_scores);
-/* So many requests must have scored a piece before its averages say in which order its rows stand:
- * they say nearly as much then as later (docs/decisions/0045). */
+/* Requests that must have scored a piece before its averages order its rows: later ones change
+ * little (docs/decisions/0045). */
 #define SC_BASELINE_ORDER_REQUESTS 2u
-/* Scores of a layer's rows by those averages, into ret_scores [rows]; returns how many rows have
- * one. In the background. */
+/* Writes scores of a layer's rows by those averages to ret_scores [rows]; returns how many rows
+ * have one. For background threads. */
 uint64_t sc_baseline_order_scores(const struct sc_baseline *baseline,
                                   const struct sc_store_range *ranges, uint64_t range_count,
                                   uint32_t layer, float *ret_scores);
-/* Rows to read ahead, in ask->ret_rows, or ret_scores [rows] to rank them by. */
+/* Writes rows to prefetch to ask->ret_rows, or scores to rank them by to ret_scores [rows]. */
 enum sc_baseline_answer sc_baseline_predict(const struct sc_baseline *baseline,
                                             const struct sc_baseline_ask *ask, float *ret_scores);
-/* The ranking of a layer is the guess at the next one. */
+/* Returns true if a layer's ranking is the prediction of the next layer. */
 bool sc_baseline_follows(const struct sc_baseline *baseline);
 
-/* ---- Learning: averages NULL is taken by each ------------------------------------------------ */
+/* ---- Learning: each accepts averages NULL
+ * ------------------------------------------------------- */
 
-/* What one choice made of a layer's rows. */
+/* Scores of a layer's rows from one selection. */
 struct sc_baseline_sample {
     const struct sc_store_range *ranges;
     uint64_t range_count;
     uint32_t layer;
-    const float *sums; /* of importance, row by row in the order of the ranges; 0: not scored */
-    /* Whether the averages of a range's rows follow the sample; NULL: all do. */
+    const float *sums; /* importance, row by row in the order of the ranges; 0: not scored */
+    /* Returns true if the averages of a range shall include the sample; NULL: all do. */
     bool (*is_kept)(void *user, uint64_t range);
     void *user;
 };
-/* true: some of it is worth writing soon (said at the last layer only). */
+/* Adds a sample. Returns true, at the last layer only, if some averages are due to be written. */
 bool sc_baseline_averages_note(struct sc_baseline_averages *averages,
                                const struct sc_baseline_sample *sample);
-/* What the store tells. */
+/* Loads an average from the store. */
 void sc_baseline_averages_load(struct sc_baseline_averages *averages,
                                const struct sc_store_average *average);
-/* The log did not take some: write once more. */
+/* Returns true if the log refused some averages: write again. */
 bool sc_baseline_averages_refused(struct sc_baseline_averages *averages);
-/* A writer's, in the background: what is due, to the log. write: a part of it; true: there is more.
- * write_all: whatever changed. */
+/* Writes averages to the log, in the background of a writer. write: a batch of what is due; true if
+ * there is more. write_all: all that changed. */
 bool sc_baseline_write(struct sc_baseline *baseline);
 void sc_baseline_write_all(struct sc_baseline *baseline);
 

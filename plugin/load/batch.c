@@ -1,14 +1,9 @@
-/* Memory for the items of a get_important. A thread of an engine may have a small stack, and all
- * items of the largest call are more than one: a few stand on it, more in memory made at open.
+/* batch: memory for the items of a get_important. Contract: batch.h.
  *
  *   call of up to SC_PLUGIN_ITEMS_FEW items   [items]   on the caller's stack
  *   of more                                   [256 items] .. [256 items]   one of BATCHES_MAX
  *
- * Holds: nobody waits while fewer such calls run at one time than there are batches; who waits does
- * so for a call to end, and no call waits for another one's batch while it has one.
- * Does not: allocate after open.
- * Threads: any.
- * Tests: tests/unit/plugin/test_stack.c */
+ * Invariants: a call waits for other calls to end, and holds no batch while it waits. */
 #include "plugin/load/batch.h"
 #include "plugin/select/item.h"
 

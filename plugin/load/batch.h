@@ -1,6 +1,5 @@
-/* batch: memory for the items of a get_important. A small call has its items on the stack; a larger
- * one takes a batch that was made at open, and waits while all are taken.
- *
+/* batch: memory for the items of a get_important, since an engine's threads may have small stacks.
+ * A small call has its items on the stack; a larger one takes a batch that was made at open.
  * Threads: any.
  * Tests: tests/unit/plugin/test_stack.c */
 #ifndef SC_PLUGIN_LOAD_BATCH_H
@@ -20,7 +19,7 @@ struct sc_plugin_batches {        /* set by open, constant after */
 
 spec_status sc_plugin_batches_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_batches_close(spec_connector *conn);
-/* Returns memory for SC_LIMIT_BATCH items. */
+/* Returns memory for SC_LIMIT_BATCH items. Waits while all batches are taken. */
 struct sc_plugin_item *sc_plugin_batch_take(spec_connector *conn);
 void sc_plugin_batch_put(spec_connector *conn, const struct sc_plugin_item *items);
 

@@ -1,13 +1,10 @@
-/* The two ends of a match: what is given out to be computed, what is loaded. Contract:
- * bidirectional.h.
+/* bidirectional: loads of a match from its end. Contract: bidirectional.h.
  *
- *   block   whole ranges, from the last on down; of each layer one part, which a reader reads. The
- *           last one is waited for by both sides, so it is at most an eighth of what is left, but
- *           for a chunk
+ *   block   whole ranges, from the last on down; one part per layer, read by one reader. Both sides
+ *           wait for the last block, so a block is at most an eighth of what is left, but a chunk
  *   parts   [block, layer 0][block, layer 1] .. [next block, layer 0] ..    in turn on the readers
- *   claim   when the first rows of a block are there: back moves down to its first row, or to the
- *           front that stands in it
- */
+ *   claim   when a block's first rows are verified: back moves down to its first row, or to the
+ *           front, if that is inside the block */
 #include "plugin/load/bidirectional.h"
 
 #include "plugin/args/args.h"
@@ -20,7 +17,7 @@
 
 #include <string.h>
 
-#define BLOCK_SHARE 8u /* of the rows that are left, a block is so much at most */
+#define BLOCK_SHARE 8u /* a block is at most 1 / 8 of the rows left */
 
 static uint64_t front_of(uint64_t ends)
 {
@@ -42,8 +39,7 @@ void sc_plugin_bidirectional_forget(struct sc_plugin_request *request)
     atomic_store(&request->ends, sc_plugin_row_total(request));
 }
 
-/* Moves the back; false: the front has come past it meanwhile. It never comes past one that is
- * moved up, which always succeeds. */
+/* Moves the back; returns false if the front has passed it. Moving it up always succeeds. */
 static bool back_move(struct sc_plugin_request *request, uint64_t back)
 {
     uint64_t ends = atomic_load(&request->ends);
@@ -56,7 +52,7 @@ static bool back_move(struct sc_plugin_request *request, uint64_t back)
 
 /* ---- From the front ------------------------------------------------------------------------- */
 
-/* Where the next range ends: on the grid, if that leaves any of it. */
+/* Returns the end of the next range: on the chunk grid, unless the range were empty then. */
 static uint64_t range_end(const spec_connector *conn, const struct sc_plugin_request *request,
                           uint64_t ends, uint64_t budget)
 {
@@ -92,7 +88,7 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
         end = range_end(conn, request, ends, next.budget_tokens);
     } while (!atomic_compare_exchange_weak(&request->ends, &ends, ends_of(end, back_of(ends))));
     for (uint32_t i = 0; i < SC_PLUGIN_READERS && end == back_of(ends); i++)
-        sc_store_reader_nudge(request->readers[i].reader); /* what it waits for is given out */
+        sc_store_reader_nudge(request->readers[i].reader); /* its rows were given out */
     next.first_token = request->from_token + front_of(ends);
     next.token_count = end - front_of(ends);
     sc_plugin_request_unhold(request);
@@ -104,7 +100,7 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
 
 /* ---- From the back -------------------------------------------------------------------------- */
 
-/* Whole ranges [range, range_end) of the match, its rows [row, row_end); empty: there is none. */
+/* Ranges [range, range_end) of the match: its rows [row, row_end). Empty: no block. */
 struct block {
     uint64_t range, range_end, row, row_end;
 };
@@ -114,22 +110,22 @@ struct tail {
     struct sc_plugin_request *request;
     struct sc_plugin_item *work; /* [layers] */
     uint64_t layers;
-    uint64_t rows_least; /* of a block, as long as both ends are far from each other */
+    uint64_t rows_least; /* of a block while both ends are far apart */
     uint64_t deadline_ns;
 
-    struct block parts[SC_PLUGIN_READERS]; /* of which block each reader's part is */
-    struct block begun;                    /* the next part that is begun, and is taken */
+    struct block parts[SC_PLUGIN_READERS]; /* block of each reader's part */
+    struct block begun;                    /* next part to begin, and next to consume */
     uint64_t begun_layer, begun_count;
     struct block taken;
     uint64_t taken_layer, taken_count;
-    bool is_claimed; /* `taken`: its rows [first, row_end) are ours */
-    uint64_t first;  /* down to here is claimed, or all layers have come */
+    bool is_claimed; /* `taken`: rows [first, row_end) are claimed */
+    uint64_t first;  /* loaded or claimed down to here */
     bool is_met;     /* nothing is left to claim */
     uint64_t failed_range;
     uint32_t failed_tier;
 };
 
-/* The block that ends with this range, which begins behind row_end. */
+/* Returns the block whose ranges end at `end` and whose rows end at row_end. */
 static struct block block_below(const struct tail *tail, uint64_t end, uint64_t row_end)
 {
     const struct sc_store_range *ranges = tail->request->ranges;
@@ -149,7 +145,7 @@ static uint64_t block_rows(const spec_connector *conn)
     return rows > conn->config.chunk_tokens ? rows : conn->config.chunk_tokens;
 }
 
-/* As many parts are read as there are readers; none that the front is past. */
+/* Begins one part per reader, none that the front has passed. */
 static void parts_begin(struct tail *tail)
 {
     struct sc_plugin_request *request = tail->request;
@@ -168,8 +164,8 @@ static void parts_begin(struct tail *tail)
     }
 }
 
-/* Waits until rows of the part can be had, or nobody wants them any more; true: they can, or have
- * failed, or the deadline has come. */
+/* Waits for the part. Returns true if it has rows, has failed or is late; false if nothing is left
+ * to load. */
 static bool part_await(struct tail *tail, struct sc_store_reader *reader)
 {
     for (;;) {
@@ -181,7 +177,7 @@ static bool part_await(struct tail *tail, struct sc_store_reader *reader)
     }
 }
 
-/* Rows of it are there: what the front has left of it is ours. */
+/* Claims what the front has left of the block, whose first rows are verified. */
 static bool block_claim(struct tail *tail)
 {
     uint64_t ends = atomic_load(&tail->request->ends), first;
@@ -196,7 +192,7 @@ static bool block_claim(struct tail *tail)
     return true;
 }
 
-/* Rows of the block, as they come, but those that the front has. */
+/* Places rows of the block, except those that the front has. */
 static void rows_place(const struct tail *tail, const struct sc_plugin_item *item,
                        const struct sc_plugin_placing *to, const struct sc_store_rows *rows)
 {
@@ -207,7 +203,6 @@ static void rows_place(const struct tail *tail, const struct sc_plugin_item *ite
                                         at + from);
 }
 
-/* One layer of the block. */
 static spec_status part_take(struct tail *tail, struct spec_error *reterr)
 {
     spec_connector *conn = tail->conn;
@@ -239,9 +234,9 @@ static spec_status part_take(struct tail *tail, struct spec_error *reterr)
         sc_plugin_bus_took(conn, item, rows.tier, rows.row_count, conn->dims.row_bytes);
         rows_place(tail, item, &to, &rows);
     }
-    /* All of it, or a status: what comes next is told as loaded. */
+    /* An incomplete part has an error: otherwise it would be reported as loaded. */
     SC_ASSERT(&conn->poison, status != SPEC_OK || tail->is_met || row == tail->taken.row_end);
-    (void)target->fence(&item->memory, SC_FENCE_PLACED, NULL); /* SETTLED says it again */
+    (void)target->fence(&item->memory, SC_FENCE_PLACED, NULL); /* SETTLED reports it */
     sc_store_reader_cost(reader, &cost);
     sc_plugin_cost_add(conn, item, &cost);
     tail->failed_range = tail->taken.range + rows.failed_range;
@@ -249,14 +244,13 @@ static spec_status part_take(struct tail *tail, struct spec_error *reterr)
     return status;
 }
 
-/* All that can be loaded, part by part. */
 static spec_status parts_take(struct tail *tail, struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;
     for (;;) {
         parts_begin(tail);
         if (tail->begun_count == tail->taken_count)
-            return SPEC_OK; /* the front is there, or nothing else can be loaded */
+            return SPEC_OK; /* the ends have met, or nothing else can be loaded */
         if (sc_plugin_item_is_over(tail->conn, tail->work))
             return sc_plugin_stale(tail->work->in.request, reterr);
         tail->taken = tail->parts[tail->taken_count % SC_PLUGIN_READERS];
@@ -276,7 +270,7 @@ static spec_status parts_take(struct tail *tail, struct spec_error *reterr)
 static void items_tell(const struct tail *tail, spec_status status, bool is_late)
 {
     const struct sc_plugin_request *request = tail->request;
-    /* Of a block that is still claimed not all layers have come. */
+    /* A block that is still claimed is incomplete in some layer. */
     uint64_t first = tail->is_claimed ? tail->taken.row_end : tail->first;
     for (uint64_t i = 0; i < tail->layers; i++) {
         struct spec_important *in = &tail->work[i].in;
@@ -308,8 +302,8 @@ static spec_status tail_load(struct tail *tail, struct spec_error *reterr)
     return request->failed_status == SPEC_E_STALE ? sc_plugin_stale(handle, reterr) : status;
 }
 
-/* Whether every destination has what was placed; if not, none has: a token is there in all layers,
- * or in none. Returns the status of all. */
+/* Checks that every destination has its rows. If one has not, none counts, since a token is loaded
+ * in all layers or in none. Returns the status of all. */
 static spec_status tail_fence(struct sc_plugin_item *work, uint64_t count,
                               enum sc_plugin_fence when, struct spec_error *reterr)
 {

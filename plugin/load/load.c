@@ -1,17 +1,14 @@
 /* load: the items of a get_important, from their check to their results.
  *
  *   check    every item of the call, before anything changes
- *   begin    whole layers and selector keys begin to be read
- *   serve    sets are chosen and their reads begun, item by item; then rows are consumed, item by
+ *   begin    reads of whole layers and of selectors
+ *   serve    rows are selected and their reads begun, item by item; then rows are consumed, item by
  *            item, so that the device never waits for a later item's scores
  *   report   results to the host and to the requests
  *
- * Invariants: of the items of one call, only the one being consumed draws on the demand share of
- * the staging frames, so that calls side by side always progress.
- * Limits: allocates nothing; does not choose rows (select.c), begin or consume reads
- * (issue_reads.c, scatter.c).
- * Threads: check, begin and report the host's; serve the host's, or a submission's.
- * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
+ * Invariants: of a call's items only the one being consumed draws on the demand share of the
+ * staging frames, so that concurrent calls always progress.
+ * Limits: allocates nothing. */
 #include "plugin/load/load.h"
 #include "plugin/args/args.h"
 #include "plugin/args/provenance.h"
@@ -43,7 +40,7 @@ spec_status sc_plugin_layer_check(const spec_connector *conn, uint32_t layer, co
     return SPEC_OK;
 }
 
-/* Whether so many positions, and all rows, can be returned. */
+/* Checks that so many positions, and all rows, can be returned. */
 static spec_status check_room(spec_connector *conn, struct sc_plugin_item *item,
                               uint64_t position_count, struct spec_error *reterr)
 {
@@ -61,7 +58,7 @@ static spec_status check_room(spec_connector *conn, struct sc_plugin_item *item,
     return sc_plugin_memory_check_on(in->destination, &need, &way, &item->memory, reterr);
 }
 
-/* What the item wants, and whether it can be scored and returned. */
+/* Resolves what the item wants; checks that it can be scored and returned. */
 static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
@@ -95,13 +92,13 @@ static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *it
     if (status == SPEC_OK)
         status = sc_plugin_want_refine(conn, item, sc_plugin_refine_came_ahead(item),
                                        sc_plugin_refine_chooses(item), reterr);
-    if (status != SPEC_OK || !sc_plugin_refine_chooses(item)) /* queries are not looked at */
+    if (status != SPEC_OK || !sc_plugin_refine_chooses(item)) /* queries are ignored */
         return status;
     sc_plugin_want_ranked(conn, item);
     return sc_plugin_scoring_check(conn, item, reterr);
 }
 
-/* Rows as they were stored, from the end on. */
+/* Checks that an item of a bidirectional load has a destination and a deadline alone. */
 static spec_status check_tail_kind(const struct sc_plugin_item *item, uint64_t i,
                                    struct spec_error *reterr)
 {
@@ -116,7 +113,6 @@ static spec_status check_tail_kind(const struct sc_plugin_item *item, uint64_t i
     return SPEC_OK;
 }
 
-/* Inputs that say of which kind the item is. */
 static spec_status check_kind(const spec_connector *conn, const struct sc_plugin_item *item,
                               uint64_t i, struct spec_error *reterr)
 {
@@ -154,7 +150,8 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
     return SPEC_OK;
 }
 
-/* A state: all of it, whatever budget there is; queries are not looked at. */
+/* Checks the item of a recurrent state, which is delivered whole: budgets and queries are
+ * ignored. */
 static spec_status check_state(spec_connector *conn, struct sc_plugin_item *item, uint64_t i,
                                struct spec_error *reterr)
 {
@@ -221,7 +218,6 @@ static spec_status check_item(spec_connector *conn, struct sc_plugin_visit *visi
                               : check_choice(conn, ret_item, reterr);
 }
 
-/* Every row, into the destination. */
 static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
@@ -259,7 +255,7 @@ static spec_status finish_item(spec_connector *conn, struct sc_plugin_item *item
     spec_status status =
         is_whole ? finish_whole(conn, item, reterr) : sc_plugin_select_finish(conn, item, reterr);
     if (in->exact_bits != NULL && item->route != SC_ROUTE_LAYERED)
-        sc_plugin_bits_all(in->exact_bits, in->row_count); /* without codes: exact */
+        sc_plugin_bits_all(in->exact_bits, in->row_count); /* nothing is quantised */
     return status;
 }
 
@@ -299,11 +295,10 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
     in->failed_position = request->failed_position;
     if (request->failed_position == UINT64_MAX)
         return status;
-    sc_plugin_loads_end(conn, request); /* not before: the item's work is through with them now */
+    sc_plugin_loads_end(conn, request); /* not before: only now the item does not use them */
     return request->failed_status == SPEC_E_STALE ? sc_plugin_stale(in->request, reterr) : status;
 }
 
-/* Results are zero unless they are set. */
 static void clear_results(struct sc_plugin_item *item)
 {
     struct spec_important *in = &item->in;
@@ -311,22 +306,20 @@ static void clear_results(struct sc_plugin_item *item)
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
 }
 
-/* The item's layer is asked for, which ends its guess. What that reads is let go, unless the item
- * chooses rows to read. */
+/* Ends the prediction of the item's layer. Its reads are dropped unless the item selects rows. */
 static void prefetch_leave(spec_connector *conn, struct sc_plugin_item *item, uint64_t now_ns)
 {
     bool refines = item->in.refine_of != 0;
     if (refines && !sc_plugin_refine_chooses(item))
         return;
     sc_plugin_prefetch_end(conn, item->request, item->in.layer, now_ns);
-    if (refines || !item->want.selects) /* refining reads by what is there */
+    if (refines || !item->want.selects) /* refining does not use them */
         item->in.unused_bytes = item->in.read_bytes =
             sc_plugin_prefetch_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
 }
 
-/* Codes of the two layers behind one that is told ahead. The layer below it has been delivered, so
- * the memory of its codes is free for the second of them, and the device has work while the host
- * computes. */
+/* Begins to read the selectors of the two layers after one that is delivered ahead. The layer below
+ * it was delivered, so its selector's memory is free; the device works while the host computes. */
 static void quant_follow(spec_connector *conn, const struct sc_plugin_item *item)
 {
     for (uint32_t ahead = 1; ahead < SC_PLUGIN_SELECTORS; ahead++)
@@ -334,16 +327,14 @@ static void quant_follow(spec_connector *conn, const struct sc_plugin_item *item
             sc_plugin_select_ahead(conn, item->request, item->in.layer + ahead, false);
 }
 
-/* Codes are needed once more, if they are not there. */
+/* Returns true if the item needs the quantised rows again. */
 static bool rescores_some(const struct sc_plugin_item *item)
 {
     return sc_plugin_rescores(&item->in) && sc_plugin_refine_chooses(item) &&
            item->want.row_count > 0;
 }
 
-/* Nothing that waits: deadlines, whole layers, what the configuration certainly needs of the
- * others. Of several items that choose rows of one request, which has one set at a time, the later
- * ones begin when their turn comes. */
+/* Later items that select rows of a request wait until they are served: a request has one set. */
 void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                            uint64_t begin_ns)
 {
@@ -367,16 +358,16 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
             item->is_late = work[j].want.selects && work[j].request == item->request;
         prefetch_leave(conn, item, begin_ns);
         item->route = SC_ROUTE_REFINE;
-        if (rescores_some(item) && sc_plugin_has_loads(item->request)) /* all items side by side */
+        if (rescores_some(item) && sc_plugin_has_loads(item->request)) /* for all items at once */
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (item->in.refine_of != 0)
             continue;
         item->route = item->want.selects    ? SC_ROUTE_GATHER
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;
-        if (sc_plugin_is_tail(&item->in)) /* it begins what it reads */
+        if (sc_plugin_is_tail(&item->in)) /* begins its own reads */
             continue;
-        /* What is submitted is waited for from when it is served. */
+        /* Nobody waits for a submission before it is served. */
         bool is_awaited = i == 0 && !item->is_submitted;
         if (sc_plugin_has_loads(item->request) && !item->want.selects)
             item->was_started =
@@ -385,11 +376,11 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         else if (sc_plugin_has_loads(item->request))
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (sc_plugin_is_ahead(&item->in) && count == 1 && sc_plugin_has_loads(item->request))
-            quant_follow(conn, item); /* of other items, some may need that memory */
+            quant_follow(conn, item); /* other items may need that memory */
     }
 }
 
-/* Begins items' reads. ret_error: why the first of them that fails does. */
+/* Begins the items' reads. ret_error: of the first item that fails. */
 static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                         struct spec_error *ret_error)
 {
@@ -404,8 +395,8 @@ static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint6
     }
 }
 
-/* What a destination could not take, or a device did not give, fails the item, unless it has failed
- * already. */
+/* Fails the item, unless it has failed already, if its destination lacks rows or its device
+ * failed. */
 static spec_status item_settle(const spec_connector *conn, const struct sc_plugin_item *item,
                                struct spec_error *reterr)
 {
@@ -418,8 +409,8 @@ static spec_status item_settle(const spec_connector *conn, const struct sc_plugi
     return sc_plugin_scoring_fail(conn, item, reterr);
 }
 
-/* On the way to an item that is delivered errors may have been met: a deadline that left rows as
- * codes. What reterr says is why the first item failed, if one did. */
+/* A delivered item may have met errors, such as a deadline that left rows quantised. reterr has the
+ * error of the first item that failed. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                   struct spec_error *reterr)
 {
@@ -447,7 +438,7 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
     return first_status;
 }
 
-/* Whatever is stored next is computed on this, or not stored. */
+/* Records the delivery's provenance: what is stored next was computed on it. */
 static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
 {
     bool is_ahead = sc_plugin_is_ahead(&item->in);
@@ -455,7 +446,7 @@ static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
     if (item->in.status == SPEC_OK)
         sc_plugin_provenance_ahead(item->request, item->in.layer,
                                    is_layered ? &item->delivered : NULL);
-    if (!is_ahead) /* nothing is computed on that */
+    if (!is_ahead) /* nothing was computed on it */
         sc_plugin_provenance_add(&item->request->delivered, &item->delivered);
     if (item->request->failed_position != UINT64_MAX)
         sc_plugin_pass_void(conn, item->request);
@@ -470,7 +461,7 @@ static void tell_load_policy(spec_connector *conn, const struct sc_plugin_item *
                                      sc_plugin_rows_from_host(item));
 }
 
-/* The item's last word. *ret_error: why the destination does not have what was placed. */
+/* Ends the use of the item's destination. ret_error: why it lacks rows. */
 static spec_status item_end(struct sc_plugin_item *item, struct spec_error *ret_error)
 {
     spec_status ended = item->memory.target->fence(&item->memory, SC_FENCE_END, ret_error);
@@ -479,11 +470,10 @@ static spec_status item_end(struct sc_plugin_item *item, struct spec_error *ret_
     return item->in.status;
 }
 
-/* Returns the call's status. */
 static spec_status items_end(struct sc_plugin_item *work, uint64_t count, spec_status served,
                              struct spec_error *reterr)
 {
-    bool is_told = false; /* why the first that fails does */
+    bool is_told = false; /* the first failure was reported */
     for (uint64_t i = 0; i < count; i++) {
         struct spec_error error = {.struct_size = sizeof(error)};
         bool was_served = work[i].in.status == SPEC_OK;
@@ -520,7 +510,7 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct sc_plugin_visit *
     if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
                        SC_LIMIT_BATCH);
-    struct sc_plugin_item spare[2]; /* where nobody wants them: the first, and another one */
+    struct sc_plugin_item spare[2]; /* without ret_work: the first item, and the current one */
     const struct sc_plugin_item *first = ret_work != NULL ? ret_work : spare;
     for (uint64_t i = 0; i < count; i++) {
         struct sc_plugin_item *item = ret_work != NULL ? &ret_work[i] : &spare[i > 0];

@@ -1,4 +1,4 @@
-/* Where a match may end, and loads of states. Contract: load_recurrent.h. */
+/* load_recurrent: matches of recurrent states, and their loads. Contract: load_recurrent.h. */
 #include "plugin/load/load_recurrent.h"
 
 #include "plugin/args/provenance.h"
@@ -8,11 +8,11 @@
 
 #include <string.h>
 
-/* Of asking all ranks, before a match has no end. Each costs a match in every index. All ranks go
- * through the same rounds, whoever asks: their answers to one number give the next. */
+/* Rounds of queries to all ranks before a match is given up; each is a match in every index. All
+ * ranks go through the same rounds, since the answers to one number determine the next. */
 #define ROUNDS_MAX 32u
 
-/* Of requests and peeks: a branch's segments, and ranges of it (all; of one state). */
+/* Allocates for each request and peek the segments of a branch, and its ranges. */
 spec_status sc_plugin_recurrent_loads_open(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t slots = (uint64_t)conn->config.max_requests + SC_PLUGIN_PEEKS;
@@ -108,8 +108,7 @@ uint64_t sc_plugin_recurrent_worth(const spec_connector *conn,
 
 /* ---- Loads ----------------------------------------------------------------------------------- */
 
-/* Rows [first, first + count) of the branch, as ranges; returns how many. segment_first: of the
- * first of them. */
+/* Writes rows [first, first + count) of the branch as ranges; returns how many. */
 static uint64_t ranges_make(struct sc_plugin_recurrent_match *state, uint64_t first, uint64_t count,
                             uint64_t *ret_segment_first)
 {
@@ -131,7 +130,7 @@ static uint64_t ranges_make(struct sc_plugin_recurrent_match *state, uint64_t fi
     return ranges;
 }
 
-/* A state that cannot be had voids the whole match: rows alone are nothing to go on from. */
+/* Voids the whole match: its rows are of no use without the state. */
 static void state_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t at,
                        spec_status why, uint32_t tier)
 {
@@ -152,7 +151,6 @@ static void state_fail(spec_connector *conn, struct sc_plugin_request *request, 
     sc_plugin_piece_fail(conn, segment->node, segment->value.piece);
 }
 
-/* Verified rows, to the state's bytes. */
 static void rows_place(const spec_connector *conn, const struct sc_store_rows *rows, uint8_t *dst,
                        uint64_t bytes)
 {

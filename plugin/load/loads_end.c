@@ -1,8 +1,4 @@
-/* Ends loads: gives up the memory that a request's loads work on: readers, selectors, guesses.
- *
- * Does not: decide when. Callers own the request's loads at that moment (request.c says who does).
- * Threads: the owner of the request's loads.
- * Tests: tests/unit/plugin/test_bidirectional.c */
+/* loads_end: ends a request's loads. Contract: loads_end.h. */
 #include "plugin/load/loads_end.h"
 #include "plugin/select/issue_reads.h"
 #include "plugin/select/prefetch.h"

@@ -1,7 +1,6 @@
-/* loads_end: the one place that gives up the memory which a request's loads work on: readers,
- * selectors, guesses.
- *
- * Threads: whose turn the request's loads are, between items (request.c).
+/* loads_end: the one place that gives up the memory of a request's loads: readers, selectors,
+ * predictions.
+ * Threads: the owner of the request's loads, between items (request.c).
  * Tests: tests/unit/plugin/test_bidirectional.c */
 #ifndef SC_PLUGIN_LOAD_LOADS_END_H
 #define SC_PLUGIN_LOAD_LOADS_END_H

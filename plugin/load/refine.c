@@ -1,24 +1,19 @@
-/* Refining: more exact rows into a destination that a submission has filled.
+/* refine: reads more exact rows into a destination that a submission has filled. Contract:
+ * refine.h.
  *
- *   refine   scores -> the k best rows -> less those that are exact -> (the best that the budget
- *            takes) -> read, each over its codes' values, its bit set
+ *   refine    scores -> the k best rows -> those not exact yet -> (as many as the budget allows)
+ *             -> read over the decoded values, and their bits set
+ *   ahead     [decoded values, no scores] -> the first item with queries scores and selects
+ *             (docs/decisions/0012) -> refine
+ *   rescore   [some rows exact] -> the item's queries score and select -> refine; exact rows stay
  *
- * Scores are those that the delivery's own set was chosen by, so a longer set begins with the same
- * rows: the destination becomes what a delivery with this share had been, whatever ended that one
- * early. Codes are neither read nor decoded. Where an item ranks (ahead, rescore), its scores take
- * their place, and codes are needed to make them.
+ * Scores are those that selected the delivery's own set, so a longer set begins with the same rows:
+ * the destination becomes what a delivery with this share would have been. Quantised rows are
+ * needed only if an item ranks (ahead, rescore).
  *
- *   ahead    [codes' values, no scores yet] -> the first item with queries scores and chooses
- *            (docs/decisions/0012) -> as above
- *   rescore  [whatever is exact] -> the item's queries score and choose -> as above; what is exact
- *            stays so
- *
- * Holds: a row's bit is set after its exact bytes stand in the destination; a delivery that a call
- * works at keeps its place; what another delivery wrote over is refined no more.
- * Does not: allocate after open; rank a second time unasked; keep queries, codes or rows.
- * Threads: whose turn the request's loads are.
- * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*,
- *        abi_184_*, abi_185_*) */
+ * Invariants: a row's bit is set after its exact bytes were written. A delivery that a call works
+ * on keeps its place; one that was written over is not refined.
+ * Limits: allocates nothing after open; ranks again only if asked; keeps no queries and no rows. */
 #include "plugin/load/refine.h"
 #include "plugin/select/delivery.h"
 #include "plugin/select/issue_reads.h"
@@ -66,7 +61,7 @@ bool sc_plugin_refine_chooses(const struct sc_plugin_item *item)
     return (item->delivery->is_ahead || sc_plugin_rescores(&item->in)) && !item->delivery->is_whole;
 }
 
-/* The best of rest->rows, as many as the budget takes. */
+/* Keeps the best of `rows`, as many as the budget allows; returns how many. */
 static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint64_t count,
                          uint32_t *rows)
 {
@@ -75,23 +70,23 @@ static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint
         return count;
     item->want.is_cut = true;
     struct sc_plugin_scratch *scratch = most > 0 ? sc_plugin_scratch_take_for(conn, item) : NULL;
-    if (scratch == NULL) /* the deadline came before the ranking */
+    if (scratch == NULL) /* the deadline passed */
         return 0;
     for (uint64_t row = 0; row < item->want.row_total; row++)
         scratch->scores[row] = -INFINITY;
-    for (uint64_t i = 0; i < count; i++) /* before all that are not among them */
+    for (uint64_t i = 0; i < count; i++) /* above all other rows */
         scratch->scores[rows[i]] = fmaxf(item->delivery->scores[rows[i]], -FLT_MAX);
     sc_kernels_topk(conn->kernels, scratch->scores, item->want.row_total, most, rows);
     sc_plugin_scratch_put(scratch);
     return most;
 }
 
-/* By what the item gives, and the delivery's ranking is that from now on. Without codes there is
- * none: a delivery ahead still waits for one, another keeps the one that it had. */
+/* Selects by the item's queries; the scores become the delivery's ranking. Without quantised rows
+ * there is none: a delivery ahead still waits for one, another keeps its own. */
 static uint64_t set_select(spec_connector *conn, struct sc_plugin_item *item)
 {
     item->ranking = item->delivery->scores;
-    if (!sc_plugin_set_select(conn, item)) { /* what stands there is what there is */
+    if (!sc_plugin_set_select(conn, item)) { /* late: the delivery stays as it is */
         item->want.is_cut = true;
         return 0;
     }
@@ -99,14 +94,14 @@ static uint64_t set_select(spec_connector *conn, struct sc_plugin_item *item)
     return item->row_count;
 }
 
-/* The rows that shall be exact, into the request's set; how many. */
+/* Selects the rows that shall be exact into the request's set; returns how many. */
 static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
 {
     uint64_t k = item->want.row_count, total = item->want.row_total;
     if (k == 0)
         return 0;
     bool is_open = item->delivery->is_ahead && k < total;
-    if (is_open || sc_plugin_rescores(&item->in)) /* else all need no ranking, or they have one */
+    if (is_open || sc_plugin_rescores(&item->in)) /* else no ranking is needed, or there is one */
         return set_select(conn, item);
     sc_kernels_topk(conn->kernels, item->delivery->scores, total, k, item->request->set);
     return k;
@@ -178,7 +173,7 @@ spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item 
     uint64_t more = item->in.exact_rows - before;
     sc_plugin_tiers_tell(item, more);
     if (item->in.exact_rows == item->want.row_total)
-        item->delivery->is_ahead = false; /* nothing is left to choose */
+        item->delivery->is_ahead = false; /* nothing is left to select */
     if (is_late || item->want.is_cut)
         item->in.result_flags |= SPEC_IMPORTANT_PARTIAL;
     sc_count(&conn->stats.refined_layers, 1);

@@ -1,13 +1,12 @@
-/* attach: a lease from another process becomes a request, by the piece that it names.
+/* attach: makes a request of a lease from another process, by the piece that the lease names.
  *
  *   64 bytes --tag, expiry, epoch--> rank, piece, place
- *     of our rank   --index.lock, sc_radix_attach--> tokens, marks, pieces, a pin
- *     of another    --the peer's lock, sc_radix_recall in the index of its log--> tokens, marks
- *                     --sc_radix_match_pin in ours, by value--> pieces, a pin
+ *     own rank     --index.lock, sc_radix_attach--> tokens, marks, pieces, a pin
+ *     other rank   --the peer's lock, sc_radix_recall in the index of its log--> tokens, marks
+ *                  --sc_radix_match_pin in our index, by value--> pieces, a pin
  *
- * Holds: what is delivered are rows of the tokens that the lease was given for; a hash alone finds
- * nothing. Nothing is promised that this process does not know: a lease of what its log has not
- * brought yet is PENDING, of what it had and lost is STALE.
+ * Invariants: only rows of the lease's tokens are delivered; a hash alone finds nothing. A lease of
+ * pieces that this process's log has not delivered yet is PENDING; of lost pieces, STALE.
  * Threads: any; takes index.lock for the search, which no lookup waits for.
  * Tests: tests/unit/plugin/test_attach.c, tests/fault/test_processes.c */
 #include "plugin/args/args.h"
@@ -36,12 +35,12 @@ static spec_status check_lease(const spec_connector *conn, const struct spec_att
     return SPEC_OK;
 }
 
-/* Whether our log may still bring the run of a good lease. Asked before the index is: what is said
- * to be known is in the index by then. */
+/* Returns true if our log may still deliver the run of a valid lease. Call it before the search of
+ * the index, which has all that the log has delivered by then. */
 static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *lease)
 {
     bool reads = conn->ranks.role == SPEC_ROLE_READER;
-    if (lease->rank == conn->ranks.rank) /* what pieces are merged into comes behind larger ids */
+    if (lease->rank == conn->ranks.rank) /* compacted pieces follow larger ids */
         return reads && (atomic_load(&conn->ranks.pieces_followed) <= lease->piece ||
                          sc_store_piece_is_left(conn->store, lease->piece));
     if (!sc_plugin_peer_has(conn, lease->rank, lease->piece))
@@ -50,7 +49,6 @@ static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *l
     return reads && sc_store_follow_ns(conn->store) < lease->expiry_ns - conn->config.lease_ns_max;
 }
 
-/* A lease of our rank: its piece is one of ours. */
 static spec_status find_own(spec_connector *conn, const struct sc_plugin_lease *lease,
                             const struct sc_radix_room *room,
                             struct sc_radix_attached *ret_attached)
@@ -60,19 +58,19 @@ static spec_status find_own(spec_connector *conn, const struct sc_plugin_lease *
                                    .place = lease->place};
     sc_plugin_lock(conn, &conn->index.lock);
     claim.run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, lease->piece));
-    claim.is_kept = sc_plugin_grace_entry_find(conn, claim.run); /* dropped, and kept for leases */
+    claim.is_kept = sc_plugin_grace_entry_find(conn, claim.run); /* dropped, but kept for leases */
     spec_status status = sc_radix_attach(conn->radix, &claim, room, ret_attached, NULL);
     pthread_mutex_unlock(&conn->index.lock);
     return status;
 }
 
-/* A lease of another rank: its piece is in that rank's log, which says of what tokens. */
+/* Finds a lease of another rank, whose log has the piece's tokens. */
 static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease *lease,
                               const struct sc_radix_room *room,
                               struct sc_radix_attached *ret_attached)
 {
     struct sc_radix_room theirs = *room;
-    theirs.segments = NULL; /* pieces of theirs are none of ours */
+    theirs.segments = NULL; /* their pieces are not ours */
     theirs.segment_capacity = 0;
     spec_status status = sc_plugin_peer_recall(conn, lease, &theirs, ret_attached);
     if (status != SPEC_OK || ret_attached->mark_count > room->mark_capacity)
@@ -89,7 +87,7 @@ static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease
     return SPEC_E_STALE;
 }
 
-/* Errors: STALE, BUSY; PENDING. */
+/* Errors: STALE, BUSY; PENDING if our log may still deliver it. */
 static spec_status lease_find(spec_connector *conn, const struct sc_plugin_lease *lease,
                               struct sc_plugin_request *request,
                               struct sc_radix_attached *ret_attached, struct spec_error *reterr)
@@ -138,7 +136,7 @@ static void request_fill(struct sc_plugin_request *request, const struct sc_plug
     request->present_hint = UINT64_MAX; /* more may be stored than was promised */
 }
 
-/* The lease is ours, and of now. Errors: STALE, BUSY; PENDING. */
+/* Attaches a valid lease of this epoch. Errors: STALE, BUSY; PENDING. */
 static spec_status lease_attach(spec_connector *conn, const struct spec_attach_params *params,
                                 const struct sc_plugin_lease *lease, uint64_t epoch,
                                 struct spec_lookup_result *ret_result, struct spec_error *reterr)
@@ -200,7 +198,7 @@ static spec_status try_attach(spec_connector *conn, const struct spec_attach_par
     uint64_t seed = atomic_load(&conn->ranks.lease_seed), epoch = atomic_load(&conn->epoch);
     bool is_bypassed = sc_plugin_is_bypassed(conn);
     if (seed == 0 && !is_bypassed)
-        return SPEC_PENDING; /* no store yet, so none that it could be of */
+        return SPEC_PENDING; /* no store yet, so no lease of it */
     spec_status status = seed != 0 ? check_lease(conn, params, seed, &lease, reterr) : SPEC_OK;
     if (status != SPEC_OK)
         return status;
@@ -212,7 +210,7 @@ static spec_status try_attach(spec_connector *conn, const struct spec_attach_par
     if (age == SC_LEASE_OLDER)
         return sc_fail(reterr, SPEC_E_STALE, "attach: the lease was given before a reset");
     if (age == SC_LEASE_NEWER)
-        return SPEC_PENDING; /* the reset is on its way */
+        return SPEC_PENDING; /* the reset has not arrived yet */
     return lease_attach(conn, params, &lease, epoch, ret_result, reterr);
 }
 

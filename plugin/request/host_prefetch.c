@@ -1,25 +1,20 @@
-/* stage: a match into host memory, ahead of its loads.
+/* host_prefetch: prefetch_to_host ("stage"): reads a match into host memory ahead of its loads.
  *
  *   stage    a slot, a ticket, a hold on the request
- *              -> waits -> RUNS in the store (fetch_match.h): [what rows of every layer are chosen
- *                          by][rows of layer 0][of 1] .. -> over
+ *              -> waits -> RUNS in the store (fetch_match.h): [selectors of all layers][rows of
+ *                          layer 0][of 1] .. -> over
  *   lookup   of tokens that a stage covers: PENDING until it is over, or its deadline
- *   over     done, failed, no room | deadline | release | reset | bypass: the first of them is told
- *   gone     when the store has let go: the slot is free, the request's hold ends
+ *   over     done, failed, no room | deadline | release | reset | bypass: the first is reported
+ *   freed    when the store has ended, too: the slot is free, the request's hold ends
  *
- * One runs at a time, that with the earliest deadline: two that take turns would both be there
- * late. What was brought is kept until it was used once, or KEPT_NS after the stage is over (not at
- * all if its request was released before): so a stage does not evict its own beginning, and one
- * that nobody comes for does no harm for long.
+ * One runs at a time, the one with the earliest deadline: two alternating ones would both be late.
+ * Data is kept until its first use, or KEPT_NS after the end (not at all if the request was
+ * released before). So a stage does not evict its own beginning, and an unused one costs memory
+ * only briefly.
  *
- * Holds: a ticket is told once; what a stage reads it reads of ranges whose request's slot nobody
- * takes meanwhile, also after its release; a piece that fails is void as if a load had found it.
- * Does not: say what loads read (plugin/select/select.c), touch the request otherwise: its loads go
- * on.
- * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's.
- * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c,
- * test_host_prefetch_choice.c, tests/fault/test_host_races.c, conformance (abi_130_*, abi_192_*,
- * abi_193_*, abi_195_*) */
+ * Invariants: a ticket is reported once. The slot of the request whose ranges are read is not
+ * reused meanwhile, also after its release. A piece that fails is void, as after a failed load.
+ * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's. */
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
 #include "plugin/select/scatter.h"
@@ -35,7 +30,7 @@ static void moved(spec_connector *conn)
     sc_exec_wake(conn->exec, &conn->stages.word);
 }
 
-/* Nothing of it runs. */
+/* Frees the slot; nothing of it runs. */
 static void slot_free(spec_connector *conn, struct sc_plugin_host_prefetch *stage)
 {
     struct sc_plugin_request *request = stage->request;
@@ -44,7 +39,7 @@ static void slot_free(spec_connector *conn, struct sc_plugin_host_prefetch *stag
     moved(conn);
 }
 
-/* It is over for its host; for the store, when it has let go. */
+/* Ends the stage for its host; its slot is freed when the store has ended, too. */
 static void stage_over(spec_connector *conn, struct sc_plugin_host_prefetch *stage,
                        spec_status status)
 {
@@ -63,7 +58,6 @@ static void stage_over(spec_connector *conn, struct sc_plugin_host_prefetch *sta
         slot_free(conn, stage);
 }
 
-/* Deadlines are looked at when the first of them passes. */
 static void timer_set(spec_connector *conn)
 {
     struct sc_plugin_host_prefetches *stages = &conn->stages;
@@ -75,7 +69,7 @@ static void timer_set(spec_connector *conn)
     if (stages->timer_ns == first_ns)
         return;
     if (stages->timer_ns != 0 && !sc_exec_cancel(conn->exec, &stages->timer))
-        return; /* its step has begun, waits for the lock, and sets it */
+        return; /* its step waits for the lock, and sets it */
     stages->timer_ns = 0;
     if (first_ns == SC_EXEC_FOREVER)
         return;
@@ -85,7 +79,7 @@ static void timer_set(spec_connector *conn)
 
 static void on_done(const struct sc_store_match_fetched *staged, void *user);
 
-/* The earliest deadline of those that wait; of equals, the first that came. NULL: none waits, or
+/* Returns the waiting stage with the earliest deadline, of equals the oldest; NULL if none waits or
  * one runs. */
 static struct sc_plugin_host_prefetch *stage_next(struct sc_plugin_host_prefetches *stages)
 {
@@ -124,7 +118,7 @@ static void next_begin(spec_connector *conn)
 
 /* ---- What ends one --------------------------------------------------------------------------- */
 
-/* The store has let go. A piece that failed ends as a load ends it: no lock is held for that. */
+/* The store has ended. A piece that failed ends as for a load, without a lock. */
 static void on_done(const struct sc_store_match_fetched *staged, void *user)
 {
     struct sc_plugin_host_prefetch *stage = user;
@@ -134,14 +128,14 @@ static void on_done(const struct sc_store_match_fetched *staged, void *user)
     sc_count(&conn->stats.host_prefetched_bytes, staged->bytes);
     pthread_mutex_lock(&conn->stages.lock);
     if (fails && !sc_plugin_epoch_is_current(conn, stage->request))
-        status = SPEC_E_DROPPED; /* nothing is wrong with it: a reset made it void */
+        status = SPEC_E_DROPPED; /* a reset made it void: no failure */
     fails = fails && !stage->is_over && status != SPEC_E_DROPPED;
     pthread_mutex_unlock(&conn->stages.lock);
     if (fails)
         sc_plugin_range_fail(conn, stage->request, staged->failed_range, staged->status,
                              SC_STORE_TIER);
     pthread_mutex_lock(&conn->stages.lock);
-    stage->runs = false; /* before it is over: nothing is to be cancelled */
+    stage->runs = false; /* first: there is nothing to cancel */
     uint64_t number = stage->number;
     if (stage->is_over)
         slot_free(conn, stage);
@@ -183,7 +177,7 @@ void sc_plugin_host_prefetch_leave(spec_connector *conn, const struct sc_plugin_
     pthread_mutex_unlock(&conn->stages.lock);
 }
 
-/* Those of other epochs; UINT64_MAX: all. */
+/* Ends those of other epochs; UINT64_MAX: all. */
 static void stages_end_others(spec_connector *conn, uint64_t epoch)
 {
     pthread_mutex_lock(&conn->stages.lock);
@@ -196,19 +190,19 @@ static void stages_end_others(spec_connector *conn, uint64_t epoch)
 
 void sc_plugin_host_prefetches_reset(spec_connector *conn)
 {
-    if (atomic_load(&conn->stages.open) > 0) /* one that begins now looks at its request again */
+    if (atomic_load(&conn->stages.open) > 0) /* one that begins now checks its request again */
         stages_end_others(conn, atomic_load(&conn->epoch));
 }
 
-/* With the lock also where none is open: who has it may have seen no bypass yet. */
+/* Takes the lock even if none is open: its holder may not have seen the bypass. */
 void sc_plugin_host_prefetches_drop(spec_connector *conn)
 {
     stages_end_others(conn, UINT64_MAX);
 }
 
-/* ---- Whether a match is on its way ----------------------------------------------------------- */
+/* ---- Whether a match is being staged
+ * ---------------------------------------------------------- */
 
-/* Whether some range is of the piece. */
 static bool ranges_have(const struct sc_plugin_request *request, uint64_t piece)
 {
     for (uint64_t i = 0; i < request->range_count; i++)
@@ -217,7 +211,6 @@ static bool ranges_have(const struct sc_plugin_request *request, uint64_t piece)
     return false;
 }
 
-/* The number of the segment that ends the match. */
 static uint64_t segment_last(const struct sc_plugin_request *request)
 {
     uint64_t last = 0;
@@ -226,7 +219,6 @@ static uint64_t segment_last(const struct sc_plugin_request *request)
     return last;
 }
 
-/* Whether the match, whose last segment is `last`, has the piece. */
 static bool match_has(const struct sc_plugin_request *request, uint64_t last, uint64_t piece)
 {
     for (uint64_t i = 0; i <= last; i++)
@@ -235,7 +227,7 @@ static bool match_has(const struct sc_plugin_request *request, uint64_t last, ui
     return false;
 }
 
-/* A piece is of one prefix: so one of the two matches goes on from the other. */
+/* A piece belongs to one prefix, so one of the two matches continues the other. */
 static bool covers(const struct sc_plugin_request *staged, const struct sc_plugin_request *request,
                    uint64_t last)
 {
@@ -245,14 +237,13 @@ static bool covers(const struct sc_plugin_request *staged, const struct sc_plugi
            match_has(request, last, staged_end);
 }
 
-/* Whether host memory lacks something that is brought of the match, whose last segment is `last`.
- */
+/* Returns true if host memory lacks something that is staged of the match up to segment `last`. */
 static bool is_missing(const spec_connector *conn, const struct sc_plugin_request *request,
                        uint64_t last, const struct sc_store_match_fetch_wants *wants)
 {
     struct sc_store_match_fetch_wants own =
-        *wants;                               /* a match that ends elsewhere has other windows: */
-    own.end = request->matched_tokens;        /* what is not brought for it is not waited for */
+        *wants;                               /* a match with another end has other windows: */
+    own.end = request->matched_tokens;        /* rows not staged for it are not awaited */
     for (uint64_t i = 0; i <= last; i++) {
         uint64_t piece = request->segments[i].value.piece;
         if (request->segments[i].first + request->segments[i].count > request->from_token &&
@@ -285,7 +276,7 @@ bool sc_plugin_host_prefetch_covers(spec_connector *conn, const struct sc_plugin
 
 /* ---- The call -------------------------------------------------------------------------------- */
 
-/* Lock held. NULL: there is none. */
+/* Returns a free slot or NULL. Lock held. */
 static struct sc_plugin_host_prefetch *slot_find(struct sc_plugin_host_prefetches *stages)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_HOST_PREFETCHES; i++)
@@ -294,9 +285,9 @@ static struct sc_plugin_host_prefetch *slot_find(struct sc_plugin_host_prefetche
     return NULL;
 }
 
-/* The request is held. Errors: BUSY; STALE (released, or reset: looked at when the request says
- * that it is staged, so that what comes later ends the stage); DROPPED (bypassed: looked at under
- * the lock, so that what comes beside the bypass's beginning is ended by it, or not begun). */
+/* Adds a stage of a held request. Errors: BUSY; STALE (released or reset: checked after
+ * request->staged is set, so that a later one ends the stage); DROPPED (bypassed: checked under the
+ * lock, so that a bypass that begins now ends the stage). */
 static spec_status stage_add(spec_connector *conn, spec_request handle,
                              struct sc_plugin_request *request, uint64_t deadline_ns,
                              spec_ticket ticket, struct spec_error *reterr)
@@ -343,7 +334,7 @@ static spec_status request_host_prefetch(spec_connector *conn,
     uint64_t now_ns = sc_exec_now_ns(conn->exec), in_ns = params->deadline_ns;
     if (request->range_count == 0) {
         if (ticket != 0)
-            sc_plugin_ticket_resolve(conn, ticket, SPEC_OK); /* all of nothing is there */
+            sc_plugin_ticket_resolve(conn, ticket, SPEC_OK); /* nothing to read */
         sc_plugin_request_unhold(request);
         return SPEC_OK;
     }
@@ -398,7 +389,7 @@ void sc_plugin_host_prefetches_open(spec_connector *conn)
     conn->stages.timer.step = on_timer;
 }
 
-/* true: nothing of them runs, or will. */
+/* Ends all stages. Returns true if none runs or will run. */
 static bool stages_end(spec_connector *conn)
 {
     struct sc_plugin_host_prefetches *stages = &conn->stages;

@@ -1,9 +1,7 @@
-/* load_call: begin_layer, prefetch_next and get_important, the calls of the host that load.
+/* load_call: begin_layer, prefetch_next and get_important, the host's calls that load.
  *
- * Each call enters its requests, does its work with them and ends its visit, which ends requests
- * that were released meanwhile.
- *
- * Limits: allocates nothing; does not check or deliver items (load.c), choose rows (select.c).
+ * Each call enters its requests and ends its visit, which ends requests that were released
+ * meanwhile.
  * Threads: calls for one request do not overlap (ABI); requests are independent.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #include "plugin/load/batch.h"
@@ -23,7 +21,7 @@ static spec_status begin_layer(spec_connector *conn, struct sc_plugin_visit *vis
     spec_status status = sc_plugin_layer_check(conn, layer, "begin_layer", reterr);
     if (status != SPEC_OK)
         return status;
-    struct sc_plugin_request *found[SC_LIMIT_BATCH]; /* looked up once: a reset may come any time */
+    struct sc_plugin_request *found[SC_LIMIT_BATCH]; /* looked up once: a reset may happen */
     for (uint64_t i = 0; i < count; i++) {
         status = sc_plugin_request_enter(conn, visit, requests[i], &found[i], reterr);
         if (status != SPEC_OK)
@@ -32,7 +30,7 @@ static spec_status begin_layer(spec_connector *conn, struct sc_plugin_visit *vis
     for (uint64_t i = 0; i < count; i++)
         if (sc_plugin_is_submitted(found[i]))
             return sc_plugin_submitted(requests[i], reterr);
-    layer = sc_plugin_row_layer(conn, layer); /* states are read when they are asked for */
+    layer = sc_plugin_row_layer(conn, layer); /* states are read on demand */
     for (uint32_t ahead = 0; ahead < SC_PLUGIN_SELECTORS; ahead++)
         for (uint64_t i = 0; i < count && layer + ahead < conn->dims.layer_count; i++)
             if (sc_plugin_has_loads(found[i]))
@@ -63,7 +61,7 @@ static spec_status prefetch_next(spec_connector *conn, struct sc_plugin_visit *v
     struct spec_queries queries;
     if (status == SPEC_OK && hint != NULL)
         status = sc_plugin_queries_read(hint, "prefetch_next: hint", &queries, reterr);
-    if (status == SPEC_OK && hint != NULL && conn->layers == NULL) /* else nobody looks at it */
+    if (status == SPEC_OK && hint != NULL && conn->layers == NULL) /* else it is ignored */
         status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
     if (status == SPEC_OK && hint != NULL && conn->choice.reads_quant &&
         queries.heads == SPEC_QUERIES_PROBE)
@@ -118,7 +116,7 @@ spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important 
 {
     struct sc_plugin_item few[SC_PLUGIN_ITEMS_FEW];
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    if (count <= SC_PLUGIN_ITEMS_FEW || count > SC_LIMIT_BATCH) /* of more none is looked at */
+    if (count <= SC_PLUGIN_ITEMS_FEW || count > SC_LIMIT_BATCH) /* more are refused */
         return items_do(conn, items, count, begin_ns, few, reterr);
     struct sc_plugin_item *many = sc_plugin_batch_take(conn);
     spec_status status = items_do(conn, items, count, begin_ns, many, reterr);

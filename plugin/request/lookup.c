@@ -1,17 +1,18 @@
-/* lookup: token ids to a pinned match and the ranges of pieces that hold its rows.
+/* lookup: finds the pinned match of token ids, and the ranges of pieces that hold its rows.
  *
  *   tokens --root, marks--> radix match (lock-free, pinned) --cut--> [from_token, matched) ranges
  *                           the other ranks' indexes        --cut-^  + a lease, by time
  *
- *   peek: the same up to the lease, in a slot without a handle, and everything is let go again
+ *   peek: the same up to the lease, in a slot without a handle; everything is released again
  *
- * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done. A lease ends before
- * what it is made from could be reused: the time is read before the index. A peek ends as a request
- * does: where something waits for pins, a job is asked for, which takes its lock for a moment.
- * A match that is being staged is PENDING (host_prefetch.c), if its lock is free.
- * During a bypass (plugin/index/bypass.h), and under a salt that is being erased (erase.h beside
- * it), there is a request and no look at the index: a miss as an empty store has it.
- * Threads: any. Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*, abi_209_*),
+ * Invariants: allocates nothing, takes no writer's lock, does no I/O. A lease ends before its
+ * pieces can be reused: the time is read before the index. A peek ends as a request does: if
+ * something waits for pins, it posts a job, which takes a lock briefly. A match that is being
+ * staged is PENDING (host_prefetch.c, which takes its lock briefly). During a bypass
+ * (plugin/index/bypass.h), and for a salt being erased (erase.h beside it), the index is not read:
+ * a request is made, with a miss.
+ * Threads: any.
+ * Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*, abi_209_*),
  * tests/unit/plugin/test_lookup.c */
 #include "plugin/args/args.h"
 #include "plugin/args/lease.h"
@@ -63,7 +64,7 @@ static spec_status check_params(const struct spec_lookup_params *params, struct 
     return status != SPEC_OK ? status : check_bytes(&params->lora, "lora", reterr);
 }
 
-/* One extra key at position i of the host's array; its elements are struct_size apart. */
+/* Reads element i of the host's extra keys, which are struct_size apart. */
 static spec_status read_extra_key(const struct spec_lookup_params *params, uint64_t i,
                                   struct spec_extra_key *ret_key, struct spec_error *reterr)
 {
@@ -78,16 +79,16 @@ static spec_status read_extra_key(const struct spec_lookup_params *params, uint6
     return check_bytes(&ret_key->value, "extra key's value", reterr);
 }
 
-/* Cuts the request in front of the token at which the first key does not fit. A mark that was begun
- * there is of no token any more. */
+/* Cuts the request before the token whose keys do not fit, and drops a mark that was begun
+ * there. */
 static void cut_at_key(struct sc_plugin_request *request, uint64_t first_token, bool is_next)
 {
     request->mark_count -= !is_next;
     request->token_count = first_token;
 }
 
-/* Folds the keys that begin at one token into a mark, key after key. Keys behind the request's last
- * token are checked and have no effect. */
+/* Folds the keys that begin at one token into a mark, key after key. Keys after the request's last
+ * token are checked and ignored. */
 static spec_status read_marks(const struct spec_lookup_params *params,
                               struct sc_plugin_request *request, struct spec_error *reterr)
 {
@@ -95,7 +96,7 @@ static spec_status read_marks(const struct spec_lookup_params *params,
     if (params->extra_key_count > 0 && params->extra_keys == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "lookup: extra_keys is NULL with a count");
     struct sc_chain_key group[KEYS_TOGETHER_MAX];
-    struct sc_mark folded[KEYS_TOGETHER_MAX]; /* a mark is made in as many places as it has keys */
+    struct sc_mark folded[KEYS_TOGETHER_MAX]; /* scratch: one per key of a mark */
     uint64_t group_count = 0, before = 0;
     for (uint64_t i = 0; i < params->extra_key_count; i++) {
         struct spec_extra_key key;
@@ -138,14 +139,15 @@ static bool is_peek(const struct spec_lookup_params *params)
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
 
-/* Where a match ends that has states there, up to *end, which becomes the last such place: it, or,
- * where the cut falls below it, the last one up to the cut. Its branch is pinned. */
+/* Returns where a match of a model with states ends, with its branch pinned there. Sets *end to the
+ * last place with states; the result is that or, if the load policy cuts below it and prefers so,
+ * the last place up to the cut. */
 static uint64_t cut_at_branch(spec_connector *conn, const struct spec_lookup_params *params,
                               struct sc_plugin_request *request, const struct sc_radix_query *query,
                               uint64_t *end)
 {
     uint64_t multiple = params->multiple_of;
-    struct spec_provenance before = request->provenance; /* ranks add what a branch is worth */
+    struct spec_provenance before = request->provenance; /* ranks add the branch's provenance */
     *end = sc_plugin_recurrent_cut(conn, request, query, *end, multiple);
     uint64_t n = sc_plugin_load_policy_split(conn, request, query->tokens, *end, multiple);
     if (n >= *end)
@@ -160,8 +162,8 @@ static uint64_t cut_at_branch(spec_connector *conn, const struct spec_lookup_par
     return sc_plugin_recurrent_cut(conn, request, query, *end, multiple);
 }
 
-/* How far the segments are good. Stored: capacity, the other ranks. Promised: the host's limits
- * beside that, but it holds the rows before from_token itself. */
+/* Cuts the match. stored_tokens: by capacity and the other ranks. matched_tokens: also by the
+ * host's limits and the load policy; the host has the rows before from_token itself. */
 static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
                       struct sc_plugin_request *request, const struct sc_radix_query *query,
                       const struct sc_radix_match *match)
@@ -184,7 +186,8 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
     request->matched_tokens = n > request->from_token ? n : request->from_token;
 }
 
-/* What the whole match is worth: what is loaded was computed on what is not. */
+/* Adds the provenance of the whole match: rows that are loaded were computed on those that are
+ * not. */
 static void add_worth(const spec_connector *conn, struct sc_plugin_request *request)
 {
     uint64_t end = request->matched_tokens > request->from_token ? request->matched_tokens : 0;
@@ -224,7 +227,7 @@ static void make_ranges(const spec_connector *conn, struct sc_plugin_request *re
     atomic_store(&request->piece_last, piece_last);
 }
 
-/* The promise as 64 bytes: what the match's last piece ends, for other processes to find. */
+/* Encodes the promise as a lease: the match's last piece and its place, for other processes. */
 static void make_lease(const spec_connector *conn, const struct sc_plugin_request *request,
                        const struct sc_radix_query *query, struct sc_plugin_promise *promise)
 {
@@ -244,7 +247,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
                           bool promises_none, struct sc_plugin_request *request,
                           struct sc_plugin_promise *ret_promise)
 {
-    uint64_t promise_end = promises_none ? 0 : sc_plugin_promise_end(conn); /* 0: nothing can be */
+    uint64_t promise_end = promises_none ? 0 : sc_plugin_promise_end(conn); /* 0: none possible */
     bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     struct sc_radix_match match = {0};
     request->pinned = (struct sc_radix_ref){0};
@@ -266,8 +269,8 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     request->pinned = match.last;
     cut_match(conn, params, request, &query, &match);
     if (atomic_load(&conn->epoch) != request->epoch ||
-        sc_plugin_erase_covers(conn, request)) { /* a reset, or an erasure, came between: the */
-        request->matched_tokens = request->from_token; /* request is stale, and promises nothing */
+        sc_plugin_erase_covers(conn, request)) { /* reset or erased meanwhile: the */
+        request->matched_tokens = request->from_token; /* request is stale and promises nothing */
         request->stored_tokens = 0;
     }
     if (request->matched_tokens == request->from_token)
@@ -328,12 +331,13 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
         for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->dims.layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);
     write_result(conn, request, handle, promise, ret_result);
-    /* Last: from here on a call that guesses the handle may have the request, or release it. */
+    /* Last: from here on a call that guesses the handle may use or release the request. */
     atomic_store_explicit(&request->gate, sc_plugin_gate_of(handle >> 32, SC_REQUEST_OPEN),
                           memory_order_release);
 }
 
-/* A reader that has not found a store yet has no secret either, and matches nothing. */
+/* Computes the request's root. A reader that has found no store has no secret and matches
+ * nothing. */
 static void find_root(const spec_connector *conn, const struct spec_lookup_params *params,
                       struct sc_plugin_request *request)
 {
@@ -359,14 +363,14 @@ static void count_lookup(spec_connector *conn, const struct sc_plugin_request *r
     sc_count(&conn->stats.matched_tokens, rows);
 }
 
-/* There is an answer, and no request. */
+/* Frees the slot without a request for the host. */
 static void let_go(spec_connector *conn, struct sc_plugin_request *request)
 {
     sc_plugin_request_unpin(conn, request);
     sc_plugin_request_unhold(request);
 }
 
-/* The answer alone. It is pinned until it is written: what it says is true of what it found. */
+/* Writes the result of a peek while its match is pinned, then frees the slot. */
 static void write_peek(spec_connector *conn, struct sc_plugin_request *request,
                        const struct sc_plugin_promise *promise,
                        struct spec_lookup_result *ret_result)
@@ -376,7 +380,7 @@ static void write_peek(spec_connector *conn, struct sc_plugin_request *request,
     let_go(conn, request);
 }
 
-/* What was found is on its way to host memory: the host asks again. */
+/* Writes PENDING: the match is being read into host memory, and the host asks again. */
 static void write_pending(spec_connector *conn, struct sc_plugin_request *request,
                           struct spec_lookup_result *ret_result)
 {
@@ -451,7 +455,7 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
         let_go(conn, request);
         return sc_plugin_request_memory_busy(conn, "lookup", reterr);
     }
-    /* Bypassed, more may be stored than was promised. */
+    /* During a bypass more may be stored than was promised. */
     request->present_hint = is_bypassed ? UINT64_MAX : request->stored_tokens;
     sc_count(&conn->stats.bypassed_lookups, is_bypassed);
     count_lookup(conn, request);

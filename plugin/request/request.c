@@ -1,29 +1,27 @@
-/* The ends of requests: release, and what it gives up. Handles and slots: handle.c.
+/* request: release, and what it gives up. Handles and slots: handle.c.
  *
- * Who may end what. One call of the host at a time has a request (handle.c): a release beside it
- * leaves the end to it. Of a request's loads one thread at a time has the turn (that call, or the
- * request's submission), and only that one begins, consumes or ends what its loads work on:
- * readers, selectors, guesses, the set. So:
- *   - a load that fails says so (sc_plugin_request_fail: a position, a status, the piece's end in
- *     index and log) and ends nothing: callers further up may still work on it, and so may workers;
- *   - who posts work on a request's memory cancels it or waits for it before it returns, in failure
- *     too (layered.c, row_set.c); a guess holds what it reads (prefetch.c);
- *   - the memory is given up in sc_plugin_loads_end, which is called between items alone: after the
- *     item that failed, and at release (by a submission that has the turn, when it ends);
- *   - resets, by whomever, and the epochs' turn (tick.c, reset.c) touch no request: they move
- *     numbers that finds and loads look at. A call looks its handles up once: asked again a moment
- *     later, the answer may be another.
+ * One host call at a time has a request (handle.c); a release during the call leaves the end to it.
+ * One thread at a time owns a request's loads: that call, or the request's submission. Only the
+ * owner begins, consumes or ends readers, selectors, predictions and the set:
+ *   - a load that fails records that (sc_plugin_request_fail) and ends nothing: its callers, and
+ *     workers, may still use the memory;
+ *   - a thread that posts work on a request's memory cancels it or waits for it before it returns,
+ *     also after a failure (layered.c, row_scores.c); predictions hold what they read (prefetch.c);
+ *   - sc_plugin_loads_end gives the memory up, between items alone: after the item that failed, and
+ *     at release (by the submission that owns the loads, when it ends);
+ *   - resets and ticks (tick.c, reset.c) touch no request: they change numbers that calls and loads
+ *     compare. A call looks up its handles once, since a second answer may differ.
  *
- * Holds: of several releases of one handle one does it, the others are STALE.
- * Threads: release any; end whoever released the request, or had it or its loads' turn then.
- * Tests: test_ends.c, tests/fault/test_release_races.c, tests/fault/test_races.c, conformance
- * (abi_027_*, abi_110_*, abi_220_*) */
+ * Invariants: of several releases of one handle one succeeds, the others are STALE.
+ * Threads: release any; end whoever released the request, or had it or owned its loads then.
+ * Tests: tests/unit/plugin/test_bidirectional.c, tests/fault/test_release_races.c, test_races.c,
+ * conformance (abi_027_*, abi_110_*, abi_220_*) */
 #include "plugin/connector.h"
 #include "plugin/load/load_recurrent.h"
 #include "plugin/load/loads_end.h"
 #include "plugin/select/submission.h"
 
-/* The handle is STALE, and no call has the request. */
+/* Ends a request whose handle is STALE and which no call has, or leaves that to its submission. */
 static void request_released(spec_connector *conn, struct sc_plugin_request *request)
 {
     sc_plugin_host_prefetch_leave(conn, request);
@@ -48,7 +46,7 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
         }
         if (gate != sc_plugin_gate_of(generation, SC_REQUEST_OPEN) &&
             gate != sc_plugin_gate_of(generation, SC_REQUEST_CALLED))
-            return sc_plugin_stale(handle, reterr); /* another thread has released it */
+            return sc_plugin_stale(handle, reterr); /* another thread released it */
     }
 }
 

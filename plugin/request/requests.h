@@ -1,7 +1,5 @@
-/* Requests: what a lookup or a lease matched, until the host lets it go.
- *
- * Threads: per member and call, below.
- * Tests: tests/unit/plugin/test_lookup.c, test_attach.c, test_ends.c */
+/* requests: what a lookup or a lease matched, until the host releases it.
+ * Tests: tests/unit/plugin/test_lookup.c, test_attach.c, test_bidirectional.c */
 #ifndef SC_PLUGIN_REQUEST_REQUESTS_H
 #define SC_PLUGIN_REQUEST_REQUESTS_H
 
@@ -15,16 +13,16 @@
 
 #include <string.h>
 
-#define SC_PLUGIN_AHEAD    2u /* a request loads layer l and reads layer l + 1 ahead */
-#define SC_PLUGIN_REST     2u /* the reader of rows that were not read ahead */
+#define SC_PLUGIN_AHEAD    2u /* layer l is loaded, l + 1 read ahead */
+#define SC_PLUGIN_REST     2u /* reader of rows that were not prefetched */
 #define SC_PLUGIN_READERS  3u
-#define SC_PLUGIN_SELECTORS 3u   /* of layers l, l + 1, l + 2 */
-#define SC_PLUGIN_MARKS    256u /* distinct positions of extra keys in one request */
-#define SC_PLUGIN_PEEKS    16u  /* lookups without a request that run at the same moment */
-#define SC_PLUGIN_OUTGROWN 16u  /* runs of tokens that became too short: each doubles, at least */
+#define SC_PLUGIN_SELECTORS 3u   /* of layers l .. l + 2 */
+#define SC_PLUGIN_MARKS    256u /* positions of extra keys in one request */
+#define SC_PLUGIN_PEEKS    16u  /* lookups without a request at one time */
+#define SC_PLUGIN_OUTGROWN 16u  /* runs of tokens that became too short; each doubles */
 #define SC_PLUGIN_NO_LAYER UINT32_MAX
 
-/* CALLED: a call of the host has the request. LEFT: likewise, and it was released meanwhile. */
+/* CALLED: a host call has the request. LEFT: it does, and the request was released meanwhile. */
 enum sc_plugin_request_phase {
     SC_REQUEST_FREE,
     SC_REQUEST_TAKEN,
@@ -33,76 +31,76 @@ enum sc_plugin_request_phase {
     SC_REQUEST_LEFT
 };
 
-/* The requests that one call of the host has; on the call's stack. handle.c, request.c. */
+/* The requests that one host call has; on its stack. handle.c, request.c. */
 struct sc_plugin_visit {
     struct sc_plugin_request *first; /* linked by visit_next; NULL: none */
 };
 
-/* Why the store did not want what a pass computed, and what of its request hangs on it. */
+/* Why the store refused what a pass computed, and what follows it in its request. */
 enum sc_plugin_refusal {
     SC_REFUSED_UNSEEN,  /* store.admit */
-    SC_REFUSED_ROOM,    /* it would be evicted for itself: sc_plugin_evict_admits */
+    SC_REFUSED_ROOM,    /* a pass would evict itself: sc_plugin_evict_admits */
     SC_REFUSED_BUDGET,  /* store.write_budget */
-    SC_REFUSED_STAGING, /* a pass before it lost its end */
+    SC_REFUSED_STAGING, /* an earlier pass lost its end */
     SC_REFUSED_BYPASS   /* plugin/index/bypass.h */
 };
 
 enum sc_plugin_load {
     SC_LOAD_WHOLE,
-    SC_LOAD_GATHER, /* some rows: guessed ones, or those of a set */
-    SC_LOAD_KEYS    /* K of all rows, of a split layout */
+    SC_LOAD_GATHER, /* predicted rows, or those of a set */
+    SC_LOAD_KEYS    /* split layout: K of all rows */
 };
 
 struct sc_plugin_reader {
     struct sc_store_reader *reader;
-    uint32_t layer; /* what it loads or has loaded; SC_PLUGIN_NO_LAYER: nothing */
+    uint32_t layer; /* that it loads or has loaded; SC_PLUGIN_NO_LAYER: none */
     uint32_t load;  /* enum sc_plugin_load */
     uint64_t begin_ns;
-    uint32_t *rows; /* [list_rows] of picks; NULL where none are guessed or chosen */
+    uint32_t *rows; /* [list_rows] of gathers; NULL if none are predicted or selected */
     struct sc_store_gather_rows gather;
-    struct sc_store_range *window; /* of a window's layer, the ranges that have its rows: as many as
-                                    * the longest has tokens, or the match has; NULL: none has a
-                                    * window */
-    uint64_t range_first;          /* of the request's ranges, the first that it reads */
+    struct sc_store_range *window; /* sliding windows: ranges with the window's rows, as many as the
+                                    * longest window has tokens, or the match; NULL: no layer has
+                                    * a window */
+    uint64_t range_first;          /* first of the request's ranges that it reads */
 };
 
 struct sc_plugin_selector {
-    struct sc_store_selector *selector; /* NULL: nothing is ever chosen */
-    uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: it is not begun */
-    bool is_counted;                /* some item has its cost */
+    struct sc_store_selector *selector; /* NULL: nothing is ever selected */
+    uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: not begun */
+    bool is_counted;                /* an item has its cost */
 };
 
-/* prefetch.c: rows of a layer that may be wanted, ranked; some of them are read ahead. */
+/* prefetch.c: ranked rows of a layer that may be wanted; some of them are prefetched. */
 struct sc_plugin_prefetch {
     /* Set by open, constant after. */
-    spec_connector *conn; /* NULL: none is ever made */
+    spec_connector *conn; /* NULL: predictions are off */
     struct sc_plugin_request *request;
 
     /* Host thread. */
-    uint32_t layer;     /* that is guessed; SC_PLUGIN_NO_LAYER: none */
-    uint64_t asked_ns;  /* when prefetch_next was called for it; 0: it was not */
-    uint64_t others_ns; /* what others had waited until then: others_awaited of prefetch.c */
+    uint32_t layer;     /* predicted layer; SC_PLUGIN_NO_LAYER: none */
+    uint64_t asked_ns;  /* time of its prefetch_next; 0: none */
+    uint64_t others_ns; /* ns that others had waited then (others_awaited) */
 
-    /* Whoever the state names. */
-    _Atomic uint32_t state; /* enum in prefetch.c: host, or the task */
+    /* Used by the thread that the state names. */
+    _Atomic uint32_t state; /* enum of prefetch.c: the host, or the task */
     struct sc_task task;
     struct sc_run hint;  /* [hint.rows][query heads of the probe heads][head_size], of the pool of
-                          * hints; none while no task is to read it, or where it is on a device */
-    uint32_t hint_place; /* on a device, if has_place */
+                          * hints; none if no task will read it, or if it is on a device */
+    uint32_t hint_place; /* place on a device, if has_place */
     bool has_place;
     uint32_t hint_dtype;
     float hint_scale;
-    struct sc_plugin_afar hint_afar; /* of a hint that lies on a device; else zero */
-    uint64_t hint_rows, hint_ranks;  /* how many there are; how many rows are ranked by them */
-    uint64_t count;  /* ranked rows, at the rows of the reader of the same parity; 0: none */
-    bool is_whole;   /* heads are expected to disagree: all rows will be wanted */
-    uint64_t *slabs; /* planner `chunk`: rows as bits, scratch, in the choice's run; else NULL */
+    struct sc_plugin_afar hint_afar; /* location of a hint on a device; else zero */
+    uint64_t hint_rows, hint_ranks;  /* rows of the hint; rows to rank by it */
+    uint64_t count;  /* ranked rows, in the rows of the reader of the same parity; 0: none */
+    bool is_whole;   /* heads are expected to disagree: all rows */
+    uint64_t *slabs; /* planner `chunk`: scratch, one bit per row, in the choice's run; else NULL */
 };
 
-/* load/load_recurrent.c: the branch that the match ends at, of a model whose layers keep states. */
+/* load_recurrent.c: the branch at which the match of a model with states ends. */
 struct sc_plugin_recurrent_match {
-    struct sc_radix_segment *segments; /* [states.segments_max] set by open, constant; NULL: none */
-    struct sc_store_range *ranges;     /* [likewise] of what is loaded of it */
+    struct sc_radix_segment *segments; /* [states.segments_max] set by open; NULL: no states */
+    struct sc_store_range *ranges;     /* [states.segments_max] of what is loaded */
     uint64_t segment_count;
     struct sc_radix_ref pinned; /* its last run */
 };
@@ -110,30 +108,30 @@ struct sc_plugin_recurrent_match {
 /* A request's part of a store call, from its check to its end. */
 struct sc_plugin_step {
     struct spec_store_params params;
-    struct sc_plugin_memory memory;   /* of params */
-    struct spec_provenance delivered; /* what the pass is computed on, with this layer */
-    bool is_named;                    /* in the call that runs */
-    bool is_cut;                      /* the host's range goes beyond what the request may know */
-    uint64_t wait_until_ns;           /* for room in staging; 0: not at all */
+    struct sc_plugin_memory memory;   /* params' memory, checked */
+    struct spec_provenance delivered; /* provenance that the pass is computed on */
+    bool is_named;                    /* part of the running call */
+    bool is_cut;                      /* the host's range exceeds what the request may know */
+    uint64_t wait_until_ns;           /* deadline of waits for staging; 0: no wait */
     uint64_t host_tokens, host_end;   /* host_tokens after this step; end of the host's range */
 
-    /* With layer 0, the pass: */
-    bool is_good, is_wanted; /* good enough to be stored; and nothing else speaks against it */
-    bool is_bypassed;        /* nothing else did but a bypass */
-    bool is_over;            /* nothing else did but a limit, which cut all of it */
-    uint64_t present_end;    /* up to here it is stored already, and no worse */
-    uint64_t shared_end;     /* up to here others store it now, and it joined them */
-    uint64_t cuts[SC_PLUGIN_CUTS]; /* [cut_count] extents end here, ascending */
+    /* The pass, set with layer 0: */
+    bool is_good, is_wanted; /* good enough to be stored; and nothing else forbids it */
+    bool is_bypassed;        /* only a bypass forbids it */
+    bool is_over;            /* only a limit forbids it, which cut all of it */
+    uint64_t present_end;    /* stored already up to here, and no worse */
+    uint64_t shared_end;     /* stored by others now up to here; the pass joined them */
+    uint64_t cuts[SC_PLUGIN_CUTS]; /* [cut_count] ends of extents, ascending */
     uint32_t cut_count;
-    uint64_t begun_end, begun_parts; /* of the pass, by others or by extents of its own */
-    uint64_t rows_most;              /* of an extent */
-    uint64_t tokens_most;            /* of the pass: more would find no room in staging */
-    uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
-    uint64_t held_bytes;             /* of the write budget, until its extents have begun */
-    uint64_t wanted_end;             /* up to here it may be stored, if staging holds it */
+    uint64_t begun_end, begun_parts; /* of the pass, by others or its own extents */
+    uint64_t rows_most;              /* rows of an extent at most */
+    uint64_t tokens_most;            /* of the pass that staging has room for */
+    uint64_t save_count, part_count; /* extents that it needs; parts of its ticket */
+    uint64_t held_bytes;             /* of the write budget, until the extents begin */
+    uint64_t wanted_end;             /* may be stored up to here, if staging holds it */
 };
 
-/* Runs of the pool that the request has: request_memory.c draws them. */
+/* The request's runs of the pool (request_memory.c). */
 struct sc_plugin_request_memory {
     struct sc_run_pool *pool; /* set by open, constant after */
     struct sc_run text, match, choice;
@@ -143,99 +141,99 @@ struct sc_plugin_request_memory {
 
 struct sc_plugin_request {
     /* Any thread. */
-    _Atomic uint64_t gate;  /* [generation of the handle 32][enum sc_plugin_request_phase 32]; the
-                             * generation moves on at release */
-    _Atomic uint32_t holds; /* the open handle, each unresolved save, and who else needs the slot */
-    _Atomic uint32_t submission; /* that was not reported yet: its slot + 1; 0: none */
-    _Atomic uint32_t staged;     /* its match is being staged: the slot + 1; 0: it is not */
-    _Atomic uint64_t taken;      /* when, by conn->requests.taken */
-    _Atomic uint64_t piece_last; /* the highest id of its ranges; UINT64_MAX until they are made */
-    _Atomic uint64_t ends;       /* given out to be computed, being loaded: bidirectional.h */
-    _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */
-    _Atomic(struct sc_plugin_visit *) visit; /* of the call that has the request; NULL: none yet */
+    _Atomic uint64_t gate;  /* [generation of the handle 32][enum sc_plugin_request_phase 32];
+                             * release increments the generation */
+    _Atomic uint32_t holds; /* the open handle, unresolved saves, others that need the slot */
+    _Atomic uint32_t submission; /* unreported submission: slot + 1, or 0 */
+    _Atomic uint32_t staged;     /* stage of its match: slot + 1, or 0 */
+    _Atomic uint64_t taken;      /* when it was made, by conn->requests.taken */
+    _Atomic uint64_t piece_last; /* highest piece id of its ranges; UINT64_MAX: not made yet */
+    _Atomic uint64_t ends;       /* front and back (bidirectional.h) */
+    _Atomic uint64_t tail;       /* piece stored last, if others began its chunk; else 0 */
+    _Atomic(struct sc_plugin_visit *) visit; /* of the call that has the request, or NULL */
 
     /* The call that has the request. */
     struct sc_plugin_request *visit_next;
 
-    /* Set by the call that takes their memory, until the last hold ends: arrays in the request's
-     * runs. Any thread that holds the request reads them. */
+    /* Arrays in the request's runs: set by the call that takes the memory, until the last hold
+     * ends. Any thread that holds the request may read them. */
     struct sc_plugin_request_memory memory;
-    uint32_t *_Atomic tokens; /* [token_capacity]; NULL: a peek's, which has no ranges and
-                               * no loads either. Moves when a store brings more */
+    uint32_t *_Atomic tokens; /* [token_capacity]; NULL: a peek, which has no ranges and no loads.
+                               * Moves when a store adds tokens */
     uint64_t token_capacity;
-    struct sc_radix_segment *segments; /* [segment_capacity]; those behind the match are cut off */
+    struct sc_radix_segment *segments; /* [segment_capacity]; cut to the match */
     uint64_t segment_capacity;
     struct sc_store_range *ranges; /* as many as the match has segments */
-    uint64_t list_rows;            /* of each list of rows below and in readers: the match's */
-    uint32_t *set;                 /* [list_rows] the rows chosen last (select.c) */
+    uint64_t list_rows;            /* length of lists of rows, here and in readers */
+    uint32_t *set;                 /* [list_rows] rows selected last (select.c) */
     uint64_t *bits;                /* [2 + kv_head_count][words of the match's rows] */
 
-    /* Set by open, constant after: the arrays. */
+    /* Arrays set by open, constant after. */
     struct sc_mark *marks;             /* [SC_PLUGIN_MARKS] */
-    struct sc_store_mark *store_marks; /* the same marks, as the store writes them */
-    uint8_t *deliveries; /* [delivery_bytes] a ring (delivery.c); NULL: none are kept */
+    struct sc_store_mark *store_marks; /* the same, as the store writes them */
+    uint8_t *deliveries; /* [delivery_bytes] ring (delivery.c), or NULL */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_selector selectors[SC_PLUGIN_SELECTORS];
-    struct sc_plugin_prefetch predictions[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
+    struct sc_plugin_prefetch predictions[SC_PLUGIN_AHEAD]; /* of even layers, of odd layers */
 
-    /* The call of the host that has the request. Tokens grow, and shrink by those of a pass that
-     * is given up; saves that are committed read those before. */
+    /* Written by the call that has the request. Tokens grow, and shrink by those of a pass that is
+     * dropped; saves that are committed read those before. */
     uint64_t token_count;
-    /* Tokens as the host counts them, >= token_count: those behind token_count are beyond a limit
+    /* Tokens as the host counts them, >= token_count; those after token_count are beyond a limit
      * and unknown here. Written by lookup, attach and store. */
     uint64_t host_tokens;
-    _Atomic uint64_t awaited_ns; /* what its own loads were waited for */
-    uint64_t selected_row_list;  /* of the set chosen last: so many are ranked; 0: none yet */
+    _Atomic uint64_t awaited_ns; /* waits for its own loads */
+    uint64_t selected_row_list;  /* rows of the last set: so many are ranked; 0: none yet */
     uint64_t mark_count;
     struct sc_sha256 root;
-    uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
+    uint64_t epoch; /* of the root; the request is stale if the connector's differs */
     struct sc_store_salt salt; /* of the root */
-    uint64_t erasures;         /* heard of when it was made (plugin/index/erase.h) */
+    uint64_t erasures;         /* known when it was made (plugin/index/erase.h) */
     uint64_t from_token, matched_tokens;
-    uint64_t retain_s; /* what lookup was told of these: sc_plugin_hint_of */
+    uint64_t retain_s; /* hints of lookup: sc_plugin_hint_of */
     int32_t priority;
-    uint64_t stored_tokens; /* of the index, from 0, whatever was asked for */
-    bool is_short;          /* the match: delivered whole, unless an item has a budget of its own */
+    uint64_t stored_tokens; /* in the index, from position 0 */
+    bool is_short;          /* short match: delivered whole, unless an item has its own budget */
     uint64_t range_count;
     struct sc_radix_ref pinned;
     struct sc_plugin_recurrent_match branch;
-    struct spec_provenance provenance; /* the worst over the match */
-    struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
-    struct spec_provenance ahead;      /* the worst that came ahead; zero: none did */
-    uint64_t unrefined[SC_LIMIT_LAYERS / 64]; /* layers whose last delivery that was */
+    struct spec_provenance provenance; /* worst of the match */
+    struct spec_provenance delivered;  /* worst that get_important delivered; reset by lookup */
+    struct spec_provenance ahead;      /* worst delivered ahead; zero: none */
+    uint64_t unrefined[SC_LIMIT_LAYERS / 64]; /* layers last delivered ahead */
 
-    /* Whose turn it is with loads: the host thread's, or a submission's (submission.h). */
+    /* Owner of the loads: the host thread, or a submission (submission.h). */
     _Atomic uint32_t turn;
-    const struct sc_store_selector *lent;  /* it is decoded now: it does not end; or NULL */
-    _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */
-    spec_status failed_status;             /* set before it; STALE: by a reset */
+    const struct sc_store_selector *lent;  /* selector being decoded, which may not end; or NULL */
+    _Atomic uint64_t failed_position;      /* UINT64_MAX: no failure; read by store */
+    spec_status failed_status;             /* set before it; STALE: a reset */
     uint64_t delivery_first, delivery_end; /* of the ring; they only rise */
-    spec_ticket delivery_lost; /* the last one of which something is not kept; 0: none */
+    spec_ticket delivery_lost; /* last ticket with a delivery that is not kept, or 0 */
     struct sc_plugin_load_clock load_clock;
 
     /* The open store pass. Host thread. */
     struct sc_plugin_step step;
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
-    struct sc_plugin_recurrent_pass *pass_states; /* NULL: the pass stores none */
+    struct sc_plugin_recurrent_pass *pass_states; /* NULL: it stores none */
     uint64_t pass_saves;
     struct sc_store_pass_share share; /* frames of its extents; any thread */
     uint64_t pass_first, pass_count;
     uint64_t pass_known;     /* token_count before it */
     uint64_t pass_host;      /* host_tokens before it */
     uint64_t pass_host_end;  /* end of its range as the host counts */
-    uint32_t pass_layer;     /* next layer, as calls count them; 0: no pass is open */
-    spec_status pass_status; /* SPEC_OK, or why the pass was given up */
-    spec_ticket pass_ticket; /* the last layer's */
+    uint32_t pass_layer;     /* next layer of the calls; 0: no pass is open */
+    spec_status pass_status; /* SPEC_OK, or why the pass was dropped */
+    spec_ticket pass_ticket; /* ticket of the last layer */
     struct sc_radix_ref
-        pass_present;      /* pinned until the pass ends; none: nothing of it is stored */
-    uint64_t stored_end;   /* where the next pass begins at the latest */
-    uint64_t present_hint; /* passes from here on store what the index lacks */
+        pass_present;      /* pinned until the pass ends; none: nothing is stored */
+    uint64_t stored_end;   /* latest beginning of the next pass */
+    uint64_t present_hint; /* from here on passes store what the index lacks */
     struct sc_plugin_pass_clock pass_clock;
-    uint64_t loading_ns;   /* that calls which load have taken */
-    uint64_t refused_from; /* the store did not want what comes here and behind; UINT64_MAX: none */
+    uint64_t loading_ns;   /* of calls that load */
+    uint64_t refused_from; /* refused from here on; UINT64_MAX: nothing */
     uint32_t refused_by;   /* enum sc_plugin_refusal */
 
-    /* The next save hangs on this one, unless its life has moved on; NULL: none. Host thread. */
+    /* The next save follows this one, unless save_last_life differs; NULL: none. Host thread. */
     struct sc_plugin_save *save_last;
     uint64_t save_last_life;
 };
@@ -248,7 +246,8 @@ static inline struct sc_radix_query sc_plugin_query_of(const struct sc_plugin_re
                                    .marks = {request->marks, request->mark_count}};
 }
 
-/* Tokens of the prompt from `first` on, with those beyond a limit; at most what any request has. */
+/* Returns the prompt's tokens from `first` on, with those beyond a limit; at most
+ * SC_LIMIT_REQUEST_TOKENS. */
 static inline uint64_t sc_plugin_tokens_from(const struct sc_plugin_request *request,
                                              uint64_t first)
 {
@@ -256,7 +255,7 @@ static inline uint64_t sc_plugin_tokens_from(const struct sc_plugin_request *req
     return count < SC_LIMIT_REQUEST_TOKENS ? count : SC_LIMIT_REQUEST_TOKENS;
 }
 
-/* Marks as the store writes them. */
+/* Converts marks to the store's form. */
 static inline void sc_plugin_marks_stored(struct sc_marks marks, struct sc_store_mark *ret_marks)
 {
     for (uint64_t i = 0; i < marks.count; i++) {
@@ -268,24 +267,24 @@ static inline void sc_plugin_marks_stored(struct sc_marks marks, struct sc_store
 struct sc_plugin_requests {
     /* Set by open, constant after. */
     struct sc_plugin_request *slots;  /* [config.max_requests + SC_PLUGIN_PEEKS] */
-    struct sc_store_reader **readers; /* [config.max_requests * SC_PLUGIN_READERS] theirs */
+    struct sc_store_reader **readers; /* [config.max_requests * SC_PLUGIN_READERS] */
     struct sc_run_pool pool;          /* the requests' runs */
     uint64_t segments_max;            /* of the longest match */
-    struct sc_run_pool hints;         /* of guesses, a run each */
-    uint64_t hint_bytes;              /* of a run; 0: none is taken */
-    _Atomic uint64_t hint_places;     /* on a device, that are free: bits. Any thread */
-    uint64_t delivery_bytes;          /* of each; 0: nothing that was delivered is refined */
+    struct sc_run_pool hints;         /* runs for hints */
+    uint64_t hint_bytes;              /* of a run; 0: no hints */
+    _Atomic uint64_t hint_places;     /* free places on a device, as bits. Any thread */
+    uint64_t delivery_bytes;          /* ring of each request; 0: no refining */
 
     _Atomic uint32_t hint; /* where the search for a free slot begins */
     _Atomic uint64_t taken;
 };
 
-struct sc_plugin_promise { /* of a lookup's match, by time */
+struct sc_plugin_promise { /* promise of a lookup's match */
     uint64_t expiry_ns;    /* wall clock; 0: no lease */
     uint8_t lease[64];
 };
 
-/* The word of request->gate. */
+/* Returns the word of request->gate. */
 static inline uint64_t sc_plugin_gate_of(uint64_t generation, uint32_t phase)
 {
     return generation << 32 | phase;
@@ -297,31 +296,32 @@ static inline uint32_t sc_plugin_request_phase(const struct sc_plugin_request *r
 }
 
 /* handle.c */
-/* Gives the request to the call until the visit ends (request.c): no other call has it meanwhile,
- * and a release leaves its end to that moment. A call may enter the same request again. Errors:
- * STALE (unknown or released), BUSY (another call has it). */
+/* Gives the request to the call until its visit ends (request.c): no other call has it meanwhile,
+ * and a release leaves the end to that moment. A call may enter a request again. Errors: STALE
+ * (unknown or released), BUSY (another call has it). */
 spec_status sc_plugin_request_enter_any(spec_connector *conn, struct sc_plugin_visit *visit,
                                         spec_request handle, struct sc_plugin_request **ret_request,
                                         struct spec_error *reterr);
-/* Likewise; a request that is older than a reset is STALE, too. */
+/* Does the same; a request that is older than a reset is STALE, too. */
 spec_status sc_plugin_request_enter(spec_connector *conn, struct sc_plugin_visit *visit,
                                     spec_request handle, struct sc_plugin_request **ret_request,
                                     struct spec_error *reterr);
-/* The open request of a handle, whose slot stays its own until unhold, or NULL. Calls may have it
- * meanwhile, and it may be released. */
+/* Returns the open request of a handle, or NULL. Its slot is not reused until unhold; calls may use
+ * it meanwhile, and it may be released. */
 struct sc_plugin_request *sc_plugin_request_hold(spec_connector *conn, spec_request handle);
-/* Neither a reset nor an erasure that covers it came since it was made. Any thread. */
+/* Returns true if no reset and no erasure that covers the request happened since it was made. Any
+ * thread. */
 bool sc_plugin_request_is_current(spec_connector *conn, const struct sc_plugin_request *request);
-/* The open request of a handle, or NULL. Whoever asks holds it, or is its only caller. */
+/* Returns the open request of a handle, or NULL. The caller holds it or is its only caller. */
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle);
-/* Likewise; also one that a reset made stale. */
+/* Does the same, also for a request that a reset made stale. */
 struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle);
 struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle);
-/* A slot that no handle names, for the moment of a peek; NULL: all are taken. */
+/* Takes a slot without a handle for a peek; NULL: all are taken. */
 struct sc_plugin_request *sc_plugin_request_take_peek(spec_connector *conn);
 void sc_plugin_request_unhold(struct sc_plugin_request *request);
 spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr);
-/* It is in a submission that was not reported: its loads are not the host's to call. */
+/* Returns true while a submission of the request is unreported: the host may not load then. */
 static inline bool sc_plugin_is_submitted(struct sc_plugin_request *request)
 {
     return atomic_load_explicit(&request->submission, memory_order_relaxed) != 0;
@@ -330,45 +330,46 @@ spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr);
 
 /* request_memory.c */
 spec_status sc_plugin_request_memory_open(spec_connector *conn, struct spec_error *reterr);
-/* Every request was let go. */
+/* Call it after every request was released. */
 void sc_plugin_request_memory_close(spec_connector *conn);
-/* Pieces that a match of so many tokens may have; a longer one is cut there. Short requests may be
- * stored token by token; long ones are expected to average 16 tokens a piece. */
+/* Returns the pieces that a match of so many tokens may have; a longer one is cut. Short requests
+ * may be stored token by token; long ones are expected to average 16 tokens a piece. */
 uint64_t sc_plugin_segments_of(const spec_connector *conn, uint64_t tokens);
-/* Room for the tokens (a peek has none of its own) and for the segments of a match of so many.
- * false: the pool has none; what was taken is given back with the request's last hold. */
+/* Takes memory for the tokens (not for a peek) and for a match's segments. Returns false if the
+ * pool has none; what was taken is freed with the request's last hold. */
 bool sc_plugin_request_memory_take(spec_connector *conn, struct sc_plugin_request *request,
                                    uint64_t tokens, bool is_peek);
-/* The match has so many segments: its ranges get their place, the rest is given back. */
+/* Sets the match's segments and places its ranges; frees the rest. */
 void sc_plugin_request_match_cut(spec_connector *conn, struct sc_plugin_request *request,
                                  uint64_t segments);
-/* Room to choose rows of the match in, where the configuration chooses. false: there is none. */
+/* Takes memory for selecting rows of the match, if the configuration selects. Returns false if
+ * there is none. */
 bool sc_plugin_request_choice_take(spec_connector *conn, struct sc_plugin_request *request);
-/* How many tokens fit behind those that the request has: as many as `more`, unless there is a
- * limit. Those that it has may move. */
+/* Returns how many tokens fit after those that the request has: `more`, unless there is a limit.
+ * The request's tokens may move. */
 uint64_t sc_plugin_request_room(spec_connector *conn, struct sc_plugin_request *request,
                                 uint64_t more);
-/* The last hold has ended. */
+/* Frees the memory after the last hold has ended. */
 void sc_plugin_request_memory_put(struct sc_plugin_request *request);
 spec_status sc_plugin_request_memory_busy(spec_connector *conn, const char *call,
                                           struct spec_error *reterr);
 
 /* request.c */
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr);
-/* The call gives back all requests that it has, and ends those that were released meanwhile. */
+/* Gives back all requests of the call, and ends those that were released meanwhile. */
 void sc_plugin_visit_end(spec_connector *conn, struct sc_plugin_visit *visit);
-/* What release does at once, or when the call ends that has the request, or the submission that has
- * the turn. */
+/* Ends a released request: at once, or when the call that has it or the submission that owns its
+ * loads ends. */
 void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request);
-/* What it matched is let go: its pin, and its part in what compactions wait for. */
+/* Unpins the match; compactions may be waiting for that. */
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);
 
 /* lookup.c */
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *params,
                              struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
-/* The last steps of lookup and attach: root, tokens, marks, segments, pin, epoch, the match and
- * room for its choice are set; the ranges are made, the request opens, the result is written. */
+/* Does the last steps of lookup and attach: makes the ranges, opens the request, writes the result.
+ * Root, tokens, marks, segments, pin, epoch, the match and memory for selection are set. */
 void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *request,
                             spec_request handle, const struct sc_plugin_promise *promise,
                             struct spec_lookup_result *ret_result);

@@ -1,11 +1,10 @@
-/* The store call: steps of several requests, a layer of a pass each.
+/* store_call: the store call: for each of several requests, one layer of a pass.
  *
  *   params[0 .. count)  -> all checked: its place in the request's pass, its memory, its ticket
  *                       -> then each is taken: ids, extents (layer 0), rows
  *
- * Holds: an error has changed nothing, for no request of the call; what can fail fails before the
- * first row is copied, and what comes later (space, objects) gives passes up and not the call.
- * Does not: lay rows out (save/save.c).
+ * Invariants: an error has changed nothing, in any request of the call. All checks precede the
+ * first copy; later failures (space, objects) drop passes, not the call.
  * Threads: the requests' host thread.
  * Tests: conformance (abi_080_* .. abi_091_*, abi_169_*, abi_181_*, abi_182_*) */
 #include "plugin/args/args.h"
@@ -16,8 +15,8 @@
 
 #include <string.h>
 
-/* Whether it is the pass's next layer, of the range that the host named with layer 0: where both
- * are cut at a limit, they need not be the same one. */
+/* Checks that this is the pass's next layer, with the host's range of layer 0: cuts at a limit may
+ * differ between layers. */
 static spec_status check_pass(const spec_connector *conn, const struct sc_plugin_request *request,
                               const struct spec_store_params *params, struct spec_error *reterr)
 {
@@ -43,7 +42,7 @@ static spec_status check_pass(const spec_connector *conn, const struct sc_plugin
     return SPEC_OK;
 }
 
-/* Whether the tokens and the range are what the host may name, as it counts its tokens. */
+/* Checks the tokens and the range against the tokens that the host counts. */
 static spec_status check_tokens(const struct sc_plugin_request *request,
                                 const struct spec_store_params *params, struct spec_error *reterr)
 {
@@ -69,9 +68,8 @@ static spec_status check_tokens(const struct sc_plugin_request *request,
     return SPEC_OK;
 }
 
-/* Cuts the range, and the tokens that come with it, to those that the request knows: all, unless
- * the prompt was cut at a limit, or these tokens go beyond max_request_tokens, or beyond the memory
- * of requests. Rows behind the cut are not stored. */
+/* Cuts the range and its new tokens to what the request knows: less than all if the prompt was cut,
+ * or if the tokens exceed max_request_tokens or the memory. Rows after the cut are not stored. */
 static void cut_to_limit(spec_connector *conn, struct sc_plugin_request *request,
                          struct spec_store_params *params)
 {
@@ -85,9 +83,8 @@ static void cut_to_limit(spec_connector *conn, struct sc_plugin_request *request
         params->token_count = most;
 }
 
-/* What the pass is computed on, with this layer: what was delivered, what came ahead and was never
- * refined, and what the host says. It stays so for the request's later passes, which see these
- * rows. */
+/* Returns what the pass is computed on: what was delivered, what was delivered ahead and never
+ * refined, and what the host says. The request's later passes see these rows, too. */
 static struct spec_provenance computed_on(const struct sc_plugin_request *request,
                                           const struct spec_store_params *params)
 {
@@ -98,7 +95,6 @@ static struct spec_provenance computed_on(const struct sc_plugin_request *reques
     return worst;
 }
 
-/* The step's memory: rows of its layer, or its state. */
 static spec_status check_memory(spec_connector *conn, const struct spec_store_params *params,
                                 struct sc_plugin_request *request, struct spec_error *reterr)
 {
@@ -114,7 +110,6 @@ static spec_status check_memory(spec_connector *conn, const struct spec_store_pa
     return sc_plugin_memory_check_on(params->memory, &need, &way, memory, reterr);
 }
 
-/* Checks a step and notes it in its request. */
 static spec_status check_step(spec_connector *conn, const struct spec_store_params *params,
                               struct sc_plugin_request *request, struct spec_error *reterr)
 {
@@ -166,7 +161,6 @@ static spec_status check_one(spec_connector *conn, struct sc_plugin_visit *visit
     return status == SPEC_OK ? check_step(conn, &params, *ret_request, reterr) : status;
 }
 
-/* Nothing of what was noted for these happens. */
 static void steps_forget(spec_connector *conn, struct sc_plugin_request *const *requests,
                          uint64_t count)
 {
@@ -177,7 +171,6 @@ static void steps_forget(spec_connector *conn, struct sc_plugin_request *const *
     }
 }
 
-/* The request has the step's tokens. */
 static void take_tokens(struct sc_plugin_request *request)
 {
     const struct spec_store_params *params = &request->step.params;
@@ -195,7 +188,7 @@ static void take_tokens(struct sc_plugin_request *request)
     request->pass_host_end = request->step.host_end;
 }
 
-/* Returns the pass's ticket with its last layer, else 0. */
+/* Stores the step. Returns the pass's ticket with its last layer, else 0. */
 static spec_ticket put_step(spec_connector *conn, struct sc_plugin_request *request)
 {
     struct sc_plugin_step *step = &request->step;
@@ -216,7 +209,7 @@ static spec_ticket put_step(spec_connector *conn, struct sc_plugin_request *requ
     return request->pass_ticket;
 }
 
-/* All of them were checked: nothing fails any more. */
+/* Takes the checked steps; nothing fails any more. */
 static void take_steps(spec_connector *conn, struct sc_plugin_request *const *requests,
                        uint64_t count, uint64_t begin_ns)
 {
@@ -244,7 +237,7 @@ static spec_status store_steps(spec_connector *conn, struct sc_plugin_visit *vis
     if (conn->ranks.role == SPEC_ROLE_READER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "store: this process is a reader");
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    struct sc_plugin_request *requests[SC_LIMIT_BATCH]; /* looked up once: a reset may come */
+    struct sc_plugin_request *requests[SC_LIMIT_BATCH]; /* looked up once: a reset may happen */
     for (uint64_t i = 0; i < count; i++) {
         spec_status status = check_one(conn, visit, params, i, &requests[i], reterr);
         if (status != SPEC_OK) {

@@ -1,35 +1,30 @@
-/* get_important in two halves: submit checks and begins, a thread of ours does the rest, wait
- * reports.
+/* submit: get_important in two halves: submit checks and begins, a thread of ours serves, wait
+ * reports. Contract: submit.h.
  *
  *   submit   items checked, copied -> reads begun -> QUEUED ---> RUNS -> DONE
  *   thread                            (submit.threads) takes it -'        |
- *   wait     takes what no thread has begun, else sleeps -----------------'-> results written
+ *   wait     serves what no thread has begun, else sleeps ----------------'-> results written
  *
  *   word         [generation 32][state 32]
  *   spec_ticket  [generation 32][SC_LIMIT_TICKETS + slot + 1 32]: poll and wait know no such ticket
  *
- * The work waits for reads, so it may not be a task of the connector's executor: its workers bring
- * those reads. It has an executor of its own, whose workers may sleep (docs/decisions/0011).
+ * Serving waits for reads, which the workers of the connector's executor complete. So it has an
+ * executor of its own, whose workers may sleep (docs/decisions/0011). A waiting call serves a
+ * submission that no thread has begun: at once if it waits for ever, else when its deadlines have
+ * passed. So it ends in time even if all threads are busy.
  *
- * Whoever waits does the work of a submission that no thread has begun: at once if he waits for
- * ever, else when its deadlines have passed, so that it ends in time though the threads are at one
- * that has none.
- *
- * Holds: from submit to the end of the work the loads of its requests (readers, selectors, guesses,
- * set) are the submission's (request->turn), and until it is reported no other load of them begins;
- * what release does to them waits for that end. What the request's other calls read changes in the
- * calls of the host alone.
- * Does not: allocate after open; wait in submit.
- * Threads: submit and wait any; the work one at a time for a submission.
- * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
+ * Invariants: from submit until it was served, a submission owns its requests' loads
+ * (request->turn). Until it is reported, no other load of them begins. Release leaves their end to
+ * the submission. State that other calls of a request read changes in host calls alone.
+ * Limits: allocates nothing after open; submit does not wait. */
 #include "plugin/request/submit.h"
 #include "plugin/load/load.h"
 #include "plugin/select/item.h"
 #include "plugin/select/submission.h"
 
-#define SUBMISSIONS_MAX 64u /* more requests than that are hardly loaded at one time */
+#define SUBMISSIONS_MAX 64u /* more requests are hardly loaded at one time */
 
-enum { FREE, TAKEN, QUEUED, RUNS, DONE }; /* of a submission; TAKEN: by a call of the host */
+enum { FREE, TAKEN, QUEUED, RUNS, DONE }; /* states; TAKEN: by a host call */
 
 static bool state_move(struct sc_plugin_submission *submission, uint64_t generation, uint32_t from,
                        uint32_t to)
@@ -40,7 +35,7 @@ static bool state_move(struct sc_plugin_submission *submission, uint64_t generat
 
 /* ---- The work ------------------------------------------------------------------------------- */
 
-/* Whether an earlier item has the same request. */
+/* Returns true if an earlier item has the same request. */
 static bool is_again(const struct sc_plugin_item *work, uint64_t i)
 {
     for (uint64_t j = 0; j < i; j++)
@@ -49,7 +44,7 @@ static bool is_again(const struct sc_plugin_item *work, uint64_t i)
     return false;
 }
 
-/* The caller has moved it to RUNS. */
+/* Serves the submission, which the caller has moved to RUNS. */
 static void submission_run(struct sc_plugin_submission *submission)
 {
     spec_connector *conn = submission->conn;
@@ -75,7 +70,7 @@ static void run_step(struct sc_task *task)
         submission_run(submission);
 }
 
-/* Does the work here, if no thread has begun it. */
+/* Serves the submission here, if no thread has begun it. */
 static bool run_here(struct sc_plugin_submission *submission, uint64_t generation)
 {
     struct sc_exec *exec = submission->conn->submits.exec;
@@ -103,7 +98,8 @@ static struct sc_plugin_submission *submission_take(spec_connector *conn, spec_t
     return NULL;
 }
 
-/* All are out. What is wrong would be so later, too: that is said first. */
+/* Fails because all submissions are in use; errors of the items come first, since they would
+ * remain. */
 static spec_status fail_busy(spec_connector *conn, struct sc_plugin_visit *visit,
                              struct spec_important *items, uint64_t count,
                              struct spec_error *reterr)
@@ -116,7 +112,8 @@ static spec_status fail_busy(spec_connector *conn, struct sc_plugin_visit *visit
                    conn->submits.count);
 }
 
-/* When its last deadline has passed, the second for codes included; a tail ends at its first. */
+/* Returns when the last deadline passes, with the extra wait for quantised rows; of a tail, the
+ * first. */
 static uint64_t over_ns(const struct sc_plugin_item *work, uint64_t count)
 {
     uint64_t over = sc_plugin_item_over_ns(work);
@@ -141,7 +138,7 @@ static spec_status submit(spec_connector *conn, struct sc_plugin_visit *visit,
     struct sc_plugin_item *work = submission->work;
     spec_status status = sc_plugin_items_check(conn, visit, items, count, true, work, reterr);
     if (status != SPEC_OK) {
-        atomic_store(&submission->word, ((ticket >> 32) - 1) << 32 | FREE); /* as if untaken */
+        atomic_store(&submission->word, ((ticket >> 32) - 1) << 32 | FREE); /* as if not taken */
         return status;
     }
     submission->items = items;
@@ -172,7 +169,7 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
 
 /* ---- Wait ----------------------------------------------------------------------------------- */
 
-/* The call has all requests of the submission that were not released. Errors: BUSY. */
+/* Enters all requests of the submission that were not released. Errors: BUSY. */
 static spec_status requests_enter(struct sc_plugin_submission *submission,
                                   struct sc_plugin_visit *visit, struct spec_error *reterr)
 {
@@ -188,7 +185,7 @@ static spec_status requests_enter(struct sc_plugin_submission *submission,
     return SPEC_OK;
 }
 
-/* The caller has moved it to TAKEN. */
+/* Reports a submission that the caller has moved to TAKEN. */
 static spec_status submission_report(struct sc_plugin_submission *submission,
                                      struct sc_plugin_visit *visit, uint64_t generation,
                                      uint64_t begin_ns, struct spec_error *reterr)
@@ -202,7 +199,7 @@ static spec_status submission_report(struct sc_plugin_submission *submission,
         return status;
     }
     for (uint64_t i = 0; i < submission->count; i++)
-        if (!work[i].is_gone) /* our threads did the work: the host waited, whatever for */
+        if (!work[i].is_gone) /* our threads served it: the host only waited */
             sc_plugin_load_policy_call(work[i].request, took_ns, took_ns);
     status = submission->status;
     if (status != SPEC_OK)
@@ -242,7 +239,7 @@ static spec_status submit_wait(spec_connector *conn, struct sc_plugin_visit *vis
         if (word >> 32 != generation || state == FREE || state == TAKEN)
             return fail_unknown(ticket, reterr);
         if (state == DONE && !state_move(submission, generation, DONE, TAKEN))
-            continue; /* another waiter has it: nothing tells us when it is over */
+            continue; /* another waiter reports it, and notifies nobody */
         if (state == DONE)
             return submission_report(submission, visit, generation, now_ns, reterr);
         uint64_t end_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
@@ -294,7 +291,7 @@ spec_status sc_plugin_submit_open(spec_connector *conn, struct spec_error *reter
                                     .name = "spec-get",
                                     .poison = &conn->poison};
     if (sc_exec_is_loop(conn->exec) || params.thread_count == 0)
-        return SPEC_OK; /* the loop has no other thread */
+        return SPEC_OK; /* a loop has no other thread */
     return sc_exec_open(&params, &conn->submits.exec, reterr);
 }
 
@@ -309,7 +306,7 @@ void sc_plugin_submit_end(spec_connector *conn)
             if ((uint32_t)word != QUEUED && (uint32_t)word != RUNS)
                 break;
             if ((uint32_t)word == QUEUED && run_here(submission, word >> 32))
-                continue; /* nobody wants it: it ends at once */
+                continue; /* closing: it ends at once */
             (void)sc_exec_wait(conn->exec, &conn->submits.word, seen, SC_EXEC_FOREVER);
         }
     }
@@ -318,7 +315,7 @@ void sc_plugin_submit_end(spec_connector *conn)
 void sc_plugin_submit_close(spec_connector *conn)
 {
     sc_exec_close(conn->submits.exec);
-    if (conn->submits.slots != NULL) /* the first has all of the work's memory */
+    if (conn->submits.slots != NULL) /* slot 0 owns the memory of all */
         sc_alloc_free(&conn->alloc, conn->submits.slots[0].work);
     sc_alloc_free(&conn->alloc, conn->submits.slots);
 }

@@ -1,5 +1,4 @@
 /* submit: a get_important in two halves, submit and wait.
- *
  * Threads: submit and wait any; open, end and close the connector's.
  * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
 #ifndef SC_PLUGIN_REQUEST_SUBMIT_H
@@ -14,7 +13,7 @@ struct sc_plugin_submits {
     /* Set by open, constant after. */
     struct sc_plugin_submission *slots; /* [count] */
     uint32_t count;
-    struct sc_exec *exec; /* of submissions; NULL: the waiting call does the work */
+    struct sc_exec *exec; /* of submissions; NULL: the waiting call serves */
 
     /* Any thread. */
     _Atomic uint32_t word; /* changes when a submission ends */

@@ -1,19 +1,18 @@
-/* Guesses: rankings, how far they are trusted, how much fits into the time there is. See
- * accuracy.h.
+/* accuracy: averages of accuracy, contention and window. Contract: accuracy.h.
  *
- * Averages move by 1 / min(n, 8) of the difference: the first measurement counts whole, later ones
- * an eighth, so that a change of prompts is followed within a few layers. */
+ * An average moves by 1 / min(n, 8) of the difference, so that it follows a change of prompts
+ * within a few layers. */
 #include "plugin/select/accuracy.h"
 #include "plugin/select/row_bits.h"
 
 #include <stddef.h>
 
 #define PPM        1000000u
-#define MEMORY     8u  /* measurements that an average remembers, about */
-#define OTHERS_MAX 64u /* that wait at one time: more are no more of a reason */
+#define MEMORY     8u  /* measurements in an average, about */
+#define OTHERS_MAX 64u /* waiting requests that count */
 #define WORD_BITS  64u
 
-/* Moves the set bits out, ascending, and leaves zeros. */
+/* Writes the set bits as ascending rows, and clears them. */
 static void bits_take(uint64_t *bits, uint64_t word_first, uint64_t word_end, uint32_t *ret_rows)
 {
     for (uint64_t w = word_first; w < word_end; w++)
@@ -37,7 +36,7 @@ void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits)
     }
 }
 
-/* Moves an average of `count` measurements towards one more. */
+/* Adds a measurement to an average of `seen` measurements. */
 static void average_move(_Atomic uint32_t *ppm, uint32_t seen, uint64_t now_ppm)
 {
     int64_t share = seen + 1 < MEMORY ? seen + 1 : MEMORY;
@@ -46,7 +45,7 @@ static void average_move(_Atomic uint32_t *ppm, uint32_t seen, uint64_t now_ppm)
                           memory_order_relaxed);
 }
 
-/* What was averaged is seen by who sees the count. */
+/* Release: a thread that reads the count sees the average. */
 static void count_up(_Atomic uint32_t *count, uint32_t seen)
 {
     if (seen < UINT32_MAX)
@@ -57,7 +56,7 @@ void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *accuracy, const uint32_
                               uint64_t count, const uint64_t *wanted)
 {
     if (count < SC_PLUGIN_DECILES)
-        return; /* deciles without rows: nothing to measure by */
+        return; /* empty deciles measure nothing */
     uint32_t seen = atomic_load_explicit(&accuracy->count, memory_order_relaxed);
     uint64_t i = 0;
     for (uint32_t decile = 0; decile < SC_PLUGIN_DECILES; decile++) {
@@ -129,7 +128,7 @@ void sc_plugin_contention_learn(struct sc_plugin_contention *contention, uint64_
     count_up(&contention->count, seen);
 }
 
-/* p / (1 - p) has to be m / (1 - m) * c. */
+/* Solves p / (1 - p) = m / (1 - m) * c for p: m is min_ppm, c the requests that wait. */
 uint64_t sc_plugin_contention_least(const struct sc_plugin_contention *contention, uint64_t min_ppm)
 {
     uint64_t others = atomic_load_explicit(&contention->ppm, memory_order_relaxed);

@@ -1,12 +1,7 @@
-/* What an item of get_important wants, and whether its queries and new keys can be scored.
+/* budget: resolves how many rows an item gets, and checks what scores them. Contract: budget.h.
  *
- *   configuration <- struct spec_select (what is given) -> k of R rows, metric, rows kept
- *
- * A match that is short is wanted whole, whatever the configuration's budget; an item's own budget
- * holds for it.
- *
- * Holds: after the checks every address that scoring forms lies inside what the host described.
- * Threads: any. Tests: tests/unit/plugin/test_select.c, conformance (abi_061_*, abi_068_*) */
+ * A short match is delivered whole, whatever the configuration's budget; an item's own budget
+ * holds. */
 #include "plugin/select/budget.h"
 #include "plugin/args/args.h"
 #include "plugin/args/dtype_table.h"
@@ -54,14 +49,14 @@ static spec_status read_select(const struct spec_select *host, struct spec_selec
     return SPEC_OK;
 }
 
-/* So many millionths of the rows, rounded up. */
+/* Returns ppm millionths of the rows, rounded up. */
 static uint64_t share_of(uint64_t row_total, uint64_t ppm)
 {
     return (row_total * ppm + PPM - 1) / PPM; /* row_total < 2^24 */
 }
 
-/* Rows that a choice would spare cost little beside what has to be computed anyway, or little at
- * all; what is computed on all of them is exact, and may be stored (docs/decisions/0007). */
+/* With a short match, selection saves little beside the tokens that are computed anyway. Rows
+ * computed on the whole match are exact and may be stored (docs/decisions/0007). */
 bool sc_plugin_match_is_short(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     uint64_t rows = sc_plugin_row_total(request);
@@ -80,7 +75,6 @@ static void set_keep(const struct sc_plugin_request *request, uint64_t first, ui
     want->keep_from = from > want->first_position ? from - want->first_position : 0;
 }
 
-/* Rows that write_through_before and keep_from name. */
 static uint64_t kept_rows(const struct sc_plugin_want *want)
 {
     uint64_t last = want->keep_from < want->row_total ? want->row_total - want->keep_from : 0;
@@ -88,13 +82,12 @@ static uint64_t kept_rows(const struct sc_plugin_want *want)
     return both < want->row_total ? both : want->row_total;
 }
 
-/* Whether queries are what rows are ranked by. */
 static bool ranks_by_queries(const spec_connector *conn, const struct sc_plugin_want *want)
 {
     return !sc_baseline_is_blind(&conn->config, want->metric);
 }
 
-/* Layered: how many rows are exact. budget_bytes 0: no limit. */
+/* Layered: resolves the number of exact rows. budget_bytes 0: no limit. */
 static void resolve_layered(const spec_connector *conn, const struct spec_select *select,
                             const struct sc_plugin_request *request, uint32_t layer,
                             uint64_t budget_bytes, struct sc_plugin_want *ret_want)
@@ -154,13 +147,13 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
              kept ? select->keep_last : config->keep_last, &want);
     bool fewer = want.row_count < total || (want.budget == SPEC_BUDGET_MASS && total > 1);
     if (want.budget == SPEC_BUDGET_MASS && !sc_baseline_weighs(want.metric))
-        fewer = want.row_count < total; /* rows that weigh nothing have no mass */
+        fewer = want.row_count < total; /* rows without weights have no mass */
     want.selects = total > 0 && fewer && layer >= config->dense_layers;
-    /* Where layers are not alike nothing is chosen, whoever asks: delivered dense, as if short. */
+    /* Models with unlike layers select nothing: the layer is delivered dense, as if short. */
     want.is_short = want.selects && ((!given && request->is_short) || conn->layers != NULL);
     want.selects = want.selects && !want.is_short;
     want.is_scored = want.selects && ranks_by_queries(conn, &want);
-    /* of one head too: its rows move as well */
+    /* also for a single head, whose rows are moved */
     want.has_head_sets = want.is_scored && config->identify != SC_IDENTIFY_QUANTISED;
     *ret_want = want;
 }
@@ -198,7 +191,7 @@ spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_i
     spec_status status = read_select(item->in.select, &select, reterr);
     if (status != SPEC_OK)
         return status;
-    /* Whether a set was chosen already, a host cannot know after a deadline. */
+    /* After a deadline the host cannot know whether a set was selected already. */
     bool rescores = sc_plugin_rescores(&item->in), may_rank = came_ahead || rescores;
     uint32_t taken = SPEC_SELECT_EXACT | (may_rank ? SPEC_SELECT_METRIC | SPEC_SELECT_KEEP : 0);
     if (select.given & ~taken)
@@ -209,7 +202,7 @@ spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_i
                        may_rank ? "budgets of rows are not layered's"
                                 : "the delivery's rows are ranked already");
     resolve_layered(conn, &select, item->request, item->in.layer, 0, want);
-    want->selects = true; /* as far as one call's items of a request go one by one */
+    want->selects = true; /* a call's items of one request are served one by one */
     want->is_scored = rescores ? ranks_by_queries(conn, want) : want->is_scored && chooses;
     return SPEC_OK;
 }
@@ -228,7 +221,7 @@ void sc_plugin_want_ranked(spec_connector *conn, struct sc_plugin_item *item)
     if (want->is_scored || !ranks_by_queries(conn, want) || !want->is_layered || !want->selects ||
         item->in.queries == NULL || conn->requests.delivery_bytes == 0)
         return;
-    /* Queries that are no good are no error where the set is known without them. */
+    /* Invalid queries are no error if the set is known without them. */
     want->is_scored = true;
     want->is_scored = sc_plugin_scoring_check(conn, item, NULL) == SPEC_OK;
 }
@@ -313,7 +306,7 @@ struct sc_plugin_afar sc_plugin_queries_afar(spec_connector *conn,
         return (struct sc_plugin_afar){.device = NULL};
     afar.device = &conn->device;
     afar.slot = sc_plugin_request_slot(conn, request);
-    memcpy(&afar.at.k_base, &queries->data, sizeof(afar.at.k_base)); /* it is only read */
+    memcpy(&afar.at.k_base, &queries->data, sizeof(afar.at.k_base)); /* only read */
     afar.at.v_base = afar.at.k_base;
     afar.at.token_stride_bytes = queries->row_stride_bytes;
     afar.at.head_stride_bytes = queries->head_stride_bytes;
@@ -321,7 +314,7 @@ struct sc_plugin_afar sc_plugin_queries_afar(spec_connector *conn,
     return afar;
 }
 
-/* The keys from where the match ends to the last query row. */
+/* Checks the new keys, from the end of the match to the last query row. */
 static spec_status check_fresh(spec_connector *conn, struct sc_plugin_item *item,
                                const struct spec_queries *queries, uint64_t count,
                                struct spec_error *reterr)
@@ -364,7 +357,7 @@ static spec_status check_fresh(spec_connector *conn, struct sc_plugin_item *item
     return SPEC_OK;
 }
 
-/* What lies on a device has a room of the host's. */
+/* Checks that queries and new keys in device memory fit into gpu.query_bytes of host memory. */
 static spec_status check_afar(const spec_connector *conn, const struct sc_plugin_scoring *scoring,
                               struct spec_error *reterr)
 {
@@ -409,7 +402,7 @@ spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item 
                        "get_important: queries: rows [%" PRIu64 ", + %" PRIu32
                        "), expected behind the match of %" PRIu64,
                        queries.first_position, queries.row_count, base);
-    /* Scratches have room for so many rows, wherever these stand: a prompt may go beyond it. */
+    /* A scratch has room for max_request_tokens rows at any position; a prompt may be longer. */
     uint64_t most = conn->config.max_request_tokens, keys = in->new_keys != NULL ? end - base : 0;
     if (queries.row_count > most || keys > most)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -432,7 +425,7 @@ spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item 
     return status == SPEC_OK ? check_afar(conn, scoring, reterr) : status;
 }
 
-/* Once, where both are on one stream. */
+/* Records one event if both are on the same stream. */
 void sc_plugin_scoring_begin(struct sc_plugin_item *item)
 {
     struct sc_plugin_afar *queries = &item->scoring.queries_afar;
@@ -451,14 +444,14 @@ spec_status sc_plugin_scoring_fail(const spec_connector *conn, const struct sc_p
     return lost == SPEC_OK ? lost : sc_plugin_afar_fail(&conn->device, lost, reterr);
 }
 
-/* Where the scratch's item has its rows of a device's. */
+/* Returns the scratch's host memory for rows from the device. */
 static uint8_t *room_of(const struct sc_plugin_scratch *scratch)
 {
     const spec_connector *conn = scratch->conn;
     return sc_plugin_afar_room(&conn->device, (uint64_t)(scratch - conn->choice.scratches));
 }
 
-/* Queries that are there, to `room`, as they lie in it then. */
+/* Copies queries from the device to `room`, and describes them there. */
 static spec_status queries_fetch(const struct sc_plugin_afar *queries, uint8_t *room,
                                  uint32_t dtype, struct sc_kernels_queries *ret_queries,
                                  struct spec_error *reterr)
@@ -499,7 +492,7 @@ spec_status sc_plugin_scoring_fetch(const struct sc_plugin_scratch *scratch,
     struct sc_plugin_scoring *scoring = &item->scoring;
     const struct sc_plugin_afar *queries = &scoring->queries_afar, *fresh = &scoring->fresh_afar;
     if (queries->device == NULL && fresh->device == NULL)
-        return SPEC_OK; /* and perhaps no device is attached */
+        return SPEC_OK; /* perhaps no device is attached */
     uint8_t *room = room_of(scratch), *behind = room + sc_plugin_afar_bytes(queries);
     if (queries->device != NULL)
         scoring->lost =

@@ -1,13 +1,10 @@
-/* What was delivered and may be refined: a ring a request. Contract: delivery.h.
- *
- *   a request's ring:   [delivery | delivery | ...          ]   the oldest make room
- *   delivery            ticket, layer, destination; a layered one: [tags][scores][exact bits] */
+/* delivery: the ring of a request's deliveries. Contract and drawing: delivery.h. */
 #include "plugin/select/delivery.h"
 #include "plugin/select/item.h"
 
 #include <string.h>
 
-#define GRAIN 128u /* of the ring: a delivery's head fits into what is left at its end */
+#define GRAIN 128u /* bytes; a header fits into any rest at the ring's end */
 
 _Static_assert(sizeof(struct sc_plugin_delivery) <= GRAIN, "a head is one grain at most");
 
@@ -26,7 +23,7 @@ void sc_plugin_deliveries_forget(struct sc_plugin_request *request)
     request->delivery_lost = 0;
 }
 
-/* A delivery of this ticket is not kept: what it was cannot be said any more. */
+/* Records that a delivery of this ticket is not kept; refining the ticket is STALE. */
 static void lost_note(const spec_connector *conn, struct sc_plugin_request *request,
                       spec_ticket ticket)
 {
@@ -38,7 +35,7 @@ static void lost_note(const spec_connector *conn, struct sc_plugin_request *requ
     }
 }
 
-/* Room for so many bytes; NULL: it is less than that, or held. */
+/* Allocates from the ring. NULL: the ring is too small, or its oldest delivery is held. */
 static struct sc_plugin_delivery *ring_take(const spec_connector *conn,
                                             struct sc_plugin_request *request, uint64_t bytes)
 {
@@ -49,7 +46,7 @@ static struct sc_plugin_delivery *ring_take(const spec_connector *conn,
         return NULL;
     while (request->delivery_end + skipped + bytes - request->delivery_first >
            conn->requests.delivery_bytes) {
-        if (request->delivery_first == request->delivery_end) { /* empty: it begins anew */
+        if (request->delivery_first == request->delivery_end) { /* empty: restart at 0 */
             request->delivery_first = request->delivery_end = 0;
             skipped = 0;
             break;
@@ -90,7 +87,7 @@ spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *r
 
 void sc_plugin_deliveries_close(spec_connector *conn)
 {
-    if (conn->requests.slots != NULL) /* request 0 has the first of all */
+    if (conn->requests.slots != NULL) /* request 0 owns the memory of all */
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].deliveries);
 }
 
@@ -106,7 +103,7 @@ static uint64_t score_bytes_of(uint64_t rows)
     return (rows * sizeof(float) + 7) / 8 * 8;
 }
 
-/* Of the ring, in whole grains. */
+/* Returns a delivery's bytes in the ring, in whole grains. */
 static uint64_t bytes_of(const spec_connector *conn, uint64_t rows)
 {
     uint64_t bytes = GRAIN + tag_bytes_of(conn, rows) + score_bytes_of(rows) +
@@ -114,7 +111,7 @@ static uint64_t bytes_of(const spec_connector *conn, uint64_t rows)
     return (bytes + GRAIN - 1) / GRAIN * GRAIN;
 }
 
-/* Of which the item's delivery keeps something. */
+/* Returns the number of rows that the delivery keeps data of. */
 static uint64_t rows_kept(const struct sc_plugin_item *item)
 {
     return item->want.selects ? item->want.row_total : 0;
@@ -132,7 +129,7 @@ static uint64_t where_of(const struct sc_plugin_item *item)
 
 void sc_plugin_delivery_hold(const struct sc_plugin_item *item)
 {
-    if (item->delivery != NULL) /* refined: sc_plugin_refine_check found it */
+    if (item->delivery != NULL) /* a refining item: sc_plugin_refine_check found it */
         item->delivery->busy++;
 }
 

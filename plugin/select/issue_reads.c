@@ -1,5 +1,5 @@
-/* What a request's readers read: whole layers, rows of a set, rows of a guess, keys.
- * Contract: issue_reads.h. */
+/* issue_reads: begins reads of whole layers, sets, predicted rows and keys. Contract:
+ * issue_reads.h. */
 #include "plugin/select/issue_reads.h"
 #include "plugin/select/item.h"
 #include "plugin/select/row_bits.h"
@@ -14,7 +14,7 @@ uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_
     return first > request->from_token ? first - request->from_token : 0;
 }
 
-/* All rows of the reader's layer from the match's first-th on, of which there are some. */
+/* Begins to read the layer's rows from the match's row `first` on; there is at least one. */
 static void whole_begin(const struct sc_plugin_request *request, struct sc_plugin_reader *reader,
                         uint64_t first, enum sc_io_class io_class)
 {
@@ -44,7 +44,7 @@ bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *reque
     }
     uint64_t first = sc_plugin_row_first(conn, request, layer);
     if (first == sc_plugin_row_total(request))
-        return false; /* nobody would take what it has not */
+        return false; /* no row: nobody would consume the read */
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
     reader->load = SC_LOAD_WHOLE;
@@ -56,8 +56,8 @@ bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *reque
 void sc_plugin_part_begin(const struct sc_plugin_request *request, struct sc_plugin_reader *reader,
                           uint32_t layer, uint64_t first, uint64_t end)
 {
-    sc_plugin_reader_drop(reader); /* it loads no layer that another could go on with */
-    reader->range_first = 0;       /* whose it is, the caller knows */
+    sc_plugin_reader_drop(reader); /* no other load can continue it */
+    reader->range_first = 0;       /* the caller knows the range */
     sc_store_reader_begin(reader->reader, layer, request->ranges + first, end - first,
                           SC_IO_CLASS_SPECULATIVE);
 }
@@ -129,12 +129,12 @@ uint32_t *sc_plugin_prefetch_rows(struct sc_plugin_request *request, uint32_t la
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     if (reader->layer == layer)
-        return NULL; /* it is being read already */
+        return NULL; /* already being read */
     sc_plugin_reader_drop(reader);
     return reader->rows;
 }
 
-/* The first `count` rows of a ranking whose deciles ascend, as one ascending list. */
+/* Merges the first `count` rows of a ranking with ascending deciles into one ascending list. */
 static void deciles_merge(const uint32_t *rows, uint64_t ranked, uint64_t count, uint32_t *ret_rows)
 {
     uint64_t at[SC_PLUGIN_DECILES], end[SC_PLUGIN_DECILES];
@@ -160,7 +160,7 @@ void sc_plugin_prefetch_begin(spec_connector *conn, struct sc_plugin_request *re
     uint64_t all_bytes = sc_plugin_row_total(request) * conn->dims.row_bytes;
     uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
     if (apart_bytes <= 2 * gather.gap_bytes) {
-        /* each decile would read through its gaps what the next one reads again */
+        /* through its gaps, each decile would read rows of the next one */
         uint32_t *merged = reader->rows + SC_PLUGIN_AHEAD * request->list_rows;
         deciles_merge(reader->rows, ranked, count, merged);
         gather.rows = merged;
@@ -200,10 +200,10 @@ void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_reque
             if (sc_plugin_bit_get(bits, first))
                 continue;
             if (range->row_count > left - taken) {
-                count = i; /* as much as fits: the end */
+                count = i; /* the limit is reached */
                 break;
             }
-            sc_plugin_bit_set(bits, first); /* the slab, by its first row */
+            sc_plugin_bit_set(bits, first); /* marks the slab by its first row */
             for (uint64_t row = 0; row < range->row_count; row++)
                 rows[taken++] = (uint32_t)(first + row);
         }
@@ -213,7 +213,7 @@ void sc_plugin_prefetch_begin_slabs(spec_connector *conn, struct sc_plugin_reque
         sc_plugin_gather_begin(conn, request, reader, layer, &gather, SC_IO_CLASS_SPECULATIVE);
 }
 
-/* Up to the end of a slab, where slabs are what is read later. */
+/* Rounds down to the end of a slab, if slabs are what is read later. */
 static uint64_t slab_down(const spec_connector *conn, const struct sc_plugin_request *request,
                           uint64_t count)
 {

@@ -1,18 +1,16 @@
-/* Layered delivery: every row as its codes' values, the chosen ones exactly.
+/* layered: every row decoded from its quantised row, the selected rows exactly. Contract:
+ * layered.h.
  *
- *   codes of the layer (there, verified)        rows of the set (being read)
+ *   quantised rows (available, verified)        rows of the set (being read)
  *        \ decoded into the destination            |
- *         [c c . c c c . . c c c c . c c c]        | all there: each to its place, and its bit
- *         [c c E c c c E E c c c c E c c c]  <-----'  is set
+ *         [q q . q q q . . q q q q . q q q]        | when all are read: each to its place,
+ *         [q q E q q q E E q q q q E q q q]  <-----'  and its bit is set
  *
- * Holds: whatever becomes of the reads, nobody decodes when rows_deliver returns, and until then
- * the codes are lent: the item's failure ends nothing (request.c). A row that is wanted exactly is
- * decoded only after the reads have ended, if it did not come: nobody writes a row while another
- * does. A row's bit is set after its exact bytes stand in the destination, and rows without codes
- * are all there when the item is SPEC_OK; what a deadline leaves out stays coarse.
- * Does not: choose (row_set.c), read (issue_reads.c, scatter.c), verify (the store did).
- * Threads: the request's host thread; a worker of the executor's helps it to decode.
- * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
+ * Invariants: when rows_deliver returns, no thread decodes, even if reads failed; until then `lent`
+ * protects the selector (request.c). A row of the set that was not read is decoded only after the
+ * reads have ended, so each row has one writer. A row's bit is set after its exact bytes were
+ * written. If the item is SPEC_OK, all rows without quantised rows were delivered; a deadline
+ * leaves others quantised. */
 #include "plugin/select/layered.h"
 #include "plugin/args/provenance.h"
 #include "plugin/quant/quant.h"
@@ -24,9 +22,9 @@
 
 #include <string.h>
 
-#define DECODE_SHARED_BYTES (4ull << 20) /* less is decoded before a worker wakes */
+#define DECODE_SHARED_BYTES (4ull << 20) /* less: no worker wakes */
 
-struct worst { /* of the codes that were delivered */
+struct worst { /* fewest bits that were delivered */
     uint32_t bits_k, bits_v;
 };
 
@@ -35,19 +33,18 @@ static uint32_t bits_fewer(uint32_t a, uint32_t b)
     return a == 0 || b < a ? b : a;
 }
 
-/* Slabs are decoded by whoever takes them: the caller, and a worker that has nothing better to do.
- * The caller waits for a worker that has begun, so nobody writes after the call. */
+/* Decoding of slabs by the caller and, if one is idle, a worker. The caller waits for a worker that
+ * has begun, so nobody writes after the call. */
 struct decoding {
     struct sc_task task;
     const spec_connector *conn;
     const struct sc_plugin_item *item;
-    const uint64_t *exact;  /* rows that are not decoded */
-    bool is_shared;         /* with the worker */
-    _Atomic uint64_t next;  /* range */
-    _Atomic uint32_t ended; /* the worker has */
+    const uint64_t *exact;  /* rows not to decode */
+    bool is_shared;         /* posted to a worker */
+    _Atomic uint64_t next;  /* next range */
+    _Atomic uint32_t ended; /* 1: the worker has */
 };
 
-/* skipped: rows that are not decoded */
 static void slab_decode(const spec_connector *conn, const struct sc_plugin_placing *to,
                         const struct sc_plugin_item *item, uint64_t range, uint64_t row,
                         const uint64_t *skipped)
@@ -62,13 +59,13 @@ static void slab_decode(const spec_connector *conn, const struct sc_plugin_placi
     item->memory.target->place_quant(to, parts, count, row, skipped);
 }
 
-/* reader: NULL, or until all that it reads is there. */
+/* Decodes slabs until none is left or the reader (or NULL) has read everything. */
 static void decode_some(struct decoding *decoding, const struct sc_store_reader *reader)
 {
     const struct sc_plugin_item *item = decoding->item;
     const struct sc_plugin_request *request = item->request;
     struct sc_plugin_placing to = sc_plugin_placing_of(decoding->conn, item);
-    uint64_t at = 0, row = 0, range; /* the ranges that one takes ascend */
+    uint64_t at = 0, row = 0, range; /* each thread's ranges ascend */
     while ((reader == NULL || !sc_store_reader_is_there(reader)) &&
            (range = atomic_fetch_add(&decoding->next, 1)) < request->range_count) {
         while (at < range)
@@ -81,14 +78,14 @@ static void decode_some(struct decoding *decoding, const struct sc_store_reader 
 static void decode_step(struct sc_task *task)
 {
     struct decoding *decoding = SC_TASK_OWNER(task, struct decoding, task);
-    struct sc_exec *exec = decoding->conn->exec; /* ended: the caller's frame may be gone */
+    struct sc_exec *exec = decoding->conn->exec; /* frame is invalid once ended */
     _Atomic uint32_t *ended = &decoding->ended;
     decode_some(decoding, NULL);
     atomic_store(ended, 1);
     sc_exec_wake(exec, ended);
 }
 
-/* What nobody has decoded, where it is wanted; nobody decodes any more. */
+/* Decodes the slabs that are left, if wanted; on return no thread decodes. */
 static void decode_end(struct decoding *decoding, bool is_wanted)
 {
     struct sc_exec *exec = decoding->conn->exec;
@@ -102,7 +99,7 @@ static void decode_end(struct decoding *decoding, bool is_wanted)
         (void)sc_exec_wait(exec, &decoding->ended, 0, SC_EXEC_FOREVER);
 }
 
-/* Rows of the set that did not come become what the others are. set: which they are, in the end. */
+/* Decodes rows of the set that were not read. Overwrites `set`. */
 static void decode_missing(const spec_connector *conn, const struct sc_plugin_item *item,
                            uint64_t *set)
 {
@@ -120,14 +117,13 @@ static void decode_missing(const spec_connector *conn, const struct sc_plugin_it
     (void)item->memory.target->fence(&item->memory, SC_FENCE_PLACED, NULL);
 }
 
-/* Every row that has codes, and has not come exactly, as its codes' values; the others exactly.
- * Each row is written once, so that it does not matter who is faster: the worker, or rows that the
- * caller places as soon as all are there. */
+/* Decodes every row that has a quantised row and is not read exactly; reads the others. Each row is
+ * written once, so it does not matter who is faster, the worker or the caller. */
 static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
-    uint64_t *set = request->bits; /* select_set */
+    uint64_t *set = request->bits; /* made by select_set */
     struct decoding decoding = {.task.step = decode_step, .conn = conn, .item = item, .exact = set};
     decoding.is_shared = !sc_exec_is_loop(conn->exec) && !item->memory.target->decodes_elsewhere &&
                          item->want.row_total * conn->dims.row_bytes >= DECODE_SHARED_BYTES;
@@ -144,7 +140,6 @@ static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *ite
     return status;
 }
 
-/* The fewest bits of what is delivered as codes. */
 static struct worst worst_of(const struct sc_plugin_item *item)
 {
     struct worst worst = {0};
@@ -157,7 +152,7 @@ static struct worst worst_of(const struct sc_plugin_item *item)
     return worst;
 }
 
-/* Whether every row without codes stands in the destination. */
+/* Returns true if every row without quantised rows is in the destination. */
 static bool has_forced(const struct sc_plugin_item *item)
 {
     const struct sc_plugin_request *request = item->request;
@@ -170,7 +165,7 @@ static bool has_forced(const struct sc_plugin_item *item)
     return true;
 }
 
-/* Where the codes came from of rows that are delivered as these. */
+/* Counts the source tiers of rows that were delivered quantised. */
 static void quantised_tell(spec_connector *conn, struct sc_plugin_item *item)
 {
     const struct sc_plugin_request *request = item->request;
@@ -182,7 +177,7 @@ static void quantised_tell(spec_connector *conn, struct sc_plugin_item *item)
         for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
             if (has_quant && !sc_plugin_bit_get(item->placed, row))
                 count++;
-        if (has_quant) /* they are decoded in host memory */
+        if (has_quant) /* decoded in host memory */
             sc_plugin_bus_took(conn, item, slab.tier, count, conn->dims.row_bytes);
     }
 }
@@ -223,7 +218,7 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     struct sc_plugin_request *request = item->request;
     struct spec_important *in = &item->in;
     uint64_t words = sc_plugin_words_of(item), total = item->want.row_total;
-    item->placed = request->bits + 2 * words; /* behind the set's and the guess's */
+    item->placed = request->bits + 2 * words; /* after those of the set and the prediction */
     memset(item->placed, 0, words * sizeof(*item->placed));
     struct worst worst = worst_of(item);
     spec_status status = rows_deliver(conn, item, reterr);

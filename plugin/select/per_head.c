@@ -1,13 +1,12 @@
-/* A set a head, all known before a row is read: the selector has the keys of every head.
+/* per_head: a set per head, from a selector with the keys of all heads. Contract: per_head.h.
  *
  *   sets, as bits            head 0: 1 4 7     head 1: 1 5 7        k rows each
- *   of all                   1 4 5 7                                the union is read, packed
- *   destination, as read     row 0 1 2 3 = tokens 1 4 5 7           as any set's rows
+ *   union                    1 4 5 7                                is read, packed
+ *   destination, as read     row 0 1 2 3 = tokens 1 4 5 7
  *   each head moves down     head 0: 0 1 3     head 1: 0 2 3        ascending, so in place
  *
- * Holds: what a head gets is what it would get of the whole layer; request->set is the union.
- * Does not: score (row_set.c), read (issue_reads.c).
- * Tests: tests/unit/plugin/test_select.c, conformance (abi_065_*) */
+ * Invariants: a head gets the rows that it would get of the whole layer; request->set is the
+ * union. */
 #include "plugin/select/per_head.h"
 #include "plugin/select/item.h"
 #include "plugin/select/row_bits.h"
@@ -32,7 +31,7 @@ void sc_plugin_per_head_of(const spec_connector *conn, const uint64_t *sets,
 void sc_plugin_per_head_part(const spec_connector *conn, struct sc_plugin_item *item)
 {
     struct sc_plugin_request *request = item->request;
-    uint32_t *rows = request->readers[SC_PLUGIN_REST].rows; /* its picks have been read */
+    uint32_t *rows = request->readers[SC_PLUGIN_REST].rows; /* its rows were consumed */
     uint64_t heads = conn->shape.kv_head_count, count = item->row_count;
     struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     for (uint64_t head = 0; head < heads; head++) {

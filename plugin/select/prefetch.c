@@ -1,24 +1,22 @@
-/* Guesses: rows of the next layer that are read ahead of being chosen.
+/* prefetch: predicts rows of the next layer and reads them before they are selected.
  *
- *   prefetch_next(l)    ranking -> its first rows begin to be read
- *     with a hint       copied -> WAITS for the keys -> POSTED -> RUNS: ranked -> BEGINS -> DONE
- *   get_important(l+1)  takes the turn back: WAITS, POSTED -> IDLE; RUNS -> GONE, the task then
- *                       begins nothing; BEGINS is waited for (a plan of reads is made).
- *                       Was the guess right? scores -> ranking for l + 2 (sc_baseline_follows)
+ *   prefetch_next(l)     ranking -> its first rows are read
+ *     with a hint        copied -> WAITS for keys -> POSTED -> RUNS: ranks -> BEGINS reads -> DONE
+ *   get_important(l+1)   takes ownership back: WAITS, POSTED -> IDLE; RUNS -> GONE (the task begins
+ *                        no reads); waits while BEGINS. Then measures the prediction, and ranks by
+ *                        the scores for l + 2 (sc_baseline_follows)
  *
- *   guess 0: of layers 0 2 4 ...   with reader 0; asked for before or after get_important of the
- *   guess 1: of layers 1 3 5 ...   with reader 1  layer below, whose own guess is the other one
+ *   prediction 0: layers 0 2 4 .. with reader 0   requested before or after get_important of the
+ *   prediction 1: layers 1 3 5 .. with reader 1   layer below, which uses the other prediction
  *
- * A task that the state leaves (WAITS to GONE) holds the request, so that its slot is not used
- * again. While it RUNS or is GONE it may read its selector: that selector is not begun anew
- * meanwhile.
+ * From WAITS to GONE the task holds the request, so that its slot is not reused. While it is RUNS
+ * or GONE it may read its selector, which is not begun again meanwhile.
  *
- * Holds: one guess a parity of layers; a task touches its own parity's reader alone, and who uses
- * that reader for the host has taken the turn back. A later prefetch_next replaces a guess that has
- * not started, and is nothing where one has; with no window or no trust nothing is read and all is
- * measured.
- * Does not: wait in prefetch_next or release, whatever the task does (but for BEGINS).
- * Threads: the request's host thread; the task on the executor's. */
+ * Invariants: there is one prediction per parity of layers. A task uses its parity's reader alone;
+ * the host uses that reader after it has taken ownership back. A later prefetch_next replaces a
+ * prediction that has not started, and does nothing otherwise. Without a window or accuracy nothing
+ * is read and everything is measured.
+ * Limits: prefetch_next and release wait for a task only in BEGINS. */
 #include "plugin/select/prefetch.h"
 #include "plugin/args/dtype_table.h"
 #include "plugin/select/budget.h"
@@ -33,14 +31,13 @@
 
 enum prefetch_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 
-#define NOW     1u              /* a deadline that has passed */
-#define LOOK_NS UINT64_C(50000) /* for a hint that a device has not given yet */
+#define NOW     1u              /* a past deadline: no wait */
+#define LOOK_NS UINT64_C(50000) /* ns until a hint on a device is polled again */
 
-/* At one time, in host memory and on a device: from prefetch_next until it has ranked. A word has
- * as many bits. */
+/* Hints at one time, in host memory and on a device, from prefetch_next until ranked; bits of a
+ * word. */
 #define HINTS_MAX 64u
 
-/* The one of this layer, or of another of its parity. */
 static struct sc_plugin_prefetch *prefetch_of(struct sc_plugin_request *request, uint32_t layer)
 {
     return &request->predictions[layer % SC_PLUGIN_AHEAD];
@@ -54,13 +51,12 @@ uint64_t sc_plugin_hint_count(const spec_connector *conn)
     return most < HINTS_MAX ? most : HINTS_MAX;
 }
 
-/* The device's memory of its hint, which the guess has taken. */
 static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_prefetch *prediction)
 {
     return &prediction->conn->device.hints[prediction->hint_place];
 }
 
-/* A place on the device whose last copy has ended; false: there is none. */
+/* Takes a place on the device whose last copy has ended; returns false if there is none. */
 static bool place_take(struct sc_plugin_prefetch *prediction)
 {
     spec_connector *conn = prediction->conn;
@@ -78,7 +74,7 @@ static bool place_take(struct sc_plugin_prefetch *prediction)
     return false;
 }
 
-/* Before the state says that no task has the guess. */
+/* Frees the hint, before the state says that no task has the prediction. */
 static void hint_put(struct sc_plugin_prefetch *prediction)
 {
     sc_run_put(&prediction->conn->requests.hints, &prediction->hint);
@@ -95,7 +91,6 @@ static bool state_move(struct sc_plugin_prefetch *prediction, uint32_t from, uin
     return atomic_compare_exchange_strong(&prediction->state, &from, to);
 }
 
-/* The task is through: whoever holds the request for it lets it go. */
 static void task_end(struct sc_plugin_prefetch *prediction, uint32_t state)
 {
     hint_put(prediction);
@@ -111,7 +106,7 @@ static struct sc_plugin_reader *reader_of(struct sc_plugin_prefetch *prediction)
     return &prediction->request->readers[prediction->layer % SC_PLUGIN_AHEAD];
 }
 
-/* Makes deciles ascend: votes are not in use, and become its bits. */
+/* Sorts each decile of the ranking; overwrites scratch->sets. */
 static void deciles_order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k,
                           uint64_t row_total)
 {
@@ -120,10 +115,11 @@ static void deciles_order(struct sc_plugin_scratch *scratch, uint32_t *rows, uin
     sc_plugin_ranking_order(rows, k, bits);
 }
 
-/* Bytes of rows, one by one or (is_run) in a run, that the device moves within the window. */
+/* Returns the bytes, of single rows or (is_run) of a run, that the device reads within the
+ * window. */
 static uint64_t bytes_that_fit(spec_connector *conn, bool is_run)
 {
-    struct sc_store_device device; /* until loads were measured: what the device can do */
+    struct sc_store_device device; /* rate before the first measurement */
     uint64_t rate = atomic_load_explicit(is_run ? &conn->ahead.load_bytes_per_s
                                                 : &conn->ahead.gather_bytes_per_s,
                                          memory_order_relaxed);
@@ -137,7 +133,7 @@ static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
     return bytes_that_fit(conn, is_run) / (is_run ? conn->dims.row_bytes : pages * page);
 }
 
-/* What loads on demand of others were waited for since the connector was opened. */
+/* Returns the ns that other requests have waited for demand loads since open. */
 static uint64_t others_awaited(const struct sc_plugin_prefetch *prediction)
 {
     uint64_t own_ns = sc_counted(&prediction->request->awaited_ns);
@@ -145,13 +141,13 @@ static uint64_t others_awaited(const struct sc_plugin_prefetch *prediction)
     return all_ns > own_ns ? all_ns - own_ns : 0;
 }
 
-/* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
- * to disagree, else as much of the ranking. Whoever the state names. */
+/* Begins reads as far as accuracy and window allow: of the layer's first rows if heads are expected
+ * to disagree, else of the ranking's. Called by the thread that the state names. */
 static void prefetch_begin(spec_connector *conn, struct sc_plugin_prefetch *prediction, uint64_t k)
 {
     const struct sc_plugin_accuracy *own = &conn->ahead.trusts[prediction->layer];
     const struct sc_plugin_accuracy *all = &conn->ahead.trusts[conn->dims.layer_count];
-    uint64_t whole_ppm = conn->config.min_precision_ppm; /* else the ranking may be better */
+    uint64_t whole_ppm = conn->config.min_precision_ppm; /* below: use the ranking */
     uint64_t least_ppm = sc_plugin_contention_least(&conn->ahead.contention, whole_ppm);
     uint64_t total = sc_plugin_row_total(prediction->request);
     prediction->count = k;
@@ -173,7 +169,7 @@ static void prefetch_begin(spec_connector *conn, struct sc_plugin_prefetch *pred
         sc_plugin_prefetch_begin(conn, prediction->request, prediction->layer, k, count);
 }
 
-/* How many rows are ranked: as many as were chosen last. */
+/* Returns the number of rows to rank: as many as were selected last. */
 static uint64_t rows_wanted(const struct sc_plugin_prefetch *prediction,
                             const struct sc_plugin_want *want)
 {
@@ -228,7 +224,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_prefetch *predictio
     return true;
 }
 
-/* Guesses that need nothing but what is in memory; false: no ranking. */
+/* Ranks rows by what is in memory; returns false without a ranking. */
 static bool rank_now(spec_connector *conn, struct sc_plugin_prefetch *prediction, uint32_t *rows,
                      uint64_t *ret_k)
 {
@@ -266,7 +262,7 @@ static struct sc_store_selector *selector_of(struct sc_plugin_prefetch *predicti
     return prediction->request->selectors[prediction->layer % SC_PLUGIN_SELECTORS].selector;
 }
 
-/* Where the hint's rows are; NULL: not there yet, or (is over) never. */
+/* Returns the hint's rows; NULL: not yet, or (*ret_is_over) never. */
 static const uint8_t *hint_look(const struct sc_plugin_prefetch *prediction, bool *ret_is_over)
 {
     *ret_is_over = true;
@@ -275,7 +271,7 @@ static const uint8_t *hint_look(const struct sc_plugin_prefetch *prediction, boo
                : sc_plugin_hint_look(&prediction->hint_afar, hint_there(prediction), ret_is_over);
 }
 
-/* Nobody tells when the device is through: the task looks again. */
+/* Runs the task again later, because the device does not notify. */
 static void task_later(struct sc_plugin_prefetch *prediction)
 {
     spec_connector *conn = prediction->conn;
@@ -298,7 +294,7 @@ static void hint_step(struct sc_task *task)
     struct sc_store_selector *selector = selector_of(prediction);
     spec_status status = sc_store_selector_state(selector);
     if (status == SPEC_PENDING && state_move(prediction, RUNS, WAITS)) {
-        if (sc_store_selector_state(selector) != SPEC_PENDING) /* on_ready came before WAITS did */
+        if (sc_store_selector_state(selector) != SPEC_PENDING) /* on_ready came before WAITS */
             task_post(prediction);
         return;
     }
@@ -325,12 +321,13 @@ static void hint_step(struct sc_task *task)
 void sc_plugin_prefetch_on_selector(struct sc_store_selector *selector, void *user)
 {
     struct sc_plugin_request *request = user;
-    (void)selector; /* whichever it is: the tasks look for their own */
+    (void)selector; /* each task checks its own */
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->predictions[i].conn != NULL; i++)
         task_post(&request->predictions[i]);
 }
 
-/* The host takes the turn back. Afterwards: IDLE or DONE, or GONE, when the task is still there. */
+/* Takes ownership back for the host. Afterwards the state is IDLE, DONE or, if the task still runs,
+ * GONE. */
 static void prefetch_settle(struct sc_plugin_prefetch *prediction)
 {
     for (;;) {
@@ -373,7 +370,8 @@ bool sc_plugin_prefetch_leaves(spec_connector *conn, struct sc_plugin_request *r
 
 /* ---- Asking --------------------------------------------------------------------------------- */
 
-/* Its last rows; false: a device does not give them now. */
+/* Copies the hint's last rows. Returns false if the device cannot copy now or no hint memory is
+ * free. */
 static bool take_hint(spec_connector *conn, struct sc_plugin_prefetch *prediction,
                       const struct spec_queries *hint)
 {
@@ -398,7 +396,7 @@ static bool take_hint(spec_connector *conn, struct sc_plugin_prefetch *predictio
     uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
     const uint8_t *row = (const uint8_t *)hint->data + first * hint->row_stride_bytes;
     if (!sc_run_take(&conn->requests.hints, rows * heads * head_bytes, &prediction->hint))
-        return false; /* others have them all: this layer is not guessed */
+        return false; /* all are in use: the layer is not predicted */
     uint8_t *dst = prediction->hint.at;
     for (uint64_t i = 0; i < rows; i++, row += hint->row_stride_bytes)
         for (uint64_t h = 0; h < heads; h++, dst += head_bytes)
@@ -417,7 +415,7 @@ void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *requ
         prefetch_settle(prediction);
     state = atomic_load(&prediction->state);
     if (state != IDLE && state != DONE)
-        return; /* it has started */
+        return; /* already started */
     bool is_by_layer = sc_baseline_follows(&conn->baseline);
     uint64_t k = is_by_layer && prediction->layer == layer ? prediction->count : 0;
     uint32_t *rows = NULL;
@@ -426,7 +424,7 @@ void sc_plugin_prefetch_ask(spec_connector *conn, struct sc_plugin_request *requ
     else if (request->readers[layer % SC_PLUGIN_AHEAD].layer == layer)
         return;
     if (!is_by_layer && rows == NULL)
-        return; /* its rows are being read */
+        return; /* being read */
     prediction->layer = layer;
     prediction->count = 0;
     prediction->asked_ns = sc_exec_now_ns(conn->exec);
@@ -473,7 +471,8 @@ void sc_plugin_prefetch_end(spec_connector *conn, struct sc_plugin_request *requ
     prediction->asked_ns = 0;
 }
 
-/* bits NULL: heads disagree, so all rows are read, in one run: a ranking is of no use then. */
+/* Measures the prediction. bits NULL: heads disagree, so all rows are read in one run and a ranking
+ * is of no use. */
 static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *prediction,
                            const struct sc_plugin_item *item, const uint64_t *bits)
 {
@@ -483,7 +482,7 @@ static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *pred
     uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
     const uint32_t layers[2] = {item->in.layer, conn->dims.layer_count};
     if (is_predicted && bits != NULL &&
-        prediction->slabs != NULL) { /* a slab is read for any row of it */
+        prediction->slabs != NULL) { /* the unit is the slab */
         memset(prediction->slabs, 0, sc_plugin_words_of(item) * sizeof(*bits));
         (void)sc_plugin_slabs_of(item->request, bits, prediction->slabs);
         bits = prediction->slabs;
@@ -497,7 +496,8 @@ static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *pred
     }
 }
 
-/* Rows without codes were not scored: that they have no sum says nothing of them. */
+/* Returns false for ranges without quantised rows: they were not scored, so their sum means
+ * nothing. */
 static bool is_kept(void *user, uint64_t range)
 {
     const struct sc_plugin_item *item = user;
@@ -505,7 +505,7 @@ static bool is_kept(void *user, uint64_t range)
     return sc_store_slab_of(sc_store_selector_keys(item->selector), range, &slab);
 }
 
-/* The baseline follows what was scored: once a choice, whoever waits for it. */
+/* Adds the scores to the baseline's averages, once per selection. */
 static void teach_baseline(spec_connector *conn, const struct sc_plugin_item *item,
                            const float *sums)
 {
@@ -514,7 +514,7 @@ static void teach_baseline(spec_connector *conn, const struct sc_plugin_item *it
                                         .layer = item->in.layer,
                                         .sums = sums,
                                         .is_kept = conn->choice.reads_quant ? is_kept : NULL,
-                                        .user = (void *)(uintptr_t)item}; /* read only */
+                                        .user = (void *)(uintptr_t)item}; /* only read */
     if (sc_baseline_averages_note(conn->baseline.averages, &sample) &&
         conn->ranks.role == SPEC_ROLE_WRITER)
         sc_plugin_kick(conn, SC_JOB_BASELINE);
@@ -543,7 +543,7 @@ void sc_plugin_prefetch_learn(spec_connector *conn, struct sc_plugin_scratch *sc
     sc_plugin_rank(scratch, &item->want, sums, item->row_count, rows);
     deciles_order(scratch, rows, item->row_count, item->want.row_total);
     if (next->layer != layer + 1)
-        next->asked_ns = 0; /* that was for a layer nobody came for */
+        next->asked_ns = 0; /* for a layer that was not loaded */
     next->layer = layer + 1;
     next->count = item->row_count;
 }
@@ -570,7 +570,7 @@ void sc_plugin_prefetch_stop(struct sc_plugin_request *request)
         prefetch_settle(&request->predictions[i]);
         (void)sc_plugin_prefetch_drop(request->predictions[i].conn, request,
                                       request->readers[i].layer,
-                                      SC_LOAD_WHOLE); /* certain, not guessed */
+                                      SC_LOAD_WHOLE); /* certain, not predicted */
     }
 }
 

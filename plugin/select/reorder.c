@@ -1,11 +1,9 @@
-/* Reordering (docs/decisions/0045; IMPRESS section 4.4.1): which rows of an extent are worth most,
- * and when the store may give up the order before.
+/* reorder: row permutation (docs/decisions/0045; IMPRESS section 4.4.1): scores an extent's rows,
+ * and says when the store may free the old order. Contract: reorder.h.
  *
- *   maintain REORDER, or every reorder.interval_s (tick.c)  ->  the store walks its extents
- *   scores   average importance of each row and layer, of pieces that two requests have scored
- *   quiet    no request is open that was taken before the new edition was found
- *
- * Threads, Tests: reorder.h. */
+ *   trigger  maintain REORDER, or every reorder.interval_s: the store walks its extents
+ *   scores   average importance per row and layer, of pieces that two requests have scored
+ *   quiet    no request is open that was made before the new permutation was found */
 #include "plugin/connector.h"
 
 bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
@@ -15,7 +13,7 @@ bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, u
     uint64_t rows = 0;
     for (uint64_t i = 0; i < range_count; i++)
         rows += ranges[i].row_count;
-    /* Its end may be another prompt's, which nobody has asked again. */
+    /* The extent's end may belong to another prompt, which was not requested again. */
     return sc_baseline_order_scores(&conn->baseline, ranges, range_count, layer, ret_scores) * 2 >=
            rows;
 }

@@ -1,5 +1,4 @@
-/* Reordering (docs/decisions/0045): what the store asks before it writes rows in another order.
- *
+/* reorder: what the store asks before it permutes rows (docs/decisions/0045).
  * Threads: the executor's.
  * Tests: tests/unit/plugin/test_reorder.c, conformance (abi_207_*) */
 #ifndef SC_PLUGIN_SELECT_REORDER_H
@@ -12,14 +11,14 @@
 
 struct sc_store_range;
 
-#define SC_PLUGIN_SPAN_ROWS 1024u /* reorder.scope span */
+#define SC_PLUGIN_SPAN_ROWS 1024u /* rows; reorder.scope span */
 
-/* sc_store_permutation's. user: the connector. */
+/* Callbacks of sc_store_permutation. user: the connector. */
 bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
                               uint32_t layer, float *ret_scores);
 uint64_t sc_plugin_reorder_moment(void *user);
 bool sc_plugin_reorder_is_quiet(void *user, uint64_t moment);
-/* What is due by now. The turn's. */
+/* Begins a permutation that is due. Called by the tick. */
 void sc_plugin_reorder_tick(spec_connector *conn);
 
 #endif

@@ -1,5 +1,4 @@
-/* row_bits: sets of a layer's rows, a bit a row.
- * Threads: the caller's. */
+/* row_bits: sets of a layer's rows, one bit per row. */
 #ifndef SC_PLUGIN_SELECT_ROW_BITS_H
 #define SC_PLUGIN_SELECT_ROW_BITS_H
 
@@ -16,7 +15,7 @@ static inline bool sc_plugin_bit_get(const uint64_t *bits, uint64_t row)
     return (bits[row / 64] >> (row % 64) & 1) != 0;
 }
 
-/* Whether one of [first, end) is set. */
+/* Returns true if a bit of [first, end) is set. */
 static inline bool sc_plugin_bits_any(const uint64_t *bits, uint64_t first, uint64_t end)
 {
     while (first < end) {
@@ -30,14 +29,14 @@ static inline bool sc_plugin_bits_any(const uint64_t *bits, uint64_t first, uint
     return false;
 }
 
-/* Sets those of `count` rows, and clears the rest of the last word. */
+/* Sets the bits of `count` rows and clears the rest of the last word. */
 static inline void sc_plugin_bits_all(uint64_t *bits, uint64_t count)
 {
     for (uint64_t w = 0; w < (count + 63) / 64; w++)
         bits[w] = count - 64 * w < 64 ? (UINT64_C(1) << (count - 64 * w)) - 1 : UINT64_MAX;
 }
 
-/* Bits to ascending rows; returns how many. */
+/* Writes the set bits as ascending rows; returns their number. */
 static inline uint64_t sc_plugin_rows_of(const uint64_t *bits, uint64_t words, uint32_t *ret_rows)
 {
     uint64_t count = 0;

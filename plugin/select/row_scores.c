@@ -1,13 +1,11 @@
-/* Sums of importance of a layer's rows: by the probe heads' keys, or by codes of all heads'.
+/* row_scores: sums of importance, on the CPU or on a device. Contract: row_scores.h.
  *
- *   an item that has nothing on a device             this processor
- *   one whose rows, queries or new keys are there    the device (device_scores.h); where it cannot,
- *                                                    they are brought, and this processor
+ *   nothing in device memory                     the CPU
+ *   rows, queries or new keys in device memory   the device (device_scores.h); if it cannot, the
+ *                                                CPU, after a copy to the host
  *
- * Holds: who computes follows from shapes and the configuration, and so does the order in which a
- * sum is added.
- * Does not: allocate, rank, wait for keys.
- * Threads: any, a scratch each. */
+ * Invariants: shapes and the configuration alone decide who computes, and the order of a sum's
+ * terms. */
 #include "plugin/select/row_scores.h"
 #include "plugin/args/dtype_table.h"
 #include "plugin/device/device_scores.h"
@@ -18,13 +16,13 @@
 
 #include <string.h>
 
-#define SHARED_VALUES (1u << 20) /* of keys: fewer are scored before a worker wakes */
+#define SHARED_VALUES (1u << 20) /* values of keys; below this no worker wakes */
 
 /* ---- Who computes --------------------------------------------------------------------------- */
 
 static const struct sc_plugin_afar none_there = {.device = NULL};
 
-/* What lies on a device of who asks; false: nothing does. */
+/* Describes what the asker has in device memory; returns false if that is nothing. */
 static bool is_there(spec_connector *conn, const struct sc_plugin_asker *asker,
                      struct sc_plugin_score *ret_score)
 {
@@ -33,7 +31,7 @@ static bool is_there(spec_connector *conn, const struct sc_plugin_asker *asker,
     if (item == NULL) {
         ret_score->queries = asker->hint;
         ret_score->slot = asker->hint->slot;
-        ret_score->never_waits = true; /* a worker does not */
+        ret_score->never_waits = true; /* a worker does not wait */
         return asker->hint->device != NULL;
     }
     ret_score->queries = &item->scoring.queries_afar;
@@ -43,9 +41,9 @@ static bool is_there(spec_connector *conn, const struct sc_plugin_asker *asker,
            ret_score->fresh->device != NULL;
 }
 
-/* true: the device has done it, or cannot any more (*ret_status). Else this processor does, and
- * what an item has there was brought, or could not be. `what` has its prefix; ret_sums [its
- * count], or of each head. */
+/* Sums importance on the device. Returns true if that succeeded or failed for good (*ret_status).
+ * Returns false if the CPU must do it: what an item has on the device was copied, or *ret_status
+ * says why not. what: with its prefix. ret_sums: [the prefix's count], or that per head. */
 static bool device_sums(const struct sc_plugin_scratch *scratch,
                         const struct sc_plugin_asker *asker, struct sc_kernels_importance *what,
                         bool is_total, uint64_t head_count, float *ret_sums,
@@ -89,7 +87,7 @@ spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
     float *total = scratch->sums + probes * row_total;
     spec_status status;
     what->prefix = (struct sc_kernels_keys){
-        .memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
+        .memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* only read */
                    .token_stride_bytes = conn->choice.probe_row_bytes,
                    .head_stride_bytes = conn->choice.probe_row_bytes / probes},
         .count = row_total,
@@ -108,7 +106,7 @@ spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
 
 /* ---- Codes ---------------------------------------------------------------------------------- */
 
-/* The slabs that have codes, as the kernels take them; returns how many keys they have. */
+/* Lists the slabs with quantised rows for the kernels; returns the number of their keys. */
 static uint64_t slabs_gather(const struct sc_plugin_scratch *scratch,
                              const struct sc_plugin_request *request, const uint8_t *codes,
                              uint64_t *ret_slab_count)
@@ -127,7 +125,7 @@ static uint64_t slabs_gather(const struct sc_plugin_scratch *scratch,
     return keys;
 }
 
-/* Scores of the rows with codes, which stand one behind the other, to their places; 0 elsewhere. */
+/* Copies the scores of quantised rows, which are packed, to their rows; other rows get 0. */
 static void scores_spread(const struct sc_plugin_request *request, const uint8_t *codes,
                           const float *scores, float *ret_scores)
 {
@@ -143,7 +141,7 @@ static void scores_spread(const struct sc_plugin_request *request, const uint8_t
     }
 }
 
-/* The upper half of the heads, which a worker may take from the caller. */
+/* The upper half of the heads; a worker may sum it for the caller. */
 struct upper_half {
     struct sc_task task;
     const struct sc_kernels_importance *what;
@@ -154,7 +152,7 @@ struct upper_half {
 static void upper_step(struct sc_task *task)
 {
     struct upper_half *upper = SC_TASK_OWNER(task, struct upper_half, task);
-    struct sc_exec *exec = upper->scratch->conn->exec; /* ended: the caller's frame may be gone */
+    struct sc_exec *exec = upper->scratch->conn->exec; /* `upper` is invalid once ended */
     _Atomic uint32_t *ended = &upper->ended;
     uint64_t heads = upper->scratch->conn->shape.kv_head_count;
     sc_kernels_importance_sum(upper->what, heads / 2, heads, upper->scratch->importance,
@@ -163,8 +161,8 @@ static void upper_step(struct sc_task *task)
     sc_exec_wake(exec, ended);
 }
 
-/* Both halves, each in its own order whoever computes it, so that sums depend on nothing else.
- * helper: a second scratch, or NULL. Returns where the upper heads' are; the lower ones' stand in
+/* Sums both halves, each in a fixed order, so that sums do not depend on who computes. helper: a
+ * second scratch, or NULL. Returns the upper heads' sums; the lower heads' are in
  * scratch->scores. */
 static const float *halves_sum(struct sc_plugin_scratch *scratch, struct sc_plugin_scratch *helper,
                                const struct sc_kernels_importance *what)
@@ -186,7 +184,7 @@ static const float *halves_sum(struct sc_plugin_scratch *scratch, struct sc_plug
     return helper->scores;
 }
 
-/* By this processor, to scratch->scores. */
+/* Scores on the CPU into scratch->scores. */
 static void quant_score(struct sc_plugin_scratch *scratch, const struct sc_kernels_importance *what,
                         bool may_share)
 {
@@ -195,7 +193,7 @@ static void quant_score(struct sc_plugin_scratch *scratch, const struct sc_kerne
     struct sc_plugin_scratch *helper = NULL;
     if (may_share && !sc_exec_is_loop(conn->exec) && keys * what->prefix.channels >= SHARED_VALUES)
         helper = sc_plugin_scratch_take(conn, keys > what->fresh.count ? keys : what->fresh.count,
-                                        1); /* a deadline that has passed */
+                                        1); /* a past deadline: no wait */
     const float *upper = halves_sum(scratch, helper, what);
     sc_kernels_add(conn->kernels, scratch->scores, upper, keys);
     if (helper != NULL)

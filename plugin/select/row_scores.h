@@ -1,4 +1,4 @@
-/* row_scores: sums of importance of a layer's rows, on this processor or on a device.
+/* row_scores: sums of importance of a layer's rows, on the CPU or on a device.
  * Threads: any, a scratch each.
  * Tests: tests/unit/plugin/test_select.c, test_device_queries.c */
 #ifndef SC_PLUGIN_SELECT_ROW_SCORES_H
@@ -12,10 +12,10 @@ struct sc_plugin_item;
 struct sc_plugin_request;
 struct sc_plugin_scratch;
 
-/* The owner of the queries. */
+/* The source of the queries. */
 struct sc_plugin_asker {
-    struct sc_plugin_item *item;       /* NULL: they are a hint's */
-    const struct sc_plugin_afar *hint; /* where a device has the hint; a worker scores by it */
+    struct sc_plugin_item *item;       /* NULL: a hint's */
+    const struct sc_plugin_afar *hint; /* the hint's device location; a worker scores */
 };
 
 /* Sums importance over all heads, by quantised keys; a row without quantised rows has 0.

@@ -1,17 +1,14 @@
-/* From keys and queries to sets of rows.
+/* row_set: selects sets of rows from keys and queries. Contract: row_set.h.
  *
- *   probe head 0: sums [R] -> k rows \        similarity > threshold: rows by votes, then summed
+ *   probe head 0: sums [R] -> k rows \        similarity > threshold: one set, by votes, then total
  *   probe head 1: sums [R] -> k rows  > sets  importance, then lower position
- *   probe head 2: sums [R] -> k rows /        else: a set a head
+ *   probe head 2: sums [R] -> k rows /        else: a set per head
  *
- * Scores are sums of importance with two changes: rows of a granule all have their granule's sum,
- * so that a top-k takes whole granules (and cuts the last one); rows that are always kept are
- * infinite.
+ * Scores are sums of importance, with two changes: all rows of a granule have its sum, so that a
+ * top-k takes whole granules (and cuts the last one); rows that are always kept score infinity.
  *
- * Holds: an item is computed by one thread in one order that depends on nothing but the item; the
- * total order of kernels/importance.h makes sets unique.
- * Does not: allocate after open, read the disk.
- * Threads: any, a scratch each. */
+ * Invariants: one thread computes an item, in an order that depends on the item alone. The total
+ * order of kernels/importance.h makes sets unique. */
 #include "plugin/select/row_set.h"
 #include "plugin/quant/quant.h"
 #include "plugin/select/budget.h"
@@ -26,7 +23,7 @@
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
-/* Sums to scratch->scores. Every row gets its granule's sum, or its share of that. */
+/* Writes to scratch->scores each row's granule sum, or (is_share) its share of that. */
 static void sums_spread(const struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                         const float *sums, bool is_share)
 {
@@ -46,7 +43,6 @@ static void sums_spread(const struct sc_plugin_scratch *scratch, const struct sc
     }
 }
 
-/* Rows that are always kept rank before all others. */
 static void kept_come_first(const struct sc_plugin_want *want, float *scores)
 {
     for (uint64_t row = 0; row < want->write_through_before; row++)
@@ -55,7 +51,7 @@ static void kept_come_first(const struct sc_plugin_want *want, float *scores)
         scores[row] = INFINITY;
 }
 
-/* Sums as rows are ranked by them, in scratch->scores. */
+/* Returns the scores by which rows are ranked, in scratch->scores. */
 static float *ranked_scores(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                             const float *sums)
 {
@@ -64,7 +60,7 @@ static float *ranked_scores(struct sc_plugin_scratch *scratch, const struct sc_p
     return scratch->scores;
 }
 
-/* The fewest rows, those that are always kept among them, that hold the share of the sums. */
+/* Returns the fewest rows, with those always kept, that hold mass_ppm of the sums. */
 static uint64_t mass_rows(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                           const float *sums)
 {
@@ -82,7 +78,7 @@ static uint64_t mass_rows(struct sc_plugin_scratch *scratch, const struct sc_plu
         scores[row] = 0;
     }
     if (!(all > 0) || kept_count >= want->row_count)
-        return want->row_count; /* nothing to measure by, or no room beside them */
+        return want->row_count; /* no sums, or no room beside the kept rows */
     double share = ((double)want->mass_ppm / 1e6 * all - kept) / (all - kept);
     uint64_t count = kept_count;
     if (share > 0)
@@ -114,7 +110,7 @@ static struct sc_kernels_importance importance_of(const spec_connector *conn,
 
 /* ---- Probes --------------------------------------------------------------------------------- */
 
-/* Mean over the probe heads of what the voted set holds of what the head's own set holds. */
+/* Returns the mean over the probe heads of (voted set's mass / own set's mass). */
 static double mass_similarity(const struct sc_plugin_scratch *scratch, uint64_t probes,
                               uint64_t row_total, const uint64_t *voted)
 {
@@ -135,7 +131,7 @@ void sc_plugin_rank(struct sc_plugin_scratch *scratch, const struct sc_plugin_wa
                            want->row_total, k, scratch->ranked, ret_rows);
 }
 
-/* Each probe head's set of k rows, of sums that sc_plugin_probe_sums left. */
+/* Makes each probe head's set of k rows from the sums of sc_plugin_probe_sums. */
 static void sets_make(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                       uint64_t k)
 {
@@ -146,8 +142,8 @@ static void sets_make(struct sc_plugin_scratch *scratch, const struct sc_plugin_
                              rows, k, scratch->sets + h * SC_KERNELS_WORDS(rows));
 }
 
-/* The heads' sets, the set they vote for, and whether they agree enough for that to
- * stand for all heads. Of sums that sc_plugin_probe_sums left. ret_rows: NULL, or the voted set. */
+/* Makes the heads' sets and the voted set from the sums of sc_plugin_probe_sums. Returns true if
+ * the heads agree enough for one set. ret_rows: the voted set, or NULL. */
 static bool heads_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                         uint64_t k, uint32_t *ret_rows, double *ret_similarity,
                         double *ret_threshold)
@@ -170,7 +166,7 @@ static bool heads_agree(struct sc_plugin_scratch *scratch, const struct sc_plugi
                           : sc_kernels_similarity(conn->kernels, scratch->sets, probes, rows, k);
     *ret_threshold = by_mass ? (double)conn->config.similarity_mass_ppm / 1e6
                              : sc_kernels_threshold(k, rows, conn->config.alpha_milli / 1e3);
-    return k == rows || *ret_similarity > *ret_threshold; /* all rows are one set for all heads */
+    return k == rows || *ret_similarity > *ret_threshold; /* k == rows: all sets are equal */
 }
 
 bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
@@ -204,15 +200,15 @@ spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
 
 /* ---- Codes ---------------------------------------------------------------------------------- */
 
-/* The set by scores[row_total]: rows without codes first, then those that are always kept (their
- * scores are infinite), then the others. */
+/* Selects by scores [row_total]: rows without quantised rows, then rows always kept (their scores
+ * are infinite), then the others. */
 static void quantised_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                           float *scores, uint64_t count, uint32_t *ret_rows)
 {
     const struct sc_plugin_request *request = item->request;
     const uint8_t *codes = sc_store_selector_keys(item->selector);
     struct sc_store_slab slab;
-    for (uint64_t row = 0; row < item->want.row_total; row++) /* NaN: queries were no numbers */
+    for (uint64_t row = 0; row < item->want.row_total; row++) /* NaN: from the queries */
         scores[row] = isnan(scores[row]) ? -FLT_MAX : isinf(scores[row]) ? FLT_MAX : scores[row];
     item->forced_rows = 0;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
@@ -222,7 +218,7 @@ static void quantised_set(const struct sc_plugin_scratch *scratch, struct sc_plu
             scores[row + j] = INFINITY;
         item->forced_rows += request->ranges[i].row_count;
     }
-    if (item->want.is_known_only) { /* without codes, or always kept */
+    if (item->want.is_known_only) { /* rows not quantised or always kept */
         uint64_t known = 0;
         for (uint64_t row = 0; row < item->want.row_total; row++)
             known += scores[row] >= FLT_MAX;
@@ -239,7 +235,7 @@ static void quantised_set(const struct sc_plugin_scratch *scratch, struct sc_plu
                         ret_rows);
 }
 
-/* Some of the rows teach which channels count. */
+/* Calibrates the channels with a sample of the queries. */
 static spec_status queries_teach(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                                  struct spec_error *reterr)
 {
@@ -309,8 +305,8 @@ bool sc_plugin_select_by_baseline(struct sc_plugin_scratch *scratch, struct sc_p
     return true;
 }
 
-/* ---- All heads, of the selector ---------------------------------------------------------------
- * */
+/* ---- All heads, of the selector
+ * --------------------------------------------------------------- */
 
 spec_status sc_plugin_select_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                                     const uint8_t *keys, struct spec_error *reterr)
@@ -330,7 +326,7 @@ spec_status sc_plugin_select_by_all(struct sc_plugin_scratch *scratch, struct sc
 
 /* ---- All heads, where the rows are ---------------------------------------------------------- */
 
-/* Sums of the heads from `first` on that are scored together; returns how many. */
+/* Sums the heads from `first` on that are scored in one pass; returns how many. */
 static uint64_t heads_sums(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
                            uint64_t first)
 {

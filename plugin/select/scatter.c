@@ -1,14 +1,11 @@
-/* Taking rows: what readers bring is consumed into the destination.
+/* scatter: consumes reads into the destination. Contract: scatter.h.
  *
- *   reader:   frames -> verified rows -> unpacked to their place, or to their rank in a set
- *   a guess   its wanted rows, then those of the rest, which goes on meanwhile
- *   fails     the request is void from there on; the index and the log's writer are told
+ *   reader       frames -> verified rows -> unpacked to their place, or to their rank in a set
+ *   prefetch     its wanted rows first; the rest is read meanwhile
+ *   failure      the request is void from there on; the index and the log's writer are informed
  *
- * Holds: rows reach the destination after their tags were checked, on the caller's thread,
- * inside the call.
- * Does not: choose rows; begin reads (issue_reads.c), but of a whole layer that nobody has begun.
- * Threads: the request's host thread, or whose turn its loads are.
- * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
+ * Invariants: rows reach the destination after verification, on the caller's thread, inside the
+ * call. */
 #include "plugin/select/scatter.h"
 #include "base/nt_copy.h"
 #include "plugin/args/dtype_table.h"
@@ -17,13 +14,12 @@
 #include "plugin/select/row_bits.h"
 #include "plugin/select/upper_bus.h"
 
-/* What is written for one item does not stay in a core's own cache from here on. */
+/* From this size on, an item's rows do not stay in a core's own cache. */
 #define STREAM_BYTES (2ull << 20)
-/* Of a whole layer, of picks: fewer say nothing about the device. */
+/* Loads that measure the device are at least this large: whole layers, gathered rows. */
 #define WHOLE_BYTES_MIN (1u << 20)
 #define GATHER_BYTES_MIN (256u << 10)
 
-/* The first segment of the range's piece. */
 static uint64_t segment_of(const struct sc_plugin_request *request, uint64_t range)
 {
     uint64_t first = 0;
@@ -46,9 +42,8 @@ void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 
-/* The match is void from the failed piece on; later lookups do not find it, unless host memory had
- * its rows wrong, and has them no more: the next load reads those of the disk. After a reset
- * nothing is wrong with it: what the store had was void at once. */
+/* After a failure of host memory lookups find the piece again: the next load reads the disk. After
+ * a reset the piece is not at fault: the whole match became void. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why, uint32_t tier)
 {
@@ -62,7 +57,7 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
         sc_plugin_range_fail(conn, request, range, why, tier);
 }
 
-/* Moves a smoothed rate towards that of bytes that took so long. */
+/* Moves a smoothed rate towards bytes / took_ns. */
 static void note_rate(_Atomic uint64_t *bytes_per_s, uint64_t bytes, uint64_t took_ns)
 {
     uint64_t old = sc_counted(bytes_per_s);
@@ -73,8 +68,8 @@ static void note_rate(_Atomic uint64_t *bytes_per_s, uint64_t bytes, uint64_t to
                           memory_order_relaxed);
 }
 
-/* A load of a whole layer that was not read ahead. What host memory had of it took its time, too:
- * that is not the disk's, and as long as it is not known, nothing is learned of a load of both. */
+/* Measures the load of a whole layer that was not read ahead, without the time for rows of host
+ * memory. While that rate is unknown, loads of both are ignored. */
 static void note_whole(spec_connector *conn, const struct sc_store_read_cost *cost,
                        uint64_t host_bytes, uint64_t took_ns)
 {
@@ -89,7 +84,7 @@ static void note_whole(spec_connector *conn, const struct sc_store_read_cost *co
         note_rate(&conn->ahead.load_bytes_per_s, cost->read_bytes, took_ns - host_ns);
 }
 
-/* The rank of a row in an ascending set that holds it. */
+/* Returns the rank of a row in an ascending set that contains it. */
 static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
 {
     uint64_t low = 0, high = set_count;
@@ -103,13 +98,13 @@ static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
     return low;
 }
 
-/* Rows of a load of picks: each goes to its rank in the set (without one: to its own place),
- * neighbours together. K or V alone is unpacked alone. */
+/* Places gathered rows at their rank in the set (without a set at their own place), neighbours
+ * together. */
 static void place_gather(const struct sc_plugin_item *item, const struct sc_plugin_placing *to,
                          const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
                          const uint32_t *set, uint64_t set_count)
 {
-    const uint32_t *picked = reader->gather.rows; /* NULL: every row is */
+    const uint32_t *picked = reader->gather.rows; /* NULL: all rows */
     for (uint64_t i = 0, n; i < rows->row_count; i += n) {
         uint64_t gathered = rows->row_first + i, row = picked != NULL ? picked[gathered] : gathered;
         uint64_t at = set != NULL ? rank_in(set, set_count, (uint32_t)row) : row;
@@ -136,12 +131,10 @@ void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,
     sc_count(&conn->stats.wanted_bytes, cost->wanted_bytes);
 }
 
-/* Rows that are only delivered, and are many, go past the caches, so that these keep the few
- * buffers that a shallow back end fills in turn; others are looked at next. On a virtio disk, whose
- * host copies into those buffers, medians of 8 loads: pread 2.10 -> 2.33 GB/s, by eight threads
- * 2.15 -> 2.36. With io_uring and 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56 on an Intel Xeon;
- * 3.6 -> 4.1 on an AMD EPYC. Exact rows of a layered load are written by nobody else, and their
- * lines are not there. */
+/* Returns true if rows are written past the caches, which then keep the few buffers that a shallow
+ * back end reuses. Medians of 8 loads from a virtio disk, GB/s: pread 2.10 -> 2.33; eight threads
+ * 2.15 -> 2.36; io_uring, 8 MiB in flight: 2.63 -> 2.59 and 2.68 -> 2.56 (Intel Xeon), 3.6 -> 4.1
+ * (AMD EPYC). Exact rows of a layered load always are: their lines are in no cache. */
 static bool item_streams(const spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
@@ -166,7 +159,6 @@ struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
     return to;
 }
 
-/* Where more was taken than is told of, in the same shares. */
 void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count)
 {
     uint64_t taken = 0;
@@ -179,9 +171,9 @@ void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count)
     }
 }
 
-/* Where what failed came from. Rows of the disk may be right if the tags that they were held
- * against are of host memory, which has them no more: whoever reads both next will know. But once:
- * another may bring the tags back before, and on a bad disk nobody would ever know. */
+/* Returns the tier at fault. Rows of the disk may be right if their tags were from host memory,
+ * which has dropped them: the next load reads both again. A piece is spared only once: other
+ * requests may reload the tags, and a bad disk would never be found. */
 static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *item,
                             const struct sc_plugin_reader *reader, spec_status status,
                             const struct sc_store_rows *rows)
@@ -194,7 +186,6 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
     return atomic_exchange(&conn->ahead.spared, piece) != piece ? SPEC_TIER_HOST : rows->tier;
 }
 
-/* Of each of the rows that came. */
 static uint64_t bytes_of(const spec_connector *conn, const struct sc_plugin_reader *reader,
                          bool is_whole)
 {
@@ -216,7 +207,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     const struct sc_store_sink sink = target->sink(&to);
     uint64_t host_slab_rows = sc_plugin_rows_from_host(item);
     bool is_whole = reader->load == SC_LOAD_WHOLE, moves = is_whole && sink.span_bytes > 0;
-    bool in_order = is_whole || set != NULL; /* else they come from anywhere */
+    bool in_order = is_whole || set != NULL; /* else in any order */
     struct sc_store_rows rows = {0};
     spec_status status;
     for (;; row += rows.row_count) {
@@ -250,8 +241,8 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     return status;
 }
 
-/* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
- * pages and gaps add is the price of rows, wanted or not; and under planner `chunk` the slab is. */
+/* Consumes prefetched rows, and counts the share of unwanted rows in the bytes read as unused.
+ * Pages and gaps are part of a row's price; with planner `chunk` the unit is the slab. */
 static spec_status take_prediction(spec_connector *conn, struct sc_plugin_item *item,
                                    struct sc_plugin_reader *prediction, const uint32_t *set,
                                    struct spec_error *reterr)
@@ -271,7 +262,7 @@ static spec_status take_prediction(spec_connector *conn, struct sc_plugin_item *
     return status;
 }
 
-/* The rows that no guess brought; how fast they came says what a window is worth. */
+/* Consumes the rows that were not prefetched, and measures the rate of gathered reads. */
 static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
                              struct sc_plugin_reader *rest, const uint32_t *set,
                              struct spec_error *reterr)
@@ -294,7 +285,7 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint32_t *set = item->route == SC_ROUTE_LAYERED ? NULL : request->set;
     spec_status status = SPEC_OK;
-    if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
+    if (rest->layer == item->in.layer) /* read while prefetched rows are consumed */
         sc_store_reader_demand(rest->reader);
     if (prediction != NULL)
         status = take_prediction(conn, item, prediction, set, reterr);
@@ -321,7 +312,7 @@ spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item
         (void)sc_plugin_layer_start(conn, request, item->in.layer, SC_IO_CLASS_DEMAND);
         return sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
     }
-    sc_store_reader_demand(rest->reader); /* it goes on while the guess is consumed */
+    sc_store_reader_demand(rest->reader); /* read while prefetched rows are consumed */
     spec_status status = take_prediction(conn, item, reader, NULL, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);

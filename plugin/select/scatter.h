@@ -1,7 +1,6 @@
-/* scatter: consumes reads. Rows are verified, copied to their places in the destination, and
+/* scatter: consumes reads. Rows are verified, copied to their places in the destination and
  * counted; a range that cannot be read ends the match.
- *
- * Threads: whose turn the request's loads are; range_fail any that holds the request.
+ * Threads: the owner of the request's loads; range_fail: any that holds the request.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
 #ifndef SC_PLUGIN_SELECT_SCATTER_H
 #define SC_PLUGIN_SELECT_SCATTER_H
@@ -10,24 +9,24 @@
 
 /* ---- Failures -------------------------------------------------------------------------------- */
 
-/* Whether the tier is memory, above the disk. */
+/* Returns true for tiers in memory. */
 static inline bool sc_plugin_is_memory(uint32_t tier)
 {
     return tier == SPEC_TIER_UPPER || tier == SPEC_TIER_HOST;
 }
 
-/* Drops the piece of a range that cannot be read or is damaged; if memory had it wrong, nothing is
- * dropped. Changes nothing of the request. tier: SPEC_TIER_* that failed. */
+/* Drops the piece of a range that cannot be read or is damaged, unless it was read from memory.
+ * Leaves the request unchanged. tier: SPEC_TIER_* at fault. */
 void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *request,
                           uint64_t range, spec_status why, uint32_t tier);
-/* Ends the request's match at the range, and drops the range as sc_plugin_range_fail does, unless a
+/* Ends the request's match at the range and drops the range as sc_plugin_range_fail does, unless a
  * reset has made the request stale. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why, uint32_t tier);
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* Returns how many of the item's rows came from memory. */
+/* Returns how many of the item's rows were read from memory. */
 static inline uint64_t sc_plugin_rows_from_host(const struct sc_plugin_item *item)
 {
     return item->taken[SPEC_TIER_UPPER] + item->taken[SPEC_TIER_HOST];
@@ -44,16 +43,16 @@ void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,
 /* Returns how target functions copy the item's rows into its destination. */
 struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item);
-/* Consumes a reader into tokens of the item's memory: row i of the layer to token i, or, with a
- * set, to the row's rank in it. Adds its cost to the results. */
+/* Consumes a reader into the item's memory: row i of the layer to token i or, with a set, to the
+ * row's rank in it. Adds its cost to the results. */
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
                                   struct sc_plugin_reader *reader, const uint32_t *set,
                                   uint64_t set_count, struct spec_error *reterr);
-/* Consumes the set's rows, first those that a guess has read: each to its rank in the set, or, of a
- * layered item, to its own place. */
+/* Consumes the set's rows, prefetched ones first: each to its rank in the set or, in a layered
+ * item, to its own place. */
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr);
-/* Consumes the rest's rows alone, each to its own place. */
+/* Consumes the rows that were not prefetched, each to its own place. */
 spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr);
 /* Consumes every row, each to its own place. */

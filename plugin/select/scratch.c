@@ -1,12 +1,12 @@
-/* The scratches of a connector. Contract: scratch.h. */
+/* scratch: the scratches of a connector. Contract: scratch.h. */
 #include "plugin/select/scratch.h"
 #include "plugin/select/item.h"
 
 #define SCRATCHES_MAX 8u
-#define SHORT_ROWS    131072u /* room of most scratches */
-#define LONGS_MAX     2u      /* scratches with room for max_request_tokens, where that is more */
+#define SHORT_ROWS    131072u /* rows of most scratches */
+#define LONGS_MAX     2u      /* scratches for max_request_tokens, if that is more */
 
-/* Lays a scratch for so many rows out in memory that may be NULL: returns its bytes. */
+/* Lays out a scratch for `rows` rows; returns its bytes. memory NULL: only counts. */
 static uint64_t lay_out(spec_connector *conn, uint64_t rows, uint8_t *memory,
                         struct sc_plugin_scratch *scratch)
 {
@@ -24,7 +24,7 @@ static uint64_t lay_out(spec_connector *conn, uint64_t rows, uint8_t *memory,
                                slabs * sizeof(struct sc_kernels_slab)};
     for (uint32_t i = 0; i < 7; i++) {
         places[i] = memory != NULL ? memory + at : NULL;
-        at += (bytes[i] + 63) & ~UINT64_C(63); /* whole lines */
+        at += (bytes[i] + 63) & ~UINT64_C(63); /* cache lines */
     }
     if (memory != NULL)
         *scratch = (struct sc_plugin_scratch){.conn = conn,
@@ -40,7 +40,7 @@ static uint64_t lay_out(spec_connector *conn, uint64_t rows, uint8_t *memory,
 
 uint32_t sc_plugin_scratch_count(const spec_connector *conn)
 {
-    uint64_t wanted = conn->config.max_requests + UINT64_C(1); /* one for hints beside them */
+    uint64_t wanted = conn->config.max_requests + UINT64_C(1); /* and one for hints */
     if (!conn->choice.can_select)
         return 0;
     return wanted < SCRATCHES_MAX ? (uint32_t)wanted : SCRATCHES_MAX;

@@ -1,7 +1,5 @@
-/* scratch: memory that rows are scored and ranked in. A few scratches are made at open, because
- * scoring allocates nothing.
- *
- * Invariants: callers block until a scratch is returned; holders never block, so calls cannot
+/* scratch: memory in which rows are scored and ranked; a few scratches, made at open.
+ * Invariants: callers block until a scratch is returned; holders never block, so there is no
  * deadlock.
  * Threads: any; a scratch has one holder at a time.
  * Tests: tests/unit/plugin/test_request_memory.c, test_select.c */
@@ -13,7 +11,7 @@
 
 struct sc_plugin_item;
 
-/* Heads that are scored in one pass: at 128 16-bit values a head 2 KiB of a row. */
+/* Heads scored in one pass: 2 KiB of a row at 128 16-bit values per head. */
 #define SC_PLUGIN_HEADS_TOGETHER 8u
 
 struct sc_plugin_scratch {
@@ -26,7 +24,7 @@ struct sc_plugin_scratch {
     uint64_t *sets;      /* [2 * probe_heads + 2] sets of rows, as bits: each probe head's, the
                           * voted one, and what voting needs */
     uint64_t *ranked;    /* [2 * rows] */
-    struct sc_kernels_slab *slabs; /* [segments of so many rows] where codes are read */
+    struct sc_kernels_slab *slabs; /* [segments of a match], if quantised rows are read */
 };
 
 /* The number of scratches that open makes. */
@@ -34,8 +32,8 @@ uint32_t sc_plugin_scratch_count(const spec_connector *conn);
 /* Errors: NO_MEMORY. */
 spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_scratches_close(spec_connector *conn);
-/* Takes a scratch for so many rows: those of the match, or of new keys if those are more. Waits
- * until the deadline; then returns NULL. */
+/* Takes a scratch for so many rows: those of the match, or of new keys if more. Waits until the
+ * deadline, then returns NULL. */
 struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t rows,
                                                  uint64_t deadline_ns);
 /* Takes a scratch for an item whose queries are checked, until the item's deadline. */

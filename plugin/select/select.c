@@ -1,16 +1,13 @@
-/* Selected loads: selectors two layers ahead, sets, reads of the rows that a set names.
+/* select: selectors, sets, and reads of a set's rows. Contract and routes: select.h.
  *
- *   select_start    selector -> set -> what a guess covers | the rest is read      (every item)
- *   select_finish   guess, then rest -> destination                              (item by item)
- *     or            all rows, or all K -> destination -> each head scored -> (V of the union) ->
- *                   its rows moved down in place (where the selector has all heads' keys: the union
- *                   of their sets is read, as a set, and then moved: per_head.c)
+ *   select_start    selector -> set -> prefetched rows narrowed to it, the rest read   (every item)
+ *   select_finish   prefetched rows, then the rest -> destination                    (item by item)
+ *     HEADS         all rows, or all K -> destination -> each head scored -> (V of the union)
+ *                   -> each head's rows moved down in place
  *
- * Holds: of the items of a call only the one that is finished draws on the demand share of frames
- * (load.c); a set stands in its request until the request's next one. Rows of a guess count only
- * when the set names them.
- * Does not: begin reads of rows (issue_reads.c), take or verify them (scatter.c); guess
- * (prefetch.c). */
+ * Invariants: of a call's items only the one being finished draws on the demand share of frames
+ * (load.c). A set is valid until the request's next selection. Prefetched rows count only if the
+ * set has them. */
 #include "plugin/select/select.h"
 #include "plugin/args/provenance.h"
 #include "plugin/select/budget.h"
@@ -68,9 +65,8 @@ void sc_plugin_select_close(spec_connector *conn)
     sc_plugin_scratches_close(conn);
 }
 
-/* ---- Sketches ------------------------------------------------------------------------------- */
+/* ---- Selectors ------------------------------------------------------------------------------- */
 
-/* Its memory may be anybody's from here on. */
 static void selector_end(spec_connector *conn, struct sc_plugin_request *request,
                          struct sc_plugin_selector *selector)
 {
@@ -87,7 +83,8 @@ void sc_plugin_selectors_end(spec_connector *conn, struct sc_plugin_request *req
         selector_end(conn, request, &request->selectors[i]);
 }
 
-/* How what rows are chosen by is read. */
+/* Returns what a selector reads: probe rows, or quantised rows (K alone without layered
+ * delivery). */
 static struct sc_store_selector_want want_of(const spec_connector *conn)
 {
     bool is_quant = conn->choice.reads_quant;
@@ -97,7 +94,7 @@ static struct sc_store_selector_want want_of(const spec_connector *conn)
         .k_alone = is_quant && conn->config.base == SC_BASE_NONE};
 }
 
-/* The layer's selector, begun; NULL: it cannot be had. */
+/* Returns the layer's selector, begun; NULL if it is not available. */
 static struct sc_store_selector *selector_start(spec_connector *conn,
                                                 struct sc_plugin_request *request, uint32_t layer,
                                                 enum sc_io_class io_class)
@@ -135,7 +132,8 @@ static bool is_by_keys(const spec_connector *conn)
 
 /* ---- Reads of a set ------------------------------------------------------------------------- */
 
-/* What was read ahead of the layer in another way than this load is of no use. */
+/* Drops reads of the layer that were begun in another way than `kept`, and counts them as
+ * unused. */
 static void prefetch_drop(spec_connector *conn, struct sc_plugin_item *item,
                           enum sc_plugin_load kept)
 {
@@ -144,7 +142,7 @@ static void prefetch_drop(spec_connector *conn, struct sc_plugin_item *item,
     item->in.unused_bytes += bytes;
 }
 
-/* Narrows the guess to the set, and begins reading what it lacks. */
+/* Narrows the prefetched rows to the set and begins to read the others. */
 static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
 {
     struct sc_plugin_request *request = item->request;
@@ -180,8 +178,8 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     sc_store_reader_tags(rest->reader, tags);
 }
 
-/* Whether reading the rows that a guess does not bring, each gap an operation more, costs less than
- * reading the layer in one run. */
+/* Returns true if reading only the rows that were not prefetched, with one more operation per gap,
+ * costs less than reading the layer in one run. */
 static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uint64_t row_total)
 {
     struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, NULL, 0);
@@ -194,7 +192,7 @@ static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uin
     return bytes + gap_bytes <= row_total * conn->dims.row_bytes;
 }
 
-/* Begins reading every row; what a guess brings is used where that is cheaper. */
+/* Begins to read every row; uses prefetched rows if that is cheaper. */
 static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
 {
     struct sc_plugin_request *request = item->request;
@@ -225,7 +223,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
 }
 
-/* Whether a layer of which some rows are wanted has a selector: else keys of all heads are read. */
+/* Returns true if selection uses a selector; otherwise the keys of all heads are read. */
 static bool has_selector(const spec_connector *conn)
 {
     return !is_by_keys(conn) || sc_plugin_probes_are_all(conn) ||
@@ -298,7 +296,7 @@ static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *i
     if (status == SPEC_E_TIMEOUT)
         return fail_late(reterr);
     struct sc_store_read_cost cost = {0};
-    if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else the delivery's item has it */
+    if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else counted already */
         sc_store_selector_cost(selector, &cost);
     slot->is_counted = true;
     sc_plugin_load_policy_read(item->request, &cost);
@@ -314,7 +312,8 @@ static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *i
 
 enum choice { BY_PROBES, BY_KEYS, BY_QUANT, BY_BASELINE, BY_PLACE };
 
-/* The set, in the request's, or the heads' (*ret_one_set false), of the scratch. */
+/* Selects into the request's set or, with *ret_one_set false, into the scratch's sets, one per
+ * head. */
 static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                              enum choice choice, bool *ret_one_set, struct spec_error *reterr)
 {
@@ -339,7 +338,7 @@ static spec_status select_by(struct sc_plugin_scratch *scratch, struct sc_plugin
                                       ret_one_set, reterr);
 }
 
-/* From the selector that is there, or without it. */
+/* Selects the item's set and sets its route. The selector is ready or not needed. */
 static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
                               bool may_part, struct spec_error *reterr)
 {
@@ -357,11 +356,11 @@ static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item,
     }
     if (choice == BY_BASELINE)
         may_part = one_set;
-    if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
+    if (has_sums) /* behind each head's sums (sc_plugin_probe_sums) */
         sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
     else if (choice == BY_QUANT)
         sums = scratch->sums + item->want.row_total;
-    if (choice == BY_BASELINE && !one_set && item->want.is_layered) { /* nothing is known */
+    if (choice == BY_BASELINE && !one_set && item->want.is_layered) { /* no scores */
         sc_plugin_select_kept(scratch, item, set);
         one_set = true;
     }
@@ -377,7 +376,7 @@ static spec_status select_set(spec_connector *conn, struct sc_plugin_item *item,
         item->route = SC_ROUTE_HEADS;
     }
     bool is_known = one_set || item->route == SC_ROUTE_PER_HEAD;
-    if ((is_known || sums != NULL) && !sc_plugin_is_ahead(&item->in)) /* a hint's teaches nothing */
+    if ((is_known || sums != NULL) && !sc_plugin_is_ahead(&item->in)) /* a hint teaches nothing */
         sc_plugin_prefetch_learn(conn, scratch, item, is_known ? bits : NULL, sums);
     sc_plugin_scratch_put(scratch);
     return SPEC_OK;
@@ -393,14 +392,13 @@ static bool has_all_quant(const struct sc_plugin_item *item)
     return true;
 }
 
-/* What a set is chosen by, where the selector has codes. */
+/* Returns what selects a set if the selector has quantised rows. */
 static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_want *want)
 {
     bool by_baseline = sc_baseline_can_score(&conn->baseline, want->metric);
     return want->is_scored ? BY_QUANT : by_baseline ? BY_BASELINE : BY_PLACE;
 }
 
-/* item_select, where codes of all heads' keys are read. */
 static spec_status select_by_quant(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
 {
@@ -411,7 +409,6 @@ static spec_status select_by_quant(spec_connector *conn, struct sc_plugin_item *
     return select_set(conn, item, choice_of(conn, want), false, reterr);
 }
 
-/* Every row, as if there were no codes. */
 static void select_all_rows(struct sc_plugin_item *item)
 {
     item->ranking = NULL;
@@ -433,7 +430,7 @@ bool sc_plugin_set_select(spec_connector *conn, struct sc_plugin_item *item)
     return status == SPEC_OK;
 }
 
-/* Sets item->route, and for PICKS, UNION and LAYERED the set. */
+/* Sets item->route and, for GATHER, PER_HEAD and LAYERED, the set. */
 static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr)
 {
@@ -507,7 +504,8 @@ spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *it
     return sc_plugin_all_take(conn, item, reterr);
 }
 
-/* All keys stand in the destination: each head's rows, and which any of them wants (bits 0). */
+/* All keys are in the destination: selects each head's rows, and sets their union (the first
+ * bits). */
 static spec_status select_heads(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
@@ -540,7 +538,7 @@ static spec_status select_heads(spec_connector *conn, struct sc_plugin_item *ite
     return SPEC_OK;
 }
 
-/* Each head's rows move down to the front. */
+/* Moves each head's rows to the front of the destination. */
 static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
 {
     struct sc_plugin_request *request = item->request;
@@ -557,7 +555,7 @@ static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
     item->in.result_flags |= SPEC_IMPORTANT_FALLBACK;
 }
 
-/* Split layout: V of the rows that any head wants, each to its own place. */
+/* Split layout: reads V of the union's rows, each to its own place. */
 static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr)
 {
@@ -571,7 +569,7 @@ static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item
     return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
 }
 
-/* Rows that some head wants and no guess brought. */
+/* Returns the number of the union's rows that were not prefetched. */
 static uint64_t union_rest(const struct sc_plugin_item *item)
 {
     const struct sc_plugin_reader *rest = &item->request->readers[SC_PLUGIN_REST];
@@ -608,7 +606,7 @@ static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *ite
     return status;
 }
 
-/* Fewer rows than all: the item says so, and so does what a pass stores after it. */
+/* Records fewer than all rows in the item's provenance, and for what passes store after it. */
 static void note_pruned(spec_connector *conn, struct sc_plugin_item *item)
 {
     uint64_t total = item->want.row_total;

@@ -1,12 +1,12 @@
-/* What others ask of submissions: whose turn, whether they are over. Contract: submission.h. */
+/* submission: state of submissions for other modules. Contract: submission.h. */
 #include "plugin/select/submission.h"
 #include "plugin/select/item.h"
 
-#define QUANT_GRACE_NS 1000000000ull /* codes are waited for so much longer than the deadline */
+#define QUANT_GRACE_NS 1000000000ull /* wait for quantised rows beyond the deadline */
 
 bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *item)
 {
-    if (sc_plugin_request_phase(item->request) == SC_REQUEST_LEFT) /* released beside a call */
+    if (sc_plugin_request_phase(item->request) == SC_REQUEST_LEFT) /* during a call */
         return true;
     return item->is_submitted && (atomic_load(&item->request->turn) == SC_OWNER_WAITER ||
                                   item->request->epoch != atomic_load(&conn->epoch) ||
@@ -27,7 +27,7 @@ bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket)
            generation <= atomic_load(&conn->submits.slots[slot].word) >> 32;
 }
 
-/* Without codes nothing layered can be delivered: they are waited for longer. */
+/* A layered delivery needs quantised rows, so it waits longer for them. */
 uint64_t sc_plugin_item_over_ns(const struct sc_plugin_item *item)
 {
     bool has_grace = item->want.is_layered && item->deadline_ns < SC_EXEC_FOREVER - QUANT_GRACE_NS;

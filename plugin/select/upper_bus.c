@@ -1,6 +1,4 @@
-/* Rows over a bus that is not there.
- *
- * Holds, Does not, Threads, Tests: plugin/select/upper_bus.h. */
+/* upper_bus: transfer times of the modelled bus. Contract: upper_bus.h. */
 #include "plugin/select/upper_bus.h"
 #include "plugin/select/item.h"
 
@@ -11,7 +9,7 @@ void sc_plugin_bus_open(spec_connector *conn)
     conn->bus.bytes_per_s = stats.upper_bytes_max > 0 ? conn->config.upper_bus_bytes_per_s : 0;
 }
 
-/* When they are over: behind all that was sent before. */
+/* Returns when the bytes have crossed the bus, after all that was sent before. */
 static uint64_t send(spec_connector *conn, uint64_t bytes)
 {
     struct sc_plugin_bus *bus = &conn->bus;
@@ -46,6 +44,6 @@ void sc_plugin_bus_end(spec_connector *conn, const struct sc_plugin_item *item)
         (void)sc_exec_wait(conn->exec, &never, 0, item->over_ns);
     uint64_t risen = sc_store_upper_promoted_halves(conn->store);
     uint64_t charged = atomic_exchange(&bus->promoted_halves, risen);
-    if (risen > charged) /* who is overtaken by another leaves it to him */
+    if (risen > charged) /* else another thread charges it */
         (void)send(conn, (risen - charged) * conn->dims.k_row_bytes);
 }

@@ -1,15 +1,14 @@
-/* The bus to a device, where host memory stands for one: what goes over it, and how long that takes
- * (upper_bytes, upper_bus_bytes_per_s; decision 0046).
+/* upper_bus: models the bus to a device whose memory is host memory here (upper_bytes,
+ * upper_bus_bytes_per_s; decision 0046).
  *
- *   rows that lie in the upper tier     nothing goes
- *   rows of host memory, of the disk    go when they are there, one behind the other: the load has
- *                                       ended when the last of its own is over
- *   the rest of a slab that rose        goes behind the load; nobody waits for it
+ *   rows in the upper tier            are not sent
+ *   rows of host memory or the disk   are sent in order; a load ends when its last row has crossed
+ *   the rest of a promoted slab       is sent after the load; nobody waits for it
  *
- * Holds: on a simulated clock a load ends no sooner than its rows are over. On a real one nobody
- * waits, since nothing moves: bytes and time are counted. Rows that go to a device go over the real
- * bus: nothing is charged, and what the upper tier had of them is of host memory.
- * Does not: know the other direction, which is free while this one is busy; look at deadlines.
+ * Invariants: on a simulated clock a load ends no sooner than its rows have crossed. On a real
+ * clock nobody waits, because nothing moves: bytes and time are counted. Rows for a real device
+ * cross the real bus: nothing is charged, and their upper tier counts as host memory.
+ * Limits: one direction; ignores deadlines.
  * Threads: any.
  * Tests: tests/unit/plugin/test_dual.c */
 #ifndef SC_PLUGIN_SELECT_UPPER_BUS_H
@@ -19,13 +18,13 @@
 
 struct sc_plugin_item;
 
-/* The store is open. */
+/* Opens the bus; the store is open. */
 void sc_plugin_bus_open(spec_connector *conn);
-/* So many rows came for the item, from that tier (SPEC_TIER_*), each of so many bytes; they are
- * counted as taken. */
+/* Counts rows of row_bytes each that the item read from a tier (SPEC_TIER_*), and charges the
+ * bus. */
 void sc_plugin_bus_took(spec_connector *conn, struct sc_plugin_item *item, uint32_t tier,
                         uint64_t rows, uint64_t row_bytes);
-/* Nobody takes rows for the item any more. */
+/* Ends the item's transfers, after its last row was read. On a simulated clock waits for them. */
 void sc_plugin_bus_end(spec_connector *conn, const struct sc_plugin_item *item);
 
 #endif

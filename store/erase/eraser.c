@@ -1,22 +1,20 @@
-/* Overwriting what is erased, a part at a time.
+/* eraser: overwrites erased data with zeros, a part per step. Contract: store/erase.h.
  *
- *   MARK   extents that an intent covers are void; wait until nothing is written of them any more
- *   LOG    a log without them takes the old one's place; zeros over the old one
- *   ZERO   segment by segment: [read 1 MiB -> write zeros where it is none] ... sync; again, until
- *          a pass finds nothing to write: what the device was told is what it says now
- *   LATE   the same for places of passes that were open under an erased salt, and still are
- *   DONE   the intents are taken away
+ *   MARK   extents that an intent covers are void; wait until none of them is being written
+ *   LOG    a log without them replaces the old one; zeros over the old one
+ *   ZERO   segment by segment: [read 1 MiB -> write zeros if it is not zeros] ... sync; again until
+ *          a pass writes nothing: the device returns the zeros
+ *   LATE   the same for pages of passes that were open under an erased salt, and still are
+ *   DONE   the intents are removed
  *
- * Overwritten is every page that is free, or that an erased extent holds, by a map that is made
- * once: nothing begins to be written while an intent is there (extent.c), so no such page gets an
- * owner meanwhile.
+ * The map of pages to overwrite (free ones, and those of erased extents) is made once. No write
+ * begins while an intent exists (extent.c), so none of these pages gets an owner.
  *
- * Holds: pages of what is not covered are never written; a page counts as erased when it was read
- * back as zeros behind a sync. After an error every page is written again: what a failed sync
- * covered may say zeros, and not have them.
- * Does not: hold a lock while it reads or writes; make room; end a request.
- * Threads: one at a time, the executor's; blocks on the device.
- * Tests: tests/unit/store/test_erase.c */
+ * Invariants: other pages are never written. A page is erased when it was read back as zeros after
+ * a sync. After an error every page is written again: pages of a failed sync may read as zeros
+ * without being zeros on the device.
+ * Limits: holds no lock while it reads or writes; frees no space; ends no request.
+ * Threads: one at a time, the executor's; blocks on the device. */
 #include "store/erase/eraser.h"
 #include "store/internal.h"
 #include "store/replay/checkpoint.h"
@@ -26,20 +24,20 @@
 
 #define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
 #define PART_BYTES (UINT64_C(1) << 20) /* read and written at once */
-#define STEP_BYTES (UINT64_C(8) << 20) /* looked at by one step */
-#define PASSES_MAX 4u                  /* over one segment, until it is all zeros */
+#define STEP_BYTES (UINT64_C(8) << 20) /* checked by one step */
+#define PASSES_MAX 4u                  /* over one segment */
 
 enum phase { MARK, ZERO, LATE };
 
 struct sc_store_eraser {
     enum phase phase;
-    uint64_t segment, page; /* where the next step goes on */
+    uint64_t segment, page; /* of the next step */
     uint64_t passes;        /* over this segment */
     bool wrote;             /* in this pass */
-    bool is_doubted;        /* a step failed: pages that say zeros may not have them */
+    bool is_doubted;        /* a step failed: pages that read as zeros may not be zeros */
     uint8_t *bytes, *zeros; /* [PART_BYTES] */
     struct sc_store_space map;
-    uint64_t count; /* of the intents that it carries out */
+    uint64_t count; /* intents being carried out */
     struct sc_store_erasure list[SC_STORE_ERASURES_MAX];
 };
 
@@ -58,7 +56,7 @@ static void extents_mark(struct sc_store *store)
     pthread_mutex_unlock(&store->log.lock);
 }
 
-/* Those of passes; what is made in the background says no salt, and ends soon. */
+/* Marks extents of passes. Those written in the background have no salt, and end soon. */
 static void writing_mark(struct sc_store *store)
 {
     pthread_mutex_lock(&store->disk.lock);
@@ -76,12 +74,13 @@ void sc_store_erase_mark(struct sc_store *store,
     if (sc_store_erasures(store) == 0)
         return;
     if (store->params.role == SC_STORE_WRITER)
-        writing_mark(store); /* before the table: a commit between is in it */
+        writing_mark(store); /* first: later commits are in the table */
     extents_mark(store);
     sc_store_pieces_erase(store, on_gone, user);
 }
 
-/* Nothing is made in the background, and no write of an erased pass is on its way. */
+/* Returns true if nothing is written in the background, and no write of an erased pass is in
+ * flight. */
 static bool is_settled(struct sc_store *store)
 {
     bool settled = true;
@@ -97,7 +96,8 @@ static bool is_settled(struct sc_store *store)
 
 /* ---- What is overwritten --------------------------------------------------------------------- */
 
-/* Space lock held. Places of passes that are open under an erased salt; false: there is none. */
+/* Frees in the map the pages of passes that are open under an erased salt; returns false if there
+ * are none. Space lock held. */
 static bool writing_free(struct sc_store *store, struct sc_store_space *map)
 {
     bool found = false;
@@ -121,7 +121,7 @@ static void left_count(struct sc_store *store, const struct sc_store_space *map)
     atomic_store(&store->erasures.left_bytes, pages * PAGE);
 }
 
-/* late: those places alone. false in ret_any: there is nothing to look at. */
+/* late: only pages of open passes. *ret_any false: nothing to overwrite. */
 static spec_status map_make(struct sc_store *store, struct sc_store_eraser *eraser, bool late,
                             bool *ret_any, struct spec_error *reterr)
 {
@@ -140,7 +140,7 @@ static spec_status map_make(struct sc_store *store, struct sc_store_eraser *eras
     return SPEC_OK;
 }
 
-/* The file of a segment that has one; NULL: nothing was ever written into it. */
+/* Returns a segment's file; NULL if nothing was ever written to it. */
 static struct sc_io_file *segment_file(struct sc_store *store, uint64_t index)
 {
     pthread_mutex_lock(&store->disk.lock);
@@ -168,12 +168,11 @@ static spec_status part_zero(struct sc_store *store, struct sc_store_eraser *era
     return sc_io_file_pwrite(store->io, file, eraser->zeros, bytes, at, reterr);
 }
 
-/* A pass over the segment has come to its end. */
 static spec_status pass_end(struct sc_store *store, struct sc_store_eraser *eraser,
                             struct sc_io_file *file, struct spec_error *reterr)
 {
     bool again = eraser->wrote;
-    /* Also where all was zeros: whoever wrote those may have died before his sync. */
+    /* Also if all was zeros: their writer may have crashed before its sync. */
     spec_status status =
         again || eraser->passes == 0 ? sc_io_file_sync(store->io, file, reterr) : SPEC_OK;
     eraser->page = 0;
@@ -189,7 +188,7 @@ static spec_status pass_end(struct sc_store *store, struct sc_store_eraser *eras
     return SPEC_OK;
 }
 
-/* A step's part of ZERO or LATE; *ret_ended: all segments are zeros. */
+/* Does a step of ZERO or LATE. *ret_ended: all segments are zeros. */
 static spec_status segments_zero(struct sc_store *store, struct sc_store_eraser *eraser,
                                  bool *ret_ended, struct spec_error *reterr)
 {
@@ -258,7 +257,7 @@ static spec_status eraser_make(struct sc_store *store, struct spec_error *reterr
     return SPEC_OK;
 }
 
-/* What is known now is what this run carries out: what is heard meanwhile waits for the next. */
+/* Takes the intents known now; later ones wait for the next run. */
 static void list_take(struct sc_store *store, struct sc_store_eraser *eraser)
 {
     pthread_mutex_lock(&store->erasures.lock);
@@ -279,8 +278,7 @@ static spec_status log_erase(struct sc_store *store, struct sc_store_eraser *era
     return status;
 }
 
-/* All pages are zeros. What a host's call wrote behind that, of a pass that was open, is looked for
- * once more. */
+/* All pages are zeros. Looks once more for pages that host calls wrote since, of open passes. */
 static spec_status phase_next(struct sc_store *store, struct sc_store_eraser *eraser,
                               bool *ret_more, struct spec_error *reterr)
 {

@@ -1,5 +1,4 @@
-/* Overwriting what is erased (eraser.c). Contract: store/erase.h.
- *
+/* eraser: overwrites erased data (eraser.c). Contract: store/erase.h.
  * Threads: close, when no step runs.
  * Tests: tests/unit/store/test_erase.c */
 #ifndef SC_STORE_ERASE_ERASER_H
@@ -7,7 +6,7 @@
 
 struct sc_store;
 
-/* Ends one that was not carried out: its intents stay. */
+/* Ends an erasure that is not complete; its intents stay. */
 void sc_store_eraser_close(struct sc_store *store);
 
 #endif

@@ -1,4 +1,5 @@
-/* Objects on disk: values of any length in whole pages, found again by the records of a log.
+/* object: objects on disk: values of any length in whole pages, found again by the records of a
+ * log.
  *
  *   DIR/objects-RRRR-of-NNNN/{lock, log, seg-SSSSSSSS}     as those of rows (store/store.h)
  *
@@ -6,11 +7,10 @@
  *   log        [head][domain 1][objects .. of 1][removal ..][clear 1] ...
  *   tag        64 bits over the value, bound to domain, key, copy and size (object_tag.c)
  *
- * Holds: a record is appended after every byte of its objects was written; two records of one log
- * never claim a page at the same time, so a replay that meets an overlap refuses the later claim.
- * Does not: know which object is found (plugin/objects), read or write values, wait for room.
- * Errors: of each call. NO_SPACE and IO change nothing but counters.
- * Threads: as each call says.
+ * Invariants: a record is appended after all bytes of its objects were written. Two records of one
+ * log never claim a page at the same time; a replay refuses the later claim of an overlap.
+ * Errors: per call. NO_SPACE and IO change nothing but counters.
+ * Threads: per call.
  * Tests: tests/unit/store/test_object_log.c, tests/fuzz/fuzz_objects.c, conformance/objects */
 #ifndef SC_STORE_OBJECT_OBJECT_H
 #define SC_STORE_OBJECT_OBJECT_H
@@ -25,31 +25,31 @@
 #define SC_STORE_OBJECT_KEY_BYTES 1024u
 #define SC_STORE_OBJECT_BYTES_MAX (UINT64_C(256) << 20)
 #define SC_STORE_DOMAIN_BYTES     4096u      /* of an identity */
-#define SC_STORE_OBJECT_BATCH     64u        /* objects of one record */
-#define SC_STORE_REMOVAL_BATCH    1024u      /* copies of one record */
-#define SC_STORE_OBJECT_DOMAINS   (1u << 24) /* ids of domains are below */
+#define SC_STORE_OBJECT_BATCH     64u        /* objects per record */
+#define SC_STORE_REMOVAL_BATCH    1024u      /* copies per record */
+#define SC_STORE_OBJECT_DOMAINS   (1u << 24) /* ids of domains are lower */
 
 struct sc_store_object_part {
-    uint32_t segment; /* an index of the open store; in a record the file's number */
+    uint32_t segment; /* index in the open store; in a record the file's number */
     uint32_t page, pages;
 };
 
 struct sc_store_object {
-    uint64_t copy; /* no other object of this directory has it */
+    uint64_t copy; /* unique in this directory */
     uint64_t bytes, tag;
     const uint8_t *key;
     uint32_t key_bytes;
-    uint32_t domain; /* id of its record */
+    uint32_t domain; /* id of the domain's record */
     uint32_t part_count;
     struct sc_store_object_part *parts;
 };
 
-/* What one object may take of a record, with a frame of its own. */
+/* Returns the bytes of one object in a record at most, with a frame of its own. */
 static inline uint64_t sc_store_object_record_bytes(uint32_t key_bytes, uint32_t part_count)
 {
     return SC_STORE_FRAME_BYTES + 160 + key_bytes + part_count * 15ull;
 }
-/* What it usually takes, beside others. */
+/* Returns the usual bytes of an object among others. */
 static inline uint64_t sc_store_object_record_usual(uint32_t key_bytes, uint32_t part_count)
 {
     return 28 + key_bytes + part_count * 9ull;
@@ -68,7 +68,7 @@ struct sc_store_object_name {            /* what a tag is bound to */
 /* The digest of a domain's identity. */
 void sc_store_domain_digest(const uint8_t *identity, uint32_t bytes,
                             uint8_t ret_digest[SC_STORE_HASH_BYTES]);
-/* Tag of a value that lies in pieces, one behind another; their bytes are name->bytes. */
+/* Returns the tag of a value in consecutive pieces, name->bytes in total. */
 uint64_t sc_store_object_tag(const struct sc_store_object_name *name, const uint8_t *const *pieces,
                              const uint64_t *piece_bytes, uint32_t piece_count);
 
@@ -79,8 +79,8 @@ struct sc_store_objects_params {
     /* Called during open, in the order of the log. An error ends the open. */
     spec_status (*on_domain)(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
                              struct spec_error *reterr);
-    /* *ret_mark: the caller's number for it, not 0. SPEC_E_BUSY: the caller has no room for it, or
-     * its domain is unknown; it is refused. Its parts have indices of segments. */
+    /* *ret_mark: the caller's number of the object, not 0. SPEC_E_BUSY refuses it: no room, or an
+     * unknown domain. Its parts have indices of segments. */
     spec_status (*on_object)(const struct sc_store_object *object, uint32_t *ret_mark, void *user,
                              struct spec_error *reterr);
     void (*on_removed)(uint32_t mark, uint64_t copy, void *user);
@@ -89,43 +89,42 @@ struct sc_store_objects_params {
 };
 
 struct sc_store_objects_found { /* at open */
-    uint64_t refused;           /* objects that are not believed, or have no room */
-    uint64_t damaged;           /* records that were restored */
-    bool wants_checkpoint;      /* the log should be written anew */
+    uint64_t refused;           /* objects that are invalid or have no room */
+    uint64_t damaged;           /* restored records */
+    bool wants_checkpoint;      /* the log should be rewritten */
 };
 
-/* Opens the directory of a rank's objects as its one writer. *ret_store is set before anything is
- * called, and is NULL after an error. Errors: as sc_store_open; CONFIG: it
- * has rows. Blocks. */
+/* Opens the directory of a rank's objects as its one writer. *ret_store is set before the first
+ * callback, and NULL after an error. Errors: as sc_store_open; CONFIG if the directory has rows.
+ * Blocks. */
 spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
                                   struct sc_store **ret_store,
                                   struct sc_store_objects_found *ret_found,
                                   struct spec_error *reterr);
-/* Syncs the log. No write is in flight and nothing else is called. Takes NULL. */
+/* Syncs the log and closes. No write is in flight and no other call runs. Accepts NULL. */
 void sc_store_objects_close(struct sc_store *store);
 
-/* Staging of the store, and the most bytes of an operation. Constant while open. */
+/* Return the store's staging, and the most bytes of an operation. Constant while open. */
 struct sc_staging *sc_store_object_frames(const struct sc_store *store);
 uint64_t sc_store_object_op_bytes(const struct sc_store *store);
 struct sc_store_object_sizes {
     uint64_t disk_bytes_used, disk_bytes_max, log_bytes, checkpoints;
 };
 void sc_store_object_sizes(struct sc_store *store, struct sc_store_object_sizes *ret_sizes);
-/* Hands writes of values to the device, at most SC_STORE_WRITES_AT_ONCE; each is done, with
- * NO_SPACE where its segment cannot be made, and then calls written. Never blocks. */
+/* Submits at most SC_STORE_WRITES_AT_ONCE writes of values; each completes, with NO_SPACE if its
+ * segment cannot be made, and then calls written. Never blocks. */
 void sc_store_object_write(struct sc_store *store, struct sc_store_write **writes, uint64_t count);
 void sc_store_object_written(struct sc_store *store);
 
 /* ---- Pages (object_pages.c). Any thread; each takes the space lock -------------------------- */
 
-/* Takes pages for a value, and log_bytes of the log: one run where there is one, else the longest
- * runs. NO_SPACE: ret_why says what lacks. */
+/* Takes pages for a value, one run if possible, else the longest runs; and log_bytes of the log. */
 enum sc_store_object_lack {
     SC_STORE_LACK_NOTHING,
-    SC_STORE_LACK_PAGES,  /* of free space, or in at most 16 runs */
-    SC_STORE_LACK_LOG,    /* of the log's share */
-    SC_STORE_LACK_DEVICE, /* the device failed lately, or store.write_budget is used up */
-    SC_STORE_LACK_EVER    /* no store of this size holds it */
+    SC_STORE_LACK_PAGES,  /* too little free space, or more than 16 runs */
+    SC_STORE_LACK_LOG,    /* the log's share is used up */
+    SC_STORE_LACK_DEVICE, /* the device failed lately, or the write budget is used up */
+    SC_STORE_LACK_EVER    /* a store of this size can never hold it */
 };
 enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint64_t pages,
                                                     uint64_t log_bytes,
@@ -133,48 +132,49 @@ enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint
                                                     uint32_t *ret_part_count);
 void sc_store_object_pages_free(struct sc_store *store, const struct sc_store_object_part *parts,
                                 uint32_t part_count);
-/* During open: the parts of a record, whose segments are made indices. false: a segment is missing,
- * or a page has an owner; nothing was taken. */
+/* During open: claims the parts of a record, and turns file numbers into indices. Returns false,
+ * with nothing taken, if a segment is missing or a page is owned. */
 bool sc_store_object_pages_claim(struct sc_store *store, struct sc_store_object_part *parts,
                                  uint32_t part_count);
-/* Pages that may be taken, and all that segments can ever hold. */
+/* Returns the pages that may be taken, and all pages that segments can ever have. */
 void sc_store_object_room(struct sc_store *store, uint64_t *ret_free_pages, uint64_t *ret_pages);
 
 /* ---- The log (object_log.c). Executor threads or hosts'; one buffered write each ------------ */
 
 spec_status sc_store_object_domain_put(struct sc_store *store, uint32_t id, const uint8_t *identity,
                                        uint32_t bytes, struct spec_error *reterr);
-/* Objects whose log_bytes were taken with their pages; they are given back here, whatever comes.
- * Parts have indices of segments. count <= SC_STORE_OBJECT_BATCH, of any domains. */
+/* Appends objects of any domains, count <= SC_STORE_OBJECT_BATCH. Releases log_bytes, which were
+ * taken with the pages, also after an error. Parts have indices of segments. */
 spec_status sc_store_objects_put(struct sc_store *store, struct sc_store_object *objects,
                                  uint32_t count, uint64_t log_bytes, struct spec_error *reterr);
-/* NO_SPACE: a checkpoint makes room. */
+/* Errors: NO_SPACE until a checkpoint. */
 spec_status sc_store_objects_remove(struct sc_store *store, const uint64_t *copies, uint64_t count,
                                     struct spec_error *reterr);
 spec_status sc_store_objects_clear(struct sc_store *store, uint32_t domain,
                                    struct spec_error *reterr);
-/* Bytes of the log, and what it may have at most. */
+/* Returns the log's bytes, and their limit. */
 void sc_store_objects_log_bytes(struct sc_store *store, uint64_t *ret_bytes, uint64_t *ret_most);
 
 /* ---- Checkpoints (object_checkpoint.c). One at a time, on an executor's thread or at open ---- */
 
-struct sc_store_object_copy; /* a log that is being written */
+struct sc_store_object_copy; /* a log being written */
 
-/* Records that are appended from here on are copied at the end. */
+/* Begins a new log; records appended from here on are copied at its end. */
 spec_status sc_store_objects_copy_begin(struct sc_store *store,
                                         struct sc_store_object_copy **ret_copy,
                                         struct spec_error *reterr);
 spec_status sc_store_objects_copy_domain(struct sc_store_object_copy *copy, uint32_t id,
                                          const uint8_t *identity, uint32_t bytes,
                                          struct spec_error *reterr);
-/* All of one domain; parts have indices of segments, and are changed. */
+/* Writes objects of one domain. Parts have indices of segments, which are changed to file
+ * numbers. */
 spec_status sc_store_objects_copy_objects(struct sc_store_object_copy *copy,
                                           struct sc_store_object *objects, uint32_t count,
                                           struct spec_error *reterr);
-/* The log is replaced; erases: the old one is overwritten with zeros. */
+/* Replaces the log. erases: overwrites the old one with zeros. */
 spec_status sc_store_objects_copy_end(struct sc_store_object_copy *copy, bool erases,
                                       struct spec_error *reterr);
-/* Frees a copy, whatever became of it. Takes NULL. */
+/* Frees a copy in any state. Accepts NULL. */
 void sc_store_objects_copy_free(struct sc_store_object_copy *copy);
 
 #endif

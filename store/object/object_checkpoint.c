@@ -1,14 +1,14 @@
-/* Checkpoints of objects: a log that is written from memory.
+/* object_checkpoint: rewrites the log of objects from memory. Contract: object.h.
  *
- *   log      [.......... void and live ..........] | records that came since begin
+ *   log      [.......... void and live ..........] | records appended since begin
  *   log.new  [head][domains][objects, in the order of use] | the same records, copied
  *
- * Who calls writes what was in the log at begin and still lives. What is appended meanwhile is
- * copied behind it, as it is, under new sequences; the last of it under the log lock.
+ * The caller writes what was in the log at begin and still exists. Records appended meanwhile are
+ * copied behind it, under new sequences; the last ones under the log lock.
  *
- * Holds: either log is complete at any time: the new one is synced before the rename.
- * Does not: know what lives.
- * Threads: one at a time. Tests: tests/unit/store/test_object_log.c */
+ * Invariants: one complete log exists at any time: the new one is synced before the rename.
+ * Threads: one at a time.
+ * Tests: tests/unit/store/test_object_log.c */
 #include "store/internal.h"
 #include "store/log/identity.h"
 #include "store/log/log_swap.h"
@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-#define SLACK_BYTES (128ull << 10) /* of the log that are copied under its lock, at most */
+#define SLACK_BYTES (128ull << 10) /* bytes copied under the log lock at most */
 #define ROUNDS_MAX  64u
 
 struct sc_store_object_copy {
@@ -25,7 +25,7 @@ struct sc_store_object_copy {
     struct sc_store_log_next next;
     struct sc_store_writer writer;
     uint8_t *out, *in;
-    uint64_t at, sequence, chain; /* in the old log: behind what was copied */
+    uint64_t at, sequence, chain; /* in the old log, after what was copied */
 };
 
 static spec_status copy_flush(struct sc_store_object_copy *copy, struct spec_error *reterr)
@@ -41,7 +41,6 @@ static spec_status copy_flush(struct sc_store_object_copy *copy, struct spec_err
     return status;
 }
 
-/* Room for a frame of so many payload bytes. */
 static spec_status copy_room(struct sc_store_object_copy *copy, uint64_t bytes,
                              struct spec_error *reterr)
 {
@@ -117,7 +116,6 @@ spec_status sc_store_objects_copy_objects(struct sc_store_object_copy *copy,
     return SPEC_OK;
 }
 
-/* Copies whole frames of the old log up to `end`. */
 static spec_status copy_since(struct sc_store_object_copy *copy, uint64_t end,
                               struct spec_error *reterr)
 {
@@ -151,7 +149,7 @@ static spec_status copy_since(struct sc_store_object_copy *copy, uint64_t end,
     return status;
 }
 
-/* Until little is left. On SPEC_OK the log lock is held. */
+/* Copies until little is left. On SPEC_OK the log lock is held. */
 static spec_status copy_bulk(struct sc_store_object_copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
@@ -206,7 +204,7 @@ void sc_store_objects_copy_free(struct sc_store_object_copy *copy)
     if (copy == NULL)
         return;
     struct sc_store *store = copy->store;
-    if (copy->next.file != NULL) /* the new one that failed, or the old one */
+    if (copy->next.file != NULL) /* the failed new log, or the old one */
         sc_io_file_close(store->io, copy->next.file);
     if (sc_store_is_ours(store, NULL) == SPEC_OK)
         sc_store_log_new_remove(store);

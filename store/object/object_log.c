@@ -1,16 +1,14 @@
-/* The log of objects: open, replay, appends.
+/* object_log: the log of objects: open, replay, appends. Contract: object.h.
  *
  *   open    identity -> directory -> lock -> log -> segments -> staging -> replay
- *   replay  domain: on_domain; objects: pages are claimed, on_object; removal: on_removed; clear:
- *           on_cleared; head: the first record, and no other
+ *   replay  domain: on_domain; objects: claim pages, on_object; removal: on_removed; clear:
+ *           on_cleared; head: the first record only
  *
- * A removal names copies. During the replay a table knows which mark of the caller's each copy has.
- * A record that a checkpoint copied behind those that it wrote from memory may name a copy that is
- * there already: it is skipped.
+ * Removals name copies; a table maps each copy to the caller's mark during replay. A record that a
+ * checkpoint copied may name a copy that exists already, which is skipped.
  *
- * Holds: a record that does not fit is counted and skipped; an open that fails leaves an existing
- * store as it was.
- * Does not: read values (they are verified when they are got).
+ * Invariants: a record that does not fit is counted and skipped. A failed open leaves an existing
+ * store unchanged.
  * Threads: open; appends from any thread, under the log lock.
  * Tests: tests/unit/store/test_object_log.c, tests/fuzz/fuzz_objects.c */
 #include "store/log/identity.h"
@@ -26,13 +24,14 @@
 #define OP_BYTES_LEAST (UINT64_C(64) << 10)
 #define COPIES_LEAST   1024u
 
-/* ---- Which mark a copy has ------------------------------------------------------------------- */
+/* ---- Marks of copies
+ * ---------------------------------------------------------------------------- */
 
-struct copies { /* open addressing; a slot with mark 0 is free */
+struct copies { /* open addressing; mark 0: a free slot */
     struct sc_alloc *alloc;
     struct {
         uint64_t copy;
-        uint32_t mark; /* GONE: it was removed */
+        uint32_t mark; /* GONE: removed */
         uint32_t reserved;
     } * slots;
     uint64_t mask, count;
@@ -47,7 +46,7 @@ static bool copies_make(struct copies *copies, uint64_t slots)
     return copies->slots != NULL;
 }
 
-/* The slot of a copy, or the free one where it belongs. Copies ascend from a random base. */
+/* Returns the slot of a copy, or its free slot. Copies ascend from a random base. */
 static uint64_t copies_find(const struct copies *copies, uint64_t copy)
 {
     uint64_t at = (copy * 0x9E3779B97F4A7C15ull >> 20) & copies->mask;
@@ -201,7 +200,6 @@ static void replay_tell(struct sc_store *store, const struct replay *replay, uin
                                  : "the last record is not complete");
 }
 
-/* An empty log gets its head. */
 static spec_status log_begin(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_append append;
@@ -307,7 +305,7 @@ spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
         status = staging_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_copies_open(store, reterr);
-    *ret_store = store; /* what is called during the replay gives pages back */
+    *ret_store = store; /* callbacks of the replay free pages */
     if (status == SPEC_OK)
         status = replay_log(store, params, ret_found, reterr);
     if (status == SPEC_OK)
@@ -323,7 +321,7 @@ void sc_store_objects_close(struct sc_store *store)
     if (store == NULL)
         return;
     sc_store_base_wait(store);
-    pthread_mutex_lock(&store->disk.lock); /* whoever ended last is out of it */
+    pthread_mutex_lock(&store->disk.lock); /* until the last writer has left it */
     pthread_mutex_unlock(&store->disk.lock);
     struct sc_store_journal *journal = &store->log.journal;
     if (journal->end != journal->synced_end &&
@@ -335,7 +333,7 @@ void sc_store_objects_close(struct sc_store *store)
 
 /* ---- Appends --------------------------------------------------------------------------------- */
 
-/* Bytes of the log are reserved before an append, since what is written counts twice. */
+/* Reserves bytes before an append. They count twice: in the log and in the next one. */
 static spec_status log_reserve(struct sc_store *store, uint64_t bytes, struct spec_error *reterr)
 {
     if (sc_store_log_reserve_epoch(store, bytes))

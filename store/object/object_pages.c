@@ -1,10 +1,9 @@
-/* Pages of objects: one run where there is one, else the longest runs, in at most 16 parts.
+/* object_pages: pages of objects: one run if possible, else the longest runs, in at most 16 parts.
  *
  *   segment 0  [a a a . . b b . c c c]     value of 3 pages: a run of 3 is taken first;
  *   segment 1  [d . . e . . . . f f .]     else new segments; else runs by length: 4, 2, 2 ...
  *
- * Holds: bytes counted are <= disk_bytes after every take; a page has one owner.
- * Does not: evict, wait, write.
+ * Invariants: bytes counted are <= disk_bytes after every take; a page has one owner.
  * Threads: any; the space lock.
  * Tests: tests/unit/store/test_object_log.c */
 #include "store/internal.h"
@@ -29,7 +28,7 @@ static void pages_free(struct sc_store *store, const struct sc_store_object_part
     }
 }
 
-/* Space lock held. A run of exactly so many pages in the segment. */
+/* Space lock held. Takes a run of exactly `pages` in the segment. */
 static bool run_take(struct sc_store *store, uint64_t index, uint64_t pages,
                      struct sc_store_object_part *part)
 {
@@ -52,9 +51,9 @@ static bool whole_run_take(struct sc_store *store, uint64_t pages,
     return false;
 }
 
-/* Space lock held. The segment with the longest free run; segment_max: none has a free page. What
- * the map knows of a segment's longest run is a bound from above, which a look makes exact; so the
- * one with the largest bound is looked at until its bound is exact. */
+/* Space lock held. Returns the segment with the longest free run; segment_max if no page is free.
+ * The map has upper bounds of the longest runs, and a scan makes one exact; so the segment with the
+ * largest bound is scanned until its bound is exact. */
 static uint64_t longest_run(struct sc_store *store, uint64_t *ret_pages)
 {
     struct sc_store_space *space = &store->disk.space;
@@ -87,7 +86,7 @@ static bool parts_take(struct sc_store *store, uint64_t pages, struct sc_store_o
         bool fits = whole_run_take(store, some, part);
         if (!fits && sc_store_segment_want(store, some, &index))
             fits = run_take(store, index, some, part);
-        if (!fits && sc_store_segment_want(store, 1, &index)) /* the last, which is shorter */
+        if (!fits && sc_store_segment_want(store, 1, &index)) /* the last one, which is shorter */
             continue;
         if (!fits && (index = longest_run(store, &run)) != store->disk.segment_max) {
             some = run < some ? run : some;
@@ -114,7 +113,7 @@ static uint64_t pages_most(struct sc_store *store)
     return (store->disk.segment_bytes + room) / PAGE;
 }
 
-/* Takes a value's bytes from the write budget; false: it has not so many now. */
+/* Takes a value's bytes from the write budget; returns false if it has less. */
 static bool budget_take(struct sc_store *store, uint64_t bytes)
 {
     if (store->day_budget.budget == 0)
@@ -149,7 +148,7 @@ enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint
     if (wakes)
         sc_exec_post(store->params.exec, &store->disk.maker, SC_IO_CLASS_WRITER);
     if (lack == SC_STORE_LACK_LOG || lack == SC_STORE_LACK_PAGES)
-        sc_store_write_budget_move(store, -(int64_t)(pages * PAGE)); /* back to the budget */
+        sc_store_write_budget_move(store, -(int64_t)(pages * PAGE)); /* returned to the budget */
     return lack;
 }
 
@@ -189,7 +188,8 @@ void sc_store_object_room(struct sc_store *store, uint64_t *ret_free_pages, uint
     pthread_mutex_unlock(&store->disk.lock);
 }
 
-/* ---- What the store has ---------------------------------------------------------------------- */
+/* ---- State of the store
+ * ------------------------------------------------------------------------- */
 
 struct sc_staging *sc_store_object_frames(const struct sc_store *store)
 {

@@ -1,4 +1,4 @@
-/* Records of objects: msgpack maps like all others (store/log/record.h).
+/* object_record: records of objects, msgpack maps like all others (store/log/record.h).
  *
  *   domain   {v, t: 11, id, "ident": bin}
  *   objects  {v, t: 12, id: domain, "n", "keys": bin, "lens": [u ..], "copies": bin of u64,
@@ -8,9 +8,7 @@
  *
  * Integers in bin are little-endian.
  *
- * Holds: a decoded object is in range by itself: its parts have exactly its pages.
- * Does not: allocate, do I/O. Threads: any.
- * Tests: tests/unit/store/test_object_record.c, tests/fuzz/fuzz_objects.c */
+ * Invariants: a decoded object is in range: its parts have exactly its pages. */
 #include "store/object/object_record.h"
 #include "store/log/record_format.h"
 
@@ -145,7 +143,7 @@ bool sc_store_record_get_removal(const uint8_t *payload, uint64_t bytes, const u
     return true;
 }
 
-/* An array of `count` numbers begins at the cursor. */
+/* Returns a cursor at an array of `count` numbers. */
 static struct sc_store_cursor numbers_begin(const struct sc_store_field *field, const uint8_t *end,
                                             uint64_t count)
 {

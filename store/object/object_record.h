@@ -1,6 +1,6 @@
-/* Records of objects: encoding and strict decoding (object_record.c has the layout).
- *
- * Threads: any. Tests: tests/unit/store/test_object_record.c, tests/fuzz/fuzz_objects.c */
+/* object_record: encoding and strict decoding of records of objects (layout: object_record.c).
+ * Threads: any.
+ * Tests: tests/unit/store/test_object_record.c, tests/fuzz/fuzz_objects.c */
 #ifndef SC_STORE_OBJECT_OBJECT_RECORD_H
 #define SC_STORE_OBJECT_OBJECT_RECORD_H
 
@@ -23,13 +23,13 @@ struct sc_store_object_batch {
 
 void sc_store_record_encode_domain(struct sc_store_writer *writer, uint32_t id,
                                    const uint8_t *identity, uint32_t bytes);
-/* count <= SC_STORE_OBJECT_BATCH, all of one domain; parts with file numbers. */
+/* Encodes objects of one domain, count <= SC_STORE_OBJECT_BATCH. Parts have file numbers. */
 void sc_store_record_encode_objects(struct sc_store_writer *writer,
                                     const struct sc_store_object *objects, uint32_t count);
 void sc_store_record_encode_removal(struct sc_store_writer *writer, const uint64_t *copies,
                                     uint32_t count);
 void sc_store_record_encode_clear(struct sc_store_writer *writer, uint32_t domain);
-/* false: the record lies. */
+/* Return false if the record is invalid. */
 bool sc_store_record_get_domain(const uint8_t *payload, uint64_t bytes,
                                 const uint8_t **ret_identity, uint32_t *ret_bytes);
 bool sc_store_record_get_objects(const uint8_t *payload, uint64_t bytes,
@@ -37,7 +37,7 @@ bool sc_store_record_get_objects(const uint8_t *payload, uint64_t bytes,
 bool sc_store_record_get_removal(const uint8_t *payload, uint64_t bytes, const uint8_t **ret_copies,
                                  uint32_t *ret_count);
 
-/* Indices of segments become numbers of files, as records have them (object_log.c). */
+/* Turns indices of segments into file numbers, as records have them (object_log.c). */
 void sc_store_object_parts_number(struct sc_store *store, struct sc_store_object *objects,
                                   uint32_t count);
 

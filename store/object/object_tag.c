@@ -1,10 +1,10 @@
-/* Tags of objects: what makes a get sure that it has the bytes that were put.
+/* object_tag: tags of objects, by which a get verifies that it has the bytes that were put.
  *
  *   seed   XXH3-64 of domain digest[16] | XXH3-128(key)[16] | copy u64 | bytes u64, little-endian
  *   unit u XXH3-64 of its 1 MiB (the last: what is left), seeded with seed + u
  *   tag    XXH3-64 of all units' hashes, u64 each, little-endian, seeded with seed
  *
- * Pieces are hashed where they lie; a unit may span several.
+ * Pieces are hashed in place; a unit may span several.
  *
  * Threads: any.
  * Tests: tests/unit/store/test_object_record.c */
@@ -37,17 +37,17 @@ static uint64_t name_seed(const struct sc_store_object_name *name)
     return XXH3_64bits(bytes, sizeof(bytes));
 }
 
-/* A unit that begins at `at` of piece *piece and moves both behind it. */
+/* Hashes a unit that begins at byte `at` of piece *piece, and moves both behind it. */
 static uint64_t unit_hash(const uint8_t *const *pieces, const uint64_t *piece_bytes,
                           uint32_t *piece, uint64_t *at, uint64_t bytes, uint64_t seed)
 {
     uint64_t hash;
     if (piece_bytes[*piece] - *at >= bytes) {
         hash =
-            sc_store_checksum(pieces[*piece] + *at, bytes, seed); /* the same, by wide registers */
+            sc_store_checksum(pieces[*piece] + *at, bytes, seed); /* the same hash, vectorised */
         *at += bytes;
     } else {
-        XXH3_state_t state = {0}; /* reset compares the seed with the one in the state */
+        XXH3_state_t state = {0}; /* reset reads the state's seed */
         XXH3_64bits_reset_withSeed(&state, seed);
         while (bytes > 0) {
             uint64_t some = piece_bytes[*piece] - *at < bytes ? piece_bytes[*piece] - *at : bytes;

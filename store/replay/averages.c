@@ -1,16 +1,15 @@
-/* Average importance of rows: codes, the log's records of them, and where the newest lie.
+/* averages: records of average importance, and the place of the newest per piece in the log.
  *
  *   code    0: less than 2^-32; else 1 .. 65535 on a log scale, 65535 is all of it
- *   record  one a piece: u16 a layer and row; the newest counts, a checkpoint copies no other
- *   notes   records of no piece (id 0): [namespace u32][words of the plugin's], numbered; of each
- *           kind the one of the highest number counts, a checkpoint copies no other
+ *   record  per piece: a u16 per layer and row; the newest counts, a checkpoint copies only that
+ *   notes   records of no piece (id 0): [namespace u32][words of the plugin], numbered; the
+ *           highest number of a kind counts, a checkpoint copies only that
  *   places  piece -> offset of its newest record: 16 bytes for pieces that have one, in a table at
  *           most half full
  *
- * Holds: a place tells of a record that is in the log, the last of its piece.
- * Does not: keep codes (who is told of them does), forget a place before the next checkpoint.
- * Threads: put: an executor's; places: the log lock, or open.
- * Tests: tests/unit/store/test_averages.c, test_checkpoint.c, test_follow.c */
+ * Invariants: a place is that of the last record of its piece in the log.
+ * Limits: keeps no codes (callbacks receive them); frees no place before the next checkpoint.
+ * Threads: put: an executor's; places: the log lock, or open. */
 #include "store/internal.h"
 
 #define PLACES_MIN 64u
@@ -21,7 +20,7 @@ _Static_assert(2 * (SC_STORE_NOTE_HEAD + SC_STORE_NOTE_WORDS_MAX) <= SC_STORE_QU
 
 /* ---- Places --------------------------------------------------------------------------------- */
 
-/* Of the piece, or the free one where it would stand; there is one. */
+/* Returns the piece's place, or the free one for it, which exists. */
 static struct sc_store_average_place *place_find(const struct sc_store_averages *averages,
                                                  uint64_t piece)
 {
@@ -121,7 +120,7 @@ void sc_store_note_add(struct sc_store_averages *averages, struct sc_store_noted
     *noted = (struct sc_store_noted){.serial = serial, .bytes = bytes};
 }
 
-/* Kinds are numbered together: to a version that knows of one alone, the newest of all counts. */
+/* Kinds are numbered together: for a version that knows only one, the newest of all counts. */
 static uint64_t serial_next(const struct sc_store_shape *shape)
 {
     uint64_t serial = 0;
@@ -138,7 +137,7 @@ static spec_status note_append(struct sc_store *store, uint16_t *words, uint64_t
     uint32_t space = atomic_load(&store->log.space_id);
     struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, space);
     uint64_t serial = serial_next(shape);
-    if (serial > UINT32_MAX) /* of no honest log */
+    if (serial > UINT32_MAX) /* impossible in a valid log */
         return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log: notes have no number left", store->dir);
     words[0] = (uint16_t)space;
     words[1] = (uint16_t)(space >> 16);
@@ -192,8 +191,8 @@ static uint64_t code_count(const struct sc_store *store, const struct sc_store_a
     return (uint64_t)store->shape.layer_count * average->row_count;
 }
 
-/* The piece when it lives and is of this connector's namespace; log lock held, or to be asked again
- * with it. */
+/* Returns the piece if it is live and of this connector's namespace. Hold the log lock, or check
+ * again with it. */
 static const struct sc_store_piece_entry *piece_of(const struct sc_store *store, uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
@@ -226,7 +225,7 @@ static spec_status averages_check(const struct sc_store *store,
     return SPEC_OK;
 }
 
-/* Log lock held. Notes where the records of an append that was written lie. */
+/* Records the places of an append that was written. Log lock held. */
 static void append_note(struct sc_store *store, const struct sc_store_average *averages,
                         uint64_t count, uint64_t begin)
 {
@@ -239,7 +238,7 @@ static void append_note(struct sc_store *store, const struct sc_store_average *a
     }
 }
 
-/* Log lock held. One append of the first averages; ret_count of them. */
+/* Appends the first averages that fit; ret_count of them. Log lock held. */
 static spec_status put_some(struct sc_store *store, const struct sc_store_average *averages,
                             uint64_t count, uint64_t *ret_count, struct spec_error *reterr)
 {
@@ -267,7 +266,7 @@ static spec_status put_some(struct sc_store *store, const struct sc_store_averag
     return status;
 }
 
-/* What one append of the first averages may take. */
+/* Returns what one append of the first averages may take. */
 static uint64_t append_bytes(const struct sc_store *store, const struct sc_store_average *averages,
                              uint64_t count)
 {

@@ -1,30 +1,25 @@
-/* A checkpoint: what the log says now, written into a shorter one that takes its place.
+/* checkpoint: rewrites the log without its void records.
  *
  *   log      [head][space 1][extent 1][piece 1][piece 2][drop 2][epoch 1] ... [piece 9] | appends
  *             new    copied  copied if a piece is        while  current one    ^ copied without
  *                            LIVE, or quarantined        2 is in               the log lock; then
  *   log.new  [head][space 1][extent 9][piece 9]          quarantine            the rest under it
  *
- * An extent that pieces were merged into stands far behind them, under ids that they left free. It
- * is copied where its ids have their place, in front of what hangs on those pieces: what lies
- * between them is not there any more after the next one.
+ * A compacted extent has ids that its source pieces left free (replay_left.c), so its records are
+ * late: after records of larger ids. They are copied in the order of ids, before the pieces that
+ * continue them. The next checkpoint omits the source pieces.
  *
- * Frames are copied in order, payloads byte for byte, under new sequences and a new chain. So ids,
- * unknown keys and the meaning of "before" stay. Of the averages of a live piece the newest is
- * copied. A piece that was dropped is copied with its drop
- * record as long as its pages are held, so that they are held after a reopen too; that an extent's
- * rows are void is copied as long as the process knows of the extent.
+ * Payloads are copied byte for byte, in order, under new sequences and a new chain, so that ids,
+ * unknown keys and order keep their meaning. Only the newest averages of a live piece are copied. A
+ * dropped piece is copied with its drop record while its pages are held, so that they are held
+ * after a reopen, too; ROWS_GONE is copied with its extent.
  *
- * Holds: either log is complete at any time: the new one is synced before the rename, and the old
- * one takes every append until then; an error leaves the old one. The new one is never longer than
- * the old one, but for its head, and every byte of the log is counted twice (log_room.c): there is
- * room for it at any time.
- * A namespace of which nothing is stored is left out, with its notes; its id stays its own, since
- * the head says which were given. One that was ever reset stays: its epoch counts for other ranks.
- *
- * Does not: change ids, free space of rows.
- * Threads: one checkpoint at a time, on an executor's thread, or in close.
- * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
+ * Invariants: one complete log exists at any time: the new one is synced before the rename. The old
+ * one takes every append until then, and stays after an error. The new log is never longer than the
+ * old one, except for its head, and log bytes count twice (log_room.c), so there is always room for
+ * it. A namespace of which nothing is stored is omitted, with its notes; the head keeps its id from
+ * being reused. One that was ever reset stays: its epoch counts for other ranks.
+ * Threads: one checkpoint at a time, on an executor's thread or in close. */
 #include "store/replay/checkpoint.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
@@ -33,45 +28,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLACK_BYTES (128ull << 10) /* of the log that are copied under its lock, at most */
-#define ROUNDS_MAX  64u            /* of copying what came meanwhile; then BUSY */
-#define DEAD_SHARE  8u             /* an 8th of the piece records must be of no use */
-#define SMALL_SHARE 128u           /* of disk_bytes: the log may grow by it */
+#define SLACK_BYTES (128ull << 10) /* bytes copied under the log lock at most */
+#define ROUNDS_MAX  64u            /* of copying later appends; then BUSY */
+#define DEAD_SHARE  8u             /* least dead share of piece records: 1 / 8 */
+#define SMALL_SHARE 128u           /* of disk_bytes: growth of the log */
 #define SMALL_BYTES (256ull << 10)
 
-/* Of the old log: an extent's record and its piece's, behind others of larger ids. */
+/* In the old log: the records of a late extent and of its piece. */
 struct late {
-    uint64_t extent, offset, bytes, sequence, chain; /* those of the frame before */
+    uint64_t extent, offset, bytes, sequence, chain; /* sequence, chain: of the frame before */
     bool is_copied;
 };
 
-#define LATE_BYTES_MAX (64ull << 10) /* of both frames; longer ones stay where they are */
+#define LATE_BYTES_MAX (64ull << 10) /* of both frames; longer ones are not moved */
 
 struct copy {
     struct sc_store *store;
-    uint8_t *in, *out, *extent; /* windows; the extent's payload that no piece was copied of yet */
+    uint8_t *in, *out, *extent; /* windows; payload of an extent of which no piece was copied yet */
     uint64_t in_offset, in_count;
-    uint64_t at, sequence, chain; /* in the old log: the next frame, the last one */
-    uint64_t bulk_end;            /* of the old log, when it began */
-    bool is_restored;             /* the frame that is looked at was damaged */
-    uint8_t *restored;            /* the last such; NULL: none was met */
-    uint32_t searches_left;       /* for what is wrong in such */
+    uint64_t at, sequence, chain; /* in the old log: next frame; the last one */
+    uint64_t bulk_end;            /* of the old log at begin */
+    bool is_restored;             /* the current frame was damaged */
+    uint8_t *restored;            /* the last damaged frame, or NULL */
+    uint32_t searches_left;       /* for damaged bytes */
     uint64_t extent_id, extent_bytes, extent_next;
-    uint64_t piece_last; /* of the extent's that are copied; 0: none */
-    uint64_t piece_next; /* late_note: above all that came */
-    uint64_t number;     /* of all checkpoints that were begun */
-    bool is_late;        /* the extent stands behind others of larger ids */
-    bool has_late;       /* one was copied so */
-    struct late *lates;  /* [late_count] by extent, once all are known */
+    uint64_t piece_last; /* last piece of the extent that was copied; 0: none */
+    uint64_t piece_next; /* late_note: above all ids so far */
+    uint64_t number;     /* of this attempt */
+    bool is_late;        /* the extent is late */
+    bool has_late;       /* a copied extent is late */
+    struct late *lates;  /* [late_count] sorted by extent when complete */
     uint64_t late_count, late_room, late_next;
-    struct late late;            /* the one whose piece may follow; extent 0: none */
-    uint8_t *late_frames;        /* [LATE_BYTES_MAX] NULL: there is none */
-    struct sc_store_part *parts; /* [SC_LIMIT_LAYERS] likewise */
+    struct late late;            /* whose piece may follow; extent 0: none */
+    uint8_t *late_frames;        /* [LATE_BYTES_MAX] or NULL */
+    struct sc_store_part *parts; /* [SC_LIMIT_LAYERS] or NULL */
     uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
     struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
     struct sc_io_file *file;
-    struct sc_store_writer writer; /* into out */
+    struct sc_store_writer writer; /* writes to `out` */
     uint64_t end, new_sequence, new_chain;
 };
 
@@ -121,7 +116,7 @@ static bool void_note(struct copy *copy, uint64_t id)
         copy->voids = voids;
         copy->void_room = room;
     }
-    uint64_t at = copy->void_count++; /* one that others were merged into may come late */
+    uint64_t at = copy->void_count++; /* a compacted piece may be late */
     for (; at > 0 && copy->voids[at - 1] > id; at--)
         copy->voids[at] = copy->voids[at - 1];
     copy->voids[at] = id;
@@ -141,7 +136,8 @@ static bool void_is(const struct copy *copy, uint64_t id)
     return low < copy->void_count && copy->voids[low] == id;
 }
 
-/* The id behind the piece was left free, and is nobody's for good: its drop record says so. */
+/* Returns true if the id after the piece was left free and then dropped, so that its drop record
+ * matters. */
 static bool left_is_void(const struct copy *copy, const struct sc_store_piece_entry *entry,
                          uint64_t id)
 {
@@ -153,8 +149,8 @@ static bool left_is_void(const struct copy *copy, const struct sc_store_piece_en
            atomic_load(&left->state) == SC_STORE_PIECE_DROPPED;
 }
 
-/* Where extents stand out of order, two records may have one id: whether the one that waits for its
- * pieces is what the table knows. (Segments have other numbers there.) */
+/* With late extents, two records may have one id. Returns true if the extent's payload is what the
+ * table has. (Segments have other numbers there.) */
 static bool extent_is_believed(const struct copy *copy, const struct sc_store_extent_entry *entry)
 {
     struct sc_store_record record = {.extent.parts = copy->parts};
@@ -174,15 +170,15 @@ static bool extent_is_believed(const struct copy *copy, const struct sc_store_ex
     return true;
 }
 
-/* LIVE, or its pages are held. A piece that is void in the table only (its drop record could not be
- * written) is held too: it lives again after a reopen. One that came since the new log's head was
- * written is kept whatever it is, for its id: the head does not say that it was given. */
+/* Copies a piece that is LIVE or whose pages are held. That includes one that is void in the table
+ * alone, because its drop record could not be written: a reopen makes it live again. keeps: the
+ * piece is newer than the new head, which does not count its id, and is copied in any state. */
 static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *payload,
                               uint64_t bytes, bool keeps, struct spec_error *reterr)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_piece(&copy->store->table, id);
     if (entry == NULL || id <= copy->piece_last)
-        return SPEC_OK; /* it was never believed */
+        return SPEC_OK; /* it was never valid */
     uint32_t state = atomic_load(&entry->state);
     bool is_void = state == SC_STORE_PIECE_QUARANTINED || state == SC_STORE_PIECE_DROPPED;
     if ((state != SC_STORE_PIECE_LIVE && !is_void && !keeps) || copy->extent_id == 0 ||
@@ -192,9 +188,9 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
         sc_store_table_extent(&copy->store->table, copy->extent_id);
     if (copy->extent_bytes > 0 &&
         (extent->copied == copy->number || !extent_is_believed(copy, extent)))
-        return SPEC_OK; /* another record of the extent, which was never believed */
+        return SPEC_OK; /* another record of the extent, never valid */
     if (atomic_load(&extent->is_erased))
-        return SPEC_OK; /* whatever it holds: its tokens leave the log */
+        return SPEC_OK; /* its tokens leave the log */
     copy->piece_last = id;
     spec_status status = SPEC_OK;
     if (is_void && !keeps && !void_note(copy, id)) /* else its drop record is kept anyway */
@@ -212,7 +208,7 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
     return status;
 }
 
-/* The namespace's epoch of now: an earlier one adds nothing to it. */
+/* Returns true for the namespace's current epoch; earlier ones have no effect. */
 static bool epoch_is_current(struct copy *copy, const struct sc_store_record *record)
 {
     struct sc_store *store = copy->store;
@@ -223,7 +219,7 @@ static bool epoch_is_current(struct copy *copy, const struct sc_store_record *re
     return current;
 }
 
-/* The newest of a live piece, or what came since. */
+/* Copies the newest average of a live piece, and later appends. */
 static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *payload,
                                 uint64_t bytes, bool keeps, struct spec_error *reterr)
 {
@@ -244,13 +240,13 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
         return SPEC_OK;
     if (!sc_store_averages_reserve(&copy->averages, 1, store->params.alloc))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
-    uint64_t offset = copy->end + copy->writer.used; /* whether or not it is flushed before */
+    uint64_t offset = copy->end + copy->writer.used; /* flushed before or not */
     sc_store_averages_note(&copy->averages, id, offset, SC_STORE_FRAME_BYTES + bytes);
     return copy_put(copy, payload, bytes, reterr);
 }
 
-/* Of an extent whose record is copied, whatever became of it since: without this one its place
- * would be in the way of what took it. */
+/* Returns true if the extent's record was copied: without ROWS_GONE its pages would conflict with
+ * their new owner. */
 static bool is_copied(const struct copy *copy, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&copy->store->table, id);
@@ -263,9 +259,10 @@ static bool is_erased(const struct copy *copy, uint64_t id)
     return extent != NULL && atomic_load(&extent->is_erased);
 }
 
-/* ---- Extents that stand behind others of larger ids ----------------------------------------- */
+/* ---- Late extents
+ * ------------------------------------------------------------------------------ */
 
-/* By extent; of a log that lies, the one that stands first first. */
+/* By extent; of duplicates (an invalid log), by offset. */
 static int late_compare(const void *a, const void *b)
 {
     const struct late *left = a, *right = b;
@@ -291,14 +288,14 @@ static bool late_add(struct copy *copy)
     return true;
 }
 
-/* Looks at a record of the old log. before: the chain in front of its frame. */
+/* Notes late extents among the old log's records. before: the chain before the frame. */
 static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t bytes,
                              uint64_t before, struct spec_error *reterr)
 {
     struct sc_store_record record = {0};
     struct late *late = &copy->late;
     if (!sc_store_record_peek(payload, bytes, &record)) {
-        late->extent = 0; /* what follows does not stand directly behind it */
+        late->extent = 0; /* its piece must follow directly */
         return SPEC_OK;
     }
     if (record.type == SC_STORE_RECORD_EXTENT && record.id < copy->extent_next) {
@@ -325,7 +322,7 @@ static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t
     return SPEC_OK;
 }
 
-/* The one whose extent's frame is next; NULL: it is none of them. */
+/* Returns the entry of the extent's frame at copy->at, or NULL. */
 static struct late *late_find(const struct copy *copy, uint64_t extent)
 {
     const struct late key = {.extent = extent, .offset = copy->at};
@@ -370,8 +367,7 @@ static spec_status late_copy(struct copy *copy, struct late *late, struct spec_e
     return status;
 }
 
-/* The next extent of the old log is this one: those that belong before it are copied; one that was
- * so already is left out. */
+/* Copies the late extents that belong before this extent; omits this one if it was copied so. */
 static spec_status extent_next(struct copy *copy, const struct sc_store_record *record,
                                const uint8_t *payload, uint64_t bytes, bool keeps,
                                struct spec_error *reterr)
@@ -395,7 +391,7 @@ static spec_status extent_next(struct copy *copy, const struct sc_store_record *
                              : status;
 }
 
-/* The log lock is held where it would be asked for. Who leaves was decided before the copy. */
+/* Returns true if the checkpoint omits the namespace. Takes the log lock. */
 static bool space_is_leaving(struct copy *copy, uint64_t id)
 {
     struct sc_store *store = copy->store;
@@ -410,7 +406,7 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
                                struct spec_error *reterr)
 {
     struct sc_store_record record = {0};
-    bool keeps = copy->at >= copy->bulk_end; /* what came since is kept, and says what came of it */
+    bool keeps = copy->at >= copy->bulk_end; /* appended since begin */
     if (!sc_store_record_peek(payload, bytes, &record))
         return SPEC_OK;
     switch (record.type) {
@@ -436,7 +432,7 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         copy->extent_id = 0;
         return copy_average(copy, record.id, payload, bytes, keeps, reterr);
     case SC_STORE_RECORD_EPOCH:
-        /* The log lock is held where it would be asked for. */
+        /* With `keeps` the log lock may be held. */
         keeps = keeps || (sc_store_record_decode(payload, bytes, &record) &&
                           epoch_is_current(copy, &record));
         break;
@@ -447,7 +443,6 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
     return keeps ? copy_put(copy, payload, bytes, reterr) : SPEC_OK;
 }
 
-/* Reads the old log from `at` on, as much of it as there is room for. */
 static spec_status window_read(struct copy *copy, uint64_t end, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
@@ -458,8 +453,8 @@ static spec_status window_read(struct copy *copy, uint64_t end, struct spec_erro
                             reterr);
 }
 
-/* The frame at `at`, which stands at the window's start, is not believed as it is: open restored
- * it, or it was damaged since. Moves the chain on. */
+/* Restores the frame at `at`, the window's start, which was damaged at open or since. Advances the
+ * chain. */
 static spec_status frame_restore(struct copy *copy, struct sc_store_recovered *ret_found,
                                  struct spec_error *reterr)
 {
@@ -478,7 +473,7 @@ static spec_status frame_restore(struct copy *copy, struct sc_store_recovered *r
     return SPEC_OK;
 }
 
-/* The frame at `at`, in the window or after reading it. Moves the chain on. */
+/* Returns the frame at `at`; reads a window if needed. Advances the chain. */
 static spec_status frame_next(struct copy *copy, uint64_t end, struct sc_store_recovered *ret_frame,
                               struct spec_error *reterr)
 {
@@ -499,7 +494,7 @@ static spec_status frame_next(struct copy *copy, uint64_t end, struct sc_store_r
     }
 }
 
-/* Copies the frames of [at, end); notes: looks at them instead. */
+/* Copies the frames of [at, end); notes: only notes late extents. */
 static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
                               struct spec_error *reterr)
 {
@@ -515,7 +510,7 @@ static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
         if (status != SPEC_OK)
             return status;
         if (copy->is_restored)
-            copy->late.extent = 0; /* late_copy takes no frames that are damaged */
+            copy->late.extent = 0; /* late_copy takes no damaged frames */
         copy->is_restored = false;
         copy->sequence++;
         copy->at += frame.frame_bytes;
@@ -523,7 +518,6 @@ static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
     return SPEC_OK;
 }
 
-/* Looks through the old log for extents that stand behind others of larger ids. */
 static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
@@ -542,8 +536,8 @@ static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
 
 /* ---- Namespaces ------------------------------------------------------------------------------ */
 
-/* Pieces from *id on that hold something, or may: their namespaces stay. Moves *id behind some of
- * them; false: there are no more. Log lock held. */
+/* Keeps the namespaces of pieces from *id on that hold pages, or may. Advances *id past some
+ * pieces; returns false at the end. Log lock held. */
 static bool spaces_stay(struct sc_store *store, uint64_t *id)
 {
     const struct sc_store_table *table = &store->table;
@@ -565,8 +559,8 @@ static bool spaces_stay(struct sc_store *store, uint64_t *id)
     return true;
 }
 
-/* Decides which namespaces the checkpoint leaves out: those of which nothing is stored. They get
- * nothing meanwhile: this process stores in its own alone. */
+/* Decides which namespaces the checkpoint omits: those of which nothing is stored. Nothing is added
+ * to them meanwhile, since this process stores in its own alone. */
 static void spaces_leave(struct sc_store *store)
 {
     struct sc_store_spaces *spaces = &store->log.spaces;
@@ -586,7 +580,7 @@ static void spaces_leave(struct sc_store *store)
     }
 }
 
-/* Log lock held. Whether the log will have gaps in the ids of namespaces. */
+/* Returns true if the log will have gaps in its namespace ids. Log lock held. */
 static bool spaces_leave_any(const struct sc_store_spaces *spaces)
 {
     for (uint64_t i = 0; i < spaces->entry_count; i++)
@@ -595,7 +589,7 @@ static bool spaces_leave_any(const struct sc_store_spaces *spaces)
     return spaces->entry_count + 1 != spaces->next;
 }
 
-/* Log lock held. The checkpoint is over; has_left: its log is the log. */
+/* Ends the decision of spaces_leave; has_left: the new log is in use. Log lock held. */
 static void spaces_left(struct sc_store_spaces *spaces, bool has_left)
 {
     for (uint64_t i = 0; i < spaces->entry_count; i++) {
@@ -636,12 +630,12 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     copy->number = ++store->log.copies;
     ret_head->piece_next = store->table.piece_next;
     ret_head->extent_next = store->table.extent_next;
-    if (spaces_leave_any(&store->log.spaces)) /* there are gaps in their ids from now on */
+    if (spaces_leave_any(&store->log.spaces)) /* ids have gaps from now on */
         ret_head->space_next = store->log.spaces.next;
     copy->bulk_end = store->log.journal.end;
     bool has_late = store->log.has_late;
     store->log.is_copied =
-        true; /* until its end: what pieces are merged into has its place, or waits */
+        true; /* until the end, extents with ids left free wait */
     pthread_mutex_unlock(&store->log.lock);
     if (has_late)
         status = lates_find(copy, reterr);
@@ -653,7 +647,7 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     return SPEC_OK;
 }
 
-/* Until little is left, without the lock. On SPEC_OK the log lock is held. */
+/* Copies without the lock until little is left. On SPEC_OK the log lock is held. */
 static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
@@ -676,7 +670,7 @@ static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
     return sc_fail(reterr, SPEC_E_BUSY, "%s/log grows faster than it is copied", store->dir);
 }
 
-/* Log lock held. The new log is complete and durable; it becomes the log. */
+/* Copies the rest and replaces the log. Log lock held. */
 static spec_status copy_swap(struct copy *copy, const struct sc_store_record_head *head,
                              struct spec_error *reterr)
 {
@@ -744,7 +738,7 @@ static spec_status checkpoint_run(struct sc_store *store, bool erases, struct sp
     spec_status erased = SPEC_OK;
     if (erases && status == SPEC_OK)
         erased = sc_store_log_zero(store, copy.file, copy.in, SC_STORE_WINDOW_BYTES, reterr);
-    if (copy.file != NULL) /* the new one that failed, or the old one that was replaced */
+    if (copy.file != NULL) /* the failed new log, or the replaced old one */
         sc_io_file_close(store->io, copy.file);
     if (status == SPEC_OK) {
         sc_store_count(&store->counts.checkpoints, 1);
@@ -772,7 +766,7 @@ spec_status sc_store_checkpoint_erase(struct sc_store *store, struct spec_error 
 
 /* ---- When ------------------------------------------------------------------------------------ */
 
-/* Log lock held. A good part of the log is averages that newer ones replace. */
+/* Returns true if replaced averages are a large part of the log. Log lock held. */
 static bool averages_are_stale(const struct sc_store *store)
 {
     uint64_t stale = store->log.averages.all_bytes - store->log.averages.last_bytes;
@@ -807,7 +801,6 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     return is_broken || is_wanted || is_crowded || sc_store_log_is_tight(store);
 }
 
-/* Pieces that a checkpoint would keep. */
 static uint64_t pieces_kept(const struct sc_store *store)
 {
     uint64_t count = 0;

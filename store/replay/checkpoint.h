@@ -1,7 +1,6 @@
-/* Logs that are written anew (checkpoint.c).
- *
- * Threads: open and close; a running store's are asked for by store.h.
- * Tests: tests/unit/store/test_checkpoint.c */
+/* checkpoint: rewrites logs.
+ * Threads: open and close; store.h starts those of a running store.
+ * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
 #ifndef SC_STORE_REPLAY_CHECKPOINT_H
 #define SC_STORE_REPLAY_CHECKPOINT_H
 
@@ -9,11 +8,11 @@
 
 struct sc_store;
 
-/* sc_store_checkpoint without what is_erased marks in the table (store/erase.h), and zeros over the
- * old log behind it; an error of those leaves the new log in place. */
+/* Does a checkpoint without extents marked is_erased (store/erase.h), then overwrites the old log
+ * with zeros; an error of that leaves the new log in place. */
 spec_status sc_store_checkpoint_erase(struct sc_store *store, struct spec_error *reterr);
 
-/* At close: a checkpoint when it is worth it, else a sync, else nothing. Failures are logged. */
+/* At close: does a checkpoint if it is worth it, else a sync if one is due. Failures are logged. */
 void sc_store_checkpoint_close(struct sc_store *store);
 
 #endif

@@ -1,23 +1,21 @@
-/* A reader's or peer's place in a log that another process appends to.
+/* follow: applies a log that another process appends to, for a reader or a peer.
  *
- *   log   [believed frames, applied][new frames][half a frame]
+ *   log   [accepted frames, applied][new frames][partial frame]
  *                                   ^ journal.end             ^ size, polled
  *
- * Each call polls the size, reads what is new through a window, and applies whole frames as replay
- * does. A frame that is not whole, or whose checksum does not fit, is not there yet: it is looked
- * at again by the next call. One that is still not whole then, in a log that has not grown, was
- * left by a writer that is gone: that is the end. (Once is not enough: a read may bring a wrong
- * length.) A damaged frame is restored at the second look, where it can be
- * (store/log/frame_recover.c); one that a writer is still appending can only become what it will
- * be. The log is read from its start again when its file was replaced (a checkpoint) or when what
- * was believed is no longer in it (an append that failed was cut off and written over): what comes
- * again stays as it is, and what does not is void.
+ * Each call polls the size, reads new bytes through a window, and applies complete frames as replay
+ * does. A frame that is incomplete or fails its checksum is checked again by the next call. If it
+ * is still incomplete then and the log has not grown, its writer has crashed, and it is the end.
+ * (One check is not enough: a read may return a wrong length.) A damaged frame is restored at the
+ * second check, if possible (store/log/frame_recover.c); for a frame still being appended the
+ * result is the final frame. The log is read again from its start when its file was replaced (a
+ * checkpoint), or when accepted frames are missing (a failed append was cut off and written over).
+ * Records found again stay as they are; the others become void.
  *
- * Holds: nothing is written, made, cut or locked; known_ns was read before the poll that found
- * nothing new, so what the writer drops later is void no sooner than a promise made from it ends.
- * Does not: sleep, wait, or call back with a lock held.
- * Threads: one at a time follows; sc_store_follow_ns from any.
- * Tests: tests/unit/store/test_follow.c, tests/fuzz/fuzz_follow.c */
+ * Invariants: writes, creates, cuts and locks nothing. known_ns is read before the poll that finds
+ * nothing new. So a later drop takes effect no sooner than a promise based on known_ns ends.
+ * Limits: does not sleep or wait; calls nothing back with a lock held.
+ * Threads: one at a time follows; sc_store_follow_ns: any. */
 #include "store/replay/follow.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
@@ -27,11 +25,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FOLLOW_SEGMENTS_MAX 65536u /* that a reader has open: 4 TiB at 64 MiB each */
+#define FOLLOW_SEGMENTS_MAX 65536u /* open segments of a reader: 4 TiB at 64 MiB each */
 
 /* ---- The file ------------------------------------------------------------------------------- */
 
-/* From the first frame, of the file that is open. */
 static void log_restart(struct sc_store *store)
 {
     struct sc_store_journal *journal = &store->log.journal;
@@ -46,7 +43,7 @@ static void log_restart(struct sc_store *store)
     sc_store_replay_restart(store);
 }
 
-/* Another store under the same path: what is known is of no use. */
+/* Reads the identity. Another store under the same path voids what is known. */
 static spec_status identity_refresh(struct sc_store *store, bool *ret_found,
                                     struct spec_error *reterr)
 {
@@ -65,8 +62,7 @@ static spec_status identity_refresh(struct sc_store *store, bool *ret_found,
     return sc_store_identity_set(store, &identity, reterr);
 }
 
-/* Opens the log that is in place now, when it is not the one that is open. *ret_open false: there
- * is none. */
+/* Opens the log that is in place, unless it is open. *ret_open false: there is none. */
 static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
@@ -94,14 +90,14 @@ static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_
         sc_io_file_close(store->io, store->log.journal.file);
     store->log.journal.file = file;
     if (store->params.role == SC_STORE_READER)
-        sc_io_file_share(store->io, file); /* the writer may ask who follows it */
+        sc_io_file_share(store->io, file); /* tells the writer that it is followed */
     log_restart(store);
     *ret_open = true;
     return SPEC_OK;
 }
 
-/* Whether the last frame that was believed is still where it was: an append that failed half-way is
- * cut off, and the next one may be as long. */
+/* Checks that the last accepted frame is still in place: a failed append is cut off, and the next
+ * one may be as long. */
 static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes, bool *ret_holds,
                                     struct spec_error *reterr)
 {
@@ -116,7 +112,7 @@ static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes,
     return status;
 }
 
-/* Applies the whole frames in the window. Returns the state of the first that is not one. */
+/* Applies the window's complete frames. Returns the state of the first other one. */
 static spec_status window_apply(struct sc_store *store, uint64_t count,
                                 enum sc_store_frame_state *ret_state, struct spec_error *reterr)
 {
@@ -143,8 +139,8 @@ static spec_status window_apply(struct sc_store *store, uint64_t count,
     }
 }
 
-/* The frame at the journal's end, which the window begins with, was not believed by the last call
- * either. *ret_found: it was damaged, and was restored and applied. */
+/* Tries to restore the frame at the journal's end, the window's start, which the last call did not
+ * accept either. *ret_found: it was restored and applied. */
 static spec_status frame_restore(struct sc_store *store, uint64_t count, bool *ret_found,
                                  struct spec_error *reterr)
 {
@@ -168,7 +164,7 @@ static spec_status frame_restore(struct sc_store *store, uint64_t count, bool *r
         SC_LOG(store->params.log, 1, "%s/log: a damaged record at byte %" PRIu64 " was restored",
                store->dir, journal->end);
         follow->frame_offset = journal->end;
-        follow->frame_checksum = sc_store_frame_chain(journal->buffer); /* as it stands there */
+        follow->frame_checksum = sc_store_frame_chain(journal->buffer); /* as in the file */
         journal->end += found.frame_bytes;
         journal->sequence++;
         journal->chain = found.chain;
@@ -177,7 +173,7 @@ static spec_status frame_restore(struct sc_store *store, uint64_t count, bool *r
     return status;
 }
 
-/* Everything in the log was applied. */
+/* Updates what is known after the whole log was applied. */
 static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
 {
     const struct sc_store_record_head *head = &store->log.journal.head;
@@ -187,7 +183,7 @@ static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
         store->follow.rereads = false;
         sc_store_replay_sweep(store, false);
     }
-    /* Ids that the log once had, and has no more, are known to be void. */
+    /* Ids below the head's that are not in the log are void. */
     uint64_t next = replay->piece_base + head->piece_next;
     pthread_mutex_lock(&store->log.lock);
     if (next > table->piece_next && next <= SC_STORE_IDS)
@@ -202,7 +198,7 @@ static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
     atomic_store(&store->follow.known_now_ns, now_ns);
 }
 
-/* Reads from the last believed frame to the end, at most a window of it. */
+/* Reads and applies at most a window after the last accepted frame. */
 static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns,
                             bool *ret_more, struct spec_error *reterr)
 {
@@ -297,7 +293,7 @@ bool sc_store_is_followed(struct sc_store *store)
 {
     if (store->params.role != SC_STORE_WRITER)
         return false;
-    pthread_mutex_lock(&store->log.lock); /* a checkpoint puts another file in its place */
+    pthread_mutex_lock(&store->log.lock); /* a checkpoint replaces the file */
     bool is_followed = sc_io_file_is_shared(store->io, store->log.journal.file);
     pthread_mutex_unlock(&store->log.lock);
     return is_followed;

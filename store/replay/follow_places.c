@@ -1,8 +1,5 @@
-/* Segments that another process makes, opened when a record names them.
- *
- * Holds: a segment is open once, and stays so.
- * Threads: who follows.
- * Tests: tests/unit/store/test_follow.c */
+/* follow_places: opens another process's segments when a record names them. Contract: follow.h.
+ * Invariants: a segment is opened once, and stays open. */
 #include "store/internal.h"
 #include "store/rows/where.h"
 
@@ -31,7 +28,7 @@ static spec_status segment_open(struct sc_store *store, uint32_t number, struct 
     return SPEC_OK;
 }
 
-/* Index of the open segment; segment_max: it cannot be opened. */
+/* Returns the index of the open segment; segment_max: it cannot be opened. */
 static uint64_t segment_at(struct sc_store *store, uint32_t number)
 {
     uint64_t index = store->follow.segment_last;

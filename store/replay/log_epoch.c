@@ -1,12 +1,12 @@
-/* Resets: a namespace's epoch, and the record that moves it on.
+/* log_epoch: resets: the record that increments a namespace's epoch.
  *
  *   log   ... [piece 7][piece 8][epoch 3 of namespace 1][piece 9] ...
  *             void from here on ^                        ^ of epoch 3
  *
- * Holds: the record is in the log, and the epoch said, before any piece is void, in a follower too:
- * who finds a piece void can tell a reset from damage; the epoch never goes back.
- * Does not: touch the index (the epoch is part of the chain's root, plugin/).
- * Threads: sc_store_epoch from any; sc_store_epoch_set on an executor's.
+ * Invariants: the record is in the log and the epoch published before any piece is void, also in a
+ * follower. So a thread that finds a void piece can distinguish a reset from damage. The epoch
+ * never decreases.
+ * Threads: sc_store_epoch: any; sc_store_epoch_set: an executor's.
  * Tests: tests/unit/store/test_follow.c, test_checkpoint.c */
 #include "store/internal.h"
 
@@ -17,7 +17,7 @@ uint64_t sc_store_epoch(struct sc_store *store)
     return atomic_load(&store->log.epoch);
 }
 
-/* Log lock held. The namespace's record, when it is new, and the epoch's. */
+/* Appends the epoch's record, and the namespace's if it is new. Log lock held. */
 static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct spec_error *reterr)
 {
     struct sc_store_append append;
@@ -64,13 +64,13 @@ spec_status sc_store_epoch_set(struct sc_store *store, uint64_t epoch, struct sp
     bool moves = false;
     pthread_mutex_lock(&store->log.lock);
     uint64_t piece_end = store->table.piece_next;
-    if (epoch > sc_store_epoch(store)) { /* nobody was faster */
+    if (epoch > sc_store_epoch(store)) { /* no other thread was faster */
         status = epoch_append(store, epoch, reterr);
         moves = status == SPEC_OK;
     }
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, bytes);
-    /* Void since now, not since the record's time: a follower may have looked in between. */
+    /* Void from now on, not from the record's time: a follower may have read in between. */
     if (moves)
         (void)sc_store_pieces_void(store, atomic_load(&store->log.space_id), piece_end, UINT64_MAX);
     return status;

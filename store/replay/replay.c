@@ -1,28 +1,26 @@
-/* Replay of the log: records become the table, the space map and on_piece calls. The same code
- * serves a writer's open, all of the log at once, and a follower, as the log grows.
+/* replay: applies the log's records to the table, the space map and callbacks: the whole log at a
+ * writer's open, new records in a follower.
  *
- *   namespace -> shapes; extent -> takes its places; piece -> LIVE, on_piece; drop -> on_drop, its
- *   pages into quarantine; epoch -> on_epoch, all pieces of the namespace void; head -> numbering;
- *   average -> on_average, or, of no piece, on_note
+ *   namespace -> shapes; extent -> takes its pages; piece -> LIVE, on_piece; drop -> on_drop, pages
+ *   into quarantine; epoch -> on_epoch, all pieces of the namespace void; head -> numbering;
+ *   average -> on_average or, of no piece, on_note
  *
  *   a writer without on_drop reads the log twice: first for what later records make void, so that
- *   on_piece is not told of it
+ *   on_piece does not report it
  *
- * Every number is checked against what stands already: segments that exist, offsets inside them,
- * places nobody has, rows inside the extent. A record that does not fit is not believed: counted,
- * skipped, a miss. Among extents that overlap the earlier one keeps its place, because live extents
- * never overlap in an honest log and the later record is the lie.
+ * Every number is checked: segments that exist, offsets inside them, pages without an owner, rows
+ * inside the extent. An invalid record is counted and skipped (a miss). If extents overlap, the
+ * earlier keeps its pages: live extents of a valid log never overlap.
  *
- * A follower has no space map; pieces that it does not tell of are not LIVE in its table. When it
- * reads a log again (a checkpoint put another in its place), what it knows stays as it is, as long
- * as the record says the same; an id never comes to mean other rows.
+ * A follower has no space map; pieces that it does not report are not LIVE in its table. When it
+ * reads a log again (after a checkpoint), entries stay as long as their records are the same; an id
+ * never changes its meaning.
  *
- * Holds: ids ascend; a piece or extent whose record lies still uses up its id, so that later
- * records keep their meaning; nothing on disk changes until the whole log was read.
- * Does not: read segments (rows are verified when they are loaded).
- * Threads: open; for a follower, the one that follows (store/replay/follow.c). Callbacks run
- * without locks.
- * Tests: tests/unit/store/test_log.c, test_follow.c, tests/fault/test_store_faults.c */
+ * Invariants: ids ascend. An invalid record of a piece or extent uses up its id, so that later
+ * records keep their meaning. Nothing on disk changes until the whole log was read.
+ * Limits: reads no segments (loads verify rows).
+ * Threads: open; for a follower, the thread that follows (follow.c). Callbacks run without
+ * locks. */
 #include "store/replay/replay.h"
 #include "store/log/log_swap.h"
 #include "store/replay/checkpoint.h"
@@ -104,14 +102,14 @@ void sc_store_replay_forget(struct sc_store *store)
     replay->extent_base = store->table.extent_next - 1;
     sc_store_spaces_forget(&store->log.spaces);
     atomic_store(&store->log.space_id, 0);
-    for (uint64_t i = 0; i < store->disk.segment_count; i++) /* the numbers are other files' */
+    for (uint64_t i = 0; i < store->disk.segment_count; i++) /* numbers name other files now */
         store->disk.segments[i].number = SC_STORE_SEGMENT_NUMBERS;
     sc_store_replay_table_unlock(store);
     if (atomic_exchange(&store->log.epoch, 0) != 0 && store->params.on_epoch != NULL)
         store->params.on_epoch(0, store->params.user);
 }
 
-/* The first record, and no other. */
+/* Applies the head, which must be the first record. */
 static void replay_head(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_record_head *head = &replay->record.head;
@@ -138,8 +136,8 @@ static bool space_is_own(const struct sc_store *store, const struct sc_store_sha
            shape->k_row_bytes == own->k_row_bytes;
 }
 
-/* Whether a namespace's id may come now: the next one, or one behind a gap that a checkpoint left.
- */
+/* Takes a namespace's id if it is valid: the next one, or one after a gap that a checkpoint
+ * left. */
 static bool space_id_take(struct sc_store_replay *replay, uint64_t id)
 {
     uint64_t next =
@@ -152,7 +150,7 @@ static bool space_id_take(struct sc_store_replay *replay, uint64_t id)
     return true;
 }
 
-/* The entry of a namespace whose id came now: a new one; NULL: no memory. */
+/* Returns a new entry for the record's namespace; NULL: no memory. */
 static struct sc_store_shape *space_add(struct sc_store *store,
                                         const struct sc_store_record *record)
 {
@@ -173,8 +171,8 @@ static bool space_is(const struct sc_store_shape *known, const struct sc_store_n
            known->k_row_bytes == space->k_row_bytes;
 }
 
-/* The first of our own in the log is ours: under a new id, where a checkpoint has left out the one
- * that it had before. */
+/* The log's first namespace of ours is ours; it has a new id if a checkpoint omitted the old
+ * one. */
 static void space_own(struct sc_store *store, struct sc_store_replay *replay,
                       const struct sc_store_shape *shape)
 {
@@ -184,7 +182,7 @@ static void space_own(struct sc_store *store, struct sc_store_replay *replay,
     atomic_store(&store->log.space_id, shape->id);
 }
 
-/* A writer's first scan has met it. */
+/* The writer's first scan has added it. */
 static void space_again(struct sc_store *store, struct sc_store_replay *replay,
                         struct sc_store_shape *shape)
 {
@@ -218,7 +216,7 @@ static spec_status replay_space(struct sc_store *store, struct sc_store_replay *
         sc_store_replay_lie(store, is_full ? "more namespaces than this process can know"
                                            : "another namespace under this id");
         sc_store_replay_forget(store);
-        if (replay->space_count > 1) { /* those before it are forgotten too: nothing more is told */
+        if (replay->space_count > 1) { /* earlier ones are forgotten, too: report nothing more */
             replay->space_next = UINT64_MAX;
             return SPEC_OK;
         }
@@ -232,9 +230,10 @@ static spec_status replay_space(struct sc_store *store, struct sc_store_replay *
     return SPEC_OK;
 }
 
-/* ---- What later records make void, for a writer that cannot be told afterwards -------------- */
+/* ---- First scan: what later records void, for a writer without on_drop
+ * ------------------------ */
 
-/* The head, or a namespace, whose entry the second scan finds. */
+/* Handles the head, or adds a namespace, whose entry the second scan finds. */
 static spec_status space_foresee(struct sc_store *store, const struct sc_store_payload *payload,
                                  struct spec_error *reterr)
 {
@@ -268,7 +267,7 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
     if (record->type == SC_STORE_RECORD_PIECE &&
         sc_store_replay_id_take(&replay->piece_next, 0, record->id, &id)) {
         table->piece_next = id;
-        uint64_t left = id + 1 < SC_STORE_IDS ? 1 : 0; /* for one that may be left free */
+        uint64_t left = id + 1 < SC_STORE_IDS ? 1 : 0; /* an id that may be left free */
         if (!sc_store_table_reserve(table, 1 + left, 0, 0))
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
         table->piece_next++;
@@ -312,7 +311,7 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
     bool is_ours = store->params.role == SC_STORE_PEER ? shape->is_own
                                                        : id == atomic_load(&store->log.space_id);
     bool moves = is_ours && record->epoch > atomic_load(&store->log.epoch);
-    if (moves) /* before a piece is void: a load that finds one so asks for the reason */
+    if (moves) /* first: a load that finds a void piece asks for the reason */
         atomic_store(&store->log.epoch, record->epoch);
     (void)sc_store_pieces_void(store, (uint32_t)id, end, record->at_ns);
     if (!moves)
@@ -329,7 +328,6 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
 
 /* ---- Average importance --------------------------------------------------------------------- */
 
-/* The codes of the record as numbers. */
 static uint64_t quant_read(struct sc_store_replay *replay)
 {
     const struct sc_store_record_average *record = &replay->record.average;
@@ -338,7 +336,6 @@ static uint64_t quant_read(struct sc_store_replay *replay)
     return record->quant_bytes / 2;
 }
 
-/* Of a piece that was told of. */
 static void average_tell(struct sc_store *store, uint64_t id, uint32_t row_count)
 {
     struct sc_store_replay *replay = store->replay;
@@ -373,7 +370,7 @@ static void replay_note(struct sc_store *store, uint64_t frame_bytes)
                               store->params.user);
 }
 
-/* Pieces that are not there, or void, have none. */
+/* Ignores averages of pieces that are unknown or void. */
 static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
                                   struct spec_error *reterr)
 {
@@ -477,7 +474,7 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
 
 /* ---- A writer's open ------------------------------------------------------------------------ */
 
-/* A log that has nothing yet gets its head; one that has goes on behind the ids of its head. */
+/* Writes the head of an empty log; else continues after the head's ids. */
 static spec_status replay_begin_log(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_record_head *head = &store->log.journal.head;
@@ -498,8 +495,8 @@ static spec_status replay_begin_log(struct sc_store *store, struct spec_error *r
     return sc_store_append_commit(store, &append, reterr);
 }
 
-/* The piece at or after *id that was not believed and has no record that says so; NULL: none up to
- * `last`. Moves *id behind it. */
+/* Returns the rejected piece at or after *id without a drop record; NULL: none up to `last`. Moves
+ * *id past it. */
 static struct sc_store_piece_entry *refused_next(const struct sc_store *store, uint64_t *id,
                                                  uint64_t last)
 {
@@ -511,7 +508,6 @@ static struct sc_store_piece_entry *refused_next(const struct sc_store *store, u
     return NULL;
 }
 
-/* Pieces that were not believed are dropped in the log too. */
 static spec_status replay_drop_refused(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_store_replay *replay = store->replay;
@@ -558,10 +554,9 @@ static spec_status replay_scan(struct sc_store *store, uint64_t *ret_bytes,
     return status;
 }
 
-/* Writes the log anew: where frames of it were restored, so that they are whole again; and where
- * more is used than disk_bytes allows, though segments were given up: what the log says of them is
- * void. A failure is logged: the log stays as it is, and where it is too long nothing is stored
- * until a later checkpoint makes room. */
+/* Rewrites the log if frames of it were restored, or if more than disk_bytes is used after segments
+ * were freed, whose records are void. A failure is logged: the log stays, and if it is too long,
+ * nothing is stored until a later checkpoint. */
 static void replay_shorten(struct sc_store *store)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -572,7 +567,7 @@ static void replay_shorten(struct sc_store *store)
                is_full ? "void" : "damaged", error.text);
 }
 
-/* Reports the scan's findings to the log and the counters; cuts off bytes that are not believed. */
+/* Logs and counts what the scan found; cuts off invalid bytes. */
 static spec_status replay_cut(struct sc_store *store, uint64_t file_bytes,
                               struct spec_error *reterr)
 {

@@ -1,54 +1,54 @@
-/* Replay's files: who applies which record, and what they share.
+/* replay: the files that apply records, and what they share.
  *
- *   replay.c         open, head, namespace, epoch, average; which record it is; a writer's open
- *   replay_extent.c  extent, derived section, gone
+ *   replay.c         open, head, namespace, epoch, average; dispatch; a writer's open
+ *   replay_extent.c  extent, derived section, ROWS_GONE
  *   replay_piece.c   piece, drop
  *   replay_left.c    ids that are left free
  *
  * Threads: store/replay/replay.c.
- * Tests: tests/unit/store/test_log.c, test_follow.c */
+ * Tests: tests/unit/store/test_log.c, test_follow.c, tests/fault/test_store_faults.c */
 #ifndef SC_STORE_REPLAY_REPLAY_H
 #define SC_STORE_REPLAY_REPLAY_H
 
 #include "store/internal.h"
 #include "store/log/journal.h"
 
-/* Ids that the log left free behind an extent and its last piece (replay_left.c). */
+/* Ids that the log left free after an extent and its last piece (replay_left.c). */
 struct sc_store_left {
-    uint64_t extent, piece; /* has_piece false: at most those that came since */
+    uint64_t extent, piece; /* piece without has_piece: the next id then */
     bool has_piece, extent_is_taken, piece_is_taken;
 };
 
-/* Slots of a copy of the rows whose derived section is still to come; slots NULL: of none. */
+/* Slots of a permuted copy whose section record is still to come; slots NULL: none. */
 struct sc_store_replay_permutation {
     uint16_t *slots;
     uint64_t extent, copy, layer_next; /* extent: in the log's numbering */
 };
 
-/* Reading the log, record by record (replay.h). */
+/* State of reading the log (replay.c). */
 struct sc_store_replay {
     struct sc_store_record record;
-    uint64_t piece_next, extent_next; /* ids that the log may have next */
-    uint64_t space_next;              /* the least id that its next namespace may have; */
-    uint64_t space_given;             /* those below it the log once had: its head says so */
-    uint64_t space_count;             /* namespaces that it has had so far; */
-    uint64_t space_own;               /* the id of the first that is ours; 0: none so far */
+    uint64_t piece_next, extent_next; /* next ids of the log */
+    uint64_t space_next;              /* least id of the next namespace */
+    uint64_t space_given;             /* lower ids were given, by the head */
+    uint64_t space_count;             /* namespaces so far */
+    uint64_t space_own;               /* id of the first that is ours; 0: none */
     uint64_t piece_base, extent_base; /* the table's id of the log's id 0 (another numbering) */
-    uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
-    uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */
-    uint64_t extent_first;            /* position of its first row, once a piece says so */
+    uint64_t extent_open;             /* extent whose pieces may follow; 0: none */
+    uint64_t extent_rows;             /* rows of it covered so far, ascending */
+    uint64_t extent_first;            /* position of its first row, set by a piece */
     struct sc_store_left *left;       /* [left_count] of [left_room] */
     uint64_t left_count, left_room;
-    uint64_t left_open, left_rows; /* 1 + index: of the extent whose pieces may follow, its rows; */
-    uint64_t late_open;            /* of the one whose id it took; 0: it is none such */
+    uint64_t left_open, left_rows; /* 1 + index of the open extent's entry; its rows */
+    uint64_t late_open;            /* 1 + index of the entry whose id it took; 0: none */
     struct sc_store_provenance provenance;
     struct sc_store_replay_permutation permutation;
     uint16_t *codes;        /* [SC_STORE_QUANT_BYTES_MAX / 2] of an average record */
-    bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */
-    uint64_t numbering;     /* follower: of what the table holds, once is_numbered */
+    bool is_checked, holds; /* the piece was checked; result of params.piece_holds */
+    uint64_t numbering;     /* follower: of the table, if is_numbered */
     bool is_numbered;
-    uint32_t generation;    /* of reading the log from its start; in entries' `next` */
-    uint64_t refused_count; /* pieces that get drop records */
+    uint32_t generation;    /* readings of the log from its start; in entries' `next` */
+    uint64_t refused_count; /* rejected pieces, which get drop records */
     uint64_t refused_first, refused_last;
     const char *refused_what;
 };
@@ -58,18 +58,18 @@ struct sc_store_replay {
 spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reterr); /* a writer's */
 spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_replay_close(struct sc_store *store);
-/* The log is read from its start. */
+/* Prepares for reading the log from its start. */
 void sc_store_replay_restart(struct sc_store *store);
-/* Applies one believed record. NO_MEMORY: nothing of it was, it may come again. VERSION: it is of
+/* Applies one record. Errors: NO_MEMORY, nothing was applied, and it may be applied again; VERSION,
  * an unknown type or version. */
 spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store_payload *payload,
                                    void *user, struct spec_error *reterr);
 void sc_store_replay_extent_end(struct sc_store *store);
-/* A piece is void: its state, and on_drop when it was told. */
+/* Voids a piece: sets its state, and calls on_drop if it was reported. */
 void sc_store_replay_drop(struct sc_store *store, uint64_t id);
-/* Follower: drops what was not met since the last restart; or all. */
+/* Follower: drops pieces not found since the last restart, or all. */
 void sc_store_replay_sweep(struct sc_store *store, bool all);
-/* Follower: the ids mean something else from now on. Drops all, keeps their ids from being used. */
+/* Follower: the log's ids mean something else. Drops all pieces, and never reuses their ids. */
 void sc_store_replay_forget(struct sc_store *store);
 
 /* ---- What its files share -------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ static inline bool sc_store_replay_is_writer(const struct sc_store *store)
     return store->params.role == SC_STORE_WRITER;
 }
 
-/* A writer's open has the table to itself. */
+/* A writer's open needs no lock. */
 static inline void sc_store_replay_table_lock(struct sc_store *store)
 {
     if (!sc_store_replay_is_writer(store))
@@ -92,43 +92,41 @@ static inline void sc_store_replay_table_unlock(struct sc_store *store)
         pthread_mutex_unlock(&store->log.lock);
 }
 
-/* The record is counted and skipped. */
+/* Counts an invalid record, which is skipped. */
 void sc_store_replay_lie(struct sc_store *store, const char *what);
-/* Whether the record's id may come now: ids ascend, with gaps where a checkpoint left records out.
- * ret_id: in our table, where ids of an earlier numbering stand before. */
+/* Takes the record's id if it is valid: ids ascend, with gaps left by checkpoints. ret_id: in our
+ * table, after ids of earlier numberings. */
 bool sc_store_replay_id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_t *ret_id);
-/* Ids that are left free (replay_left.c); all in the log's numbering. An extent with `gap`, whose
- * pieces may follow: false: no memory. */
+/* Ids left free (replay_left.c), in the log's numbering. Adds an extent with a gap, whose pieces
+ * may follow; returns false without memory. */
 bool sc_store_replay_left_add(struct sc_store *store, uint64_t extent, uint64_t row_count);
-/* Whether the record, a piece's with an id that came next, leaves the one behind it free. */
+/* Returns true if the record, of a piece with the next id, leaves the id after it free. */
 bool sc_store_replay_left_piece(struct sc_store_replay *replay, bool decodes, uint64_t id);
-/* Whether the id was left free for an extent, and nobody had it; then it is taken, and its piece
- * may follow (replay->late_open). */
+/* Takes an id left free for an extent; returns false if it was not, or was taken. Its piece may
+ * follow (replay->late_open). */
 bool sc_store_replay_late_extent(struct sc_store_replay *replay, uint64_t id);
-/* Whether the id is that of such an extent's piece; then it is taken, but for *ret_is_next: it must
- * come next, too. */
+/* Takes the id of such an extent's piece; returns false for another id. *ret_is_next: the id must
+ * be the next one, too. */
 bool sc_store_replay_late_piece(struct sc_store_replay *replay, bool decodes, uint64_t id,
                                 bool *ret_is_next);
-/* Whether the piece's id was left free; then nobody gets it any more. */
+/* Returns true if the piece's id was left free; nobody gets it any more. */
 bool sc_store_replay_left_drop(struct sc_store_replay *replay, uint64_t id);
-/* The namespace whose pieces are told of: ours, or for a peer any of the family that has seen the
- * family's resets. */
+/* Returns true if pieces of the namespace are reported: ours or, for a peer, any of the family that
+ * has the family's latest epoch. */
 bool sc_store_replay_space_is_told(const struct sc_store *store, uint64_t id);
 
-/* ---- The record that was read; false `decodes`: it lies ------------------------------------- */
+/* ---- Records by type; `decodes` false: invalid
+ * -------------------------------------------------- */
 
 spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_replay *replay,
                                    bool decodes, struct spec_error *reterr);
-/* Slots of a copy of the rows of an extent that stands before; its derived section' record comes
- * behind all of them.
- */
+/* Adds slots of a permuted copy of an earlier extent; its section's record follows. */
 spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_error *reterr);
 void sc_store_replay_permutation_end(struct sc_store *store);
-/* Sections of an extent that stands before. One of an extent that is not there, or holds nothing
- * any more, is no use, and no lie. */
+/* Adds a section of an earlier extent; ignores one of an extent that is unknown or empty. */
 spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *reterr);
-/* Of an extent that stands before and holds something; else it is no use, and no lie. Its pages may
- * be others' by now, whatever became of its codes. */
+/* Voids the pieces of an earlier extent that has no rows, if it holds any. Its pages may have other
+ * owners. */
 void sc_store_replay_rows_gone(struct sc_store *store);
 spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
                                          struct spec_error *reterr);

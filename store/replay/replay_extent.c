@@ -1,16 +1,13 @@
-/* Replay of extents: where they lie, and what was built for them later.
+/* replay_extent: replays extents and the sections built for them later.
  *
- *   extent   takes its places; its pieces follow its record directly
- *   derived section    takes its own, and is found from its extent
- *   order    slots of a copy of the rows to come, kept until its derived section' record
- *   gone     an earlier version kept codes of the extent, and no rows: its pieces are void
+ *   extent    takes its pages; its pieces follow directly
+ *   section   takes its own pages, and is found from its extent
+ *   order     slots of a permuted copy, kept until its section's record
+ *   gone      an earlier version kept quantised rows and no rows of the extent: its pieces are void
  *
- * When another record than a piece comes, an extent without a piece gives its places back, as
- * commit would have.
+ * An extent without pieces frees its pages when another record follows, as commit would have.
  *
- * Holds: live extents do not overlap: a place that somebody has is a lie of the later record.
- * Does not: read segments.
- * Threads, Tests: store/replay/replay.c */
+ * Invariants: live extents do not overlap: the later record of a page is invalid. */
 #include "store/log/record_format.h"
 #include "store/replay/replay.h"
 #include "store/rows/row_permutation.h"
@@ -20,7 +17,7 @@
 
 /* ---- Extents -------------------------------------------------------------------------------- */
 
-/* A place that only quarantined pieces hold: the clock was set back since it was given again. */
+/* Takes pages, also from quarantined pieces: then the clock was set back since they were reused. */
 static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, uint64_t pages)
 {
     return sc_store_space_take_at(&store->disk.space, index, page, pages) ||
@@ -28,11 +25,11 @@ static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, u
             sc_store_space_take_at(&store->disk.space, index, page, pages));
 }
 
-/* Takes the places of parts[0 .. count); their segment numbers become indices. */
+/* Takes the pages of parts[0 .. count), and turns segment numbers into indices. */
 static bool replay_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
                           uint64_t stride)
 {
-    for (uint32_t i = 0; i < count; i++) { /* a number is never used again, file or no file */
+    for (uint32_t i = 0; i < count; i++) { /* a number is never reused, file or no file */
         if (parts[i].segment >= store->disk.number_next)
             store->disk.number_next = parts[i].segment + 1;
     }
@@ -58,7 +55,7 @@ static bool extent_fits(const struct sc_store_record_extent *extent,
            last->layer_first + last->layer_count == shape->layer_count;
 }
 
-/* A follower that reads the log again: the extent is known, and is the same. */
+/* Returns true if a follower that reads the log again finds the same extent. */
 static bool extent_is(const struct sc_store_extent_entry *entry,
                       const struct sc_store_record_extent *extent)
 {
@@ -72,7 +69,6 @@ static bool extent_is(const struct sc_store_extent_entry *entry,
            memcmp(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts)) == 0;
 }
 
-/* Checks the extent and finds its segments. */
 static bool extent_believe(struct sc_store *store, struct sc_store_replay *replay)
 {
     struct sc_store_record_extent *extent = &replay->record.extent;
@@ -95,8 +91,8 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
     return placed;
 }
 
-/* An id that comes next, or one that was left free: of an extent that pieces were merged into.
- * Either way the first record with an id is the one that has it, whatever it is worth. */
+/* Takes the next id, or one left free for a compacted extent. The first record with an id owns it,
+ * valid or not. */
 static bool id_take(struct sc_store_replay *replay, uint64_t *next, uint64_t *ret_id)
 {
     uint64_t id = replay->record.id;
@@ -106,7 +102,7 @@ static bool id_take(struct sc_store_replay *replay, uint64_t *next, uint64_t *re
     return sc_store_replay_late_extent(replay, id);
 }
 
-/* Whether ids behind it are left free: those of one that took such stand between others. */
+/* Returns true if ids after the extent are left free; a compacted extent leaves none. */
 static bool leaves_ids(const struct sc_store_replay *replay, bool decodes)
 {
     return decodes && replay->record.extent.leaves_ids && replay->late_open == 0 &&
@@ -144,7 +140,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
                                            : "a key is missing or out of range");
         return SPEC_OK;
     }
-    if (is_late && extent->leaves_ids) { /* a checkpoint may make it one that comes next */
+    if (is_late && extent->leaves_ids) { /* a checkpoint may reorder it */
         sc_store_replay_lie(store, "an extent that took an id and leaves some");
         return SPEC_OK;
     }
@@ -178,7 +174,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
     return SPEC_OK;
 }
 
-/* Its last piece was read: rows that none holds give their pages back. */
+/* Ends the open extent: pages of rows without a piece are freed. */
 void sc_store_replay_extent_end(struct sc_store *store)
 {
     uint64_t id = store->replay->extent_open;
@@ -187,7 +183,8 @@ void sc_store_replay_extent_end(struct sc_store *store)
         sc_store_extent_trim(store, id);
 }
 
-/* ---- Annexes -------------------------------------------------------------------------------- */
+/* ---- Derived sections
+ * --------------------------------------------------------------------------- */
 
 static bool derived_is(const struct sc_store_section *derived,
                        const struct sc_store_record_extent *record)
@@ -203,7 +200,7 @@ static bool derived_is(const struct sc_store_section *derived,
                0;
 }
 
-/* Codes of other namespaces are nobody's to judge here, and never read. */
+/* Accepts quantised rows of other namespaces, which are never read here. */
 static bool quant_fit(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                       const struct sc_store_codec_shape *shape)
 {
@@ -212,7 +209,8 @@ static bool quant_fit(const struct sc_store *store, const struct sc_store_extent
            extent->space != atomic_load(&store->log.space_id) || codes->fits(codes->user, shape);
 }
 
-/* ---- Editions in another order -------------------------------------------------------------- */
+/* ---- Permuted copies
+ * ---------------------------------------------------------------------------- */
 
 void sc_store_replay_permutation_end(struct sc_store *store)
 {
@@ -221,7 +219,6 @@ void sc_store_replay_permutation_end(struct sc_store *store)
     *permutation = (struct sc_store_replay_permutation){0};
 }
 
-/* Layers of it go on where those before them ended. */
 static bool permutation_continues(const struct sc_store_replay_permutation *permutation,
                                   const struct sc_store_record *record)
 {
@@ -241,7 +238,7 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
     if (record->id > 0 && record->id < replay->extent_next)
         extent = sc_store_table_extent(&store->table, record->id + replay->extent_base);
     if (extent == NULL || extent->row_count == 0 || extent->part_count == 0)
-        return SPEC_OK; /* nor is its derived section' record anything */
+        return SPEC_OK; /* its section's record is ignored, too */
     uint64_t layers = sc_store_space_of(&store->log.spaces, extent->space)->layer_count,
              rows = extent->row_count;
     uint64_t count = record->permutation.slots_bytes / 2 / rows;
@@ -273,7 +270,7 @@ spec_status sc_store_replay_permutation(struct sc_store *store, struct spec_erro
     return SPEC_OK;
 }
 
-/* All slots of the record's derived section were there. */
+/* Returns true if all slots of the record's section were found. */
 static bool permutation_is_whole(const struct sc_store *store,
                                  const struct sc_store_extent_entry *extent)
 {
@@ -286,7 +283,8 @@ static bool permutation_is_whole(const struct sc_store *store,
            record->extent.probe_row_bytes == extent->probe_row_bytes;
 }
 
-/* ---- Annexes, found from their extents ------------------------------------------------------- */
+/* ---- Sections of extents
+ * ------------------------------------------------------------------------ */
 
 static void derived_set(struct sc_store_section *derived,
                         const struct sc_store_record_extent *record)
@@ -366,8 +364,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
 
 /* ---- Extents without rows ------------------------------------------------------------------- */
 
-/* An earlier version kept its codes. Its pieces are void since then, without records that say so.
- */
+/* The extent's pieces are void without drop records. */
 void sc_store_replay_rows_gone(struct sc_store *store)
 {
     const struct sc_store_replay *replay = store->replay;

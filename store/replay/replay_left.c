@@ -1,16 +1,14 @@
-/* Ids that a log has left free: behind an extent, and behind its last piece, the next one each.
- * They are given to an extent, and to its one piece, that this piece and others before it were
- * merged into, once (docs/decisions/0016).
+/* replay_left: ids that the log left free: the next one after an extent, and after its last piece.
+ * A compacted extent and its one piece get them, once, for the pieces that were compacted
+ * (docs/decisions/0016).
  *
  *   extent 7, gap     piece 20, its last     extent 9 ...     extent 8     piece 21
  *       leaves 8          leaves 21
  *
- * Where a checkpoint left piece 20 out, what came of 21 follows in order.
+ * If a checkpoint omitted piece 20, the records of 21 follow in order.
  *
- * Holds: by extent, ascending, and so are the pieces; a free id is taken once, or given up by a
- * drop record, in one reading of the log; no other id below those that come next is ever believed.
- * Does not: look at the table.
- * Threads, Tests: store/replay/replay.c; tests/unit/store/test_log.c */
+ * Invariants: entries ascend by extent and by piece. In one reading of the log a free id is taken
+ * once, or given up by a drop record. No other id below the next ones is accepted. */
 #include "store/replay/replay.h"
 
 #include <string.h>
@@ -37,7 +35,7 @@ bool sc_store_replay_left_add(struct sc_store *store, uint64_t extent, uint64_t 
     return true;
 }
 
-/* The open extent leaves ids free, and the record is of its last piece. */
+/* Returns the open extent's entry if the record is of its last piece, else NULL. */
 static struct sc_store_left *left_open(const struct sc_store_replay *replay)
 {
     const struct sc_store_piece *piece = &replay->record.piece;
@@ -59,7 +57,7 @@ bool sc_store_replay_left_piece(struct sc_store_replay *replay, bool decodes, ui
     return true;
 }
 
-/* The first whose extent, or whose piece, is at least this id; NULL: there is none. */
+/* Returns the first entry whose extent (or piece) is at least this id, or NULL. */
 static struct sc_store_left *left_from(struct sc_store_replay *replay, bool by_piece, uint64_t id)
 {
     uint64_t low = 0, high = replay->left_count;
@@ -96,7 +94,7 @@ bool sc_store_replay_late_piece(struct sc_store_replay *replay, bool decodes, ui
     return true;
 }
 
-/* No id that is left free equals what stands for the piece of one that has none: that was given. */
+/* An entry without has_piece has a used id as its piece, which equals no free id. */
 bool sc_store_replay_left_drop(struct sc_store_replay *replay, uint64_t id)
 {
     struct sc_store_left *left = left_from(replay, true, id);

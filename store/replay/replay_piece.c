@@ -1,19 +1,17 @@
-/* Replay of pieces: a record becomes LIVE and is told of, or is refused; a drop makes it void.
+/* replay_piece: replays pieces: a record becomes LIVE and is reported, or is rejected; a drop voids
+ * it.
  *
  *   none -> LIVE -> DROPPED          none -> DOOMED -> DROPPED   a later record makes it void
- *       \-> REFUSED -> DROPPED       is not believed: it gets a drop record at the end
+ *       \-> REFUSED -> DROPPED       rejected: it gets a drop record at the end
  *
- * Holds: an id that was told of never comes to mean other rows; DOOMED is LIVE that is not told
- * of, in all that voids a piece.
- * Does not: read segments.
- * Threads, Tests: store/replay/replay.c */
+ * Invariants: an id that was reported never changes its meaning. DOOMED is LIVE without a
+ * report. */
 #include "store/replay/replay.h"
 
 #include <string.h>
 
-/* A piece that is not believed, for what stands in the log or for what became of its segment, gets
- * a drop record, if none follows: should its extent fit again one day, it must not take the place
- * of what was stored meanwhile. It is counted then. */
+/* Rejects a piece, for its record or its segment. It gets a drop record, and is counted, if none
+ * follows: should its extent become valid again, it must not take the pages of newer data. */
 static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry,
                          const char *what)
 {
@@ -21,7 +19,7 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
     atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_REFUSED);
     if (doomed)
-        return; /* said and counted when its drop record was written */
+        return; /* counted when its drop record was written */
     if (!sc_store_replay_is_writer(store))
         sc_store_count(&store->counts.corrupt_records, 1);
     if (replay->refused_count++ == 0) {
@@ -32,14 +30,14 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     replay->refused_last = id > replay->refused_last ? id : replay->refused_last;
 }
 
-/* Rows of the open extent that its pieces have so far. */
+/* Records which rows of the open extent its pieces cover. */
 static void rows_note(struct sc_store_replay *replay, const struct sc_store_piece *piece)
 {
     replay->extent_rows = (uint64_t)piece->extent_row + piece->row_count;
     replay->extent_first = piece->first_position - piece->extent_row;
 }
 
-/* Follower, reading again: it told of the piece. */
+/* Follower, reading again: the piece was reported. */
 static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
     struct sc_store_replay *replay = store->replay;
@@ -53,10 +51,10 @@ static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_pie
         return;
     }
     entry->next = replay->generation;
-    rows_note(replay, piece); /* what follows stands behind it */
+    rows_note(replay, piece); /* later pieces follow it */
 }
 
-/* Tells of the record's piece. False: it is not believed. */
+/* Reports the record's piece. Returns false if it is rejected. */
 static bool piece_told(struct sc_store *store, uint64_t *ret_mark)
 {
     const struct sc_store_replay *replay = store->replay;
@@ -65,8 +63,8 @@ static bool piece_told(struct sc_store *store, uint64_t *ret_mark)
     return holds && store->params.on_piece(piece, ret_mark, store->params.user);
 }
 
-/* A writer's open counts alone, and has no reader yet: a locked instruction a piece would wait
- * each time until all that was stored before has come to its cache line. */
+/* A writer's open is alone, so it uses plain stores: a locked add would wait for all earlier
+ * stores. */
 static void count_up(struct sc_store *store, _Atomic uint64_t *counter)
 {
     if (sc_store_replay_is_writer(store))
@@ -105,7 +103,7 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
     count_up(store, &store->counts.piece_count);
 }
 
-/* Follower: the piece is LIVE before it is told of, so that whoever finds it can load it. */
+/* Follower: the piece is LIVE before the report, so that it can be loaded at once. */
 static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
     const struct sc_store_piece *piece = &store->replay->record.piece;
@@ -124,7 +122,7 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
     sc_store_replay_table_unlock(store);
 }
 
-/* The extent has it, and finds it by its id: a follower may have met it before. */
+/* Adds the piece to the extent's range of ids. A follower may have done so before. */
 static bool piece_joins(const struct sc_store *store, struct sc_store_extent_entry *extent,
                         uint64_t id)
 {
@@ -133,8 +131,9 @@ static bool piece_joins(const struct sc_store *store, struct sc_store_extent_ent
     return is_known || sc_store_table_join(extent, id);
 }
 
-/* Whether a pass can have left it: an extent's rows follow each other, and a piece of our grid
- * keeps to one chunk. Where its codes stand follows from both (store/rows/quant_blocks.h). */
+/* Returns true if a pass can have written it: an extent's rows are consecutive, and a piece of our
+ * grid is in one chunk. The place of its quantised rows depends on both
+ * (store/rows/quant_blocks.h). */
 static bool piece_stands(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                          const struct sc_store_piece *piece)
 {
@@ -148,7 +147,7 @@ static bool piece_stands(const struct sc_store *store, const struct sc_store_ext
            first / chunk == last / chunk;
 }
 
-/* The record decodes and its id is its own. */
+/* Applies a record that decodes and has a valid id. */
 static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
     struct sc_store_replay *replay = store->replay;
@@ -165,7 +164,7 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         return;
     }
     if (id < sc_store_space_of(&store->log.spaces, extent->space)
-                 ->void_end) { /* a writer's: it was left free before */
+                 ->void_end) { /* writer: left free before */
         piece_refuse(store, id, entry, "of an epoch that is over");
         return;
     }
@@ -190,10 +189,10 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         piece_publish(store, piece, entry, mark);
 }
 
-/* An id that comes next, maybe with one behind it that is left free, or one that was: of a piece
- * that others were merged into. *ret_count: ids that are new. One that comes next behind an extent
- * that took an id, and is not that one's piece, is used up, and *ret_strays: a writer's first scan
- * and a checkpoint, which know of no extents, count it too. */
+/* Takes the next id, maybe with one after it that is left free; or a compacted piece's id that was
+ * left free. *ret_count: new ids. *ret_strays: the piece follows a compacted extent but is not its
+ * piece. Its id is used up, since a writer's first scan and a checkpoint ignore extents and count
+ * it, too. */
 static bool id_take(struct sc_store_replay *replay, bool decodes, uint64_t *next, uint64_t *ret_id,
                     uint64_t *ret_count, bool *ret_strays)
 {
@@ -243,7 +242,7 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
             atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
     } else if (state == SC_STORE_PIECE_LIVE) {
         piece_again(store, id, entry);
-    } else if (state <= SC_STORE_PIECE_REFUSED) { /* DROPPED and what follows it: void for good */
+    } else if (state <= SC_STORE_PIECE_REFUSED) { /* from DROPPED on: void for good */
         replay_piece(store, id, entry);
     }
     return SPEC_OK;
@@ -255,7 +254,7 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
     sc_store_replay_table_lock(store);
     uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
     bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
-    is_held = is_held && entry->extent != 0; /* doomed, and its record never came */
+    is_held = is_held && entry->extent != 0; /* doomed, without a record */
     uint32_t space = 0;
     if (is_held || state == SC_STORE_PIECE_REFUSED)
         atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
@@ -282,7 +281,7 @@ void sc_store_replay_drop_record(struct sc_store *store)
     struct sc_store_replay *replay = store->replay;
     uint64_t id = replay->record.id;
     if (id == 0 || id >= replay->piece_next)
-        return; /* of a piece that is not there */
+        return; /* an unknown piece */
     bool was_left = sc_store_replay_left_drop(replay, id);
     id += replay->piece_base;
     sc_store_replay_drop(store, id);
@@ -291,7 +290,7 @@ void sc_store_replay_drop_record(struct sc_store *store)
         atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
     if (!sc_store_replay_is_writer(store) || entry == NULL || entry->extent == 0 ||
         atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
-        return; /* twice, or of a piece that was not believed */
+        return; /* repeated, or of a rejected piece */
     store->share.reserved -= SC_STORE_DROP_BYTES;
     (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
 }

@@ -1,7 +1,4 @@
-/* What records of every kind are held against: which id may come, which namespace is told of, and
- * what becomes of a record that lies.
- *
- * Threads, Tests: store/replay/replay.c; tests/unit/store/test_log.c, test_follow.c */
+/* replay_rules: rules for all records: valid ids, reported namespaces, invalid records. */
 #include "store/replay/replay.h"
 
 void sc_store_replay_lie(struct sc_store *store, const char *what)

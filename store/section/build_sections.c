@@ -1,25 +1,20 @@
-/* Sidecars that extents lack, made from rows that are stored (store/section/section.h): the walk
- * through the table.
+/* build_sections: builds derived sections (section.h) that stored extents lack.
  *
- *   LOOK -> (extent found) -> MAKE -> ... -> WRITE -> LOOK -> ... -> over
- *             window after window,     |  ^ all its writes ended
+ *   LOOK -> (extent found) -> MAKE -> ... -> WRITE -> LOOK -> ... -> end
+ *             window after window,     |  ^ its writes have ended,
  *             layer after layer        +--+ also after an abort
  *
- * One run goes through the table once for probe rows, then for codes; or for codes of what was
- * stored since alone. Rows in another order are made when they are asked for alone
- * (sc_store_build_permutation), and stand beside the extent's until nobody reads these any more
- * (store/section/permute_queue.h): each run looks whether that is so.
+ * A run walks the table of extents once for probe rows, then for quantised rows; or only for
+ * quantised rows of newer extents. Permutations are built on request alone
+ * (sc_store_build_permutation). Both copies of the rows exist until no load reads the older one
+ * (permute_queue.h); each run checks that.
  *
- * It is slow on purpose: one window in flight, in the lowest class, and a pause after it so that
- * bytes_per_s holds. Told to rest, it begins no extent, and looks at no copy of the rows that
- * waits.
+ * A run is slow on purpose: one window in flight, in the lowest I/O class, then a pause to keep to
+ * bytes_per_s. While it rests, it begins no extent and settles no permutation.
  *
- * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is
- * wrong with it, its load will find). A step waits for nothing.
- * Does not: drop pieces, start by itself.
- * Threads: start, stop: any; steps: the executor's, one at a time.
- * Tests: tests/unit/store/test_build.c, test_quant.c, test_reorder.c,
- * tests/fault/test_store_faults.c */
+ * Invariants: an extent with a row that is damaged or unreadable is skipped (a load will find it).
+ * A step never waits.
+ * Threads: start, stop: any; steps: the executor's, one at a time. */
 #include "store/section/build_sections.h"
 
 #include "store/load.h"
@@ -30,8 +25,8 @@
 #include <string.h>
 
 #define LOOKS       1024u         /* extents that a step looks at */
-#define AGAIN_NS    100000000ull  /* after a lack of frames or objects, and while it rests */
-#define TRIES       16u           /* of an extent that meets one */
+#define AGAIN_NS    100000000ull  /* without frames or objects, and while resting */
+#define TRIES       16u           /* per extent */
 #define WAIT_NS_MIN 1000000000ull /* for the write budget */
 
 enum state { LOOK, MAKE, WRITE };
@@ -42,32 +37,32 @@ struct sc_store_build {
 
     /* Guarded by the space lock. */
     bool runs, closing;
-    bool again[SC_STORE_BUILDER_KINDS]; /* all of it (probe rows), or what extents got since */
-    uint64_t rate;                      /* bytes a second; 0: as fast as it goes */
-    uint64_t order_rate;                /* as rate, of another order */
-    bool order_wanted; /* other orders are asked for; else what waits may be settled */
-    bool rests;        /* nothing begins */
+    bool again[SC_STORE_BUILDER_KINDS]; /* walks requested meanwhile */
+    uint64_t rate;                      /* bytes per second; 0: no limit */
+    uint64_t order_rate;                /* rate of permutations */
+    bool order_wanted; /* builds permutations; else only settles them */
+    bool rests;        /* begins nothing */
 
-    /* The run's, one step after the other. */
+    /* Used by the run, one step at a time. */
     enum state state;
     enum sc_store_builder_kind kind;
-    uint64_t next, end;  /* ids of extents; end 0: the run has not looked yet */
-    uint64_t missed;     /* the oldest that lacks codes, though a run may have passed it; 0: none */
-    uint64_t quant_from; /* older ones have codes, or were passed over since the last start */
-    uint64_t stopped;    /* at this one, for want of space or memory; 0: not */
-    uint64_t said;       /* it was logged that a run stopped at this one */
+    uint64_t next, end;  /* ids of extents; end 0: not known yet */
+    uint64_t missed;     /* oldest unquantised extent that a run may have passed; 0: none */
+    uint64_t quant_from; /* older ones are quantised, or were skipped since the last start */
+    uint64_t stopped;    /* extent at which space or memory was lacking, or 0 */
+    uint64_t said;       /* extent for which that was logged */
     uint64_t extent_id;
     uint32_t tries;
     struct sc_store_desk desk;
     struct sc_store_builder builder;
-    struct sc_store_range *ranges; /* [pieces_max] of another order */
+    struct sc_store_range *ranges; /* [pieces_max] of a permutation */
     struct sc_store_permute_queue permute_queue;
     spec_status written;
 };
 
 /* ---- Which extents -------------------------------------------------------------------------- */
 
-/* Log lock held. */
+/* Returns true if the extent lacks a section of build->kind. Log lock held. */
 static bool extent_lacks(const struct sc_store_build *build,
                          const struct sc_store_extent_entry *extent)
 {
@@ -84,7 +79,7 @@ static bool extent_lacks(const struct sc_store_build *build,
            sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
 }
 
-/* The next one from build->next on; 0: none among LOOKS, or none at all. */
+/* Returns the next extent from build->next on; 0: none among LOOKS, or none at all. */
 static uint64_t extent_next(struct sc_store_build *build)
 {
     struct sc_store *store = build->store;
@@ -101,7 +96,7 @@ static uint64_t extent_next(struct sc_store_build *build)
     return found;
 }
 
-/* The extent's rows, from the first to the last; false: too many pieces, or none. */
+/* Sets the spans of the extent's rows; returns false if it has too many pieces, or none. */
 static bool spans_make(struct sc_store_build *build)
 {
     const struct sc_store *store = build->store;
@@ -127,7 +122,7 @@ static bool spans_make(struct sc_store_build *build)
 
 /* ---- Which rows ----------------------------------------------------------------------------- */
 
-/* The extent's live rows, as ranges. */
+/* Writes the extent's live rows as ranges; returns how many, or 0 if too many. */
 static uint64_t live_ranges(struct sc_store_build *build)
 {
     const struct sc_store_extent_entry *extent = build->builder.extent;
@@ -174,7 +169,7 @@ static bool run_alloc(struct sc_store_build *build)
     struct sc_alloc *alloc = store->params.alloc;
     uint64_t pieces = store->limits.pieces_max, row_bytes = store->shape.row_bytes;
     uint64_t rows = store->limits.op_bytes / row_bytes > 0 ? store->limits.op_bytes / row_bytes : 1;
-    if (rows < store->params.config->chunk_tokens) /* a slab is coded at once */
+    if (rows < store->params.config->chunk_tokens) /* a slab is quantised at once */
         rows = store->params.config->chunk_tokens;
     run_free(build);
     build->builder.plans = sc_alloc_array(alloc, pieces, sizeof(*build->builder.plans));
@@ -214,7 +209,7 @@ static bool is_resting(struct sc_store_build *build)
 static void post_after(struct sc_store_build *build, uint64_t wait_ns)
 {
     struct sc_exec *exec = build->store->params.exec;
-    pthread_mutex_lock(&build->store->disk.lock); /* stop cancels what is posted under it */
+    pthread_mutex_lock(&build->store->disk.lock); /* stop cancels posts under it */
     if (wait_ns == 0 || build->closing)
         sc_exec_post(exec, &build->task, SC_IO_CLASS_BACKGROUND);
     else
@@ -222,7 +217,7 @@ static void post_after(struct sc_store_build *build, uint64_t wait_ns)
     pthread_mutex_unlock(&build->store->disk.lock);
 }
 
-/* Space lock held. Once through the table from here on. */
+/* Begins a walk through the table. Space lock held. */
 static void run_begin(struct sc_store_build *build, enum sc_store_builder_kind kind)
 {
     build->kind = kind;
@@ -235,14 +230,14 @@ static void run_begin(struct sc_store_build *build, enum sc_store_builder_kind k
             build->next = build->missed;
         build->missed = 0;
     } else if (kind == SC_STORE_BUILDER_PERMUTATION) {
-        build->end = build->order_wanted ? 0 : 1; /* nothing is looked for */
+        build->end = build->order_wanted ? 0 : 1; /* only settles */
         build->order_wanted = false;
     } else {
-        build->quant_from = 1; /* what was passed over is tried again */
+        build->quant_from = 1; /* skipped ones are tried again */
     }
 }
 
-/* Space lock held. What follows the time through the table that has ended, or KINDS. */
+/* Returns the kind of the next walk, or KINDS. Space lock held. */
 static enum sc_store_builder_kind kind_next(const struct sc_store_build *build)
 {
     enum sc_store_builder_kind next = SC_STORE_BUILDER_PROBES;
@@ -255,7 +250,7 @@ static enum sc_store_builder_kind kind_next(const struct sc_store_build *build)
     return next;
 }
 
-/* Nothing of it is touched afterwards. */
+/* Ends the walk. `build` may not be used afterwards. */
 static void run_end(struct sc_store_build *build)
 {
     struct sc_store *store = build->store;
@@ -275,7 +270,6 @@ static void run_end(struct sc_store_build *build)
         sc_store_busy_end(store);
 }
 
-/* Begins the derived section of build->extent_id. */
 static spec_status extent_begin(struct sc_store_build *build, struct spec_error *reterr)
 {
     if (build->desk.back.memory == NULL && !run_alloc(build))
@@ -289,7 +283,7 @@ static spec_status extent_begin(struct sc_store_build *build, struct spec_error 
     return sc_store_builder_begin(&build->builder, on_written, build, reterr);
 }
 
-/* A window after the other, until one is read, a pause is due, or the layer waits for room. */
+/* Makes windows until one is being read, a pause is due, or the layer waits for frames. */
 static void make_on(struct sc_store_build *build)
 {
     enum sc_store_builder_next next;
@@ -312,7 +306,7 @@ static void extent_look(struct sc_store_build *build)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t wait_ns = sc_store_write_budget_wait_ns(build->store);
-    if (build->extent_id == 0) /* it gives pages back: whatever is made, and for no budget */
+    if (build->extent_id == 0) /* frees pages, so no budget applies */
         sc_store_permute_queue_settle(&build->permute_queue);
     if (build->permute_queue.first != 0 && wait_ns > WAIT_NS_MIN)
         wait_ns = WAIT_NS_MIN;
@@ -346,7 +340,7 @@ static void extent_look(struct sc_store_build *build)
     }
 }
 
-/* All writes ended. */
+/* All writes of the section have ended. */
 static void write_end(struct sc_store_build *build, bool closing)
 {
     struct sc_store *store = build->store;
@@ -372,7 +366,7 @@ static void write_end(struct sc_store_build *build, bool closing)
                    "extent %" PRIu64 " layer %" PRIu32
                    " gets no selector keys: its rows cannot be read",
                    build->extent_id, build->builder.layer);
-        if (build->builder.is_bad || ++build->tries > TRIES) /* it is passed over */
+        if (build->builder.is_bad || ++build->tries > TRIES) /* skipped */
             build->extent_id = build->tries = 0;
         else
             wait_ns = AGAIN_NS;
@@ -455,7 +449,7 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
     pthread_mutex_unlock(&store->disk.lock);
 }
 
-/* wanted: of all extents; else those that wait are looked at. */
+/* wanted: for all extents; else settles those that wait. */
 static void permutation_start(struct sc_store *store, bool wanted, uint64_t bytes_per_s)
 {
     struct sc_store_build *build = store->build;
@@ -519,7 +513,7 @@ void sc_store_build_stop(struct sc_store *store)
         return;
     pthread_mutex_lock(&store->disk.lock);
     build->closing = true;
-    if (sc_exec_cancel(store->params.exec, &build->task)) /* in a pause: it ends now */
+    if (sc_exec_cancel(store->params.exec, &build->task)) /* in a pause: ends it */
         sc_exec_post(store->params.exec, &build->task, SC_IO_CLASS_BACKGROUND);
     pthread_mutex_unlock(&store->disk.lock);
 }

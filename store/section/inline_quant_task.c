@@ -1,13 +1,12 @@
-/* Codes of rows that are being stored: the task that makes them (inline_quant_state.h).
- *
- * Holds, Does not, Threads, Tests: store/write/inline_quant.h. */
+/* inline_quant_task: quantises rows that are being stored (inline_quant_state.h). Contract:
+ * store/write/inline_quant.h. */
 #include "store/cache/written_frames.h"
 #include "store/section/build_sections.h"
 #include "store/section/section.h"
 #include "store/write/extent.h"
 #include "store/write/inline_quant_state.h"
 
-#define STEPS_BYTES (1ull << 20) /* of rows that one step of the task codes */
+#define STEPS_BYTES (1ull << 20) /* of rows that a step quantises */
 
 /* ---- Jobs ------------------------------------------------------------------------------------ */
 
@@ -29,7 +28,7 @@ static void on_written(struct sc_store_extent *derived, spec_status status, void
     pthread_mutex_unlock(&job->live->lock);
 }
 
-/* Nothing codes the extent any more; if it has no codes, build_sections.c makes them later. */
+/* Ends the extent's inline quantisation; if it failed, build_sections.c builds the rows later. */
 static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_quant)
 {
     pthread_mutex_lock(&store->log.lock);
@@ -39,7 +38,7 @@ static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_quant
         sc_store_build_missed(store, extent_id);
 }
 
-/* The job is over and its extent was committed or discarded: the slot is free. */
+/* Frees the slot of a job that has ended and whose extent was committed or discarded. */
 static void job_ended(struct sc_store_inline_quant_job *job, bool has_quant)
 {
     if (job->extent_id != 0)
@@ -49,7 +48,7 @@ static void job_ended(struct sc_store_inline_quant_job *job, bool has_quant)
     pthread_mutex_unlock(&job->live->lock);
 }
 
-/* No layer will be made any more: what the cache has of the extent is not needed. */
+/* Frees what the cache has of the extent: no layer will be made. */
 static void job_done(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_inline_quant *live = job->live;
@@ -59,7 +58,7 @@ static void job_done(struct sc_store_inline_quant_job *job)
     sc_store_cache_forget(live->store->cache, job->entry.copy, 0, UINT64_MAX);
 }
 
-/* The job has no derived section any more. */
+/* Ends a job without a derived section. */
 static void job_over(struct sc_store_inline_quant_job *job, bool has_quant)
 {
     struct sc_store_inline_quant *live = job->live;
@@ -70,13 +69,12 @@ static void job_over(struct sc_store_inline_quant_job *job, bool has_quant)
     bool is_left = job->is_left;
     pthread_mutex_unlock(&live->lock);
     job_done(job);
-    job->builder->layer = 0; /* of the next job */
+    job->builder->layer = 0; /* for the next job */
     if (is_left)             /* else sc_store_inline_quant_end wakes the task */
         job_ended(job, has_quant);
 }
 
-/* All writes of its derived section ended; unless the codes are lost, the extent's id is known too.
- * */
+/* All writes of the section have ended. Unless the job is lost, the extent's id is known, too. */
 static void job_written(struct sc_store_inline_quant_job *job)
 {
     pthread_mutex_lock(&job->live->lock);
@@ -104,7 +102,7 @@ static void job_give_up(struct sc_store_inline_quant_job *job)
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* false: a layer of its codes would never find room, or no object is free. */
+/* Begins the section. Returns false if a layer can never get its frames, or no object is free. */
 static bool derived_begin(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_builder *builder = job->builder;
@@ -120,7 +118,7 @@ static bool derived_begin(struct sc_store_inline_quant_job *job)
     return good;
 }
 
-/* The job's next layer is the current one. false: there is no memory, or no derived section. */
+/* Makes the job's next layer current. Returns false without memory or a derived section. */
 static bool job_start(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_inline_quant *live = job->live;
@@ -131,7 +129,7 @@ static bool job_start(struct sc_store_inline_quant_job *job)
     return good;
 }
 
-/* Codes some rows, or puts the layer. Rows that are coded are forgotten by the cache. */
+/* Quantises some rows, or puts the layer. The cache forgets rows that were quantised. */
 static enum sc_store_builder_next layer_make(struct sc_store_inline_quant_job *job)
 {
     struct sc_store_inline_quant *live = job->live;
@@ -143,7 +141,7 @@ static enum sc_store_builder_next layer_make(struct sc_store_inline_quant_job *j
     } while (next == SC_STORE_BUILDER_STEP &&
              (job->builder->rows > 0 || sc_store_builder_at(job->builder) - begin < STEPS_BYTES));
     if (next == SC_STORE_BUILDER_READ)
-        return next; /* when it has come the task may run beside this */
+        return next; /* the task may run already */
     if (next == SC_STORE_BUILDER_OVER) {
         bool is_whole = job->builder->layer == live->store->shape.layer_count;
         job->state = SC_STORE_INLINE_QUANT_WRITING;
@@ -153,7 +151,7 @@ static enum sc_store_builder_next layer_make(struct sc_store_inline_quant_job *j
     } else if (next == SC_STORE_BUILDER_LAYER) {
         live->current = NULL;
         sc_store_cache_forget(cache, job->entry.copy, 0, job->builder->layer * job->entry.stride);
-    } else { /* its tags stand before its rows, and are needed to its end */
+    } else { /* tags precede rows, and are needed to the layer's end */
         sc_store_cache_forget(cache, job->entry.copy, sc_store_builder_rows_at(job->builder),
                               sc_store_builder_at(job->builder));
     }
@@ -162,7 +160,7 @@ static enum sc_store_builder_next layer_make(struct sc_store_inline_quant_job *j
 
 /* ---- The task -------------------------------------------------------------------------------- */
 
-/* Lock held. What the job can be stepped for. */
+/* Returns true if the job can be stepped. Lock held. */
 static bool has_work(const struct sc_store_inline_quant_job *job)
 {
     if (!job->is_used)
@@ -174,7 +172,7 @@ static bool has_work(const struct sc_store_inline_quant_job *job)
     return job->is_lost || job->builder->layer < job->packed;
 }
 
-/* Lock held. The job that is within a layer, else the oldest with work; NULL: none. */
+/* Returns the job within a layer, else the oldest with work, or NULL. Lock held. */
 static struct sc_store_inline_quant_job *job_next(struct sc_store_inline_quant *live)
 {
     struct sc_store_inline_quant_job *found = live->current;
@@ -187,7 +185,7 @@ static struct sc_store_inline_quant_job *job_next(struct sc_store_inline_quant *
     return found;
 }
 
-/* What the task waits for: ROOM, READ; else it can go on. */
+/* Returns what the task waits for: ROOM, READ; else STEP. */
 static enum sc_store_builder_next job_step(struct sc_store_inline_quant_job *job, bool is_lost)
 {
     if (job->state == SC_STORE_INLINE_QUANT_OVER)
@@ -220,7 +218,7 @@ static void inline_quant_step(struct sc_task *task)
     pthread_mutex_lock(&live->lock);
     struct sc_store_inline_quant_job *job = job_next(live);
     bool is_lost = job != NULL && job->is_lost;
-    if (job == NULL && is_idle(live)) /* before anybody begins */
+    if (job == NULL && is_idle(live)) /* before a job begins */
         sc_store_desk_leave(live->desk);
     live->is_posted = job != NULL;
     pthread_mutex_unlock(&live->lock);
@@ -230,8 +228,8 @@ static void inline_quant_step(struct sc_task *task)
     }
     enum sc_store_builder_next next = job_step(job, is_lost);
     if (next == SC_STORE_BUILDER_READ)
-        return; /* the task is posted when it has come, if it did not run already */
-    pthread_mutex_lock(&live->lock); /* stop cancels what is posted under it */
+        return; /* the read posts the task, which may run already */
+    pthread_mutex_lock(&live->lock); /* stop cancels posts under it */
     if (next == SC_STORE_BUILDER_ROOM && !live->is_closing)
         sc_exec_post_at(exec, &live->task, sc_store_inline_quant_io_class(live->store),
                         sc_exec_now_ns(exec) + SC_STORE_BUILDER_ROOM_NS);
@@ -242,7 +240,7 @@ static void inline_quant_step(struct sc_task *task)
 
 /* ---- Open and close -------------------------------------------------------------------------- */
 
-/* All jobs' arrays, each kind in one piece; job 0 has the first of each. */
+/* Allocates the jobs' arrays, one allocation per kind; job 0 has the first of each. */
 static bool arrays_take(struct sc_store_inline_quant *live)
 {
     const struct sc_store *store = live->store;
@@ -314,7 +312,7 @@ void sc_store_inline_quant_stop(struct sc_store *store)
         return;
     pthread_mutex_lock(&live->lock);
     live->is_closing = true;
-    if (sc_exec_cancel(store->params.exec, &live->task)) /* it waits for room: no more */
+    if (sc_exec_cancel(store->params.exec, &live->task)) /* ends a wait for frames */
         sc_exec_post(store->params.exec, &live->task, sc_store_inline_quant_io_class(store));
     sc_store_inline_quant_wake(live);
     pthread_mutex_unlock(&live->lock);

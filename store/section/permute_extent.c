@@ -1,23 +1,20 @@
-/* An extent's copy of the rows in another order: its records, and the end of the one before it.
+/* permute_extent: commits an extent's permuted copy of its rows. Contract: permute_extent.h.
  *
  *   written   all writes ended; synced
- *   found     extent->permutation: whoever plans a load from now on reads it   both stand
- *   quiet     nobody who may have planned before reads any more   (params.permutation.is_quiet)
- *   records   slots, layer by layer, then the section             the log has one or the other
- *   void      the extent's own pages wait for leases              ROWS_VOID -> ROWS_FREED
+ *   found     extent->permutation is set: loads planned from now on read it   both copies exist
+ *   quiet     no load that was planned before is reading      (params.permutation.is_quiet)
+ *   records   slots, layer by layer, then the section         the log has one copy or the other
+ *   void      the extent's own pages wait for leases          ROWS_VOID -> ROWS_FREED
  *
- * Holds: no record before its rows, which agreed with their tags, were synced; a crash anywhere
- * leaves one whole copy of the rows; pages are free lease_ns_max after the record (quarantine.c).
- * Does not: choose extents, orders or moments (build_sections.c).
- * Threads: build_sections.c's task.
- * Tests: tests/unit/store/test_reorder.c */
+ * Invariants: records follow the sync of their rows, which agreed with their tags. A crash leaves
+ * one whole copy of the rows. Pages are free lease_ns_max after the record (quarantine.c). */
 #include "store/section/permute_extent.h"
 
 #include "store/rows/row_permutation.h"
 #include "store/space/tier.h"
 
-/* Log lock held. One append a record: all of them may be more than an append takes. The derived
- * section' comes last, and without it the others are nothing. */
+/* One append per record, since all may exceed an append. The section's record is last; without it
+ * the others have no effect. Log lock held. */
 static spec_status permutation_append(struct sc_store *store,
                                       const struct sc_store_section *derived, uint64_t id,
                                       uint64_t row_count, struct spec_error *reterr)
@@ -79,7 +76,7 @@ spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_
         status = permutation_append(store, derived, extent_id, extent->row_count, reterr);
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, bytes);
-    if (status == SPEC_OK) /* from now: a follower may have looked in between */
+    if (status == SPEC_OK) /* leases count from now: a follower may have read before */
         sc_store_rows_leave(store, extent_id);
     else if (status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");

@@ -1,5 +1,4 @@
-/* An extent's copy of the rows in another order: see permute_extent.c.
- *
+/* permute_extent: commits an extent's permuted copy of its rows.
  * Threads: build_sections.c's task.
  * Tests: tests/unit/store/test_reorder.c */
 #ifndef SC_STORE_SECTION_PERMUTE_EXTENT_H
@@ -7,9 +6,9 @@
 
 #include "store/internal.h"
 
-/* The records of a copy of the rows that is found and that nobody reads beside the one before it,
- * which goes then. DROPPED: the extent has gone. NO_SPACE: the log has no room now. What else fails
- * pauses the store; the copy of the rows is read, and is gone after a reopen. */
+/* Commits a permuted copy, and frees the older copy, which nobody reads any more. Errors: DROPPED,
+ * all pieces are void; NO_SPACE, the log has no room now. Other errors pause the store; the copy is
+ * read, but lost after a reopen. */
 spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_id,
                                         struct spec_error *reterr);
 

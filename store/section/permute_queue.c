@@ -1,6 +1,5 @@
-/* Which order rows get, and what waits for its records.
- *
- * Holds, Threads, Tests: store/section/permute_queue.h. */
+/* permute_queue: row permutations, and copies that wait for their records. Contract:
+ * permute_queue.h. */
 #include "store/section/permute_queue.h"
 
 #include "store/load.h"
@@ -54,7 +53,7 @@ void sc_store_permute_queue_leave(struct sc_store_permute_queue *permute_queue)
     permute_queue->words = 0;
 }
 
-/* Scores of the ranges as scores of the extent's rows; those of no piece come last. */
+/* Copies the ranges' scores to the extent's rows; rows of no piece get 0. */
 static void scores_place(struct sc_store_permute_queue *permute_queue,
                          const struct sc_store_extent_entry *extent,
                          const struct sc_store_range *ranges, uint64_t range_count)

@@ -1,11 +1,12 @@
-/* Which order an extent's rows get, and editions whose records are still to come.
+/* permute_queue: determines an extent's row permutation, and holds permuted copies that wait for
+ * their records.
  *
- *   choose    scores of each layer, asked for -> slots (store/rows/row_permutation.h)
- *   add       a copy of the rows is written and found: it waits for a moment without older loads
- *   settle    records of those that have waited long enough (permute_extent.c)
+ *   next      scores of each layer -> slots (store/rows/row_permutation.h)
+ *   add       a copy is written and found; it waits until older loads have ended
+ *   settle    commits the copies that have waited long enough (permute_extent.c)
  *
- * Holds: a run of build_sections.c that asks for none takes no memory.
- * Threads: build_sections.c's task; waits: any.
+ * Invariants: a run of build_sections.c without permutations takes no memory.
+ * Threads: build_sections.c's task.
  * Tests: tests/unit/store/test_reorder.c */
 #ifndef SC_STORE_SECTION_PERMUTE_QUEUE_H
 #define SC_STORE_SECTION_PERMUTE_QUEUE_H
@@ -14,26 +15,26 @@
 
 struct sc_store_permute_queue {
     struct sc_store *store; /* constant */
-    struct sc_alloc *alloc; /* likewise */
+    struct sc_alloc *alloc; /* constant */
     uint16_t *slots;        /* [words of all layers * 4] */
-    uint64_t words;         /* of memory */
+    uint64_t words;         /* allocated for slots, 8 bytes each */
     uint16_t *rows;         /* [SC_STORE_ROWS_MAX] */
-    float *told, *scores;   /* likewise: in the order of the ranges, and of the extent */
-    uint32_t first;         /* editions that wait, by their extents; 0: none */
-    bool has_told;          /* the log knows that they do; until one has its record */
+    float *told, *scores;   /* [SC_STORE_ROWS_MAX] in the order of the ranges; of the extent */
+    uint32_t first;         /* waiting copies, by their extents; 0: none */
+    bool has_told;          /* a failure was logged; reset by a commit */
 };
 
-/* Log lock held. Whether the extent may get another order: it has what else it is to get. */
+/* Returns true if the extent may be permuted: it has its other sections. Log lock held. */
 bool sc_store_permute_queue_lack(const struct sc_store *store,
                                  const struct sc_store_extent_entry *extent);
-/* The slots of the extent, of which ranges [range_count] are all live rows. UNSUPPORTED: nobody
- * knows, or a layer is more than order.bytes_max. */
+/* Determines the slots of an extent whose live rows are `ranges`. Errors: UNSUPPORTED, no scores,
+ * no rows, or more than permutation.bytes_max. */
 spec_status sc_store_permute_queue_next(struct sc_store_permute_queue *permute_queue,
                                         const struct sc_store_extent_entry *extent,
                                         const struct sc_store_range *ranges, uint64_t range_count,
                                         const uint16_t **ret_slots, struct spec_error *reterr);
-void sc_store_permute_queue_leave(struct sc_store_permute_queue *permute_queue); /* the memory */
-/* The extent's copy of the rows is found from now on. */
+void sc_store_permute_queue_leave(struct sc_store_permute_queue *permute_queue); /* frees memory */
+/* Adds an extent's copy, which is found from now on. */
 void sc_store_permute_queue_add(struct sc_store_permute_queue *permute_queue, uint64_t extent_id);
 void sc_store_permute_queue_settle(struct sc_store_permute_queue *permute_queue);
 

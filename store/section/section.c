@@ -1,6 +1,4 @@
-/* A derived section in the making.
- *
- * Holds, Does not, Threads, Tests: store/section/section.h. */
+/* section: builds a derived section. Contract: section.h. */
 #include "store/section/section.h"
 
 #include "store/rows/quant_blocks.h"
@@ -9,16 +7,16 @@
 
 #include <string.h>
 
-#define WAITS 5000u /* for room; then it is given up */
+#define WAITS 5000u /* for frames; then the section is dropped */
 
-/* What is made of rows: one of the three below. */
+/* A kind of section; one of the three below. */
 struct sc_store_format {
     /* Bytes of a layer. */
     uint64_t (*layer_bytes)(const struct sc_store_builder *builder);
-    /* Verified rows [row, + count) of the span, into the layer. */
+    /* Adds verified rows [row, row + count) of the span to the layer. */
     void (*take)(struct sc_store_builder *builder, const struct sc_store_span *span, uint64_t count,
                  const struct sc_store_back *back);
-    bool is_whole; /* of whole pieces, K and V; else of any rows, K alone */
+    bool is_whole; /* takes whole pieces, K and V; else any rows, K alone */
     bool is_raw;   /* the layer is written as it is; else its tags are made */
 };
 
@@ -99,7 +97,7 @@ static uint64_t permutation_layer_bytes(const struct sc_store_builder *builder)
            builder->extent->row_count * store_of(builder)->shape.row_bytes;
 }
 
-/* Tags stand as they are: they say nothing of a place. Those of probe rows are made once more. */
+/* Copies row tags, which do not depend on the place; makes those of probe rows again. */
 static void order_take(struct sc_store_builder *builder, const struct sc_store_span *span,
                        uint64_t count, const struct sc_store_back *back)
 {
@@ -212,7 +210,7 @@ spec_status sc_store_builder_begin(struct sc_store_builder *builder, sc_store_wr
 
 /* ---- Windows --------------------------------------------------------------------------------- */
 
-/* How many rows from `row` on one window takes: of a paired layout also rows of several pieces. */
+/* Sets the rows of the window at `row`; in a paired layout it may span pieces. */
 static void window_size(struct sc_store_builder *builder)
 {
     const struct sc_store_span *span = &builder->spans[builder->span];
@@ -229,7 +227,8 @@ static void window_size(struct sc_store_builder *builder)
     builder->rows = end - builder->row;
 }
 
-/* The window at `row`, which is in no gap. true: the task is posted when it is there. */
+/* Begins the window at `row`, which is in no gap. Returns true if it is being read; the task is
+ * posted then. */
 static bool window_have(struct sc_store_builder *builder)
 {
     const struct sc_store_span *from = &builder->spans[builder->span], *to = from;
@@ -248,7 +247,7 @@ static bool window_have(struct sc_store_builder *builder)
     return sc_store_readback_submit(&builder->desk->back);
 }
 
-/* Takes the window in; false: some of it could not be read, or failed its tags. */
+/* Adds the window to the layer. Returns false if rows are unreadable or failed their tags. */
 static bool window_take(struct sc_store_builder *builder)
 {
     uint64_t end = builder->row + builder->rows;
@@ -282,7 +281,7 @@ static void layer_pack(void *user, uint32_t part, uint64_t first, uint64_t count
     memcpy(dst, builder->desk->layer + first * bytes, count * bytes);
 }
 
-/* false: no memory. */
+/* Opens the layer. Returns false without memory. */
 static bool layer_open(struct sc_store_builder *builder)
 {
     struct sc_store_desk *desk = builder->desk;
