@@ -35,7 +35,7 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
 }
 
 /* No known engine stores 1-byte elements in columns: correct, not fast. */
-static void turn8(const struct sc_kernels_transpose *what)
+static void transpose8(const struct sc_kernels_transpose *what)
 {
     for (uint64_t r = 0; r < what->row_count; r++)
         for (uint64_t c = 0; c < what->column_count; c++)
@@ -45,7 +45,7 @@ static void turn8(const struct sc_kernels_transpose *what)
 static void transpose(const struct sc_kernels_slice *slice, const struct sc_kernels_transpose *what)
 {
     uint64_t bytes = slice->memory->element_bytes;
-    (bytes == 1 ? turn8 : bytes == 2 ? slice->kernels->transpose16 : slice->kernels->transpose32)(what);
+    (bytes == 1 ? transpose8 : bytes == 2 ? slice->kernels->transpose16 : slice->kernels->transpose32)(what);
 }
 
 /* Returns the slice's first column of the slot at `offset`. */

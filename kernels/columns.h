@@ -4,7 +4,8 @@
  *   columns   [e0: token 0, 1, 2 ..][e1: token 0, 1, 2 ..] ...          token stride: an element
  *
  * A run is a sequence of tokens with consecutive slots inside a block; it is transposed at once
- * (sc_kernels.transpose16, transpose32). If the token stride is more than an element, each token is a run.
+ * (sc_kernels.transpose16, transpose32). If the token stride is more than an element, each token is
+ * a run.
  *
  * Invariants: only the run's elements of a column are written, so others may write adjacent ones
  * concurrently. Nothing is widened or allocated; addresses are not checked.

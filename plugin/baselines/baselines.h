@@ -59,8 +59,8 @@ struct sc_baseline_ask { /* a layer of a match: rows are tokens [from_token, tok
 };
 
 enum sc_baseline_answer {
-    SC_BASELINE_NOTHING, /* nothing is known */
-    SC_BASELINE_ORDER,   /* scores without weight, or a prediction's rows, best first */
+    SC_BASELINE_NOTHING,   /* nothing is known */
+    SC_BASELINE_ORDER,     /* scores without weight, or a prediction's rows, best first */
     SC_BASELINE_IMPORTANCE /* scores of importance, as by queries */
 };
 

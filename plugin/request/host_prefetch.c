@@ -242,8 +242,8 @@ static bool is_missing(const spec_connector *conn, const struct sc_plugin_reques
                        uint64_t last, const struct sc_store_match_fetch_wants *wants)
 {
     struct sc_store_match_fetch_wants own =
-        *wants;                               /* a match with another end has other windows: */
-    own.end = request->matched_tokens;        /* rows not staged for it are not awaited */
+        *wants;                        /* a match with another end has other windows: */
+    own.end = request->matched_tokens; /* rows not staged for it are not awaited */
     for (uint64_t i = 0; i <= last; i++) {
         uint64_t piece = request->segments[i].value.piece;
         if (request->segments[i].first + request->segments[i].count > request->from_token &&

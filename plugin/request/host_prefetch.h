@@ -24,9 +24,9 @@ struct sc_plugin_host_prefetch {
     uint64_t number;                   /* ascends; the store keeps what was read for it */
     uint64_t deadline_ns;              /* executor's clock; SC_EXEC_FOREVER: none */
     struct sc_store_match_fetch_wants wants; /* what loads of the match read */
-    bool runs;                         /* the store reads its ranges */
-    bool is_over;                      /* reported; the store may still read */
-    spec_status status;                /* status that was reported */
+    bool runs;                               /* the store reads its ranges */
+    bool is_over;                            /* reported; the store may still read */
+    spec_status status;                      /* status that was reported */
 };
 
 struct sc_plugin_host_prefetches {

@@ -269,7 +269,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     request->pinned = match.last;
     cut_match(conn, params, request, &query, &match);
     if (atomic_load(&conn->epoch) != request->epoch ||
-        sc_plugin_erase_covers(conn, request)) { /* reset or erased meanwhile: the */
+        sc_plugin_erase_covers(conn, request)) {       /* reset or erased meanwhile: the */
         request->matched_tokens = request->from_token; /* request is stale and promises nothing */
         request->stored_tokens = 0;
     }

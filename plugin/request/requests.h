@@ -13,13 +13,13 @@
 
 #include <string.h>
 
-#define SC_PLUGIN_AHEAD    2u /* layer l is loaded, l + 1 read ahead */
-#define SC_PLUGIN_REST     2u /* reader of rows that were not prefetched */
+#define SC_PLUGIN_AHEAD     2u /* layer l is loaded, l + 1 read ahead */
+#define SC_PLUGIN_REST      2u /* reader of rows that were not prefetched */
 #define SC_PLUGIN_READERS  3u
 #define SC_PLUGIN_SELECTORS 3u   /* of layers l .. l + 2 */
-#define SC_PLUGIN_MARKS    256u /* positions of extra keys in one request */
-#define SC_PLUGIN_PEEKS    16u  /* lookups without a request at one time */
-#define SC_PLUGIN_OUTGROWN 16u  /* runs of tokens that became too short; each doubles */
+#define SC_PLUGIN_MARKS     256u /* positions of extra keys in one request */
+#define SC_PLUGIN_PEEKS     16u  /* lookups without a request at one time */
+#define SC_PLUGIN_OUTGROWN  16u  /* runs of tokens that became too short; each doubles */
 #define SC_PLUGIN_NO_LAYER UINT32_MAX
 
 /* CALLED: a host call has the request. LEFT: it does, and the request was released meanwhile. */
@@ -66,8 +66,8 @@ struct sc_plugin_reader {
 
 struct sc_plugin_selector {
     struct sc_store_selector *selector; /* NULL: nothing is ever selected */
-    uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: not begun */
-    bool is_counted;                /* an item has its cost */
+    uint32_t layer;                     /* SC_PLUGIN_NO_LAYER: not begun */
+    bool is_counted;                    /* an item has its cost */
 };
 
 /* prefetch.c: ranked rows of a layer that may be wanted; some of them are prefetched. */
@@ -116,11 +116,11 @@ struct sc_plugin_step {
     uint64_t host_tokens, host_end;   /* host_tokens after this step; end of the host's range */
 
     /* The pass, set with layer 0: */
-    bool is_good, is_wanted; /* good enough to be stored; and nothing else forbids it */
-    bool is_bypassed;        /* only a bypass forbids it */
-    bool is_over;            /* only a limit forbids it, which cut all of it */
-    uint64_t present_end;    /* stored already up to here, and no worse */
-    uint64_t shared_end;     /* stored by others now up to here; the pass joined them */
+    bool is_good, is_wanted;       /* good enough to be stored; and nothing else forbids it */
+    bool is_bypassed;              /* only a bypass forbids it */
+    bool is_over;                  /* only a limit forbids it, which cut all of it */
+    uint64_t present_end;          /* stored already up to here, and no worse */
+    uint64_t shared_end;           /* stored by others now up to here; the pass joined them */
     uint64_t cuts[SC_PLUGIN_CUTS]; /* [cut_count] ends of extents, ascending */
     uint32_t cut_count;
     uint64_t begun_end, begun_parts; /* of the pass, by others or its own extents */
@@ -141,9 +141,9 @@ struct sc_plugin_request_memory {
 
 struct sc_plugin_request {
     /* Any thread. */
-    _Atomic uint64_t gate;  /* [generation of the handle 32][enum sc_plugin_request_phase 32];
+    _Atomic uint64_t gate;       /* [generation of the handle 32][enum sc_plugin_request_phase 32];
                              * release increments the generation */
-    _Atomic uint32_t holds; /* the open handle, unresolved saves, others that need the slot */
+    _Atomic uint32_t holds;      /* the open handle, unresolved saves, others that need the slot */
     _Atomic uint32_t submission; /* unreported submission: slot + 1, or 0 */
     _Atomic uint32_t staged;     /* stage of its match: slot + 1, or 0 */
     _Atomic uint64_t taken;      /* when it was made, by conn->requests.taken */
@@ -171,7 +171,7 @@ struct sc_plugin_request {
     /* Arrays set by open, constant after. */
     struct sc_mark *marks;             /* [SC_PLUGIN_MARKS] */
     struct sc_store_mark *store_marks; /* the same, as the store writes them */
-    uint8_t *deliveries; /* [delivery_bytes] ring (delivery.c), or NULL */
+    uint8_t *deliveries;               /* [delivery_bytes] ring (delivery.c), or NULL */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_selector selectors[SC_PLUGIN_SELECTORS];
     struct sc_plugin_prefetch predictions[SC_PLUGIN_AHEAD]; /* of even layers, of odd layers */
@@ -186,7 +186,7 @@ struct sc_plugin_request {
     uint64_t selected_row_list;  /* rows of the last set: so many are ranked; 0: none yet */
     uint64_t mark_count;
     struct sc_sha256 root;
-    uint64_t epoch; /* of the root; the request is stale if the connector's differs */
+    uint64_t epoch;            /* of the root; the request is stale if the connector's differs */
     struct sc_store_salt salt; /* of the root */
     uint64_t erasures;         /* known when it was made (plugin/index/erase.h) */
     uint64_t from_token, matched_tokens;
@@ -208,7 +208,7 @@ struct sc_plugin_request {
     _Atomic uint64_t failed_position;      /* UINT64_MAX: no failure; read by store */
     spec_status failed_status;             /* set before it; STALE: a reset */
     uint64_t delivery_first, delivery_end; /* of the ring; they only rise */
-    spec_ticket delivery_lost; /* last ticket with a delivery that is not kept, or 0 */
+    spec_ticket delivery_lost;             /* last ticket with a delivery that is not kept, or 0 */
     struct sc_plugin_load_clock load_clock;
 
     /* The open store pass. Host thread. */
@@ -224,10 +224,9 @@ struct sc_plugin_request {
     uint32_t pass_layer;     /* next layer of the calls; 0: no pass is open */
     spec_status pass_status; /* SPEC_OK, or why the pass was dropped */
     spec_ticket pass_ticket; /* ticket of the last layer */
-    struct sc_radix_ref
-        pass_present;      /* pinned until the pass ends; none: nothing is stored */
-    uint64_t stored_end;   /* latest beginning of the next pass */
-    uint64_t present_hint; /* from here on passes store what the index lacks */
+    struct sc_radix_ref pass_present; /* pinned until the pass ends; none: nothing is stored */
+    uint64_t stored_end;              /* latest beginning of the next pass */
+    uint64_t present_hint;            /* from here on passes store what the index lacks */
     struct sc_plugin_pass_clock pass_clock;
     uint64_t loading_ns;   /* of calls that load */
     uint64_t refused_from; /* refused from here on; UINT64_MAX: nothing */

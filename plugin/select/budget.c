@@ -69,16 +69,16 @@ static void set_keep(const struct sc_plugin_request *request, uint64_t first, ui
                      struct sc_plugin_want *want)
 {
     uint64_t end = request->matched_tokens, from = end > last ? end - last : 0;
-    want->write_through_before = first > want->first_position ? first - want->first_position : 0;
-    if (want->write_through_before > want->row_total)
-        want->write_through_before = want->row_total;
+    want->keep_before = first > want->first_position ? first - want->first_position : 0;
+    if (want->keep_before > want->row_total)
+        want->keep_before = want->row_total;
     want->keep_from = from > want->first_position ? from - want->first_position : 0;
 }
 
 static uint64_t kept_rows(const struct sc_plugin_want *want)
 {
     uint64_t last = want->keep_from < want->row_total ? want->row_total - want->keep_from : 0;
-    uint64_t both = want->write_through_before + last;
+    uint64_t both = want->keep_before + last;
     return both < want->row_total ? both : want->row_total;
 }
 

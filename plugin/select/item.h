@@ -26,7 +26,7 @@ struct sc_plugin_want {
     uint64_t row_total;                /* R: rows of the match, or of its sliding window */
     uint64_t row_count;                /* k; for SPEC_BUDGET_MASS the upper limit */
     uint64_t first_position;           /* position of row 0 */
-    uint64_t write_through_before, keep_from; /* always selected: [0, before) and [from, R) */
+    uint64_t keep_before, keep_from;   /* always selected: [0, before) and [from, R) */
     uint32_t budget, metric, mass_ppm; /* SPEC_BUDGET_*, SPEC_METRIC_* */
     bool selects;                      /* false: every row is wanted */
     bool is_short;                     /* because the match is short */
@@ -64,8 +64,8 @@ struct sc_plugin_item {
     uint64_t taken[SPEC_TIERS];     /* rows read, wanted or not, by source tier */
     uint64_t over_ns;               /* when the last rows have crossed the bus (upper_bus.h) */
     struct sc_store_selector *selector; /* the layer's, ready; NULL: not needed or not available */
-    uint64_t *placed;               /* bits of rows written to the destination, or NULL */
-    uint64_t forced_rows;           /* layered: rows of the set without quantised rows */
+    uint64_t *placed;                   /* bits of rows written to the destination, or NULL */
+    uint64_t forced_rows;               /* layered: rows of the set without quantised rows */
     uint64_t deadline_ns;
     spec_status status;                  /* status of the selection */
     bool is_submitted;                   /* part of a submission */
@@ -73,7 +73,7 @@ struct sc_plugin_item {
     struct spec_provenance delivered;    /* provenance of rows that were not all exact */
     spec_ticket ticket;                  /* of its submission, or 0 */
     struct sc_plugin_delivery *delivery; /* that it leaves or refines (delivery.h), or NULL */
-    float *ranking; /* layered: destination of all rows' scores, or NULL */
+    float *ranking;                      /* layered: destination of all rows' scores, or NULL */
     struct sc_plugin_want want;
     struct sc_plugin_scoring scoring;
 };

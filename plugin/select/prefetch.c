@@ -481,8 +481,7 @@ static void learn_accuracy(spec_connector *conn, struct sc_plugin_prefetch *pred
     uint64_t total = item->want.row_total;
     uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
     const uint32_t layers[2] = {item->in.layer, conn->dims.layer_count};
-    if (is_predicted && bits != NULL &&
-        prediction->slabs != NULL) { /* the unit is the slab */
+    if (is_predicted && bits != NULL && prediction->slabs != NULL) { /* the unit is the slab */
         memset(prediction->slabs, 0, sc_plugin_words_of(item) * sizeof(*bits));
         (void)sc_plugin_slabs_of(item->request, bits, prediction->slabs);
         bits = prediction->slabs;

@@ -45,7 +45,7 @@ static void sums_spread(const struct sc_plugin_scratch *scratch, const struct sc
 
 static void kept_come_first(const struct sc_plugin_want *want, float *scores)
 {
-    for (uint64_t row = 0; row < want->write_through_before; row++)
+    for (uint64_t row = 0; row < want->keep_before; row++)
         scores[row] = INFINITY;
     for (uint64_t row = want->keep_from; row < want->row_total; row++)
         scores[row] = INFINITY;
@@ -71,7 +71,7 @@ static uint64_t mass_rows(struct sc_plugin_scratch *scratch, const struct sc_plu
     sums_spread(scratch, want, sums, true);
     for (uint64_t row = 0; row < want->row_total; row++) {
         all += (double)scores[row];
-        if (row >= want->write_through_before && row < want->keep_from)
+        if (row >= want->keep_before && row < want->keep_from)
             continue;
         kept += (double)scores[row];
         kept_count++;

@@ -43,8 +43,7 @@ static uint64_t unit_hash(const uint8_t *const *pieces, const uint64_t *piece_by
 {
     uint64_t hash;
     if (piece_bytes[*piece] - *at >= bytes) {
-        hash =
-            sc_store_checksum(pieces[*piece] + *at, bytes, seed); /* the same hash, vectorised */
+        hash = sc_store_checksum(pieces[*piece] + *at, bytes, seed); /* the same hash, vectorised */
         *at += bytes;
     } else {
         XXH3_state_t state = {0}; /* reset reads the state's seed */

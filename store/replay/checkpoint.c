@@ -634,8 +634,7 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
         ret_head->space_next = store->log.spaces.next;
     copy->bulk_end = store->log.journal.end;
     bool has_late = store->log.has_late;
-    store->log.is_copied =
-        true; /* until the end, extents with ids left free wait */
+    store->log.is_copied = true; /* until the end, extents with ids left free wait */
     pthread_mutex_unlock(&store->log.lock);
     if (has_late)
         status = lates_find(copy, reterr);

@@ -40,8 +40,8 @@ struct sc_store_build {
     bool again[SC_STORE_BUILDER_KINDS]; /* walks requested meanwhile */
     uint64_t rate;                      /* bytes per second; 0: no limit */
     uint64_t order_rate;                /* rate of permutations */
-    bool order_wanted; /* builds permutations; else only settles them */
-    bool rests;        /* begins nothing */
+    bool order_wanted;                  /* builds permutations; else only settles them */
+    bool rests;                         /* begins nothing */
 
     /* Used by the run, one step at a time. */
     enum state state;

@@ -228,7 +228,7 @@ static void inline_quant_step(struct sc_task *task)
     }
     enum sc_store_builder_next next = job_step(job, is_lost);
     if (next == SC_STORE_BUILDER_READ)
-        return; /* the read posts the task, which may run already */
+        return;                      /* the read posts the task, which may run already */
     pthread_mutex_lock(&live->lock); /* stop cancels posts under it */
     if (next == SC_STORE_BUILDER_ROOM && !live->is_closing)
         sc_exec_post_at(exec, &live->task, sc_store_inline_quant_io_class(live->store),
