@@ -629,7 +629,7 @@ struct spec_important {
     const struct spec_memory *new_keys;    /* keys from next_position to the last row of queries;
                                             * NULL: scores use the prefix only */
     const struct spec_memory *destination; /* K and V; dtype the namespace's or wider */
-    uint32_t *positions;        /* out: ascending token positions, with FALLBACK
+    uint32_t *positions;                   /* out: ascending token positions, with FALLBACK
                                  * [kv_head][row_count]; NULL: not wanted */
     uint64_t position_capacity; /* elements: >= R, or kv_head_count * R if heads may differ */
     uint64_t *exact_bits;       /* out, layered: bit j is 1 if row j is exact; NULL: not wanted */
@@ -735,7 +735,7 @@ struct spec_store_params {
     const uint32_t *tokens; /* token ids behind those given to lookup (decoded ones), or NULL */
     uint64_t tokens_count;  /* appended to the request's tokens before the range is checked; first
                              * one in range [ABI-169] */
-    uint64_t wait_ns; /* since 0.17, with SPEC_STORE_WAIT: ns from the call's start; else 0 */
+    uint64_t wait_ns;       /* since 0.17, with SPEC_STORE_WAIT: ns from the call's start; else 0 */
 };
 
 /* ---- computed ------------------------------------------------------------------------------- */
@@ -852,8 +852,7 @@ struct spec_stats {
     /* Since 0.3. Layers that get_important delivered with fewer than all rows; those of them with
      * sets per head; layers delivered whole although fewer rows were asked for. */
     uint64_t selected_layers, fallback_layers, dense_layers;
-    uint64_t selected_rows,
-        selected_from_rows; /* selected layers: rows delivered, rows matched */
+    uint64_t selected_rows, selected_from_rows; /* selected layers: rows delivered, rows matched */
     uint64_t selector_read_bytes, identify_ns;
     uint64_t speculated_bytes, unused_bytes; /* bytes prefetched by prediction; of rows not
                                               * wanted */
@@ -863,10 +862,10 @@ struct spec_stats {
     /* Since 0.4. Layers delivered layered; their rows; those delivered exactly; those read exactly
      * because their codes were missing, raw or damaged. */
     uint64_t quantised_layers, quantised_rows, layered_exact_rows, layered_forced_rows;
-    uint64_t partial_layers; /* layers ended by a deadline or budget_bytes */
-    uint64_t bad_blocks;     /* blocks of codes that failed verification */
+    uint64_t partial_layers;  /* layers ended by a deadline or budget_bytes */
+    uint64_t bad_blocks;      /* blocks of codes that failed verification */
     uint64_t quantised_bytes; /* level: codes on disk; part of disk_bytes_used */
-    uint64_t building;       /* level: 1 while codes or other sections are being built */
+    uint64_t building;        /* level: 1 while codes or other sections are being built */
     /* Since 0.6. Items with refine_of, and rows that they made exact. */
     uint64_t refined_layers, refined_rows;
     /* Since 0.8. Chunks not stored because another prefix has their chain hash. */

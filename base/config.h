@@ -123,7 +123,7 @@ struct sc_config {
     uint32_t unit;                  /* "select.unit": rows of a granule; 1: single rows */
     uint32_t predictor;             /* "prefetch.predictor": enum sc_config_predictor */
     uint64_t selector_bytes;
-    uint64_t average_bytes;         /* "select.average_bytes": memory limit, 64 MiB */
+    uint64_t average_bytes; /* "select.average_bytes": memory limit, 64 MiB */
     uint64_t min_precision_ppm;
     uint32_t hint_rows;
     uint32_t submit_threads;

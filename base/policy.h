@@ -24,8 +24,7 @@
 #include <stdint.h>
 
 #define SC_HEAT_ONE (UINT64_C(1) << 32) /* a half-life, or a factor of two */
-#define SC_HEAT_FIRST                                                                              \
-    (UINT64_C(128) << 32) /* initial time; logarithms are subtracted from it */
+#define SC_HEAT_FIRST (UINT64_C(128) << 32) /* initial time; logarithms are subtracted from it */
 
 /* Facts about a kept thing. Members that an order does not read may be 0. */
 struct sc_use {

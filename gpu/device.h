@@ -53,16 +53,16 @@ struct sc_gpu_params {
     uint32_t image_count;
     const char *const *kernels; /* [kernel_count] names; gpu/work.h launches by number */
     uint32_t kernel_count;
-    uint32_t slot_count;   /* >= 1: concurrent submissions */
-    uint32_t event_count;  /* >= 1: ring entries in flight per stream */
-    uint32_t hold_max;     /* holds per ring entry, besides its range */
+    uint32_t slot_count;  /* >= 1: concurrent submissions */
+    uint32_t event_count; /* >= 1: ring entries in flight per stream */
+    uint32_t hold_max;    /* holds per ring entry, besides its range */
     /* Number of slots, counted from the last, whose streams have the greatest priority, because
      * a host thread waits for their work. A driver maps the streams of one priority to few
      * hardware queues, where a waiting stream blocks others; streams of another priority are not
      * affected. */
     uint32_t urgent_count;
     uint64_t staging_bytes; /* device memory for staging; 0: none */
-    uint64_t stage_ranges; /* concurrent ranges of staging */
+    uint64_t stage_ranges;  /* concurrent ranges of staging */
 };
 
 /* One of our CUDA streams, used by the slot's holder. */

@@ -155,7 +155,7 @@ static void give_back(struct sc_gpu_device *device, struct sc_gpu_event_ring *ev
 
 /* Call under lock, inside a device entry. */
 static uint64_t events_complete(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream,
-                     uint64_t left_max, bool waits)
+                                uint64_t left_max, bool waits)
 {
     struct sc_gpu_event_ring *event_ring = &own_stream->event_ring;
     uint64_t first = atomic_load_explicit(&event_ring->completed, memory_order_relaxed),
@@ -174,7 +174,8 @@ uint64_t sc_gpu_events_pending(const struct sc_gpu_stream *own_stream)
 {
     uint64_t completed =
         atomic_load_explicit(&own_stream->event_ring.completed, memory_order_acquire);
-    return atomic_load_explicit(&own_stream->event_ring.submitted, memory_order_acquire) - completed;
+    return atomic_load_explicit(&own_stream->event_ring.submitted, memory_order_acquire) -
+           completed;
 }
 
 uint64_t sc_gpu_events_reap(struct sc_gpu_device *device, struct sc_gpu_stream *own_stream)

@@ -54,7 +54,7 @@ struct sc_gpu_event_ring {
     bool is_begun;
     _Atomic uint64_t submitted; /* entries ever submitted; release: after the entry's holds */
 
-    pthread_mutex_t lock;    /* rank 56: serialises completion */
+    pthread_mutex_t lock;       /* rank 56: serialises completion */
     _Atomic uint64_t completed; /* entries ever completed; under lock; release: places are free */
 };
 

@@ -73,8 +73,8 @@ struct sc_radix_query {
     const uint32_t *tokens; /* from position 0 */
     uint64_t token_count;
     struct sc_marks marks; /* marks at or after token_count are ignored */
-    uint32_t flags_end; /* not 0: the match ends before the first run with flags >= this */
-    uint32_t hint;      /* sc_radix_hint that a pinning match raises its last run to */
+    uint32_t flags_end;    /* not 0: the match ends before the first run with flags >= this */
+    uint32_t hint;         /* sc_radix_hint that a pinning match raises its last run to */
 };
 
 /* Returns a hint: priority and retention. Hints only raise runs. priority: -SC_RADIX_PRIORITY_MAX
@@ -187,11 +187,10 @@ struct sc_radix_insertion {
 };
 
 struct sc_radix_inserted {
-    uint64_t new_count;       /* trailing tokens that now have the value; 0: others have them */
-    struct sc_radix_ref last; /* run with the last token */
-    struct sc_radix_ref
-        whole;          /* deepest run on the path that ends at or before the last token */
-    uint64_t whole_end; /* end of `whole`: `first` of the next insertion */
+    uint64_t new_count;        /* trailing tokens that now have the value; 0: others have them */
+    struct sc_radix_ref last;  /* run with the last token */
+    struct sc_radix_ref whole; /* deepest run on the path that ends at or before the last token */
+    uint64_t whole_end;        /* end of `whole`: `first` of the next insertion */
 };
 
 /* Adds the missing tokens. Existing tokens keep their value (the first wins), or with `replaces`
@@ -343,8 +342,7 @@ void sc_radix_place_of(const struct sc_radix *index, const struct sc_radix_query
 struct sc_radix_claim {
     struct sc_radix_ref run; /* last run that the piece has or had; stale or none: STALE */
     uint64_t piece;
-    uint64_t
-        piece_first; /* first token of its rows; limits the moved runs that were its own */
+    uint64_t piece_first; /* first token of its rows; limits the moved runs that were its own */
     struct sc_radix_place place;
     bool is_kept; /* the caller has pinned it, or above: a waiting removal does not matter */
 };

@@ -292,8 +292,7 @@ bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted
 {
     struct sc_radix_segment leaf;
     while (sc_radix_victim(index, &leaf))
-        if (sc_radix_evict_leaf(index, leaf.node,
-                                ret_evicted)) /* else a reader just pinned it */
+        if (sc_radix_evict_leaf(index, leaf.node, ret_evicted)) /* else a reader just pinned it */
             return true;
     return false;
 }

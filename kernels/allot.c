@@ -67,7 +67,6 @@ static void byte_sink(struct byte *bytes, uint64_t count, uint64_t at)
     bytes[at] = moved;
 }
 
-
 /* Never more than the gain of the previous plane. */
 static void gain_set(struct byte *byte)
 {

@@ -49,15 +49,15 @@ struct sc_kernels_bitplanes_group {
     uint8_t channels[SC_KERNELS_BITPLANES][SC_KERNELS_BITPLANES_GROUP];
     uint16_t at[SC_KERNELS_BITPLANES];   /* offset of the plane from the group's start, bytes */
     uint8_t bytes[SC_KERNELS_BITPLANES]; /* length of the plane */
-    uint32_t end;                     /* planes from this one on are empty */
-    uint32_t offset;                  /* offset of the group in a row, bytes */
+    uint32_t end;                        /* planes from this one on are empty */
+    uint32_t offset;                     /* offset of the group in a row, bytes */
 };
 
 struct sc_kernels_bitplanes {
     uint64_t head_count, head_size, head_groups;
     uint64_t row_bytes;
     const struct sc_kernels_bitplanes_group *groups; /* [head_count * head_groups] */
-    const uint8_t *to;                            /* [head_count * head_size] bits of a channel */
+    const uint8_t *to; /* [head_count * head_size] bits of a channel */
 };
 
 static inline uint64_t sc_kernels_bitplanes_head_groups(uint64_t head_size)

@@ -8,7 +8,8 @@
 
 #include <stddef.h>
 
-#define TRANSPOSE_ROWS     32u /* rows decoded at once for the transpose: a line of each 16-bit column */
+#define TRANSPOSE_ROWS                                                                             \
+    32u /* rows decoded at once for the transpose: a line of each 16-bit column */
 #define TRANSPOSE_CHANNELS 64u
 
 static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uint64_t token)
@@ -57,7 +58,6 @@ static void columns_decode(const struct sc_kernels_decode *how,
         token += run.count;
     }
 }
-
 
 #define PLANES_ROWS 16u /* rows decoded at once for the transpose; at most 16 KiB a head */
 

@@ -95,11 +95,10 @@ struct sc_kernels_codec_score {
 /* K or V of some rows of a slab, quantised in either format. */
 struct sc_kernels_quantised {
     const uint8_t *scales, *codes; /* codes of the first row */
-    uint32_t bits; /* bits of every channel; unused if planes is not NULL */
+    uint32_t bits;                 /* bits of every channel; unused if planes is not NULL */
     const struct sc_kernels_bitplanes *planes; /* not NULL: per-channel bits (bitplanes.h) */
-    const struct sc_kernels_rotary
-        *rotary;             /* with planes: keys were rotated back; NULL: not */
-    const float *rope;       /* [rows][rotary->turned] from the first row on */
+    const struct sc_kernels_rotary *rotary;    /* with planes: keys were rotated back; NULL: not */
+    const float *rope;                         /* [rows][rotary->turned] from the first row on */
     const float *rope_tiles; /* the same by bitplanes.h's rope_tiles; NULL: not available */
 };
 
@@ -109,8 +108,7 @@ struct sc_kernels_decode {
     const struct sc_kernels *kernels;
     const struct sc_kernels_memory *memory;
     uint64_t head_count, head_size;
-    struct sc_kernels_quantised
-        quantised; /* one part (0: K, 1: V), from the first wanted row on */
+    struct sc_kernels_quantised quantised; /* one part (0: K, 1: V), from the first wanted row on */
     uint32_t dst_dtype;
     bool streams;            /* allows non-temporal stores (base/nt_copy.h) */
     const uint64_t *skipped; /* bits of tokens that are not written; NULL: none */

@@ -45,7 +45,9 @@ static void transpose8(const struct sc_kernels_transpose *what)
 static void transpose(const struct sc_kernels_slice *slice, const struct sc_kernels_transpose *what)
 {
     uint64_t bytes = slice->memory->element_bytes;
-    (bytes == 1 ? transpose8 : bytes == 2 ? slice->kernels->transpose16 : slice->kernels->transpose32)(what);
+    (bytes == 1   ? transpose8
+     : bytes == 2 ? slice->kernels->transpose16
+                  : slice->kernels->transpose32)(what);
 }
 
 /* Returns the slice's first column of the slot at `offset`. */
@@ -59,13 +61,14 @@ static uint8_t *column_at(const struct sc_kernels_slice *slice, uint64_t offset)
 void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct sc_kernels_run *run,
                             const uint8_t *src, uint64_t src_stride, bool streams)
 {
-    transpose(slice, &(struct sc_kernels_transpose){.dst = column_at(slice, run->offset),
-                                               .dst_stride = slice->memory->k_element_stride_bytes,
-                                               .src = src,
-                                               .src_stride = src_stride,
-                                               .row_count = run->count,
-                                               .column_count = slice->count,
-                                               .streams = streams});
+    transpose(slice,
+              &(struct sc_kernels_transpose){.dst = column_at(slice, run->offset),
+                                             .dst_stride = slice->memory->k_element_stride_bytes,
+                                             .src = src,
+                                             .src_stride = src_stride,
+                                             .row_count = run->count,
+                                             .column_count = slice->count,
+                                             .streams = streams});
 }
 
 void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token_first,
@@ -74,13 +77,13 @@ void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token
     uint64_t end = token_first + token_count;
     for (uint64_t token = token_first; token < end;) {
         struct sc_kernels_run run = sc_kernels_columns_run(slice->memory, NULL, token, end);
-        transpose(slice,
-                  &(struct sc_kernels_transpose){.dst = dst,
-                                            .dst_stride = dst_stride,
-                                            .src = column_at(slice, run.offset),
-                                            .src_stride = slice->memory->k_element_stride_bytes,
-                                            .row_count = slice->count,
-                                            .column_count = run.count});
+        transpose(slice, &(struct sc_kernels_transpose){.dst = dst,
+                                                        .dst_stride = dst_stride,
+                                                        .src = column_at(slice, run.offset),
+                                                        .src_stride =
+                                                            slice->memory->k_element_stride_bytes,
+                                                        .row_count = slice->count,
+                                                        .column_count = run.count});
         dst += run.count * dst_stride;
         token += run.count;
     }

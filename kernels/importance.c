@@ -23,15 +23,15 @@
 
 #define TILE        SC_KERNELS_TILE_KEYS
 #define FEW_KEYS    SC_KERNELS_FEW_KEYS
-#define FEW_MAX     7u  /* queries processed one by one */
-#define FEW_ROWS    8u  /* such queries, of several heads, that share a quantised slab */
-#define LANES_ALL   96u /* lanes of the blocks that share tiles of keys */
-#define BLOCKS_MAX  6u  /* blocks of 16 lanes: no rung uses fewer lanes */
+#define FEW_MAX         7u  /* queries processed one by one */
+#define FEW_ROWS        8u  /* such queries, of several heads, that share a quantised slab */
+#define LANES_ALL       96u /* lanes of the blocks that share tiles of keys */
+#define BLOCKS_MAX      6u  /* blocks of 16 lanes: no rung uses fewer lanes */
 #define SHARED_KEYS 16384u
-#define SHORT_BYTES 1536u /* bytes of a row: for longer ones the hardware prefetcher suffices */
+#define SHORT_BYTES     1536u /* bytes of a row: for longer ones the hardware prefetcher suffices */
 #define LINE_BYTES  64u
-#define TRANSPOSE_KEYS   16u /* keys in columns, transposed on the stack before widening */
-#define TRANSPOSE_COUNT  64u /* elements of each key */
+#define TRANSPOSE_KEYS  16u /* keys in columns, transposed on the stack before widening */
+#define TRANSPOSE_COUNT 64u /* elements of each key */
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
 #define TILES(keys) (((keys) + TILE - 1) / TILE)
@@ -190,7 +190,8 @@ static void tile_rope(const struct parts *parts, const struct sc_kernels_keys *k
     struct sc_kernels_slice slice = {kernels, &keys->memory, .head = parts->kv_head};
     memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
     for (; slice.first < head_size; slice.first += slice.count) {
-        slice.count = head_size - slice.first < TRANSPOSE_COUNT ? head_size - slice.first : TRANSPOSE_COUNT;
+        slice.count =
+            head_size - slice.first < TRANSPOSE_COUNT ? head_size - slice.first : TRANSPOSE_COUNT;
         for (uint64_t key = 0, now; key < count; key += now) {
             float *dst = parts->tile + key * parts->head_padded + slice.first;
             now = count - key < TRANSPOSE_KEYS ? count - key : TRANSPOSE_KEYS;

@@ -16,7 +16,7 @@
 
 #include "kernels/codec.h"
 
-struct sc_kernels_slab {           /* quantised K of consecutive keys */
+struct sc_kernels_slab {                   /* quantised K of consecutive keys */
     struct sc_kernels_quantised quantised; /* rows: the keys */
     uint64_t key_first;            /* ascending from 0; a slab ends where the next begins */
 };
@@ -47,7 +47,7 @@ struct sc_kernels_importance {
     /* count 0: only the prefix. Else >= row_count: row i sees fresh keys 0 .. count - row_count +
      * i. */
     struct sc_kernels_keys fresh;
-    bool last_row;                 /* metric `last`: only the last query row */
+    bool last_row; /* metric `last`: only the last query row */
 };
 /* Returns the scratch bytes (64-aligned) of any call with at most these counts. */
 uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix_count,

@@ -234,9 +234,9 @@ struct sc_kernels_move {
     const struct sc_kernels_memory *memory;
     uint64_t head_count;               /* packing: the memory's heads, or the first of them */
     uint64_t head_size, element_bytes; /* of the rows */
-    uint32_t dtype; /* enum sc_kernels_dtype of the rows, needed for widening */
-    bool widens;    /* unpacking: the memory is float32 */
-    bool streams;   /* unpacking: non-temporal stores (base/nt_copy.h) */
+    uint32_t dtype;                    /* enum sc_kernels_dtype of the rows, needed for widening */
+    bool widens;                       /* unpacking: the memory is float32 */
+    bool streams;                      /* unpacking: non-temporal stores (base/nt_copy.h) */
     uint64_t row_bytes, head_size_v; /* both 0: V's heads have K's size; only row_bytes set: no V */
 };
 
@@ -270,16 +270,16 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
 #define SC_KERNELS_TABLE(prefix, unit, most)                                                       \
     {                                                                                              \
         .lane_unit = (unit), .lane_most = (most), .widen = prefix##_widen,                         \
-        .transpose16 = prefix##_transpose16, .transpose32 = prefix##_transpose32, .rows_widen = prefix##_rows_widen,   \
-        .lanes_score = prefix##_lanes_score, .lanes_soften = prefix##_lanes_soften,                \
-        .lanes_weigh = prefix##_lanes_weigh, .lanes_fold = prefix##_lanes_fold,                    \
-        .rows_score = prefix##_rows_score, .few_best = prefix##_few_best,                          \
-        .few_soften = prefix##_few_soften, .accumulate = prefix##_accumulate,                      \
-        .order_sift = prefix##_order_sift, .order_ranks = prefix##_order_ranks,                    \
-        .order_mark = prefix##_order_mark, .bits_rows = prefix##_bits_rows,                        \
-        .bits_both = prefix##_bits_both, .codec_encode = prefix##_codec_encode,                    \
-        .codec_decode = prefix##_codec_decode, .codec_score = prefix##_codec_score,                \
-        .bitplanes_encode = prefix##_bitplanes_encode,                                             \
+        .transpose16 = prefix##_transpose16, .transpose32 = prefix##_transpose32,                  \
+        .rows_widen = prefix##_rows_widen, .lanes_score = prefix##_lanes_score,                    \
+        .lanes_soften = prefix##_lanes_soften, .lanes_weigh = prefix##_lanes_weigh,                \
+        .lanes_fold = prefix##_lanes_fold, .rows_score = prefix##_rows_score,                      \
+        .few_best = prefix##_few_best, .few_soften = prefix##_few_soften,                          \
+        .accumulate = prefix##_accumulate, .order_sift = prefix##_order_sift,                      \
+        .order_ranks = prefix##_order_ranks, .order_mark = prefix##_order_mark,                    \
+        .bits_rows = prefix##_bits_rows, .bits_both = prefix##_bits_both,                          \
+        .codec_encode = prefix##_codec_encode, .codec_decode = prefix##_codec_decode,              \
+        .codec_score = prefix##_codec_score, .bitplanes_encode = prefix##_bitplanes_encode,        \
         .bitplanes_decode = prefix##_bitplanes_decode,                                             \
         .bitplanes_score = prefix##_bitplanes_score,                                               \
     }

@@ -100,13 +100,13 @@ struct sc_plugin_choice {                /* row selection; set by open, constant
     uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..; split layout */
 };
 
-struct sc_plugin_ahead {               /* limits of prefetch; any thread */
-    _Atomic uint64_t load_bytes_per_s; /* demand loads from disk, smoothed; 0: none yet */
-    _Atomic uint64_t gather_bytes_per_s; /* the same for selected rows */
-    _Atomic uint64_t host_bytes_per_s; /* the same for whole layers from host memory */
-    _Atomic uint64_t spared;           /* last piece with bad tags in host memory; 0: none */
-    struct sc_plugin_accuracy *trusts; /* [layer_count + 1] accuracies; the last: all layers */
-    struct sc_plugin_window window;    /* compute time that prefetch may use */
+struct sc_plugin_ahead {                    /* limits of prefetch; any thread */
+    _Atomic uint64_t load_bytes_per_s;      /* demand loads from disk, smoothed; 0: none yet */
+    _Atomic uint64_t gather_bytes_per_s;    /* the same for selected rows */
+    _Atomic uint64_t host_bytes_per_s;      /* the same for whole layers from host memory */
+    _Atomic uint64_t spared;                /* last piece with bad tags in host memory; 0: none */
+    struct sc_plugin_accuracy *trusts;      /* [layer_count + 1] accuracies; the last: all layers */
+    struct sc_plugin_window window;         /* compute time that prefetch may use */
     struct sc_plugin_contention contention; /* time that others waited meanwhile */
 };
 

@@ -59,10 +59,10 @@ spec_status sc_store_erase_step(struct sc_store *store, bool *ret_more, struct s
 
 /* Counters since open. Any thread. */
 struct sc_store_erase_counts {
-    uint64_t erased;       /* completed intents */
-    uint64_t failures;     /* failed steps */
+    uint64_t erased;   /* completed intents */
+    uint64_t failures; /* failed steps */
     uint64_t zeroed_bytes;
-    uint64_t left_bytes;   /* gauge: bytes left in the running erasure */
+    uint64_t left_bytes; /* gauge: bytes left in the running erasure */
 };
 struct sc_store_erase_counts sc_store_erase_counts(const struct sc_store *store);
 

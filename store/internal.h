@@ -30,8 +30,8 @@
 
 #include <pthread.h>
 
-#define SC_STORE_EPOCHS_DIR    "epochs"      /* a reader may create it before the store exists */
-#define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* smallest segment created when space runs out */
+#define SC_STORE_EPOCHS_DIR    "epochs"     /* a reader may create it before the store exists */
+#define SC_STORE_SEGMENT_MIN   (1ull << 20) /* smallest segment created when space runs out */
 #define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, notification */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30) /* disk_bytes when the configuration says 0 */
 #define SC_STORE_RETRY_NS      5000000000ull /* after ENOSPC or EIO: no new extents for this long */
@@ -76,10 +76,10 @@ struct sc_store_counts {
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
     _Atomic uint64_t bad_blocks, quantised_bytes;
-    _Atomic uint64_t permute_queue; /* permuted copies ever found or made */
+    _Atomic uint64_t permute_queue;        /* permuted copies ever found or made */
     _Atomic uint64_t permutations_waiting; /* made, without a record so far */
     _Atomic uint64_t permuted_pieces;      /* made since open */
-    _Atomic uint32_t loads;          /* begun and not complete */
+    _Atomic uint32_t loads;                /* begun and not complete */
 };
 
 struct sc_store {
@@ -117,14 +117,13 @@ struct sc_store {
     struct sc_store_reserve_frame spare;
     struct sc_host_tier *host;              /* NULL: host_bytes is 0 */
     struct sc_store_match_fetcher *fetcher; /* with host */
-    struct sc_store_pool
-        pool; /* selectors' memory: params.selector_bytes_max */
+    struct sc_store_pool pool;              /* selectors' memory: params.selector_bytes_max */
 
     /* Background work. NULL: not a writer. */
     struct sc_store_build *build;
     struct sc_store_compactor *compactor;
     struct sc_store_inline_quant *live; /* also NULL if rows are not quantised while stored */
-    struct sc_store_cache *cache; /* set with live, its only user */
+    struct sc_store_cache *cache;       /* set with live, its only user */
 
     /* Hooks set by open. Called without a lock, when inline quantisation missed an extent, */
     void (*quant_missed)(struct sc_store *store, uint64_t extent_id); /* by build_sections.c */

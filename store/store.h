@@ -109,7 +109,7 @@ enum sc_store_role {
 
 /* Format of quantised rows (kernels/codec.h, bitplanes.h); bits_k 0: none. */
 #define SC_STORE_FORM_K_PER_CHANNEL 1u /* blocks begin with a table of 4 bits per channel */
-#define SC_STORE_FORM_K_TURNED 2u /* with K_PER_CHANNEL: keys before rope */
+#define SC_STORE_FORM_K_TURNED      2u /* with K_PER_CHANNEL: keys before rope */
 #define SC_STORE_FORM_V_PER_CHANNEL 4u
 struct sc_store_codec_shape {
     uint32_t bits_k, bits_v;           /* per value; per-channel bits: average, rounded down */
@@ -182,7 +182,7 @@ struct sc_store_params {
     struct sc_store_namespace space; /* this connector's; recorded if new */
     /* [space.layer_count] windows in tokens, 0: all; NULL: no windows. Not copied. */
     const uint64_t *windows;
-    uint64_t extents_more;     /* concurrent extents beyond those of passes; unused by readers */
+    uint64_t extents_more;       /* concurrent extents beyond those of passes; unused by readers */
     uint64_t selector_bytes_max; /* memory of all selectors, taken at open; peers: none */
     /* Bytes of probe keys per token in new extents, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
@@ -351,7 +351,7 @@ struct sc_store_commit {
     uint32_t piece_first; /* earlier pieces are stored elsewhere: not committed */
     uint32_t skip;        /* leading rows of piece piece_first stored elsewhere */
     uint8_t root[SC_STORE_SHA256_BYTES];
-    uint64_t token_first; /* position of tokens[0], <= the first piece's chunk start */
+    uint64_t token_first;              /* position of tokens[0], <= the first piece's chunk start */
     const uint32_t *tokens;            /* up to the last piece's end */
     const struct sc_store_mark *marks; /* [mark_count] whole prompt, ascending */
     uint64_t mark_count;

@@ -32,7 +32,8 @@ INLINE words rows_pairs(const uint8_t *const *rows, uint64_t at, uint32_t a, uin
 }
 
 /* Transposes 8 bytes of each row to columns. */
-INLINE void eight_transpose(const uint8_t *const *rows, uint64_t at, uint8_t (*ret_columns)[PLANES_TILE])
+INLINE void eight_transpose(const uint8_t *const *rows, uint64_t at,
+                            uint8_t (*ret_columns)[PLANES_TILE])
 {
     words twos[8], fours[8], eights[8];
     SC_UNROLL

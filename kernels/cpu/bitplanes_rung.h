@@ -44,8 +44,8 @@ struct planes_head {
     _Alignas(64) uint8_t codes[PLANES_TILE][HEAD_MOST];
     _Alignas(64) float steps[HEAD_MOST], bases[HEAD_MOST];
     const uint8_t *rows[PLANES_TILE];
-    const float *rope[PLANES_TILE];  /* rotations of each row; anything if not rotated */
-    uint8_t *dst[PLANES_TILE];       /* address of the head */
+    const float *rope[PLANES_TILE]; /* rotations of each row; anything if not rotated */
+    uint8_t *dst[PLANES_TILE];      /* address of the head */
     uint64_t count, size, turned;
 };
 

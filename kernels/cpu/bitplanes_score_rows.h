@@ -68,8 +68,7 @@ INLINE uint64_t range_sum(const struct planes_head *head, const struct planes_wa
                 a = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
                 b = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
             } else if (rope == ROPE_INTERLEAVED) {
-                floats cos = pairs_both(row_rope),
-                       sin = pairs_signed(pairs_both(row_rope + half));
+                floats cos = pairs_both(row_rope), sin = pairs_signed(pairs_both(row_rope + half));
                 a = V(fmadd_ps)(pairs_swapped(a), sin, V(mul_ps)(a, cos));
             }
             SC_UNROLL

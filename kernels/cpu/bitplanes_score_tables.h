@@ -17,7 +17,7 @@
 #define TABLES_ROWS   48u /* for fewer rows columns are faster (Zen 3) */
 #define TABLES_A_WORD 11u
 #define TABLE_BITS    3u
-#define WORDS_TURNED  4u               /* words of a key transposed at once */
+#define WORDS_TURNED  4u /* words of a key transposed at once */
 #define TURNED_BYTES  (WORDS_TURNED * 4u)
 #define WORDS_MOST    (HEAD_MOST / 4u) /* words of a head with 8 bits a channel */
 #define WEIGHTS_MOST  (WORDS_MOST * 32u + 1u)
@@ -70,7 +70,8 @@ static void tables_make(const float *weights, uint64_t words_count, struct score
 
 /* Transposes `bytes` of LANES keys to WORDS_TURNED vectors: TURNED_BYTES, or 8, and then half of
  * the words are 0. */
-INLINE void words_transpose(const uint8_t *const *rows, uint64_t at, uint32_t bytes, words *ret_words)
+INLINE void words_transpose(const uint8_t *const *rows, uint64_t at, uint32_t bytes,
+                            words *ret_words)
 {
     words both[4], twos[4];
     SC_UNROLL

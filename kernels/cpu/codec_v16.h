@@ -97,7 +97,6 @@ INLINE void tile_decode(const struct tiles *tiles, uint64_t first, uint64_t end,
     }
 }
 
-
 /* Returns code - levels / 2 + 1/2 of a unit, in the order of in_order. Codes of 4 and 2 bits index
  * a table in a register, which ignores a lane's higher bits, or maps them alike. */
 INLINE floats unit_centred(const uint8_t *low, const uint8_t *high, uint32_t bits)

@@ -55,7 +55,7 @@ INLINE void store256(uint8_t *dst, __m256i value)
 }
 
 /* Transposes 8 columns of 8 rows a lane. op: the prefix of the vector's intrinsics */
-#define TRANSPOSE_TILE16(name, vector, op, load, store)                                                 \
+#define TRANSPOSE_TILE16(name, vector, op, load, store)                                            \
     INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
     {                                                                                              \
         vector a[8], b[8], c[8];                                                                   \
@@ -83,7 +83,7 @@ INLINE void store256(uint8_t *dst, __m256i value)
     }
 
 /* Transposes 4 columns of 4 rows a lane. */
-#define TRANSPOSE_TILE32(name, vector, op, load, store)                                                 \
+#define TRANSPOSE_TILE32(name, vector, op, load, store)                                            \
     INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
     {                                                                                              \
         vector a[4], b[4];                                                                         \
@@ -113,7 +113,8 @@ TRANSPOSE_TILE32(tile16_transpose32, __m512i, _mm512_, load512, store512)
 #endif
 
 /* Transposes 8 columns of 4 rows. */
-INLINE void tile4_transpose16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)
+INLINE void tile4_transpose16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                              uint64_t src_stride)
 {
     __m128i a[4], c[4];
     SC_UNROLL
@@ -139,8 +140,8 @@ INLINE uint64_t inside(uint64_t at, uint64_t each, uint64_t count)
 }
 
 /* Transposes 16 bytes of each of row_count rows: 4 up to the elements of a line. */
-INLINE void rows_transpose16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                        uint64_t row_count)
+INLINE void rows_transpose16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                             uint64_t src_stride, uint64_t row_count)
 {
     uint64_t tile = row_count >= 16 ? 16 : row_count >= 8 ? 8 : 4;
 #if LANES == 16
@@ -160,8 +161,8 @@ INLINE void rows_transpose16(uint8_t *dst, uint64_t dst_stride, const uint8_t *s
     }
 }
 
-INLINE void rows_transpose32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                        uint64_t row_count)
+INLINE void rows_transpose32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                             uint64_t src_stride, uint64_t row_count)
 {
     uint64_t tile = row_count >= 8 ? 8 : 4;
 #if LANES == 16

@@ -45,7 +45,6 @@ SC_DEVICE Unit unit_of(const Table &table, uint32_t unit)
                 {word.z, word.w}};
 }
 
-
 /* Loads the two bytes that have a run's bits of a plane; one byte twice if it has them all. */
 SC_DEVICE uint32_t run_load(const uint8_t *row, uint32_t where)
 {

@@ -96,7 +96,6 @@ SC_DEVICE void quant_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, u
         plane_add<1>(row, at + unit * 2ull, shift, code);
 }
 
-
 #define RUN_ROWS 4u /* rows of a run in flight */
 
 /* Loads WIDTH bytes of a plane: a run of a row. off: 0 if `at` is a multiple of WIDTH or 8. */

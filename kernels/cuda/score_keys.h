@@ -131,7 +131,6 @@ SC_DEVICE void rows_load(const sc_cuda_score &what, const Lay &lay, uint32_t hea
     }
 }
 
-
 /* A tile's keys in a slab: its rows from `row` on. */
 struct SlabRows {
     uint32_t row, count;

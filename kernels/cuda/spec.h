@@ -155,7 +155,7 @@ struct sc_cuda_bitplanes {
 /* Quantised consecutive keys in either format, from key_first to the next slab. */
 struct sc_cuda_score_slab {
     const struct sc_cuda_bitplanes_table *table; /* per-channel bits; nullptr: all have `bits` */
-    const uint8_t *scales, *codes;            /* at any address; codes of key_first */
+    const uint8_t *scales, *codes;               /* at any address; codes of key_first */
     const float *rope;  /* [rows][table->turned]; unused without rotation */
     uint32_t key_first; /* ascending from 0 */
     uint32_t bits;
@@ -174,7 +174,7 @@ struct sc_cuda_score_keys {
 
 struct sc_cuda_score {
     struct sc_cuda_score_queries queries;
-    struct sc_cuda_score_keys prefix;       /* memory and dtype are used if slab_count is 0 */
+    struct sc_cuda_score_keys prefix; /* memory and dtype are used if slab_count is 0 */
     /* count 0: none. Else >= row_count: row i sees fresh keys 0 .. count - row_count + i. */
     struct sc_cuda_score_keys fresh;
     const struct sc_cuda_score_slab *slabs; /* [slab_count] */

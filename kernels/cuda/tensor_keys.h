@@ -58,7 +58,6 @@ SC_DEVICE KeyTile piece_of(const sc_cuda_score &what, const KeyTile &tile, uint3
     return piece;
 }
 
-
 /* Loads up to 8 16-bit elements, contiguous or strided, at any address; 0 beyond `count`. */
 SC_DEVICE uint4 run_bits(const uint8_t *at, uint64_t element_stride, uint32_t count)
 {
@@ -98,7 +97,6 @@ SC_DEVICE void piece_rows(const sc_cuda_score &what, const TensorLay &lay, uint3
                             channels_left(what, channel)));
     }
 }
-
 
 /* Computes each channel's factors; 0 beyond the last. */
 SC_DEVICE void piece_factors(const sc_cuda_score &what, const sc_cuda_score_slab &slab,

@@ -105,7 +105,6 @@ bool sc_kernels_ref_bitplanes_encode(const struct sc_kernels_bitplanes_encode *w
     return has_quant;
 }
 
-
 /* Codes of a row; row_value returns a channel in float32, before the rotation. */
 struct row {
     const struct sc_kernels_bitplanes *planes;

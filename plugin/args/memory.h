@@ -51,14 +51,14 @@ struct sc_plugin_memory_need {
     uint64_t token_count;
 };
 
-struct sc_plugin_memory {                  /* result of a check */
-    struct sc_kernels_memory at;           /* a destination's: used by its target only */
+struct sc_plugin_memory {        /* result of a check */
+    struct sc_kernels_memory at; /* a destination's: used by its target only */
     const struct sc_plugin_target *target;
-    bool widens;                           /* rows are widened to float32 */
+    bool widens; /* rows are widened to float32 */
     bool has_negative_slot;
     struct sc_plugin_h2d_batch *batch; /* device memory's batch; else NULL */
-    void *stream;                    /* device memory's host stream (CUstream); else NULL */
-    spec_status begun;               /* status of BEGIN; unless SPEC_OK, nothing is placed */
+    void *stream;                      /* device memory's host stream (CUstream); else NULL */
+    spec_status begun;                 /* status of BEGIN; unless SPEC_OK, nothing is placed */
 };
 
 /* Reads and checks the host's description. Device memory is SPEC_E_UNSUPPORTED. */

@@ -9,7 +9,6 @@
 #define ALIGN     16u
 #define BLOCKS_SM 4u /* blocks per multiprocessor */
 
-
 spec_status sc_plugin_d2h_batches_open(struct sc_plugin_device *device, uint64_t host_bytes,
                                        struct spec_error *reterr)
 {

@@ -15,10 +15,10 @@
 
 #define PINNED_BYTES     (2ull << 20)
 #define PINNED_COUNT_MIN 4u
-#define FLIGHTS     32u /* ring entries of a stream */
+#define FLIGHTS          32u /* ring entries of a stream */
 #define ALIGN_BYTES 256u
 #define PAGE_BYTES  4096u /* whole pages are pinned */
-#define LINE_BYTES  64u   /* alignment of a room: any number type */
+#define LINE_BYTES       64u   /* alignment of a room: any number type */
 
 static const char *const KERNELS[] = {
 #define NAME(name, params, threads) #name,

@@ -273,9 +273,9 @@ static spec_status fail_busy(struct spec_error *reterr)
 struct cargo {
     const struct sc_plugin_score *score;
     struct sc_plugin_pinned *pinned;
-    uint64_t at, used;         /* device address of the first byte; bytes */
-    uint64_t skew;             /* its offset in the buffer, for equal alignment */
-    spec_status status;        /* the first error: nothing is copied after it */
+    uint64_t at, used;  /* device address of the first byte; bytes */
+    uint64_t skew;      /* its offset in the buffer, for equal alignment */
+    spec_status status; /* the first error: nothing is copied after it */
     struct spec_error *reterr;
 };
 

@@ -62,7 +62,6 @@ void sc_plugin_pinned_completed(void *held, void *user)
         sc_plugin_pinned_give(pinned);
 }
 
-
 /* Lock held. Returns the table's entry, made if absent; NULL: no room. */
 static struct sc_plugin_device_table *table_find(struct sc_plugin_device *device,
                                                  const struct sc_kernels_bitplanes *planes,

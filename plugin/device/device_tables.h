@@ -27,10 +27,8 @@
 #define SC_PLUGIN_DEVICE_SLOTS  16u /* stream pairs of loads */
 #define SC_PLUGIN_DEVICE_STORES 4u  /* next ones, of stores */
 #define SC_PLUGIN_DEVICE_HINTS  8u  /* next ones, of hints: loads do not wait for a hint's stream */
-#define SC_PLUGIN_DEVICE_ASKS                                                                      \
-    8u /* of asks: scoring does not wait for a destination's stream */
-#define SC_PLUGIN_DEVICE_SCORES                                                                    \
-    2u /* of hints' scores: they wait for no stream of a host */
+#define SC_PLUGIN_DEVICE_ASKS   8u  /* of asks: scoring does not wait for a destination's stream */
+#define SC_PLUGIN_DEVICE_SCORES 2u  /* of hints' scores: they wait for no stream of a host */
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
     (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS +                   \
      SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES)
@@ -61,12 +59,12 @@ struct sc_plugin_device_params {
     const struct sc_plugin_shape *shape;
     uint64_t request_count;
     uint64_t staging_bytes; /* of host memory, and again of the device's */
-    uint64_t store_bytes; /* for stores, additionally on both sides */
-    uint64_t query_group; /* query heads per KV head */
-    uint64_t room_bytes;  /* host memory for queries and new keys of one scoring */
-    uint64_t room_count;  /* concurrent scorings */
-    uint64_t score_bytes; /* device memory: scratch of scores */
-    uint64_t hint_bytes;  /* bytes of one hint, pinned and on the device */
+    uint64_t store_bytes;   /* for stores, additionally on both sides */
+    uint64_t query_group;   /* query heads per KV head */
+    uint64_t room_bytes;    /* host memory for queries and new keys of one scoring */
+    uint64_t room_count;    /* concurrent scorings */
+    uint64_t score_bytes;   /* device memory: scratch of scores */
+    uint64_t hint_bytes;    /* bytes of one hint, pinned and on the device */
     uint64_t hint_count;
     struct sc_store *store; /* its host tier is read by the device: direct.h */
 };
@@ -137,7 +135,7 @@ struct sc_plugin_device {
     struct sc_plugin_device_hint *hints; /* [hint_count] */
     struct sc_gpu_range score_range;
     struct sc_gpu_staging scores; /* of its addresses; has its own lock */
-    _Atomic uint32_t score_word; /* changes when scratch becomes free */
+    _Atomic uint32_t score_word;  /* changes when scratch becomes free */
     /* Per slot: serialise enqueuing and ring entries. */
     pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_PAIRS];
 
@@ -175,7 +173,6 @@ static inline uint32_t sc_plugin_device_score_slot(uint32_t slot)
     return SC_PLUGIN_DEVICE_PAIRS - SC_PLUGIN_DEVICE_SCORES + slot % SC_PLUGIN_DEVICE_SCORES;
 }
 
-
 /* Computes sizes and initialises locks; attaches nothing. */
 void sc_plugin_device_open(struct sc_plugin_device *device,
                            const struct sc_plugin_device_params *params);
@@ -187,7 +184,6 @@ void sc_plugin_device_close(struct sc_plugin_device *device);
  * failed since), SPEC_E_INVALID (the connector has another device), SPEC_E_NO_MEMORY. */
 spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ordinal,
                                     struct spec_error *reterr);
-
 
 /* Takes a free or completed pinned buffer, or NULL. sc_plugin_pinned_take (h2d_batch.h) waits. */
 struct sc_plugin_pinned *sc_plugin_pinned_try(struct sc_plugin_device *device);

@@ -10,12 +10,12 @@
 
 #define ALIGN       16u
 #define UP(bytes)   (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
-#define EVEN_ROWS   16u /* rows of a slab per decoder block, uniform bits */
-#define FREE_ROWS   32u /* the same, per-channel bits */
-#define BLOCKS_SM   4u  /* blocks of rows per multiprocessor */
+#define EVEN_ROWS      16u /* rows of a slab per decoder block, uniform bits */
+#define FREE_ROWS      32u /* the same, per-channel bits */
+#define BLOCKS_SM      4u  /* blocks of rows per multiprocessor */
 #define WORTH_ROWS     16u /* rows of a slab: a buffer with room for fewer is submitted first */
 #define PINNED_WAIT_NS UINT64_C(1000000)
-#define BITE_BYTES  (128u << 10) /* host tier bytes requested at a time, to limit calls */
+#define BITE_BYTES     (128u << 10) /* host tier bytes requested at a time, to limit calls */
 
 /* Returns the bytes reserved in a pinned buffer for descriptors and slots of rows, written last. */
 static uint64_t reserve_bytes(void)

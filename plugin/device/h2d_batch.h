@@ -34,8 +34,8 @@ struct sc_plugin_h2d_batch {
     pthread_mutex_t lock;
     struct sc_plugin_placing to;     /* destination of the pinned buffer's rows */
     struct sc_plugin_pinned *pinned; /* NULL: none */
-    uint64_t used;               /* bytes of it in use */
-    spec_status status;          /* the item's first error, with its text in why */
+    uint64_t used;                   /* bytes of it in use */
+    spec_status status;              /* the item's first error, with its text in why */
     char why[192];
 
     uint32_t row_count, row_parts; /* rows; SC_CUDA_K, SC_CUDA_V or both */
@@ -51,8 +51,7 @@ struct sc_plugin_h2d_batch {
     const struct sc_kernels_rotary *tables_rope[SC_PLUGIN_H2D_SLABS];
     uint64_t tables_at[SC_PLUGIN_H2D_SLABS];
     uint32_t table_count;
-    struct
-    { /* slots in the buffer: of these tokens, negative if skipped */
+    struct { /* slots in the buffer: of these tokens, negative if skipped */
         const uint64_t *skipped;
         uint64_t token, count, at; /* count 0: none */
         bool is_any;

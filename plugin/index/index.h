@@ -10,7 +10,7 @@
 #include "store/store.h"
 
 #define SC_PLUGIN_GRACE_ENTRIES 8192u /* dropped pieces that leases may still name */
-#define SC_PLUGIN_DROPS  1024u /* failed pieces not logged yet */
+#define SC_PLUGIN_DROPS         1024u /* failed pieces not logged yet */
 
 struct sc_plugin_request;
 struct sc_plugin_save;
@@ -22,14 +22,14 @@ struct sc_plugin_piece { /* rows in one chunk of the grid */
 };
 
 struct sc_plugin_old_roots {
-    bool clears;             /* roots made before the mark are to be removed */
+    bool clears; /* roots made before the mark are to be removed */
     uint64_t mark;
 };
 
 struct sc_plugin_index {
-    pthread_mutex_t lock;        /* rank 10; the index's writer; memory only */
-    uint64_t *drops;             /* [SC_PLUGIN_DROPS] removed, not logged yet */
-    _Atomic uint64_t drop_count; /* written under the lock */
+    pthread_mutex_t lock;                 /* rank 10; the index's writer; memory only */
+    uint64_t *drops;                      /* [SC_PLUGIN_DROPS] removed, not logged yet */
+    _Atomic uint64_t drop_count;          /* written under the lock */
     struct sc_plugin_old_roots old_roots; /* guarded by the lock */
     struct sc_radix_spare spare;          /* memory for the job to touch */
 

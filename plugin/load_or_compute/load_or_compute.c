@@ -26,7 +26,7 @@
 
 #define WRITE_NS UINT64_C(5000000000) /* minimum between two notes */
 /* all have read a note by then: logs are read every 25 ms */
-#define DELAY_NS UINT64_C(1000000000)
+#define DELAY_NS     UINT64_C(1000000000)
 #define FOLLOWED_NS  UINT64_C(2000000000) /* a reader opens the next log within 25 ms */
 #define ASKED_PLACES 64u                  /* sampled tokens of a prompt, which identify it */
 #define ASKED_TOKENS 8u                   /* last tokens, all sampled */

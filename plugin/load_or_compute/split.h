@@ -46,8 +46,8 @@ enum { SC_LOAD_ALL_ROWS, SC_LOAD_SELECTED_ROWS, SC_LOAD_KINDS };
 
 /* Input of a split besides the request; the same in every process of a store. */
 struct sc_plugin_estimate {
-    double token_ns, position_ns; /* to compute the token at position x: token + position * x */
-    double byte_ns;               /* to load a byte; 0: unknown */
+    double token_ns, position_ns;    /* to compute the token at position x: token + position * x */
+    double byte_ns;                  /* to load a byte; 0: unknown */
     double row_bytes[SC_LOAD_KINDS]; /* read from the device per token, all layers */
     double host_ns[SC_LOAD_KINDS];   /* host thread's time for that token */
     double pass_tokens;              /* tokens per pass of longer prompts; 0: one pass */
@@ -59,9 +59,9 @@ struct sc_plugin_cut {
     uint64_t from, end, total; /* tokens; end: R, the end without a split */
     uint64_t grid, multiple;   /* results are grid multiples rounded down to `multiple`, or R */
     uint64_t layers;
-    uint64_t whole_end;   /* matches ending before it are loaded whole; 0: none */
+    uint64_t whole_end;      /* matches ending before it are loaded whole; 0: none */
     uint64_t host_slab_rows; /* first rows that are in memory already */
-    uint64_t state_bytes; /* read in addition if any row is read */
+    uint64_t state_bytes;    /* read in addition if any row is read */
 };
 
 /* Returns n: `from`, R or a grid place between. R is chosen if nearly best, to spare the host; then

@@ -199,7 +199,7 @@ struct spec_objects {
     struct sc_exec *exec;
     struct sc_store *store;
     struct sc_staging *frames; /* the store's staging */
-    uint64_t op_bytes;        /* maximum bytes of an operation */
+    uint64_t op_bytes;         /* maximum bytes of an operation */
     uint32_t *fork_guard;
     _Atomic uint32_t fork_closed;
     uint64_t open_ns;   /* executor's clock */

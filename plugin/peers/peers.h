@@ -26,8 +26,8 @@ struct sc_plugin_ranks {
 
 struct sc_plugin_notify_queue { /* notifications between processes */
     pthread_mutex_t post_lock;  /* rank 6: posting */
-    uint64_t epoch;            /* guarded by post_lock: to be posted */
-    uint64_t *epoch_told;      /* [ranks.count] guarded by post_lock: posted */
+    uint64_t epoch;             /* guarded by post_lock: to be posted */
+    uint64_t *epoch_told;       /* [ranks.count] guarded by post_lock: posted */
 
     pthread_mutex_t lock; /* rank 20: failed ranges to be posted */
     struct sc_store_notify notify[SC_PLUGIN_NOTIFY_QUEUE];

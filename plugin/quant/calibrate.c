@@ -66,7 +66,6 @@ const struct sc_plugin_table *sc_plugin_learnt_table(const struct sc_plugin_lear
     return atomic_load_explicit(&learnt_of(learning, layer, part)->table, memory_order_acquire);
 }
 
-
 /* Lock held. Averages the channels of a rotary pair, which queries do not distinguish. */
 static void pairs_even(const struct sc_plugin_learning *learning, float *squares)
 {

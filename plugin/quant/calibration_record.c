@@ -60,7 +60,6 @@ static void form_make(const struct sc_plugin_learning *learning, uint32_t kind,
     memcpy(ret_words, form, sizeof(form));
 }
 
-
 /* Lock held. Returns the end of the words. */
 static uint16_t *queries_put(const struct sc_plugin_learning *learning,
                              const struct sc_plugin_learnt *learnt, uint16_t *words)

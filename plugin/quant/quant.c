@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#define SINKS        4u  /* first positions, whose keys are unlike others */
-#define GENERATIONS  16u /* other processes' tables per layer and part, besides ours */
+#define SINKS        4u             /* first positions, whose keys are unlike others */
+#define GENERATIONS  16u            /* other processes' tables per layer and part, besides ours */
 #define OTHERS_BYTES (256ull << 20) /* limit of all of those, except one of each */
 
 static uint64_t channels_of(const spec_connector *conn)
@@ -171,7 +171,6 @@ void sc_plugin_quant_close(spec_connector *conn)
     pthread_mutex_destroy(&conn->quant->write_lock);
     sc_alloc_free(&conn->alloc, conn->quant);
 }
-
 
 /* Makes the layer's first table from the spans of this slab; overwrites what->scales. */
 static const struct sc_plugin_table *first_table(const spec_connector *conn,

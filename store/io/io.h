@@ -44,7 +44,7 @@ struct sc_io_op {
     /* Set by the back end before `done`. SPEC_E_INVALID: bytes is 0, offset + bytes overflows, or
      * an SC_IO_OPEN_DIRECT file is not aligned (whether or not O_DIRECT was granted). */
     spec_status status;
-    int32_t sys_errno;  /* 0 unless status is SPEC_E_IO or SPEC_E_NO_SPACE; EIO at the file's end */
+    int32_t sys_errno; /* 0 unless status is SPEC_E_IO or SPEC_E_NO_SPACE; EIO at the file's end */
 
     /* Owned by the back end. */
     struct sc_task task;
@@ -175,9 +175,9 @@ void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t 
 /* io_uring's counters since open; zeros for other back ends. */
 struct sc_io_counts {
     uint64_t enters;
-    uint64_t ops;              /* completed operations */
-    uint64_t short_ops;        /* transfers that moved only a part and were continued */
-    uint64_t late;             /* completions that matched no operation in flight; ignored */
+    uint64_t ops;                /* completed operations */
+    uint64_t short_ops;          /* transfers that moved only a part and were continued */
+    uint64_t late;               /* completions that matched no operation in flight; ignored */
     uint64_t inflight_bytes_max; /* peak */
 };
 void sc_io_stats(struct sc_io *io, struct sc_io_counts *ret_stats);

@@ -82,7 +82,7 @@ struct window {
     struct room *room;
     uint64_t offset, count; /* in the file */
     uint8_t *frames;
-    uint64_t bytes;         /* bytes of valid whole frames */
+    uint64_t bytes; /* bytes of valid whole frames */
     uint64_t decoded_count;
     bool is_last;
     spec_status status;
@@ -97,7 +97,7 @@ struct scan {
     struct room *rooms; /* [room_count] windows in use at once */
     uint32_t room_count;
     uint64_t file_bytes, window_bytes;
-    uint64_t base, skip; /* start of the first window; its bytes scanned before */
+    uint64_t base, skip;       /* start of the first window; its bytes scanned before */
     struct sc_io_file *direct; /* NULL: read through the page cache */
     _Atomic uint32_t running;  /* posted reads and checks */
     _Atomic bool is_over;      /* the rest is not needed */

@@ -324,8 +324,7 @@ static struct look look_at(struct sc_store *store)
     uint64_t each = pieces > 0 ? rest / pieces : 0;
     look.live = 2 * (each * live + reserved);
     look.gain = 2 * (rest - each * held + stale);
-    look.gain -=
-        pieces > 0 && held == pieces ? 2 * (rest - each * held) : 0; /* rounding */
+    look.gain -= pieces > 0 && held == pieces ? 2 * (rest - each * held) : 0; /* rounding */
     look.gain += 2 * dead_bytes;
     look.piece = 2 * (each + SC_STORE_DROP_BYTES);
     return look;

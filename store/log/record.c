@@ -214,8 +214,7 @@ static bool derived_has(const struct sc_store_field *own)
 {
     uint64_t kind = own[0].value;
     bool is_order = kind == SC_STORE_SECTION_PERMUTATION;
-    for (uint32_t i = 4; i < 7;
-         i++) /* optional for a copy of the rows */
+    for (uint32_t i = 4; i < 7; i++) /* optional for a copy of the rows */
         if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_SECTION_PROBES))
             return false;
     for (uint32_t i = 7; i < 13; i++)

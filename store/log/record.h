@@ -31,7 +31,7 @@
 #define SC_STORE_RECORD_VERSION    1u
 #define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* extent and piece ids are below */
 /* codes of an average record */
-#define SC_STORE_QUANT_BYTES_MAX       (SC_STORE_PAYLOAD_BYTES_MAX - 64u)
+#define SC_STORE_QUANT_BYTES_MAX (SC_STORE_PAYLOAD_BYTES_MAX - 64u)
 /* slots of a permutation record */
 #define SC_STORE_PERMUTATION_BYTES_MAX (SC_STORE_PAYLOAD_BYTES_MAX - 128u)
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
@@ -72,8 +72,8 @@ struct sc_store_record_extent {
     uint64_t probe_row_bytes;              /* 0: no probe rows */
     uint64_t stride;                       /* from layer to layer */
     struct sc_store_codec_shape codec_shape; /* a derived section's; bits_k 0: no quantised rows */
-    bool is_retired; /* derived section without effect; its pages are free */
-    bool is_order; /* derived section: a copy of the rows, with an extent's sections */
+    bool is_retired;         /* derived section without effect; its pages are free */
+    bool is_order;           /* derived section: a copy of the rows, with an extent's sections */
     uint64_t permuted_at_ns; /* wall clock; the copy before it is void since */
     struct sc_store_provenance provenance;
     bool leaves_ids; /* ids behind its own and its last piece's stay free */
@@ -122,10 +122,10 @@ struct sc_store_record {
     struct sc_store_record_permutation permutation;
     struct sc_store_record_space space;
     struct sc_store_record_extent
-        extent; /* also a derived section's probe members, stride and parts */
-    struct sc_store_piece piece;          /* tokens, marks: the arrays below; no provenance */
-    uint32_t *tokens;                     /* [SC_STORE_ROWS_MAX], owned by the caller */
-    struct sc_store_mark *marks;          /* [SC_STORE_MARKS_MAX], owned by the caller */
+        extent;                  /* also a derived section's probe members, stride and parts */
+    struct sc_store_piece piece; /* tokens, marks: the arrays below; no provenance */
+    uint32_t *tokens;            /* [SC_STORE_ROWS_MAX], owned by the caller */
+    struct sc_store_mark *marks; /* [SC_STORE_MARKS_MAX], owned by the caller */
 };
 
 struct sc_store_writer { /* an encoder's target */

@@ -24,8 +24,8 @@ enum sc_store_piece_state {
     SC_STORE_PIECE_NONE,
     SC_STORE_PIECE_DOOMED, /* replay: a later record drops it; holds pages until then */
     SC_STORE_PIECE_LIVE,
-    SC_STORE_PIECE_REFUSED, /* replay: not believed, no drop record so far */
-    SC_STORE_PIECE_DROPPED, /* void; pages are held while an extent refers to it */
+    SC_STORE_PIECE_REFUSED,     /* replay: not believed, no drop record so far */
+    SC_STORE_PIECE_DROPPED,     /* void; pages are held while an extent refers to it */
     SC_STORE_PIECE_QUARANTINED, /* drop recorded; pages are held until the lease time ends */
     SC_STORE_PIECE_FREED        /* pages reused */
 };
@@ -36,7 +36,7 @@ struct sc_store_piece_entry {
     uint32_t extent;
     uint16_t extent_row, row_count; /* row_count 1 .. SC_STORE_ROWS_MAX */
     _Atomic uint16_t state;
-    uint16_t skip;         /* leading rows never read: another piece has them */
+    uint16_t skip; /* leading rows never read: another piece has them */
     uint32_t next; /* space lock: next in its bucket; log lock: next without a drop record */
     _Atomic uint64_t mark; /* the caller's number; relaxed */
 };
@@ -94,8 +94,7 @@ struct sc_store_section {
     struct sc_store_section *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
     struct sc_store_codec_shape codec_shape; /* bits_k 0: no quantised rows */
-    uint16_t
-        *slots; /* permuted copy's slots (row_permutation.h), behind the parts; or NULL */
+    uint16_t *slots; /* permuted copy's slots (row_permutation.h), behind the parts; or NULL */
     uint64_t tag_offset, row_offset; /* permuted copy's */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */
@@ -186,7 +185,7 @@ struct sc_store_table {
     struct sc_store_table_folder *_Atomic *extents;
     struct sc_store_parts_slab *parts; /* newest first */
     struct sc_store_section *derived_sections; /* all ever made */
-    uint64_t piece_next, extent_next;  /* next ids */
+    uint64_t piece_next, extent_next;          /* next ids */
 };
 
 bool sc_store_table_init(struct sc_store_table *table, struct sc_alloc *alloc);

@@ -100,8 +100,7 @@ spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error
     if (status != SPEC_OK)
         return status;
     uint64_t budget = store->params.config->write_budget, ranks = store->params.rank_count;
-    day_budget->budget =
-        budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: no budget */
+    day_budget->budget = budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: no budget */
     day_budget->filled_ns = sc_exec_now_ns(store->params.exec);
     day_budget->level = log_bytes == 0 ? full_of(day_budget) : 0;
     return SPEC_OK;

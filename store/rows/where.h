@@ -83,7 +83,7 @@ struct sc_store_slab_where {
     uint64_t rows; /* start of the extent's rows */
     uint64_t base[2], stride, tags, tag_stride;
     const uint16_t *slots; /* the layer's (row_permutation.h); NULL: row r is in slot r */
-    uint64_t slots_copy; /* unique number of the permuted copy with these slots */
+    uint64_t slots_copy;   /* unique number of the permuted copy with these slots */
 };
 static inline uint64_t sc_store_slot_of(const struct sc_store_slab_where *where, uint64_t row)
 {

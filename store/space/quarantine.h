@@ -19,7 +19,7 @@ struct sc_store_quarantine {
     struct sc_store_bucket buckets[SC_STORE_BUCKETS]; /* ring, by due time */
     uint32_t bucket_first, bucket_count;
     uint32_t rows_first, rows_last; /* extents whose original rows wait, by time; 0: none */
-    _Atomic uint64_t evict_next; /* any thread: evict_unreachable has examined older ones */
+    _Atomic uint64_t evict_next;    /* any thread: evict_unreachable has examined older ones */
 };
 
 struct sc_store;

@@ -11,10 +11,10 @@
 struct sc_store_reserve {
     struct sc_store_reserve_slot {
         uint64_t bytes;
-        uint64_t piece_first;       /* lower bound of ids committed in it or later */
+        uint64_t piece_first;        /* lower bound of ids committed in it or later */
     } slots[SC_STORE_RESERVE_SLOTS]; /* ring, by slot number */
-    uint64_t slot;                  /* newest slot's number: executor's time / slot width */
-    uint64_t piece_seen;            /* next id at the last look */
+    uint64_t slot;                   /* newest slot's number: executor's time / slot width */
+    uint64_t piece_seen;             /* next id at the last look */
 };
 
 struct sc_store;

@@ -64,7 +64,7 @@ static inline void value_draw(uint64_t *state, uint64_t channel, uint32_t dtype,
 
 /* Widths of which each plane has whole bytes. most, least: of the widths */
 static inline void bit_counts_draw(uint64_t *state, uint64_t size, uint32_t least, uint32_t most,
-                             uint8_t *to)
+                                   uint8_t *to)
 {
     for (uint64_t first = 0; first < size; first += SC_KERNELS_BITPLANES_GROUP) {
         uint64_t left = size - first, count = left < 64 ? left : 64, bytes = count / 8;

@@ -60,12 +60,12 @@ static void check_turn(uint32_t level, uint64_t element, uint64_t rows, uint64_t
             memcpy(want + GUARD + c * dst_stride + r * element, src + r * src_stride + c * element,
                    element);
     const struct sc_kernels_transpose what = {.dst = got + GUARD,
-                                         .src = src,
-                                         .dst_stride = dst_stride,
-                                         .src_stride = src_stride,
-                                         .row_count = rows,
-                                         .column_count = columns,
-                                         .streams = streams};
+                                              .src = src,
+                                              .dst_stride = dst_stride,
+                                              .src_stride = src_stride,
+                                              .row_count = rows,
+                                              .column_count = columns,
+                                              .streams = streams};
     (element == 2 ? mine->transpose16 : mine->transpose32)(&what);
     if (memcmp(got, want, dst_bytes) != 0)
         fail_msg("level %u: %d rows of %d columns of %d bytes", level, (int)rows, (int)columns,
