@@ -1,6 +1,4 @@
-/* Rows of pieces, read back and verified.
- *
- * Holds, Does not, Threads, Tests: store/cache/readback.h. */
+/* readback: reads rows back and verifies them. Contract: store/cache/readback.h. */
 #include "store/cache/readback.h"
 
 #include "store/cache/written_frames.h"
@@ -44,7 +42,7 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(readback->store->params.exec, readback->task, SC_IO_CLASS_BACKGROUND);
 }
 
-/* ---- Rows in another order ------------------------------------------------------------------ */
+/* ---- Permuted rows --------------------------------------------------------------------------- */
 
 static void gather_leave(const struct sc_store *store, struct sc_store_gather *gather)
 {
@@ -52,7 +50,7 @@ static void gather_leave(const struct sc_store *store, struct sc_store_gather *g
     *gather = (struct sc_store_gather){0};
 }
 
-/* Plans a read of each row. Without memory they cannot be had. */
+/* Plans one read per half of a row. Without memory the rows cannot be read. */
 static void gather_add(struct sc_store_readback *readback, struct sc_store_stretch *stretch,
                        const struct sc_store_slab_where *where)
 {
@@ -90,7 +88,7 @@ static void gather_add(struct sc_store_readback *readback, struct sc_store_stret
     }
 }
 
-/* Rows [first, + count) of the extent, one behind the other. false: one of them was not read. */
+/* Copies extent rows [first, + count) next to each other. Returns false if one was not read. */
 static bool gather_rows(const struct sc_store_stretch *stretch,
                         const struct sc_store_slab_where *where, uint64_t first, uint64_t count,
                         const uint8_t *ret_halves[2])
@@ -115,15 +113,15 @@ static bool gather_rows(const struct sc_store_stretch *stretch,
 
 /* ---- Rows as they were stored ---------------------------------------------------------------- */
 
-struct place { /* of bytes of a layer */
+struct place { /* bytes of a layer */
     const struct sc_store_stretch_rows *rows;
     struct sc_store_where where;
-    uint64_t at;    /* from the extent's beginning, as the cache counts */
-    bool is_stored; /* as that has it: not of another order */
+    uint64_t at;    /* offset in the extent, as the cache of written frames counts */
+    bool is_stored; /* in stored order, so the cache may have it */
 };
 
-/* Plans a read of the bytes into the window's memory. The first and last of them that the cache has
- * are copied from there: their pages may not be on the disk yet. */
+/* Plans a read into the window's memory. Copies leading and trailing bytes that the cache has:
+ * their pages may not be on disk yet. */
 static void bytes_read(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                        const struct place *place, uint64_t bytes)
 {
@@ -152,7 +150,7 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
     readback->read_bytes += pages.bytes;
 }
 
-/* The bytes from the cache if it has all of them, else by a read. in: where they begin in the
+/* Takes the bytes from the cache if it has all of them, else reads them. in: offset in the
  * layer. */
 static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                       const struct sc_store_stretch_rows *rows, struct sc_store_where layer,
@@ -187,7 +185,7 @@ void sc_store_readback_add(struct sc_store_readback *readback,
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
     struct sc_store_slab_where from, to;
     sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
-    to = from; /* of the same copy of the rows: another may be found at any moment */
+    to = from; /* of the same copy; another one may be published at any moment */
     sc_store_slab_move(&to, what->to);
     uint32_t last = what->k_alone ? 0 : to.half_count - 1;
     stretch->what = *what;
@@ -217,7 +215,7 @@ bool sc_store_readback_submit(struct sc_store_readback *readback)
 {
     uint32_t count = readback->read_count, all = count, stretches = readback->stretch_count;
     struct sc_store *store = readback->store;
-    readback->read_count = 0; /* the task may be another thread's, and begin a window */
+    readback->read_count = 0; /* the task may run on another thread and begin a window */
     for (uint32_t i = 0; i < stretches; i++)
         all += readback->stretches[i].gather.count;
     if (all == 0)
@@ -258,7 +256,7 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     const struct sc_store *store = readback->store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_stretch *stretch = &readback->stretches[i];
-    /* As when the stretch was added: its extent may have got another order meanwhile. */
+    /* copy chosen when the stretch was added; the extent may have a permuted one by now */
     struct sc_store_slab_where where = stretch->from;
     bool is_gathered = where.slots != NULL;
     sc_store_slab_move(&where, piece);
