@@ -2,8 +2,8 @@
  *
  *   slabs    [slabs_max]    free, being filled, published, or forgotten and pinned
  *   heads    [a power of two] -> slabs of one hash, published or being filled
- *   tiers    [2] host memory and the upper tier: a limit in pages, and a heap by rank (base/heap.h) of
- *            the published slabs that are neither pinned nor kept
+ *   tiers    [2] host memory and the upper tier: a limit in pages, and a heap by rank (base/heap.h)
+ *            of the published slabs that are neither pinned nor kept
  *   owners   [pages] each page's slab, or NONE; used to evict neighbours together (host_window.h)
  *   kept     [slab] <-> [slab] ..   kept slabs, pinned or not; not in a heap once published */
 #include "store/cache/host_tier.h"
