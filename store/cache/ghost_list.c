@@ -48,7 +48,7 @@ void sc_store_ghost_put(struct sc_store_ghost *past, uint64_t name, const struct
             bucket[i] = entry;
             return;
         }
-        if (bucket[i].heat < least->heat) /* 0 for a free entry */
+        if (bucket[i].heat < least->heat)
             least = &bucket[i];
     }
     if (least->name == 0 || least->heat <= entry.heat)

@@ -29,8 +29,7 @@ struct sc_store_ghost {
     uint64_t mask;                       /* bucket count - 1 */
 };
 
-/* Allocates at least `count` entries; *past is zero before. Returns false without memory; `done` is
- * allowed then. */
+/* Allocates at least `count` entries; *past is zero before. Returns false without memory. */
 bool sc_store_ghost_init(struct sc_store_ghost *past, struct sc_alloc *alloc, uint64_t count);
 void sc_store_ghost_done(struct sc_store_ghost *past);
 /* Stores heat, count and importance under the name of an evicted slab. */

@@ -23,8 +23,7 @@
 #define KEPT  4u /* at most (KEPT - 1) / KEPT of the memory, and of the slabs, may be kept */
 #define LOST  8u /* slabs that one insertion may displace from a tier at most */
 
-/* Dual cache (decision 0046): a half-life in turnovers of the upper tier; entries of the ghost list
- * per slab. */
+/* Dual cache (decision 0046): turnovers of the upper tier per half-life; ghost entries per slab. */
 #define HALF_LIFE 16u
 #define PAST      8u
 #define WHOLE     1000000u /* millionths: importance of a slab whose rows are all used */
@@ -37,7 +36,7 @@ enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
 struct sc_host_tier_memory_slab {
     struct sc_host_tier_key key;
-    uint32_t next; /* in its hash list, or in the free list */
+    uint32_t next;
     uint32_t pins, rows;
     uint32_t group, group_prev, group_next; /* list of one group (residency.h) */
     uint32_t kept_prev, kept_next;          /* list of kept slabs, while keeper != 0 */
@@ -52,7 +51,7 @@ struct sc_host_tier_memory_slab {
 };
 
 struct tier {
-    enum sc_policy policy; /* computes the ranks of its slabs */
+    enum sc_policy policy;
     uint64_t pages_max, pages_used;
     struct sc_heap heap;
 };
@@ -69,15 +68,15 @@ struct sc_host_tier {
     const uint64_t *windows; /* window of each layer; NULL: no layer has one */
     pthread_mutex_t lock;    /* rank 57 */
     /* Guarded by lock. */
-    struct sc_store_space map; /* one segment */
+    struct sc_store_space map;
     struct sc_host_tier_memory_slab *slabs;
     uint32_t *heads, *owners;
     struct tier tiers[2];
-    struct sc_store_ghost past;          /* evicted slabs, if is_dual */
+    struct sc_store_ghost past;
     struct sc_store_residency residency; /* counts, read without the lock */
     uint32_t free, kept, slabs_kept;
     uint32_t fresh; /* slabs from here on were never used; their memory is untouched */
-    uint64_t stamp; /* count of uses */
+    uint64_t stamp;
     uint64_t now;   /* heat time; a use or a refused insertion advances it */
     uint64_t pages_kept, published, hits[2], misses, evictions;
     uint64_t risen, sunk;
@@ -126,7 +125,6 @@ static uint32_t *head_of(const struct sc_host_tier *host, const struct sc_host_t
     return &host->heads[((hash_of(key) >> 32) + key->first / SC_RESIDENCY_NEAR) & host->head_mask];
 }
 
-/* Returns the name for the ghost list. */
 static uint64_t name_of(const struct sc_host_tier_key *key)
 {
     uint64_t hash = (hash_of(key) + key->first) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -179,7 +177,6 @@ static void slab_unlink(struct sc_host_tier *host, const struct sc_host_tier_mem
 
 /* ---- By rank: lock held ---------------------------------------------------------------------- */
 
-/* Counts one use of `pages` pages. */
 static void use_add(struct sc_host_tier *host, struct sc_use *use, uint64_t pages)
 {
     host->now += pages * host->page_heat;
@@ -381,8 +378,8 @@ static bool lost_take(struct sc_host_tier *host, uint32_t number, uint64_t pages
     return true;
 }
 
-/* Evicts slabs of lower rank until host memory has `pages` more pages. Returns false if it cannot;
- * nothing is evicted then. */
+/* Evicts slabs of lower rank for `pages` more pages. Returns false, without an eviction, if it
+ * cannot. */
 static bool host_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank)
 {
     struct lost lost;
@@ -436,7 +433,6 @@ static bool upper_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank
     return true;
 }
 
-/* Counts the halves of rows that a promotion moved although nobody wanted them. */
 static void risen_add(struct sc_host_tier *host, const struct sc_host_tier_key *key, uint64_t rows,
                       uint64_t rows_used)
 {
@@ -446,8 +442,8 @@ static void risen_add(struct sc_host_tier *host, const struct sc_host_tier_key *
                               memory_order_relaxed);
 }
 
-/* Takes pages for the next free slab entry, evicting slabs of lower rank. Returns false if that is
- * not enough. */
+/* Takes pages for the next free slab entry, evicting slabs of lower rank. Returns false on
+ * failure. */
 static bool room_take(struct sc_host_tier *host, uint64_t pages, uint64_t rank, uint32_t tier,
                       uint64_t *ret_page)
 {
@@ -462,8 +458,7 @@ static bool room_take(struct sc_host_tier *host, uint64_t pages, uint64_t rank, 
     }
     if (!has && !room_clear(host, pages, rank, ret_page))
         return false;
-    if (tier == HOST && !host_clear(host, pages, rank)) { /* the free pages belong to the upper
-                                                           * tier's share */
+    if (tier == HOST && !host_clear(host, pages, rank)) { /* free pages are the upper tier's */
         sc_store_space_free(&host->map, 0, *ret_page, pages);
         return false;
     }
@@ -611,7 +606,7 @@ uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_
     return count;
 }
 
-/* Lock held. Makes a slab that is being filled, of pages taken by room_take(). */
+/* Lock held. The pages were taken by room_take(). */
 static struct sc_host_tier_memory_slab *slab_make(struct sc_host_tier *host,
                                                   const struct sc_host_tier_key *key, uint64_t page,
                                                   uint64_t pages, uint32_t tier,
@@ -630,15 +625,13 @@ static struct sc_host_tier_memory_slab *slab_make(struct sc_host_tier *host,
     return slab;
 }
 
-/* A slab to begin. */
 struct begin {
     uint64_t pages, cost_ns;
     uint64_t heat_less;       /* taken off the heat of a slab that nobody has used yet */
     uint64_t keeper;          /* 0: evicts only slabs of lower rank */
-    uint32_t rows, rows_used; /* rows_used: rows wanted now */
+    uint32_t rows, rows_used;
 };
 
-/* Returns the slab's past uses plus this one. */
 static struct sc_use use_begin(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                                const struct begin *begin)
 {
@@ -670,9 +663,9 @@ static bool begin_place(struct sc_host_tier *host, const struct sc_host_tier_key
     return true;
 }
 
-/* Returns true for a SLOTS slab that failed its tags last and is not wanted completely. Unwanted
- * rows are not verified when read, so the disk may have the same bad bytes. Caching them again
- * would hide the disk error behind a memory error each time. */
+/* Returns true for the SLOTS slab that failed last, if it is not wanted completely. Unwanted rows
+ * are not verified, so the disk may have the same bad bytes. Caching them would hide the disk
+ * error. */
 static bool is_doubted(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
                        const struct begin *begin)
 {
@@ -947,10 +940,8 @@ void sc_host_tier_stats(struct sc_host_tier *host, struct sc_host_tier_stats *re
     pthread_mutex_unlock(&host->lock);
 }
 
-/* ---- Open and close -------------------------------------------------------------------------- */
-
-/* Returns the heat time of a page. A half-life is one turnover of all memory; if ranks are scores,
- * HALF_LIFE turnovers (decision 0027). */
+/* Returns the heat time of a page. A half-life is one turnover of all memory (HALF_LIFE turnovers
+ * for score ranks; decision 0027). */
 static uint64_t page_heat_of(const struct sc_host_tier_params *params, uint64_t pages)
 {
     uint64_t upper = params->upper_bytes / PAGE;
@@ -961,7 +952,6 @@ static uint64_t page_heat_of(const struct sc_host_tier_params *params, uint64_t 
     return SC_HEAT_ONE / pages + 1;
 }
 
-/* false: no memory. */
 static bool memory_take(struct sc_host_tier *host, uint64_t count, uint64_t heads)
 {
     struct sc_alloc *alloc = host->alloc;

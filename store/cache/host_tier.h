@@ -9,25 +9,20 @@
  *   begin -> (filled) -> publish -> get, unpin .. -> evicted, or forgotten -> free
  *                     \-> abandon
  *
- * Eviction   The slabs of the lowest rank (base/policy.h) that are neither pinned nor kept are
- *            evicted. Neighbours are evicted together if one slab is too short (host_window.h).
- * Keeping    A prefetch keeps its slabs until they are used once or expire. At most three quarters
- *            of the memory can be kept.
- * Tiers      With upper_bytes, or if ranks are scores, a slab of rows is used when its rows are
- *            delivered (touch). Its new rank then decides:
- *
- *   in the upper tier   it stays
- *   in host memory      it is promoted, if it outranks the lowest slabs of the upper tier
- *   on disk             it is inserted into the upper tier, or host memory, or neither
- *   displaced           it is demoted, if it outranks the lowest slabs there; else evicted
- *
- * A move between tiers changes one member; no bytes are copied or written. The ghost list keeps the
- * uses of evicted slabs (ghost_list.h). Decision 0046.
+ * Eviction   Slabs of the lowest rank (base/policy.h) that are neither pinned nor kept; neighbours
+ *            together if one slab is too short (host_window.h).
+ * Keeping    A prefetch keeps its slabs until they are used once or expire; at most three quarters
+ *            of the memory.
+ * Tiers      With upper_bytes, or score ranks, a slab of rows is used when rows are delivered
+ *            (touch). If its rank is higher than the lowest of the upper tier, it is promoted (from
+ *            disk: inserted there). Displaced slabs are demoted if they outrank the lowest of host
+ *            memory, else evicted. A move changes one member; no bytes are copied. The ghost list
+ *            keeps the uses of evicted slabs (ghost_list.h). Decision 0046.
  *
  * Invariants: get returns what was published under that key, stable until unpin. A slab is in one
- * tier. Host memory never exceeds `bytes`, the upper tier never `upper_bytes`. A pinned slab is not
- * evicted. A slab that was forgotten, before or after its publication, is not found. The caller
- * verifies slabs as if it had read them from disk.
+ * tier. Host memory never exceeds `bytes`, the upper tier never `upper_bytes`. A slab that was
+ * forgotten, before or after its publication, is not found. Callers verify slabs as if read from
+ * disk.
  * Threads: any. One lock (rank 57); no bytes are copied under it.
  * Tests: tests/unit/store/test_host_tier.c, test_host_tier_keep.c, test_host_tier_inside.c,
  * test_host_tier_dual.c */
@@ -39,13 +34,13 @@
 #include "base/policy.h"
 #include "base/status.h"
 
-enum sc_host_tier_kind { /* contents of a slab */
+enum sc_host_tier_kind {
                          SC_STORE_HOST_ROWS,
                          SC_STORE_HOST_QUANT,  /* quantised rows and the tags of the rows */
                          SC_STORE_HOST_PROBES, /* probe keys and the tags of the rows */
                          SC_STORE_HOST_TAGS,
-                         SC_STORE_HOST_K,    /* K of a split layout */
-                         SC_STORE_HOST_V,    /* V of a split layout */
+                         SC_STORE_HOST_K,
+                         SC_STORE_HOST_V,
                          SC_STORE_HOST_SLOTS /* slots of an extent with a row permutation; the slabs
                                               * of one copy form one group */
 };
@@ -86,15 +81,13 @@ struct sc_host_tier_memory_slab *sc_host_tier_find(struct sc_host_tier *host,
  * the slab's use and may promote it; else no effect. */
 void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab,
                         uint64_t rows);
-/* Returns true if get would return a slab. */
 bool sc_host_tier_has(struct sc_host_tier *host, const struct sc_host_tier_key *key);
-/* Adds a pin to a pinned slab. */
 void sc_host_tier_pin(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 void sc_host_tier_unpin(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 /* Returns true if nothing is published. Takes no lock (residency.h). */
 bool sc_host_tier_is_empty(const struct sc_host_tier *host);
-/* Returns the number of layers that have the slab, ignoring key->layer; for SLOTS the number of
- * slabs of that copy. *ret_risen (may be NULL): those in the upper tier. Takes no lock. */
+/* Returns the number of layers with the slab, ignoring key->layer; for SLOTS the slabs of that
+ * copy. *ret_risen (may be NULL): those in the upper tier. Takes no lock. */
 uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
                              uint32_t *ret_risen);
 /* Counts layers with a window only. */
@@ -146,13 +139,12 @@ enum sc_host_tier_begun sc_host_tier_begin_kept(struct sc_host_tier *host,
                                                 uint32_t row_count, uint64_t bytes,
                                                 uint64_t cost_ns, uint64_t keeper,
                                                 struct sc_host_tier_memory_slab **ret_slab);
-/* Keeps a published slab for the keeper (not 0) until it is used or let go. Returns false if it is
- * not published, or too much is kept. */
+/* Keeps a published slab for the keeper (not 0) until it is used or let go. Returns false on
+ * failure. */
 bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                        uint64_t keeper);
 /* Sets the expiry of the keeper's slabs; 0: now. An earlier keeper's later expiry remains. */
 void sc_host_tier_let_go(struct sc_host_tier *host, uint64_t keeper, uint64_t until_ns);
-/* Ends the keeping of slabs whose expiry has passed. */
 void sc_host_tier_expire(struct sc_host_tier *host, uint64_t now_ns);
 
 /* Returns all memory of both tiers; constant after open. */
@@ -163,7 +155,7 @@ uint8_t *sc_host_tier_bytes(const struct sc_host_tier *host,
 uint32_t sc_host_tier_rows(const struct sc_host_tier_memory_slab *slab);
 
 struct sc_host_tier_stats {
-    uint64_t bytes_max, bytes_used; /* bytes_used: allocated pages */
+    uint64_t bytes_max, bytes_used;
     uint64_t bytes_kept;
     uint64_t slabs, hits, misses, evictions; /* slabs: of both tiers; hits: in host memory */
     uint64_t upper_bytes_max, upper_bytes_used, upper_hits;

@@ -57,7 +57,6 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     return true;
 }
 
-/* Sets the key of all chunks of the extent's permuted copy; false if it has none. */
 static bool chunks_key(const struct sc_store_extent_entry *extent, struct sc_host_tier_key *ret_key)
 {
     const struct sc_store_section *permutation =
@@ -68,7 +67,7 @@ static bool chunks_key(const struct sc_store_extent_entry *extent, struct sc_hos
     return true;
 }
 
-/* Returns the slabs of halves as whole layers (two halves are one). Adds those in the upper tier to
+/* Returns the slabs of halves as whole layers: two are one. Adds those in the upper tier to
  * *risen. */
 static uint32_t halves_layers(const struct sc_store *store, struct sc_host_tier_key key,
                               uint32_t *risen)
@@ -99,7 +98,6 @@ static uint32_t chunks_layers(const struct sc_store *store,
     return (uint32_t)(chunks / each);
 }
 
-/* Returns NULL if the host tier is empty or there is no such piece. */
 static const struct sc_store_piece_entry *host_slab_piece(const struct sc_store *store,
                                                           uint64_t piece)
 {
@@ -147,7 +145,6 @@ uint64_t sc_store_upper_promoted_halves(const struct sc_store *store)
     return sc_host_tier_promoted_halves(store->host);
 }
 
-/* Returns the kind of slab that has exactly the wanted parts. */
 static uint32_t kind_of(uint32_t wanted)
 {
     return wanted == SC_STORE_WANT_K   ? SC_STORE_HOST_K

@@ -31,7 +31,6 @@ struct sc_host_slab {
     uint64_t tag_at, row_at, v_at;
 };
 
-/* Returns the bytes of a slab of row_count rows. */
 uint64_t sc_host_slab_bytes(const struct sc_store_shape *shape, uint64_t row_count);
 /* Finds the wanted part (enum sc_store_part_wanted) of the range. The piece must be readable. The
  * caller unpins the slab, and calls sc_host_tier_touch when rows are delivered. */
@@ -42,7 +41,7 @@ bool sc_host_slab_has(const struct sc_store *store, uint32_t layer,
 /* A chunk of a permuted copy, in one layer. */
 struct sc_host_chunk {
     struct sc_host_tier_key key;
-    uint64_t first, end; /* slots */
+    uint64_t first, end;
 };
 /* Returns the chunk of a slot. row_count: rows of the extent; where: its slots. */
 struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer,
@@ -56,16 +55,14 @@ bool sc_host_chunk_has(const struct sc_store *store, const struct sc_host_chunk 
 void sc_host_slab_forget(const struct sc_store *store, uint32_t layer,
                          const struct sc_store_range *range);
 
-/* Forgets the slabs that hold tags of the range (quantised rows, probe keys, tags): chosen rows
- * failed and the tags are unproven. */
+/* Forgets the range's slabs with tags (quantised rows, probe keys, tags): chosen rows failed
+ * them. */
 void sc_host_slab_forget_tags(const struct sc_store *store, uint32_t layer,
                               const struct sc_store_range *range);
 
-/* Forgets all slabs of a void piece. */
 void sc_host_slab_piece_gone(const struct sc_store *store,
                              const struct sc_store_piece_entry *piece);
 
-/* A slab being filled. */
 struct sc_host_slab_fill {
     struct sc_host_tier_memory_slab *slab; /* NULL: none */
     uint8_t *bytes;
@@ -79,8 +76,7 @@ struct sc_host_slab_wish {
     uint64_t piece, bytes;
     uint32_t row_count, ops; /* ops: reads to get it again */
 };
-/* Describes the range's slab; the range has all rows of its piece. Returns false if a slab cannot
- * cover it. */
+/* Describes the slab of a range that is all of its piece. Returns false if there can be none. */
 bool sc_host_slab_wish(const struct sc_store *store, uint32_t layer,
                        const struct sc_store_range *range, struct sc_host_slab_wish *ret_wish);
 /* Keeps the slab (sc_host_tier_keep). Returns false if it is not cached. */
@@ -92,8 +88,7 @@ enum sc_host_tier_begun sc_host_slab_begin_kept(const struct sc_store *store,
                                                 const struct sc_host_slab_wish *wish,
                                                 uint64_t keeper);
 
-/* Begins a slab of any kind. ops: reads to get it again. Returns true if there is room; the caller
- * ends it. */
+/* Begins a slab of any kind. ops: reads to get it again. Returns true if there is room. */
 bool sc_host_slab_slab_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
                              const struct sc_host_tier_key *key, uint64_t piece, uint64_t row_count,
                              uint64_t bytes, uint32_t ops);
@@ -101,8 +96,8 @@ bool sc_host_slab_slab_begin(const struct sc_store *store, struct sc_host_slab_f
 struct sc_host_tier_memory_slab *sc_host_slab_begin_stored(const struct sc_store *store,
                                                            const struct sc_host_tier_key *key,
                                                            uint64_t row_count);
-/* Begins a slab for the range if it has all rows of its piece and there is room. rows_used: rows,
- * or halves of rows, that are wanted. */
+/* Begins a slab if the range is all of its piece and there is room. rows_used: rows (halves)
+ * wanted. */
 void sc_host_slab_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
                         uint32_t layer, const struct sc_store_range *range, uint32_t wanted,
                         uint64_t rows_used);
@@ -117,7 +112,6 @@ void sc_host_chunk_begin(const struct sc_store *store, struct sc_host_slab_fill 
 /* Appends `count` slots. v: V rows of a split layout. */
 void sc_host_chunk_put(const struct sc_store *store, struct sc_host_slab_fill *fill, uint64_t count,
                        const uint8_t *rows, const uint8_t *v);
-/* Publishes the slab if it is whole, else abandons it. */
 void sc_host_slab_end(const struct sc_store *store, struct sc_host_slab_fill *fill, bool is_whole);
 
 #endif

@@ -3,7 +3,6 @@
 
 #define PARTS 64u /* slabs and gaps of a set; beyond that neighbours are joined */
 
-/* A slab, or a run of free pages. */
 struct part {
     uint64_t page, pages;
     double lost;
@@ -31,7 +30,7 @@ static uint64_t begin_of(const struct sc_store_window *window, uint64_t page)
     return page;
 }
 
-/* A set of neighbouring parts; the first is at index first % PARTS. */
+/* Neighbouring parts; the first is at index first % PARTS. */
 struct set {
     struct part parts[PARTS];
     uint32_t first, count;

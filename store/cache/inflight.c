@@ -7,8 +7,8 @@
 #define INFLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
 #define PAUSE_NS     50000u        /* a load that has nothing in flight for this long has paused */
 
-/* Limit of shared slots with frames: 64 GiB of usual frames, and 20 MiB of slots, untouched until
- * needed. */
+/* Limit of shared slots with frames: 64 GiB of usual frames, and 20 MiB of slots (touched if
+ * used). */
 #define COMMONS_FRAMES_MAX 65536u
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
@@ -37,8 +37,7 @@ static bool has_own_slot(const struct sc_inflight *inflight)
     return inflight->free_slots != NULL || inflight->slots_used < inflight->memory.slots_max;
 }
 
-/* Takes a free slot, or the next unused one of the memory. Most readers never touch most of
- * theirs. */
+/* Takes a free slot, or the next unused one. Most readers never touch most of theirs. */
 static struct sc_inflight_slot *slot_pop(struct sc_inflight_slot **free, void *slots,
                                          uint64_t slot_bytes, uint32_t *used)
 {
@@ -185,7 +184,6 @@ static bool on_read_start(struct sc_io_op *op)
     return starts;
 }
 
-/* The caller knows that one is free. */
 static struct sc_inflight_read *read_take(struct sc_inflight *inflight)
 {
     struct sc_inflight_read *read = inflight->free_reads;
@@ -232,7 +230,7 @@ struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot,
     return read;
 }
 
-/* Undoes the counting of a read that never reached the device. */
+/* Undoes the counts of a read that never reached the device. */
 static void read_uncount(struct sc_inflight *inflight, const struct sc_inflight_read *read)
 {
     sc_store_tier_unread(inflight->store, &read->op);
@@ -264,7 +262,6 @@ static void slot_time(const struct sc_inflight_slot *slot)
     inflight->cost.last_ns = sc_exec_now_ns(inflight->store->params.exec);
 }
 
-/* Completes the slot after its last read. */
 static void slot_complete(struct sc_inflight_slot *slot)
 {
     struct sc_inflight *inflight = slot->inflight;
@@ -345,8 +342,8 @@ static bool has_room(const struct sc_inflight *inflight)
            inflight->memory.reads_max - inflight->read_count >= inflight->slot_reads;
 }
 
-/* Takes *given (a frame that was handed over) or a frame of the pool. Returns NULL and waits in the
- * pool's queue if there is none. */
+/* Takes *given or a frame of the pool. Returns NULL, and waits in the pool's queue, if there is
+ * none. */
 static uint8_t *frame_take(struct sc_inflight *inflight, uint8_t **given)
 {
     struct sc_store *store = inflight->store;
@@ -509,8 +506,8 @@ bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns,
                       struct sc_inflight_batch *batch)
 {
     struct sc_exec *exec = inflight->store->params.exec;
-    uint32_t word = atomic_load(&inflight->word); /* read before starved_start(), whose wake must
-                                                   * not be lost */
+    uint32_t word = atomic_load(&inflight->word); /* before starved_start(): its wake must not be
+                                                   * lost */
     inflight->is_awaited = true;
     starved_start(inflight, batch);
     pthread_mutex_unlock(&inflight->lock);

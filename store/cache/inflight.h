@@ -2,18 +2,16 @@
  *
  *   load    begun by its owner, planned slot by slot by its client (reader.c, selector.c)
  *   slot    what is read into one place: [read][read]...      one frame, or memory of the pool
- *   list    slots of the load, in the order in which they were started
- *           [completed][in flight][in flight][completed] ...
- *           Not in the list: free slots, and slots of a cancelled load whose reads have not ended.
- *           The generation tells these; their memory is returned when the reads end.
+ *   list    the load's slots, in start order: [completed][in flight][in flight][completed] ...
+ *           Not in it: free slots, and slots of a cancelled load (the generation tells) whose reads
+ *           have not ended; their memory is returned then.
  *   frame   counted when the slot is started, taken when the device accepts its first read. Queued
  *           reads hold no memory, so a few frames are reused while they are in the CPU's cache.
  *
  * Completions start the next slots without the owner, as far as slots, reads, frames and the
- * in-flight target allow. Each inflight has a few slots of its own; more are shared (struct
- * sc_inflight_commons). Without a frame it waits in the pool's queue. A load that is waited for,
- * has an empty list and gets no frame takes the store's reserve frame. So frames that others have
- * not consumed cannot block it.
+ * in-flight target allow. Without a frame a load waits in the pool's queue. If it is waited for and
+ * its list is empty, it takes the reserve frame, so frames that others have not consumed
+ * cannot block it.
  *
  * Invariants: after cancel the old load touches nothing of the next. An unwanted read that has not
  * started never reaches the device. A failed read is not retried. Nothing is allocated.
@@ -35,7 +33,7 @@ struct sc_inflight_slot;
 struct sc_inflight_read {
     struct sc_io_op op;
     struct sc_inflight_slot *slot;
-    struct sc_inflight_read *next; /* in its slot, or in the free list */
+    struct sc_inflight_read *next;
     uint64_t at;                 /* bytes from the frame's start */
     uint64_t load;               /* number of the load that planned it */
     uint32_t unit;               /* set by the client: part of the slot */
@@ -51,12 +49,12 @@ struct sc_inflight_slot { /* first member of the client's slot */
     struct sc_host_tier_memory_slab *host; /* held instead of a frame; or NULL */
     uint64_t generation;
     uint64_t read_bytes, held_bytes; /* bytes of its reads; bytes completed and not consumed */
-    uint32_t left;                   /* reads that have not ended */
-    bool is_common;                  /* a shared slot */
+    uint32_t left;
+    bool is_common;
     bool is_completed;               /* all reads have ended; it waits for its consumer */
     bool is_spare;                   /* it has the store's reserve frame */
     bool has_right;                  /* it may take a frame of the pool */
-    spec_status status;              /* first failed read's */
+    spec_status status;
     int32_t sys_errno;
 };
 
@@ -105,7 +103,7 @@ struct sc_inflight_commons {
 
 /* Memory of an inflight, owned by the caller, in use until done returns. */
 struct sc_inflight_memory {
-    struct sc_inflight_commons *commons; /* or NULL */
+    struct sc_inflight_commons *commons;
     void *slots;                       /* [slots_max] of slot_bytes each: the client's slots */
     uint64_t slot_bytes;
     struct sc_inflight_read *reads; /* [reads_max], shared by all slots */
@@ -169,8 +167,8 @@ void sc_inflight_begin(struct sc_inflight *inflight, enum sc_io_class io_class,
                        uint32_t slot_reads);
 /* Starts as many slots as possible; the caller submits the batch. */
 void sc_inflight_pump(struct sc_inflight *inflight, struct sc_inflight_batch *batch);
-/* Submits the batch. The owner calls it without the lock, all others with it. So reads in the list
- * are submitted, or will be by the owner, which is also the thread that raises the load. */
+/* Submits the batch. The owner, which also raises the load, calls it without the lock, all others
+ * with it. So reads in the list are submitted, or will be by the owner. */
 void sc_inflight_submit(struct sc_inflight *inflight, struct sc_inflight_batch *batch);
 /* Adds a read of [where.offset, + bytes) to `at` bytes into the slot's memory. Called by fill. */
 struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot,
@@ -185,11 +183,9 @@ static inline bool sc_inflight_is_wanted(const struct sc_inflight_slot *slot)
 void sc_inflight_slot_free(struct sc_inflight_slot *slot);
 /* Removes an unwanted slot from the list; it is freed when its reads end. */
 void sc_inflight_slot_drop(struct sc_inflight_slot *slot);
-/* Stops waiting for a frame. */
 void sc_inflight_disarm(struct sc_inflight *inflight);
 /* Ends the load. Reads in flight complete by themselves. */
 void sc_inflight_cancel(struct sc_inflight *inflight);
-/* Wakes the owner. */
 void sc_inflight_signal(struct sc_inflight *inflight);
 /* Submits the batch and sleeps until the owner may continue; a starved load gets the reserve frame.
  * Releases the lock meanwhile. Returns false if the deadline passed. */

@@ -8,9 +8,7 @@
 #include <string.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
-#define GATHER_READS 64u /* submitted together */
-
-/* ---- Memory --------------------------------------------------------------------------------- */
+#define GATHER_READS 64u
 
 uint64_t sc_store_stretch_bytes(const struct sc_store *store, uint64_t row_count)
 {
@@ -32,8 +30,6 @@ bool sc_store_readback_take(struct sc_store_readback *readback, uint64_t bytes)
     readback->memory_bytes = bytes;
     return readback->memory != NULL;
 }
-
-/* ---- Bytes ---------------------------------------------------------------------------------- */
 
 static void on_read(struct sc_io_op *op)
 {
@@ -113,15 +109,15 @@ static bool gather_rows(const struct sc_store_stretch *stretch,
 
 /* ---- Rows as they were stored ---------------------------------------------------------------- */
 
-struct place { /* bytes of a layer */
+struct place {
     const struct sc_store_stretch_rows *rows;
     struct sc_store_where where;
-    uint64_t at;    /* offset in the extent, as the cache of written frames counts */
+    uint64_t at;    /* offset in the extent */
     bool is_stored; /* in stored order, so the cache may have it */
 };
 
-/* Plans a read into the window's memory. Copies leading and trailing bytes that the cache has:
- * their pages may not be on disk yet. */
+/* Plans a read into the window's memory. Copies leading and trailing bytes from the cache: their
+ * pages may not be on disk yet. */
 static void bytes_read(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                        const struct place *place, uint64_t bytes)
 {
@@ -150,8 +146,7 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
     readback->read_bytes += pages.bytes;
 }
 
-/* Takes the bytes from the cache if it has all of them, else reads them. in: offset in the
- * layer. */
+/* Takes the bytes from the cache if it has all, else reads them. in: offset in the layer. */
 static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                       const struct sc_store_stretch_rows *rows, struct sc_store_where layer,
                       uint64_t in, uint64_t bytes, bool is_stored)
@@ -185,7 +180,7 @@ void sc_store_readback_add(struct sc_store_readback *readback,
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
     struct sc_store_slab_where from, to;
     sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
-    to = from; /* of the same copy; another one may be published at any moment */
+    to = from; /* the same copy; another one may be published at any moment */
     sc_store_slab_move(&to, what->to);
     uint32_t last = what->k_alone ? 0 : to.half_count - 1;
     stretch->what = *what;
@@ -246,8 +241,6 @@ uint64_t sc_store_readback_clear(struct sc_store_readback *readback)
     readback->stretch_count = readback->read_count = 0;
     return bytes;
 }
-
-/* ---- Rows ----------------------------------------------------------------------------------- */
 
 bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
                             const struct sc_store_piece_entry *piece, uint64_t first,

@@ -20,24 +20,24 @@
 #include "store/internal.h"
 #include "store/rows/where.h"
 
-#define SC_STORE_STRETCHES 16u /* per window */
+#define SC_STORE_STRETCHES 16u
 
 struct sc_store_stretch_rows {
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *from, *to; /* pieces of the first and the last row */
-    uint64_t first, end;                          /* rows of the extent */
+    uint64_t first, end;
     uint32_t layer;
     bool k_alone; /* reads K only, of one piece of a split layout */
 };
 
 struct sc_store_stretch_bytes { /* bytes [start, end) of a segment */
-    const uint8_t *bytes;       /* of start; valid when the read has completed */
+    const uint8_t *bytes;       /* bytes from `start` on; valid when the read has completed */
     struct sc_io_op op;         /* op.status: SPEC_OK if the bytes are valid */
     struct sc_store_cache_entry *pin;
 };
 
-/* Permuted rows, in their own memory: [read of each half of each row][pointers to them] [pages of
- * each][rows, or K rows, then V rows]. */
+/* Permuted rows, in own memory: [reads of each half of each row][pointers][pages][rows, or K, then
+ * V]. */
 struct sc_store_gather {
     uint8_t *memory; /* NULL: no permuted rows, or no memory */
     struct sc_io_op *ops, **reads;
@@ -58,7 +58,7 @@ struct sc_store_readback {
     struct sc_store *store;
     struct sc_task *task; /* posted when a window is complete; constant */
     bool pins;            /* cached frames are used in place, pinned until clear; constant */
-    uint8_t *memory;      /* NULL: not allocated */
+    uint8_t *memory;
     uint64_t memory_bytes, used, read_bytes;
     struct sc_store_stretch stretches[SC_STORE_STRETCHES];
     struct sc_io_op *reads[2 * SC_STORE_STRETCHES];
@@ -69,7 +69,7 @@ struct sc_store_readback {
 struct sc_store_back { /* verified rows; half 1: V of a split layout */
     const uint8_t *halves[2];
     uint64_t stride;      /* bytes from row to row, in each half */
-    const uint64_t *tags; /* tags of the rows, as stored */
+    const uint64_t *tags;
 };
 
 /* Returns the window bytes that a stretch of row_count rows needs. */
@@ -81,14 +81,14 @@ void sc_store_readback_leave(struct sc_store_readback *readback);
 /* Adds rows to the window, which must have room. */
 void sc_store_readback_add(struct sc_store_readback *readback,
                            const struct sc_store_stretch_rows *what);
-/* Submits the reads of what the cache lacks. Returns true if the task will be posted; false if
- * there is nothing to read. */
+/* Reads what the cache lacks. Returns true if the task will be posted, false if there is nothing to
+ * read. */
 bool sc_store_readback_submit(struct sc_store_readback *readback);
 /* Empties the window. Returns the bytes of it that were read from disk. */
 uint64_t sc_store_readback_clear(struct sc_store_readback *readback);
 
-/* Returns extent rows [first, + count) of the piece from stretch i, verified. Returns false if they
- * were not read or fail their tags. */
+/* Returns extent rows [first, + count) of the piece from stretch i; false if not read or not
+ * verified. */
 bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
                             const struct sc_store_piece_entry *piece, uint64_t first,
                             uint64_t count, struct sc_store_back *ret_back);

@@ -22,18 +22,17 @@ struct sc_store_starved {   /* a starved load; guarded by the frame's lock */
 /* Guarded by its lock (rank 35). */
 struct sc_store_reserve_frame {
     pthread_mutex_t lock;
-    uint8_t *frame;                   /* constant after open */
+    uint8_t *frame;
     struct sc_store_starved *owner;   /* NULL: available */
     struct sc_store_starved *starved; /* loads that wait for it */
 };
 
 struct sc_store;
 
-/* Returns true if the frame is the caller's until put. Else the word changes when it may be
- * available. */
+/* Returns true if the frame is the caller's until put; else the word changes when it is
+ * returned. */
 bool sc_store_reserve_frame_take(struct sc_store *store, struct sc_store_starved *starved);
 void sc_store_reserve_frame_put(struct sc_store *store);
-/* Stops waiting for the frame. */
 void sc_store_starved_leave(struct sc_store *store, struct sc_store_starved *starved);
 
 #endif

@@ -16,8 +16,7 @@ static _Atomic uint32_t *head_of(const struct sc_store_residency *residency, uin
     return &residency->heads[(hash + (uint32_t)what / SC_RESIDENCY_NEAR) & residency->head_mask];
 }
 
-/* The release stores between begin and end order the odd version before them: a reader that sees
- * one of them sees the odd version. */
+/* The odd version is ordered before the release stores that follow: a reader of one sees it. */
 static void change_begin(struct sc_store_residency *residency)
 {
     (void)atomic_fetch_add_explicit(&residency->version, 1, memory_order_relaxed);
@@ -94,8 +93,8 @@ void sc_store_residency_rise(struct sc_store_residency *residency, uint32_t i, b
     SET(residency->groups[i].risen, is_risen ? count + 1 : count - 1);
 }
 
-/* A group that moves to another list can mislead a reader, at worst to that list's end. The changed
- * version makes it read again. */
+/* A group that moves to another list can mislead a reader. The changed version makes it read
+ * again. */
 uint32_t sc_store_residency_count(const struct sc_store_residency *residency, uint64_t copy,
                                   uint64_t what, uint32_t *ret_risen)
 {

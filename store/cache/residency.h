@@ -24,8 +24,8 @@
 
 struct sc_store_residency_group {
     _Atomic uint64_t copy, what;
-    _Atomic uint32_t next;      /* in its hash list, or the free list */
-    _Atomic uint32_t published; /* published slabs */
+    _Atomic uint32_t next;
+    _Atomic uint32_t published;
     _Atomic uint32_t risen;     /* published slabs in the upper tier */
     uint32_t slabs;             /* all slabs, including those being filled; 0: free */
     uint32_t first;             /* first slab of the group; the host tier's numbering and links */
@@ -41,8 +41,7 @@ struct sc_store_residency {
     uint32_t free, fresh;       /* groups from `fresh` on were never used */
 };
 
-/* Allocates for count_max slabs; *residency is zero before. Returns false without memory; done
- * frees the rest. */
+/* Allocates for count_max slabs; *residency is zero before. Returns false without memory. */
 bool sc_store_residency_init(struct sc_store_residency *residency, struct sc_alloc *alloc,
                              uint32_t count_max);
 void sc_store_residency_done(struct sc_store_residency *residency);
@@ -57,7 +56,6 @@ void sc_store_residency_publish(struct sc_store_residency *residency, uint32_t g
                                 bool is_published);
 /* Changes the group's slabs in the upper tier by one. */
 void sc_store_residency_rise(struct sc_store_residency *residency, uint32_t group, bool is_risen);
-/* Returns the group's number, or SC_RESIDENCY_NONE. */
 uint32_t sc_store_residency_find(const struct sc_store_residency *residency, uint64_t copy,
                                  uint64_t what);
 

@@ -24,28 +24,27 @@ struct sc_store_pool {
     /* Set by open, constant after. */
     struct sc_alloc *alloc;
     struct sc_poison *poison;
-    uint8_t *base; /* NULL: no blocks */
+    uint8_t *base;
     uint64_t block_count;
 
     /* Guarded by lock (rank 61). */
     pthread_mutex_t lock;
     struct sc_store_space map; /* one segment; a page of it is a block */
     struct sc_store_pool_run {
-        uint32_t blocks, holds; /* of the run that begins here; 0: none */
-    } * runs;                   /* [block_count] */
+        uint32_t blocks, holds; /* the run that begins here; 0: none */
+    } * runs;
 
     /* Statistics; any thread, relaxed. */
     _Atomic uint64_t used_bytes, refused;
 };
 
-/* Allocates the whole blocks in `bytes`, which may be 0. Returns false without memory; the pool may
- * be closed then, as may a zeroed pool. */
+/* Allocates the whole blocks in `bytes` (may be 0). Returns false without memory. Close is always
+ * allowed, also of a zeroed pool. */
 bool sc_store_pool_open(struct sc_store_pool *pool, struct sc_alloc *alloc,
                         struct sc_poison *poison, uint64_t bytes);
 void sc_store_pool_close(struct sc_store_pool *pool); /* asserts that all runs are free */
 
-/* Returns a page-aligned run of at least `bytes` > 0 with one holder, not cleared; NULL if there is
- * none. */
+/* Returns an uncleared, page-aligned run of at least `bytes` > 0 with one holder, or NULL. */
 uint8_t *sc_store_pool_take(struct sc_store_pool *pool, uint64_t bytes);
 /* Adds a holder to a run that has one. */
 void sc_store_pool_hold(struct sc_store_pool *pool, const uint8_t *run);

@@ -11,7 +11,7 @@
 #define NONE       UINT32_MAX
 
 struct kept {            /* a free frame whose bytes are still wanted */
-    uint64_t ticket;     /* 0: not kept */
+    uint64_t ticket;
     uint32_t prev, next; /* kept before it, after it */
 };
 
@@ -30,11 +30,10 @@ struct sc_staging {
     /* Guarded by lock (rank 60). */
     pthread_mutex_t lock;
     uint64_t free_count;  /* frames that may be taken */
-    uint64_t stack_count; /* stack_count + kept_count >= free_count; the rest were parked by
-                           * sc_staging_lay */
+    uint64_t stack_count; /* others were parked (sc_staging_lay) */
     uint64_t kept_count;
     uint64_t ticket;      /* last one given out */
-    uint32_t kept_last;   /* NONE: none */
+    uint32_t kept_last;
     struct kept *kept;    /* [count] */
     uint32_t *free_stack; /* [count] */
     uint8_t *is_taken;    /* [count] */
@@ -88,7 +87,7 @@ spec_status sc_staging_open(const struct sc_staging_params *params, struct sc_st
         frames->memory == NULL)
         goto no_memory;
     for (uint64_t i = 0; i < count; i++)
-        frames->free_stack[i] = (uint32_t)(count - 1 - i); /* frame 0 is taken first */
+        frames->free_stack[i] = (uint32_t)(count - 1 - i);
     if (pthread_mutex_init(&frames->lock, NULL) != 0)
         goto no_memory;
     *ret_frames = frames;
@@ -120,7 +119,7 @@ void sc_staging_close(struct sc_staging *frames)
     sc_alloc_free(alloc, frames);
 }
 
-/* Lock held; the frame is kept. */
+/* Lock held. */
 static void unkeep_locked(struct sc_staging *frames, uint32_t i)
 {
     const struct kept kept = frames->kept[i];
@@ -353,9 +352,9 @@ uint8_t *sc_staging_candidate(struct sc_staging *frames)
     return frame;
 }
 
-/* Measured on a virtio disk whose host copies into the frame (GB/s). Medians of 13 loads: pread
- * 2.28 -> 2.43, with eight threads 2.35 -> 2.50. Medians of 9 with io_uring and 8 MiB in flight:
- * 2.63 -> 2.53 and 2.68 -> 2.45. CPUs without the instruction treat it as a no-op. */
+/* Measured in GB/s on a virtio disk whose host copies into the frame. Medians of 13: pread 2.28 ->
+ * 2.43, eight threads 2.35 -> 2.50. Medians of 9 with io_uring, 8 MiB in flight: 2.63 -> 2.53, 2.68
+ * -> 2.45. CPUs without the instruction ignore it. */
 #if defined(__x86_64__)
 __attribute__((target("cldemote"))) void sc_staging_leave(const uint8_t *bytes, uint64_t count)
 {

@@ -3,15 +3,13 @@
  *   memory  [frame 0 | frame 1 | ... | frame n-1]     n = staging_bytes / frame_bytes
  *   frame   [op_bytes | 2 pages]    an operation on row borders, rounded out to pages, fits
  *
- * Each class may take a share, so that loads always progress:
- *
- *   demand        every frame
+ *   demand        may take every frame
  *   writer        leaves a quarter free (rounded up)
  *   speculative   leaves half free (rounded up); background the same
  *
  * A reader without a frame queues a struct sc_staging_waiter. The next frame that its class may
- * have is handed to it (waiter->frame) and its task is posted. So no waiter is overtaken: demand
- * before writer before speculative, first in first out within a class.
+ * have is handed to it and its task is posted. So no waiter is overtaken: demand before writer
+ * before speculative, first in first out within a class.
  *
  * Invariants: a frame has one owner. The stack and the kept frames are the free and the parked
  * ones. While a waiter waits, no frame is free that its class may have. Nothing is allocated after
@@ -38,7 +36,7 @@ struct sc_staging_params {
     struct sc_exec *exec;
     struct sc_poison *poison; /* NULL: failed checks only assert */
     uint64_t staging_bytes;   /* limit for all frames */
-    uint64_t op_bytes;        /* multiple of SC_IO_PAGE_BYTES */
+    uint64_t op_bytes;
 };
 
 struct sc_staging_waiter {
@@ -62,9 +60,8 @@ uint8_t *sc_staging_take(struct sc_staging *frames, uint32_t io_class);
 /* Returns a frame if more than `leaves` are free, ignoring the class. */
 uint8_t *sc_staging_take_leaving(struct sc_staging *frames, uint64_t leaves);
 uint64_t sc_staging_free(struct sc_staging *frames);
-/* Returns a frame, or NULL after queuing the waiter in the same critical section. The waiter must
- * be neither queued nor posted. Its task is posted in `io_class`, possibly before this call
- * returns. */
+/* Returns a frame, or NULL after queuing the waiter, which is neither queued nor posted before. Its
+ * task is posted in `io_class`, possibly before this call returns. */
 uint8_t *sc_staging_take_or_wait(struct sc_staging *frames, uint32_t io_class,
                                  struct sc_staging_waiter *waiter);
 /* Returns true if the waiter was queued: its task will not be posted. Returns false if it never
@@ -80,8 +77,8 @@ void sc_staging_wait_raise(struct sc_staging *frames, struct sc_staging_waiter *
 void sc_staging_lay(struct sc_staging *frames, uint8_t *frame);
 uint8_t *sc_staging_candidate(struct sc_staging *frames);
 
-/* Frees a frame whose bytes may be wanted again: it is reused only if no other is free, the last
- * kept first. Returns a ticket, never 0. */
+/* Frees a frame whose bytes may be wanted again: it is reused last, the last kept first. Returns a
+ * ticket, never 0. */
 uint64_t sc_staging_keep(struct sc_staging *frames, uint8_t *frame);
 /* Takes a kept frame back. Returns true if nobody had it since, so its bytes are unchanged. */
 bool sc_staging_claim(struct sc_staging *frames, uint8_t *frame, uint64_t ticket);
@@ -94,13 +91,12 @@ void sc_staging_leave(const uint8_t *bytes, uint64_t count);
 /* Frees a frame, given by any address inside it. Accepts NULL. */
 void sc_staging_put(struct sc_staging *frames, uint8_t *frame);
 
-/* Constant after open. */
 uint64_t sc_staging_frame_bytes(const struct sc_staging *frames); /* op_bytes + slack */
 uint64_t sc_staging_count(const struct sc_staging *frames);
 /* Returns the frames that a class may have if nobody else has any. */
 uint64_t sc_staging_count_for(const struct sc_staging *frames, uint32_t io_class);
-const uint8_t *sc_staging_memory(const struct sc_staging *frames); /* start of all frames */
-uint64_t sc_staging_bytes(const struct sc_staging *frames);        /* bytes allocated */
+const uint8_t *sc_staging_memory(const struct sc_staging *frames);
+uint64_t sc_staging_bytes(const struct sc_staging *frames);
 /* Returns the frames that are owned now. For statistics and tests. */
 uint64_t sc_staging_used(struct sc_staging *frames);
 

@@ -8,10 +8,10 @@
 #include <string.h>
 
 struct sc_store_cache_entry {
-    struct sc_store_cache_entry *next; /* in its hash list */
+    struct sc_store_cache_entry *next;
     uint64_t copy;                     /* 0: no entry */
     uint64_t at, bytes;
-    uint64_t ticket;   /* of sc_staging_keep, while it is kept */
+    uint64_t ticket;   /* from sc_staging_keep */
     uint32_t pins;     /* readers; a pinned frame is not in the pool */
     bool is_out;       /* the writer has the frame */
     bool is_forgotten; /* not found any more, but still out or pinned */
@@ -115,7 +115,7 @@ uint8_t *sc_store_cache_take(struct sc_store_cache *cache, uint64_t leaves)
         return NULL;
     pthread_mutex_lock(&cache->lock);
     struct sc_store_cache_entry *entry = entry_of(cache, frame);
-    if (entry->copy != 0) /* it was kept */
+    if (entry->copy != 0)
         entry_remove(cache, entry);
     entry->is_out = true;
     pthread_mutex_unlock(&cache->lock);
@@ -155,8 +155,8 @@ void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame)
 
 /* ---- Readers --------------------------------------------------------------------------------- */
 
-/* Copies [at, + bytes), up to the end of the entry that has byte `at`. Returns the bytes copied; 0:
- * no entry. Lock held, but released while bytes are copied. */
+/* Copies [at, + bytes), up to the end of the entry with byte `at`. Returns the bytes copied. Lock
+ * held, but released while copying. */
 static uint64_t entry_copy(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t bytes,
                            uint8_t *dst)
 {
@@ -243,8 +243,6 @@ void sc_store_cache_forget(struct sc_store_cache *cache, uint64_t copy, uint64_t
     }
     pthread_mutex_unlock(&cache->lock);
 }
-
-/* ---- Open and close -------------------------------------------------------------------------- */
 
 spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_staging *frames,
                                 uint64_t block_bytes, struct sc_store_cache **ret_cache,

@@ -31,15 +31,13 @@ spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_staging *frame
 /* No frame may be out or pinned. Kept frames are the pool's already. Accepts NULL. */
 void sc_store_cache_close(struct sc_store_cache *cache);
 
-/* Takes a frame to write into and forgets its old bytes. Returns NULL if no more than `leaves` are
- * free. */
+/* Takes a frame and forgets its old bytes. Returns NULL if no more than `leaves` are free. */
 uint8_t *sc_store_cache_take(struct sc_store_cache *cache, uint64_t leaves);
 /* Enters bytes of a taken frame. They must be there before anyone asks for them. */
 void sc_store_cache_enter(struct sc_store_cache *cache, uint8_t *frame, uint64_t copy, uint64_t at,
                           uint64_t bytes);
 /* Limits the entry of a frame that is out. Nobody may have asked for the bytes beyond. */
 void sc_store_cache_shorten(struct sc_store_cache *cache, uint8_t *frame, uint64_t bytes);
-/* Returns the writer's frame. */
 void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame);
 
 struct sc_store_cache_entry;
@@ -54,8 +52,8 @@ void sc_store_cache_edges(struct sc_store_cache *cache, uint64_t copy, uint64_t 
                           uint8_t *dst, uint64_t *ret_from, uint64_t *ret_to);
 /* Accepts NULL. */
 void sc_store_cache_unpin(struct sc_store_cache *cache, struct sc_store_cache_entry *pin);
-/* Forgets entries of the copy that are wholly in [at, end). Their frames are freed, now or after
- * put and unpin. */
+/* Forgets entries of the copy wholly in [at, end). Frees their frames, now or after put and
+ * unpin. */
 void sc_store_cache_forget(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t end);
 
 #endif

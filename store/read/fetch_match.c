@@ -11,9 +11,8 @@
 
 #define WINDOWS      2u /* one is verified while the other is read */
 #define WINDOW_BYTES (4ull << 20)
-#define PIECES       SC_STORE_SELECTOR_FETCH_PIECES /* per window */
-#define LOOKS        1024u                 /* pieces examined per step: bounds the delay of a
-                                            * cancel */
+#define PIECES       SC_STORE_SELECTOR_FETCH_PIECES
+#define LOOKS        1024u                 /* pieces examined per step, so that a cancel is fast */
 
 struct piece { /* a piece of a window whose slab was begun */
     const struct sc_store_piece_entry *entry;
@@ -33,7 +32,7 @@ struct window {
 };
 
 struct sc_store_match_fetcher {
-    struct sc_store *store; /* set by open, constant after */
+    struct sc_store *store;
     struct window windows[WINDOWS];
 
     pthread_mutex_t lock; /* rank 28 */
@@ -42,8 +41,7 @@ struct sc_store_match_fetcher {
     uint32_t running; /* windows that have not ended; 0: idle */
     bool is_cancelled, closing;
     bool is_loose; /* a published slab could not be kept; nothing may be evicted from then on */
-    uint32_t pass; /* position of the next window: [selector keys of layer 0, 1 ..][rows of layer 0,
-                    * 1 ..] */
+    uint32_t pass; /* [selector keys of layer 0, 1 ..][rows of layer 0, 1 ..] */
     uint64_t range;
     struct sc_store_match_fetched staged;
 };
@@ -92,8 +90,7 @@ static void fetch_ends(struct sc_store_match_fetcher *fetcher, spec_status statu
     fetcher->pass = pass_end(fetcher);
 }
 
-/* Moves to the next range with rows, in this pass or a later one. Returns false after the last
- * pass. */
+/* Moves to the next range with rows, in this pass or a later one. Returns false at the end. */
 static bool range_seek(struct sc_store_match_fetcher *fetcher)
 {
     const struct sc_store_match_fetch *what = &fetcher->what;
@@ -138,8 +135,7 @@ static enum sc_host_tier_begun slab_begin(struct sc_store_match_fetcher *fetcher
     return sc_host_slab_begin_kept(store, fill, wish, keeper);
 }
 
-/* Returns true if loads read only the piece's quantised rows in the layer. The range must be
- * readable. */
+/* Returns true if loads read only the (readable) piece's quantised rows in the layer. */
 static bool reads_quant_alone(const struct sc_store *store,
                               const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                               const struct sc_store_range *whole)
@@ -149,8 +145,7 @@ static bool reads_quant_alone(const struct sc_store *store,
            sc_store_selector_quant_of(store, whole, &blocks) != NULL;
 }
 
-/* Returns true if the piece is before the layer's window at the end of the match: loads do not read
- * it. */
+/* Returns true if the piece is before the layer's window at the end of the match. */
 static bool is_unseen(const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                       const struct sc_store_piece_entry *entry)
 {
@@ -227,7 +222,7 @@ static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct windo
         struct sc_host_slab_wish wish;
         struct sc_store_range whole;
         if (!whole_of(store, range, &whole, &piece->entry, &extent)) {
-            fetch_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* a load reports the same */
+            fetch_ends(fetcher, SPEC_E_CORRUPT, fetcher->range);
             break;
         }
         if (!sc_store_selector_fetch_wish(fetch, &whole, &wish))
@@ -263,9 +258,6 @@ static bool is_through(const struct sc_store_match_fetcher *fetcher)
     return fetcher->is_cancelled || fetcher->pass == pass_end(fetcher);
 }
 
-/* ---- Windows --------------------------------------------------------------------------------- */
-
-/* Verifies and publishes a piece's rows. */
 static spec_status piece_take(struct window *window, struct piece *piece)
 {
     const struct sc_store *store = window->fetcher->store;
@@ -280,7 +272,6 @@ static spec_status piece_take(struct window *window, struct piece *piece)
     return good ? SPEC_OK : sc_store_readback_why(&window->back, piece->stretch);
 }
 
-/* Publishes the window's rows. */
 static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *window,
                       bool is_cancelled)
 {
@@ -383,9 +374,6 @@ static void window_step(struct sc_task *task)
         sc_exec_post(fetcher->store->params.exec, &window->task, SC_IO_CLASS_BACKGROUND);
 }
 
-/* ---- Begin, cancel --------------------------------------------------------------------------- */
-
-/* Returns false without memory. */
 static bool memory_take(struct sc_store_match_fetcher *fetcher,
                         const struct sc_store_match_fetch *what)
 {
@@ -448,8 +436,8 @@ spec_status sc_store_match_fetch_begin(struct sc_store *store,
     return SPEC_OK;
 }
 
-/* Returns true if host memory has the key's slabs of all layers [first, end). The lock-free count
- * of all layers is checked first. */
+/* Returns true if host memory has the slabs of layers [first, end). Counts without the lock
+ * first. */
 static bool has_layers(const struct sc_store *store, const struct sc_host_tier_key *key,
                        uint32_t first, uint32_t end)
 {
@@ -509,8 +497,6 @@ void sc_store_match_fetch_let_go(struct sc_store *store, uint64_t keeper, uint64
 {
     sc_host_tier_let_go(store->host, keeper, until_ns);
 }
-
-/* ---- Open and close -------------------------------------------------------------------------- */
 
 spec_status sc_store_match_fetcher_open(struct sc_store *store, struct spec_error *reterr)
 {

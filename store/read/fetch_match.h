@@ -1,6 +1,5 @@
 /* fetch_match: prefetches a match from disk to host memory, ahead of the load that will read it.
  *
- *   ranges   [piece][piece] ...                   a match; whole pieces are prefetched
  *   passes   [selector keys of layer 0][of 1] ..  quantised rows, probe keys or row tags, if loads
  *                                                 select rows: they always read these
  *            [rows of layer 0][of 1] ..           not of pieces that loads read quantised only
@@ -13,10 +12,8 @@
  *   begin -> windows, pass after pass -> done
  *            \-> cancel, a failure, no room ---^
  *
- * Loads read layer by layer, so a match that does not fit is prefetched in layer order too.
- *
- * Invariants: published bytes agreed with their tags or checksums. A slab is begun before its read,
- * so no read is wasted. At most WINDOWS windows are in flight, in the lowest I/O class, in
+ * Invariants: whole pieces are prefetched. Published bytes agreed with their tags or checksums. A
+ * slab is begun before its read, so no read is wasted. Reads are in the lowest I/O class, in
  * operations of io.op_bytes or one piece. After done has run, the caller's ranges and `what` are
  * not touched.
  * Threads: begin, cancel: any; steps: the executor's, one at a time per window.

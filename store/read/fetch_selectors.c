@@ -8,8 +8,6 @@
 #define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
 #define PIECE_MORE 256u /* bytes of a piece beyond its slab's: its entry, rounding */
 
-/* ---- Sizes ----------------------------------------------------------------------------------- */
-
 struct sc_store_selector_plan
 sc_store_selector_fetch_plan(const struct sc_store *store,
                              const struct sc_store_match_fetch_wants *wants, uint32_t layer)
@@ -49,8 +47,6 @@ uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
     return sc_store_selector_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish)
                                                    : 0;
 }
-
-/* ---- Pieces --------------------------------------------------------------------------------- */
 
 void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *fetch,
                                    const struct sc_store_match_fetch_wants *wants, uint32_t layer,
@@ -94,8 +90,6 @@ spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *fetch, u
     return is_there || sc_store_range_is_there(fetch->store, &fetch->ranges[i]) ? SPEC_OK
                                                                                 : SPEC_E_CORRUPT;
 }
-
-/* ---- Reads ---------------------------------------------------------------------------------- */
 
 static void on_read(struct sc_io_op *op)
 {

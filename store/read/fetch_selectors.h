@@ -21,10 +21,10 @@
 #define SC_STORE_SELECTOR_FETCH_BLOCKS 16u /* in flight together */
 
 struct sc_store_selector_fetch {
-    struct sc_store *store; /* constant */
+    struct sc_store *store;
     struct sc_task *task;   /* posted when the reads of next have completed; constant */
 
-    uint8_t *bytes; /* the caller's */
+    uint8_t *bytes;
     uint64_t bytes_max, bytes_wished;
     uint32_t count;
     struct sc_store_range ranges[SC_STORE_SELECTOR_FETCH_PIECES];
@@ -34,7 +34,7 @@ struct sc_store_selector_fetch {
     struct sc_store_selector_memory memory;
     bool is_laid, is_planned;
     bool has_block;     /* plan.block is not submitted yet */
-    uint64_t frames_at; /* bytes from the memory's start */
+    uint64_t frames_at;
     uint32_t block_count;
     struct sc_store_selector_fetch_block {
         struct sc_store_selector_block block;
@@ -57,8 +57,8 @@ uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
 void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *fetch,
                                    const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                                    uint8_t *bytes, uint64_t bytes_max);
-/* Describes the slab of a piece; `whole` has all its readable rows. Returns false if the piece has
- * no such selector keys. */
+/* Describes the slab of a piece; `whole` has all its readable rows. Returns false if it has no
+ * keys. */
 bool sc_store_selector_fetch_wish(struct sc_store_selector_fetch *fetch,
                                   const struct sc_store_range *whole,
                                   struct sc_host_slab_wish *ret_wish);

@@ -7,8 +7,8 @@
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
-/* Gaps may be a sixth of the rows. Without this limit, a device with expensive operations would
- * read 1.2 to 2 times the bytes of a random quarter of rows of 8 KiB or more. */
+/* Gaps may be a sixth of the rows. Without this limit, a random quarter of rows of 8 KiB or more is
+ * read 1.2 to 2 times if operations are expensive. */
 #define GAP_SHARE 6u
 
 #define GAP_BYTES_MAX (64ull << 10) /* longer gaps always start another operation */
@@ -41,8 +41,6 @@ void sc_store_gather_plan_begin(struct sc_store_gather_plan *plan, const struct 
     turns_make(plan, memory);
 }
 
-/* ---- The cursor ----------------------------------------------------------------------------- */
-
 /* Called once per load, at its first descent. */
 static void marks_make(struct sc_store_gather_plan *plan)
 {
@@ -55,7 +53,6 @@ static void marks_make(struct sc_store_gather_plan *plan)
     }
 }
 
-/* Moves the cursor back, to the range of the row or an earlier one. */
 static void cursor_back(struct sc_store_gather_plan *plan, uint64_t row)
 {
     if (plan->mark_stride == 0)
@@ -131,7 +128,6 @@ static uint64_t file_at(const struct sc_store_gather_place *place, uint32_t half
     return place->where.base[half] + slot * place->where.stride;
 }
 
-/* Returns the slot, or extent row, of a logical row. */
 static uint64_t slot_of(const struct sc_store_gather_place *place, uint64_t row)
 {
     return sc_store_slot_of(&place->where, row + place->shift);
@@ -139,8 +135,8 @@ static uint64_t slot_of(const struct sc_store_gather_place *place, uint64_t row)
 
 /* ---- Read order ------------------------------------------------------------------------------ */
 
-/* Sorts rows [first, end), which ascend in one extent with a permuted copy: by slot, then the rows
- * in the host tier, in their order. */
+/* Sorts rows [first, end), ascending in one extent with a permuted copy, by slot; those in the host
+ * tier are last, in their order. */
 static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory,
                        uint64_t first, uint64_t end)
 {
@@ -159,7 +155,7 @@ static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_m
         if (!is_in_host_tier)
             memory->at[slot_of(&place, row)] = (uint32_t)i + 1;
     }
-    /* Rows in the host tier move to the end, last one first, so nothing is overwritten before it is
+    /* Rows in the host tier move to the end, last one first: nothing is overwritten before it is
      * read. */
     uint64_t tail = end;
     for (uint64_t i = end; i-- > first;)
@@ -207,7 +203,6 @@ static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_m
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 
-/* Returns the page bytes of slots [first, end), all halves. */
 static uint64_t pages_of(const struct sc_store_gather_place *place, uint64_t first, uint64_t end)
 {
     uint64_t bytes = 0;
@@ -283,7 +278,6 @@ static void op_parts(const struct sc_store_gather_place *place, uint64_t first, 
     }
 }
 
-/* Returns the chunk of slots of the next row. */
 static struct sc_host_chunk chunk_of(const struct sc_store_gather_plan *plan,
                                      const struct sc_store_gather_place *place)
 {
@@ -416,8 +410,6 @@ uint64_t sc_store_gather_plan_end(struct sc_store_gather_plan *plan)
     return end;
 }
 
-/* ---- The next operation --------------------------------------------------------------------- */
-
 bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *ret_op)
 {
     *ret_op = (struct sc_store_gather_op){.gather_first = plan->gathered};
@@ -434,8 +426,7 @@ bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan, struct sc_stor
     if (!is_found) {
         ret_op->status = SPEC_E_CORRUPT;
         ret_op->gather_count = 1;
-        plan->gathered++; /* the load fails here if the row is still wanted; otherwise it
-                           * continues */
+        plan->gathered++; /* the load fails here only if the row is still wanted */
         return true;
     }
     if (host_slab_next(plan, ret_op) || host_slab_chunk_next(plan, ret_op))

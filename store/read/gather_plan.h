@@ -8,15 +8,13 @@
  *
  * An op is one read of paired rows, or of K or V rows alone; or two reads, of a split layout's K
  * and V rows. Its rows are evenly spaced by slot (store/rows/row_permutation.h); at[] is the first
- * gathered row's. In a permuted copy, rows of one extent are read in slot order, and a slab is a
- * chunk of slots.
- *
- * If the host tier has a range, or a chunk of slots, its ascending rows are an op of their own.
+ * one's. In a permuted copy, rows of one extent are read in slot order, and a slab is a chunk of
+ * slots. If the host tier has a range, or a chunk of slots, its ascending rows are an op of their
+ * own.
  *
  * Invariants: ops have every gathered row once, in read order. The reads of an op fit a frame.
- * begin and next allocate nothing and cost O(1) per row, amortised over the ranges that a stretch
- * passes. After a descent a binary search over MARKS marks, then a scan of ranges / MARKS ranges,
- * finds the piece.
+ * Nothing is allocated. A row costs O(1), amortised over the ranges that a stretch passes; a
+ * descent costs a binary search over MARKS marks and a scan of ranges / MARKS ranges.
  * Threads: the reader's lock.
  * Tests: tests/unit/store/test_gather.c, test_host_tier_slab_slots.c, test_tiers_twin.c */
 #ifndef SC_STORE_READ_GATHER_PLAN_H
@@ -44,7 +42,6 @@ struct sc_store_gather_place {
 };
 
 struct sc_store_gather_plan {
-    /* Set by begin. */
     const struct sc_store *store;
     const struct sc_store_range *ranges;
     uint64_t range_count;
@@ -83,7 +80,7 @@ static inline uint64_t sc_store_gather_row(const struct sc_store_gather_rows *ga
 struct sc_store_gather_slab {
     uint32_t range, range_first; /* range of the slab's first gathered row */
     uint32_t first, count;       /* extent rows, or slots; count 0: no whole slab is read */
-    uint32_t at[2];              /* offset of `first`, as at[] of the op */
+    uint32_t at[2];
 };
 
 struct sc_store_gather_op {
@@ -91,15 +88,14 @@ struct sc_store_gather_op {
     uint32_t segment, part_count;
     struct {
         uint64_t offset, bytes; /* pages of the segment file */
-    } parts[2];                 /* contiguous in the frame */
+    } parts[2];
     uint64_t gather_first, gather_count;
     uint64_t range, range_first; /* range of the first gathered row, as in the plan */
     uint64_t at[2];              /* first gathered row, in bytes from the op's first byte */
     const uint16_t *slots; /* NULL, or the slot of each extent row */
     uint64_t shift;        /* with slots: extent row - logical row, modulo 2^64 */
     struct sc_store_gather_slab slab;
-    struct sc_host_slab host; /* if its slab is not NULL, at[] is in that slab: nothing is read, and
-                               * the caller unpins it */
+    struct sc_host_slab host; /* if its slab is not NULL, at[] is in it; the caller unpins it */
 };
 
 /* memory: in use until the plan is done. */

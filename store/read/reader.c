@@ -19,15 +19,15 @@
 
 #include <string.h>
 
-/* Reads of a gather, queued or in flight. They are refilled at half. The other half may be nearly
- * done in as many slots as the back end's depth of 128 spans, so the depth stays full. With 320,
- * loads of 4 KiB rows took a tenth longer. */
+/* Reads of a gather, queued or in flight, refilled at half. Even if slots of 128 reads (the back
+ * end's depth) are nearly done, the depth stays full. With 320, loads of 4 KiB rows took a tenth
+ * longer. */
 #define READS       SC_INFLIGHT_READS_MAX
 #define SLOT_READS  64u
-#define WHOLE_READS 2u /* per slot of whole ranges */
+#define WHOLE_READS 2u
 
-/* Shared slots for ranges in the host tier. They need no frame, and let reads behind such ranges
- * start early. */
+/* Shared slots for ranges in the host tier. They need no frame, and let reads behind them start
+ * early. */
 #define HOST_SLAB_SLOTS 1024u
 
 /* ---- Client of inflight ---------------------------------------------------------------------- */
@@ -50,7 +50,6 @@ static uint64_t op_bytes(const struct sc_store_gather_op *op)
     return bytes;
 }
 
-/* Lock held. Drops the planned operation that has no slot. */
 static void op_drop(struct sc_store_reader *reader)
 {
     struct sc_host_tier_memory_slab *slab =
@@ -60,8 +59,7 @@ static void op_drop(struct sc_store_reader *reader)
     reader->has_op = false;
 }
 
-/* Lock held. Plans the next operation; in a narrowed load, the next one with a wanted row. Returns
- * false at the end. */
+/* Lock held. Plans the next operation (of a narrowed load: with a wanted row); false at the end. */
 static bool op_plan(struct sc_store_reader *reader)
 {
     const struct sc_store_gather_op *gather = &reader->gather_op;
@@ -77,7 +75,6 @@ static bool op_plan(struct sc_store_reader *reader)
     return reader->has_op;
 }
 
-/* Lock held. Returns the units of the ring in use. */
 static uint32_t units_used(const struct sc_store_reader *reader)
 {
     const struct sc_reader_slot *front = front_of(reader);
@@ -85,9 +82,8 @@ static uint32_t units_used(const struct sc_store_reader *reader)
 }
 
 /* Lock held. Returns how many more operations with a frame the load may begin. A load that is
- * waited for keeps SC_READER_SLOTS, or frames_raised if that is more: if its caller pauses, others
- * find frames. A load that is read ahead gets its share of the frames, at most half (the other half
- * is for the layer before it). */
+ * waited for keeps max(SC_READER_SLOTS, frames_raised): if its caller pauses, others find frames. A
+ * load that is read ahead gets its share, at most half (the layer before it has the other half). */
 static uint64_t frames_left(const struct sc_inflight *inflight)
 {
     const struct sc_store *store = inflight->store;
@@ -172,7 +168,7 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_infli
     reader->has_op = false;
 }
 
-/* Lock held. Fills the slot with the planned rows and those that follow, as long as the frame has
+/* Lock held. Fills the slot with the planned rows and those that follow, as far as the frame has
  * room. */
 static void slot_fill_gather(struct sc_reader_slot *slot, struct sc_inflight_batch *batch)
 {
@@ -218,7 +214,6 @@ static void reader_read_failed(const struct sc_inflight_read *read)
         *status = read->op.status;
 }
 
-/* It waits for the consumer. */
 static bool reader_completed(struct sc_inflight_slot *slot)
 {
     (void)slot;
@@ -258,7 +253,6 @@ bool sc_store_is_shallow(const struct sc_store *store)
     return sc_io_is_shallow(store->io);
 }
 
-/* Frees what readers opened together share. */
 static void group_free(struct sc_reader_group *group)
 {
     struct sc_alloc *alloc = group->alloc;
@@ -273,7 +267,6 @@ static void group_free(struct sc_reader_group *group)
     sc_alloc_free(alloc, group);
 }
 
-/* Returns NULL without memory. */
 static struct sc_reader_group *group_make(const struct sc_store *store, uint64_t count,
                                           uint64_t slot_count)
 {
@@ -470,8 +463,7 @@ void sc_store_reader_cost(const struct sc_store_reader *reader, struct sc_store_
     sc_inflight_cost(&reader->inflight, ret_cost);
 }
 
-/* Lock held. Returns the slot's wanted rows. Drops reads that have not started and have no wanted
- * row. */
+/* Lock held. Returns the slot's wanted rows. Drops unstarted reads without a wanted row. */
 static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slot *slot,
                             bool is_first, uint64_t *covered_bits)
 {
@@ -555,7 +547,6 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
     return total;
 }
 
-/* Returns the tier of the front slot's rows. */
 static uint32_t front_tier(const struct sc_store_reader *reader)
 {
     return reader->front->inflight.host != NULL ? reader->front->tier : SC_STORE_TIER;
@@ -660,8 +651,8 @@ static const uint8_t *first_row_of(const struct sc_store_reader *reader,
     return at->frame + sc_reader_unit_of(reader, slot, 0)->at[0];
 }
 
-/* Waits for the front slot. FRONT_NONE: no load, or it is complete. FRONT_LATE: the deadline
- * passed, or the word changed. */
+/* Waits for the front slot. NONE: no load, or complete. LATE: the deadline passed, or the word
+ * changed. */
 static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_ns,
                               const struct word *word, struct sc_reader_slot **ret_slot)
 {

@@ -22,8 +22,7 @@ struct sc_reader_unit { /* gathered rows of one read */
     uint32_t range, range_first; /* range of the first row (gather_plan.h) */
     uint32_t at[2];              /* first row, or its K and V, in the frame */
     spec_status status;
-    struct sc_store_gather_slab slab; /* in the frame; count 0 once it was examined. Written by the
-                                       * consumer after completion */
+    struct sc_store_gather_slab slab; /* in the frame; count 0 once it was examined */
     const uint16_t *slots;          /* NULL, or as in the op */
     uint64_t shift;
 };
@@ -44,7 +43,7 @@ enum sc_reader_check {
     SC_READER_DOUBTED  /* a helper found a row that fails */
 };
 
-struct sc_reader_helper { /* verify_ahead.c */
+struct sc_reader_helper {
     struct sc_task task;
     struct sc_store_reader *reader;
     bool is_out; /* posted or running; guarded by inflight.lock */
@@ -71,9 +70,9 @@ struct sc_store_reader {
     struct sc_reader_unit *units; /* [SC_READER_UNITS] a ring */
     uint64_t *tags;               /* [SC_STORE_ROWS_MAX * tags_per_row] tags of the front's run */
     uint8_t *rows; /* split layout: joined K and V, SC_STORE_BITE_BYTES or one row */
-    struct sc_store_slot_memory *slot_memory; /* for the plan */
-    uint16_t *slot_rows; /* the consumer's: [SC_STORE_ROWS_MAX] row of the front's run in each slot,
-                          * + 1; 0: none */
+    struct sc_store_slot_memory *slot_memory;
+    uint16_t *slot_rows; /* the consumer's: [SC_STORE_ROWS_MAX] the run's row in each slot, + 1; 0:
+                          * none */
     bool leaves;         /* calls sc_staging_leave */
 
     struct sc_reader_helper helpers[SC_READER_HELPERS];
@@ -81,8 +80,7 @@ struct sc_store_reader {
     /* Guarded by inflight.lock. */
     uint64_t serials;           /* serials given to slots */
     uint32_t unit_next;         /* next entry of the ring */
-    uint32_t frames_raised;     /* frames it had when it was raised, plus the in-flight limit; 0:
-                                 * not raised */
+    uint32_t frames_raised;     /* its frames when it was raised, plus the in-flight limit; or 0 */
     bool is_active, is_planned; /* a load has begun; all of it is planned */
     bool has_op;                /* op is planned and has no slot yet */
     bool is_gather;             /* the load gathers rows */
@@ -94,15 +92,14 @@ struct sc_store_reader {
     /* Owned by the consumer. */
     uint64_t rows_due, rows_gone; /* rows of the load; rows returned so far */
     uint64_t range, range_row;    /* next row to verify */
-    struct sc_reader_slot *front; /* completed, its tags copied; read without the lock. NULL:
-                                   * none */
-    uint64_t slot_row;            /* whole ranges: rows returned, or slots passed; gather: rows of
-                                   * the unit */
+    struct sc_reader_slot *front; /* completed, its tags copied; read without the lock */
+    uint64_t slot_row;            /* whole ranges: rows returned, or slots passed; gather: of the
+                                   * unit */
     uint64_t run_range_first;     /* permuted: logical row at which `range` begins */
     uint64_t slots_kept;          /* permuted: slots below were offered to the host tier */
     uint32_t slot_unit;           /* units returned completely */
     const uint8_t *last[2]; /* rows returned last, in use until the next call */
-    uint64_t last_bytes;    /* bytes of each */
+    uint64_t last_bytes;
     uint64_t bite_count;
     uint64_t fronts;    /* whole ranges from the host tier, ever */
     bool is_front_good; /* the front slot was verified ahead */
@@ -123,7 +120,6 @@ static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_inflight_slot *
     return (struct sc_reader_slot *)(void *)slot;
 }
 
-/* Returns the wanted bytes of a gathered row. */
 static inline uint64_t sc_reader_gather_bytes(const struct sc_store_reader *reader)
 {
     const struct sc_store_shape *shape = &reader->inflight.store->shape;
@@ -150,12 +146,11 @@ bool sc_reader_is_good(struct sc_reader_slot *slot);
 
 /* Makes the front slot, of whole ranges, the consumer's. */
 void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_slot *slot);
-/* Returns true if the front slot has a row to return; for a gather at slot_unit and slot_row.
- * Offers slabs that it passes to host memory, so it must be called once without the lock before it
- * is called with it. */
+/* Returns true if the front slot has a row to return (of a gather, at slot_unit and slot_row).
+ * Offers slabs that it passes to host memory: call it once without the lock before calling it with
+ * it. */
 bool sc_reader_rows_left(struct sc_store_reader *reader);
-/* Verifies and returns the next bite of the front slot. A sink receives the rows instead, if there
- * is one. */
+/* Verifies and returns the next bite of the front slot, or moves it to the sink. */
 spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows);
 /* Verifies and returns the next run of gathered rows of the front slot. */
@@ -163,8 +158,8 @@ spec_status sc_reader_gather_take(struct sc_store_reader *reader, const struct s
                                   struct sc_store_rows *ret_rows);
 /* Ends the use of the rows that were returned last. */
 void sc_reader_rows_leave(struct sc_store_reader *reader);
-/* Returns how many of these gathered rows are wanted, and sets their bits in covered_bits (may be
- * NULL). Consumer, or lock held. */
+/* Returns how many of these rows are wanted; sets their bits in covered_bits (or NULL). Consumer,
+ * or lock held. */
 uint64_t sc_reader_gather_wanted(const struct sc_store_reader *reader, uint64_t first,
                                  uint64_t count, uint64_t *covered_bits);
 

@@ -2,7 +2,7 @@
  *
  *   whole ranges   [tags][row row row ...]     in the frame; a split layout's K and V are joined,
  *                                              returned apart, or moved to the caller's sink
- *   gather         [unit: rows][unit] ...      tags come from a selector; runs of wanted rows
+ *   gather         [unit: rows][unit] ...      tags are a selector's; runs of wanted rows
  *
  * Invariants: returned rows were verified against namespace, piece, copy, layer, part and position.
  * Threads: the consumer's, without the lock.
@@ -20,8 +20,6 @@
 #define LINE_BYTES 64u
 #define FETCH_BYTES                                                                                \
     8192u /* prefetched of the next row: about the lines that a core requests at once */
-
-/* ---- Whole ranges --------------------------------------------------------------------------- */
 
 /* Rows of one piece in the front slot, in the parts that tags cover: whole rows, or K and V. */
 struct rows {
@@ -99,8 +97,7 @@ static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink,
     return true;
 }
 
-/* Verifies rows of one piece, from row `at` of the operation on, and joins, moves and caches
- * them. */
+/* Verifies rows of one piece, from row `at` of the operation on; joins, moves and caches them. */
 static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                       const struct sc_store_sink *sink, uint64_t at, uint64_t count, uint8_t *dst)
 {
@@ -149,7 +146,6 @@ static void range_seek(struct sc_store_reader *reader, uint64_t row, uint64_t *r
         *range_first += ranges[reader->range++].row_count;
 }
 
-/* Returns the rows per bite. */
 static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
 {
     uint64_t most = SC_STORE_BITE_BYTES / bytes;
@@ -157,7 +153,6 @@ static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
     return most > reader->rows_least ? most : reader->rows_least;
 }
 
-/* Describes contiguous whole rows. */
 static struct sc_store_rows rows_together(const struct sc_store_reader *reader, const uint8_t *rows)
 {
     uint64_t row_bytes = reader->inflight.store->shape.row_bytes;
@@ -196,7 +191,6 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
     return reader->slot_row < slot->plan.slot_count;
 }
 
-/* Returns the chunk of a slot in the range's extent. */
 static struct sc_host_chunk chunk_at(const struct sc_store_reader *reader,
                                      const struct sc_store_range *range, uint64_t slot)
 {
@@ -209,9 +203,8 @@ static struct sc_host_chunk chunk_at(const struct sc_store_reader *reader,
     return sc_host_chunk_of(store, reader->plan.layer, &where, extent->row_count, slot);
 }
 
-/* Returns how many slots the consumer may take before the next chunk or read. A chunk that is read
- * whole, in one or more reads, is also copied to host memory. The load's rows of it are verified
- * before it is published. */
+/* Returns the slots up to the next chunk or read. A whole chunk, from one or more reads,
+ * is also copied to host memory, and published after the load's rows of it were verified. */
 static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
 {
     const struct sc_store *store = reader->inflight.store;
@@ -244,7 +237,6 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
     return end - now;
 }
 
-/* Moves the consumer's cursor to a row of the run. */
 static void run_seek(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                      uint64_t run_row)
 {
@@ -263,7 +255,7 @@ void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_
     }
     bool is_new = plan->tag_count > 0 && plan->tag_first == 0;
     if (reader->fill.key.kind == SC_STORE_HOST_SLOTS && (plan->slots == NULL || is_new))
-        fill_end(reader); /* the previous run's */
+        fill_end(reader);
     if (plan->slots == NULL)
         return;
     reader->slots_kept = 0;
@@ -442,15 +434,14 @@ static bool gather_verify(const struct sc_store_reader *reader, uint64_t row, ui
            count;
 }
 
-/* Returns the row's slot, or the row itself without slots; differences are distances in the
- * read. */
+/* Returns the row's slot, or the row itself without slots; only differences are used. */
 static uint64_t unit_slot(const struct sc_reader_unit *unit, uint64_t row)
 {
     return unit->slots != NULL ? unit->slots[row + unit->shift] : row;
 }
 
-/* Returns how many rows from `gathered` on, up to `end`, are wanted, consecutive and contiguous in
- * the read. */
+/* Returns how many rows from `gathered` to `end` are wanted, consecutive and contiguous in the
+ * read. */
 static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_reader_unit *unit,
                           uint64_t gathered, uint64_t end, uint64_t most)
 {
@@ -467,8 +458,8 @@ static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_
     return count;
 }
 
-/* Prefetches the next row into the CPU's cache while this one is verified. Rows of the host tier
- * are scattered and not cached. */
+/* Prefetches the next row into the CPU's cache: rows of the host tier are scattered and not
+ * cached. */
 static void next_fetch(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                        const struct sc_reader_unit *unit, uint64_t stride, uint64_t gathered)
 {
@@ -582,8 +573,8 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
         sc_host_slab_end(store, fill, is_good);
 }
 
-/* Copies a chunk of slots to host memory. Only wanted rows are verified, before it is published:
- * the load has no tags of other rows. */
+/* Copies a chunk of slots to host memory. Only its wanted rows are verified: the load has no other
+ * tags. */
 static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_unit *unit,
                        const struct sc_store_gather_slab *slab, const uint8_t *rows,
                        const uint8_t *v)
@@ -620,7 +611,7 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     struct sc_store *store = reader->inflight.store;
     unit->slab.count = 0;
     if (store->host == NULL || unit->status != SPEC_OK)
-        return; /* a failed read may have no frame */
+        return;
     const uint8_t *rows = slot->inflight.frame + slab.at[0], *v = slot->inflight.frame + slab.at[1];
     uint64_t start_ns = sc_exec_now_ns(store->params.exec);
     if (unit->slots == NULL)

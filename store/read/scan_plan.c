@@ -6,8 +6,7 @@
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
-/* Longest gap that is read through: what a device of 1 GB/s transfers in one operation's
- * latency. */
+/* Longest gap that is read through: a device of 1 GB/s transfers it in one operation's latency. */
 #define GAP_BYTES (64ull << 10)
 
 /* A run of two latencies' bytes or more is split in two, for the two default I/O threads. Not while
@@ -101,7 +100,6 @@ static bool run_open(struct sc_store_plan *plan)
     return true;
 }
 
-/* Moves the cursor over `count` planned rows. */
 static void rows_advance(struct sc_store_plan *plan, uint64_t count)
 {
     plan->rows_planned += count;
@@ -120,8 +118,7 @@ static void rows_advance(struct sc_store_plan *plan, uint64_t count)
         plan->run_count = 0;
 }
 
-/* Adds [start, end) of the segment file to the op, rounded out. Returns the frame offset of
- * start. */
+/* Adds [start, end) of the segment file to the op, in whole pages. Returns start's frame offset. */
 static uint64_t op_add(struct sc_store_plan_op *op, uint64_t start, uint64_t end)
 {
     uint64_t at = op->part_count == 0 ? 0 : op->parts[0].at + op->parts[0].bytes;
@@ -220,8 +217,8 @@ static uint64_t slots_end(const struct sc_store_plan *plan, uint64_t first, uint
     return end;
 }
 
-/* Plans the next slots that have rows of the run, through small gaps. lead: bytes before them that
- * hold the run's tags. */
+/* Plans the next slots with rows of the run, through small gaps. lead: bytes of the run's tags in
+ * front. */
 static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t lead)
 {
     const struct sc_store_slab_where *where = &plan->where;
@@ -274,10 +271,9 @@ static uint64_t run_lead(const struct sc_store_plan *plan)
     return where->base[0] - where->tags + plan->run_first * (where->stride - where->tag_stride);
 }
 
-/* Returns the rows per operation: op_bytes or less, so that a run's operations are equal and none
- * is tiny. A short run becomes several, which devices serve in parallel and the caller consumes in
- * turn. lead: bytes that the first operation reads before its rows. They may fill the frame's slack
- * pages if nothing else does. */
+/* Returns the rows per operation: op_bytes or less, so that a run's operations are equal. A short
+ * run becomes several, which devices serve in parallel. lead: bytes that the first reads before its
+ * rows; they may fill the frame's slack pages if nothing else does. */
 static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
 {
     uint64_t row_bytes = plan->store->shape.row_bytes, most = plan->store->limits.op_bytes;
@@ -291,7 +287,7 @@ static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
     parts = plan->is_crowded ? 1 : parts;
     bool is_long = count > parts;
     count = is_long ? count : parts;
-    if (plan->rows_planned > 0) /* the first operation has read the lead */
+    if (plan->rows_planned > 0)
         counted = 0;
     if (plan->rows_planned > 0 && is_long) {
         rows -= plan->rows_planned;
@@ -328,8 +324,7 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     op->row_at = at + (rows - start);
 }
 
-/* Plans tags, then slots, of a permuted copy. The cursor stays at the run's first row until all are
- * planned. */
+/* Plans tags, then slots, of a permuted copy. The cursor moves when all are planned. */
 static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     uint64_t lead = slots_lead(plan);
@@ -384,7 +379,7 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
         return true;
     if (plan->run_count == 0 && !run_open(plan)) {
         ret_op->status = SPEC_E_CORRUPT;
-        plan->range = plan->range_count; /* the load ends there */
+        plan->range = plan->range_count;
         return true;
     }
     ret_op->segment = plan->where.segment;

@@ -27,7 +27,6 @@
 #include "store/rows/where.h"
 
 struct sc_store_plan {
-    /* Set by begin. */
     const struct sc_store *store;
     const struct sc_store_range *ranges;
     uint64_t range_count;
@@ -44,8 +43,7 @@ struct sc_store_plan {
     uint64_t slot_next;  /* permuted: next slot to examine */
     uint32_t *slot_rows; /* permuted: the run's row in each slot + 1; 0: none */
 
-    bool is_crowded; /* other loads keep the device busy: operations are not split for
-                      * parallelism */
+    bool is_crowded; /* other loads keep the device busy: operations are not split */
 };
 
 struct sc_store_plan_op {
@@ -58,17 +56,16 @@ struct sc_store_plan_op {
     } parts[2];
     /* Tags of run rows [tag_first, tag_first + tag_count) are at tag_at of the frame. */
     uint64_t tag_first, tag_count, tag_at;
-    /* Rows [run_row, run_row + row_count) of the run are packed at row_at; in a split layout K rows
-     * at row_at and V rows at v_at. */
+    /* Rows [run_row, + row_count) of the run are packed at row_at (split: K at row_at, V at
+     * v_at). */
     uint64_t run_row, row_count, row_at, v_at;
-    uint64_t row_first; /* index of the first row (permuted: of the run's first) in the order of the
-                         * ranges */
+    uint64_t row_first; /* index of the first row (permuted: the run's) in the order of ranges */
     /* Permuted (not NULL): slots [slot_first, + slot_count) are at row_at and v_at; row_count of
      * them have rows of the run. Extent row r of [run_first, + run_count) is in slot slots[r]. */
     const uint16_t *slots;
     uint64_t slot_first, slot_count, run_first, run_count;
-    struct sc_host_slab host; /* if its slab is not NULL, the rows are there: nothing is read, and
-                               * the caller unpins it */
+    struct sc_host_slab host; /* if its slab is not NULL, the rows are in it; the caller unpins
+                               * it */
 };
 
 /* Returns the range's extent and first extent row; NULL if no readable piece of this namespace has

@@ -1,16 +1,12 @@
 /* selector: loads one layer's selector keys of a match: probe rows and row tags, or quantised rows.
  *
- * Parts: store/read/selector.h.
- *
  *   begin -> [block in a slot: up to three reads to one place]... -> copied -> next block ...
  *                                                    all rows done, or one failed -> on_ready, wait
  *
- * Blocks complete in any order. The completion of a block's last read verifies and copies it,
- * returns its frame and starts more. So a selector holds no frame while it waits for its caller. A
- * quantised block needs no frame: it is read into the load's memory and stays there.
- *
- * Ranges in host memory are copied by a task, a few per step, or by the owner while it waits.
- * Ranges that were evicted by then are planned last and read to frames.
+ * The completion of a block's last read verifies and copies it, returns its frame and starts more,
+ * in any order. So a selector holds no frame while it waits for its caller. Quantised blocks need
+ * no frame: they are read into the load's memory. Ranges in host memory are copied by a task, a few
+ * per step, or by the waiting owner; those evicted by then are planned last and read to frames.
  *
  * A load takes its memory at begin and leaves it at end. Reads into it, completions that copy and
  * threads that read keys hold it too, so it is not reused before they have finished.
@@ -38,7 +34,6 @@ struct slot {
 struct sc_store_selector {
     struct sc_inflight inflight; /* its lock guards what is in flight and what is planned */
 
-    /* Set by open, constant after. */
     uint64_t rows_max, ranges_max;
 
     /* Guarded by inflight.lock. */
@@ -57,7 +52,7 @@ struct sc_store_selector {
     bool is_taking;                              /* the task is posted or running */
     struct sc_task take;
 
-    _Atomic int32_t state; /* spec_status */
+    _Atomic int32_t state;
 };
 
 /* ---- Client of inflight ---------------------------------------------------------------------- */
@@ -67,17 +62,15 @@ static struct sc_store_selector *selector_of(const struct sc_inflight *inflight)
     return (struct sc_store_selector *)(uintptr_t)inflight;
 }
 
-/* Lock held. */
 static bool is_pending(struct sc_store_selector *selector)
 {
     return selector->is_active && atomic_load(&selector->state) == SPEC_PENDING;
 }
 
-/* Lock held. */
 static void load_fail(struct sc_store_selector *selector, spec_status status)
 {
     atomic_store(&selector->state, status);
-    sc_inflight_cancel(&selector->inflight); /* nobody needs the reads in flight */
+    sc_inflight_cancel(&selector->inflight);
 }
 
 /* Lock held. Plans the missed ranges once all else is planned. */
@@ -132,8 +125,7 @@ static void selector_fill(struct sc_inflight_slot *slot, struct sc_inflight_batc
     }
 }
 
-/* Quantised rows are read to their final place. The load may end before the read does, so it holds
- * the memory. */
+/* Quantised rows are read to their final place; the slot holds it, as the load may end first. */
 static void selector_place(struct sc_inflight_slot *slot)
 {
     struct sc_store_selector *selector = selector_of(slot->inflight);
@@ -173,8 +165,7 @@ static bool selector_completed(struct sc_inflight_slot *at)
     return false;
 }
 
-/* Sets the state when the load is complete, and posts on_ready once when it is complete or
- * failed. */
+/* Completes the load; posts on_ready once when it is complete or failed. */
 static void selector_pumped(struct sc_inflight *inflight)
 {
     struct sc_store_selector *selector = selector_of(inflight);
@@ -206,7 +197,7 @@ static void ready_step(struct sc_task *task)
     void *user = selector->user;
     if (selector->is_active && selector->notifies) {
         on_ready = selector->on_ready;
-        selector->on_ready = NULL; /* once */
+        selector->on_ready = NULL;
     }
     pthread_mutex_unlock(&inflight->lock);
     if (on_ready != NULL)
@@ -250,8 +241,8 @@ static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_s
     return bytes + blocks.k_bytes + (take->quantised->has_v ? blocks.v_bytes : 0);
 }
 
-/* Lock held, but released while a range is copied: the load may end and another begin. Returns
- * false if all ranges were examined. */
+/* Lock held, but released while a range is copied: another load may begin. Returns false at the
+ * end. */
 static bool take_some(struct sc_store_selector *selector)
 {
     struct sc_inflight *inflight = &selector->inflight;
@@ -326,8 +317,6 @@ static bool host_slab_find(struct sc_store_selector *selector, struct sc_store_s
         }
     return count > 0;
 }
-
-/* ---- Open, close, begin, end ---------------------------------------------------------------- */
 
 spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
                                    struct sc_store_selector **ret_selector,
@@ -455,8 +444,7 @@ static void load_start(struct sc_store_selector *selector,
     sc_inflight_begin(&selector->inflight, want->io_class, SC_STORE_SELECTOR_SECTIONS);
     if (!takes)
         selector->take_range = UINT64_MAX;
-    if (takes && !selector->is_taking) { /* otherwise it still runs for an ended load, and
-                                          * continues */
+    if (takes && !selector->is_taking) { /* otherwise it runs for an ended load, and continues */
         selector->is_taking = true;
         selector->inflight.task_count++;
         sc_exec_post(selector->inflight.store->params.exec, &selector->take, want->io_class);

@@ -50,8 +50,7 @@ struct sc_store_selector_block {
     uint64_t probe_row_bytes, wanted_bytes; /* per probe row: stored; wanted */
     uint32_t layer, part_count;
     bool is_quant;
-    uint64_t range_first, range_count; /* ranges of a quantised block or of its tags; 0, 0: none, or
-                                        * probe rows */
+    uint64_t range_first, range_count; /* ranges of a quantised block or of its tags; 0, 0: none */
     uint64_t k_at, v_at;               /* offsets of the sections in a layer of quantised rows */
     uint64_t area;                     /* quantised: destination, in bytes from the run's start */
     /* The first two are empty if nothing is wanted; quantised: K's and V's blocks. */
@@ -67,8 +66,7 @@ struct sc_store_selector_plan {
     const struct sc_store *store;
     const struct sc_store_range *ranges;
     uint64_t range_count, wanted_bytes; /* wanted_bytes: per probe row; 0: none */
-    const uint8_t *run;      /* the load's memory, which says which ranges are quantised; NULL: as
-                              * they are now */
+    const uint8_t *run;      /* the load's memory: which ranges are quantised; NULL: as of now */
     uint64_t area, area_end; /* quantised: the next block's area; end of all areas */
     uint32_t layer;
     bool is_quant, k_alone;
@@ -79,8 +77,7 @@ struct sc_store_selector_plan {
     bool is_again;
 
     uint64_t range, range_row, row_next; /* next row */
-    uint64_t quant_at; /* bytes of the range's blocks in earlier blocks; its rows are counted with
-                        * the last */
+    uint64_t quant_at; /* block bytes of the range in earlier blocks */
     const struct sc_store_extent_entry *extent;
     struct sc_store_probes probes;
     struct sc_store_row_copy row_copy; /* has the tags */
@@ -94,8 +91,8 @@ struct sc_store_selector_plan {
  * range was dropped since begin. ret_skipped: rows before it that need no read. */
 spec_status sc_store_selector_plan_next(struct sc_store_selector_plan *plan, uint64_t *ret_skipped);
 
-/* Walks a copy of the plan, with that run, to its end. Returns the end of the last area if the
- * first one is at `area`. */
+/* Walks a copy of the plan, with that run. Returns the end of the last area; the first is at
+ * `area`. */
 uint64_t sc_store_selector_plan_areas(const struct sc_store_selector_plan *plan, const uint8_t *run,
                                       uint64_t area);
 
@@ -109,9 +106,8 @@ static inline bool sc_store_selector_bit(const uint64_t *bits, uint64_t i)
 struct sc_store_quant_range {  /* one per range, in the load's memory */
     uint64_t piece, row_first; /* row_first: in the order of the ranges */
     uint32_t row_count;
-    uint64_t k_at, v_at;                /* its blocks, in bytes from the run's start. 0 until whole
-                                         * blocks were read; set at begin if in parts or in host
-                                         * memory */
+    uint64_t k_at, v_at;                /* its blocks, from the run's start. 0 until whole blocks
+                                         * were read; set at begin if in parts or in host memory */
     const struct sc_store_section *codes; /* found when the load began; NULL: none */
     uint32_t row;                       /* row of the quantised rows with which the range begins */
     _Atomic uint32_t left;              /* blocks of it, and of its tags, not yet read */
@@ -140,8 +136,8 @@ bool sc_store_selector_memory_take_quant(struct sc_store *store,
 const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store *store,
                                                           const struct sc_store_range *range,
                                                           struct sc_store_blocks *ret_blocks);
-/* Lays out memory that is the caller's, with the quantised rows of now. Returns the bytes needed.
- * The caller sets `run`, then calls begin. */
+/* Lays out the caller's memory with the quantised rows of now. Returns the bytes needed. The caller
+ * sets `run`, then calls begin. */
 uint64_t sc_store_selector_memory_lay(const struct sc_store *store,
                                       const struct sc_store_selector_plan *plan, uint64_t rows,
                                       struct sc_store_selector_memory *ret_memory);
@@ -176,16 +172,15 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
                                 uint64_t row_first, struct sc_store_selector_take *ret_take);
 bool sc_store_selector_take_has(const struct sc_store *store,
                                 const struct sc_store_selector_take *take);
-/* Describes the slab of the range, which is all of its piece; false if there is none. The plan has
- * no run. */
+/* Describes the slab of a range that is all of its piece; false if there is none. The plan has no
+ * run. */
 bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t range,
                             struct sc_host_slab_wish *ret_wish);
 /* Copies the slab's part to its place and verifies it. Returns false if it is not there or fails; a
  * failing slab is forgotten. The caller holds the memory; no lock. */
 bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_selector_take *take,
                             const struct sc_store_selector_memory *memory);
-/* Copy verified whole pieces to slabs: of a block of probe rows or row tags; of a quantised range.
- * The caller holds the memory; no lock. */
+/* Copy verified whole pieces to slabs. The caller holds the memory; no lock. */
 void sc_store_selector_give_block(const struct sc_store *store,
                                   const struct sc_store_selector_block *block, const uint8_t *frame,
                                   const struct sc_store_selector_memory *memory);
@@ -206,7 +201,6 @@ static inline uint64_t sc_store_selector_tags_bytes(const struct sc_store *store
     return rows * store->shape.tags_per_row * 8;
 }
 
-/* Returns the number of reads for a range's blocks. */
 static inline uint64_t sc_store_selector_reads(const struct sc_store *store,
                                                const struct sc_store_blocks *blocks, bool k_alone)
 {

@@ -127,7 +127,7 @@ bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t 
                                            .row_count = (uint32_t)rows,
                                            .bytes = lay_of(store, rows, a, b).bytes,
                                            .ops = 1u + (plan->is_quant && b > 0 ? 1 : 0) +
-                                                  (a > 0 ? 1 : 0)}; /* plus the row tags */
+                                                  (a > 0 ? 1 : 0)};
     return true;
 }
 
@@ -219,14 +219,12 @@ bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_
 
 /* ---- Load to slab ---------------------------------------------------------------------------- */
 
-/* Source of a slab's rows [row, row + row_count). */
 struct parts {
     uint64_t piece, row, row_count;
     const uint8_t *tags, *a, *b; /* a, b NULL: none */
-    uint32_t ops;                /* reads that they took */
+    uint32_t ops;
 };
 
-/* Returns the slab begun for the key, or NULL. */
 static struct sc_host_slab_fill *fill_find(const struct sc_store_selector_memory *memory,
                                            const struct sc_host_tier_key *key)
 {
@@ -239,13 +237,12 @@ static struct sc_host_slab_fill *fill_find(const struct sc_store_selector_memory
     return NULL;
 }
 
-/* Returns the bytes of `rows` rows in a part of the slab. */
 static uint64_t share_of(const struct lay *lay, uint64_t bytes, uint64_t rows)
 {
     return bytes * rows / lay->rows;
 }
 
-/* Fills a slab. Blocks may end inside a piece: only a slab that was begun for it can be filled by
+/* Fills a slab. Blocks may end inside a piece: then only a slab begun for it is filled, by
  * several. */
 static void slab_make(const struct sc_store *store, const struct sc_store_selector_memory *memory,
                       const struct sc_host_tier_key *key, const struct lay *lay,
@@ -321,7 +318,7 @@ static void piece_give(const struct sc_store *store, const struct sc_store_selec
         const struct lay lay = lay_of(store, rows, rows * 8, rows * bytes);
         parts.a = frame + block->probe_tags.at + at * 8;
         parts.b = frame + block->probes.at + at * bytes;
-        parts.ops = 2; /* row tags may be far from the keys */
+        parts.ops = 2;
         slab_make(store, memory, &key, &lay, &parts);
     }
 }
@@ -340,7 +337,7 @@ void sc_store_selector_give_block(const struct sc_store *store,
         if (piece == NULL)
             return;
         uint64_t first = (uint64_t)piece->extent_row + piece->skip;
-        rows = piece->extent_row + (uint64_t)piece->row_count - row; /* to the piece's end */
+        rows = piece->extent_row + (uint64_t)piece->row_count - row;
         rows = rows < left ? rows : left;
         if (row >= first)
             piece_give(store, block, frame, memory, piece, at,

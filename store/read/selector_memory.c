@@ -20,8 +20,6 @@
 #define LINE  64u /* tags begin on a cache line */
 #define TRIES 4u  /* attempts to lay out quantised rows while more are added */
 
-/* ---- Layout --------------------------------------------------------------------------------- */
-
 static uint64_t tags_at(uint64_t rows, uint64_t probe_row_bytes)
 {
     return sc_store_up(rows * probe_row_bytes, LINE);
@@ -67,7 +65,7 @@ static uint64_t quantised_lay(const struct sc_store *store,
             quantised.row =
                 range->row_first - sc_store_quant_piece(store, quantised.piece, &extent)->skip;
             quantised.has_v = !plan->k_alone;
-            atomic_init(&quantised.left, (uint32_t)reads + 1); /* its tags */
+            atomic_init(&quantised.left, (uint32_t)reads + 1); /* + its tags */
             if (reads > 1 || is_in_host_tier) {
                 quantised.k_at = at;
                 quantised.v_at = at + sc_store_up(blocks.k_bytes, LINE);
@@ -239,8 +237,7 @@ static void quantised_end(struct sc_store *store, struct sc_store_quant_range *q
            layer);
 }
 
-/* Takes blocks of the block's ranges, or their tags (copied before). The last of a range verifies
- * it. The caller holds the memory. */
+/* Takes blocks of the ranges, or their tags (copied before). The last of a range verifies it. */
 static void quant_take(struct sc_store *store, const struct sc_store_selector_block *block,
                        const uint8_t *area, const struct sc_store_selector_memory *memory)
 {
@@ -252,7 +249,7 @@ static void quant_take(struct sc_store *store, const struct sc_store_selector_bl
             sc_store_quant_piece(store, quantised->piece, &extent);
         struct sc_store_blocks blocks;
         if (quantised->codes == NULL)
-            continue; /* no rows */
+            continue;
         sc_store_quant_blocks(store, extent, quantised->codes->copy, &quantised->codes->codec_shape,
                               piece, &blocks);
         const struct sc_store_selector_section *k = &block->probes, *v = &block->probe_tags;

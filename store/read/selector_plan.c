@@ -17,8 +17,8 @@
 #define PAGE      ((uint64_t)SC_IO_PAGE_BYTES)
 #define GAP_BYTES (64ull << 10) /* longest gap that is read through */
 
-/* Returns the rows per block: blocks of a run are equal and fit a frame with every section read
- * apart, rounded out to pages. */
+/* Returns the rows per block: equal blocks that fit a frame with every section in pages of its
+ * own. */
 static uint64_t rows_even(const struct sc_store_selector_plan *plan,
                           const struct sc_store_probes *probes, uint64_t rows)
 {
@@ -34,8 +34,7 @@ static uint64_t rows_even(const struct sc_store_selector_plan *plan,
     return blocks > 0 ? (rows + blocks - 1) / blocks : 1;
 }
 
-/* Returns true if the range is not planned now: it is in host memory, or only missed ranges are
- * planned. */
+/* Returns true if the range is in host memory, or only missed ranges are planned. */
 static bool range_is_passed(const struct sc_store_selector_plan *plan, uint64_t range)
 {
     if (plan->host_slab == NULL)
@@ -90,8 +89,7 @@ static void cursor_advance(struct sc_store_selector_plan *plan, uint64_t count)
     }
 }
 
-/* Sets the block's reads of whole pages. Gaps up to gap_bytes are read through while frame_bytes
- * have room. */
+/* Sets the block's reads. Gaps up to gap_bytes are read through while frame_bytes have room. */
 static void block_parts(struct sc_store_selector_block *block, uint64_t frame_bytes,
                         uint64_t gap_bytes)
 {
@@ -129,7 +127,6 @@ static void block_parts(struct sc_store_selector_block *block, uint64_t frame_by
     }
 }
 
-/* Returns the rows of a section that begins `offset` bytes into the layer. */
 static struct sc_store_selector_section section_of(struct sc_store_where layer, uint64_t offset,
                                                    uint64_t row_bytes, uint64_t row, uint64_t count)
 {
@@ -203,8 +200,8 @@ static bool quant_plan_part(struct sc_store_selector_plan *plan,
     return true;
 }
 
-/* Plans the quantised block at the cursor: ranges that are adjacent in one extent, all quantised or
- * all not, and fit. */
+/* Plans the block at the cursor: ranges adjacent in one extent, all quantised or all not, that
+ * fit. */
 static void quant_plan(struct sc_store_selector_plan *plan)
 {
     const struct sc_store *store = plan->store;
@@ -219,8 +216,7 @@ static void quant_plan(struct sc_store_selector_plan *plan)
     for (; i < plan->range_count && rows < plan->tagged; i++) {
         struct sc_store_blocks blocks = {0};
         if (ranges[i].row_count > 0 && derived_of(plan, i) != derived)
-            break; /* a range without them, or with those of a follower that has read its log
-                    * again */
+            break; /* none, or of a follower that has read its log again */
         if (derived != NULL && ranges[i].row_count > 0) {
             const struct sc_store_extent_entry *same;
             sc_store_quant_blocks(store, extent, derived->copy, &derived->codec_shape,
@@ -245,9 +241,9 @@ static void quant_plan(struct sc_store_selector_plan *plan)
         quant_sections(plan, derived, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
 }
 
-/* Plans the tags of a run's rows: of as many ranges as one read takes, however many blocks their
- * quantised rows are. Wide rows need a block per page of tags, or less. Narrow rows are all in one
- * block; tags would be a second operation in any case. */
+/* Plans the tags of as many ranges as one read takes, in a block of their own. Quantised wide rows
+ * need a block per page of tags or less; narrow rows are one block, and tags are a second read
+ * anyway. */
 static void tags_plan(struct sc_store_selector_plan *plan)
 {
     struct sc_store_selector_block *block = &plan->block;
@@ -263,8 +259,7 @@ static void tags_plan(struct sc_store_selector_plan *plan)
     block->range_count = i - plan->range;
 }
 
-/* Returns at most `most` rows of the run, up to a range's end if one is near enough: host memory
- * keeps whole pieces. */
+/* Returns at most `most` rows, up to a range's end if possible: host memory keeps whole pieces. */
 static uint64_t rows_to_border(const struct sc_store_selector_plan *plan, uint64_t most)
 {
     uint64_t rows = 0, left = plan->ranges[plan->range].row_count - plan->range_row;
@@ -305,7 +300,7 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
     if (plan->range == plan->range_count)
         return SPEC_OK;
     if (plan->left == 0 && !run_open(plan))
-        return SPEC_E_CORRUPT; /* dropped since begin */
+        return SPEC_E_CORRUPT;
     const struct sc_store_row_copy *row_copy = &plan->row_copy;
     struct sc_store_where tags =
         sc_store_layer_where(row_copy->parts, row_copy->part_count, row_copy->stride, plan->layer);
@@ -355,7 +350,7 @@ spec_status sc_store_selector_plan_next(struct sc_store_selector_plan *plan, uin
     spec_status status;
     *ret_skipped = 0;
     while ((status = block_next(plan)) == SPEC_PENDING && plan->block.part_count == 0)
-        *ret_skipped += plan->block.row_count; /* rows without quantised rows */
+        *ret_skipped += plan->block.row_count;
     return status;
 }
 

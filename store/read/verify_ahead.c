@@ -16,10 +16,9 @@
 #define STEP_SLOTS 16u   /* per step of a helper; other tasks of its class wait meanwhile */
 #define SPINS      4096u /* polls before the consumer verifies a slot that a helper has claimed */
 
-/* Work of a helper. */
 struct job {
     struct sc_reader_slot *slot;
-    struct sc_host_tier_memory_slab *slab; /* pinned */
+    struct sc_host_tier_memory_slab *slab;
     uint64_t serial;
     uint32_t part_count;
     struct {
