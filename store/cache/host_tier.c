@@ -272,7 +272,6 @@ static void slab_leave(struct sc_host_tier *host, struct sc_host_tier_memory_sla
         slab_free(host, slab);
 }
 
-/* Unlinks a published slab or one that is being filled. */
 static void slab_forget(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (slab->state == PUBLISHED) {
@@ -467,8 +466,6 @@ static bool room_take(struct sc_host_tier *host, uint64_t pages, uint64_t rank, 
     host->tiers[tier].pages_used += pages;
     return true;
 }
-
-/* ---- Slabs ----------------------------------------------------------------------------------- */
 
 struct sc_host_tier_memory_slab *
 sc_host_tier_find(struct sc_host_tier *host, const struct sc_host_tier_key *key, uint32_t *ret_tier)
@@ -836,8 +833,6 @@ void sc_host_tier_forget_layers(struct sc_host_tier *host, const struct sc_host_
     }
     pthread_mutex_unlock(&host->lock);
 }
-
-/* ---- Kept ------------------------------------------------------------------------------------ */
 
 bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                        uint64_t keeper)

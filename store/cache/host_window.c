@@ -55,7 +55,6 @@ static void set_add(struct set *set, const struct part *part)
     set->parts[(set->first + set->count++) % PARTS] = *part;
 }
 
-/* Drops leading parts that the set is long enough without. */
 static void set_cut(struct set *set, uint64_t end, uint64_t pages)
 {
     while (set->count > 1 && end - set->parts[(set->first + 1) % PARTS].page >= pages) {

@@ -119,7 +119,6 @@ void sc_staging_close(struct sc_staging *frames)
     sc_alloc_free(alloc, frames);
 }
 
-/* Lock held. */
 static void unkeep_locked(struct sc_staging *frames, uint32_t i)
 {
     const struct kept kept = frames->kept[i];
@@ -133,7 +132,6 @@ static void unkeep_locked(struct sc_staging *frames, uint32_t i)
     frames->kept_count--;
 }
 
-/* Lock held. */
 static uint8_t *pop_locked(struct sc_staging *frames)
 {
     SC_ASSERT(frames->poison, frames->stack_count + frames->kept_count > 0);
@@ -161,7 +159,6 @@ static bool push_locked(struct sc_staging *frames, const uint8_t *frame)
     return true;
 }
 
-/* Lock held. */
 static uint8_t *take_locked(struct sc_staging *frames, uint32_t class_)
 {
     if (frames->free_count <= frames->reserve[class_])
@@ -170,7 +167,6 @@ static uint8_t *take_locked(struct sc_staging *frames, uint32_t class_)
     return pop_locked(frames);
 }
 
-/* Lock held. */
 static void enqueue_locked(struct sc_staging *frames, struct sc_staging_waiter *waiter,
                            uint32_t io_class)
 {
@@ -186,7 +182,6 @@ static void enqueue_locked(struct sc_staging *frames, struct sc_staging_waiter *
     frames->waiting[class_].tail = waiter;
 }
 
-/* Lock held. */
 static void dequeue_locked(struct sc_staging *frames, struct sc_staging_waiter *waiter)
 {
     const uint32_t class_ = class_of(waiter->io_class);

@@ -106,8 +106,6 @@ static void entry_unpin(struct sc_store_cache *cache, struct sc_store_cache_entr
         entry_leave(cache, entry);
 }
 
-/* ---- Writers --------------------------------------------------------------------------------- */
-
 uint8_t *sc_store_cache_take(struct sc_store_cache *cache, uint64_t leaves)
 {
     uint8_t *frame = sc_staging_take_leaving(cache->frames, leaves);
@@ -152,8 +150,6 @@ void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame)
         entry_leave(cache, entry);
     pthread_mutex_unlock(&cache->lock);
 }
-
-/* ---- Readers --------------------------------------------------------------------------------- */
 
 /* Copies [at, + bytes), up to the end of the entry with byte `at`. Returns the bytes copied. Lock
  * held, but released while copying. */

@@ -41,7 +41,6 @@ void sc_store_gather_plan_begin(struct sc_store_gather_plan *plan, const struct 
     turns_make(plan, memory);
 }
 
-/* Called once per load, at its first descent. */
 static void marks_make(struct sc_store_gather_plan *plan)
 {
     uint64_t row = 0;
@@ -114,7 +113,6 @@ static bool place_open(struct sc_store_gather_plan *plan)
     return true;
 }
 
-/* Returns true if rows of b are positioned as `a` describes. */
 static bool places_join(const struct sc_store_gather_plan *plan,
                         const struct sc_store_gather_place *a,
                         const struct sc_store_gather_place *b)

@@ -62,7 +62,6 @@ static const struct sc_store_extent_entry *range_find(const struct sc_store_plan
     return sc_store_range_find(plan->store, plan->layer, range, ret_extent_row);
 }
 
-/* Notes which slots have rows of the opened run. */
 static void run_slots(struct sc_store_plan *plan)
 {
     const uint16_t *slots = plan->where.slots;
@@ -342,7 +341,6 @@ static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op
     rows_advance(plan, plan->run_count);
 }
 
-/* Takes the whole range at the cursor from the host tier. */
 static bool plan_host_slab(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];

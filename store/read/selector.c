@@ -228,7 +228,6 @@ static bool take_next(struct sc_store_selector *selector, struct sc_store_select
     return false;
 }
 
-/* Returns the bytes that reading it would have wanted. */
 static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_selector_take *take)
 {
     const struct sc_store_section *codes = take->quantised != NULL ? take->quantised->codes : NULL;

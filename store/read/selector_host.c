@@ -62,8 +62,6 @@ static struct sc_host_tier_key key_of(const struct sc_store_piece_entry *piece, 
                                      .kind = kind};
 }
 
-/* ---- Slab to load ---------------------------------------------------------------------------- */
-
 bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint64_t range,
                                 uint64_t row_first, struct sc_store_selector_take *ret_take)
 {
@@ -146,7 +144,6 @@ static bool tags_take(const struct sc_store *store, const struct sc_store_select
     return true;
 }
 
-/* Copies the blocks and verifies the copy. */
 static bool quant_take(const struct sc_store *store, const struct sc_store_selector_take *take,
                        const uint8_t *slab, const struct sc_store_selector_memory *memory)
 {
@@ -216,8 +213,6 @@ bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_
     sc_host_tier_unpin(store->host, slab);
     return is_right;
 }
-
-/* ---- Load to slab ---------------------------------------------------------------------------- */
 
 struct parts {
     uint64_t piece, row, row_count;

@@ -151,8 +151,6 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
     return true;
 }
 
-/* ---- Copying out ---------------------------------------------------------------------------- */
-
 const struct sc_store_piece_entry *
 sc_store_selector_piece_with(const struct sc_store *store,
                              const struct sc_store_selector_block *block, uint64_t *id,

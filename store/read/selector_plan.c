@@ -43,7 +43,6 @@ static bool range_is_passed(const struct sc_store_selector_plan *plan, uint64_t 
                           : sc_store_selector_bit(plan->host_slab, range);
 }
 
-/* Opens a run at the cursor and extends it over the ranges that continue it. */
 static bool run_open(struct sc_store_selector_plan *plan)
 {
     const struct sc_store *store = plan->store;
@@ -163,7 +162,6 @@ const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store 
     return sc_store_quant_fit(derived, ret_blocks) ? derived : NULL;
 }
 
-/* Returns the quantised rows that the range is read with. */
 static const struct sc_store_section *derived_of(const struct sc_store_selector_plan *plan,
                                                  uint64_t range)
 {

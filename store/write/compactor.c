@@ -150,7 +150,6 @@ static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t ro
         memcpy(dst + i * probe_bytes, rows + i * bytes, probe_bytes);
 }
 
-/* Returns true if host memory has the layer of all pieces. */
 static bool layer_is_in_host_tier(const struct sc_store_compactor *compactor)
 {
     const struct sc_store *store = compactor->store;
@@ -193,8 +192,6 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
         compactor->status = status;
     sc_exec_post(compactor->store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
 }
-
-/* ---- Steps ----------------------------------------------------------------------------------- */
 
 static void memory_free(struct sc_store_compactor *compactor)
 {

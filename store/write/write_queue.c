@@ -111,7 +111,6 @@ static struct sc_store_write *take_first(struct sc_store_write_queue *queue,
     return write;
 }
 
-/* Moves all queued windows of the extent to the front of a list. */
 static void take_all(struct sc_store_write_queue *queue, struct sc_store_extent *extent,
                      struct sc_store_write **list)
 {
@@ -337,8 +336,6 @@ bool sc_store_write_queue_make_room(struct sc_store_extent *extent)
     sc_store_count(&store->counts.stage_full, 1);
     return true;
 }
-
-/* ---- The device ----------------------------------------------------------------------------- */
 
 void sc_store_write_queue_written(struct sc_store *store, uint64_t bytes)
 {
