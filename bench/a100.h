@@ -1,6 +1,7 @@
-/* Llama-2-7B on an A100, as Cake's figures have it: computing the first n tokens of a prompt takes
- * T(n) = 1.003e-4 n + 1.615e-9 n^2 s, and a token's KV is 512 KiB in 32 layers.
+/* a100: Llama-2-7B on an A100, from Cake's figures.
  *
+ * Computing the first n tokens of a prompt takes T(n) = 1.003e-4 n + 1.615e-9 n^2 s. A token's KV
+ * is 512 KiB in 32 layers.
  * Tests: none; bench/run cut and bench/run cake use it */
 #ifndef BENCH_A100_H
 #define BENCH_A100_H

@@ -1,4 +1,4 @@
-/* Timing and printing for benchmark programs; see bench.h.
+/* bench: timing and printing for benchmark programs. See bench.h.
  *
  * Threads: one. Tests: bench/run engine, bench/run ttft */
 #include "bench/bench.h"

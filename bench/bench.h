@@ -1,8 +1,7 @@
-/* What benchmark programs share: timed rounds, printed as JSON lines that bench/run reads.
+/* bench: timed rounds of benchmark programs, printed as JSON lines that bench/run reads.
  *
- * Holds: raw samples are printed, never means: bench/run takes medians, minima and maxima.
- * Threads: one.
- * Tests: none of its own; bench/run engine and bench/run ttft run it */
+ * Raw samples are printed, never means: bench/run computes medians, minima and maxima.
+ * Threads: one. Tests: none of its own; bench/run engine and bench/run ttft run it */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 

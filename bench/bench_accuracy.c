@@ -1,38 +1,38 @@
-/* bench-accuracy: what answers cost when only some rows of a prefix are used. For every question of
- * an eval file the query's pass runs over the same stored prefix (16-bit KV) once for each
- * contender:
+/* bench-accuracy: how much answers lose when only some rows of a prefix are used.
+ *
+ * For every question of an eval file the query's pass runs over the same stored prefix (16-bit KV),
+ * once per contender:
  *
  *   full          every row (as-like)
- *   impress@RHO   similarity-guided, three probe heads, alpha .6
+ *   impress@RHO   similarity-guided, three probe heads, alpha 0.6
  *   impress:P@RHO the same with P probe heads, 1 to 3
- *   h2o@RHO       exact H2O, a set a head, from the keys of all heads (alpha 0)
- *   one@RHO       the probes' voted set, never a set a head (alpha 50)
+ *   h2o@RHO       exact H2O, one set per head, from the keys of all heads (alpha 0)
+ *   one@RHO       the probes' voted set, never one per head (alpha 50)
  *   random@RHO    any rows
  *   static@RHO    the rows of highest average importance over the earlier requests (plugin only):
- *                 the file's lessons, and what contenders in front of it asked
+ *                 the file's lessons, and the requests of contenders before it
  *   alpha@A       impress with a quarter of the rows and the threshold's exponent A
- *   mass@SHARE    impress with the fewest rows that hold the share of the importance, at most half
- *   layered:K+V@SHARE  layered KV: K bits of K's codes and V of V's, a share of the rows exact; 0
- *                 allowed (plugin only)
- *   freeCHUNK:K+V@SHARE  the same with free widths, in chunks of so many tokens; its store is its
- *                 own, filled in the order of the file behind some text that it learns widths by
- *   mass, layered or free with /F-L behind it: the first F and the last L rows are always among
- *                 them
- *   preset:NAME   the connector's preset of that name, as it is (plugin only)
+ *   mass@SHARE    impress with the fewest rows that have this share of the importance, at most half
+ *   layered:K+V@SHARE  K and V bits per quantised element, a share of the rows exact; 0 allowed
+ *                 (plugin only)
+ *   freeCHUNK:K+V@SHARE  the same with bits per channel, in chunks of CHUNK tokens; its own store
+ *                 is filled in the file's order, after some text from which it calibrates
+ *   /F-L after mass, layered or free: the first F and the last L rows are always included
+ *   preset:NAME   the connector's preset of that name (plugin only)
  *
- * --by plugin: rows come from the connector; each contender opens it anew over one store.
- * --by engine: the reference choice (select_rows.h), from memory.
+ * --by plugin: rows from the connector; each contender opens it anew over one store.
+ *   --by engine: the reference choice (select_rows.h), from memory.
  *
  * File: eval_file.h. A choice's likelihood is the sum of its tokens'.
- * --pass choice: each choice is a pass of its own with the query in front, and rows are chosen by
- *   both, as a harness asks a served model for likelihoods;
- * --pass query: rows are chosen by the query alone, and every choice is read over what its pass
- *   left in the cache, as decoding would;
- * --pass both: the two.
- * KL, the likeliest first token, counts of rows and bytes and decoded text are always of the query
- * alone. Prints a JSON line a question and contender; bench/run makes tables of them.
+ *   --pass choice: each choice is a pass of its own after the query, and both select rows, as if a
+ *                  harness asks a served model for likelihoods
+ *   --pass query:  the query alone selects rows, and every choice is read over what its pass left
+ *                  in the cache, as in decoding
+ *   --pass both:   the two
+ * KL, the most likely first token, counts of rows and bytes and decoded text are of the query
+ * alone. Prints one JSON line per question and contender; bench/run makes tables.
  *
- * Holds: a prefix is computed once; the same choices' tokens are read in one forward.
+ * A prefix is computed once; the same choices' tokens are read in one forward.
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include <inttypes.h>
 #include <json-c/json.h>

@@ -1,12 +1,13 @@
-/* bench-bare: the least that any load has to do, for a contender: reads a store's segments with
- * io_uring and O_DIRECT, depth operations in flight, and copies what came to memory as large as all
- * of it, past the caches where that is faster (base/nt_copy.h). Nothing is verified or looked up.
+/* bench-bare: the least work of any load, as a contender.
  *
- *   frames  [0][1] ... [depth - 1]   huge pages; each is read into again once it was copied out
+ * Reads a store's segments with io_uring and O_DIRECT, `depth` operations in flight. Copies them to
+ * memory of the same size, past the CPU's caches if that is faster (base/nt_copy.h). Nothing is
+ * verified or looked up.
  *
- * Prints "bare_ns N". What it has more than fio is the copy, where the host of a virtual disk
- * copies into guest memory too: how much of fio's rate is left is a fact of the machine.
+ *   frames  [0][1] ... [depth - 1]   huge pages; each is reused once it was copied
  *
+ * Prints "bare_ns N". It adds a copy to fio's work. On a virtual disk the host copies into guest
+ * memory too, so the share of fio's rate that remains depends on the machine.
  * Threads: one. Tests: none (a measurement; bench/run device --quick runs it). */
 #include "base/nt_copy.h"
 #include "bench/bench.h"

@@ -1,19 +1,18 @@
-/* bench-cache: which blocks of a stream of requests a tier has under each policy, and what a miss
- * takes on a modelled device. No bytes move: host memory is the product's (store/cache/host_tier.c)
- * with a page for each block, the disk's order of eviction the product's index (hashing/radix.c)
- * with a token for each block.
+/* bench-cache: which blocks of a request stream a tier keeps under each policy, and what misses
+ * cost.
  *
- *   host   all that was stored is on the disk; a block that is loaded from there enters host memory
- *          (fills loads), or also when it is stored (fills stores)
- *   disk   what is not found from the front is computed, and stored; leaves go
+ * No bytes are moved. Host memory is the product's (store/cache/host_tier.c) with a page per block,
+ * the disk's eviction order the product's index (hashing/radix.c) with a token per block.
+ *
+ *   host   everything stored is on disk; a block loaded from there is inserted into host memory
+ *          (fills loads), or already when it is stored (fills stores)
+ *   disk   blocks that are not found from the front are computed and stored; leaves are evicted
  *   --tiers 1   device memory (a sixth of all chunks), host memory (half) and disk, exclusive, of
- *          chunks of which some rows are important (cache_tiers.h)
+ *          chunks with some important rows (cache_tiers.h)
  *
- * Prints a JSON line for each tier, capacity and policy: uses; reused, those of blocks that were
- * used before; missed, those of the reused that the tier did not have; milliseconds to the first
- * token, reading by the device's rate, and computing of the rest by 1.003e-4 n + 1.615e-9 n^2
- * seconds for n tokens (Cake's model of Llama-2-7B on an A100).
- *
+ * Prints a JSON line per tier, capacity and policy: uses; reused (of blocks used before); missed
+ * (reused ones that the tier lacked); milliseconds to the first token. Reads take the device's
+ * rate; computing n tokens takes 1.003e-4 n + 1.615e-9 n^2 seconds (Cake's Llama-2-7B on an A100).
  * Threads: one. Tests: tests/unit/tools/quick_bench.py runs it. */
 #include "bench/bench.h"
 #include "bench/cache_stream.h"

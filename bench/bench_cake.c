@@ -1,35 +1,34 @@
-/* bench-cake: a prompt computed from its front while the plugin loads it from its back, on the
- * simulated device and its clock; the engine's compute is a wait. Cake's cells.
+/* bench-cake: bidirectional loads on the simulated device and its clock: Cake's cells.
+ *
+ * A prompt is computed from its front (a wait) while the plugin loads it from its back.
  *
  *   T(n) = 1.003e-4 n + 1.615e-9 n^2 s for the first n tokens (Llama-2-7B, an A100), 512 KiB of KV
- *   a token; a share of the GPU divides the speed, and the step's token budget, as in the paper
+ *   per token; a share of the GPU divides the speed, and the step's token budget, as in the paper
  *
- * A prompt is stored once; each cell looks up its beginning and goes from there to the first token:
+ * A prompt is stored once. Each cell looks up its beginning and runs to the first token:
  *   compute  T(n) / share
- *   load     the tail alone: nobody asks next_chunk
- *   both     an engine, a task on the same executor, asks next_chunk, computes, asks again, while
- *            the main thread waits for the tail; over when the tail is reported, the last chunk
- *            computed and next_chunk says MET again
- *   oracle   the least of max(computing the front, the tail's bytes / rate), cut at any token
+ *   load     the tail alone: nobody calls next_chunk
+ *   both     an engine (a task on the same executor) calls next_chunk, computes, and repeats, while
+ *            the main thread waits for the tail; ends when the tail is reported, the last chunk is
+ *            computed and next_chunk returns MET again
+ *   oracle   the least max(computing the front, the tail's bytes / rate) over all cuts
  *
- * --cells "tokens:share:mbit", with commas between: a share in percent, a rate in Mbit/s. 0 Mbit/s:
- * the device takes requests and answers none. "mbit>mbit": the rate changes half-way of what the
- * oracle of the first takes, and the oracle knows that. Share 0: nobody computes, and all layers
- * are loaded by get_important beside the tail, fill "load" (whole).
+ * Options:
+ *   --cells "tokens:share:mbit", separated by commas: share in percent, rate in Mbit/s. 0 Mbit/s:
+ *           the device answers no request. "mbit>mbit": the rate changes after half of the first
+ *           rate's oracle time; the oracle knows it. Share 0: nothing is computed, and
+ *           get_important loads all layers beside the tail, load policy "load".
+ *   --ratio R: rows of R thousandths of their length, as if quantised; nothing is quantised.
+ *   --scale S: rows, io.op_bytes and the device are divided by S. At 16 a row of a layer has 1 KiB
+ *           instead of 16, an operation 64 KiB instead of 1 MiB, so a block still has 64 rows. Rows
+ *           must be whole elements, and the 4 KiB at an operation's ends are 1/16 of it, not 1/250.
+ *           So the device's rate is adjusted: a token takes as long as without. With --over N a
+ *           load takes N millionths of its rows' time; bench/run measures N with --scale 1.
+ *   --op, --chunk, --step: unscaled io.op_bytes, chunk_tokens, an engine's step.
+ *   --calls N: next_chunk alone, in real time: the mean of N calls, beside the same loop without.
  *
- * --ratio R: rows R thousandths as short (a code of KV; nothing is coded: the device's bytes alone
- * are what they would be). Rows, io.op_bytes and the device are --scale as small beside that: at 16
- * a row of a layer has 1 KiB in place of 16, an operation 64 KiB in place of 1 MiB, so a block has
- * 64 rows as without. Two things are not as without: rows are whole elements, and the 4 KiB that an
- * operation's ends add are a sixteenth of it, not a 250th. So the device's rate is made to fit: a
- * token takes as long, and with --over N a load takes N millionths of what its rows' bytes take,
- * which bench/run measures with --scale 1 on 1,536 tokens. No processor time counts on the
- * simulated clock.
- * All layers share one destination: what is loaded is judged by tests, not here.
- *
- * --op, --chunk, --step: io.op_bytes as it would be, chunk_tokens, an engine's step.
- * --calls N: next_chunk alone, in real time: each call's mean of N, beside the same loop without.
- *
+ * The simulated clock counts no processor time. All layers share one destination: tests verify
+ * rows.
  * Threads: the plugin's loop. Tests: none (a measurement); bench/run cake --quick runs it. */
 #include "bench/a100.h"
 #include "bench/bench.h"

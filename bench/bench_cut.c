@@ -3,21 +3,21 @@
  *   T(n) = 1.003e-4 n + 1.615e-9 n^2 s, 512 KiB a token (Cake's A100): a token at x takes
  *   1.003e-4 + 3.23e-9 x s, a thirty-second of it in each layer
  *
- * For each of --factors the device gives so many times the rate at which loading the whole prefix
- * takes as long as computing it. A store is filled by passes, as an engine's would fill it; then
- * requests for the same prefixes, each with another query:
+ * --factors multiply the rate at which loading the whole prefix takes as long as computing it. A
+ * store is filled by passes, as an engine's would fill it. Then requests for the same prefixes
+ * follow, each with another query:
  *   recompute  no plugin: the whole prompt is computed
- *   load       fill "load": the whole match is loaded, layer by layer, beside the compute
- *   cut        fill "cut": what lookup promises is loaded, the rest computed and stored
+ *   load       load policy "load": the whole match is loaded, layer by layer, beside the compute
+ *   cut        load policy "cut": the match that lookup promises is loaded, the rest computed,
+ *              stored
  *   store      prompts that are not stored are computed and stored, one after the other
- *   oracle     both ends, by the true numbers: the front is computed while the tail is loaded until
- *              they meet, then the query is (nothing below it can be had)
+ *   oracle     bidirectional, by the true numbers: the front is computed while the tail is loaded
+ *              until they meet, then the query is computed (a lower bound)
  *   best       the best cut, by the true numbers
- * The first requests of cut teach it how fast the device is; they are counted apart.
+ * The first requests of cut teach it the device's speed; they are counted separately.
  *
- * Rows are --scale times as short, and the device as slow: the times are the same. No processor
- * time counts on the simulated clock.
- *
+ * Rows are --scale times shorter and the device slower, so times are the same. The simulated clock
+ * counts no processor time.
  * Threads: the plugin's loop. Tests: none (a measurement). */
 #include "bench/a100.h"
 #include "bench/bench.h"

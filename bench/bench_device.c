@@ -1,22 +1,19 @@
-/* bench-device: the load and store paths of a real connector on a real disk, through the ABI,
- * beside what the device gives fio.
+/* bench-device: loads and stores of a real connector on a real disk through the ABI, beside fio.
  *
  *   --mode fill    stores one long prompt, and its size again as eight short ones, for load to read
  *   --mode load    rounds of: fio, load (the long prompt), columns (the same, into memory as vLLM's
- *                  CPU attention has it), batch8 (the eight in one call a layer), threads8 (the
+ *                  CPU attention has it), batch8 (the eight in one call per layer), threads8 (the
  *                  eight, a thread each); every layer whole, back to back
  *   --mode write   rounds of: store (a long prompt, first store call to last ticket), coded (the
- *                  same to the moment when its codes are in the log, where --extra asks for codes),
- *                  fio into a file of the rows' bytes that is made for it; one store before,
- * untimed
+ *                  same until its quantised rows are in the log, if --extra asks for them), fio
+ *                  into a new file of the rows' bytes; one untimed store before
  *   --mode call    rounds of: memcpy, store calls, while no operation on the device completes
  *
  *   kv       [prompt][layer][K rows][V rows]    one area, source of stores, destination of loads
- *   columns  [layer][block][head][K columns][V rows]                    the same area, loads alone
+ *   columns  [layer][block][head][K columns][V rows]                    the same area, loads only
  *
- * The plugin is linked in, not loaded, so that mode call can hold completions up (base/fault.h);
- * what is timed goes through its function table. Loads are cold: the store reads with O_DIRECT.
- *
+ * The plugin is linked in, so that mode call can delay completions (base/fault.h); timed calls use
+ * its function table. Loads are cold: the store reads with O_DIRECT.
  * Threads: the plugin's, and eight for threads8. Tests: none (a measurement). */
 #include "bench/bench.h"
 #include "plugin/connector.h"

@@ -1,24 +1,24 @@
-/* bench-dual: the dual cache of IMPRESS through the plugin: a stream of requests, each with the
- * rows of its prefix that are important, loaded from a simulated device by the plugin's own loads,
- * on that device's clock. Which rows those are is planted, how many of each chunk are so is given:
+/* bench-dual: IMPRESS' dual cache through the plugin, on a simulated device and its clock.
+ *
+ * Requests load the important rows of their prefixes by the plugin's own loads. Which rows are
+ * important is planted; the file gives their number per chunk:
  *
  *   file      L layers
  *             P chunks        a prefix, of so many chunks in each layer
  *             Q n n n ..      a question to it: important rows of layer 0's chunks, layer 1's ..
  *             R prefix question   a request
- *   keys      of row j of a chunk with n important ones, for question q: channel q is 1 where j <
- * n, in the first of HEADS heads, which alone is probed; a query is q's channel
+ *   keys      of row j of a chunk with n important ones, for question q: channel q is 1 if j < n,
+ *             in the first of HEADS heads, the only probe; a query is q's channel
  *
- * Rows are as short as 256 bytes; the device's and the bus' rates are as much lower, so that a
- * chunk takes as long as one of --row-bytes would. An operation's latency is as it is. What a read
- * brings beside its rows, for the borders of pages, is a 15th here and none there: the device makes
- * up for that, by what a load of one prefix reads.
- * --policies: with commas between; above+host where the two tiers differ.
- * --gpu and --host are in chunks; keys of the probed head, a page a chunk here, have room beside.
+ * Rows have 256 bytes. The rates of device and bus are reduced so that a chunk takes as long as one
+ * of --row-bytes would; an operation's latency is not. Bytes read beside rows, for page borders,
+ * are 1/15 here and none there: the device's rate compensates by what a load of one prefix reads.
  *
- * Prints a JSON line a policy: rows delivered and those that lay above, in host memory, on the
- * disk; milliseconds that a request's loads took; what went over the bus.
+ *   --policies   separated by commas; UPPER+HOST if the two tiers differ
+ *   --gpu, --host   in chunks; keys of the probed head, a page per chunk here, have room beside
  *
+ * Prints a JSON line per policy: rows delivered and their tier (upper, host, disk); milliseconds of
+ * loads per request; bytes over the bus.
  * Threads: the plugin's loop. Tests: none (a measurement); bench/run cache --quick runs it. */
 #include "bench/bench.h"
 #include "plugin/connector.h"

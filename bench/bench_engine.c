@@ -1,4 +1,5 @@
-/* bench-engine: how close the reference engine comes to the machine. Contenders in turn:
+/* bench-engine: how close the reference engine is to the machine's limits. Contenders in turn:
+ *
  *   sgemm    OpenBLAS at 1024 x 576 x 1536 (m, k, n), same threads
  *   prefill  a pass of --tokens tokens: 2 x weights x tokens flop
  *   stream   one read of the decode step's weight bytes, same threads

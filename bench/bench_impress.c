@@ -1,46 +1,45 @@
-/* bench-impress: IMPRESS' evaluation on the simulated device and its clock. The plugin is whole;
- * the rows that matter are a real model's (dump.h), the rows have a large model's shape, the GPU
- * and the bus to it are waits. One request after the other:
+/* bench-impress: IMPRESS' evaluation on the simulated device and its clock.
+ *
+ * The plugin is complete. Important rows are a real model's (dump.h), rows have a large model's
+ * shape, the GPU and its bus are waits. One request after the other:
  *
  *   lookup -> { begin_layer -> get_important -> prefetch_next -> bus, scores, compute (a wait) }
- * per layer -> release; the time from lookup to the last layer's end is TTFT
+ *   per layer -> release; TTFT is the time from lookup to the last layer's end
  *
- * --dump: its sets become those of another shape so, and nothing else is drawn:
+ * --dump: the model's sets are mapped to another shape; nothing else is drawn.
  *   layers    layer l is the model's layer l mod its layers
- *   heads     as many KV heads as the shape has: first the layer's own, then those of the layers
- *             beside it (above it; below where there is none above), which are as unlike as real
- *             heads are; or (--own 1) its own again and again, as if no more were unlike. Where the
- * shape has as many query heads as KV heads, each is one query head of the model for itself; else a
- * KV head of the model rows      ends are laid on each other: row j of R is row (j - R) mod D of D,
- * so longer prefixes repeat the dump from their end on, and shorter ones have its end. Latency
- * only: no answer is computed prefixes  all prefixes have the sets of entry --entry; a request
- * draws one of its questions In dimension q of a key stands the rank of its row to question q, a
- * query is that dimension's unit vector: so the plugin itself scores, votes, compares heads and
- * falls back, where the model's heads say so. What it chose is compared with the dump: rows that
- * all probe heads have among their k best have to be there ("sure", "found").
+ *   heads     as many KV heads as the shape has: the layer's own, then those of the layers above it
+ *             (below, if there is none), which differ as real heads do; or (--own 1) its own
+ *             repeated. If the shape has as many query heads as KV heads, each is one query head of
+ *             the model; else a KV head
+ *   rows      row j of R is row (j - R) mod D of D: longer prefixes repeat the dump from its end,
+ *             shorter ones have its end. Only latency is measured: no answer is computed
+ *   prefixes  all have the sets of entry --entry; a request draws one of its questions
+ * In dimension q of a key is its row's rank for question q, and a query is that dimension's unit
+ * vector. So the plugin itself scores, votes, compares heads and falls back, as the model's heads
+ * imply. Rows that all probe heads have among their k best must be in its set ("sure", "found").
  *
- * --scale S: rows have 1/S of their elements and the device gives 1/S of its bytes a second, as
- * many operations; so a request takes as long, in less memory (bench/run impress compares with S =
- * 1). The bus, scores and compute are charged for true sizes. Scores are charged once, on the GPU:
- * the simulated clock charges no processor time.
+ * --scale S: rows have 1/S of their elements and the device 1/S of its bytes per second, with as
+ * many operations. So a request takes as long, in less memory (bench/run impress compares with S =
+ * 1). The bus, scores and compute are charged for true sizes, scores once, on the GPU. The
+ * simulated clock counts no processor time.
  *
- * --configs FILE: a line each, "NAME<tab>LETTERS<tab>CONFIGURATION"; all run on one store, filled
- * by --fill-config (of --stage-bytes), after --warm requests that fill caches. Letters:
- *   s   rows are chosen: requests have queries
- *   r   the store is reordered, and stays so for those behind it
- * The warm requests run twice, and reordering comes between: what memory keeps before it is of no
- * use after it, so all that are compared fill it alike. Where there is a tier that stands for the
- * GPU's memory (upper_bytes) the plugin charges the bus for the rows of a load. One that the plugin
- * refuses is told and passed over. Requests draw prefixes by a normal distribution around the
- * middle one (6 deviations are all of them), the same requests for each.
- * --taught N: the warm requests ask the first N questions of the entry, those that are measured the
- * others: what caches and orders know is of other questions, as it is where it is used.
+ * --configs FILE: lines "NAME<tab>LETTERS<tab>CONFIGURATION". All run on one store, filled by
+ * --fill-config (of --stage-bytes), after --warm requests that fill caches. Letters:
+ *   s   rows are selected: requests have queries
+ *   r   the store is reordered, and remains so for later lines
+ * The warm requests run twice, with the reordering between, because it makes cached rows useless.
+ * If an upper tier stands for the GPU's memory (upper_bytes), the plugin charges the bus for a
+ * load's rows. A configuration that the plugin refuses is reported and skipped. Requests draw
+ * prefixes from a normal distribution around the middle one (6 deviations are all), the same
+ * requests for each line. --taught N: the warm requests ask the first N questions of the entry, the
+ * measured ones the others.
  *
- * --again 0, where nothing is cached: a request that was simulated twice is not simulated once
- * more, its second time stands for the later ones. That the two are alike within 1 % is checked.
+ * --again 0, where nothing is cached: a request simulated twice is not simulated again; its second
+ * time counts for later ones. The two must agree within 1 %.
  *
  * Prints series: "recompute" (prefix and query) and "query" (without its prefix) by the GPU's
- * table; of each configuration NAME (TTFT) and "NAME load" (waited for the device, and the bus).
+ * table; per configuration NAME (TTFT) and "NAME load" (waits for the device and the bus).
  *
  * The plugin is linked in, for its executor's clock.
  * Threads: one loop. Tests: none (a measurement); bench/run impress --quick runs it. */

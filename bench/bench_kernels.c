@@ -1,10 +1,10 @@
-/* bench-kernels: what selecting, moving and checking rows costs, beside what binds it.
+/* bench-kernels: costs of selecting, moving and checking rows, beside the machine's limits.
  *
  *   score many   512 query rows over 2,048 keys     multiply-adds     fma: registers alone; sgemm
  *   score one    one query row over 16,384 keys     reading keys      read: the same bytes
  *                of three heads side by side
  *   score all    one query row, 2,048 keys of 32    reading keys      read: the same bytes; pieces:
- *                heads side by side, f16                              as 8 heads a pass lie
+ *                heads side by side, f16                              8 heads per pass
  *   choose       top-k, ranking, votes, overlap     passes of compares read: the same bytes
  *   move         pack, unpack, compact, widen       copying rows      memcpy: the same bytes
  *                the same of rows whose K is in columns
@@ -13,19 +13,16 @@
  *                4 bits K and 2 bits V: decoded                       scores, exact keys
  *                with their checksums, made, scored
  *
- * A score costs its d multiply-adds and a softmax: 14 vector operations that take a multiply-add's
- * place on its ports (largest so far, less it, range, rounding 2, polynomial 5, remainder, scaling
- * 2, sum, column sum). `flop` counts the multiply-adds alone; bench/run prints both shares.
+ * A score costs d multiply-adds and a softmax of 14 vector operations on the same ports: largest so
+ * far, difference, range, rounding 2, polynomial 5, remainder, scaling 2, sum, column sum. `flop`
+ * counts the multiply-adds alone; bench/run prints both shares.
  *
- * What is bound by reading keys, rows or codes finds them in memory: each run goes on in a window
- * of buffers, and comes back to one when four times the last cache went by (of codes: as many bytes
- * of them and of rows). `many` is bound by arithmetic, choosing by compares; what moves rows is
- * measured in the caches that hold them: each run takes the same bytes.
+ * Jobs bound by reading use memory: each run continues in a window of buffers, and returns to one
+ * after four times the last cache (for codes: of their bytes and the rows'). `many` is bound by
+ * arithmetic, choosing by compares; moves are measured in the caches that have the rows.
  *
- * Contenders are measured round by round, each in another order; a sample repeats its job until it
- * is long enough for the clock, after as many runs that are not counted. A series is named JOB
- * DTYPE LEVEL.
- *
+ * Contenders are measured round by round, in varying order. A sample repeats its job until it is
+ * long enough for the clock, after as many uncounted runs. A series is named JOB DTYPE LEVEL.
  * Threads: one. Tests: none (a measurement). */
 #include "base/nt_copy.h"
 #include "bench/bench.h"

@@ -1,17 +1,16 @@
-/* bench-lookup: what finding a stored prefix costs, beside the least that it can cost.
+/* bench-lookup: the cost of finding a stored prefix, beside its lower bounds.
  *
  *   match     sc_radix_match of the first L tokens of a stored prompt
- *   in place  the index's own token bytes of that prefix, where they lie: XXH3-128 of each run,
- * then memcmp with the prompt (the addresses are given) linear    the same bytes copied into one
- * array: one XXH3-128, one memcmp sha16/64  SHA-256 block hashing as vLLM does it, 16 and 64 tokens
- * a block, no table behind it
+ *   in place  the index's own token bytes of that prefix: XXH3-128 of each run, then memcmp with
+ *             the prompt (the addresses are given)
+ *   linear    the same bytes copied into one array: one XXH3-128, one memcmp
+ *   sha16/64  SHA-256 block hashing as in vLLM, 16 and 64 tokens per block, without a table
  *
- * cold: caches and TLB entries are driven out before each sample by reading twice the last level's
- * size, small pages; warm: the second of two calls. --order shuffled stores the chunks of all
- * prompts in random turn, so that no two neighbours of a prefix are neighbours in memory; prompts
+ * cold: caches and TLB entries are evicted before each sample by reading twice the last level's
+ * size, small pages. warm: the second of two calls. --order shuffled stores the chunks of all
+ * prompts in random order, so that neighbours of a prefix are not neighbours in memory; prompts
  * stores prompt by prompt. With --extra 1 also: 100,000 siblings, insert, evict, lookups while
- * another thread inserts and evicts without pause, and the removal of everything in steps.
- *
+ * another thread inserts and evicts, and removal of everything in steps.
  * Threads: one, and a writer with --extra 1. Tests: none (a measurement). */
 #include "bench/bench.h"
 #include "hashing/radix_internal.h"

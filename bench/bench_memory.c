@@ -1,12 +1,11 @@
-/* bench-memory: what an open connector and its open requests take of memory.
+/* bench-memory: memory of an open connector and its open requests.
  *
- *   asked      bytes that it has from the host's allocator
- *   address    bytes of address space that the process has more than before open
- *   resident   the same of bytes that are there: after open, and after so many lookups
+ *   asked      bytes from the host's allocator
+ *   address    growth of the process's address space since before open
+ *   resident   growth of resident bytes: after open, and after each number of lookups
  *
  * The model has 32 layers of 8 KV heads of 128 values. Lookups find nothing, and their requests
- * stay open. One that is BUSY ends the lookups.
- *
+ * stay open. A BUSY lookup ends them.
  * Threads: the plugin's. Tests: none (a measurement). */
 #include "abi/spec_load.h"
 #include "bench/bench.h"

@@ -1,13 +1,13 @@
 /* bench-objects: objects by key through the ABI alone.
  *
  *   --mode exists     fills --objects values of one byte, then asks for batches of 1,000 keys
- *     hit warm .. miss cold   ns a batch; cold: 96 MiB are walked before each batch
+ *     hit warm .. miss cold   ns per batch; cold: 96 MiB are read before each batch
  *   --mode transfer   puts and gets --values values of 1 MiB in batches of 16
- *     put, get        ns a round over all values, page-aligned memory, in --pages huge or 4KiB
+ *     put, get        ns per round over all values, page-aligned memory, in --pages huge or 4KiB
  *     fio write, fio read     the same bytes by fio, in the same rounds; memcpy: in memory
  *
- * Holds: a value that is delivered is compared with what was put, outside the timed part.
- * Does not: know how the library is made.  Threads: one, beside the library's.
+ * A delivered value is compared with what was put, outside the timed part.
+ * Threads: one, beside the library's.
  * Tests: none (a measurement; bench/run objects --quick runs it). */
 #include "abi/spec_objects.h"
 #include "bench/bench.h"

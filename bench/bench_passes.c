@@ -1,11 +1,10 @@
-/* bench-passes: how much is kept of a pass that staging cannot hold, through the ABI, on this disk.
+/* bench-passes: how much of a pass larger than staging is kept, through the ABI, on this disk.
  *
- *   waits  the host waits for room: all of it is stored, and the time says what the device takes
- *   pace   layers come at so many percent of that rate; 0: as fast as memory gives them
+ *   waits  the host waits for frames: everything is stored, and the time is the device's
+ *   pace   layers arrive at this percentage of that rate; 0: as fast as memory allows
  *
- * For each pass one JSON line: its tokens, those that are kept, the bytes that were written, and
- * the time from the first layer's call to the last one's. Rows are random, and differ by layer.
- *
+ * Prints a JSON line per pass: tokens, tokens kept, bytes written, and the time from the first
+ * layer's call to the last one's. Rows are random, and differ by layer.
  * Threads: the plugin's. Tests: none (a measurement). */
 #include "abi/spec_load.h"
 #include "bench/bench.h"

@@ -1,19 +1,17 @@
-/* bench-plan: loads of chosen rows by both planners: what they read, beside the best that the
- * device model allows; and how long a load takes, beside fio with the plan's own operations.
+/* bench-plan: reads of both planners for chosen rows, beside the device model's optimum; load times
+ * beside fio with the plan's operations.
  *
- *   --row-bytes N    paired rows of N bytes; 8 layers of 32 MiB (fewer rows when N is small)
+ *   --row-bytes N    paired rows of N bytes; 8 layers of 32 MiB (fewer rows if N is small)
  *   plan    no I/O: bytes wanted and read, operations, for shares of random and of clustered rows
  *   time    rounds of: the load, layer by layer, then with the next layer begun ahead, rows copied
- *           out as a host has them; then fio, random reads of the plan's sizes, as many bytes.
- *           The case with a floor has --rounds of them, the others a quarter
- *
- *   layered  codes of all rows (K 4 bits, V 2), two layers ahead, and .05 of the rows exactly,
- * chosen when a layer's codes are there: the same, and fio with sequential reads of the codes'
- *            operations beside random ones of the rows'. Codes are not decoded, rows not scored
+ *           as a host copies them; then fio, random reads of the plan's sizes, as many bytes.
+ *           The case with a limit has --rounds of them, the others a quarter
+ *   layered  quantised rows (K 4 bits, V 2) two layers ahead, and 5 % of the rows exactly, chosen
+ *           when a layer's quantised rows are available: the same, and fio with sequential reads of
+ *           their operations beside random ones of the rows'. Nothing is decoded or scored
  *
  * A plan's time on the device model is max(bytes / rate, operations x op_ns); the optimum is the
  * least over all gaps that could be read through. Loads are cold: the store reads with O_DIRECT.
- *
  * Threads: the store's. Tests: none (a measurement). */
 #include "base/config.h"
 #include "bench/bench.h"

@@ -1,18 +1,17 @@
-/* bench-planes: what codes of free widths cost, beside what binds it and codes of one width.
+/* bench-planes: costs of quantised rows with bits per channel, beside uniform bits and the
+ * machine's limits.
  *
- *   decode   2,048 rows of 32 heads of 128, 3 bits a channel on average (widths 0 to 6), with their
- *            blocks' checksums: as they are, turned by halves, turned by pairs      memcpy: the
+ *   decode   2,048 rows of 32 heads of 128, 3 bits per channel on average (0 to 6), with their
+ *            blocks' checksums: as they are, rope by halves, rope by pairs           memcpy: the
  *                                                                                   same bytes
  *   encode   the same, from f16                                                     4 bits
- *   score    1 and 4 queries a head; kernels alone, without a softmax               4 bits
- *   ask      1, 4 and 32 queries a head, what a layer is asked with: scores,        4 bits
- *            softmax and sums
+ *   score    1 and 4 queries per head; kernels alone, without a softmax             4 bits
+ *   ask      1, 4 and 32 queries per head, a whole layer: scores, softmax, sums     4 bits
  *
- * Codes and rows are found in memory: each run goes on in a window of buffers, and comes back to
- * one when four times the last cache went by. What is decoded is never encoded: rows would drift
- * until they have no codes. Turns are one for all layers: they stay in a cache.
- * Contenders are measured round by round, each in another order. A series is named JOB LEVEL.
- *
+ * Quantised rows and rows are read from memory: each run continues in a window of buffers, and
+ * returns to one after four times the last cache. Decoded rows are never encoded again: they would
+ * drift. Rope tables are shared by all layers and stay in a cache. Contenders are measured round by
+ * round, in varying order. A series is named JOB LEVEL.
  * Threads: one. Tests: none (a measurement). */
 #include "base/nt_copy.h"
 #include "bench/bench.h"

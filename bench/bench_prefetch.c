@@ -1,17 +1,17 @@
-/* bench-prefetch: what each predictor reads ahead of a layer's choice, by the connector, on a real
- * model: every question of an eval file (eval_file.h) over a stored prefix, a quarter of the rows
- * (--rho), once for each predictor, each with a connector of its own.
+/* bench-prefetch: rows that each predictor prefetches before a layer's choice, on a real model.
  *
- *   NAME          what prefetch_next is given
+ * Every question of an eval file (eval_file.h) runs over a stored prefix with a quarter of the rows
+ * (--rho): once per predictor, each with its own connector.
+ *
+ *   NAME          argument of prefetch_next
  *   none random sink static layer     nothing
  *   before after both                 queries of the hidden state before, after a layer's attention
  *
- * Prints a JSON line a predictor, question and layer: rows wanted (by some head), there or on the
- * way before they were wanted; bytes read, read and not wanted; the time that the pass waited; the
- * time between the first prefetch_next and get_important. And a line a predictor with what the
- * connector's counters moved by. The first question of every prefix is asked twice: the first time
- * teaches averages and how right guesses are, and is neither printed nor counted.
- *
+ * Prints a JSON line per predictor, question and layer: rows wanted (by any head), rows available
+ * or in flight before; bytes read, bytes read and not wanted; the pass's wait; the time between the
+ * first prefetch_next and get_important. Prints a line per predictor with the changes of the
+ * connector's counters. The first question of every prefix is asked twice: the first time trains
+ * averages and accuracy, and is not counted.
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,16 +1,13 @@
-/* bench-recovery: what opening a store costs, beside the least that reading its log can cost.
+/* bench-recovery: the cost of opening a store, beside the lower bound of reading its log.
  *
- *   killed   open, in a process of its own, after the last user of the store was ended by SIGKILL
+ *   killed   open, in a process of its own, after SIGKILL ended the last user of the store
  *   clean    the same after the last user closed it
- *   pass     one thread reads the log from its start, checks each frame, and decodes each record
- *            into a struct
+ *   pass     one thread reads the log, checks each frame, and decodes each record into a struct
  *
- * The log's pages are driven out of the page cache before each sample, and as much memory as either
- * needs is touched and given back: on a virtual machine whose host takes free memory away, the
- * first touch of it after that takes 20 times as long, and it is chance which of them would wait
- * for it. The store is filled through the plugin: prompts of 128 chunks of 64 tokens, rows of 16
- * bytes in one layer, so that what is opened is metadata; the index is built by open.
- *
+ * The log's pages are evicted from the page cache before each sample, and the memory that either
+ * needs is touched and freed: on a virtual machine whose host reclaims memory, the first touch
+ * takes 20 times as long. The plugin fills the store: prompts of 128 chunks of 64 tokens, rows of
+ * 16 bytes in one layer, so that metadata dominates; open builds the index.
  * Threads: the plugin's. Tests: none (a measurement). */
 #include "abi/spec_load.h"
 #include "bench/bench.h"

@@ -1,20 +1,21 @@
-/* bench-reorder: what reordering (maintain REORDER) spares, by the connector, on a real model:
- * every question of an eval file (eval_file.h) over a stored prefix, in two stores that are filled
- * and taught alike. The first half of a prefix' questions teaches both which rows matter; the
- * connector is opened anew, and one store's rows are reordered by what it has kept of that; then
- * the other half is asked of both, by each cell's configuration:
+/* bench-reorder: reads saved by reordering (maintain REORDER), through the connector, on a real
+ * model.
  *
- *   chunk P, range P   impress-itf's choice of P per cent of the rows, by that planner, one voted
- *                      set a layer (alpha 50): reads of the set's rows; no page is read
- *                      through, whatever an operation costs this device
+ * Every question of an eval file (eval_file.h) runs over a stored prefix, in two stores that are
+ * filled and trained alike. The first half of a prefix's questions trains both. The connector is
+ * opened anew, and one store's rows are reordered by what it has kept. The other half is asked of
+ * both, by each cell's configuration:
+ *
+ *   chunk P, range P   impress-itf's choice of P % of the rows, by that planner, one voted set per
+ *                      layer (alpha 50): reads of the set's rows; no page is read through, whatever
+ *                      an operation costs this device
  *   whole              every row (as-like)
  *
- * Prints a JSON line a store, cell and question: operations, bytes, the time that loads were waited
- * for, and all that is not the model's, layers, rows, and a checksum of the first token's logits.
- * Operations and bytes have those of what is read to choose (probe keys, tags) in them.
+ * Prints a JSON line per store, cell and question: operations, bytes, waits for loads, all time
+ * outside the model, layers, rows, and a checksum of the first token's logits. Operations and bytes
+ * include selector keys (probe keys, tags).
  *
  * --scope span | node: reorder.scope.
- *
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include <inttypes.h>
 #include <stdio.h>

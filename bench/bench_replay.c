@@ -1,43 +1,41 @@
-/* bench-replay: time to first token, the way "replay": the plugin, the disk and the bytes are real,
- * with rows as long as a large model's; its GPU is a wait.
+/* bench-replay: time to first token with a real plugin, disk and bytes; the GPU is a wait.
+ *
+ * Rows have a large model's length.
  *
  *   --mode fill   stores the prefixes, with planted keys
  *   --mode run    requests, one after the other: lookup -> { begin_layer -> get_important ->
  *                 prefetch_next -> the layer's compute (a wait) } per layer -> release
- *   --mode windows  the same, once with no compute, then with --window-ns of it a layer, scoring
- *                 included (0: half of what a layer took before), a connector opened for each
+ *   --mode windows  the same, once without compute, then with --window-ns per layer, scoring
+ *                 included (0: half of a layer's time before), with a connector opened for each
  *   --mode sim    fill and windows in one process on the simulated device and its clock
  *                 (tests/sim/io_sim.h), the executor one seeded loop
- *   --ahead 1     where there is compute, a layer is submitted while the one below is computed:
- *                 layered, ahead of its queries, hints being those, and refined by the real ones;
- *                 with --selects 0 as it is, so that nothing of it is left to do
- *   --beside 1    a sixteenth of the window after a layer is there, when what follows is being read
- *                 ahead, another request asks for all rows of it: what that takes at most is told
+ *   --ahead 1     with compute, a layer is submitted while the one below is computed: layered,
+ *                 ahead of its queries, with those as hints, and refined by the real ones; with
+ *                 --selects 0 complete, so that nothing of it remains
+ *   --beside 1    a sixteenth of the window after a layer has arrived, while prefetches run,
+ *                 another request asks for all rows of it; its longest time is printed
  *
- * What a GPU would choose is planted, so that the plugin's own choice comes out as asked for: in
- * dimension v of a key stands how important its token is to query variant v, and a query is the
- * unit vector of its variant. Per prefix, layer and variant:
+ * The GPU's choice is planted, so that the plugin makes it itself: dimension v of a key is its
+ * token's importance for query variant v, and a query is its variant's unit vector. Per prefix,
+ * layer, variant:
  *
  *   S(l)      k of R tokens; `recall` of them are in S(l - 1) too
  *   head h    its own set: a layer that passes shares c of S(l), so that two heads have a Jaccard
  *             index of about `similarity` (c^2 = 2 s / (1 + s)); a layer that falls back has
  *             independent ones, in all heads
- *   hint      in dimension VARIANTS + v, of all heads: a set that shares `hint` of S(l); of a
- * head's own set in layers that fall back order     a token's weight is the same for all heads and
- * for the hint, so that the first rows of a hint's ranking are right as often as all of them are,
- * as measured on real models (bench/run similarity: the share is the same for .02 to .25 of the
- * rows)
+ *   hint      in dimension VARIANTS + v, of all heads: a set that shares `hint` of S(l), or of a
+ *             head's own set in layers that fall back
+ *   order     a token's weight is the same for all heads and the hint, so the first rows of a
+ *             hint's ranking are right as often as all, as measured on real models (bench/run
+ *             similarity: the share is the same for 0.02 to 0.25 of the rows)
  *
- * The plugin scores one query row, on the processor, in the clock; where a GPU would take longer to
- * score all new rows, what it takes longer is added to the layer's wait: scoring is charged once.
- * All other processor time counts. On the simulated device
- * no processor time counts, the GPU's scoring neither: what is left is the I/O part of TTFT, and it
- * comes out the same each time.
+ * The plugin scores one query row on the processor, within the time. If a GPU would take longer for
+ * all new rows, the difference is added to the layer's wait, once. Other processor time counts, but
+ * not on the simulated device: there only the I/O part of TTFT remains, reproducibly.
  *
- * The plugin is linked in, not loaded: mode sim needs its executor's clock.
- *
- * Threads: the plugin's. Tests: none (a measurement; every request's sets are compared with what
- * was planted, outside the clock, and what was found is printed). */
+ * The plugin is linked in: mode sim needs its executor's clock.
+ * Threads: the plugin's. Tests: none (a measurement; every request's sets are compared with the
+ * planted ones, outside the timed part, and the result is printed). */
 #include "bench/bench.h"
 #include "bench/gpu_wait.h"
 #include "plugin/connector.h"

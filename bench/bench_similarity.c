@@ -1,7 +1,8 @@
-/* bench-similarity: what important rows have in common, measured in the reference engine: between
- * heads, between neighbouring layers, between questions, inside chunks; and how much of a layer's
- * set each way of guessing it finds before its queries exist. No connector takes part, and every
- * pass attends all rows of its prefix (16-bit KV).
+/* bench-similarity: what important rows have in common, measured in the reference engine.
+ *
+ * Compares heads, neighbouring layers, questions and chunks, and measures how much of a layer's set
+ * each predictor finds before its queries exist. No connector takes part; every pass attends all
+ * rows of its prefix (16-bit KV).
  *
  * For each question (eval_file.h), layer and share rho of rows (--rho LIST), with A_l the set that
  * all probe heads of layer l vote for:
@@ -13,19 +14,17 @@
  *                  attention of layer l - 1, over the prefix alone, by at most 64 rows
  *   static         share in the k rows of highest average importance over the prefix's earlier
  *                  questions
- *   runs           rows of A_l that stand apart, so reads of them
- *   reordered      were rows reordered by those averages, within spans of 1,024
- *                  (store/rows/row_permutation.h): runs then, chunks of 64 that hold one before
+ *   runs           runs of adjacent rows in A_l, so reads
+ *   reordered      if rows were reordered by those averages, within spans of 1,024
+ *                  (store/rows/row_permutation.h): runs then; chunks of 64 with such a row, before
  *                  and then
  *   sink           share in the first and last rows
  *   deciles        of the rankings of sink, static, layer, before and after by the sums of the
  *                  probe heads: the share of each tenth of the k best that is in A_l
- *   chunk          important rows / rows, of the chunks of 64 that hold one
+ *   chunk          important rows / rows, of the chunks of 64 with one
  *   chunks         (--chunks 1) important rows of each whole chunk
- * Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
- * --dump FILE: writes the ranks of all rows, of each head and layer, instead (dump.h), and prints
- * nothing.
- *
+ * Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads. --dump
+ * FILE writes the ranks of all rows, of each head and layer, instead (dump.h), and prints nothing.
  * Threads: the model's. Tests: none (a measurement). */
 #include <inttypes.h>
 #include <math.h>

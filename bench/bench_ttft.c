@@ -1,15 +1,16 @@
-/* bench-ttft: time to first token of one query over a stored prefix, the way "real": the reference
- * engine, a real model, the plugin and the disk. Contenders in turn, one process:
+/* bench-ttft: time to first token of a query over a stored prefix, with the reference engine, a
+ * real model, the plugin and the disk.
+ *
+ * Contenders in turn, one process:
  *   reuse      the plugin loads the prefix's KV from disk (O_DIRECT: nothing is cached)
  *   resident   the same query pass over KV already in memory
  *   hosted     reuse by a connector whose host tier has the prefix (--host-config); reads nothing
- *   cut        what lookup promises of the prefix is loaded, the rest computed (--cut-config)
+ *   cut        the match that lookup promises is loaded, the rest computed (--cut-config)
  *   store      another prefix, computed and stored by that connector, beside recompute
  *   recompute  prefix and query in one pass, no plugin (--recomputes rounds)
  *   query      the query without its prefix, in turn with recompute
- * Every clock runs from token ids in hand to the first logits. The prefix is stored before; the
- * query is stored never. Prints the bytes that one reuse reads, for fio to read in turn.
- *
+ * Every time runs from token ids to the first logits. The prefix is stored before; the query never.
+ * Prints the bytes that one reuse reads, for fio to read in turn.
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include "bench/bench.h"
 #include "conformance/engine/cli/driver.h"

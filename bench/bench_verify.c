@@ -1,15 +1,14 @@
-/* bench-verify: what checking tags adds to a load's copy, on bytes that the device just wrote.
+/* bench-verify: what verifying tags adds to a load's copy, on bytes that the device just wrote.
  *
- *   frame   1 MiB in huge pages, read with O_DIRECT before each sample (outside of the clock)
- *   unpack  rows to the destination, a bite at a time
- *   asked   the same, with both sides' lines asked for ahead, as the check of tags allows it
- *   both    what a load does: where rows go past the caches, they are verified on their way; else
- *           the tags of a bite, then its rows to the destination
+ *   frame   1 MiB in huge pages, read with O_DIRECT before each sample (not timed)
+ *   unpack  rows to the destination, in bites
+ *   asked   the same, with both sides' lines prefetched as the check of tags allows
+ *   both    what a load does: rows that bypass the caches are verified while they are copied;
+ *           otherwise a bite's tags first, then its rows to the destination
  *
- * --backend says whose load: its rows go past the caches or through them as that load's do.
- * A load pays for touching the device's bytes in any case; time inside the tag check alone would
- * blame the check for it. What verification costs is `both` less the faster of the other two.
- *
+ * --backend selects whose load: its rows bypass the caches or not as that load's do. Any load pays
+ * for touching the device's bytes, so time inside the tag check alone would overstate it. The cost
+ * of verification is `both` minus the faster of the other two.
  * Threads: one. Tests: none (a measurement). */
 #include "base/nt_copy.h"
 #include "bench/bench.h"

@@ -1,6 +1,4 @@
-/* Streams of requests for bench-cache.
- *
- * Threads, Tests: bench/cache_stream.h. */
+/* cache_stream: request streams for bench-cache. See bench/cache_stream.h. */
 #include "bench/cache_stream.h"
 
 #include "bench/bench.h"

@@ -1,9 +1,9 @@
-/* A stream of requests as blocks of their prompts, and the least that any cache could miss of it.
+/* cache_stream: a request stream as blocks of its prompts, and the fewest misses of any cache.
  *
- *   file      a line a request: TIME_MS TOKENS BLOCK BLOCK .., or BLOCK:ROWS BLOCK:ROWS .. where
- *             so many rows of a block are wanted
- *   block     a number for the tokens of a block and all before it: what stands behind different
- *             prefixes has different numbers
+ *   file      one line per request: TIME_MS TOKENS BLOCK BLOCK .., or BLOCK:ROWS BLOCK:ROWS .. if
+ *             ROWS rows of a block are wanted
+ *   block     a number for the tokens of a block and all before it: equal tokens after different
+ *             prefixes have different numbers
  *
  * Threads: one. Tests: none of its own; bench/run cache runs it */
 #ifndef BENCH_CACHE_STREAM_H

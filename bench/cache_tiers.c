@@ -1,6 +1,4 @@
-/* IMPRESS' dual cache, over a stream.
- *
- * Threads, Tests: bench/cache_tiers.h. */
+/* cache_tiers: IMPRESS' dual cache over a stream. See bench/cache_tiers.h. */
 #include "bench/cache_tiers.h"
 
 #include "bench/bench.h"

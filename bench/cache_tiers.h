@@ -1,8 +1,8 @@
-/* Chunks in two exclusive tiers of memory above a disk that has them all: IMPRESS' dual cache, with
- * the ranks of base/policy.h.
+/* cache_tiers: IMPRESS' dual cache: chunks in two exclusive memory tiers above a disk that has all,
+ * with the ranks of base/policy.h.
  *
- *   device   a heap, the lowest rank at hand; what is asked for and is higher takes its place
- *   host     the same of what is not on the device, by a policy of its own
+ *   device   a heap by rank; a requested chunk of higher rank replaces the lowest
+ *   host     the same of chunks that are not on the device, by its own policy
  *
  * Threads: one. Tests: none of its own; bench/run cache runs it */
 #ifndef BENCH_CACHE_TIERS_H

@@ -1,4 +1,4 @@
-/* Reads and writes dumps; see dump.h. */
+/* dump: reads and writes dumps. See dump.h. */
 #include "bench/dump.h"
 
 #include "bench/bench.h"

@@ -1,19 +1,15 @@
-/* A dump: which rows of a prefix matter to a question, of every head of a real model, as ranks.
+/* dump: ranks of a prefix's rows for a question, in every head of a real model.
  *
  *   head     struct bench_dump_head
  *   entries  struct bench_dump_entry [entry_count], of one prefix each
- *   ranks    [entry][question][layer][list][token] of a byte: 255 is the best 256th of the rows, 0
- *            the last one, so that a quarter of the rows are those from 192 on
+ *   ranks    [entry][question][layer][list][token], a byte: 255 is the best 256th of the rows, 0
+ *            the last one, so a quarter of the rows are those from 192 on
  *
  * Lists of a layer: [kv_heads] of KV heads, whose importance is summed over the query heads of
- * their group; then [heads] of query heads, each for itself, as where each has keys of its own. Of
- * these the KV heads take turns: list kv_heads + i is of KV head i % kv_heads.
+ * their group; then [heads] of single query heads. List kv_heads + i is of KV head i % kv_heads.
  *
- * bench-similarity --dump FILE writes one; bench-impress plants what is in it.
- *
- * Holds: numbers are little-endian, as the machines are that this is built for.
- * Threads: one.
- * Tests: tests/unit/bench/test_dump.c */
+ * bench-similarity --dump FILE writes one; bench-impress plants it. Numbers are little-endian.
+ * Threads: one. Tests: tests/unit/bench/test_dump.c */
 #ifndef BENCH_DUMP_H
 #define BENCH_DUMP_H
 

@@ -1,6 +1,4 @@
-/* Reading eval files; see eval_file.h.
- *
- * Holds, Threads, Tests: as eval_file.h. */
+/* eval_file: reads eval files. See eval_file.h. */
 #include "bench/eval_file.h"
 
 #include <json-c/json.h>

@@ -1,12 +1,12 @@
-/* Questions over prefixes, for bench-accuracy and bench-similarity: an eval file as token ids.
+/* eval_file: questions over prefixes as token ids, for bench-accuracy and bench-similarity.
  *
  * File: JSON lines {"id", "group", "prefix" | "prefix_ids", "queries": [{"query" | "query_ids",
- * "choices" | "choices_ids", "label", "new_tokens"}]}; text goes through the model's tokenizer, and
- * a first token is put in front of a prefix given as text where the model wants one. new_tokens
- * (may be absent): so many tokens are decoded, as an answer in words. "lessons" (may be absent), a
- * list like queries: what was asked about the prefix before.
+ * "choices" | "choices_ids", "label", "new_tokens"}]}. Text is tokenised by the model's tokenizer,
+ * with a first token before a prefix if the model wants one. new_tokens (optional): tokens to
+ * decode as an answer in words. "lessons" (optional), a list like queries: earlier questions about
+ * the prefix.
  *
- * Holds: what is wrong with a file ends the program with one line.
+ * A bad file ends the program with one line.
  * Threads: one. Tests: none of its own; the programs run it */
 #ifndef BENCH_EVAL_FILE_H
 #define BENCH_EVAL_FILE_H

@@ -1,4 +1,4 @@
-/* How long a GPU takes; see gpu_wait.h. */
+/* gpu_wait: the times of a simulated GPU. See gpu_wait.h. */
 #include "bench/gpu_wait.h"
 
 static double kernel_ns(const struct bench_gpu *gpu, double flop, double bytes)

@@ -1,4 +1,4 @@
-/* A GPU that is a wait: how long it takes for a layer, and to score keys, by two numbers of its
+/* gpu_wait: a GPU as a wait: its times for a layer and for scoring keys, from two numbers of its
  * data sheet. A kernel takes the longer of its operations and its bytes.
  *
  * Threads: any. Tests: none (a table; bench/run prints what it says) */

@@ -1,6 +1,4 @@
-/* Codes of free widths; see bit_tables.h.
- *
- * Holds, Does not, Threads, Tests: as bit_tables.h. */
+/* bit_tables: recomputes quantised rows with per-channel bits. See bit_tables.h. */
 #include "conformance/bit_tables.h"
 #include "conformance/disk.h"
 

@@ -1,13 +1,13 @@
-/* Codes of free widths: what they stand for, computed anew from the truth and from the tables that
- * the store's blocks begin with (docs/reference/store-format.md, Codes).
+/* bit_tables: recomputes quantised rows with per-channel bits from the truth and from the tables at
+ * the start of the store's blocks (docs/reference/store-format.md).
  *
- *   rows of a slab, turned back  ->  scales  ->  where these stand in a file: a block
+ *   rows of a slab, rope undone  ->  scales  ->  their place in a file: a block
  *   block   [head][table][scales][codes]   ->  bits of each channel; codes, which are compared
- *   codes by the table  ->  numbers, turned forth again
+ *   codes by the table  ->  numbers, rope applied again
  *
- * Holds: turns are libm's cosine and sine of the angle in double, rounded once to float32.
- * Does not: know how widths are chosen, nor where blocks stand: they are found by their scales.
- * Threads: one. Tests: as fixture.h. */
+ * Rope uses libm's cosine and sine in double, rounded once to float32. Blocks are found by their
+ * scales.
+ * Threads: one. Tests: see fixture.h. */
 #ifndef CONFORMANCE_BIT_TABLES_H
 #define CONFORMANCE_BIT_TABLES_H
 

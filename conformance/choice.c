@@ -1,6 +1,4 @@
-/* What shall be chosen, and whether it was; see choice.h.
- *
- * Holds, Does not, Threads, Tests: as choice.h. */
+/* choice: computes which rows shall be chosen and checks answers. See choice.h. */
 #include "conformance/choice.h"
 
 #include <inttypes.h>

@@ -1,16 +1,15 @@
-/* Chosen rows: what get_important shall deliver with k < R, by arithmetic of our own in float64.
+/* choice: computes in float64 what get_important shall deliver with k < R, independently.
  *
  *   scene    a prompt of numbers, [0, matched) stored; queries are numbers too
  *   ask      an item: layer, query rows, budget, metric, ...
  *   verdict  k, each head's k rows, the probes' similarity, one voted set
- *   answer   what the connector gave, compared with the verdict and with the truth of the rows
+ *   answer   what the connector delivered, compared with the verdict and with the truth of the rows
  *
- * A verdict is sure when nothing in it hangs on less than 1e-5 of a score, or on 2 / k of a
- * similarity; only then sets are compared. The rows of every answer are.
+ * A verdict is sure if nothing depends on less than 1e-5 of a score, or on 2 / k of a similarity.
+ * Only sure sets are compared; the rows of every answer are. DENSE is always allowed, as a miss is,
+ * unless hits are required.
  *
- * Holds: DENSE is always allowed, as a miss is, unless hits are required.
- * Does not: share code with a connector.
- * Threads: one. Tests: as fixture.h. */
+ * Threads: one. Tests: see fixture.h. */
 #ifndef CONFORMANCE_CHOICE_H
 #define CONFORMANCE_CHOICE_H
 

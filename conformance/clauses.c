@@ -1,8 +1,7 @@
-/* One line for each clause of abi/spec_connector.h: its subject, for reports.
+/* clauses: titles of the clauses of abi/spec_connector.h, for reports.
  *
- * Holds: every clause that has a test has a title; numbers ascend.
- * Does not: say all that the clause says.
- * Threads: any; constant. Tests: conformance/test_program.py */
+ * Every clause with a test has a title; numbers ascend. Constant. Tests:
+ * conformance/test_program.py */
 #include "conformance/suite.h"
 
 #include <stdlib.h>

@@ -1,6 +1,4 @@
-/* A store's files from outside; see disk.h.
- *
- * Holds, Does not, Threads, Tests: as disk.h. */
+/* disk: finds and changes bytes in a store's files. See disk.h. */
 #include "conformance/disk.h"
 
 #include <ftw.h>

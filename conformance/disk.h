@@ -1,10 +1,10 @@
-/* A store's files from outside, behind the connector's back: no format is known here, rows are
- * found by the bytes of the truth.
+/* disk: finds and changes rows in a store's files by the bytes of the truth, without knowing a
+ * format.
  *
- * Holds: what was not found is not changed; the count says how often it was.
- * Does not: know a store's format; look at a file that is not below the directory.
+ * Rows that are not found are not changed; the count says how often they were found. Only files
+ * below the directory are opened.
  * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c, test_layered.c,
- * test_copies.c, bit_tables.c, and whoever calls quantised_damage */
+ * test_copies.c, bit_tables.c, and callers of quantised_damage */
 #ifndef CONFORMANCE_DISK_H
 #define CONFORMANCE_DISK_H
 

@@ -1,6 +1,4 @@
-/* The loaded connector and whole requests; see fixture.h.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+/* fixture: the loaded connector and whole requests. See fixture.h. */
 #include "conformance/fixture.h"
 
 #include <ftw.h>

@@ -1,15 +1,14 @@
-/* What every test of the suite stands on: a loaded connector over a directory of its own, prompts,
- * and the truth about their rows.
+/* fixture: base of every test: a loaded connector over its own directory, prompts, and the truth.
  *
  *   prompt   tokens [count]; history[p] hashes the salt and tokens 0 .. p
- *   truth    bytes of K and V of (history[p], layer): a pure function, so nothing is remembered,
- *            and rows of another prompt, position or layer are other bytes
- *   area     [guard | what a spec_memory describes | guard], poisoned; compared whole
+ *   truth    K and V bytes as a pure function of (history[p], layer): rows of another prompt,
+ *            position or layer differ, and nothing is remembered
+ *   area     [guard | memory of a spec_memory | guard], poisoned; compared whole
  *
- * Holds: a miss is always allowed (require_hits turns it into a failure); every row that is
- * delivered is compared, with all the memory around it.
- * Does not: share code with a connector, or know a store's format.
- * Threads: one; the tests with threads use the plain functions at the end.
+ * Invariants: a miss is always allowed, unless require_hits is set. Every delivered row is
+ * compared, with all the memory around it. No code is shared with a connector, no store format is
+ * known.
+ * Threads: one; tests with threads use the plain functions at the end.
  * Tests: conformance/broken/ (connectors that must pass, and that must fail). */
 #ifndef CONFORMANCE_FIXTURE_H
 #define CONFORMANCE_FIXTURE_H

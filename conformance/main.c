@@ -1,16 +1,14 @@
-/* spec-conformance: judges a shared object through the ABI, from outside: the table of
- * spec_connector.h, or with --objects that of spec_objects.h.
+/* spec-conformance: tests a shared object through the ABI of spec_connector.h, or with --objects of
+ * spec_objects.h.
  *
  *   spec-conformance SO [OPTIONS]          --help lists them
  *
- *   at first:        fork -> dlopen, open with --config, close: an error of these ends the program
+ *   first:           fork -> dlopen, open with --config, close: an error ends the program
  *   for every test:  fork -> dlopen, open, test, close -> exit status
- *   at the end:      a line a clause (holds, fails, skipped), then N passed, N failed, N skipped
+ *   at the end:      a line per clause (holds, fails, skipped), then N passed, N failed, N skipped
  *
- * Holds: exits with 0 when no test failed, 1 when one did, 2 when none could be run, which one line
- * on standard error explains; a crash or a hang of the judged object fails the test it happened in
- * and no other.
- * Does not: time anything; know a store's format.
+ * Exit status: 0 no test failed, 1 one did, 2 none could be run (one line on standard error says
+ * why). A crash or hang of the tested object fails its test only.
  * Threads: one. Tests: conformance/test_program.py, conformance/broken/test_broken.py */
 #include <errno.h>
 #include <inttypes.h>

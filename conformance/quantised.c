@@ -1,6 +1,4 @@
-/* Scenes with codes, and what is asked of them; see quantised.h.
- *
- * Holds, Does not, Threads, Tests: as quantised.h. */
+/* quantised: scenes with quantised rows, and their checks. See quantised.h. */
 #include "conformance/quantised.h"
 #include "conformance/bit_tables.h"
 #include "conformance/disk.h"

@@ -1,17 +1,13 @@
-/* Codes: what an item with exact_ppm shall deliver, computed anew from the truth of the rows.
+/* quantised: computes what an item with exact_ppm shall deliver, from the truth of the rows.
  *
- *   coded   a scene whose rows have codes
  *   rows of a slab, of one pass  ->  min, step, code, value, by docs/reference/store-format.md
- *   shot    one item: what is asked, what the connector gave, and the bits of its exact rows
- *   importance over those values, in float64  ->  the set  ->  what every byte of an area shall be
+ *   shot    one item: the request, what the connector delivered, the bits of its exact rows
+ *   importance over those values, in float64  ->  the set  ->  every byte of an area
  *
- * A set is compared when its last row is further than 1e-5 of a score from the next one; rows, bits
- * and the memory around them always are.
- *
- * Holds: a connector without codes is right when it delivers every row exactly, unless hits are
- * required.
- * Does not: share code with a connector.
- * Threads: one. Tests: as fixture.h. */
+ * A set is compared if its last row differs by more than 1e-5 of a score from the next one. Rows,
+ * bits and the memory around them always are. Connectors without quantised rows pass if they
+ * deliver every row exactly, unless hits are required.
+ * Threads: one. Tests: see fixture.h. */
 #ifndef CONFORMANCE_QUANTISED_H
 #define CONFORMANCE_QUANTISED_H
 

@@ -1,6 +1,4 @@
-/* How the tests of a run ended; see results.h.
- *
- * Holds, Does not, Threads, Tests: as results.h. */
+/* results: collects the tests' results. See results.h. */
 #include "conformance/results.h"
 
 #include <inttypes.h>

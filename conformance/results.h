@@ -1,11 +1,10 @@
-/* How the tests of a run ended, and the three forms of its report.
+/* results: collects the tests' results and writes the report in three forms.
  *
- *   text     a line a clause, then the counts                   for people
+ *   text     a line per clause, then the counts                 for people
  *   JSON     one object: counts, clauses, tests                 for programs
- *   JUnit    testsuite, a testcase a test                       for continuous integration
+ *   JUnit    testsuite, a testcase per test                     for continuous integration
  *
- * Holds: what a test said is one text of printable ASCII, lines and tabs, whatever it printed.
- * Does not: say how long anything took.
+ * A test's output becomes printable ASCII, lines and tabs. No times are reported.
  * Threads: one. Tests: conformance/test_program.py */
 #ifndef CONFORMANCE_RESULTS_H
 #define CONFORMANCE_RESULTS_H

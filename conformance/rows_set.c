@@ -1,7 +1,6 @@
-/* The set of tests of spec_connector.h, and the first open before them; see suite.h.
+/* rows_set: the set of tests of spec_connector.h, and the open before them. See suite.h.
  *
- * Holds: the default configuration is one that every test can run with.
- * Does not, Threads, Tests: as suite.h. */
+ * Every test can run with the default configuration. */
 #include "conformance/suite.h"
 
 #include <stdio.h>

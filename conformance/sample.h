@@ -1,8 +1,7 @@
-/* How much a test draws, where it could draw for hours: seeds, flipped bytes, killed processes.
+/* sample: how many seeds, flipped bytes and kills a test draws.
  *
- * A test runs a sample. With SC_ALL_SEEDS=1 in the environment, as gcc's stage of `./check --all`
- * has it, it runs all of its seeds. A sanitized test always runs the sample.
- *
+ * By default a test runs a sample. With SC_ALL_SEEDS=1 in the environment (set by gcc's stage of
+ * `./check --all`) it runs all of its seeds. A sanitized test always runs the sample.
  * Threads: any. */
 #ifndef SC_CONFORMANCE_SAMPLE_H
 #define SC_CONFORMANCE_SAMPLE_H

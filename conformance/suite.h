@@ -1,12 +1,11 @@
-/* The suite's tests, one list a group of clauses. A test's clause is the number in its name. Each
- * of the library's two tables has a set of tests; a run judges one of them.
+/* suite: the lists of tests, one per group of clauses. The number in a test's name is its clause.
  *
  *   abi_NNN_what_condition_outcome(void **state)      state: struct fixture *
  *   obj_NNN_what_condition_outcome(void **state)      state: struct objects * (objects/objects.h)
  *
- * Holds: each test runs in a process of its own, over a directory of its own.
- * Does not: run a test twice, or in any order but the clauses'.
- * Threads: one. Tests: as fixture.h. */
+ * Each of the library's two tables has a set of tests; a run uses one of them. Each test runs once,
+ * in the clauses' order, in its own process and directory.
+ * Threads: one. Tests: see fixture.h. */
 #ifndef CONFORMANCE_SUITE_H
 #define CONFORMANCE_SUITE_H
 

@@ -1,9 +1,9 @@
-/* A layer's destination before its queries: ABI-166 .. ABI-168.
+/* test_ahead: submissions ahead of their queries (SPEC_ITEM_AHEAD): ABI-166 .. ABI-168.
  *
- *   submit, SPEC_ITEM_AHEAD   every row there, as its codes' values
- *   refine_of, with queries   what one call with these had delivered, bit for bit
+ *   submit, SPEC_ITEM_AHEAD   every row as the value of its quantised row
+ *   refine_of, with queries   the rows that one call with these queries delivers, bit for bit
  *
- * Holds, Does not: as test_layered.c. Threads: one. Tests: as fixture.h. */
+ * Invariants: see test_layered.c. Threads, Tests: see fixture.h. */
 #include "conformance/quantised.h"
 #include "conformance/suite.h"
 

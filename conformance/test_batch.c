@@ -1,12 +1,11 @@
-/* Eight sequences in one forward of the reference engine, all through one connector: a batch as a
- * serving engine runs it.
+/* test_batch: eight sequences in one forward of the reference engine, through one connector.
  *
- *   prompts   8 of one trunk, left at places of their own (and one that shares nothing)
- *   round 0   all computed and stored, a store call a sequence and layer
+ *   prompts   8 that share a trunk up to different positions (one shares nothing)
+ *   round 0   all computed and stored, one store call per sequence and layer
  *   round 1   a new connector: prefixes of 8 lengths loaded inside one forward
  *
- * Holds: logits, K and V of every sequence are those of the engine alone, bit for bit.
- * Does not, Threads, Tests: as fixture.h. */
+ * Invariants: logits, K and V of every sequence equal those of the engine alone, bit for bit.
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
-/* Computing from the front while loading from the back: ABI-132, ABI-205, ABI-206.
+/* test_bidirectional: bidirectional loads: ABI-132, ABI-205, ABI-206.
  *
- *   desk   a request's match, an area a layer; what is "computed" are rows of another truth of the
- *          same tokens, so that it shows which side wrote a row
+ *   desk   a request's match, one area per layer. Computed rows have another truth of the same
+ *          tokens, so that the writer of each row is known
  *
- * Holds: every byte of every area is compared, between the two ends as well once they have met.
- * Does not, Threads, Tests: as fixture.h. */
+ * Invariants: every byte of every area is compared, also between the two ends after they have met.
+ * Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

@@ -1,9 +1,8 @@
-/* Stepping aside: ABI-209.
+/* test_bypass: maintenance BYPASS: ABI-209.
  *
  *   stored, promised -> maintain BYPASS -> misses, DROPPED, STALE -> its end -> all as before
  *
- * Holds: connectors that never find anything pass: then there is nothing that is found again.
- * Does not, Threads, Tests: as fixture.h. */
+ * Connectors that never find anything pass. Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <string.h>

@@ -1,9 +1,8 @@
-/* Rows of one byte an element, which are nothing but bytes to the plugin: ABI-180.
+/* test_bytes: one-byte dtypes, which the plugin stores and delivers as bytes: ABI-180.
  *
  *   any bytes, rows of any odd size, at any address  ->  the same bytes, into the same dtype
  *
- * Holds: every row is compared, with the memory around it.
- * Does not, Threads, Tests: as fixture.h. */
+ * Every row is compared, with the memory around it. Threads, Tests: see fixture.h. */
 #include "conformance/choice.h"
 #include "conformance/suite.h"
 

@@ -1,10 +1,8 @@
-/* Memory whose K lies in columns, and whose V's tokens lie apart in another way than K's: ABI-175.
+/* test_columns: memory with K in columns and different token strides of K and V: ABI-175.
  *
  *   one (block, head)   [K: d 0 of all tokens | d 1 of all | ..][V: token 0 | token 1 | ..]
  *
- * Every area is compared whole, guards and gaps included.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Every area is compared whole, guards and gaps included. Threads, Tests: see fixture.h. */
 #include "conformance/quantised.h"
 #include "conformance/suite.h"
 

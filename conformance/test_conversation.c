@@ -1,14 +1,13 @@
-/* A conversation of 50 turns, each 23 tokens longer than the one before: every turn finds all of
- * the turns before it, and what the disk holds stays close to the rows themselves.
+/* test_conversation: 50 turns of 23 tokens; each turn finds all earlier ones, and disk use is
+ * bounded.
  *
  *   turn n   tokens [0, 23 n): the first 23 (n - 1) are loaded and compared, 23 are stored
  *   bound    extent_bytes <= 1.1 x unique tokens x row bytes x layers
  *
- * The engine does the same with a model's own rows, beside its own cache (a small Llama of 160
- * positions with turns of 3 tokens).
+ * The engine does the same with a model's rows, beside its own cache (a small Llama of 160
+ * positions, turns of 3 tokens). The bound counts alignment and other bytes of extents, not the
+ * log.
  *
- * Holds: the bound counts alignment and what stands beside the rows in extents, not the log.
- * Does not: know a store's format.
  * Threads: one. Tests: it is one; argv[1] is the connector. */
 #include <inttypes.h>
 #include <stdio.h>

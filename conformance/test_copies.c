@@ -1,11 +1,11 @@
-/* The same tokens stored twice, and writes of the later copy that a disk lost after it had
- * acknowledged them: ABI-172.
+/* test_copies: tokens stored twice, and acknowledged writes of the later copy that are lost:
+ * ABI-172.
  *
  *   earlier copy   [row row row]   its files are kept; it is dropped
- *   later copy     [row row row]   told of; its files get back what was kept: as if never written
+ *   later copy     [row row row]   reported stored; its files get back the kept bytes
  *
- * Holds: a connector may miss, or be back at the earlier copy as a whole; rows of one copy under
- * the other's name fail. Does not, Threads, Tests: as fixture.h. */
+ * Invariants: a connector may miss, or return the whole earlier copy. Rows of one copy under the
+ * other's name are a failure. Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

@@ -1,19 +1,15 @@
-/* Kills and torn files: after any of them a store reopens, and what it promises is right.
+/* test_crash: kills and torn files; afterwards a store reopens and keeps its promises.
  *
- *   kills    a child stores prompts and notes what its tickets said, in shared memory; it is killed
- *            with SIGKILL at a random moment, 200 times (every fifth child not before it has stored
- *            something, however slow the machine is); then the parent opens the same store:
- *              what a ticket called stored is found whole, all that is found is compared
+ *   kills    A child stores prompts and notes its tickets' results in shared memory. It is killed
+ *            with SIGKILL at a random moment, 200 times (every fifth after its first store). Then
+ *            the parent opens the store: stored prompts are found whole, all hits are compared.
  *   images   copies of such stores, with the log cut inside its last record, or with zeroed
- *            sectors in the rows that were stored last; only the last prompt may be lost
+ *            sectors in the rows stored last; only the last prompt may be lost
  *
- * The truth of a row is a function of the tokens before it (fixture.h), so nothing is trusted that
- * went through a store. A failure prints the seed (argv[2] repeats it, as far as a kill's moment
- * repeats).
+ * A row's truth is a function of the tokens before it (fixture.h). A failure prints the seed;
+ * argv[2] repeats it, except for a kill's moment. The test knows only where the log's records begin
+ * (docs/reference/store-format.md). The counts of kills and images are printed.
  *
- * Holds: every kill and every image is counted, and the counts are printed.
- * Does not: depend on when a kill falls; it knows of the format only where the log's records begin
- * (docs/reference/store-format.md), to cut inside the last one.
  * Threads: one, beside the plugin's. Tests: it is one; argv[1] is the connector. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,16 +1,14 @@
-/* The reference engine is killed while it stores; then another process goes on with what is left,
- * and its logits, K and V are those of the engine's own cache, bit for bit.
+/* test_crash_engine: the reference engine is killed while it stores; another process continues.
  *
  *   child    computes a prompt in turns of 15 tokens, storing each; killed at a random moment
- *            (every tenth not before it has stored a turn, however slow the machine is)
- *   parent   opens the store, loads what is promised, computes the rest, compares with a prompt
- *            computed alone
+ *            (every tenth not before it has stored a turn)
+ *   parent   opens the store, loads what is promised, computes the rest, and compares logits, K and
+ *            V with a prompt computed alone, bit for bit
  *
- * 150 kills with a small OPT and f16 KV, 150 with a small Llama and bf16 KV, over one store each;
- * prompts share a trunk, so later children load what earlier ones stored.
+ * 150 kills with a small OPT and f16 KV, 150 with a small Llama and bf16 KV, over one store each.
+ * Prompts share a trunk, so later children load rows of earlier ones. The counts of kills and of
+ * reused tokens are printed.
  *
- * Holds: every kill is counted, and the count is printed with how much was reused.
- * Does not: depend on when a kill falls.
  * Threads: one, beside the plugin's. Tests: it is one; argv[1] is the connector. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,9 +1,7 @@
-/* Compute or load: ABI-186, ABI-187, ABI-188, ABI-218.
+/* test_cut: compute or load: ABI-186, ABI-187, ABI-188, ABI-218.
  *
- * How long things take on the machine that runs this does not matter: the configuration says that
- * computing takes no time (so nothing is worth loading), or for ever.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * The machine's speed does not matter: the configuration says that computing takes no time (so
+ * nothing is loaded), or infinitely long. Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #define TOKENS    512u

@@ -1,14 +1,13 @@
-/* Rows, queries, new keys and hints in CUDA memory: ABI-199 .. ABI-204. Where there is no driver,
- * what is said then.
+/* test_device: rows, queries, new keys and hints in CUDA memory, and errors without a driver:
+ * ABI-199 .. ABI-204.
  *
- *   area    [guard | what is described | guard] of the host
- *   there   as many bytes on the device, at the same alignment; up, down: registered, of the host
+ *   area    [guard | described memory | guard] of the host
+ *   there   as many bytes on the device, equally aligned; up, down: registered host memory
  *
- * Holds: between what a test gives its stream before a load, the load, and what it gives it behind,
- * nobody waits. Guards are compared with all the rest.
- * Does not: make a driver fail that is not made for it. A connector that waits for a stream that is
- * held does not come back (main.c's limit).
- * Threads: one. Tests: as fixture.h; on a fake driver, tests/cuda (conformance_device). */
+ * Invariants: a test enqueues work before a load, loads, and enqueues work after it without
+ * waiting. Guards are compared too. Connectors that wait for a held stream run into main.c's time
+ * limit.
+ * Threads: one. Tests: see fixture.h; on a fake driver, tests/cuda (conformance_device). */
 #include "conformance/choice.h"
 #include "conformance/device/driver.h"
 #include "conformance/quantised.h"

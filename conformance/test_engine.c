@@ -1,13 +1,10 @@
-/* The reference engine through the connector beside the engine alone: every bit of the logits, of
- * the tokens it generates, and of its cache is the same.
+/* test_engine: the reference engine with a connector and alone; all bits of the results are equal.
  *
  *   alone      prefix + query computed                        -> logits, tokens, K and V
  *   first run  a process of its own: computed, prefix stored
  *   then       a new process image of the connector: prefix loaded, query computed
  *
- * and from both ends: the prefix's front computed while its back is loaded; any tokens a time.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Also bidirectionally, with any number of tokens per step. Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* Erasing: ABI-219. Bytes are looked for in the store's files from outside, without a format: rows
- * by the truth, token ids as 32-bit numbers.
+/* test_erase: erasing: ABI-219. Searches the store's files for bytes, without knowing a format.
+ *
+ * Rows are searched by the truth, token ids as 32-bit numbers.
  *
  *   stored under three salts -> ERASE_SALT of one -> a miss at once; then in no file
  *
- * Holds: connectors that never find anything pass: then nothing of theirs is looked for but what
- * must not be there.
- * Does not, Threads, Tests: as fixture.h. */
+ * Connectors that never find anything pass, if their files have no erased bytes. Threads, Tests:
+ * see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

@@ -1,8 +1,6 @@
-/* Room: eviction, maintenance, devices that are full or fail for a while: ABI-088, 089, 135, 174.
+/* test_evict: eviction, maintenance, and full or failing devices: ABI-088, 089, 135, 174.
  *
- * Prompts of 512 KiB each in a store of 8 MiB.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Prompts of 512 KiB each in a store of 8 MiB. Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

@@ -1,6 +1,6 @@
-/* Bytes on the disk that changed behind the connector's back: ABI-058.
+/* test_failure: bytes on disk that were changed behind the connector's back: ABI-058.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

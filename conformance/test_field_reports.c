@@ -1,7 +1,6 @@
-/* What users of other caches report, a test each; the name says the report, the clause what is
- * promised instead.
+/* test_field_reports: one test per report of another cache's users; the clause is what holds here.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

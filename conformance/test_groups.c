@@ -1,10 +1,9 @@
-/* Layers of several kinds, and V of another size than K: ABI-210, ABI-211.
+/* test_groups: layers of several kinds, and V of another size than K: ABI-210, ABI-211.
  *
- *   model   a kind a layer: heads, sizes, dtype, window; its groups are the layers of one kind
- *   box     [guard | K | guard | V | guard], poisoned, in one of a few layouts; compared whole
+ *   model   one kind per layer: heads, sizes, dtype, window; a group has the layers of one kind
+ *   box     [guard | K | guard | V | guard], poisoned, in one of a few layouts
  *
- * Holds: every byte of a box is compared after every call.
- * Does not, Threads, Tests: as fixture.h. */
+ * Every byte of a box is compared after every call. Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

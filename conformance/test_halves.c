@@ -1,10 +1,9 @@
-/* get_important in two halves: ABI-133, 160, 161, 162.
+/* test_halves: get_important in two halves: ABI-133, 160, 161, 162.
  *
- *   submit -> the host is away: it stores, releases, waits a moment -> wait
+ *   submit -> the host stores, releases, waits a moment -> wait
  *
- * Holds: what wait reports is compared as what get_important gives is; what stands in an area
- * before, nobody looks at.
- * Does not, Threads, Tests: as fixture.h. */
+ * The report of wait is compared like a result of get_important. Areas are not read before.
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <stdlib.h>

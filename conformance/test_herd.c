@@ -1,6 +1,6 @@
-/* Requests that compute the same tokens at the same time: ABI-223.
+/* test_herd: requests that compute the same tokens at the same time: ABI-223.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #define HERD   12u

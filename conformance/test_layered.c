@@ -1,9 +1,8 @@
-/* All rows, the important ones exactly and the others as values of their codes: ABI-150 .. ABI-156,
+/* test_layered: important rows exactly, all others as values of quantised rows: ABI-150 .. ABI-156,
  * ABI-194 .. ABI-196.
  *
- * Holds: a connector without codes is right when it delivers every row exactly, unless hits are
- * required.
- * Does not: share code with a connector. Threads: one. Tests: as fixture.h. */
+ * Connectors without quantised rows pass if they deliver every row exactly, unless hits are
+ * required. Threads, Tests: see fixture.h. */
 #include "conformance/bit_tables.h"
 #include "conformance/disk.h"
 #include "conformance/quantised.h"

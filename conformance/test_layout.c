@@ -1,6 +1,6 @@
-/* Where rows may lie and what they may widen to: ABI-053 .. ABI-055.
+/* test_layout: destination layouts, and dtypes that rows may be widened to: ABI-053 .. ABI-055.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <math.h>

@@ -1,10 +1,9 @@
-/* Leases, and peeks, which give them: ABI-029, 131, 136, 137, 177.
+/* test_lease: leases, and peeks, which return them: ABI-029, 131, 136, 137, 177.
  *
- *   lookup -> 64 bytes, good until a time -> attach, in this connector or another -> the same rows
+ *   lookup -> 64 bytes, valid until a time -> attach, in this connector or another -> the same rows
  *
- * Holds: what is read before a lease's end is right; what is read after it is right or refused.
- * A test that comes too late to ask "before" asks "after".
- * Does not, Threads, Tests: as fixture.h. */
+ * Rows read before a lease's end are right; after it they are right or refused. A test that is too
+ * late for "before" tests "after". Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <string.h>

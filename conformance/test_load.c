@@ -1,6 +1,6 @@
-/* Loading: ABI-040, 041, 050 .. 052, 056, 057, 059, 070, 071.
+/* test_load: loading: ABI-040, 041, 050 .. 052, 056, 057, 059, 070, 071.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <pthread.h>

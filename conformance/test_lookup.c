@@ -1,6 +1,6 @@
-/* Looking up: ABI-020 .. ABI-027, 178, 215.
+/* test_lookup: lookups: ABI-020 .. ABI-027, 178, 215.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <pthread.h>

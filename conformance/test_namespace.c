@@ -1,6 +1,6 @@
-/* What KV is shared between: ABI-010, ABI-011.
+/* test_namespace: which requests may share KV: ABI-010, ABI-011.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Opening and closing: ABI-012 .. ABI-015.
+/* test_open: opening and closing: ABI-012 .. ABI-015.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <dirent.h>

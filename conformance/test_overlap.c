@@ -1,13 +1,12 @@
-/* Calls for one request that overlap: ABI-220.
+/* test_overlap: overlapping calls for one request: ABI-220.
  *
- *   door     pages that no thread may touch yet: a call that copies to or from them stays in its
+ *   door     pages that no thread may touch yet: a call that copies to or from them blocks in its
  *            copy until the door is opened
  *   thread   the call at the door; meanwhile the test calls for the same request, and releases it
  *
- * Holds: no outcome depends on time; the door is opened, and the thread joined, before anything is
- * asserted. Connectors that never find anything pass: nothing is delivered then.
- * Does not: share code with a connector.
- * Threads: the test's, and one at the door. Tests: as fixture.h. */
+ * Invariants: no outcome depends on time. The door is opened and the thread joined before anything
+ * is asserted. Connectors that never find anything pass.
+ * Threads: the test's, and one at the door. Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <pthread.h>

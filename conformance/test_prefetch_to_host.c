@@ -1,8 +1,7 @@
-/* Host memory between the host and the disk: what lookup says of it, and what is brought there
- * ahead of loads: ABI-130, 191 .. 193; a tier above it: ABI-208.
+/* test_prefetch_to_host: host memory in lookups, prefetches to it, and an upper tier: ABI-130, 191
+ * .. 193, 208.
  *
- * Holds: connectors that keep nothing in memory pass: then every row is of the disk.
- * Does not, Threads, Tests: as fixture.h. */
+ * Connectors without a host tier pass: every row is on disk. Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

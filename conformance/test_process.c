@@ -1,12 +1,10 @@
-/* Several connectors over one store: readers, AUTO, rank sets, failed ranges: ABI-016, 017, 028,
- * 060.
+/* test_process: several connectors over one store: readers, AUTO, rank sets, failed ranges:
+ * ABI-016, 017, 028, 060.
  *
  *   fx      writer of rank 0            beside[i]   readers, or writers of other ranks
  *
- * What one connector knows of another takes a moment: fixture_await asks again. What may not be is
- * asked at once. Real second processes: test_worker.c.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Connectors see each other after a delay, so fixture_await polls; forbidden outcomes are tested at
+ * once. test_worker.c uses real processes. Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

@@ -1,9 +1,9 @@
-/* What KV was computed on, told and kept: ABI-120 .. ABI-123.
+/* test_provenance: the provenance of KV, as stored and reported: ABI-120 .. ABI-123.
  *
  *   request whose layers were delivered in part (metric RANDOM: no queries) -> its store is PRUNED
  *
- * Holds: a connector that delivers every row all the same stores exact rows, and is judged so.
- * Does not, Threads, Tests: as choice.h. */
+ * A connector that delivers every row stores exact rows, and is judged so. Threads, Tests: see
+ * choice.h. */
 #include "conformance/choice.h"
 #include "conformance/suite.h"
 

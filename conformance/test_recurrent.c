@@ -1,11 +1,10 @@
-/* Layers that keep a state instead of rows: ABI-212, ABI-213, ABI-214.
+/* test_recurrent: layers with a recurrent state instead of rows: ABI-212, ABI-213, ABI-214.
  *
- *   model   a kind a layer: rows, or a state of so many bytes
- *   state   bytes of (history of all tokens before m, layer): another end, prompt or layer is other
- *           bytes
+ *   model   per layer: rows, or a state of a number of bytes
+ *   state   bytes of (history of all tokens before m, layer): another end, prompt or layer differs
  *   box     [guard | state | guard], poisoned, compared whole
  *
- * Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 

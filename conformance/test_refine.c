@@ -1,6 +1,6 @@
-/* More of a delivery's rows exactly, later: ABI-163 .. ABI-165.
+/* test_refine: refinements, which deliver more rows exactly: ABI-163 .. ABI-165.
  *
- * Holds, Does not: as test_layered.c. Threads: one. Tests: as fixture.h. */
+ * Invariants: see test_layered.c. Threads, Tests: see fixture.h. */
 #include "conformance/quantised.h"
 #include "conformance/suite.h"
 

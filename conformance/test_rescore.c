@@ -1,13 +1,12 @@
-/* Rows of a delivery chosen once more, by the queries of another chunk: ABI-184, ABI-185.
+/* test_rescore: rescoring of a delivery by the queries of another chunk: ABI-184, ABI-185.
  *
  *   submit, queries of chunk 0     the rows of set 0 are exact
  *   RESCORE, queries of chunk 1    those of sets 0 and 1
  *   RESCORE, queries of chunk 2    those of all three
  *   refine, without queries        and more of chunk 2's
  *
- * A set is what one call with the chunk's queries has exactly, which is compared with the truth.
- *
- * Holds, Does not: as test_layered.c. Threads: one. Tests: as fixture.h. */
+ * A set has the rows that one call with the chunk's queries delivers exactly; it is compared with
+ * the truth. Invariants: see test_layered.c. Threads, Tests: see fixture.h. */
 #include "conformance/quantised.h"
 #include "conformance/suite.h"
 

@@ -1,8 +1,6 @@
-/* New weights epochs: ABI-134, 138, 139, 216.
+/* test_reset: new weights epochs: ABI-134, 138, 139, 216.
  *
- * Rows of an epoch are salted with it, so that a row of another one is other bytes.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * The truth of a row depends on its epoch. Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 /* ---- 134 ---- */

@@ -1,6 +1,6 @@
-/* The rules for every structure and call: ABI-001 .. ABI-009.
+/* test_rules: rules for every structure and call: ABI-001 .. ABI-009.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Storing: ABI-080 .. ABI-087, 090, 091.
+/* test_save: storing: ABI-080 .. ABI-087, 090, 091.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <signal.h>

@@ -1,8 +1,8 @@
-/* Scores by the model's own scale, not 1 / sqrt(head_size): ABI-179.
+/* test_scale: scores with the model's own scale instead of 1 / sqrt(head_size): ABI-179.
  *
- *   scale of the queries -> the reference's softmax -> the set; another one than the default's
+ *   scale of the queries -> the reference's softmax -> the set, which differs from the default's
  *
- * Holds, Does not: as choice.h and quantised.h. Threads: one. Tests: as fixture.h. */
+ * Invariants: see choice.h and quantised.h. Threads, Tests: see fixture.h. */
 #include "conformance/quantised.h"
 #include "conformance/suite.h"
 

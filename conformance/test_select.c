@@ -1,6 +1,6 @@
-/* Fewer rows than all, chosen by importance: ABI-061 .. ABI-069, ABI-072, ABI-140, ABI-207.
+/* test_select: rows chosen by importance: ABI-061 .. ABI-069, ABI-072, ABI-140, ABI-207.
  *
- * Holds, Does not, Threads, Tests: as choice.h. */
+ * Threads, Tests: see choice.h. */
 #include "conformance/choice.h"
 #include "conformance/suite.h"
 

@@ -1,11 +1,10 @@
-/* Every structure at every size, from 0 to its own: ABI-001.
+/* test_sizes: every structure at every size, from 0 to its own: ABI-001.
  *
  *   size   inside the first group, or inside a member: INVALID, nothing made, nothing written
- *          behind a member: OK, as with zeros from there on
+ *          after a member: OK, as if zeros followed
  *
- * Each structure is a copy of its size and no more on the heap, which a sanitizer watches.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Each structure is a copy of exactly its size on the heap, which a sanitizer checks. Threads,
+ * Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <stdlib.h>

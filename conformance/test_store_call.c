@@ -1,6 +1,6 @@
-/* store takes an array, and the host's word on what a pass was computed on: ABI-181, ABI-182.
+/* test_store_call: arrays in store, and the host's provenance of a pass: ABI-181, ABI-182.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Tickets, release, statistics: ABI-100, 101, 110, 111.
+/* test_ticket: tickets, release, statistics: ABI-100, 101, 110, 111.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <string.h>

@@ -1,13 +1,13 @@
-/* What is compared by value, whatever a fast hash says of it: ABI-170, ABI-171.
+/* test_value: comparisons by value that a collision of a fast hash cannot deceive: ABI-170,
+ * ABI-171.
  *
- * XXH3, long inputs, adds to each of its lanes of a 64-byte stripe the product of the halves of
- * (8 bytes of input ^ 8 bytes of its secret), and the input itself to the lane beside. Where the
- * low half is the secret's the product is 0, so two such words of one lane may change as long as
- * their sum does not: two inputs with one hash, whatever else they have in common. Its own secret
- * is published; the constants below are two places of it. tools/make_hash_vectors.py makes the same
- * ones and proves them.
+ * XXH3 of long inputs works on lanes of a 64-byte stripe. To each lane it adds the product of the
+ * halves of (8 bytes of input ^ 8 bytes of its secret); to the neighbouring lane it adds the input.
+ * If the low half equals the secret's, the product is 0. So two such words of one lane may change
+ * as long as their sum does not: two inputs with one hash. The secret is public; the constants
+ * below are two places of it. tools/make_hash_vectors.py makes and proves the same inputs.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <dirent.h>

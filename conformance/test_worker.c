@@ -1,10 +1,10 @@
-/* Several processes over one store: ABI-028, 029, 139, with real deaths.
+/* test_worker: several processes over one store, with real kills: ABI-028, 029, 139.
  *
  *   test  --command-->  worker (forked before anything is open: no thread, no connector)
  *         <--answer--   ... opens, looks up, loads, stores; the test asserts
  *
- * Holds: a worker asserts nothing itself; all that it delivered was compared with the truth.
- * Does not, Threads, Tests: as fixture.h. */
+ * A worker asserts nothing; it compares its rows with the truth and reports. Threads, Tests: see
+ * fixture.h. */
 #include "conformance/suite.h"
 
 #include <signal.h>

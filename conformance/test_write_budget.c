@@ -1,6 +1,6 @@
-/* What is kept, and what is written: ABI-189, ABI-190, ABI-221, ABI-222.
+/* test_write_budget: which rows are kept and written: ABI-189, ABI-190, ABI-221, ABI-222.
  *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+ * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
 
 #include <stdio.h>

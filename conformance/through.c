@@ -1,6 +1,4 @@
-/* The reference engine over a connector; see through.h.
- *
- * Holds, Does not, Threads, Tests: as through.h. */
+/* through: runs the reference engine over a connector. See through.h. */
 #include "conformance/through.h"
 
 #include <stdlib.h>

@@ -1,13 +1,14 @@
-/* Forwards of the reference engine whose prefix rows come from a connector and whose new rows go to
- * it: several sequences in one forward, each with a request of its own.
+/* through: forwards of the reference engine that load prefix rows from a connector and store new
+ * ones.
+ *
+ * Several sequences run in one forward, each with its own request:
  *
  *   lookup each -> forward { begin_layer all; per sequence: get_important into its cache;
  *                            prefetch_next; store } -> wait, release each
  *
- * Holds: every failure of a call fails the test with the connector's text.
- * Does not: share code with a connector.
- * Threads: one; the model has no thread beside the caller's, so that a child may be forked. Tests:
- * as fixture.h. */
+ * A failed call fails the test with the connector's text. The model has no thread beside the
+ * caller's, so that a child may be forked.
+ * Threads: one. Tests: see fixture.h. */
 #ifndef CONFORMANCE_THROUGH_H
 #define CONFORMANCE_THROUGH_H
 

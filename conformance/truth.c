@@ -1,6 +1,4 @@
-/* Prompts, the truth about their rows, and described memory; see fixture.h.
- *
- * Holds, Does not, Threads, Tests: as fixture.h. */
+/* truth: prompts, the truth about their rows, and described memory. See fixture.h. */
 #include "conformance/fixture.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Blocking of attention; the inner kernels stand in kernels_gemm.h and kernels_attention.h.
+/* attention: blocks the attention of passes; inner kernels: kernels_gemm.h, kernels_attention.h.
  *
- * A pair is (row of the pass, query head of the group), row-major; a unit is a run of pairs of one
+ * A pair is (row of the pass, query head of the group), row-major. A unit is a run of pairs of one
  * pass and one KV head, and owns their outputs:
  *
  *   K by 32 ranks, transposed   -> scores [pairs][ranks]    tiles of pairs x 32 ranks
@@ -8,11 +8,9 @@
  *   V by 128 ranks, in panels    -> sums  [d / 32][pairs][32]   tiles of pairs x 32 dimensions
  *   out = sums / z
  *
- * Holds: a tile of pairs multiplies V only up to the shortest list among its pairs; what the
- *   others attend beyond that is added pair by pair, continuing the same chains. So no pair ever
- *   touches a V that it does not attend.
- * Does not, Threads, Tests: as attention.h.
- */
+ * Invariants: a tile of pairs multiplies V only up to the shortest list among its pairs. Longer
+ * lists are finished pair by pair, continuing the same chains. So no pair touches a V that it does
+ * not attend. Threads, Tests: see attention.h. */
 #include "conformance/engine/attention.h"
 
 #include <stdbool.h>

@@ -1,13 +1,10 @@
-/* Causal attention over a KV cache, for the passes of one or many requests, one layer.
+/* attention: causal attention over a KV cache, for one layer of one or many requests' passes.
  *
- * Row i of a pass attends a list of cache rows in ascending order: the prefix, what else it has
- * seen (earlier passes), then its own rows up to itself (whose K and V the caller has put there
- * before).
+ * Row i of a pass attends cache rows in ascending order: the prefix, other earlier rows, then the
+ * pass's rows up to itself, whose K and V the caller has already stored.
  *
  *   cache rows   0 ... prefix_count - 1   gap   seen_first ...   gap   new_first ... new_first + i
- *   rank         0 ... prefix_count - 1         prefix_count ...       ... prefix_count +
- * seen_count
- *                                                                          + i
+ *   rank         0 ... prefix_count - 1         prefix_count ...      prefix_count + seen_count + i
  *
  * For one query head, with r the rank:
  *   s_r  = fused chain over 0 .. head_dim-1, ascending, of (q * scale) * k_r
@@ -15,13 +12,10 @@
  *   out  = (sum over blocks of ENG_ATTENTION_BLOCK ranks, ascending, of the fused chain over the
  *          block's ranks, ascending, of p_r * v_r) / z
  *
- * Holds: the bits of an output row depend on its query and on the list of K and V by rank only:
- *   not on where the prefix ends, on other rows or requests, on threads or the CPU level (of a NaN
- *   only that it is one). K and V that a row does not attend never touch it, NaN or not.
- * Does not: write the cache, turn (rotary) or round anything.
- * Threads: as the pool's.
- * Tests: tests/unit/engine/test_attention.c
- */
+ * Invariants: an output row's bits depend on its query and the list of K and V by rank only: not on
+ * the prefix's end, other rows or requests, threads or the CPU level. (For a NaN only its being one
+ * holds.) Unattended K and V never touch it, NaN or not.
+ * Threads: see pool.h. Tests: tests/unit/engine/test_attention.c */
 #ifndef CONFORMANCE_ENGINE_ATTENTION_H
 #define CONFORMANCE_ENGINE_ATTENTION_H
 

@@ -1,7 +1,4 @@
-/* config.json of OPT and Llama models; see config.h.
- *
- * Holds, Does not, Threads, Tests: as config.h.
- */
+/* config: reads config.json of OPT and Llama models. See config.h. */
 #include "conformance/engine/config.h"
 
 #include <inttypes.h>

@@ -1,15 +1,12 @@
-/* A model's shape and switches, read from a Hugging Face config.json.
+/* config: a model's shape and switches, read from a Hugging Face config.json.
  *
- * Two families: OPT (`OPTForCausalLM`) and Llama (`LlamaForCausalLM`), in the spellings of
- * transformers 4 (`rope_theta`, `rope_scaling`, `torch_dtype`) and 5 (`rope_parameters`, `dtype`).
+ * Families: OPT (`OPTForCausalLM`) and Llama (`LlamaForCausalLM`), in the spellings of transformers
+ * 4 (`rope_theta`, `rope_scaling`, `torch_dtype`) and 5 (`rope_parameters`, `dtype`).
  *
- * Holds: what is accepted is computed exactly as Hugging Face does; everything else (another
- *   architecture, another rotary type, a sliding window, quantised weights) is one clear error.
- *   Every count is between 1 and its limit, heads divide, products of two counts fit 64 bits.
- * Does not: open weights.
- * Threads: any.
- * Tests: tests/unit/engine/test_config.c
- */
+ * Invariants: an accepted model is computed exactly as Hugging Face does. Anything else (another
+ * architecture or rotary type, a sliding window, quantised weights) is one clear error. Counts are
+ * between 1 and their limits, heads divide, products of two counts fit 64 bits.
+ * Threads: any. Tests: tests/unit/engine/test_config.c */
 #ifndef CONFORMANCE_ENGINE_CONFIG_H
 #define CONFORMANCE_ENGINE_CONFIG_H
 

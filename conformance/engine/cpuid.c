@@ -1,9 +1,7 @@
-/* Level detection by cpuid and xgetbv; see cpuid.h.
+/* cpuid: detects the CPU level by cpuid and xgetbv. See cpuid.h.
  *
- * Holds: ENG_HAVE_AVX2 and ENG_HAVE_AVX512 (set by the build) say which variants are linked; no
- *   level without its variant is ever given out.
- * Does not, Threads, Tests: as cpuid.h.
- */
+ * The build sets ENG_HAVE_AVX2 and ENG_HAVE_AVX512 for linked variants; only those levels are
+ * returned. */
 #include "conformance/engine/cpuid.h"
 
 #include <stdatomic.h>

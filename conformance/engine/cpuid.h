@@ -1,12 +1,10 @@
-/* Which of the kernels' variants this machine can run, asked of the processor itself.
+/* cpuid: detects which variants of the kernels this machine can run.
  *
- * Holds: a level is given out only when the processor has its instructions and the operating
- *   system saves its registers (xgetbv). AVX2 means AVX2, FMA and F16C; AVX-512 means F, BW, DQ
- *   and VL on top of that. All levels give the same bits; a level changes speed only.
- * Does not: read the environment, nor use the compiler's start-up code (no constructors).
+ * A level needs the processor's instructions and an operating system that saves its registers
+ * (xgetbv). AVX2 means AVX2, FMA and F16C; AVX-512 means F, BW, DQ and VL in addition. All levels
+ * give the same bits. No compiler start-up code (constructors) is used.
  * Threads: any; eng_cpu_force while kernels run changes the speed of later calls only.
- * Tests: tests/unit/engine/test_vecmath.c
- */
+ * Tests: tests/unit/engine/test_vecmath.c */
 #ifndef CONFORMANCE_ENGINE_CPUID_H
 #define CONFORMANCE_ENGINE_CPUID_H
 

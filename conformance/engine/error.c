@@ -1,7 +1,4 @@
-/* Error texts of the reference engine; see error.h.
- *
- * Holds, Does not, Threads, Tests: as error.h.
- */
+/* error: error texts of the reference engine. See error.h. */
 #include "conformance/engine/error.h"
 
 #include <stdarg.h>

@@ -1,14 +1,11 @@
-/* Errors of the reference engine: a status and one line of text for people.
+/* error: a status and one line of text.
  *
- * The engine judges the plugin, so it shares no code with it: these are its own statuses, not the
- * ABI's. Whoever decides the error writes the text, once: what, where, what was expected.
+ * The engine judges the plugin and shares no code with it, so these are not the ABI's statuses. The
+ * code that detects an error writes the text, once: what, where, what was expected.
  *
- * Holds: a text is UTF-8 without control characters, so one line, ended by NUL; longer texts are
- *   cut.
- * Does not: print, allocate or end the process.
+ * Invariants: a text is UTF-8 without control characters, ended by NUL; longer texts are cut.
  * Threads: any; the memory is the caller's.
- * Tests: tests/unit/engine/test_safetensors.c, test_config.c (each error's text).
- */
+ * Tests: tests/unit/engine/test_safetensors.c, test_config.c (each error's text). */
 #ifndef CONFORMANCE_ENGINE_ERROR_H
 #define CONFORMANCE_ENGINE_ERROR_H
 

@@ -1,16 +1,14 @@
-/* The forward pass over a batch of sequences; see model.h.
+/* forward: the forward pass over a batch of sequences. See model.h.
  *
- * All passes' rows stand one behind the other in x; linear layers run over all of them at once,
- * attention pass by pass over its own cache:
+ * All passes' rows are contiguous in x. Linear layers process all of them at once, attention pass
+ * by pass over its own cache:
  *
  *   x   | pass 0: count rows | pass 1 | ... |        each row `hidden` floats
  *
- * Holds: everything is computed row by row through kernels whose sums have one order (gemm.h,
- *   attention.h, vecmath.h), so a row's bits do not depend on its neighbours.
- * Does not: allocate once the scratch memory has the size of the largest forward so far.
- * Threads: as model.h.
- * Tests: tests/unit/engine/test_model.c, test_golden.c
- */
+ * Invariants: kernels compute row by row with one order of sums (gemm.h, attention.h, vecmath.h),
+ * so a row's bits do not depend on its neighbours. Scratch memory grows only to the largest
+ * forward's size.
+ * Threads: see model.h. Tests: tests/unit/engine/test_model.c, test_golden.c */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* Packing of weights and the blocking of the matrix product; the inner kernels stand in
- * kernels_gemm.h.
+/* gemm: packs weights and blocks the matrix product; inner kernels: kernels_gemm.h.
  *
  *   for a block of rows (x stays in the second-level cache)        one task: a block of rows and
  *     for a panel of 32 outputs                                    a range of panels of one job
@@ -7,11 +6,9 @@
  *         for tiles of rows: sums += chain
  *       y = sums + bias
  *
- * Few rows skip the widened copy: the tile widens in registers. One row is streamed.
- *
- * Holds: tasks own disjoint parts of y; how they are cut changes no bit, since lanes are outputs.
- * Does not, Threads, Tests: as gemm.h.
- */
+ * Few rows skip the widened copy: the tile widens in registers. One row is streamed. Tasks own
+ * disjoint parts of y, and lanes are outputs, so the partition changes no bit. Threads, Tests: see
+ * gemm.h. */
 #include "conformance/engine/gemm.h"
 
 #include <stdlib.h>

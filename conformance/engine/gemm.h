@@ -1,7 +1,7 @@
-/* Linear layers: y = x W^T + bias, with one order of the sum for every output element.
+/* gemm: linear layers y = x W^T + bias, with one order of the sum for every output element.
  *
- * Weights come as Hugging Face stores them, [outputs n][inputs k], and are packed into panels of
- * 32 outputs, in their own 16- or 32-bit type (widened in registers, which is exact):
+ * Weights are Hugging Face's [outputs n][inputs k], packed into panels of 32 outputs. They keep
+ * their 16- or 32-bit type and are widened in registers, which is exact:
  *
  *   panel 0: k rows of 32 outputs      panel 1: outputs 32..63      last: filled with zeros
  *   +----------------------------+     +--------------------+
@@ -9,18 +9,16 @@
  *   | w[0..31][1]                |     | ...                |
  *   +----------------------------+
  *
- * An output element is, with B = ENG_GEMM_K_BLOCK and s_b the sum over inputs bB .. bB + B - 1,
- * one chain of fused multiply-adds in ascending order that starts at +0:
+ * An output element is, with B = ENG_GEMM_K_BLOCK and s_b the sum over inputs bB .. bB + B - 1, one
+ * chain of fused multiply-adds in ascending order that starts at +0:
  *
  *   y[i][j] = y_old[i][j] + ((((s_0 + s_1) + s_2) + ...) + bias[j])     (terms absent are left out)
  *
- * Holds: the bits of a row of y depend on that row of x, the weights, the bias and that row's old
- *   y only: not on m, the row's place, the thread count or the CPU level. (Of a NaN only that it
- *   is one is promised.)
- * Does not: allocate during a multiplication.
- * Threads: as the pool's: one caller at a time; weights may be shared by several pools.
- * Tests: tests/unit/engine/test_gemm.c
- */
+ * Invariants: the bits of a row of y depend on that row of x, the weights, the bias and that row's
+ * old y only: not on m, the row's place, the thread count or the CPU level. (For a NaN only its
+ * being one holds.) Nothing is allocated during a multiplication.
+ * Threads: one caller at a time (pool.h); several pools may share weights.
+ * Tests: tests/unit/engine/test_gemm.c */
 #ifndef CONFORMANCE_ENGINE_GEMM_H
 #define CONFORMANCE_ENGINE_GEMM_H
 

@@ -1,7 +1,4 @@
-/* Greedy decoding; see generate.h.
- *
- * Holds, Does not, Threads, Tests: as generate.h.
- */
+/* generate: greedy decoding. See generate.h. */
 #include "conformance/engine/generate.h"
 
 #include <stdlib.h>

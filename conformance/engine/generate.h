@@ -1,10 +1,7 @@
-/* Greedy decoding: the largest logit's token, again and again.
+/* generate: greedy decoding: repeatedly appends the token of the largest logit.
  *
- * Holds: ties go to the lower id; an end-of-sequence token is given out and ends the run.
- * Does not: sample.
- * Threads: as model.h.
- * Tests: tests/unit/engine/test_model.c
- */
+ * Ties go to the lower id. An end-of-sequence token is returned and ends the run.
+ * Threads: see model.h. Tests: tests/unit/engine/test_model.c */
 #ifndef CONFORMANCE_ENGINE_GENERATE_H
 #define CONFORMANCE_ENGINE_GENERATE_H
 

@@ -1,9 +1,6 @@
-/* Conversions one by one, in integers, and the arrays' way to the kernels; see halffloat.h.
+/* halffloat: converts single values in integers; arrays use the kernels. See halffloat.h.
  *
- *   f32: s eeeeeeee mmmmmmmmmmmmmmmmmmmmmmm   f16: s eeeee mmmmmmmmmm   bf16: the upper half of f32
- *
- * Holds, Does not, Threads, Tests: as halffloat.h.
- */
+ *   f32: s eeeeeeee mmmmmmmmmmmmmmmmmmmmmmm   f16: s eeeee mmmmmmmmmm   bf16: upper half of f32 */
 #include "conformance/engine/halffloat.h"
 
 #include <string.h>

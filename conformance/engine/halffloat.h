@@ -1,12 +1,10 @@
-/* Storage types of weights and of the KV cache, and their conversion to and from float.
+/* halffloat: storage types of weights and of the KV cache, converted to and from float.
  *
- * Holds: widening is exact (a signalling NaN in f16 becomes quiet); narrowing rounds to nearest,
- *   ties to even, overflow gives infinity, denormals are kept, a NaN stays a quiet NaN with its
- *   sign and the upper bits of its payload. Every CPU level gives the same bits.
- * Does not: need aligned memory.
- * Threads: any.
- * Tests: tests/unit/engine/test_vecmath.c
- */
+ * Invariants: widening is exact (a signalling NaN in f16 becomes quiet). Narrowing rounds to
+ * nearest, ties to even; overflow gives infinity; denormals are kept; a NaN stays a quiet NaN with
+ * its sign and the upper bits of its payload. Every CPU level gives the same bits. Memory may be
+ * unaligned.
+ * Threads: any. Tests: tests/unit/engine/test_vecmath.c */
 #ifndef CONFORMANCE_ENGINE_HALFFLOAT_H
 #define CONFORMANCE_ENGINE_HALFFLOAT_H
 

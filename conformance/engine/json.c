@@ -1,7 +1,4 @@
-/* Strict JSON over json-c; see json.h.
- *
- * Holds, Does not, Threads, Tests: as json.h.
- */
+/* json: strict JSON over json-c. See json.h. */
 #include "conformance/engine/json.h"
 
 #include <inttypes.h>

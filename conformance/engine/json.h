@@ -1,13 +1,10 @@
-/* Strict JSON on top of json-c: whole text, no duplicate names, typed members with clear errors.
+/* json: strict JSON over json-c: whole text, no duplicate names, typed members with clear errors.
  *
- * json-c keeps the last of two members of one name and says nothing; here that is an error, since
- * a file that says two things cannot be trusted on either.
- *
- * Holds: a getter that fails names the file, the member, what was found and what is allowed.
- * Does not: keep the text; json-c owns all values until json_object_put.
+ * json-c silently keeps the last of two members of one name; here that is an error. A failed getter
+ * names the file, the member, what was found and what is allowed. json-c owns all values until
+ * json_object_put.
  * Threads: any, one value by one thread at a time.
- * Tests: tests/unit/engine/test_config.c, test_safetensors.c
- */
+ * Tests: tests/unit/engine/test_config.c, test_safetensors.c */
 #ifndef CONFORMANCE_ENGINE_JSON_H
 #define CONFORMANCE_ENGINE_JSON_H
 

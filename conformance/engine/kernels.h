@@ -1,10 +1,8 @@
-/* The table of inner kernels, one a CPU level; internal to gemm.c, attention.c and vecmath.c.
+/* kernels: the table of inner kernels, one per CPU level; internal to gemm.c, attention.c and
+ * vecmath.c.
  *
- * Holds: for the same arguments every table writes the same bits (NaN payloads aside).
- * Does not: use threads or allocate.
- * Threads: any.
- * Tests: through test_gemm.c, test_attention.c and test_vecmath.c.
- */
+ * For the same arguments every table writes the same bits (NaN payloads aside).
+ * Threads: any. Tests: through test_gemm.c, test_attention.c and test_vecmath.c. */
 #ifndef CONFORMANCE_ENGINE_KERNELS_H
 #define CONFORMANCE_ENGINE_KERNELS_H
 

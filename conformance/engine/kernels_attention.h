@@ -1,11 +1,9 @@
-/* Inner kernels that lay K and V out for the tiles, on top of simd.h; included by kernels_*.c only.
+/* kernels_attention: kernels that lay out K and V for the tiles, over simd.h, for kernels_*.c only.
  *
  *   K rows [32 ranks][d] --transpose--> [d][32]        lanes are ranks: scores
  *   V rows [ranks][d]    --panels-----> [d / 32][ranks][32]     lanes are dimensions: outputs
  *
- * Holds: moves and widens, computes nothing, so the levels cannot differ.
- * Does not, Threads, Tests: as kernels.h.
- */
+ * They only move and widen, so the levels cannot differ. Threads, Tests: see kernels.h. */
 #ifndef CONFORMANCE_ENGINE_KERNELS_ATTENTION_H
 #define CONFORMANCE_ENGINE_KERNELS_ATTENTION_H
 

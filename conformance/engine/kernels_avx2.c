@@ -1,5 +1,3 @@
-/* The kernels compiled for AVX2, FMA and F16C. Adds: 8 lanes a register, widening in hardware.
- *
- * Holds, Does not, Threads, Tests: as kernels.h.
- */
+/* kernels_avx2: kernels compiled for AVX2, FMA and F16C: 8 lanes per register, widening in
+ * hardware. See kernels.h. */
 #include "conformance/engine/kernels_table.h"

@@ -1,5 +1,3 @@
-/* The kernels compiled for AVX-512. Adds: 16 lanes a register, 32 registers (tiles of 14 x 32).
- *
- * Holds, Does not, Threads, Tests: as kernels.h.
- */
+/* kernels_avx512: kernels compiled for AVX-512: 16 lanes, 32 registers (tiles of 14 x 32). See
+ * kernels.h. */
 #include "conformance/engine/kernels_table.h"

@@ -1,12 +1,11 @@
-/* Inner kernels of the matrix product, on top of simd.h; included by kernels_*.c only.
+/* kernels_gemm: kernels of the matrix product, over simd.h, for kernels_*.c only.
  *
  *            b [k][32]                      The tile's accumulators stay in registers: AVX-512
  *          +-----------+                    14 rows x 2 values of 16 lanes, AVX2 6 x 1, plain
  *   a      |           |                    4 x 1. Lanes are outputs, never inputs, so a chain
  *   rows x k  -> c [rows][32]               runs over k in order whatever the tile's shape.
  *
- * Holds, Does not, Threads, Tests: as kernels.h.
- */
+ * Threads, Tests: see kernels.h. */
 #ifndef CONFORMANCE_ENGINE_KERNELS_GEMM_H
 #define CONFORMANCE_ENGINE_KERNELS_GEMM_H
 

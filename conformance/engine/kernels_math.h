@@ -1,10 +1,7 @@
-/* Inner kernels of the row and element functions, on top of simd.h; included by kernels_*.c only.
+/* kernels_math: kernels of row and element functions, over simd.h, for kernels_*.c only.
  *
- * A row goes in steps of 16 elements; the last step is filled with +0 and only its real elements
- * are stored, so no element's bits depend on where the row ends.
- *
- * Holds, Does not, Threads, Tests: as kernels.h.
- */
+ * A row is processed in steps of 16 elements. The last step is padded with +0 and stores only its
+ * real elements, so no element's bits depend on the row's end. Threads, Tests: see kernels.h. */
 #ifndef CONFORMANCE_ENGINE_KERNELS_MATH_H
 #define CONFORMANCE_ENGINE_KERNELS_MATH_H
 

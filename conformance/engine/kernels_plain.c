@@ -1,6 +1,3 @@
-/* The kernels in plain C, with libm's fmaf: correct on every machine, and the rung that the
- * others are compared with. Adds: nothing.
- *
- * Holds, Does not, Threads, Tests: as kernels.h.
- */
+/* kernels_plain: kernels in plain C with libm's fmaf: correct on every machine, and the reference
+ * for the others. See kernels.h. */
 #include "conformance/engine/kernels_table.h"

@@ -1,7 +1,5 @@
-/* The table of one level; the last include of each kernels_<level>.c.
- *
- * Holds, Does not, Threads, Tests: as kernels.h.
- */
+/* kernels_table: the table of one level; the last include of each kernels_<level>.c. See
+ * kernels.h. */
 #ifndef CONFORMANCE_ENGINE_KERNELS_TABLE_H
 #define CONFORMANCE_ENGINE_KERNELS_TABLE_H
 

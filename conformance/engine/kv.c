@@ -1,7 +1,4 @@
-/* The key/value cache of one sequence; see kv.h.
- *
- * Holds, Does not, Threads, Tests: as kv.h.
- */
+/* kv: the key/value cache of one sequence. See kv.h. */
 #include "conformance/engine/kv.h"
 
 #include <inttypes.h>

@@ -1,22 +1,21 @@
-/* The key/value cache of one sequence: per layer, rows of K and rows of V, packed.
+/* kv: the key/value cache of one sequence: per layer, rows of K and rows of V, packed.
  *
  *   layer 0  K [capacity][kv_heads][head_dim]   V [capacity][kv_heads][head_dim]
  *   layer 1  K ...                              V ...
  *            |<- rows[layer] filled ->|<- free ->|
  *
- *   with a gap: [prefix rows that were chosen][gap: room for the others][new rows ...][free]
- *               0              gap_first[layer] ^      gap_end[layer] ^
+ *   with a gap: [chosen prefix rows][gap: room for the others][new rows ...][free]
+ *                  0    gap_first[layer] ^    gap_end[layer] ^
  *
- * K is held after the rotary turn. Rows of a layer need not stand for consecutive positions, nor
- * for the same positions in every layer or every head: a connector may supply the important rows
- * of a prefix only, and other ones to the next pass: the gap holds their place, so that new rows
- * stay where they are. Attention reads rows in the order in which they stand here, without the gap.
+ * K is stored after rope. Rows of a layer need not have consecutive positions, or the same
+ * positions in every layer or head: a connector may supply different important rows of a prefix to
+ * each pass. The gap keeps their place, so that new rows do not move. Attention reads rows in their
+ * order here, without the gap.
  *
- * Holds: gap_first <= gap_end <= rows[layer] <= capacity; all layers have the same dtype and shape.
- * Does not: know positions; grow.
+ * Invariants: gap_first <= gap_end <= rows[layer] <= capacity; all layers have the same dtype and
+ * shape.
  * Threads: one at a time; forward's own threads read filled rows.
- * Tests: tests/unit/engine/test_model.c
- */
+ * Tests: tests/unit/engine/test_model.c */
 #ifndef CONFORMANCE_ENGINE_KV_H
 #define CONFORMANCE_ENGINE_KV_H
 

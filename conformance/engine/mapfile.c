@@ -1,7 +1,4 @@
-/* Read-only file maps; see mapfile.h.
- *
- * Holds, Does not, Threads, Tests: as mapfile.h.
- */
+/* mapfile: read-only file maps. See mapfile.h. */
 #include "conformance/engine/mapfile.h"
 
 #include <errno.h>

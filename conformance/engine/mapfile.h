@@ -1,11 +1,8 @@
-/* A file mapped into memory, read-only.
+/* mapfile: a file mapped into memory, read-only.
  *
- * Holds: data spans exactly the bytes the file had when it was opened; an empty file is an error.
- * Does not: follow the file when it grows; a file cut while mapped ends the process (SIGBUS), as
- *   for every program that maps files.
- * Threads: any may read.
- * Tests: tests/unit/engine/test_safetensors.c
- */
+ * The map has the bytes of the file at open; an empty file is an error. A file that is cut while
+ * mapped ends the process (SIGBUS).
+ * Threads: any may read. Tests: tests/unit/engine/test_safetensors.c */
 #ifndef CONFORMANCE_ENGINE_MAPFILE_H
 #define CONFORMANCE_ENGINE_MAPFILE_H
 

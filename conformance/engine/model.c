@@ -1,11 +1,8 @@
-/* Opens a model: configuration, then its family's weights; see model.h.
+/* model: opens a model: configuration, then its family's weights. See model.h.
  *
- * Holds: a tensor that the configuration does not imply is refused (a bias that nobody adds would
- *   be a wrong answer), save the known idle ones.
- * Does not: compute; forward.c does.
- * Threads: as model.h.
- * Tests: tests/unit/engine/test_model.c, test_golden.c
- */
+ * A tensor that the configuration does not imply is refused, except known idle ones: an unused bias
+ * would mean a wrong answer.
+ * Threads: see model.h. Tests: tests/unit/engine/test_model.c, test_golden.c */
 #include "conformance/engine/model.h"
 
 #include <stdlib.h>

@@ -1,20 +1,16 @@
-/* A model: weights in memory and the forward pass over a batch of sequences.
+/* model: weights in memory and the forward pass over a batch of sequences.
  *
  *   tokens -> embedding -> [ norm -> q k v -> (rotary) -> round K, V to the cache's dtype
  *                            -> before_attention hook -> append -> attention -> output
  *                            -> norm -> feed-forward -> after_layer hook ] x layers
  *          -> final norm -> head -> logits of the rows asked for
  *
- * Holds: row invariance: the bits of a token's K, V and logits depend on the tokens and cache rows
- *   before it, on the cache's dtype and on the weights; not on how a prompt is cut into passes, on
- *   what runs beside it, on where it stands in a batch or on threads.
- *   K and V are rounded to the cache's dtype when they are made, and attention always reads the
- *   rounded values, also those of the same pass.
- * Does not: sample (generate.h), read text (tokenizer.h) or know a connector: hooks do.
- * Threads: one forward at a time per model; it runs on the model's own pool; hooks are called on
- *   the caller's thread.
- * Tests: tests/unit/engine/test_model.c, test_golden.c
- */
+ * Invariants: a token's K, V and logits depend on the tokens and cache rows before it, the cache's
+ * dtype and the weights, bit for bit. They do not depend on passes, neighbours, the place in a
+ * batch or threads. K and V are rounded to the cache's dtype when made; attention reads the rounded
+ * values.
+ * Threads: one forward at a time per model, on the model's pool; hooks run on the caller's thread.
+ * Tests: tests/unit/engine/test_model.c, test_golden.c */
 #ifndef CONFORMANCE_ENGINE_MODEL_H
 #define CONFORMANCE_ENGINE_MODEL_H
 

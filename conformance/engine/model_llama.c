@@ -1,10 +1,7 @@
-/* Names and shapes of Llama's weights.
+/* model_llama: names and shapes of Llama's weights. Takes exactly the tensors that the
+ * configuration implies.
  *
- * Holds: every tensor that the configuration implies is taken, none besides.
- * Does not: compute.
- * Threads: the opener's.
- * Tests: tests/unit/engine/test_golden.c, test_model.c
- */
+ * Threads: the opener's. Tests: tests/unit/engine/test_golden.c, test_model.c */
 #include <stdio.h>
 #include <stdlib.h>
 

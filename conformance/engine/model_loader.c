@@ -1,6 +1,6 @@
-/* Tensors of a model by name: checked against the configuration, widened or packed.
- * Contract: model_parts.h.
- * Tests: tests/unit/engine/test_model.c */
+/* model_loader: checks a model's tensors against the configuration, and widens or packs them.
+ *
+ * Contract: model_parts.h. Tests: tests/unit/engine/test_model.c */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

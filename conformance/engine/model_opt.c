@@ -1,10 +1,7 @@
-/* Names and shapes of OPT's weights.
+/* model_opt: names and shapes of OPT's weights. Takes exactly the tensors that the configuration
+ * implies.
  *
- * Holds: every tensor that the configuration implies is taken, none besides.
- * Does not: compute.
- * Threads: the opener's.
- * Tests: tests/unit/engine/test_golden.c, test_model.c
- */
+ * Threads: the opener's. Tests: tests/unit/engine/test_golden.c, test_model.c */
 #include <stdio.h>
 
 #include "conformance/engine/model_parts.h"

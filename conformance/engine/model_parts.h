@@ -1,10 +1,7 @@
-/* What a model is made of: shared by the loaders and the forward pass, not by callers.
+/* model_parts: the structure of a model, for loaders and the forward pass only.
  *
- * Holds: after a load every member that the configuration asks for is there; the others are NULL.
- * Does not: belong to the interface; callers include model.h.
- * Threads: as model.h.
- * Tests: tests/unit/engine/test_model.c, test_golden.c
- */
+ * After a load, members that the configuration asks for are set; the others are NULL.
+ * Threads: see model.h. Tests: tests/unit/engine/test_model.c, test_golden.c */
 #ifndef CONFORMANCE_ENGINE_MODEL_PARTS_H
 #define CONFORMANCE_ENGINE_MODEL_PARTS_H
 

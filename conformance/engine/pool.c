@@ -1,16 +1,14 @@
-/* The pool's threads; see pool.h.
+/* pool: the pool's threads. See pool.h.
  *
  *   ticket: | run number, 32 bits | parts left, 32 bits |
  *
- * Whoever lowers "parts left" by compare-and-swap owns that part. The run number in the same word
- * keeps a thread that comes late from taking a part of a run it has not seen begin.
+ * A thread owns the part for which it lowers "parts left" by compare-and-swap. The run number in
+ * the same word keeps a late thread from taking a part of a run whose begin it has not seen.
  *
- * Holds: fn, arg and part_count change only while no part of a run is unfinished.
- *   A thread waits by spinning for a moment (runs follow each other within microseconds while a
- *   token is decoded), then asleep on `wake`; `sleepers` makes the caller take the lock only when
- *   somebody is asleep. The caller waits likewise on `done`.
- * Does not, Threads, Tests: as pool.h.
- */
+ * Invariants: fn, arg and part_count change only while no part of a run is unfinished. A thread
+ * spins for a moment (while decoding, runs follow within microseconds), then sleeps on `wake`; the
+ * caller waits on `done` in the same way. `sleepers` lets the caller skip the lock when nobody
+ * sleeps. */
 #include "conformance/engine/pool.h"
 
 #include <pthread.h>

@@ -1,16 +1,15 @@
-/* A pool of threads for the kernels: one call splits into parts and returns when all are done.
+/* pool: a pool of threads for the kernels: one call splits into parts and returns when all are
+ * done.
  *
  *   caller:  run ──┬─ part 3 ─ part 1 ─┐
  *   thread 1:      └─ part 2 ─ part 0 ─┴─ run returns
  *
- * Holds: every part of a run is done exactly once, on any of the threads (the caller is one of
- *   them); what parts write is seen by the caller after the run. Two parts that run at the same
- *   time have different `thread` numbers, each below eng_pool_threads.
- *   Kernels on top give the same bits for every thread count: a part owns its outputs.
- * Does not: nest (a part may not call eng_pool_run of its own pool), nor order the parts.
+ * Invariants: each part runs exactly once, on any thread (the caller's included), and the caller
+ * sees its writes after the run. Concurrent parts have different `thread` numbers, below
+ * eng_pool_threads. A part owns its outputs, so kernels give the same bits for every thread count.
+ * Parts are not ordered, and may not call eng_pool_run of their own pool.
  * Threads: open, run, reserve and close by one caller at a time.
- * Tests: tests/unit/engine/test_pool.c
- */
+ * Tests: tests/unit/engine/test_pool.c */
 #ifndef CONFORMANCE_ENGINE_POOL_H
 #define CONFORMANCE_ENGINE_POOL_H
 

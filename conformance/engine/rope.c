@@ -1,7 +1,4 @@
-/* Rotary positions; see rope.h.
- *
- * Holds, Does not, Threads, Tests: as rope.h.
- */
+/* rope: rotary positions. See rope.h. */
 #include "conformance/engine/rope.h"
 
 #include <math.h>

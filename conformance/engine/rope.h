@@ -1,16 +1,11 @@
-/* Rotary angles: the tables that eng_rope (vecmath.h) turns by.
+/* rope: tables of rotary angles for eng_rope (vecmath.h).
  *
  *   angle(position, i) = position x inv_freq(i), i < head_dim / 2
  *
- * Frequencies and angles are formed in float32, as the models were trained (in double they differ
- * by up to 1e-4 at position 1,500); sine and cosine of that float32 angle are taken in double and
- * rounded once, so that they do not depend on how well libm rounds in float.
- *
- * Holds: an entry depends on the configuration and the position alone.
- * Does not: know about layers or caches.
- * Threads: any.
- * Tests: tests/unit/engine/test_golden.c (llama3, both pair orders), test_model.c
- */
+ * Frequencies and angles are float32, as the models were trained (in double they differ by up to
+ * 1e-4 at position 1,500). Sine and cosine of that angle are computed in double and rounded once,
+ * so that libm's float precision does not matter.
+ * Threads: any. Tests: tests/unit/engine/test_golden.c (llama3, both pair orders), test_model.c */
 #ifndef CONFORMANCE_ENGINE_ROPE_H
 #define CONFORMANCE_ENGINE_ROPE_H
 

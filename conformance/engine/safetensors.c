@@ -1,7 +1,4 @@
-/* Safetensors files and shards; see safetensors.h.
- *
- * Holds, Does not, Threads, Tests: as safetensors.h.
- */
+/* safetensors: safetensors files and shards. See safetensors.h. */
 #include "conformance/engine/safetensors.h"
 
 #include <errno.h>

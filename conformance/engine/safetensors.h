@@ -1,4 +1,4 @@
-/* Reads safetensors files: named tensors, mapped read-only and checked before anyone trusts them.
+/* safetensors: reads safetensors files: named tensors, mapped read-only and checked at open.
  *
  *   +--------+----------------------------+--------------------------------+
  *   | 8 byte | header: JSON, `n` bytes    | data: tensors back to back     |
@@ -7,13 +7,10 @@
  *
  * A model is `model.safetensors`, or shards named by `model.safetensors.index.json`.
  *
- * Holds: every tensor given out lies inside its file, its bytes are shape x dtype, tensors do not
- *   overlap, leave no hole and end where the file ends; no name stands twice, in a file or over
- *   shards; the index and the shards name the same tensors.
- * Does not: convert, align or copy data: `data` may be unaligned for its dtype.
- * Threads: open and close by one; any may read.
- * Tests: tests/unit/engine/test_safetensors.c
- */
+ * Invariants: every tensor is inside its file and has shape x dtype bytes. Tensors do not overlap,
+ * leave no hole and end at the file's end. No name occurs twice, in a file or over shards; the
+ * index and the shards name the same tensors. `data` may be unaligned for its dtype.
+ * Threads: open and close by one; any may read. Tests: tests/unit/engine/test_safetensors.c */
 #ifndef CONFORMANCE_ENGINE_SAFETENSORS_H
 #define CONFORMANCE_ENGINE_SAFETENSORS_H
 

@@ -1,10 +1,7 @@
-/* The reference choice of rows; see select_rows.h.
+/* select_rows: the reference choice of rows. See select_rows.h.
  *
- * Keys of one head lie transposed, [d][R + F], so that scores of all columns are sums of scaled
- * columns, which compilers vectorise without reordering any sum.
- *
- * Holds, Does not, Threads, Tests: as select_rows.h.
- */
+ * Keys of one head are transposed, [d][R + F]: scores of all columns are sums of scaled columns,
+ * which compilers vectorise without reordering a sum. */
 #include "conformance/engine/select_rows.h"
 
 #include <math.h>

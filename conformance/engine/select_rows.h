@@ -1,4 +1,4 @@
-/* Choosing rows, as the connector must: the reference that judges it, in float64.
+/* select_rows: chooses rows as the connector must, in float64; the reference that judges it.
  *
  *   queries [rows][heads]   keys of a prefix [R] and new keys [F]
  *        |  softmax of each row over the prefix and the new keys up to it
@@ -9,12 +9,10 @@
  *   imp[h](j) = sum over g of h, over rows i, of softmax_j(q[g,i] . k[h,j] * scale)
  *   t = j^alpha, j = (k / R) / (2 - k / R); votes, then summed importance, then lower position
  *
- * Holds: everything is float64 in plain loops; a set follows from scores by a total order. What the
- *   connector may decide otherwise (it sums in float32) is counted, not guessed: `near` of a set.
- * Does not: share code with the connector; be fast.
- * Threads: any; a chooser's memory belongs to one at a time.
- * Tests: tests/unit/engine/test_select_rows.c
- */
+ * Plain float64 loops; a set follows from scores by a total order. `near` of a set counts the rows
+ * that a connector, which sums in float32, may decide otherwise.
+ * Threads: any; a chooser's memory is one thread's at a time.
+ * Tests: tests/unit/engine/test_select_rows.c */
 #ifndef CONFORMANCE_ENGINE_SELECT_ROWS_H
 #define CONFORMANCE_ENGINE_SELECT_ROWS_H
 

@@ -1,17 +1,14 @@
-/* Sixteen floats as one value, three times over: AVX-512, AVX2 and plain C.
+/* simd: sixteen floats as one value, in three implementations: AVX-512, AVX2 and plain C.
  *
  *   v16:  AVX-512  one register | AVX2  lanes 0..7 and 8..15 | plain  an array
  *
- * Kernels are written once on top of this (kernels_*.h) and compiled once a level, with the flags
- * that math.cmake gives each file; the compiler's own macros say which of the three is meant.
+ * Kernels (kernels_*.h) are written once over this and compiled per level, with the flags that
+ * math.cmake gives each file; the compiler's macros select the implementation.
  *
- * Holds: every operation gives the same bits in all three (NaN payloads aside): each is one IEEE
- *   operation, rounded to nearest even, or moves bits. v_min and v_max say which operand they
- *   return for equals and NaN.
- * Does not: choose a level at run time (kernels.h does).
- * Threads: any.
- * Tests: tests/unit/engine/test_vecmath.c and every other test of the kernels.
- */
+ * Invariants: every operation gives the same bits in all three (NaN payloads aside): it is one IEEE
+ * operation, rounded to nearest even, or moves bits. v_min and v_max define their result for equal
+ * operands and NaN.
+ * Threads: any. Tests: tests/unit/engine/test_vecmath.c and every other test of the kernels. */
 #ifndef CONFORMANCE_ENGINE_SIMD_H
 #define CONFORMANCE_ENGINE_SIMD_H
 

@@ -1,7 +1,4 @@
-/* Tokenizers of the reference engine: the choice of a kind, and decoding; see tokenizer.h.
- *
- * Holds, Does not, Threads, Tests: as tokenizer.h.
- */
+/* tokenizer: chooses the kind of tokenizer, and decodes. See tokenizer.h. */
 #include "conformance/engine/tokenizer.h"
 
 #include <inttypes.h>

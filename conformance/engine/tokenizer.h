@@ -1,28 +1,22 @@
-/* Tokenizers of the reference engine: text to token ids and back.
+/* tokenizer: text to token ids and back.
  *
- * The kind is chosen by the files of the model's directory, in this order:
+ * The files in the model's directory select the kind, in this order:
  *
- *   vocab.json + merges.txt     byte-level BPE with the GPT-2 pattern (GPT-2, OPT). tokenizer.json,
- *                               where it is there, may ask that digits are split one by one before
- *                               the pattern (SmolLM2); what we cannot do as it asks is refused.
- *   vocab.json + tokenizer.json word level: split at white space, one id a word (opt-recall)
+ *   vocab.json + merges.txt     byte-level BPE with the GPT-2 pattern (GPT-2, OPT). tokenizer.json
+ *                               may ask to split digits before the pattern (SmolLM2); unsupported
+ *                               requests are refused.
+ *   vocab.json + tokenizer.json word level: split at white space, one id per word (opt-recall)
  *   tok512.bin, tokenizer.bin   llama2.c: greedy merges by best score, <0xNN> for other bytes
  *
  * Ids equal those of Hugging Face tokenizers 0.23 (llama2.c's run.c for the last kind) for the bare
- * text: nothing is put in front or behind, and the names of special tokens are ordinary text.
+ * text: nothing is added, and names of special tokens are ordinary text.
  *
- * Holds: a text is UTF-8; another one is an error that names the byte, because Hugging Face would
- *     have seen replaced text and so other ids. NUL is a character like others.
- *   Byte-level decode(encode(text)) is the text, byte for byte, as long as the vocabulary has all
- *     256 byte symbols. SmolLM2's lacks 21 (some controls, and first bytes of planes 4 to 11):
- *     such a byte yields no id, as in Hugging Face.
- *   A word that a word-level vocabulary lacks becomes its unk_token, or without one an error that
- *     names the word and its byte.
- *   Encoding n bytes takes time O(n log n), also when they are one word.
- * Does not: keep the files mapped, or know which ids begin or end a sequence.
- * Threads: any; after open a tokenizer is constant.
- * Tests: tests/unit/engine/test_tokenizer.c
- */
+ * Invariants: a text is UTF-8 (NUL allowed); otherwise an error names the byte. Byte-level
+ * decode(encode(text)) is the text if the vocabulary has all 256 byte symbols. SmolLM2's lacks 21
+ * (some controls, and first bytes of planes 4 to 11): such a byte yields no id, as in Hugging Face.
+ * An unknown word becomes unk_token, or an error that names it. Encoding n bytes takes O(n log n),
+ * also for one word.
+ * Threads: any; constant after open. Tests: tests/unit/engine/test_tokenizer.c */
 #ifndef CONFORMANCE_ENGINE_TOKENIZER_H
 #define CONFORMANCE_ENGINE_TOKENIZER_H
 

@@ -1,19 +1,16 @@
-/* Byte-level BPE: GPT-2, OPT, SmolLM2; see tokenizer_parts.h.
+/* tokenizer_bytes: byte-level BPE: GPT-2, OPT, SmolLM2. See tokenizer_parts.h.
  *
- *   text --digits one by one (where tokenizer.json asks)--> parts
+ *   text --digits one by one (if tokenizer.json asks for it)--> parts
  *   part --'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+--> pieces
- *   piece --a symbol a byte, then merges by the rank of merges.txt's lines--> ids
+ *   piece --one symbol per byte, then merges by the rank of merges.txt's lines--> ids
  *
- * In the files a byte stands as a printable character: 33..126, 161..172 and 174..255 as
- * themselves, the other 68, in rising order, as U+0100 and up (GPT-2's bytes_to_unicode).
+ * In the files a byte is a printable character: 33..126, 161..172 and 174..255 are themselves, the
+ * other 68, in rising order, U+0100 and up (GPT-2's bytes_to_unicode).
  *
- * Holds: the pattern matches everywhere, so pieces cover a part; a part ends the view of \s+(?!\S).
- *   A byte without a symbol in the vocabulary yields nothing, as in Hugging Face (no unk_token).
- *   A merge is refused where it names a token that the vocabulary lacks, or stands twice.
- * Does not: put a space in front (add_prefix_space), fuse unknowns, fall back to bytes.
- * Threads: as tokenizer_parts.h.
- * Tests: tests/unit/engine/test_tokenizer.c
- */
+ * Invariants: the pattern matches everywhere, so pieces cover a part; \s+(?!\S) does not look
+ * beyond a part. A byte without a symbol yields nothing, as in Hugging Face (no unk_token). A merge
+ * of an unknown token, or a duplicate one, is refused. No space is added, unknowns are not fused.
+ * Threads: see tokenizer_parts.h. Tests: tests/unit/engine/test_tokenizer.c */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,11 @@
-/* vocab.json and tokenizer.json; see tokenizer_parts.h.
+/* tokenizer_json: reads vocab.json and tokenizer.json. See tokenizer_parts.h.
  *
  *   vocab.json      {"token": id, ...}
  *   tokenizer.json  {"normalizer", "pre_tokenizer", "added_tokens", "model": {"type", "vocab"}}
  *
- * Holds: where both files state the vocabulary they state the same one; what tokenizer.json asks
- *   for and we do not do is refused, since other ids would come out.
- * Does not: read post_processor and decoder (they add special tokens, and join), or "truncation".
- * Threads: as tokenizer_parts.h.
- * Tests: tests/unit/engine/test_tokenizer.c
- */
+ * If both files have the vocabulary, they must agree. Unsupported requests of tokenizer.json are
+ * refused, because ids would differ. post_processor, decoder and "truncation" are not read.
+ * Threads: see tokenizer_parts.h. Tests: tests/unit/engine/test_tokenizer.c */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

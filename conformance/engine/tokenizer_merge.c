@@ -1,18 +1,16 @@
-/* Merging of one piece by rules, best rank first, leftmost among equals; see tokenizer_parts.h.
+/* tokenizer_merge: merges one piece by rules, best rank first, leftmost among equals.
  *
  *   symbols  h <-> e <-> l <-> l <-> o      list in an array; a merge keeps the left symbol's place
  *   heap     (rank, position of the left symbol, result), smallest on top
  *
- * The heap holds joins that may be stale: one of the two symbols has changed since. A join counts
- * only if its position is live, has a right neighbour, and the two still join to the same result.
- * This is the rule of Hugging Face's tokenizers, to the letter, since ids must be equal.
+ * A join in the heap may be stale. It counts only if its position is live, has a right neighbour,
+ * and the two still join to the same result: exactly the rule of Hugging Face's tokenizers.
  *
- * Holds: a piece of n symbols has at most n - 1 merges, each adds at most two joins to the first
- *   n - 1, so the heap never has more than 2n entries, and merging takes O(n log n).
- * Does not: allocate while merging.
- * Threads: as tokenizer_parts.h.
- * Tests: tests/unit/engine/test_tokenizer.c (also beside a twin that looks at every pair)
- */
+ * Invariants: n symbols have at most n - 1 merges, each of which adds at most two joins to the
+ * first n - 1. So the heap has at most 2n entries, and merging takes O(n log n). Nothing is
+ * allocated.
+ * Threads: see tokenizer_parts.h.
+ * Tests: tests/unit/engine/test_tokenizer.c (also beside a twin that looks at every pair) */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What the tokenizers share: the vocabulary, the merge rules and the merging of one piece.
+/* tokenizer_parts: shared by the tokenizers: vocabulary, merge rules, merging of one piece.
  *
  *   tokenizer.c        chooses the kind, encode / decode for the caller
  *   tokenizer_bytes.c  byte-level BPE: files, GPT-2 pattern
@@ -8,11 +8,9 @@
  *   tokenizer_vocab.c  id <-> bytes
  *   tokenizer_merge.c  pairs -> merge, and a heap that merges one piece
  *
- * Holds: an id below vocab.id_count either has an entry or does not exist (ids may have gaps).
- * Does not: concern anybody outside conformance/engine/tokenizer*.c.
- * Threads: building is one thread's; afterwards all is constant. A work belongs to one call.
- * Tests: tests/unit/engine/test_tokenizer.c
- */
+ * An id below vocab.id_count has an entry or does not exist (ids may have gaps).
+ * Threads: one builds; afterwards all is constant. A work is one call's.
+ * Tests: tests/unit/engine/test_tokenizer.c */
 #ifndef CONFORMANCE_ENGINE_TOKENIZER_PARTS_H
 #define CONFORMANCE_ENGINE_TOKENIZER_PARTS_H
 

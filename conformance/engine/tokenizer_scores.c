@@ -1,18 +1,13 @@
-/* llama2.c's tokenizer (tok512.bin): greedy merges by score; see tokenizer_parts.h.
+/* tokenizer_scores: llama2.c's tokenizer (tok512.bin): greedy merges by score. See
+ * tokenizer_parts.h.
  *
  *   file   | max_token_bytes i32 | then for id 0, 1, ...: | score f32 | bytes i32 | text |
- *   text   ' ' in front, then a symbol a character, or <0xNN> a byte where no token is the
- * character merge  of all neighbours whose joined text is a token the best score, leftmost among
- * equals
+ *   text   ' ', then a symbol per character, or <0xNN> per byte if no token is the character
+ *   merge  of all neighbours whose joined text is a token the best score, leftmost among equals
  *
- * The file does not state how many tokens there are: they go to its end.
- *
- * Holds: numbers in the file are little-endian. Ranks order scores, 0 for the best, so that the
- *   merging compares whole numbers. Finite scores only.
- * Does not: put id 1 in front, as run.c's caller asks there.
- * Threads: as tokenizer_parts.h.
- * Tests: tests/unit/engine/test_tokenizer.c
- */
+ * Tokens fill the file to its end. Numbers are little-endian, scores finite. Ranks order scores, 0
+ * for the best, so that whole numbers are compared. id 1 is not put in front.
+ * Threads: see tokenizer_parts.h. Tests: tests/unit/engine/test_tokenizer.c */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

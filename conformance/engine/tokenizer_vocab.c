@@ -1,12 +1,9 @@
-/* Vocabulary of a tokenizer: ids, their bytes, and the way back; see tokenizer_parts.h.
+/* tokenizer_vocab: ids, their bytes, and the way back. See tokenizer_parts.h.
  *
  *   slots --hash--> id --> entries[id] --offset, bytes--> arena
  *
- * Holds: the hash table is at most half full, so that a probe ends.
- * Does not: forget tokens.
- * Threads: as tokenizer_parts.h.
- * Tests: tests/unit/engine/test_tokenizer.c
- */
+ * The hash table is at most half full, so that a probe ends.
+ * Threads: see tokenizer_parts.h. Tests: tests/unit/engine/test_tokenizer.c */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,8 @@
-/* Word-level tokenizer: one id a word, split at white space; see tokenizer_parts.h.
+/* tokenizer_words: word level: one id per word, split at white space. See tokenizer_parts.h.
  *
- * Holds: white space is Unicode's White_Space, as Rust's char::is_whitespace has it.
- * Does not: keep white space; decoding puts one space between words.
- * Threads: as tokenizer_parts.h.
- * Tests: tests/unit/engine/test_tokenizer.c
- */
+ * White space is Unicode's White_Space, as in Rust's char::is_whitespace. Decoding puts one space
+ * between words.
+ * Threads: see tokenizer_parts.h. Tests: tests/unit/engine/test_tokenizer.c */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,4 @@
-/* UTF-8 and character classes; see unicode.h.
- *
- * Holds, Does not, Threads, Tests: as unicode.h.
- */
+/* unicode: UTF-8 and character classes. See unicode.h. */
 #include "conformance/engine/unicode.h"
 
 static enum eng_unicode_class unicode_search(const struct eng_unicode_range *ranges, uint64_t count,

@@ -1,17 +1,13 @@
-/* UTF-8 and the four classes of characters that the GPT-2 pattern tells apart.
+/* unicode: UTF-8 and the four classes of characters that the GPT-2 pattern distinguishes.
  *
  *   table: ranges in rising order, binary search
- *   | first .. last | class |   what no range covers is ENG_UNICODE_OTHER
+ *   | first .. last | class |   characters without a range are ENG_UNICODE_OTHER
  *
- * Hugging Face tokenizers 0.23 sees two Unicode versions: the pattern runs in Oniguruma, which
- * knows 16.0, and the Digits splitter asks Rust's char::is_numeric, which knows 17.0. So there is
- * a question for each; they differ in 13 characters.
- *
- * Holds: \p{L} and \p{N} are the general categories L* and N*; \s is White_Space.
- * Does not: normalize, fold case, or know grapheme clusters.
+ * Hugging Face tokenizers 0.23 uses two Unicode versions: Oniguruma's pattern 16.0, and the Digits
+ * splitter (Rust's char::is_numeric) 17.0; they differ in 13 characters. So each has a function.
+ * \p{L} and \p{N} are the general categories L* and N*; \s is White_Space.
  * Threads: any.
- * Tests: tests/unit/engine/test_tokenizer.c (every character, against tokenizers itself)
- */
+ * Tests: tests/unit/engine/test_tokenizer.c (every character, against tokenizers itself) */
 #ifndef CONFORMANCE_ENGINE_UNICODE_H
 #define CONFORMANCE_ENGINE_UNICODE_H
 

@@ -1,8 +1,7 @@
-/* Row and element functions: how they spread over the pool; the sums stand in kernels_math.h.
+/* vecmath: splits row and element functions over the pool; the sums are in kernels_math.h.
  *
- * Holds: a part owns whole rows, or whole runs of SHARE elements, so its outputs are its own.
- * Does not, Threads, Tests: as vecmath.h.
- */
+ * A part owns whole rows, or whole runs of SHARE elements, so its outputs are its own. See
+ * vecmath.h. */
 #include "conformance/engine/vecmath.h"
 
 #include <math.h>

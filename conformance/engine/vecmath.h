@@ -1,16 +1,15 @@
-/* Element-wise and row-wise functions of the forward pass, in float.
+/* vecmath: element-wise and row-wise functions of the forward pass, in float.
  *
- * Sums over a row run in 16 lanes (element i goes to lane i mod 16, ascending, fused
- * multiply-adds from +0; missing elements of the last 16 count as +0), then fold in halves:
- * lane j + lane j+8, then +4, +2, +1.
+ * Sums over a row run in 16 lanes (element i in lane i mod 16, ascending, fused multiply-adds from
+ * +0; missing elements of the last 16 count as +0). Then they fold in halves: lane j + lane j+8,
+ * then +4, +2, +1.
  *
- * Holds: bits depend on the row's inputs only: not on the row's place, the number of rows, the
- *   thread count or the CPU level (of a NaN only that it is one). No flag of the floating-point
- *   unit is changed; denormals are kept.
- * Does not: allocate. `y` may be the input itself where a comment says "in place".
- * Threads: functions with a pool: as the pool's; without: any.
- * Tests: tests/unit/engine/test_vecmath.c
- */
+ * Invariants: bits depend on the row's inputs only: not on the row's place, the number of rows, the
+ * thread count or the CPU level (for a NaN only its being one holds). Floating-point flags are not
+ * changed; denormals are kept. Nothing is allocated. `y` may be the input if a comment says "in
+ * place".
+ * Threads: functions with a pool: see pool.h; without: any.
+ * Tests: tests/unit/engine/test_vecmath.c */
 #ifndef CONFORMANCE_ENGINE_VECMATH_H
 #define CONFORMANCE_ENGINE_VECMATH_H
 

@@ -1,13 +1,11 @@
-/* Uses of things that are kept no more.
- *
- * Holds, Does not, Threads, Tests: store/cache/ghost_list.h. */
+/* ghost_list: remembers the uses of evicted slabs. Contract: store/cache/ghost_list.h. */
 #include "store/cache/ghost_list.h"
 
 #include <stddef.h>
 
 #define WAYS SC_STORE_GHOST_WAYS
 
-/* 0 says that an entry is free. */
+/* Maps name 0, which marks a free entry, to 1. */
 static uint64_t named(uint64_t name)
 {
     return name != 0 ? name : 1;
@@ -50,7 +48,7 @@ void sc_store_ghost_put(struct sc_store_ghost *past, uint64_t name, const struct
             bucket[i] = entry;
             return;
         }
-        if (bucket[i].heat < least->heat) /* that of a free one is 0 */
+        if (bucket[i].heat < least->heat)
             least = &bucket[i];
     }
     if (least->name == 0 || least->heat <= entry.heat)

@@ -1,13 +1,11 @@
-/* What is known of how often things were used that are kept no more: the dual cache's memory of
- * chunks that lie on the disk alone (decision 0046).
+/* ghost_list: remembers how often evicted slabs were used (ARC's ghost list; decision 0046).
  *
- *   buckets  [a power of two] of WAYS entries; a name's bucket follows from it
+ *   buckets  [a power of two] of WAYS entries; the name selects the bucket
  *   entry    name (64 bits of hash; 0: free), heat, count, importance
  *
- * Holds: what take gives is what put was given under that name, once; who finds its bucket full
- * puts out the entry of the least heat, which may be its own.
- * Does not: know what has a name; two of one name pass for each other, which costs a rank that is
- * wrong and never a byte. Allocate after init.
+ * A full bucket drops its entry of the lowest heat, which may be the new one. Two slabs of one name
+ * are confused: this gives a wrong rank, never wrong bytes.
+ *
  * Threads: one at a time.
  * Tests: tests/unit/store/test_ghost_list.c */
 #ifndef SC_STORE_CACHE_GHOST_LIST_H
@@ -27,16 +25,16 @@ struct sc_store_ghost_entry {
 
 struct sc_store_ghost {
     struct sc_alloc *alloc;
-    struct sc_store_ghost_entry *entries; /* NULL: nothing is remembered */
-    uint64_t mask;                       /* of buckets */
+    struct sc_store_ghost_entry *entries; /* NULL: the list is off */
+    uint64_t mask;                       /* bucket count - 1 */
 };
 
-/* For about so many things. false: no memory. past is zero, and done takes it then. */
+/* Allocates at least `count` entries; *past is zero before. Returns false without memory. */
 bool sc_store_ghost_init(struct sc_store_ghost *past, struct sc_alloc *alloc, uint64_t count);
 void sc_store_ghost_done(struct sc_store_ghost *past);
-/* The thing of that name is kept no more: heat, count and importance of its use are remembered. */
+/* Stores heat, count and importance under the name of an evicted slab. */
 void sc_store_ghost_put(struct sc_store_ghost *past, uint64_t name, const struct sc_use *use);
-/* Into use, what was remembered of the name, and it is forgotten; nothing was: use is as it is. */
+/* Moves the entry of the name into *use and deletes it. Leaves *use unchanged if there is none. */
 void sc_store_ghost_take(struct sc_store_ghost *past, uint64_t name, struct sc_use *use);
 
 #endif

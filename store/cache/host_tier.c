@@ -1,13 +1,11 @@
-/* Host memory as a tier.
+/* host_tier: implements the host and upper tiers. Contract: store/cache/host_tier.h.
  *
- *   slabs    [slabs_max]    an entry a slab: free, being filled, published, or forgotten and pinned
+ *   slabs    [slabs_max]    free, being filled, published, or forgotten and pinned
  *   heads    [a power of two] -> slabs of one hash, published or being filled
- *   tiers    [2] host memory, and the one above it: each a cap of pages, and a heap of its
- *            published slabs that nobody has pinned, by rank (base/heap.h)
- *   owners   [pages] the slab of each, or that it is free: who goes together (host_window.h)
- *   kept     [slab] <-> [slab] ..   published, not in the heap whether pinned or not
- *
- * Holds, Does not, Threads, Tests: store/cache/host_tier.h. */
+ *   tiers    [2] host memory and the upper tier: a limit in pages, and a heap by rank (base/heap.h)
+ *            of the published slabs that are neither pinned nor kept
+ *   owners   [pages] each page's slab, or NONE; used to evict neighbours together (host_window.h)
+ *   kept     [slab] <-> [slab] ..   kept slabs, pinned or not; not in a heap once published */
 #include "store/cache/host_tier.h"
 
 #include "base/heap.h"
@@ -20,17 +18,15 @@
 
 #define PAGE  ((uint64_t)SC_STORE_SPACE_PAGE_BYTES)
 #define NONE  UINT32_MAX
-#define SHARE 4u /* slabs may be so many times shorter than the usual one */
-#define SEEDS 8u /* slabs around whose pages room is looked for: the first of the heap */
-#define KEPT  4u /* of so many parts of the memory, and of slabs, all but one may be kept */
-#define LOST  8u /* slabs that may leave a tier for one that comes: else all stays as it is */
+#define SHARE 4u /* slabs may be this many times shorter than params.slab_bytes */
+#define SEEDS 8u /* lowest slabs of the heap; room_clear() searches around the pages of each */
+#define KEPT  4u /* at most (KEPT - 1) / KEPT of the memory, and of the slabs, may be kept */
+#define LOST  8u /* slabs that one insertion may displace from a tier at most */
 
-/* Of the dual cache (decision 0046). A half-life is so many turnovers of the upper tier; what is
- * remembered, so many times what both tiers hold; an average begins with a whole slab that is used.
- */
+/* Dual cache (decision 0046): turnovers of the upper tier per half-life; ghost entries per slab. */
 #define HALF_LIFE 16u
 #define PAST      8u
-#define WHOLE     1000000u /* millionths */
+#define WHOLE     1000000u /* millionths: importance of a slab whose rows are all used */
 
 #define UPPER SPEC_TIER_UPPER
 #define HOST  SPEC_TIER_HOST
@@ -40,22 +36,22 @@ enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
 struct sc_host_tier_memory_slab {
     struct sc_host_tier_key key;
-    uint32_t next; /* of its head, or free */
+    uint32_t next;
     uint32_t pins, rows;
-    uint32_t group, group_prev, group_next; /* of one group: residency.h */
-    uint32_t kept_prev, kept_next;          /* while there is a keeper */
+    uint32_t group, group_prev, group_next; /* list of one group (residency.h) */
+    uint32_t kept_prev, kept_next;          /* list of kept slabs, while keeper != 0 */
     enum state state;
-    uint32_t tier; /* UPPER or HOST */
+    uint32_t tier;
     uint64_t page, pages;
     uint64_t rank;
-    uint64_t keeper; /* 0: none */
+    uint64_t keeper;
     uint64_t until_ns;
-    uint64_t promised_ns; /* a keeper before this one keeps it until then */
+    uint64_t promised_ns; /* expiry that an earlier keeper was given */
     struct sc_use use;
 };
 
 struct tier {
-    enum sc_policy policy; /* by which its slabs' ranks are */
+    enum sc_policy policy;
     uint64_t pages_max, pages_used;
     struct sc_heap heap;
 };
@@ -65,30 +61,30 @@ struct sc_host_tier {
     struct sc_alloc *alloc;
     struct sc_poison *poison;
     uint8_t *memory;
-    uint64_t page_count, page_heat; /* page_heat: of time that using a page takes */
+    uint64_t page_count, page_heat; /* page_heat: heat time that the use of one page takes */
     uint32_t slabs_max, head_mask;
-    bool is_dual; /* slabs of rows are used when their rows are handed out, and uses outlive them */
+    bool is_dual; /* slabs with rows are used at touch(), not at find(); the ghost list is on */
 
-    const uint64_t *windows; /* of layers; NULL: none has one. Constant, as all above */
+    const uint64_t *windows; /* window of each layer; NULL: no layer has one */
     pthread_mutex_t lock;    /* rank 57 */
     /* Guarded by lock. */
-    struct sc_store_space map; /* one segment */
+    struct sc_store_space map;
     struct sc_host_tier_memory_slab *slabs;
     uint32_t *heads, *owners;
     struct tier tiers[2];
-    struct sc_store_ghost past;          /* of slabs that went, while is_dual */
-    struct sc_store_residency residency; /* counts, which any thread reads */
+    struct sc_store_ghost past;
+    struct sc_store_residency residency; /* counts, read without the lock */
     uint32_t free, kept, slabs_kept;
-    uint32_t fresh; /* slabs from this one on were never used: their memory was never touched */
-    uint64_t stamp; /* of uses */
-    uint64_t now;   /* of heat: a half-life is as many pages used, or refused, as there are */
+    uint32_t fresh; /* slabs from here on were never used; their memory is untouched */
+    uint64_t stamp;
+    uint64_t now;   /* heat time; a use or a refused insertion advances it */
     uint64_t pages_kept, published, hits[2], misses, evictions;
     uint64_t risen, sunk;
-    struct sc_host_tier_key doubted; /* of slots: the last that failed; copy 0: none did */
+    struct sc_host_tier_key doubted; /* last SLOTS slab that failed; copy 0: none */
 
     /* Changed under the lock, read by any thread. */
-    _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then */
-    _Atomic uint64_t promoted_halves; /* of slabs that rose, those that went up for that */
+    _Atomic uint64_t kept_until_ns; /* earliest expiry of a kept slab */
+    _Atomic uint64_t promoted_halves; /* unwanted halves of rows in promoted slabs */
 };
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
@@ -98,8 +94,8 @@ static uint64_t what_of(const struct sc_host_tier_key *key)
     return (uint64_t)key->kind << 32 | key->first;
 }
 
-/* Slabs that differ by layer alone, or all that are of one copy of the rows's slots: the second
- * part of their group's name. Layers that have a window are a group of their own. */
+/* Returns the second part of the group's name. A group has the slabs that differ by layer only, or
+ * all SLOTS slabs of one copy. Layers with a window have a group of their own. */
 static uint64_t group_of(const struct sc_host_tier_key *key, bool is_windowed)
 {
     return (key->kind == SC_STORE_HOST_SLOTS ? (uint64_t)key->kind << 32 : what_of(key)) |
@@ -123,13 +119,12 @@ static uint64_t hash_of(const struct sc_host_tier_key *key)
     return (hash ^ hash >> 32) * UINT64_C(0x94d049bb133111eb);
 }
 
-/* Neighbours in a layer are neighbours here: a load asks for one behind the other. */
+/* Neighbours in a layer have neighbouring heads, because a load asks for them in order. */
 static uint32_t *head_of(const struct sc_host_tier *host, const struct sc_host_tier_key *key)
 {
     return &host->heads[((hash_of(key) >> 32) + key->first / SC_RESIDENCY_NEAR) & host->head_mask];
 }
 
-/* By which its uses are remembered when it has gone. */
 static uint64_t name_of(const struct sc_host_tier_key *key)
 {
     uint64_t hash = (hash_of(key) + key->first) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -182,7 +177,6 @@ static void slab_unlink(struct sc_host_tier *host, const struct sc_host_tier_mem
 
 /* ---- By rank: lock held ---------------------------------------------------------------------- */
 
-/* One more use of so many pages. */
 static void use_add(struct sc_host_tier *host, struct sc_use *use, uint64_t pages)
 {
     host->now += pages * host->page_heat;
@@ -196,7 +190,7 @@ static uint64_t rank_in(const struct sc_host_tier *host, uint32_t tier, const st
     return sc_rank_by(host->tiers[tier].policy, use);
 }
 
-/* It is not in a heap. */
+/* Counts a use and updates the rank. The slab must not be in a heap. */
 static void slab_used(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     use_add(host, &slab->use, slab->pages);
@@ -227,8 +221,7 @@ static void kept_remove(struct sc_host_tier *host, struct sc_host_tier_memory_sl
     host->slabs_kept--;
 }
 
-/* Whether one more may be kept: loads go on finding room, also where what is kept is short, and
- * takes slabs rather than memory. */
+/* Limits pages and slabs: loads still find room, even if kept slabs are short. */
 static bool may_keep(const struct sc_host_tier *host, uint64_t pages)
 {
     uint64_t most = host->tiers[HOST].pages_max;
@@ -236,16 +229,16 @@ static bool may_keep(const struct sc_host_tier *host, uint64_t pages)
            host->slabs_kept < host->slabs_max - host->slabs_max / KEPT;
 }
 
-/* ---- Room: lock held ------------------------------------------------------------------------- */
+/* ---- Allocation and eviction: lock held ------------------------------------------------------ */
 
-/* If nobody has it pinned, or keeps it, it may be evicted. */
+/* Makes the slab evictable unless it is pinned or kept. */
 static void slab_rest(struct sc_host_tier *host, const struct sc_host_tier_memory_slab *slab)
 {
     if (slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0)
         sc_heap_add(&host->tiers[slab->tier].heap, number_of(host, slab), slab->rank);
 }
 
-/* It is used, or leaves: it may not be evicted, and is kept for nobody. */
+/* Makes the slab unevictable and ends its keeping. */
 static void slab_stir(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (slab->keeper != 0)
@@ -254,7 +247,6 @@ static void slab_stir(struct sc_host_tier *host, struct sc_host_tier_memory_slab
         sc_heap_remove(&host->tiers[slab->tier].heap, number_of(host, slab));
 }
 
-/* Nobody has it. */
 static void slab_free(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     sc_store_space_free(&host->map, 0, slab->page, slab->pages);
@@ -266,7 +258,7 @@ static void slab_free(struct sc_host_tier *host, struct sc_host_tier_memory_slab
     host->free = (uint32_t)(slab - host->slabs);
 }
 
-/* It is published, and found no more. */
+/* Unlinks a published slab; frees it unless it is pinned. */
 static void slab_leave(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     host->published--;
@@ -280,12 +272,11 @@ static void slab_leave(struct sc_host_tier *host, struct sc_host_tier_memory_sla
         slab_free(host, slab);
 }
 
-/* It is published or being filled. */
 static void slab_forget(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (slab->state == PUBLISHED) {
         slab_leave(host, slab);
-    } else { /* its filler frees it */
+    } else { /* the filler frees it */
         if (slab->keeper != 0)
             kept_remove(host, slab);
         slab_unlink(host, slab);
@@ -293,7 +284,7 @@ static void slab_forget(struct sc_host_tier *host, struct sc_host_tier_memory_sl
     }
 }
 
-/* It is published, in a heap, and goes for another; the disk has it. */
+/* Evicts a published slab that is in a heap. The disk has its rows. */
 static void slab_evict(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     host->evictions++;
@@ -301,7 +292,7 @@ static void slab_evict(struct sc_host_tier *host, struct sc_host_tier_memory_sla
     slab_leave(host, slab);
 }
 
-/* The least that nobody has pinned goes, if its rank is below; false: there is none. */
+/* Evicts the lowest slab of host memory if its rank is below `rank`; else returns false. */
 static bool evict_one(struct sc_host_tier *host, uint64_t rank)
 {
     const struct sc_heap *heap = &host->tiers[HOST].heap;
@@ -311,8 +302,8 @@ static bool evict_one(struct sc_host_tier *host, uint64_t rank)
     return true;
 }
 
-/* What a page of that rank is worth, for one of the lowest rank: by value, whose ranks are
- * logarithms, 1 (within a 16th); else the rank, in no unit. */
+/* Returns the worth of a page relative to the lowest rank. Policy value has logarithmic ranks:
+ * exact within 1/16. Other policies return the rank itself. */
 static double page_worth(const struct sc_host_tier *host, uint64_t rank)
 {
     uint64_t above = rank - host->tiers[HOST].heap.nodes[0].rank, power = above / SC_HEAT_ONE;
@@ -333,7 +324,8 @@ static double slab_lost(const void *user, uint32_t number, uint64_t *ret_page, u
     return may_go ? (double)slab->pages * page_worth(host, slab->rank) : -1;
 }
 
-/* Neighbours go that are worth less a page together. false: there are none, and nothing went. */
+/* Evicts neighbouring slabs whose worth per page is below `rank`, and takes their pages. Returns
+ * false, without an eviction, if there are none. */
 static bool room_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank, uint64_t *ret_page)
 {
     const struct sc_store_window window = {
@@ -355,15 +347,14 @@ static bool room_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank,
     return has;
 }
 
-/* Some of the least of a tier, taken out of its heap: where they are offered next is the caller's.
- */
+/* Lowest slabs of a tier, removed from its heap. The caller demotes, evicts or re-inserts them. */
 struct lost {
     uint32_t slabs[LOST], count;
     uint64_t pages;
 };
 
-/* Those that have to leave the tier before it has so many pages more, if they are few and all of
- * lower rank; false: it stays as it is. */
+/* Takes the slabs that must leave the tier to free `pages` pages. Returns false, and changes
+ * nothing, if these are more than LOST or one has a rank of at least `rank`. */
 static bool lost_take(struct sc_host_tier *host, uint32_t number, uint64_t pages, uint64_t rank,
                       struct lost *ret_lost)
 {
@@ -386,7 +377,8 @@ static bool lost_take(struct sc_host_tier *host, uint32_t number, uint64_t pages
     return true;
 }
 
-/* Host memory has so many pages more; what is worth less goes. false: nothing went. */
+/* Evicts slabs of lower rank for `pages` more pages. Returns false, without an eviction, if it
+ * cannot. */
 static bool host_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank)
 {
     struct lost lost;
@@ -399,7 +391,7 @@ static bool host_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank)
     return true;
 }
 
-/* A slab that is published, and in no heap, lies in the other tier from now on. */
+/* Moves a published slab that is in no heap to the other tier. Copies no bytes. */
 static void slab_move(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab,
                       uint32_t tier)
 {
@@ -410,7 +402,7 @@ static void slab_move(struct sc_host_tier *host, struct sc_host_tier_memory_slab
     slab->rank = rank_in(host, tier, &slab->use);
 }
 
-/* What has lost its place above goes down, if it is worth more than what goes for it there. */
+/* Demotes the slab if its rank displaces others in host memory; else evicts it. */
 static void slab_sink(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab)
 {
     if (host_clear(host, slab->pages, rank_in(host, HOST, &slab->use))) {
@@ -423,14 +415,15 @@ static void slab_sink(struct sc_host_tier *host, struct sc_host_tier_memory_slab
     }
 }
 
-/* The upper tier, which takes rows alone, has so many pages more; what is worth less sinks. */
+/* Frees `pages` pages of the upper tier by demoting slabs of lower rank. Moves `riser`, if any,
+ * first: the demoted slabs may need its host pages. */
 static bool upper_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank,
                         struct sc_host_tier_memory_slab *riser)
 {
     struct lost lost;
     if (!lost_take(host, UPPER, pages, rank, &lost))
         return false;
-    if (riser != NULL) { /* it leaves its place to them */
+    if (riser != NULL) {
         slab_move(host, riser, UPPER);
         host->risen++;
     }
@@ -439,7 +432,6 @@ static bool upper_clear(struct sc_host_tier *host, uint64_t pages, uint64_t rank
     return true;
 }
 
-/* A slab rose for so many of its rows: the others went up with them. */
 static void risen_add(struct sc_host_tier *host, const struct sc_host_tier_key *key, uint64_t rows,
                       uint64_t rows_used)
 {
@@ -449,7 +441,8 @@ static void risen_add(struct sc_host_tier *host, const struct sc_host_tier_key *
                               memory_order_relaxed);
 }
 
-/* For the entry that is free next. false: nothing went but what has sunk. */
+/* Takes pages for the next free slab entry, evicting slabs of lower rank. Returns false on
+ * failure. */
 static bool room_take(struct sc_host_tier *host, uint64_t pages, uint64_t rank, uint32_t tier,
                       uint64_t *ret_page)
 {
@@ -464,7 +457,7 @@ static bool room_take(struct sc_host_tier *host, uint64_t pages, uint64_t rank, 
     }
     if (!has && !room_clear(host, pages, rank, ret_page))
         return false;
-    if (tier == HOST && !host_clear(host, pages, rank)) { /* free pages are those above */
+    if (tier == HOST && !host_clear(host, pages, rank)) { /* free pages are the upper tier's */
         sc_store_space_free(&host->map, 0, *ret_page, pages);
         return false;
     }
@@ -473,8 +466,6 @@ static bool room_take(struct sc_host_tier *host, uint64_t pages, uint64_t rank, 
     host->tiers[tier].pages_used += pages;
     return true;
 }
-
-/* ---- Slabs ----------------------------------------------------------------------------------- */
 
 struct sc_host_tier_memory_slab *
 sc_host_tier_find(struct sc_host_tier *host, const struct sc_host_tier_key *key, uint32_t *ret_tier)
@@ -519,7 +510,7 @@ void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_sl
     pthread_mutex_lock(&host->lock);
     SC_ASSERT(host->poison, slab->pins > 0);
     if (slab->state == PUBLISHED) {
-        slab_stir(host, slab); /* who keeps it kept it for this */
+        slab_stir(host, slab); /* also ends its keeping: this is the load that it was kept for */
         slab->use.importance =
             sc_importance_touched(slab->use.importance, share_of(rows, slab->rows));
         slab_used(host, slab);
@@ -612,7 +603,7 @@ uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_
     return count;
 }
 
-/* Lock held. A slab of pages that were taken for it. */
+/* Lock held. The pages were taken by room_take(). */
 static struct sc_host_tier_memory_slab *slab_make(struct sc_host_tier *host,
                                                   const struct sc_host_tier_key *key, uint64_t page,
                                                   uint64_t pages, uint32_t tier,
@@ -631,21 +622,19 @@ static struct sc_host_tier_memory_slab *slab_make(struct sc_host_tier *host,
     return slab;
 }
 
-/* What is begun, and by whom. */
 struct begin {
     uint64_t pages, cost_ns;
-    uint64_t heat_less;       /* of what was not used yet */
-    uint64_t keeper;          /* 0: what is worth more is not evicted for it */
-    uint32_t rows, rows_used; /* used: 0: none of it yet */
+    uint64_t heat_less;       /* taken off the heat of a slab that nobody has used yet */
+    uint64_t keeper;          /* 0: evicts only slabs of lower rank */
+    uint32_t rows, rows_used;
 };
 
-/* What is known of it, with this use. */
 static struct sc_use use_begin(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                                const struct begin *begin)
 {
     struct sc_use use = {.bytes = begin->pages * PAGE, .cost_ns = begin->cost_ns};
     sc_store_ghost_take(&host->past, name_of(key), &use);
-    use_add(host, &use, begin->pages); /* if it is refused, too: what is not used falls behind */
+    use_add(host, &use, begin->pages); /* counted even if refused, so that unused slabs age */
     use.heat -= begin->heat_less;
     if (begin->rows_used > 0)
         use.importance =
@@ -653,7 +642,7 @@ static struct sc_use use_begin(struct sc_host_tier *host, const struct sc_host_t
     return use;
 }
 
-/* Lock held. Pages in the tier that its rank gives it. */
+/* Lock held. Takes pages in the upper tier if the rank suffices, else in host memory. */
 static bool begin_place(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                         const struct begin *begin, const struct sc_use *use, uint64_t *ret_page,
                         uint32_t *ret_tier)
@@ -671,9 +660,9 @@ static bool begin_place(struct sc_host_tier *host, const struct sc_host_tier_key
     return true;
 }
 
-/* Slots that failed here may be as the disk has them: rows that nobody wanted were never verified.
- * Were they kept again by who does not want them now either, whoever does would be told of memory,
- * time after time, and nobody of the disk. */
+/* Returns true for the SLOTS slab that failed last, if it is not wanted completely. Unwanted rows
+ * are not verified, so the disk may have the same bad bytes. Caching them would hide the disk
+ * error. */
 static bool is_doubted(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
                        const struct begin *begin)
 {
@@ -692,7 +681,7 @@ static enum sc_host_tier_begun slab_begin(struct sc_host_tier *host,
     uint32_t tier;
     struct sc_host_tier_memory_slab *other = slab_find(host, key);
     bool yields = begin->keeper != 0 && other != NULL && other->state == FILLING &&
-                  other->keeper == 0; /* a load's, which may end early */
+                  other->keeper == 0; /* it belongs to a load, which may end early */
     if (other != NULL && !yields)
         return SC_STORE_HOST_THERE;
     if (is_doubted(host, key, begin))
@@ -845,8 +834,6 @@ void sc_host_tier_forget_layers(struct sc_host_tier *host, const struct sc_host_
     pthread_mutex_unlock(&host->lock);
 }
 
-/* ---- Kept ------------------------------------------------------------------------------------ */
-
 bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                        uint64_t keeper)
 {
@@ -870,7 +857,7 @@ bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key 
     return has;
 }
 
-/* Lock held. Those whose time has come are as any other. */
+/* Lock held. Makes slabs whose expiry has passed evictable. */
 static void kept_expire(struct sc_host_tier *host, uint64_t now_ns)
 {
     uint64_t first_ns = UINT64_MAX;
@@ -948,10 +935,8 @@ void sc_host_tier_stats(struct sc_host_tier *host, struct sc_host_tier_stats *re
     pthread_mutex_unlock(&host->lock);
 }
 
-/* ---- Open and close -------------------------------------------------------------------------- */
-
-/* How much of time using a page takes: a half-life is a turnover of all there is, or several of the
- * upper tier, whose newcomers have to be worth more than the least (decision 0027). */
+/* Returns the heat time of a page. A half-life is one turnover of all memory (HALF_LIFE turnovers
+ * for score ranks; decision 0027). */
 static uint64_t page_heat_of(const struct sc_host_tier_params *params, uint64_t pages)
 {
     uint64_t upper = params->upper_bytes / PAGE;
@@ -962,7 +947,6 @@ static uint64_t page_heat_of(const struct sc_host_tier_params *params, uint64_t 
     return SC_HEAT_ONE / pages + 1;
 }
 
-/* false: no memory. */
 static bool memory_take(struct sc_host_tier *host, uint64_t count, uint64_t heads)
 {
     struct sc_alloc *alloc = host->alloc;

@@ -1,8 +1,7 @@
-/* Host memory as a tier: slabs that were had once, for the next that want them; and a second one
- * above it, whose bytes stand for a device's (decision 0046).
+/* host_tier: caches slabs in host memory and in an upper tier, a model of device memory.
  *
- *   key     copy     of the extent or section: a number that is never used again (copy_number.c)
- *           first    the slab's first row in it, or its first slot
+ *   key     copy     number of the extent or section, never reused (copy_number.c)
+ *           first    the slab's first row, or first slot
  *           layer, kind
  *   slab    [tags of its rows | rows]      store/cache/host_tier_slab.h
  *   memory  [ a a a | b | . . | c c ]      host_bytes, in pages, first fit
@@ -10,28 +9,20 @@
  *   begin -> (filled) -> publish -> get, unpin .. -> evicted, or forgotten -> free
  *                     \-> abandon
  *
- * Who has no room evicts what is worth least by now (base/policy.h) of what nobody has pinned,
- * neighbours together where it takes more than one (host_window.h). A heap of ranks has the least
- * of those at its root: what is pinned is not in it. Nor is what was brought for a load that is to
- * come, and is kept for it until it was used once, or until its time; but never more than KEPT of
- * the memory, so that others find room.
+ * Eviction   Slabs of the lowest rank (base/policy.h) that are neither pinned nor kept; neighbours
+ *            together if one slab is too short (host_window.h).
+ * Keeping    A prefetch keeps its slabs until they are used once or expire; at most three quarters
+ *            of the memory.
+ * Tiers      With upper_bytes, or score ranks, a slab of rows is used when rows are delivered
+ *            (touch). If its rank is higher than the lowest of the upper tier, it is promoted (from
+ *            disk: inserted there). Displaced slabs are demoted if they outrank the lowest of host
+ *            memory, else evicted. A move changes one member; no bytes are copied. The ghost list
+ *            keeps the uses of evicted slabs (ghost_list.h). Decision 0046.
  *
- * Where there is an upper tier (upper_bytes), or slabs are ranked by score, a slab of rows is used
- * when its rows are handed out (seen), which says how many of it were wanted. By its rank then:
- *
- *   above       it stays
- *   in host     it goes up, if it is worth more than the least there, which goes down ..
- *   from disk   likewise, or into host memory, or stays on the disk alone
- *   down        .. if it is worth more than the least there, which goes; else it goes itself
- *
- * Nothing is copied or written for that: where a slab lies is a word of it, and the disk has all.
- * How often what has gone was used is remembered for a while (ghost_list.h).
- *
- * Holds: what get gives is what was published under that key, and stays until unpin; a slab lies in
- * one tier; no more than bytes is ever taken of host memory, nor than upper_bytes of what is above
- * it; a slab that cannot be had without evicting a pinned one is not begun.
- * What was forgotten before a slab was published, or since, is not found.
- * Does not: verify (whoever gets a slab does, as if it had read it), read, know ranges or pieces.
+ * Invariants: get returns what was published under that key, stable until unpin. A slab is in one
+ * tier. Host memory never exceeds `bytes`, the upper tier never `upper_bytes`. A slab that was
+ * forgotten, before or after its publication, is not found. Callers verify slabs as if read from
+ * disk.
  * Threads: any. One lock (rank 57); no bytes are copied under it.
  * Tests: tests/unit/store/test_host_tier.c, test_host_tier_keep.c, test_host_tier_inside.c,
  * test_host_tier_dual.c */
@@ -43,139 +34,132 @@
 #include "base/policy.h"
 #include "base/status.h"
 
-enum sc_host_tier_kind { /* what a slab has of a piece */
+enum sc_host_tier_kind {
                          SC_STORE_HOST_ROWS,
-                         SC_STORE_HOST_QUANT,  /* and the tags of its rows */
-                         SC_STORE_HOST_PROBES, /* likewise */
+                         SC_STORE_HOST_QUANT,  /* quantised rows and the tags of the rows */
+                         SC_STORE_HOST_PROBES, /* probe keys and the tags of the rows */
                          SC_STORE_HOST_TAGS,
-                         SC_STORE_HOST_K,    /* of a split layout, where K is read alone */
-                         SC_STORE_HOST_V,    /* likewise */
-                         SC_STORE_HOST_SLOTS /* rows of any pieces of an extent with a row
-                                               * permutation; all of one are counted together */
+                         SC_STORE_HOST_K,
+                         SC_STORE_HOST_V,
+                         SC_STORE_HOST_SLOTS /* slots of an extent with a row permutation; the slabs
+                                              * of one copy form one group */
 };
 
 struct sc_host_tier_key {
-    uint64_t copy; /* of what has these bytes: the extent, or its derived section */
+    uint64_t copy; /* number of the extent or of its derived section */
     uint32_t first, layer;
-    uint32_t kind; /* enum sc_host_tier_kind */
+    uint32_t kind;
 };
 
-/* One slab, pinned or being filled. */
+/* A slab that is pinned or being filled. */
 struct sc_host_tier_memory_slab;
 struct sc_host_tier;
 
 struct sc_host_tier_params {
     struct sc_alloc *alloc;
     struct sc_poison *poison;
-    uint64_t bytes;       /* of memory, whole pages of it */
-    uint64_t upper_bytes; /* of the tier above it, likewise, and beside it */
-    uint64_t slab_bytes;  /* of the most usual slab: from it follows how many slabs there may be */
+    uint64_t bytes;       /* host memory; rounded down to pages */
+    uint64_t upper_bytes; /* upper tier, in addition; rounded down to pages */
+    uint64_t slab_bytes;  /* usual slab; bounds the number of slabs */
     enum sc_policy policy, upper_policy;
-    const uint64_t *windows; /* of layers, as struct sc_store_params has it */
+    const uint64_t *windows; /* window of each layer (struct sc_store_params) */
 };
 
-/* Both 0: *ret_host is NULL, which every call below takes: there is nothing in it. */
+/* If both sizes are 0, *ret_host is NULL: an empty tier, accepted by every call below. */
 spec_status sc_host_tier_open(const struct sc_host_tier_params *params,
                               struct sc_host_tier **ret_host, struct spec_error *reterr);
-void sc_host_tier_close(struct sc_host_tier *host); /* nothing is pinned or being filled */
+void sc_host_tier_close(struct sc_host_tier *host); /* asserts that no slab is in use */
 
-/* The slab that was published under the key, pinned, and used once more; NULL: there is none. */
+/* Returns the published slab, pinned, and counts a use; NULL if there is none. */
 struct sc_host_tier_memory_slab *sc_host_tier_get(struct sc_host_tier *host,
                                                   const struct sc_host_tier_key *key);
-/* The same; ret_tier: SPEC_TIER_UPPER or SPEC_TIER_HOST, where it lies now. */
+/* Returns the same; *ret_tier is SPEC_TIER_UPPER or SPEC_TIER_HOST. */
 struct sc_host_tier_memory_slab *sc_host_tier_find(struct sc_host_tier *host,
                                                    const struct sc_host_tier_key *key,
                                                    uint32_t *ret_tier);
-/* So many rows of a slab that is pinned are handed out. Where there is an upper tier, or ranks are
- * scores, that is its use, and where it lies follows from it; else get was. */
+/* Notes that `rows` rows of a pinned slab are delivered. With an upper tier or score ranks this is
+ * the slab's use and may promote it; else no effect. */
 void sc_host_tier_touch(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab,
                         uint64_t rows);
-/* Whether get would give one now. */
 bool sc_host_tier_has(struct sc_host_tier *host, const struct sc_host_tier_key *key);
-/* One that is pinned is pinned once more. */
 void sc_host_tier_pin(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 void sc_host_tier_unpin(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
-/* No slab is there that get would give. Takes no lock, as the next (residency.h). */
+/* Returns true if nothing is published. Takes no lock (residency.h). */
 bool sc_host_tier_is_empty(const struct sc_host_tier *host);
-/* Of how many layers, key's or others, get would give the slab (of slots: how many slabs of that
- * copy); ret_risen, which may be NULL: of those, how many lie in the upper tier. Takes no lock. */
+/* Returns the number of layers with the slab, ignoring key->layer; for SLOTS the slabs of that
+ * copy. *ret_risen (may be NULL): those in the upper tier. Takes no lock. */
 uint32_t sc_host_tier_layers(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
                              uint32_t *ret_risen);
-/* The same of those layers alone that have a window. */
+/* Counts layers with a window only. */
 uint32_t sc_host_tier_windowed(const struct sc_host_tier *host, const struct sc_host_tier_key *key,
                                uint32_t *ret_risen);
-/* The same of layers [first, end) alone, with the lock. */
+/* Counts layers [first, end) only. Takes the lock. */
 uint32_t sc_host_tier_layers_in(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                                 uint32_t first, uint32_t end);
-/* Halves of rows, K or V, that went up into the upper tier and that nobody wanted then. Any thread;
- * no lock. */
+/* Returns the number of halves of rows (K or V) that were promoted unwanted. Takes no lock. */
 uint64_t sc_host_tier_promoted_halves(const struct sc_host_tier *host);
 
-/* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
- * what it takes to have it again. NULL: it is there, or nothing worth less can go. */
+/* Allocates a slab to fill and then publish or abandon. cost_ns: time to read it again. Returns
+ * NULL if it exists already, or nothing of lower rank can be evicted. */
 struct sc_host_tier_memory_slab *sc_host_tier_begin(struct sc_host_tier *host,
                                                     const struct sc_host_tier_key *key,
                                                     uint32_t row_count, uint64_t bytes,
                                                     uint64_t cost_ns);
-/* The same for one of which so many rows are wanted now. */
+/* Begins a slab of which rows_used rows are wanted now. */
 struct sc_host_tier_memory_slab *sc_host_tier_begin_used(struct sc_host_tier *host,
                                                          const struct sc_host_tier_key *key,
                                                          uint32_t row_count, uint64_t bytes,
                                                          uint64_t cost_ns, uint64_t rows_used);
-/* The same for what was stored, and nobody has asked for yet: half a use. */
+/* Begins a slab of stored rows that nobody has asked for: counts half a use. */
 struct sc_host_tier_memory_slab *sc_host_tier_begin_stored(struct sc_host_tier *host,
                                                            const struct sc_host_tier_key *key,
                                                            uint32_t row_count, uint64_t bytes,
                                                            uint64_t cost_ns);
 void sc_host_tier_publish(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
 void sc_host_tier_abandon(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
-/* It is found no more, and goes when nobody has it pinned. */
+/* Hides the slab; its memory is freed when it is unpinned. */
 void sc_host_tier_forget(struct sc_host_tier *host, const struct sc_host_tier_key *key);
-/* The same for one that the caller has pinned, and that failed: of slots, it is not begun again for
- * less than all of its rows, until another fails. */
+/* Hides a pinned slab whose rows failed verification. A SLOTS slab is then cached again only if all
+ * its rows are wanted, until another one fails. */
 void sc_host_tier_forget_pinned(struct sc_host_tier *host, struct sc_host_tier_memory_slab *slab);
-/* The same for all layers of it; of slots, for all of that copy. */
+/* Hides the slab in all layers; for SLOTS the whole copy. */
 void sc_host_tier_forget_layers(struct sc_host_tier *host, const struct sc_host_tier_key *key);
 
-/* ---- Kept for a load that is to come --------------------------------------------------------- */
+/* ---- Kept for a coming load ------------------------------------------------------------------ */
 
 enum sc_host_tier_begun {
     SC_STORE_HOST_BEGUN,
-    SC_STORE_HOST_THERE, /* it is there; or a keeper, or for one that keeps nothing anybody, fills
-                          * it now */
-    SC_STORE_HOST_FULL   /* as much as may be is kept or pinned */
+    SC_STORE_HOST_THERE, /* published, or being filled (if by a load, a keeper does not get this) */
+    SC_STORE_HOST_FULL   /* too much is kept or pinned */
 };
-/* As begin, for a slab that is kept from when it is begun: whatever nobody keeps goes for it. What
- * a load fills meanwhile is filled in vain: should it end early, the keeper has the slab. */
+/* Begins a slab that is kept from now on. Any slab that is neither pinned nor kept may be evicted
+ * for it. A load's unfinished slab of that key is forgotten, because the load may end early. */
 enum sc_host_tier_begun sc_host_tier_begin_kept(struct sc_host_tier *host,
                                                 const struct sc_host_tier_key *key,
                                                 uint32_t row_count, uint64_t bytes,
                                                 uint64_t cost_ns, uint64_t keeper,
                                                 struct sc_host_tier_memory_slab **ret_slab);
-/* get would give one now, and it is kept on behalf of the keeper (not 0) until it was used or let
- * go. false: it is not there, or as much as may be is kept already. */
+/* Keeps a published slab for the keeper (not 0) until it is used or let go. Returns false on
+ * failure. */
 bool sc_host_tier_keep(struct sc_host_tier *host, const struct sc_host_tier_key *key,
                        uint64_t keeper);
-/* What the keeper keeps is let go at that time, by whoever looks for room then; 0: now. What one
- * before it had kept until later stays until then. */
+/* Sets the expiry of the keeper's slabs; 0: now. An earlier keeper's later expiry remains. */
 void sc_host_tier_let_go(struct sc_host_tier *host, uint64_t keeper, uint64_t until_ns);
-/* Lets go of what was kept until now. */
 void sc_host_tier_expire(struct sc_host_tier *host, uint64_t now_ns);
 
-/* All of the memory, and how much: constant. */
+/* Returns all memory of both tiers; constant after open. */
 uint8_t *sc_host_tier_memory(const struct sc_host_tier *host, uint64_t *ret_bytes);
-/* Of a slab that is pinned or being filled. */
+/* The slab is pinned or being filled. */
 uint8_t *sc_host_tier_bytes(const struct sc_host_tier *host,
                             const struct sc_host_tier_memory_slab *slab);
 uint32_t sc_host_tier_rows(const struct sc_host_tier_memory_slab *slab);
 
-/* Any thread. */
 struct sc_host_tier_stats {
-    uint64_t bytes_max, bytes_used; /* pages that are taken */
+    uint64_t bytes_max, bytes_used;
     uint64_t bytes_kept;
     uint64_t slabs, hits, misses, evictions; /* slabs: of both tiers; hits: in host memory */
     uint64_t upper_bytes_max, upper_bytes_used, upper_hits;
-    uint64_t risen, sunk; /* slabs that went into the upper tier, and from there to host memory */
+    uint64_t risen, sunk; /* slabs promoted to the upper tier; slabs demoted from it */
 };
 void sc_host_tier_stats(struct sc_host_tier *host, struct sc_host_tier_stats *ret_stats);
 

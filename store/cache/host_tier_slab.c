@@ -1,6 +1,5 @@
-/* Slabs of the host tier as pieces of a store.
- *
- * Holds, Does not, Threads, Tests: store/cache/host_tier_slab.h. */
+/* host_tier_slab: maps ranges of pieces to slabs of the host tier. Contract:
+ * store/cache/host_tier_slab.h. */
 #include "store/cache/host_tier_slab.h"
 
 #include "store/internal.h"
@@ -17,7 +16,7 @@ uint64_t sc_host_slab_bytes(const struct sc_store_shape *shape, uint64_t row_cou
     return tags_bytes(shape, row_count) + row_count * shape->row_bytes;
 }
 
-/* Of the piece's rows, whose entry is constant by now. */
+/* Returns the key of the piece's rows. The piece's entry must be constant. */
 static struct sc_host_tier_key key_of(const struct sc_store *store,
                                       const struct sc_store_piece_entry *piece, uint32_t layer)
 {
@@ -27,7 +26,7 @@ static struct sc_host_tier_key key_of(const struct sc_store *store,
                                      .layer = layer};
 }
 
-/* Of a slab of that kind; where the piece has no such thing, a key of nothing. */
+/* Returns the key of that kind; copy 0 if the piece has no such section. */
 static struct sc_host_tier_key key_of_kind(const struct sc_store *store,
                                            const struct sc_store_piece_entry *piece, uint32_t layer,
                                            uint32_t kind)
@@ -45,7 +44,7 @@ static struct sc_host_tier_key key_of_kind(const struct sc_store *store,
     return key;
 }
 
-/* false: the range does not lie in what a slab of its piece has. */
+/* Returns false if the piece's slab does not cover the range. */
 static bool key_set(const struct sc_store *store, uint32_t layer,
                     const struct sc_store_range *range, struct sc_host_tier_key *ret_key,
                     const struct sc_store_piece_entry **ret_piece)
@@ -58,7 +57,6 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     return true;
 }
 
-/* All chunks of the extent's copy of the rows in another order; false: it has none. */
 static bool chunks_key(const struct sc_store_extent_entry *extent, struct sc_host_tier_key *ret_key)
 {
     const struct sc_store_section *permutation =
@@ -69,8 +67,8 @@ static bool chunks_key(const struct sc_store_extent_entry *extent, struct sc_hos
     return true;
 }
 
-/* Of how many layers whole rows would be what is there of halves of a piece; *risen: so many more
- * of them lie in the upper tier. */
+/* Returns the slabs of halves as whole layers: two are one. Adds those in the upper tier to
+ * *risen. */
 static uint32_t halves_layers(const struct sc_store *store, struct sc_host_tier_key key,
                               uint32_t *risen)
 {
@@ -83,8 +81,7 @@ static uint32_t halves_layers(const struct sc_store *store, struct sc_host_tier_
     return (k + v) / 2;
 }
 
-/* Of how many layers all rows would be what is there of an extent's chunks; windowed: of those
- * layers alone that have a window. */
+/* Returns the extent's cached chunks as whole layers; windowed: of layers with a window only. */
 static uint32_t chunks_layers(const struct sc_store *store,
                               const struct sc_store_extent_entry *extent, bool windowed,
                               uint32_t *ret_risen)
@@ -101,7 +98,6 @@ static uint32_t chunks_layers(const struct sc_store *store,
     return (uint32_t)(chunks / each);
 }
 
-/* NULL: nothing of it is there, or there is no such piece. */
 static const struct sc_store_piece_entry *host_slab_piece(const struct sc_store *store,
                                                           uint64_t piece)
 {
@@ -149,7 +145,6 @@ uint64_t sc_store_upper_promoted_halves(const struct sc_store *store)
     return sc_host_tier_promoted_halves(store->host);
 }
 
-/* Of the slab that has what is wanted and nothing else. */
 static uint32_t kind_of(uint32_t wanted)
 {
     return wanted == SC_STORE_WANT_K   ? SC_STORE_HOST_K
@@ -293,9 +288,9 @@ void sc_host_slab_piece_gone(const struct sc_store *store, const struct sc_store
         sc_host_tier_forget_layers(store->host, &key);
 }
 
-/* ---- Filling -------------------------------------------------------------------------------- */
+/* ---- Filling --------------------------------------------------------------------------------- */
 
-/* What having a slab of so many bytes again takes. Who was kept for long enough makes room. */
+/* Returns the time to read the slab again. Expires kept slabs first, which makes room. */
 static uint64_t cost_of(const struct sc_store *store, uint64_t bytes, uint32_t ops)
 {
     struct sc_store_device device;
@@ -416,7 +411,7 @@ void sc_host_slab_end(const struct sc_store *store, struct sc_host_slab_fill *fi
 {
     if (fill->slab != NULL && is_whole) {
         sc_host_tier_publish(store->host, fill->slab);
-        /* Whoever voids a piece says so after it: one of the two finds what the other did. */
+        /* A piece is voided first and then forgotten, so one of the two sides sees the other. */
         if (sc_store_table_live(&store->table, fill->piece) == NULL)
             sc_host_tier_forget(store->host, &fill->key);
     } else if (fill->slab != NULL) {

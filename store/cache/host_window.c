@@ -1,11 +1,8 @@
-/* Neighbours that go together.
- *
- * Holds, Does not, Threads, Tests: store/cache/host_window.h. */
+/* host_window: finds neighbouring slabs to evict together. Contract: store/cache/host_window.h. */
 #include "store/cache/host_window.h"
 
-#define PARTS 64u /* slabs and gaps that are told apart; more are taken together */
+#define PARTS 64u /* slabs and gaps of a set; beyond that neighbours are joined */
 
-/* A slab, or pages that are free. */
 struct part {
     uint64_t page, pages;
     double lost;
@@ -24,7 +21,7 @@ static struct part part_at(const struct sc_store_window *window, uint64_t page)
     return part;
 }
 
-/* Where the part that has the page begins; of free pages, the page itself. */
+/* Returns the first page of the part; for free pages, the page itself. */
 static uint64_t begin_of(const struct sc_store_window *window, uint64_t page)
 {
     uint64_t pages;
@@ -33,13 +30,13 @@ static uint64_t begin_of(const struct sc_store_window *window, uint64_t page)
     return page;
 }
 
-/* A set: neighbours, the first at first % PARTS. */
+/* Neighbouring parts; the first is at index first % PARTS. */
 struct set {
     struct part parts[PARTS];
     uint32_t first, count;
 };
 
-/* Two neighbours each become one part: what begins a set is told apart less finely then. */
+/* Joins each pair of neighbours into one part, so the set's start is found less exactly. */
 static void set_halve(struct set *set)
 {
     for (uint32_t i = 0; i < PARTS / 2; i++) {
@@ -58,7 +55,6 @@ static void set_add(struct set *set, const struct part *part)
     set->parts[(set->first + set->count++) % PARTS] = *part;
 }
 
-/* Without those at its begin that it is long enough without. */
 static void set_cut(struct set *set, uint64_t end, uint64_t pages)
 {
     while (set->count > 1 && end - set->parts[(set->first + 1) % PARTS].page >= pages) {
@@ -67,7 +63,7 @@ static void set_cut(struct set *set, uint64_t end, uint64_t pages)
     }
 }
 
-/* Added up anew: what is lost differs by more than a double holds. */
+/* Sums anew: a running sum would lose precision. */
 static double set_lost(const struct set *set)
 {
     double lost = 0;

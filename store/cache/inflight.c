@@ -1,16 +1,14 @@
-/* Operations in flight.
- *
- * Holds, Does not, Threads, Tests: store/cache/inflight.h. */
+/* inflight: keeps a load's reads in flight. Contract: store/cache/inflight.h. */
 #include "store/cache/inflight.h"
 
 #include "store/cache/host_tier.h"
 #include "store/space/tier.h"
 
 #define INFLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
-#define PAUSE_NS     50000u        /* nothing flies for so long although more is wanted */
+#define PAUSE_NS     50000u        /* a load that has nothing in flight for this long has paused */
 
-/* Frames beyond that have no slots of their own in the commons: 64 GiB of the usual ones, and 20
- * MiB of slots that are not touched until they are needed. */
+/* Limit of shared slots with frames: 64 GiB of usual frames, and 20 MiB of slots (touched if
+ * used). */
 #define COMMONS_FRAMES_MAX 65536u
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
@@ -39,8 +37,7 @@ static bool has_own_slot(const struct sc_inflight *inflight)
     return inflight->free_slots != NULL || inflight->slots_used < inflight->memory.slots_max;
 }
 
-/* Takes one, or (NULL: none was there) a new one of the memory, whose first touch is then: most of
- * many readers never take most of theirs. */
+/* Takes a free slot, or the next unused one. Most readers never touch most of theirs. */
 static struct sc_inflight_slot *slot_pop(struct sc_inflight_slot **free, void *slots,
                                          uint64_t slot_bytes, uint32_t *used)
 {
@@ -52,7 +49,7 @@ static struct sc_inflight_slot *slot_pop(struct sc_inflight_slot **free, void *s
     return slot;
 }
 
-/* NULL: those that are left are for slots with frames, or there are none. */
+/* Returns NULL if no slot is left, or if the rest is reserved for slots with frames. */
 static struct sc_inflight_slot *commons_take(struct sc_inflight_commons *commons, bool has_frame)
 {
     struct sc_inflight_slot *slot = NULL;
@@ -108,7 +105,6 @@ uint64_t sc_inflight_slots_left(const struct sc_inflight *inflight)
     return left;
 }
 
-/* NULL: there is none. */
 static struct sc_inflight_slot *slot_take(struct sc_inflight *inflight, bool has_frame)
 {
     struct sc_inflight_memory *memory = &inflight->memory;
@@ -133,7 +129,7 @@ static void slot_give(struct sc_inflight *inflight, struct sc_inflight_slot *slo
     inflight->own_count--;
 }
 
-/* Its memory goes back; it is in no list. */
+/* Returns the slot's memory; the slot is in no list. */
 static void slot_put(struct sc_inflight_slot *slot)
 {
     struct sc_inflight *inflight = slot->inflight;
@@ -168,7 +164,7 @@ void sc_inflight_slot_drop(struct sc_inflight_slot *slot)
 
 static void on_read_done(struct sc_io_op *op);
 
-/* A device takes the read: its slot gets its memory, unless another read of it has. */
+/* The device accepts the read: the slot gets its frame or memory, unless an earlier read got it. */
 static bool on_read_start(struct sc_io_op *op)
 {
     struct sc_inflight_read *read = op->user;
@@ -188,7 +184,6 @@ static bool on_read_start(struct sc_io_op *op)
     return starts;
 }
 
-/* One is free. */
 static struct sc_inflight_read *read_take(struct sc_inflight *inflight)
 {
     struct sc_inflight_read *read = inflight->free_reads;
@@ -199,7 +194,6 @@ static struct sc_inflight_read *read_take(struct sc_inflight *inflight)
     return read;
 }
 
-/* The slot's reads are over. */
 static void reads_put(struct sc_inflight_slot *slot)
 {
     struct sc_inflight *inflight = slot->inflight;
@@ -236,7 +230,7 @@ struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot,
     return read;
 }
 
-/* The device never saw it. */
+/* Undoes the counts of a read that never reached the device. */
 static void read_uncount(struct sc_inflight *inflight, const struct sc_inflight_read *read)
 {
     sc_store_tier_unread(inflight->store, &read->op);
@@ -258,7 +252,7 @@ static void read_fails(const struct sc_inflight_read *read)
         client->read_failed(read);
 }
 
-/* What it read came in the time that the device takes. */
+/* Counts the slot's bytes as timed, unless the load has paused. */
 static void slot_time(const struct sc_inflight_slot *slot)
 {
     struct sc_inflight *inflight = slot->inflight;
@@ -268,7 +262,6 @@ static void slot_time(const struct sc_inflight_slot *slot)
     inflight->cost.last_ns = sc_exec_now_ns(inflight->store->params.exec);
 }
 
-/* All reads of the slot have ended. */
 static void slot_complete(struct sc_inflight_slot *slot)
 {
     struct sc_inflight *inflight = slot->inflight;
@@ -312,9 +305,9 @@ static void on_read_done(struct sc_io_op *op)
     pthread_mutex_unlock(&inflight->lock);
 }
 
-/* ---- Starting ------------------------------------------------------------------------------- */
+/* ---- Starting -------------------------------------------------------------------------------- */
 
-/* Something is about to be read: the load has paused if nothing flew although some has come. */
+/* Notes a pause of the load: nothing in flight although some slots have completed. */
 static void pause_note(struct sc_inflight *inflight)
 {
     if (inflight->flying == 0 && inflight->slot_count > 0 && inflight->cost.last_ns != 0)
@@ -323,7 +316,7 @@ static void pause_note(struct sc_inflight *inflight)
             sc_exec_now_ns(inflight->store->params.exec) - inflight->cost.last_ns > PAUSE_NS;
 }
 
-/* What is planned gets the slot and, unless it needs none, the frame. */
+/* Starts the planned slot; `frame` is NULL if it needs none. */
 static void slot_start(struct sc_inflight_slot *slot, struct sc_inflight *inflight, uint8_t *frame,
                        bool is_spare, struct sc_inflight_batch *batch)
 {
@@ -349,7 +342,8 @@ static bool has_room(const struct sc_inflight *inflight)
            inflight->memory.reads_max - inflight->read_count >= inflight->slot_reads;
 }
 
-/* given: a frame that was handed over, or NULL. NULL: none is to be had, and the flight waits. */
+/* Takes *given or a frame of the pool. Returns NULL, and waits in the pool's queue, if there is
+ * none. */
 static uint8_t *frame_take(struct sc_inflight *inflight, uint8_t **given)
 {
     struct sc_store *store = inflight->store;
@@ -365,7 +359,7 @@ static uint8_t *frame_take(struct sc_inflight *inflight, uint8_t **given)
     return frame;
 }
 
-/* given: as above. */
+/* given: a frame that was handed over, or NULL; the pool gets it back if it is not used. */
 static void inflight_pump(struct sc_inflight *inflight, uint8_t *given,
                           struct sc_inflight_batch *batch)
 {
@@ -489,7 +483,7 @@ void sc_inflight_cancel(struct sc_inflight *inflight)
     sc_inflight_disarm(inflight);
 }
 
-/* Nothing of the load is in flight and no frame comes: takes the spare one, if nobody has it. */
+/* Takes the reserve frame if nothing of the load is in flight and the pool has no frame. */
 static void starved_start(struct sc_inflight *inflight, struct sc_inflight_batch *batch)
 {
     struct sc_store *store = inflight->store;
@@ -503,7 +497,7 @@ static void starved_start(struct sc_inflight *inflight, struct sc_inflight_batch
         slot_start(slot, inflight, store->spare.frame, true, batch);
         return;
     }
-    if (slot != NULL) /* a frame was handed over after all */
+    if (slot != NULL) /* a frame was handed over meanwhile */
         slot_give(inflight, slot);
     sc_store_reserve_frame_put(store);
 }
@@ -512,7 +506,8 @@ bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns,
                       struct sc_inflight_batch *batch)
 {
     struct sc_exec *exec = inflight->store->params.exec;
-    uint32_t word = atomic_load(&inflight->word); /* before spare_take: its wake must not be lost */
+    uint32_t word = atomic_load(&inflight->word); /* before starved_start(): its wake must not be
+                                                   * lost */
     inflight->is_awaited = true;
     starved_start(inflight, batch);
     pthread_mutex_unlock(&inflight->lock);
@@ -539,10 +534,10 @@ void sc_inflight_raise(struct sc_inflight *inflight)
     for (struct sc_inflight_slot *slot = inflight->first; was_lower && slot != NULL;
          slot = slot->next)
         for (struct sc_inflight_read *read = slot->reads; read != NULL; read = read->next)
-            if (!read->is_started && !read->is_done) /* it stands in a queue, or is about to */
+            if (!read->is_started && !read->is_done) /* queued, or about to be */
                 ops[count++] = &read->op;
     sc_store_tier_raise(inflight->store, ops, count,
-                        SC_IO_CLASS_DEMAND); /* none ends under the lock */
+                        SC_IO_CLASS_DEMAND); /* completes none under the lock */
     if (inflight->is_armed)
         sc_staging_wait_raise(inflight->store->frames, &inflight->waiter, SC_IO_CLASS_DEMAND);
     pthread_mutex_unlock(&inflight->lock);

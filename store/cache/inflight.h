@@ -1,25 +1,22 @@
-/* Operations in flight: the reads of one load after another, each with the memory it goes to.
+/* inflight: keeps the reads of one load after another in flight, each with its memory.
  *
- *   load    begun by its owner, planned bit by bit by its client (reader.c, selector.c)
+ *   load    begun by its owner, planned slot by slot by its client (reader.c, selector.c)
  *   slot    what is read into one place: [read][read]...      one frame, or memory of the pool
- *   list    slots of the load in the order in which they were started
- *           [landed][flying][flying][landed] ...
- *           not in the list: free, or flying for a load that was cancelled (its memory goes back
- *           when its reads have ended; the generation tells)
- *   frame   counted when the slot is started, picked when a device takes its first read, so that
- *           what stands in queues keeps no memory from being used again while it is in cache
+ *   list    the load's slots, in start order: [completed][in flight][in flight][completed] ...
+ *           Not in it: free slots, and slots of a cancelled load (the generation tells) whose reads
+ *           have not ended; their memory is returned then.
+ *   frame   counted when the slot is started, taken when the device accepts its first read. Queued
+ *           reads hold no memory, so a few frames are reused while they are in the CPU's cache.
  *
- * Completions pump: as long as slots, reads, frames and the in-flight target allow, the next slots
- * are started without the owner. A flight has a few slots of its own, with which it always goes on,
- * and beyond them takes those that it shares with others (the commons). Without a frame a flight
- * waits in the pool's queue; one that is waited for, has nothing in its list and gets no frame
- * takes the store's spare frame, so that loads whose frames nobody consumes yet cannot stop it.
+ * Completions start the next slots without the owner, as far as slots, reads, frames and the
+ * in-flight target allow. Without a frame a load waits in the pool's queue. If it is waited for and
+ * its list is empty, it takes the reserve frame, so frames that others have not consumed
+ * cannot block it.
  *
- * Holds: after cancel nothing of the old load touches the next; a read that nobody wants any more
- * never reaches the device.
- * Does not: know what is read, or why; allocate; retry a failed read.
+ * Invariants: after cancel the old load touches nothing of the next. An unwanted read that has not
+ * started never reaches the device. A failed read is not retried. Nothing is allocated.
  * Threads: init, wait, raise, cancel, done: the owner, one at a time; completions and the frame
- * waiter: the executor's. One lock a flight (rank 30), which its client's state is under too.
+ * waiter: the executor's. One lock each (rank 30), which guards the client's state too.
  * Tests: tests/unit/store/test_inflight.c, test_store.c, test_gather.c, test_selector.c,
  * tests/fault/test_store_faults.c */
 #ifndef SC_STORE_CACHE_INFLIGHT_H
@@ -28,7 +25,7 @@
 #include "store/internal.h"
 #include "store/load.h"
 
-#define SC_INFLIGHT_READS_MAX 640u /* of a flight, queued or in flight */
+#define SC_INFLIGHT_READS_MAX 640u /* reads of one inflight, queued or in flight */
 
 struct sc_inflight;
 struct sc_inflight_slot;
@@ -36,32 +33,32 @@ struct sc_inflight_slot;
 struct sc_inflight_read {
     struct sc_io_op op;
     struct sc_inflight_slot *slot;
-    struct sc_inflight_read *next; /* of its slot, or free */
-    uint64_t at;                 /* in the frame */
-    uint64_t load;               /* for which it was planned */
-    uint32_t unit;               /* the client's: which part of the slot */
+    struct sc_inflight_read *next;
+    uint64_t at;                 /* bytes from the frame's start */
+    uint64_t load;               /* number of the load that planned it */
+    uint32_t unit;               /* set by the client: part of the slot */
     bool is_started, is_done, is_dropped;
 };
 
-struct sc_inflight_slot { /* the first member of the client's */
+struct sc_inflight_slot { /* first member of the client's slot */
     struct sc_inflight *inflight;
-    struct sc_inflight_slot *prev, *next;       /* of the list; next: free, too */
+    struct sc_inflight_slot *prev, *next;       /* the list; next: also the free list */
     struct sc_inflight_read *reads, **read_end; /* in the order of submission */
-    uint8_t *frame; /* where its reads go to; NULL: none, or one was laid down for it */
-    uint8_t *run;   /* memory of the store's pool that it holds instead of a frame; or NULL */
-    struct sc_host_tier_memory_slab *host; /* likewise, of the host tier */
+    uint8_t *frame; /* destination of its reads; NULL: none yet */
+    uint8_t *run;   /* memory of the store's pool, held instead of a frame; or NULL */
+    struct sc_host_tier_memory_slab *host; /* held instead of a frame; or NULL */
     uint64_t generation;
-    uint64_t read_bytes, held_bytes; /* of its reads; of them, landed and not consumed */
-    uint32_t left;                   /* reads that have not ended */
-    bool is_common;                  /* it goes back to the commons */
-    bool is_completed;               /* all have, and it waits for its consumer */
-    bool is_spare;                   /* the frame is the store's spare one */
-    bool has_right;                  /* to a frame of the pool */
-    spec_status status;              /* of the first read that failed */
+    uint64_t read_bytes, held_bytes; /* bytes of its reads; bytes completed and not consumed */
+    uint32_t left;
+    bool is_common;
+    bool is_completed;               /* all reads have ended; it waits for its consumer */
+    bool is_spare;                   /* it has the store's reserve frame */
+    bool has_right;                  /* it may take a frame of the pool */
+    spec_status status;
     int32_t sys_errno;
 };
 
-/* Operations gathered under the lock, to go out together. */
+/* Operations collected under the lock, to be submitted together. */
 struct sc_inflight_batch {
     uint64_t count;
     struct sc_io_op *ops[SC_INFLIGHT_READS_MAX];
@@ -69,29 +66,29 @@ struct sc_inflight_batch {
 
 enum sc_inflight_need { SC_INFLIGHT_NOTHING, SC_INFLIGHT_FRAME, SC_INFLIGHT_NO_FRAME };
 
-/* What a flight asks of its planner (a reader, a selector). All with the lock held. */
+/* Functions of the planner (a reader, a selector). Called with the lock held. */
 struct sc_inflight_client {
-    /* Plans the next slot, unless one is planned and was not filled. NOTHING: there is none, or
-     * none now. NO_FRAME: it reads nothing, or to memory that `place` gives. */
+    /* Plans the next slot, unless the planned one was not filled yet. NOTHING: none, or none now.
+     * NO_FRAME: it reads nothing, or to memory that `place` provides. */
     enum sc_inflight_need (*next)(struct sc_inflight *inflight);
-    /* What is planned goes into the slot, by sc_inflight_read_add. */
+    /* Adds the planned reads to the slot by sc_inflight_read_add. */
     void (*fill)(struct sc_inflight_slot *slot, struct sc_inflight_batch *batch);
-    /* NULL, or: the first read of a slot without a frame begins; sets its frame, and its run. */
+    /* Optional. Sets frame and run of a slot without a frame, before its first read. */
     void (*place)(struct sc_inflight_slot *slot);
-    /* NULL, or: a read that is wanted failed; its slot knows. */
+    /* Optional. A wanted read has failed; the slot has its status. */
     void (*read_failed)(const struct sc_inflight_read *read);
-    /* All reads of a slot of this load have ended. It may give up the lock meanwhile. true: the
-     * slot waits for its consumer, who frees it; false: it is free now. */
+    /* All reads of a wanted slot have ended. May release the lock meanwhile. Returns true if the
+     * slot waits for its consumer, who frees it; false frees it now. */
     bool (*completed)(struct sc_inflight_slot *slot);
-    /* NULL, or: whether so little flies that more is to be started. */
+    /* Optional. Returns true if so little is in flight that more is to be started. */
     bool (*refills)(const struct sc_inflight *inflight);
-    /* NULL, or: as much as may fly was started. */
+    /* Optional. Called when all that is possible was started. */
     void (*pumped)(struct sc_inflight *inflight);
 };
 
-/* Slots that flights of one kind take when their own are taken: as many as the staging pool has
- * frames, so that a load is read ahead as far as frames go, and some for slots that need no frame;
- * these leave as many as there are frames, so that who gets a frame finds a slot. */
+/* Slots shared by the inflights of one kind, used when their own are taken. There is one per frame
+ * of the staging pool, so that frames alone limit reading ahead, and some for slots without a
+ * frame. Slots without a frame leave one per frame free: a frame's owner always finds one. */
 struct sc_inflight_commons {
     /* Set by init, constant after. */
     uint8_t *slots; /* [slots_max] of slot_bytes each */
@@ -100,20 +97,20 @@ struct sc_inflight_commons {
 
     pthread_mutex_t lock; /* rank 37 */
     struct sc_inflight_slot *free;
-    uint32_t used;         /* at least once */
-    _Atomic uint32_t left; /* changed under the lock; any thread looks, for a guess */
+    uint32_t used;         /* slots used at least once */
+    _Atomic uint32_t left; /* changed under the lock; read by any thread as an estimate */
 };
 
-/* Memory of a flight: the caller's, and no longer needed when done returns. */
+/* Memory of an inflight, owned by the caller, in use until done returns. */
 struct sc_inflight_memory {
-    struct sc_inflight_commons *commons; /* or NULL */
-    void *slots;                       /* [slots_max] of slot_bytes each, the client's */
+    struct sc_inflight_commons *commons;
+    void *slots;                       /* [slots_max] of slot_bytes each: the client's slots */
     uint64_t slot_bytes;
-    struct sc_inflight_read *reads; /* [reads_max] of all slots */
+    struct sc_inflight_read *reads; /* [reads_max], shared by all slots */
     uint32_t slots_max, reads_max;  /* reads_max <= SC_INFLIGHT_READS_MAX */
 };
 
-struct sc_inflight { /* the first member of the client's */
+struct sc_inflight { /* first member of the client's structure */
     /* Set by init, constant after. */
     struct sc_store *store;
     const struct sc_inflight_client *client;
@@ -122,83 +119,80 @@ struct sc_inflight { /* the first member of the client's */
 
     /* Guarded by lock (rank 30). */
     pthread_mutex_t lock;
-    struct sc_inflight_slot *first, *last; /* the list */
+    struct sc_inflight_slot *first, *last;
     struct sc_inflight_slot *free_slots;
     struct sc_inflight_read *free_reads;
-    uint32_t slot_count;             /* in the list */
-    uint32_t frame_count;            /* of them, those with a frame, or a right to one */
-    uint32_t own_count;              /* of its own memory's, that are not free */
+    uint32_t slot_count;             /* slots in the list */
+    uint32_t frame_count;            /* slots in the list with a frame, or the right to one */
+    uint32_t own_count;              /* own slots in use */
     uint32_t flying;                 /* slots with reads that have not ended, of any load */
-    uint32_t slots_used, reads_used; /* at least once */
-    uint32_t read_count;             /* not free */
-    uint32_t slot_reads;             /* most of a slot of this load */
-    uint32_t task_count;             /* the client's, posted or running: done waits for them */
-    uint64_t generation, load;       /* ends of loads; begins */
-    bool is_armed;                   /* the waiter waits, or its task will run */
+    uint32_t slots_used, reads_used; /* entries used at least once */
+    uint32_t read_count;             /* reads in use */
+    uint32_t slot_reads;             /* most reads of a slot of this load */
+    uint32_t task_count;             /* client's tasks, posted or running; done waits for them */
+    uint64_t generation, load;       /* loads ended; loads begun */
+    bool is_armed;                   /* the waiter is queued, or its task will run */
     bool is_awaited;                 /* the owner sleeps on word, or is about to */
-    bool has_paused;                 /* the load; from there on its time is the consumer's */
+    bool has_paused;                 /* the load has paused; its time is no longer the device's */
     uint32_t io_class;
     struct sc_staging_waiter waiter;
-    struct sc_store_read_cost cost; /* of the load begun last */
+    struct sc_store_read_cost cost; /* current load's */
 
     struct sc_store_starved starved;
 
-    _Atomic uint32_t word; /* changes when the owner may go on */
+    _Atomic uint32_t word; /* changes when the owner may continue */
 };
 
-/* Slots in the caller's memory for as many frames as the pool has, and `plain` more: count of them.
- */
+/* Returns the number of shared slots to allocate: one per frame, and `plain` more. */
 uint64_t sc_inflight_commons_count(const struct sc_store *store, uint64_t plain);
-/* commons is zero. count: of slots of slot_bytes each. */
+/* *commons is zero. `slots` has `count` slots of slot_bytes each. */
 void sc_inflight_commons_init(struct sc_inflight_commons *commons, const struct sc_store *store,
                               void *slots, uint64_t slot_bytes, uint64_t count);
-/* After done of all flights that have it. */
+/* Call it after `done` of all inflights that use it. */
 void sc_inflight_commons_done(struct sc_inflight_commons *commons);
-/* Slots that may be had, while nobody else takes any; lock held. */
+/* Returns the available slots; an estimate, as others take shared ones. Lock held. */
 uint64_t sc_inflight_slots_left(const struct sc_inflight *inflight);
 
-/* flight is zero. */
+/* *inflight is zero. */
 void sc_inflight_init(struct sc_inflight *inflight, struct sc_store *store,
                       const struct sc_inflight_client *client,
                       const struct sc_inflight_memory *memory);
-/* After cancel: waits for what flies. */
+/* Call it after cancel. Blocks until nothing is in flight. */
 void sc_inflight_done(struct sc_inflight *inflight);
 
-/* Lock held, by all that follow but submit, cost and raise. */
+/* The functions below need the lock, but for submit, raise and cost. */
 
-/* A load begins, whose slots have at most slot_reads reads each; pump starts it. */
+/* Begins a load whose slots have at most slot_reads reads each; pump starts it. */
 void sc_inflight_begin(struct sc_inflight *inflight, enum sc_io_class io_class,
                        uint32_t slot_reads);
-/* Starts what may fly; submit is the caller's. */
+/* Starts as many slots as possible; the caller submits the batch. */
 void sc_inflight_pump(struct sc_inflight *inflight, struct sc_inflight_batch *batch);
-/* By the owner without the lock, by anybody else with it: so every read of the list was submitted,
- * or will be by the owner, which is also the thread that raises the load. */
+/* Submits the batch. The owner, which also raises the load, calls it without the lock, all others
+ * with it. So reads in the list are submitted, or will be by the owner. */
 void sc_inflight_submit(struct sc_inflight *inflight, struct sc_inflight_batch *batch);
-/* From fill: a read of [where.offset, + bytes), `at` bytes into the slot's place. */
+/* Adds a read of [where.offset, + bytes) to `at` bytes into the slot's memory. Called by fill. */
 struct sc_inflight_read *sc_inflight_read_add(struct sc_inflight_slot *slot,
                                               struct sc_store_where where, uint64_t bytes,
                                               uint64_t at, struct sc_inflight_batch *batch);
-/* It is of the load that runs, so it is in the list. */
+/* Returns true if the slot is of the current load, and so in the list. */
 static inline bool sc_inflight_is_wanted(const struct sc_inflight_slot *slot)
 {
     return slot->generation == slot->inflight->generation;
 }
-/* A slot that has landed was consumed, or is not wanted: it leaves the list. */
+/* Frees a completed slot that was consumed or is unwanted; removes it from the list. */
 void sc_inflight_slot_free(struct sc_inflight_slot *slot);
-/* Nobody wants the slot any more: it leaves the list, and is free now or when its reads end. */
+/* Removes an unwanted slot from the list; it is freed when its reads end. */
 void sc_inflight_slot_drop(struct sc_inflight_slot *slot);
-/* Waits for no frame any more. */
 void sc_inflight_disarm(struct sc_inflight *inflight);
-/* The load is over; what flies is left to end by itself. */
+/* Ends the load. Reads in flight complete by themselves. */
 void sc_inflight_cancel(struct sc_inflight *inflight);
-/* Wakes the owner. */
 void sc_inflight_signal(struct sc_inflight *inflight);
-/* Submits the batch and sleeps until the owner may go on; a load that starves gets the spare frame.
- * false: the deadline passed. The lock is given up meanwhile. */
+/* Submits the batch and sleeps until the owner may continue; a starved load gets the reserve frame.
+ * Releases the lock meanwhile. Returns false if the deadline passed. */
 bool sc_inflight_wait(struct sc_inflight *inflight, uint64_t deadline_ns,
                       struct sc_inflight_batch *batch);
 
-/* Raises the load to demand, with those of its reads that still stand in queues. */
+/* Raises the load, and those of its reads that are queued, to demand. */
 void sc_inflight_raise(struct sc_inflight *inflight);
 void sc_inflight_cost(const struct sc_inflight *inflight, struct sc_store_read_cost *ret_cost);
 

@@ -1,6 +1,4 @@
-/* Rows of pieces, read back and verified.
- *
- * Holds, Does not, Threads, Tests: store/cache/readback.h. */
+/* readback: reads rows back and verifies them. Contract: store/cache/readback.h. */
 #include "store/cache/readback.h"
 
 #include "store/cache/written_frames.h"
@@ -10,9 +8,7 @@
 #include <string.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
-#define GATHER_READS 64u /* submitted together */
-
-/* ---- Memory --------------------------------------------------------------------------------- */
+#define GATHER_READS 64u
 
 uint64_t sc_store_stretch_bytes(const struct sc_store *store, uint64_t row_count)
 {
@@ -35,8 +31,6 @@ bool sc_store_readback_take(struct sc_store_readback *readback, uint64_t bytes)
     return readback->memory != NULL;
 }
 
-/* ---- Bytes ---------------------------------------------------------------------------------- */
-
 static void on_read(struct sc_io_op *op)
 {
     struct sc_store_readback *readback = op->user;
@@ -44,7 +38,7 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(readback->store->params.exec, readback->task, SC_IO_CLASS_BACKGROUND);
 }
 
-/* ---- Rows in another order ------------------------------------------------------------------ */
+/* ---- Permuted rows --------------------------------------------------------------------------- */
 
 static void gather_leave(const struct sc_store *store, struct sc_store_gather *gather)
 {
@@ -52,7 +46,7 @@ static void gather_leave(const struct sc_store *store, struct sc_store_gather *g
     *gather = (struct sc_store_gather){0};
 }
 
-/* Plans a read of each row. Without memory they cannot be had. */
+/* Plans one read per half of a row. Without memory the rows cannot be read. */
 static void gather_add(struct sc_store_readback *readback, struct sc_store_stretch *stretch,
                        const struct sc_store_slab_where *where)
 {
@@ -90,7 +84,7 @@ static void gather_add(struct sc_store_readback *readback, struct sc_store_stret
     }
 }
 
-/* Rows [first, + count) of the extent, one behind the other. false: one of them was not read. */
+/* Copies extent rows [first, + count) next to each other. Returns false if one was not read. */
 static bool gather_rows(const struct sc_store_stretch *stretch,
                         const struct sc_store_slab_where *where, uint64_t first, uint64_t count,
                         const uint8_t *ret_halves[2])
@@ -115,15 +109,15 @@ static bool gather_rows(const struct sc_store_stretch *stretch,
 
 /* ---- Rows as they were stored ---------------------------------------------------------------- */
 
-struct place { /* of bytes of a layer */
+struct place {
     const struct sc_store_stretch_rows *rows;
     struct sc_store_where where;
-    uint64_t at;    /* from the extent's beginning, as the cache counts */
-    bool is_stored; /* as that has it: not of another order */
+    uint64_t at;    /* offset in the extent */
+    bool is_stored; /* in stored order, so the cache may have it */
 };
 
-/* Plans a read of the bytes into the window's memory. The first and last of them that the cache has
- * are copied from there: their pages may not be on the disk yet. */
+/* Plans a read into the window's memory. Copies leading and trailing bytes from the cache: their
+ * pages may not be on disk yet. */
 static void bytes_read(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                        const struct place *place, uint64_t bytes)
 {
@@ -152,8 +146,7 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
     readback->read_bytes += pages.bytes;
 }
 
-/* The bytes from the cache if it has all of them, else by a read. in: where they begin in the
- * layer. */
+/* Takes the bytes from the cache if it has all, else reads them. in: offset in the layer. */
 static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                       const struct sc_store_stretch_rows *rows, struct sc_store_where layer,
                       uint64_t in, uint64_t bytes, bool is_stored)
@@ -187,7 +180,7 @@ void sc_store_readback_add(struct sc_store_readback *readback,
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
     struct sc_store_slab_where from, to;
     sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
-    to = from; /* of the same copy of the rows: another may be found at any moment */
+    to = from; /* the same copy; another one may be published at any moment */
     sc_store_slab_move(&to, what->to);
     uint32_t last = what->k_alone ? 0 : to.half_count - 1;
     stretch->what = *what;
@@ -217,7 +210,7 @@ bool sc_store_readback_submit(struct sc_store_readback *readback)
 {
     uint32_t count = readback->read_count, all = count, stretches = readback->stretch_count;
     struct sc_store *store = readback->store;
-    readback->read_count = 0; /* the task may be another thread's, and begin a window */
+    readback->read_count = 0; /* the task may run on another thread and begin a window */
     for (uint32_t i = 0; i < stretches; i++)
         all += readback->stretches[i].gather.count;
     if (all == 0)
@@ -249,8 +242,6 @@ uint64_t sc_store_readback_clear(struct sc_store_readback *readback)
     return bytes;
 }
 
-/* ---- Rows ----------------------------------------------------------------------------------- */
-
 bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
                             const struct sc_store_piece_entry *piece, uint64_t first,
                             uint64_t count, struct sc_store_back *ret_back)
@@ -258,7 +249,7 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     const struct sc_store *store = readback->store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_stretch *stretch = &readback->stretches[i];
-    /* As when the stretch was added: its extent may have got another order meanwhile. */
+    /* copy chosen when the stretch was added; the extent may have a permuted one by now */
     struct sc_store_slab_where where = stretch->from;
     bool is_gathered = where.slots != NULL;
     sc_store_slab_move(&where, piece);

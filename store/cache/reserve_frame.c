@@ -1,14 +1,5 @@
-/* The spare frame. Only a load that somebody waits for, and that gets no frame from the pool, may
- * take it: so it progresses even when others hold all of the pool's frames.
- *
- *   owner     at most one load, for one operation
- *   starved   those that wait for it to come back, linked; their words change when it does
- *
- * Holds: who takes it gives it back when its operation is consumed or dropped, so everybody who
- * waits gets it in turn.
- * Does not: know what a load is; serve one that nobody waits for.
- * Threads: any (rank 35).
- * Tests: tests/unit/store/test_store.c, test_selector.c */
+/* reserve_frame: lends one frame to starved loads, one at a time. Contract:
+ * store/cache/reserve_frame.h. */
 #include "store/cache/reserve_frame.h"
 #include "store/internal.h"
 

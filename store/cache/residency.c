@@ -1,15 +1,13 @@
-/* Slabs of the host tier counted by piece.
- *
- * Holds, Does not, Threads, Tests: store/cache/residency.h. */
+/* residency: counts slabs of the host tier by piece. Contract: store/cache/residency.h. */
 #include "store/cache/residency.h"
 
 #include <stddef.h>
 
 #define NONE      SC_RESIDENCY_NONE
-#define TRIES_MAX 16u  /* of a reader; each meets another change */
-#define STEPS_MAX 256u /* longer than any list: a reader that was led astray goes no further */
+#define TRIES_MAX 16u  /* attempts of a reader; each meets another change */
+#define STEPS_MAX 256u /* longer than any list; bounds a misled reader */
 
-/* Neighbours in an extent are neighbours here: lookup asks for one piece behind the other. */
+/* Neighbours in an extent have neighbouring heads, because lookup asks for pieces in order. */
 static _Atomic uint32_t *head_of(const struct sc_store_residency *residency, uint64_t copy,
                                  uint64_t what)
 {
@@ -18,8 +16,7 @@ static _Atomic uint32_t *head_of(const struct sc_store_residency *residency, uin
     return &residency->heads[(hash + (uint32_t)what / SC_RESIDENCY_NEAR) & residency->head_mask];
 }
 
-/* What is stored between the two is not seen before the version is odd, and what is seen of it
- * makes the reader see that. */
+/* The odd version is ordered before the release stores that follow: a reader of one sees it. */
 static void change_begin(struct sc_store_residency *residency)
 {
     (void)atomic_fetch_add_explicit(&residency->version, 1, memory_order_relaxed);
@@ -96,7 +93,8 @@ void sc_store_residency_rise(struct sc_store_residency *residency, uint32_t i, b
     SET(residency->groups[i].risen, is_risen ? count + 1 : count - 1);
 }
 
-/* A group that moves to another list leads a reader astray, to its end at worst: it reads again. */
+/* A group that moves to another list can mislead a reader. The changed version makes it read
+ * again. */
 uint32_t sc_store_residency_count(const struct sc_store_residency *residency, uint64_t copy,
                                   uint64_t what, uint32_t *ret_risen)
 {
@@ -114,7 +112,7 @@ uint32_t sc_store_residency_count(const struct sc_store_residency *residency, ui
         }
         if (version % 2 == 1 || GET(residency->version) != version)
             continue;
-        if (ret_risen != NULL) /* the two change one after the other */
+        if (ret_risen != NULL) /* the two counts change one after the other */
             *ret_risen = risen < count ? risen : count;
         return count;
     }
@@ -127,7 +125,7 @@ bool sc_store_residency_init(struct sc_store_residency *residency, struct sc_all
                              uint32_t count_max)
 {
     uint32_t heads = 1;
-    while (heads < count_max / 2) /* most groups have more slabs than one */
+    while (heads < count_max / 2) /* most groups have several slabs */
         heads *= 2;
     *residency = (struct sc_store_residency){
         .alloc = alloc, .count_max = count_max, .head_mask = heads - 1, .free = NONE};

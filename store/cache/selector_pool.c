@@ -1,7 +1,4 @@
-/* Memory in runs of blocks: selector_pool.h draws it.
- *
- * Threads: any; selector_pool.h.
- * Tests: tests/unit/store/test_pool.c */
+/* selector_pool: allocates runs of blocks. Contract: store/cache/selector_pool.h. */
 #include "store/cache/selector_pool.h"
 
 #include <string.h>

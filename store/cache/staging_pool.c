@@ -1,8 +1,5 @@
-/* The staging pool of store/cache/staging_pool.h: a stack of free frame numbers, so that a frame
- * used a moment ago (its pages present, its lines perhaps in cache) is the next to be used, and one
- * waiting list a class of lanes.
- *
- * Tests: tests/unit/store/test_staging_pool.c */
+/* staging_pool: a stack of free frames, so the last used is used next, and a wait list per class.
+ * Contract: store/cache/staging_pool.h. */
 #include "store/cache/staging_pool.h"
 
 #include <pthread.h>
@@ -13,12 +10,12 @@
 #define LINE_BYTES 64u
 #define NONE       UINT32_MAX
 
-struct kept {            /* a frame that is free, and in no hurry */
-    uint64_t ticket;     /* 0: it is not kept */
+struct kept {            /* a free frame whose bytes are still wanted */
+    uint64_t ticket;
     uint32_t prev, next; /* kept before it, after it */
 };
 
-enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this order */
+enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* in order of service */
 
 struct sc_staging {
     /* Set by open, constant after. */
@@ -32,11 +29,11 @@ struct sc_staging {
 
     /* Guarded by lock (rank 60). */
     pthread_mutex_t lock;
-    uint64_t free_count;  /* that may be taken */
-    uint64_t stack_count; /* with kept_count >= free_count: the others were laid down */
+    uint64_t free_count;  /* frames that may be taken */
+    uint64_t stack_count; /* others were parked (sc_staging_lay) */
     uint64_t kept_count;
-    uint64_t ticket;      /* the last that was given out */
-    uint32_t kept_last;   /* NONE: none is kept */
+    uint64_t ticket;      /* last one given out */
+    uint32_t kept_last;
     struct kept *kept;    /* [count] */
     uint32_t *free_stack; /* [count] */
     uint8_t *is_taken;    /* [count] */
@@ -90,7 +87,7 @@ spec_status sc_staging_open(const struct sc_staging_params *params, struct sc_st
         frames->memory == NULL)
         goto no_memory;
     for (uint64_t i = 0; i < count; i++)
-        frames->free_stack[i] = (uint32_t)(count - 1 - i); /* frame 0 is taken first */
+        frames->free_stack[i] = (uint32_t)(count - 1 - i);
     if (pthread_mutex_init(&frames->lock, NULL) != 0)
         goto no_memory;
     *ret_frames = frames;
@@ -122,7 +119,6 @@ void sc_staging_close(struct sc_staging *frames)
     sc_alloc_free(alloc, frames);
 }
 
-/* Lock held. The frame is kept. */
 static void unkeep_locked(struct sc_staging *frames, uint32_t i)
 {
     const struct kept kept = frames->kept[i];
@@ -136,7 +132,6 @@ static void unkeep_locked(struct sc_staging *frames, uint32_t i)
     frames->kept_count--;
 }
 
-/* Lock held. */
 static uint8_t *pop_locked(struct sc_staging *frames)
 {
     SC_ASSERT(frames->poison, frames->stack_count + frames->kept_count > 0);
@@ -150,7 +145,7 @@ static uint8_t *pop_locked(struct sc_staging *frames)
     return frames->memory + (uint64_t)i * frames->frame_bytes;
 }
 
-/* Lock held. False: it is nobody's. */
+/* Lock held. Returns false if the frame is not taken. */
 static bool push_locked(struct sc_staging *frames, const uint8_t *frame)
 {
     const uint64_t offset = (uint64_t)((uintptr_t)frame - (uintptr_t)frames->memory);
@@ -164,7 +159,6 @@ static bool push_locked(struct sc_staging *frames, const uint8_t *frame)
     return true;
 }
 
-/* Lock held. */
 static uint8_t *take_locked(struct sc_staging *frames, uint32_t class_)
 {
     if (frames->free_count <= frames->reserve[class_])
@@ -173,7 +167,6 @@ static uint8_t *take_locked(struct sc_staging *frames, uint32_t class_)
     return pop_locked(frames);
 }
 
-/* Lock held. */
 static void enqueue_locked(struct sc_staging *frames, struct sc_staging_waiter *waiter,
                            uint32_t io_class)
 {
@@ -189,7 +182,6 @@ static void enqueue_locked(struct sc_staging *frames, struct sc_staging_waiter *
     frames->waiting[class_].tail = waiter;
 }
 
-/* Lock held. */
 static void dequeue_locked(struct sc_staging *frames, struct sc_staging_waiter *waiter)
 {
     const uint32_t class_ = class_of(waiter->io_class);
@@ -205,8 +197,8 @@ static void dequeue_locked(struct sc_staging *frames, struct sc_staging_waiter *
     waiter->waiting = 0;
 }
 
-/* Lock held. Hands a frame to the first waiter that may have one. One frame came free, or one
- * waiter changed its class, so at most one waiter can be served. */
+/* Lock held. Hands a frame to the first waiter that may have one. At most one can be served: one
+ * frame was freed, or one waiter changed its class. */
 static struct sc_staging_waiter *grant_locked(struct sc_staging *frames)
 {
     for (uint32_t i = 0; i < CLASSES; i++) {
@@ -355,9 +347,9 @@ uint8_t *sc_staging_candidate(struct sc_staging *frames)
     return frame;
 }
 
-/* On a virtio disk, whose host copies into the frame, medians of 13 loads: pread 2.28 -> 2.43 GB/s,
- * by eight threads 2.35 -> 2.50. With io_uring and 8 MiB in flight, medians of 9: 2.63 -> 2.53 and
- * 2.68 -> 2.45. Processors without the instruction take it for a no-operation. */
+/* Measured in GB/s on a virtio disk whose host copies into the frame. Medians of 13: pread 2.28 ->
+ * 2.43, eight threads 2.35 -> 2.50. Medians of 9 with io_uring, 8 MiB in flight: 2.63 -> 2.53, 2.68
+ * -> 2.45. CPUs without the instruction ignore it. */
 #if defined(__x86_64__)
 __attribute__((target("cldemote"))) void sc_staging_leave(const uint8_t *bytes, uint64_t count)
 {

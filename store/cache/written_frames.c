@@ -1,22 +1,20 @@
-/* Bytes of extents that frames hold.
+/* written_frames: indexes the bytes that frames still hold. Contract: store/cache/written_frames.h.
  *
- *   entries   [frames]     an entry a frame, in the order of the pool's memory
- *   heads     [a power of two] -> entries whose first byte is in one block of a copy
- *
- * Holds, Does not, Threads, Tests: store/cache/written_frames.h. */
+ *   entries   [frames]     one per frame, in the order of the pool's memory
+ *   heads     [a power of two] -> entries whose first byte is in one block of a copy */
 #include "store/cache/written_frames.h"
 
 #include <pthread.h>
 #include <string.h>
 
 struct sc_store_cache_entry {
-    struct sc_store_cache_entry *next; /* of its head */
-    uint64_t copy;                     /* 0: the frame holds nothing that anybody asks for */
+    struct sc_store_cache_entry *next;
+    uint64_t copy;                     /* 0: no entry */
     uint64_t at, bytes;
-    uint64_t ticket;   /* while it is kept */
-    uint32_t pins;     /* readers of the frame: it is not in the pool while there are any */
+    uint64_t ticket;   /* from sc_staging_keep */
+    uint32_t pins;     /* readers; a pinned frame is not in the pool */
     bool is_out;       /* the writer has the frame */
-    bool is_forgotten; /* nobody may find it any more, but the frame is still out or pinned */
+    bool is_forgotten; /* not found any more, but still out or pinned */
 };
 
 struct sc_store_cache {
@@ -64,7 +62,7 @@ static void entry_remove(struct sc_store_cache *cache, struct sc_store_cache_ent
     entry->is_forgotten = false;
 }
 
-/* The entry that has this byte of the copy: it begins in the byte's block or in the one before. */
+/* Finds the entry with this byte: it begins in the byte's block or the one before. */
 static struct sc_store_cache_entry *entry_find(const struct sc_store_cache *cache, uint64_t copy,
                                                uint64_t at)
 {
@@ -78,7 +76,7 @@ static struct sc_store_cache_entry *entry_find(const struct sc_store_cache *cach
     return NULL;
 }
 
-/* false: the frame was given to somebody, its bytes are gone. */
+/* Returns false, and removes the entry, if the frame was reused. */
 static bool entry_pin(struct sc_store_cache *cache, struct sc_store_cache_entry *entry)
 {
     if (!entry->is_out && entry->pins == 0 &&
@@ -90,7 +88,7 @@ static bool entry_pin(struct sc_store_cache *cache, struct sc_store_cache_entry 
     return true;
 }
 
-/* The frame is neither out nor pinned any more. */
+/* Returns the frame to the pool; it is neither out nor pinned. */
 static void entry_leave(struct sc_store_cache *cache, struct sc_store_cache_entry *entry)
 {
     bool is_wanted = entry->copy != 0 && !entry->is_forgotten;
@@ -108,8 +106,6 @@ static void entry_unpin(struct sc_store_cache *cache, struct sc_store_cache_entr
         entry_leave(cache, entry);
 }
 
-/* ---- Who writes ------------------------------------------------------------------------------ */
-
 uint8_t *sc_store_cache_take(struct sc_store_cache *cache, uint64_t leaves)
 {
     uint8_t *frame = sc_staging_take_leaving(cache->frames, leaves);
@@ -117,7 +113,7 @@ uint8_t *sc_store_cache_take(struct sc_store_cache *cache, uint64_t leaves)
         return NULL;
     pthread_mutex_lock(&cache->lock);
     struct sc_store_cache_entry *entry = entry_of(cache, frame);
-    if (entry->copy != 0) /* it was kept */
+    if (entry->copy != 0)
         entry_remove(cache, entry);
     entry->is_out = true;
     pthread_mutex_unlock(&cache->lock);
@@ -155,10 +151,8 @@ void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* ---- Who asks -------------------------------------------------------------------------------- */
-
-/* Lock held, but not while bytes are copied. Copies the first bytes of [at, + bytes), as far as the
- * entry that has byte `at` goes. Returns how many; 0: no entry has it. */
+/* Copies [at, + bytes), up to the end of the entry with byte `at`. Returns the bytes copied. Lock
+ * held, but released while copying. */
 static uint64_t entry_copy(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t bytes,
                            uint8_t *dst)
 {
@@ -173,7 +167,7 @@ static uint64_t entry_copy(struct sc_store_cache *cache, uint64_t copy, uint64_t
     return now;
 }
 
-/* The same, entry after entry, until one is missing. */
+/* Copies entry after entry until one is missing. Returns the bytes copied. */
 static uint64_t entries_copy(struct sc_store_cache *cache, uint64_t copy, uint64_t at,
                              uint64_t bytes, uint8_t *dst)
 {
@@ -245,8 +239,6 @@ void sc_store_cache_forget(struct sc_store_cache *cache, uint64_t copy, uint64_t
     }
     pthread_mutex_unlock(&cache->lock);
 }
-
-/* ---- Open and close -------------------------------------------------------------------------- */
 
 spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_staging *frames,
                                 uint64_t block_bytes, struct sc_store_cache **ret_cache,

@@ -1,6 +1,4 @@
-/* A match into host memory: what its rows are chosen by, and rows.
- *
- * Holds, Does not, Threads, Tests: store/read/fetch_match.h. */
+/* fetch_match: prefetches a match to host memory. Contract: store/read/fetch_match.h. */
 #include "store/read/fetch_match.h"
 
 #include "store/cache/host_tier_slab.h"
@@ -13,12 +11,12 @@
 
 #define WINDOWS      2u /* one is verified while the other is read */
 #define WINDOW_BYTES (4ull << 20)
-#define PIECES       SC_STORE_SELECTOR_FETCH_PIECES /* of a window */
-#define LOOKS        1024u                 /* at pieces, in one step: who cancels waits for it */
+#define PIECES       SC_STORE_SELECTOR_FETCH_PIECES
+#define LOOKS        1024u                 /* pieces examined per step, so that a cancel is fast */
 
-struct piece { /* of a window: its slab is begun */
+struct piece { /* a piece of a window whose slab was begun */
     const struct sc_store_piece_entry *entry;
-    struct sc_host_slab_fill fill; /* of rows */
+    struct sc_host_slab_fill fill; /* rows only */
     uint64_t range, bytes;
     uint32_t stretch, layer;
 };
@@ -28,29 +26,29 @@ struct window {
     struct sc_task task;
     struct sc_store_readback back;
     struct sc_store_selector_fetch fetch; /* in the memory of `back` */
-    bool is_choice;              /* what rows are chosen by; else rows */
+    bool is_choice;              /* the window has selector keys; else rows */
     uint32_t piece_count;
     struct piece pieces[PIECES];
 };
 
 struct sc_store_match_fetcher {
-    struct sc_store *store; /* set by open, constant after */
+    struct sc_store *store;
     struct window windows[WINDOWS];
 
     pthread_mutex_t lock; /* rank 28 */
     /* Guarded by lock. */
     struct sc_store_match_fetch what;
-    uint32_t running; /* windows that are not through; 0: nothing is staged */
+    uint32_t running; /* windows that have not ended; 0: idle */
     bool is_cancelled, closing;
-    bool is_loose; /* something was found that may not be kept: nothing may go any more */
-    uint32_t pass; /* where the next window begins: [choice of layer 0, 1 ..][rows of 0, 1 ..] */
+    bool is_loose; /* a published slab could not be kept; nothing may be evicted from then on */
+    uint32_t pass; /* [selector keys of layer 0, 1 ..][rows of layer 0, 1 ..] */
     uint64_t range;
     struct sc_store_match_fetched staged;
 };
 
-/* ---- What comes next: lock held -------------------------------------------------------------- */
+/* ---- Next window: lock held ------------------------------------------------------------------ */
 
-/* All rows of the range's piece that may be read. false: it is void. */
+/* Returns all readable rows of the range's piece. Returns false if the piece is void. */
 static bool whole_of(const struct sc_store *store, const struct sc_store_range *range,
                      struct sc_store_range *ret_whole,
                      const struct sc_store_piece_entry **ret_entry,
@@ -92,8 +90,7 @@ static void fetch_ends(struct sc_store_match_fetcher *fetcher, spec_status statu
     fetcher->pass = pass_end(fetcher);
 }
 
-/* The next range that has rows; false: there is none, as the pass' ranges, and then the passes, are
- * through. */
+/* Moves to the next range with rows, in this pass or a later one. Returns false at the end. */
 static bool range_seek(struct sc_store_match_fetcher *fetcher)
 {
     const struct sc_store_match_fetch *what = &fetcher->what;
@@ -108,8 +105,7 @@ static bool range_seek(struct sc_store_match_fetcher *fetcher)
     return false;
 }
 
-/* Whether the piece goes on where the window's last stretch ends, and fits one operation with it.
- */
+/* Returns true if the piece continues the window's last stretch and fits one operation with it. */
 static bool piece_joins(const struct sc_store *store, const struct sc_store_stretch_rows *last,
                         const struct sc_store_extent_entry *extent, uint32_t layer,
                         const struct sc_store_piece_entry *entry)
@@ -120,8 +116,8 @@ static bool piece_joins(const struct sc_store *store, const struct sc_store_stre
            (end - last->first) * store->shape.row_bytes <= store->limits.op_bytes;
 }
 
-/* A piece's slab: it is there and kept, it is begun, or there is no room. As much as may be is kept
- * where one that is there cannot be: what was begun then might evict it. */
+/* Keeps the piece's slab if it is published, else begins it. Reports FULL after a published slab
+ * could not be kept, because a new slab might evict it. */
 static enum sc_host_tier_begun slab_begin(struct sc_store_match_fetcher *fetcher,
                                           const struct sc_host_slab_wish *wish,
                                           struct sc_host_slab_fill *fill)
@@ -131,7 +127,7 @@ static enum sc_host_tier_begun slab_begin(struct sc_store_match_fetcher *fetcher
     if (sc_host_slab_keep(store, wish, keeper))
         return SC_STORE_HOST_THERE;
     bool is_there = sc_host_tier_has(store->host, &wish->key);
-    if (is_there && sc_host_slab_keep(store, wish, keeper)) /* it has come now */
+    if (is_there && sc_host_slab_keep(store, wish, keeper)) /* published meanwhile */
         return SC_STORE_HOST_THERE;
     fetcher->is_loose = fetcher->is_loose || is_there;
     if (fetcher->is_loose)
@@ -139,7 +135,7 @@ static enum sc_host_tier_begun slab_begin(struct sc_store_match_fetcher *fetcher
     return sc_host_slab_begin_kept(store, fill, wish, keeper);
 }
 
-/* Loads of the piece, whose range may be begun, read no rows in the layer: they have codes. */
+/* Returns true if loads read only the (readable) piece's quantised rows in the layer. */
 static bool reads_quant_alone(const struct sc_store *store,
                               const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                               const struct sc_store_range *whole)
@@ -149,8 +145,7 @@ static bool reads_quant_alone(const struct sc_store *store,
            sc_store_selector_quant_of(store, whole, &blocks) != NULL;
 }
 
-/* Loads in the layer read none of the piece's rows: what comes after the match does not see them.
- */
+/* Returns true if the piece is before the layer's window at the end of the match. */
 static bool is_unseen(const struct sc_store_match_fetch_wants *wants, uint32_t layer,
                       const struct sc_store_piece_entry *entry)
 {
@@ -158,8 +153,7 @@ static bool is_unseen(const struct sc_store_match_fetch_wants *wants, uint32_t l
     return entry->first_position + entry->row_count <= sc_store_window_first(window, wants->end);
 }
 
-/* Plans a window of rows: its slabs are begun, its stretches in ret_rows. Returns how many these
- * are. */
+/* Plans a window of rows and begins its slabs. Returns the number of stretches in ret_rows. */
 static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window *window,
                           struct sc_store_stretch_rows *ret_rows)
 {
@@ -175,7 +169,7 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
         uint32_t layer = layer_of(fetcher);
         if (!whole_of(store, &fetcher->what.ranges[fetcher->range], &whole, &piece->entry,
                       &extent)) {
-            fetch_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
+            fetch_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* a load reports the same */
             break;
         }
         if (reads_quant_alone(store, &fetcher->what.wants, layer, &whole) ||
@@ -211,7 +205,7 @@ static uint32_t rows_plan(struct sc_store_match_fetcher *fetcher, struct window 
     return count;
 }
 
-/* The same of what rows are chosen by, in one layer. Returns how many pieces. */
+/* Plans a window of one layer's selector keys. Returns the number of pieces. */
 static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct window *window)
 {
     const struct sc_store *store = fetcher->store;
@@ -228,7 +222,7 @@ static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct windo
         struct sc_host_slab_wish wish;
         struct sc_store_range whole;
         if (!whole_of(store, range, &whole, &piece->entry, &extent)) {
-            fetch_ends(fetcher, SPEC_E_CORRUPT, fetcher->range); /* as a load says of it */
+            fetch_ends(fetcher, SPEC_E_CORRUPT, fetcher->range);
             break;
         }
         if (!sc_store_selector_fetch_wish(fetch, &whole, &wish))
@@ -249,8 +243,7 @@ static uint32_t choice_plan(struct sc_store_match_fetcher *fetcher, struct windo
     return window->piece_count = fetch->count;
 }
 
-/* Plans a window. Returns of how many stretches, or pieces; 0: nothing is to be brought, of what
- * was looked at: see is_through. */
+/* Plans a window. Returns its stretches or pieces; 0 if nothing that was examined is to be read. */
 static uint32_t window_plan(struct sc_store_match_fetcher *fetcher, struct window *window,
                             struct sc_store_stretch_rows *ret_rows)
 {
@@ -259,15 +252,12 @@ static uint32_t window_plan(struct sc_store_match_fetcher *fetcher, struct windo
     return window->is_choice ? choice_plan(fetcher, window) : rows_plan(fetcher, window, ret_rows);
 }
 
-/* Lock held. Nothing is left to be looked at. */
+/* Lock held. Returns true if nothing is left to examine. */
 static bool is_through(const struct sc_store_match_fetcher *fetcher)
 {
     return fetcher->is_cancelled || fetcher->pass == pass_end(fetcher);
 }
 
-/* ---- Windows --------------------------------------------------------------------------------- */
-
-/* Verifies a piece's rows, and publishes them. */
 static spec_status piece_take(struct window *window, struct piece *piece)
 {
     const struct sc_store *store = window->fetcher->store;
@@ -282,7 +272,6 @@ static spec_status piece_take(struct window *window, struct piece *piece)
     return good ? SPEC_OK : sc_store_readback_why(&window->back, piece->stretch);
 }
 
-/* What the window brought of rows. */
 static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *window,
                       bool is_cancelled)
 {
@@ -309,7 +298,7 @@ static void rows_take(struct sc_store_match_fetcher *fetcher, struct window *win
     pthread_mutex_unlock(&fetcher->lock);
 }
 
-/* The same of what rows are chosen by: it is published already, or nobody has it. */
+/* Ends the pieces of a window of selector keys, which are published already or unavailable. */
 static void choice_take(struct sc_store_match_fetcher *fetcher, struct window *window,
                         bool is_cancelled)
 {
@@ -330,7 +319,7 @@ static void choice_take(struct sc_store_match_fetcher *fetcher, struct window *w
     pthread_mutex_unlock(&fetcher->lock);
 }
 
-/* The window has nothing more to do. The last one tells; nothing is touched afterwards. */
+/* Ends the window. The last one calls done; nothing is touched afterwards. */
 static void window_end(struct sc_store_match_fetcher *fetcher, struct window *window)
 {
     struct sc_store *store = fetcher->store;
@@ -347,7 +336,7 @@ static void window_end(struct sc_store_match_fetcher *fetcher, struct window *wi
     sc_store_busy_end(store);
 }
 
-/* true: the task is posted when it has come, and may run by now. */
+/* Returns true if the task will be posted when the reads complete; it may run already. */
 static bool window_read(struct window *window, const struct sc_store_stretch_rows *rows,
                         uint32_t count)
 {
@@ -368,7 +357,7 @@ static void window_step(struct sc_task *task)
     pthread_mutex_unlock(&fetcher->lock);
     if (window->piece_count > 0 && window->is_choice && !is_cancelled &&
         sc_store_selector_fetch_next(&window->fetch))
-        return; /* there is more of it */
+        return; /* more reads of this window */
     if (window->piece_count > 0 && window->is_choice)
         choice_take(fetcher, window, is_cancelled);
     else if (window->piece_count > 0)
@@ -381,13 +370,10 @@ static void window_step(struct sc_task *task)
         window_end(fetcher, window);
         return;
     }
-    if (!window_read(window, rows, count)) /* it is there */
+    if (!window_read(window, rows, count)) /* nothing to read */
         sc_exec_post(fetcher->store->params.exec, &window->task, SC_IO_CLASS_BACKGROUND);
 }
 
-/* ---- Begin, cancel --------------------------------------------------------------------------- */
-
-/* false: no memory. */
 static bool memory_take(struct sc_store_match_fetcher *fetcher,
                         const struct sc_store_match_fetch *what)
 {
@@ -450,8 +436,8 @@ spec_status sc_store_match_fetch_begin(struct sc_store *store,
     return SPEC_OK;
 }
 
-/* Whether host memory has slabs of that key in layers [first, end): they are counted, but those of
- * other layers count as well. */
+/* Returns true if host memory has the slabs of layers [first, end). Counts without the lock
+ * first. */
 static bool has_layers(const struct sc_store *store, const struct sc_host_tier_key *key,
                        uint32_t first, uint32_t end)
 {
@@ -461,7 +447,7 @@ static bool has_layers(const struct sc_store *store, const struct sc_host_tier_k
             sc_host_tier_layers_in(store->host, key, first, end) == end - first);
 }
 
-/* Whether the layers that read the piece's rows have them there. */
+/* Returns true if every layer that reads the piece's rows has them in host memory. */
 static bool has_seen_layers(const struct sc_store *store,
                             const struct sc_store_match_fetch_wants *wants,
                             const struct sc_store_piece_entry *entry,
@@ -511,8 +497,6 @@ void sc_store_match_fetch_let_go(struct sc_store *store, uint64_t keeper, uint64
 {
     sc_host_tier_let_go(store->host, keeper, until_ns);
 }
-
-/* ---- Open and close -------------------------------------------------------------------------- */
 
 spec_status sc_store_match_fetcher_open(struct sc_store *store, struct spec_error *reterr)
 {

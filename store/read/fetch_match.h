@@ -1,26 +1,22 @@
-/* A match into host memory, ahead of the load that will ask for it, in the background: what its
- * rows are chosen by, and rows.
+/* fetch_match: prefetches a match from disk to host memory, ahead of the load that will read it.
  *
- *   ranges   [piece][piece] ...            of a match: whole pieces of them are brought
- *   passes   [choice of layer 0][of 1] ..  codes, probe keys or row tags, where loads choose rows:
- *                                          they read these for certain (fetch_selectors.h)
- *            [rows of layer 0][of 1] ..    but of pieces that are read as codes alone
- *   pass p   what is there is kept; for the others slabs are begun, in their order, until there is
- *            no room; then they are read, window after window, verified, published
- *   windows  [stretch of neighbouring pieces][stretch] ..   of rows: readback.h
- *            [block of pieces of one layer][block] ..       of choice: fetch_selectors.h
- *                                                           two, in memory of their own: loads need
- *                                                           the pool's frames
+ *   passes   [selector keys of layer 0][of 1] ..  quantised rows, probe keys or row tags, if loads
+ *                                                 select rows: they always read these
+ *            [rows of layer 0][of 1] ..           not of pieces that loads read quantised only
+ *   pass p   Keeps slabs that exist. Begins the others in order, until there is no room; then reads
+ *            them window by window, verifies and publishes them.
+ *   windows  [stretch of neighbouring pieces][stretch] ..   rows: readback.h
+ *            [block of pieces of one layer][block] ..       selector keys: fetch_selectors.h
+ *            There are two, in their own memory: loads need the pool's frames.
  *
- *   begin -> windows, pass after pass -> done            loads go layer by layer: so does what is
- *            \-> cancel, a failure, no room ---^         there of a match that does not fit
+ *   begin -> windows, pass after pass -> done
+ *            \-> cancel, a failure, no room ---^
  *
- * Holds: what is published agreed with its tags, or checksums; a slab is begun before it is read,
- * so nothing is read in vain; at most WINDOWS windows are in flight, in the lowest class, in
- * operations of io.op_bytes or one piece; the caller's ranges and `what` are not touched once done
- * has run.
- * Does not: know requests, deadlines or tickets (plugin/request/host_prefetch.c), wait, retry.
- * Threads: begin, cancel any; steps the executor's, one at a time for each window.
+ * Invariants: whole pieces are prefetched. Published bytes agreed with their tags or checksums. A
+ * slab is begun before its read, so no read is wasted. Reads are in the lowest I/O class, in
+ * operations of io.op_bytes or one piece. After done has run, the caller's ranges and `what` are
+ * not touched.
+ * Threads: begin, cancel: any; steps: the executor's, one at a time per window.
  * Tests: tests/unit/plugin/test_host_prefetch.c, test_host_prefetch_meanwhile.c,
  * test_host_prefetch_random.c, test_host_prefetch_choice.c, test_host_prefetch_choice_random.c,
  * tests/fault/test_host_races.c, test_choice_races.c */
@@ -31,7 +27,7 @@
 #include "store/load.h"
 
 spec_status sc_store_match_fetcher_open(struct sc_store *store, struct spec_error *reterr);
-/* What runs ends soon, and nothing begins any more. */
+/* Cancels what runs; nothing can begin any more. */
 void sc_store_match_fetcher_stop(struct sc_store *store);
 void sc_store_match_fetcher_close(struct sc_store *store);
 

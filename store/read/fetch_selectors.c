@@ -1,15 +1,12 @@
-/* Codes, probe keys and row tags of pieces into host memory.
- *
- * Holds, Does not, Threads, Tests: store/read/fetch_selectors.h. */
+/* fetch_selectors: reads selector keys of pieces into host memory. Contract:
+ * store/read/fetch_selectors.h. */
 #include "store/read/fetch_selectors.h"
 
 #include "store/read/scan_plan.h"
 #include "store/space/tier.h"
 
 #define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
-#define PIECE_MORE 256u /* bytes of a piece that are none of its slab's: its entry, roundings */
-
-/* ---- How much ------------------------------------------------------------------------------- */
+#define PIECE_MORE 256u /* bytes of a piece beyond its slab's: its entry, rounding */
 
 struct sc_store_selector_plan
 sc_store_selector_fetch_plan(const struct sc_store *store,
@@ -24,8 +21,8 @@ sc_store_selector_fetch_plan(const struct sc_store *store,
     };
 }
 
-/* What is read of a piece, and, of codes that come in parts, or of probe rows, a second time; codes
- * in pages of their own. At least as much as it will be. */
+/* Returns an upper bound of the piece's memory: the slab twice (the read, and the copy of probe
+ * rows or of blocks in parts), and pages of quantised reads. */
 static uint64_t bytes_of(const struct sc_store_selector_plan *plan,
                          const struct sc_host_slab_wish *wish)
 {
@@ -34,7 +31,7 @@ static uint64_t bytes_of(const struct sc_store_selector_plan *plan,
     return 2 * wish->bytes + PIECE_MORE + reads * SC_STORE_SELECTOR_SECTIONS * 2 * PAGE;
 }
 
-/* Beside the pieces: where areas begin, and a frame. */
+/* Returns the bytes beside the pieces: rounding of areas, and a frame. */
 static uint64_t bytes_beside(const struct sc_store_selector_plan *plan)
 {
     return 2 * PAGE + (plan->is_quant ? 0 : plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES);
@@ -50,8 +47,6 @@ uint64_t sc_store_selector_fetch_bytes(const struct sc_store *store,
     return sc_store_selector_wish(&plan, 0, &wish) ? bytes_beside(&plan) + bytes_of(&plan, &wish)
                                                    : 0;
 }
-
-/* ---- Pieces --------------------------------------------------------------------------------- */
 
 void sc_store_selector_fetch_begin(struct sc_store_selector_fetch *fetch,
                                    const struct sc_store_match_fetch_wants *wants, uint32_t layer,
@@ -96,8 +91,6 @@ spec_status sc_store_selector_fetch_end(struct sc_store_selector_fetch *fetch, u
                                                                                 : SPEC_E_CORRUPT;
 }
 
-/* ---- Reads ---------------------------------------------------------------------------------- */
-
 static void on_read(struct sc_io_op *op)
 {
     struct sc_store_selector_fetch *fetch = op->user;
@@ -105,7 +98,7 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(fetch->store->params.exec, fetch->task, SC_IO_CLASS_BACKGROUND);
 }
 
-/* false: it does not fit, as codes came since it was begun. */
+/* Returns false if it does not fit, because quantised rows were added since begin. */
 static bool memory_lay(struct sc_store_selector_fetch *fetch)
 {
     uint64_t rows = 0;
@@ -140,7 +133,7 @@ static void blocks_take(struct sc_store_selector_fetch *fetch)
     fetch->block_count = 0;
 }
 
-/* The planned block gets a place in the memory from *at on. false: there is none as yet. */
+/* Gives the planned block memory from *at on. Returns false if there is none yet. */
 static bool block_place(struct sc_store_selector_fetch *fetch, uint64_t *at,
                         struct sc_io_op **ret_reads, uint32_t *count)
 {
@@ -188,7 +181,7 @@ bool sc_store_selector_fetch_next(struct sc_store_selector_fetch *fetch)
         fetch->has_block = false;
     }
     if (count == 0)
-        return false; /* all was read, or what is left has no room */
+        return false; /* all was read, or the rest has no room */
     atomic_store(&fetch->flying, count);
     sc_store_tier_read(store, reads, count);
     return true;

@@ -1,7 +1,4 @@
-/* Picks -> stretches of rows that lie together -> reads of pages.
- *
- * Holds, Does not, Threads: store/read/gather_plan.h.
- * Tests: tests/unit/store/test_gather.c */
+/* gather_plan: groups gathered rows into reads of pages. Contract: store/read/gather_plan.h. */
 #include "store/read/gather_plan.h"
 
 #include "store/read/scan_plan.h"
@@ -10,11 +7,11 @@
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
-/* Gaps are read through up to a sixth of the rows: a quarter of rows at random, of 8 KiB or more,
- * would else be read 1.2 to 2 times over where operations are dear, at others' expense. */
+/* Gaps may be a sixth of the rows. Without this limit, a random quarter of rows of 8 KiB or more is
+ * read 1.2 to 2 times if operations are expensive. */
 #define GAP_SHARE 6u
 
-#define GAP_BYTES_MAX (64ull << 10) /* more is another operation whatever one costs */
+#define GAP_BYTES_MAX (64ull << 10) /* longer gaps always start another operation */
 
 uint64_t sc_store_device_gap(const struct sc_store_device *device)
 {
@@ -44,9 +41,6 @@ void sc_store_gather_plan_begin(struct sc_store_gather_plan *plan, const struct 
     turns_make(plan, memory);
 }
 
-/* ---- The cursor ----------------------------------------------------------------------------- */
-
-/* Once a load, at its first descent. */
 static void marks_make(struct sc_store_gather_plan *plan)
 {
     uint64_t row = 0;
@@ -58,7 +52,6 @@ static void marks_make(struct sc_store_gather_plan *plan)
     }
 }
 
-/* Puts the cursor at or before the range of a row that lies before it. */
 static void cursor_back(struct sc_store_gather_plan *plan, uint64_t row)
 {
     if (plan->mark_stride == 0)
@@ -76,7 +69,7 @@ static void cursor_back(struct sc_store_gather_plan *plan, uint64_t row)
     plan->is_open = false;
 }
 
-/* Moves the cursor to the range of a logical row; false: there is none. */
+/* Moves the cursor to the range of a logical row; false if there is none. */
 static bool cursor_seek(struct sc_store_gather_plan *plan, uint64_t row)
 {
     if (row < plan->range_first)
@@ -89,7 +82,7 @@ static bool cursor_seek(struct sc_store_gather_plan *plan, uint64_t row)
     return plan->range < plan->range_count;
 }
 
-/* Finds out where the rows of the cursor's range lie; false: nowhere. */
+/* Sets `place` for the cursor's range. Returns false if the range is not readable. */
 static bool place_open(struct sc_store_gather_plan *plan)
 {
     if (plan->is_open)
@@ -120,7 +113,6 @@ static bool place_open(struct sc_store_gather_plan *plan)
     return true;
 }
 
-/* Whether rows of b lie where a says, too. */
 static bool places_join(const struct sc_store_gather_plan *plan,
                         const struct sc_store_gather_place *a,
                         const struct sc_store_gather_place *b)
@@ -134,16 +126,15 @@ static uint64_t file_at(const struct sc_store_gather_place *place, uint32_t half
     return place->where.base[half] + slot * place->where.stride;
 }
 
-/* Where the place has a logical row. */
 static uint64_t slot_of(const struct sc_store_gather_place *place, uint64_t row)
 {
     return sc_store_slot_of(&place->where, row + place->shift);
 }
 
-/* ---- Turns ---------------------------------------------------------------------------------- */
+/* ---- Read order ------------------------------------------------------------------------------ */
 
-/* Picks [first, end), which ascend in one extent whose copy of the rows has another order: by their
- * slots, and behind them, as they are, those that the host tier has. */
+/* Sorts rows [first, end), ascending in one extent with a permuted copy, by slot; those in the host
+ * tier are last, in their order. */
 static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory,
                        uint64_t first, uint64_t end)
 {
@@ -162,7 +153,8 @@ static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_m
         if (!is_in_host_tier)
             memory->at[slot_of(&place, row)] = (uint32_t)i + 1;
     }
-    /* Hosted ones move to the end, from the last on: nothing is written over before it is read. */
+    /* Rows in the host tier move to the end, last one first: nothing is overwritten before it is
+     * read. */
     uint64_t tail = end;
     for (uint64_t i = end; i-- > first;)
         if (memory->turn[i] != UINT32_MAX)
@@ -173,7 +165,7 @@ static void turns_sort(struct sc_store_gather_plan *plan, struct sc_store_slot_m
     SC_ASSERT(plan->store->params.poison, at == tail);
 }
 
-/* The order in which picks are read, as far as the scratch goes; turn_count 0: as they are. */
+/* Sets the read order as far as the scratch memory reaches; turn_count 0: the caller's order. */
 static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_memory *memory)
 {
     uint64_t most = SC_STORE_ROWS_MAX, first = 0;
@@ -184,7 +176,7 @@ static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_m
         uint64_t row = sc_store_gather_row(&plan->gather, first), end = first, last = row;
         if (!cursor_seek(plan, row) || !place_open(plan)) {
             memory->turn[first] = (uint32_t)first;
-            first++; /* the plan says so when it comes there */
+            first++; /* the plan reports the error at this row */
             continue;
         }
         const struct sc_store_gather_place place = plan->place;
@@ -209,7 +201,6 @@ static void turns_make(struct sc_store_gather_plan *plan, struct sc_store_slot_m
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 
-/* Pages of slots [first, end), all halves. */
 static uint64_t pages_of(const struct sc_store_gather_place *place, uint64_t first, uint64_t end)
 {
     uint64_t bytes = 0;
@@ -218,7 +209,7 @@ static uint64_t pages_of(const struct sc_store_gather_place *place, uint64_t fir
     return bytes;
 }
 
-/* Pages between the last slot of a read and a later one, that would be read for nothing. */
+/* Returns the unwanted page bytes between the last slot of a read and a later slot. */
 static uint64_t gap_of(const struct sc_store_gather_place *place, uint64_t last, uint64_t slot)
 {
     uint64_t end = sc_store_up(file_at(place, 0, last + 1), PAGE);
@@ -226,7 +217,7 @@ static uint64_t gap_of(const struct sc_store_gather_place *place, uint64_t last,
     return start > end ? start - end : 0;
 }
 
-/* Whether the slot belongs to the read of [first, last]. */
+/* Returns true if the slot joins the read of [first, last]; counts its gap. */
 static bool slot_joins(struct sc_store_gather_plan *plan, const struct sc_store_gather_place *place,
                        uint64_t first, uint64_t last, uint64_t slot)
 {
@@ -239,8 +230,8 @@ static bool slot_joins(struct sc_store_gather_plan *plan, const struct sc_store_
     return true;
 }
 
-/* Takes picks that go on ascending, below slot `end`, as one read with slots [first, *last]; not
- * into a range that the host tier has. is_whole: all slots are there, whatever lies between. */
+/* Takes ascending rows below slot `end` into one read of slots [first, *last], but none of a range
+ * in the host tier. is_whole: all slots are read, so gaps do not matter. */
 static void gather_take(struct sc_store_gather_plan *plan,
                         const struct sc_store_gather_place *place, uint64_t first, uint64_t end,
                         bool is_whole, uint64_t *last)
@@ -266,7 +257,7 @@ static void gather_take(struct sc_store_gather_plan *plan,
     }
 }
 
-/* The reads of slots [first, end), of which `slot` is the one at op->at. */
+/* Sets the reads of slots [first, end); op->at is of `slot`. */
 static void op_parts(const struct sc_store_gather_place *place, uint64_t first, uint64_t end,
                      uint64_t slot, struct sc_store_gather_op *op)
 {
@@ -285,7 +276,6 @@ static void op_parts(const struct sc_store_gather_place *place, uint64_t first, 
     }
 }
 
-/* Of slots, where the next pick's is. */
 static struct sc_host_chunk chunk_of(const struct sc_store_gather_plan *plan,
                                      const struct sc_store_gather_place *place)
 {
@@ -294,7 +284,7 @@ static struct sc_host_chunk chunk_of(const struct sc_store_gather_plan *plan,
                             slot);
 }
 
-/* A slab is read in operations of about one size that fit a frame however they are rounded out. */
+/* Opens a slab. Its operations have about equal sizes that fit a frame with any rounding. */
 static void slab_open(struct sc_store_gather_plan *plan)
 {
     const struct sc_store_gather_place *place = &plan->place;
@@ -302,7 +292,7 @@ static void slab_open(struct sc_store_gather_plan *plan)
     uint64_t most = (frame_bytes / place->where.half_count - 2 * PAGE) / place->where.stride;
     most = most > 0 ? most : 1;
     uint64_t first = place->slab_first, end = place->slab_end;
-    if (place->where.slots != NULL) { /* rows of other pieces stand beside it */
+    if (place->where.slots != NULL) { /* the chunk has rows of other pieces too */
         struct sc_host_chunk chunk = chunk_of(plan, place);
         first = chunk.first;
         end = chunk.end;
@@ -316,7 +306,7 @@ static void slab_open(struct sc_store_gather_plan *plan)
     plan->slab_rows = (rows + count - 1) / count;
 }
 
-/* The slab's next operation, with the picks that lie in it. */
+/* Sets the slab's next op, with the gathered rows in it. */
 static void slab_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
 {
     const struct sc_store_gather_place slab = plan->slab;
@@ -349,7 +339,7 @@ static void slab_next(struct sc_store_gather_plan *plan, struct sc_store_gather_
         op->slab.at[i] = (uint32_t)(op->at[i] - (slot - first) * slab.where.stride);
 }
 
-/* Picks of the cursor's range from the next one on, from the host tier. */
+/* Takes rows of the cursor's range from the host tier, from the next row on. */
 static bool host_slab_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
@@ -357,7 +347,7 @@ static bool host_slab_next(struct sc_store_gather_plan *plan, struct sc_store_ga
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t first = sc_store_gather_row(&plan->gather, plan->gathered) - plan->range_first,
              last = first;
-    if (plan->place.where.slots != NULL && /* its chunk is asked for next, and is the one to miss */
+    if (plan->place.where.slots != NULL && /* its chunk is looked up next, and counts the miss */
         !sc_host_slab_has(plan->store, plan->layer, range, plan->gather.wanted))
         return false;
     op->host = sc_host_slab_get(plan->store, plan->layer, range, plan->gather.wanted);
@@ -369,7 +359,7 @@ static bool host_slab_next(struct sc_store_gather_plan *plan, struct sc_store_ga
         op->at[0] = op->at[1];
     for (plan->gathered++; plan->gathered < plan->gather.count; plan->gathered++) {
         uint64_t row = sc_store_gather_row(&plan->gather, plan->gathered) - plan->range_first;
-        if (row <= last || row >= range->row_count) /* modulo 2^64: before the range, too */
+        if (row <= last || row >= range->row_count) /* also before the range, modulo 2^64 */
             break;
         last = row;
     }
@@ -377,7 +367,7 @@ static bool host_slab_next(struct sc_store_gather_plan *plan, struct sc_store_ga
     return true;
 }
 
-/* Picks from the next one on whose slots lie in its chunk, from the host tier. */
+/* Takes rows whose slots are in the next row's chunk from the host tier. */
 static bool host_slab_chunk_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *op)
 {
     const struct sc_store_gather_place place = plan->place;
@@ -398,7 +388,7 @@ static bool host_slab_chunk_next(struct sc_store_gather_plan *plan, struct sc_st
         op->at[0] = op->at[1];
     plan->gathered++;
     gather_take(plan, &place, slot, chunk.end, true, &last);
-    plan->row_bytes = row_bytes; /* none of it is read */
+    plan->row_bytes = row_bytes; /* these rows are not read */
     op->gather_count = plan->gathered - op->gather_first;
     return true;
 }
@@ -418,8 +408,6 @@ uint64_t sc_store_gather_plan_end(struct sc_store_gather_plan *plan)
     return end;
 }
 
-/* ---- The next operation --------------------------------------------------------------------- */
-
 bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan, struct sc_store_gather_op *ret_op)
 {
     *ret_op = (struct sc_store_gather_op){.gather_first = plan->gathered};
@@ -436,7 +424,7 @@ bool sc_store_gather_plan_next(struct sc_store_gather_plan *plan, struct sc_stor
     if (!is_found) {
         ret_op->status = SPEC_E_CORRUPT;
         ret_op->gather_count = 1;
-        plan->gathered++; /* the load ends there, if the pick is still wanted; else others go on */
+        plan->gathered++; /* the load fails here only if the row is still wanted */
         return true;
     }
     if (host_slab_next(plan, ret_op) || host_slab_chunk_next(plan, ret_op))

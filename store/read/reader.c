@@ -1,36 +1,36 @@
-/* Loading: reads planned for a flight, its slots consumed in order, rows out, verified.
+/* reader: plans a load's reads, consumes completed slots in order, and returns verified rows.
  *
- *   flight  list: [landed front][flying][flying][landed] ...    consumed in order
+ *   list    [completed front][in flight][in flight][completed] ...    consumed in order
  *   slot    whole ranges: one operation of the plan, at most two reads
- *           picks: as many small reads as fit a frame, at most SLOT_READS, submitted together;
- *           [unit: picks of one read, or of a K and a V read][unit] ...   from a ring of units
+ *           gather: as many small reads as fit a frame, at most SLOT_READS, submitted together:
+ *           [unit: gathered rows of one read, or of a K and a V read][unit] ...   in a ring
  *
- * What follows is started by completions, several operations at once: when half of the target is
- * free; and by the consumer, who frees slots. What is read ahead goes as far as its class has
- * frames; the slots for that are shared by readers that were opened together.
+ * Completions start several operations at once, when half of the in-flight target is free; so does
+ * the consumer when it frees slots. Read-ahead is limited by the frames of its I/O class; readers
+ * opened together share the slots for it.
  *
- * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position;
- * after cancel nothing of the old load touches the next.
- * Does not: allocate after open, retry a failed operation.
- * Threads: begin, demand, next, cancel, close: the owner, one at a time. The flight's lock is not
- * held while verifying.
+ * Invariants: returned rows were verified against namespace, piece, copy, layer, part and position.
+ * After cancel the old load touches nothing of the next. A failed operation is not retried. Nothing
+ * is allocated after open.
+ * Threads: begin, demand, next, cancel, close: the owner, one at a time. The lock of inflight (rank
+ * 30) is not held while verifying.
  * Tests: tests/unit/store/test_store.c, test_tiers_twin.c, tests/fault/test_store_faults.c */
 #include "store/read/reader.h"
 
 #include <string.h>
 
-/* Reads of a load of picks that may be queued or in flight. Half of them are planned anew when the
- * other half is left, of which as many slots as the back end's depth of 128 spans may be nearly
- * done: so the depth stays full. With 320 loads of 4 KiB rows took a tenth longer. */
+/* Reads of a gather, queued or in flight, refilled at half. Even if slots of 128 reads (the back
+ * end's depth) are nearly done, the depth stays full. With 320, loads of 4 KiB rows took a tenth
+ * longer. */
 #define READS       SC_INFLIGHT_READS_MAX
 #define SLOT_READS  64u
-#define WHOLE_READS 2u /* of a slot of whole ranges */
+#define WHOLE_READS 2u
 
-/* Slots of ranges that lie in the host tier, beyond those that readers have of their own. They cost
- * no frame, and what lies behind them on the disk is begun when they are planned. */
+/* Shared slots for ranges in the host tier. They need no frame, and let reads behind them start
+ * early. */
 #define HOST_SLAB_SLOTS 1024u
 
-/* ---- What a flight asks --------------------------------------------------------------------- */
+/* ---- Client of inflight ---------------------------------------------------------------------- */
 
 static struct sc_store_reader *reader_of(const struct sc_inflight *inflight)
 {
@@ -50,7 +50,6 @@ static uint64_t op_bytes(const struct sc_store_gather_op *op)
     return bytes;
 }
 
-/* Lock held. What is planned and has no slot is not wanted. */
 static void op_drop(struct sc_store_reader *reader)
 {
     struct sc_host_tier_memory_slab *slab =
@@ -60,8 +59,7 @@ static void op_drop(struct sc_store_reader *reader)
     reader->has_op = false;
 }
 
-/* Lock held. Plans the next operation, of a narrowed load the next with a wanted row; false: there
- * is none. */
+/* Lock held. Plans the next operation (of a narrowed load: with a wanted row); false at the end. */
 static bool op_plan(struct sc_store_reader *reader)
 {
     const struct sc_store_gather_op *gather = &reader->gather_op;
@@ -77,18 +75,15 @@ static bool op_plan(struct sc_store_reader *reader)
     return reader->has_op;
 }
 
-/* Lock held. Units of the ring that are in use. */
 static uint32_t units_used(const struct sc_store_reader *reader)
 {
     const struct sc_reader_slot *front = front_of(reader);
     return front == NULL ? 0 : (reader->unit_next - front->unit_first) % SC_READER_UNITS;
 }
 
-/* Lock held. Operations with a frame that the load may begin. One that is waited for has its
- * consumer at hand, and keeps a few ahead of it, or as many as it had and as may fly: should the
- * caller go away, others find frames. One that is read ahead goes as far as frames of its class do,
- * which are half of the pool: alone it gets all of them (the other load is the layer before it),
- * beside others its share. */
+/* Lock held. Returns how many more operations with a frame the load may begin. A load that is
+ * waited for keeps max(SC_READER_SLOTS, frames_raised): if its caller pauses, others find frames. A
+ * load that is read ahead gets its share, at most half (the layer before it has the other half). */
 static uint64_t frames_left(const struct sc_inflight *inflight)
 {
     const struct sc_store *store = inflight->store;
@@ -115,7 +110,7 @@ static enum sc_inflight_need reader_next(struct sc_inflight *inflight)
     return frames_left(inflight) > 0 ? SC_INFLIGHT_FRAME : SC_INFLIGHT_NOTHING;
 }
 
-/* Lock held. The planned operation of whole ranges. */
+/* Lock held. Fills the slot with the planned operation of whole ranges. */
 static void slot_fill(struct sc_reader_slot *slot, struct sc_inflight_batch *batch)
 {
     struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
@@ -139,7 +134,7 @@ static void slot_fill(struct sc_reader_slot *slot, struct sc_inflight_batch *bat
                                    plan->parts[i].bytes, plan->parts[i].at, batch);
 }
 
-/* Lock held. Adds the planned picks as a unit of the slot, `used` bytes into its frame. */
+/* Lock held. Adds the planned rows as a unit, `used` bytes into the slot's frame. */
 static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_inflight_batch *batch)
 {
     struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
@@ -173,7 +168,8 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_infli
     reader->has_op = false;
 }
 
-/* Lock held. The planned picks and as many of those that follow as have room in a frame. */
+/* Lock held. Fills the slot with the planned rows and those that follow, as far as the frame has
+ * room. */
 static void slot_fill_gather(struct sc_reader_slot *slot, struct sc_inflight_batch *batch)
 {
     struct sc_store_reader *reader = reader_of(slot->inflight.inflight);
@@ -187,7 +183,7 @@ static void slot_fill_gather(struct sc_reader_slot *slot, struct sc_inflight_bat
         bool is_in_host_tier = plan->host.slab != NULL;
         if (slot->unit_count > 0 && (is_in_host_tier || slot->inflight.host != NULL ||
                                      (plan->part_count == 0) != (slot->inflight.left == 0)))
-            break; /* what reads nothing stands alone: it needs no frame, or has memory */
+            break; /* an op without reads gets its own slot: it has its own memory, or none */
         if (is_in_host_tier) {
             slot->inflight.host = plan->host.slab;
             slot->inflight.frame = plan->host.bytes;
@@ -209,7 +205,7 @@ static void reader_fill(struct sc_inflight_slot *slot, struct sc_inflight_batch 
         slot_fill(sc_reader_slot_of(slot), batch);
 }
 
-/* An error is the unit's alone: other rows of the frame may still be right. */
+/* Sets the error of the unit only: other rows of the frame may be right. */
 static void reader_read_failed(const struct sc_inflight_read *read)
 {
     struct sc_store_reader *reader = reader_of(read->slot->inflight);
@@ -218,15 +214,14 @@ static void reader_read_failed(const struct sc_inflight_read *read)
         *status = read->op.status;
 }
 
-/* It waits for the consumer. */
 static bool reader_completed(struct sc_inflight_slot *slot)
 {
     (void)slot;
     return true;
 }
 
-/* Half of what may fly can be started, so that operations go out several in a batch; or what the
- * frames allow, when nothing flies. */
+/* Returns true if half of the in-flight limit is free, so that operations are submitted in batches;
+ * or if frames allow less, when nothing is in flight. */
 static bool reader_refills(const struct sc_inflight *inflight)
 {
     const struct sc_store_reader *reader = reader_of(inflight);
@@ -258,7 +253,6 @@ bool sc_store_is_shallow(const struct sc_store *store)
     return sc_io_is_shallow(store->io);
 }
 
-/* What readers that are opened together have; the first one's closer gives it back. */
 static void group_free(struct sc_reader_group *group)
 {
     struct sc_alloc *alloc = group->alloc;
@@ -273,7 +267,6 @@ static void group_free(struct sc_reader_group *group)
     sc_alloc_free(alloc, group);
 }
 
-/* NULL: no memory. */
 static struct sc_reader_group *group_make(const struct sc_store *store, uint64_t count,
                                           uint64_t slot_count)
 {
@@ -377,7 +370,7 @@ void sc_store_reader_cancel(struct sc_store_reader *reader)
     pthread_mutex_unlock(&reader->inflight.lock);
 }
 
-/* Lock held, and given up: the plan is begun. */
+/* Lock held, and released. The plan has begun. */
 static void load_begin(struct sc_store_reader *reader, enum sc_io_class io_class, bool is_gather)
 {
     struct sc_inflight_batch batch;
@@ -470,7 +463,7 @@ void sc_store_reader_cost(const struct sc_store_reader *reader, struct sc_store_
     sc_inflight_cost(&reader->inflight, ret_cost);
 }
 
-/* Lock held. Wanted rows of a slot; its reads that have not started and hold none are dropped. */
+/* Lock held. Returns the slot's wanted rows. Drops unstarted reads without a wanted row. */
 static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slot *slot,
                             bool is_first, uint64_t *covered_bits)
 {
@@ -492,7 +485,7 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
                 is_dropped = read->is_dropped = true;
         if (is_dropped) {
             reader->inflight.cost.row_count -= unit->gather_count;
-            unit->slab.count = 0; /* it is not there to be kept */
+            unit->slab.count = 0; /* it cannot be kept */
         }
         if (is_first)
             reader->inflight.cost.wanted_bytes -= (left - count) * sc_reader_gather_bytes(reader);
@@ -500,8 +493,8 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
     return total;
 }
 
-/* Lock held. Nothing more is planned, but the rest of a slab of which a part is being read: who
- * reads what is missing would read all of it again. Returns its wanted rows. */
+/* Lock held. Ends planning, but for the rest of a slab that is partly read: reading its missing
+ * rows later would read all of it again. Returns the wanted rows of that rest. */
 static uint64_t plan_narrow(struct sc_store_reader *reader, uint64_t *covered_bits)
 {
     struct sc_store_gather_plan *plan = &reader->gather_plan;
@@ -554,13 +547,12 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
     return total;
 }
 
-/* Where the front slot's rows came from. */
 static uint32_t front_tier(const struct sc_store_reader *reader)
 {
     return reader->front->inflight.host != NULL ? reader->front->tier : SC_STORE_TIER;
 }
 
-/* The load fails at the consumer's range. */
+/* Fails the load at the consumer's range. */
 static spec_status load_fail(struct sc_store_reader *reader, spec_status status, int32_t sys_errno,
                              struct sc_store_rows *ret_rows, struct spec_error *reterr)
 {
@@ -575,7 +567,7 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
         sc_host_tier_forget_pinned(store->host, reader->front->inflight.host);
     sc_store_reader_cancel(reader);
     sc_host_slab_forget(store, reader->plan.layer, &ranges[range]);
-    if (reader->is_gather) /* by tags that a selector had, maybe of host memory */
+    if (reader->is_gather) /* the tags are the selector's, maybe from host memory */
         sc_host_slab_forget_tags(store, reader->plan.layer, &ranges[range]);
     if (status == SPEC_E_CORRUPT) {
         sc_store_count(&store->counts.corrupt_rows, 1);
@@ -593,7 +585,7 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
                          reader->plan.layer);
 }
 
-/* Rows of a slab in memory are handed out from now on. */
+/* Notes the use of the host tier's slab whose rows are returned next. */
 static void front_seen(const struct sc_store_reader *reader, const struct sc_reader_slot *slot)
 {
     uint64_t rows = reader->is_gather ? 0 : slot->plan.row_count;
@@ -605,7 +597,7 @@ static void front_seen(const struct sc_store_reader *reader, const struct sc_rea
         sc_host_tier_touch(reader->inflight.store->host, slot->inflight.host, rows);
 }
 
-/* The front slot is complete: its tags are taken, and it is the consumer's. */
+/* Makes the completed front slot the consumer's; copies its tags. */
 static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_slot *slot,
                               struct sc_store_rows *ret_rows, struct spec_error *reterr)
 {
@@ -630,7 +622,7 @@ static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_s
     return SPEC_OK;
 }
 
-/* Lock held. Frees the front slot when it was handed out whole; what it held back goes out. */
+/* Lock held. Frees the front slot if all of it was returned, and starts more reads. */
 static void front_release(struct sc_store_reader *reader, struct sc_inflight_batch *batch)
 {
     if (reader->front == NULL || sc_reader_rows_left(reader))
@@ -643,12 +635,12 @@ static void front_release(struct sc_store_reader *reader, struct sc_inflight_bat
 
 enum front { FRONT_NONE, FRONT_READY, FRONT_LATE };
 
-struct word { /* what ends a wait by not being what was seen; at NULL: nothing does */
+struct word { /* ends a wait when *at differs from `seen`; at NULL: never */
     const _Atomic uint64_t *at;
     uint64_t seen;
 };
 
-/* Lock held. The first picked row of a slot that lies in the host tier; NULL: it does not. */
+/* Lock held. Returns the first gathered row of a slot in the host tier, or NULL. */
 static const uint8_t *first_row_of(const struct sc_store_reader *reader,
                                    struct sc_inflight_slot *at)
 {
@@ -659,8 +651,8 @@ static const uint8_t *first_row_of(const struct sc_store_reader *reader,
     return at->frame + sc_reader_unit_of(reader, slot, 0)->at[0];
 }
 
-/* Waits for the front slot. FRONT_NONE: no load, or it is complete. FRONT_LATE: the time is up, or
- * the word has changed. */
+/* Waits for the front slot. NONE: no load, or complete. LATE: the deadline passed, or the word
+ * changed. */
 static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_ns,
                               const struct word *word, struct sc_reader_slot **ret_slot)
 {
@@ -674,7 +666,7 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
         front_release(reader, &batch);
         *ret_slot = front_of(reader);
         if (*ret_slot == NULL && reader->is_planned && !reader->has_op) {
-            set_active(reader, false); /* complete; what lacks a part is given back now */
+            set_active(reader, false); /* complete; an unfinished slab is abandoned */
             sc_host_slab_end(inflight->store, &reader->fill, false);
             break;
         }
@@ -692,7 +684,7 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
     return front;
 }
 
-/* A read that brings tags alone is taken on the way. */
+/* Consumes reads of tags only meanwhile. */
 bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
                           const _Atomic uint64_t *word, uint64_t seen)
 {
@@ -704,7 +696,7 @@ bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
         if (front != FRONT_READY)
             return front == FRONT_NONE || atomic_load(word) == seen;
         if (slot->inflight.status != SPEC_OK || front_open(reader, slot, &none, NULL) != SPEC_OK)
-            break; /* reader_next says so */
+            break; /* reader_next reports it */
     }
     return true;
 }
@@ -729,9 +721,9 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     struct sc_reader_slot *slot = NULL;
     *ret_rows = (struct sc_store_rows){0};
     sc_reader_rows_leave(reader);
-    while (reader->front == NULL || !sc_reader_rows_left(reader)) { /* seldom: no lock */
+    while (reader->front == NULL || !sc_reader_rows_left(reader)) { /* rarely true: no lock */
         enum front front = front_await(reader, deadline_ns, &none, &slot);
-        if (front == FRONT_NONE) { /* nobody takes a destination with holes for a whole one */
+        if (front == FRONT_NONE) { /* an incomplete load must not look complete */
             SC_ASSERT(reader->inflight.store->params.poison, reader->rows_gone == reader->rows_due);
             return SPEC_OK;
         }
@@ -749,7 +741,7 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     if (status != SPEC_OK)
         return load_fail(reader, status, sys_errno, ret_rows, reterr);
     ret_rows->tier = front_tier(reader);
-    if (sink == NULL && ret_rows->rows != reader->rows) /* where they were read to */
+    if (sink == NULL && ret_rows->rows != reader->rows) /* the rows are in the slab itself */
         ret_rows->slab = reader->front->inflight.host;
     reader->rows_gone += ret_rows->row_count;
     return SPEC_OK;

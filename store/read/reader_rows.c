@@ -1,12 +1,10 @@
-/* The rows of a load's front slot: their tags checked, handed out a bite at a time.
+/* reader_rows: verifies the rows of a load's front slot and returns them in bites.
  *
- *   whole ranges   [tags][row row row ...]     in the frame; a split layout's K and V are put
- *                                              together, left apart, or moved where the caller's
- *                                              sink says
- *   picks          [unit: rows][unit] ...      tags come from a selector; runs of wanted rows
+ *   whole ranges   [tags][row row row ...]     in the frame; a split layout's K and V are joined,
+ *                                              returned apart, or moved to the caller's sink
+ *   gather         [unit: rows][unit] ...      tags are a selector's; runs of wanted rows
  *
- * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
- * Does not: wait, begin reads (reader.c).
+ * Invariants: returned rows were verified against namespace, piece, copy, layer, part and position.
  * Threads: the consumer's, without the lock.
  * Tests: tests/unit/store/test_store.c, test_gather.c, test_host_tier_slab_slots.c,
  * test_tiers_twin.c */
@@ -16,27 +14,25 @@
 
 #include <string.h>
 
-/* Every how many bites the clock is read: twice a bite it would cost a hundredth of the load. */
+/* Bites per reading of the clock; reading it twice per bite would cost 1 % of the load. */
 #define TIMED_BITES 8u
 
 #define LINE_BYTES 64u
 #define FETCH_BYTES                                                                                \
-    8192u /* of a row that comes next: as many lines as a core asks for in a while */
+    8192u /* prefetched of the next row: about the lines that a core requests at once */
 
-/* ---- Whole ranges --------------------------------------------------------------------------- */
-
-/* Rows of one piece at the front slot, as their tags cover them: whole, or K and V. */
+/* Rows of one piece in the front slot, in the parts that tags cover: whole rows, or K and V. */
 struct rows {
     uint32_t part_count;
     struct {
         struct sc_store_tag_rows tagged;
         const uint8_t *rows;
-    } parts[2];           /* they differ in base and rows */
-    const uint64_t *tags; /* row i's, part p's: tags[i * part_count + p] */
+    } parts[2];           /* differ in base and rows */
+    const uint64_t *tags; /* row i, part p: tags[i * part_count + p] */
 };
 
-/* From row `at` of the operation on (of slots: from that one), whose tags are the run's from `tag`
- * on; the reader's cursor is there. */
+/* Describes `count` rows from row (or slot) `at` of the operation on; their tags begin at `tag` of
+ * the run. The reader's cursor is at the first row. */
 static struct rows rows_of(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                            uint64_t at, uint64_t tag, uint64_t count)
 {
@@ -63,7 +59,7 @@ static struct rows rows_of(const struct sc_store_reader *reader, const struct sc
     return rows;
 }
 
-/* dst: where K and V of a split layout are put together; NULL: they stay apart. */
+/* Verifies rows. dst: receives joined K and V of a split layout; NULL: they stay apart. */
 static bool rows_verify(const struct rows *rows, bool is_verified, uint8_t *dst)
 {
     uint64_t count = rows->parts[0].tagged.count, bytes = rows->parts[0].tagged.row_bytes;
@@ -77,7 +73,7 @@ static bool rows_verify(const struct rows *rows, bool is_verified, uint8_t *dst)
     return true;
 }
 
-/* Verifies rows on their way to where the sink wants them; first: of the first one, its number. */
+/* Verifies rows while moving them to the sink. first: number of the first row. */
 static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink, uint64_t first)
 {
     uint8_t *spans[SC_STORE_SPANS_MAX];
@@ -101,7 +97,7 @@ static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink,
     return true;
 }
 
-/* Rows of one piece, from row `at` of the operation on: verified, and where they belong. */
+/* Verifies rows of one piece, from row `at` of the operation on; joins, moves and caches them. */
 static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                       const struct sc_store_sink *sink, uint64_t at, uint64_t count, uint8_t *dst)
 {
@@ -124,13 +120,13 @@ static bool fill_is_whole(const struct sc_store_reader *reader)
     return reader->fill.slab != NULL && reader->fill.rows_given == reader->fill.row_count;
 }
 
-/* What came in parts is found from now on, if all of them did. */
+/* Publishes a fill in parts if it is complete, else abandons it. */
 static void fill_end(struct sc_store_reader *reader)
 {
     sc_host_slab_end(reader->inflight.store, &reader->fill, fill_is_whole(reader));
 }
 
-/* Whether slots from `first` on are what the chunk that is being kept lacks. */
+/* Returns true if slots from `first` on continue the chunk that is being filled. */
 static bool fill_takes(const struct sc_host_slab_fill *fill, const struct sc_host_chunk *chunk,
                        uint64_t first)
 {
@@ -139,7 +135,7 @@ static bool fill_takes(const struct sc_host_slab_fill *fill, const struct sc_hos
            fill->rows_given == first - chunk->first;
 }
 
-/* Puts the consumer's range at that of a logical row. */
+/* Moves the consumer's range to that of a logical row. */
 static void range_seek(struct sc_store_reader *reader, uint64_t row, uint64_t *range_first)
 {
     const struct sc_store_range *ranges = reader->plan.ranges;
@@ -150,7 +146,6 @@ static void range_seek(struct sc_store_reader *reader, uint64_t row, uint64_t *r
         *range_first += ranges[reader->range++].row_count;
 }
 
-/* Rows at a time, of so many bytes. */
 static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
 {
     uint64_t most = SC_STORE_BITE_BYTES / bytes;
@@ -158,14 +153,13 @@ static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
     return most > reader->rows_least ? most : reader->rows_least;
 }
 
-/* Whole rows, one behind the other. */
 static struct sc_store_rows rows_together(const struct sc_store_reader *reader, const uint8_t *rows)
 {
     uint64_t row_bytes = reader->inflight.store->shape.row_bytes;
     return (struct sc_store_rows){.rows = rows, .v = rows + row_bytes / 2, .stride = row_bytes};
 }
 
-/* Bytes of frames that the caller, or the copy it got, comes from. v: NULL, or a second place. */
+/* Notes the frame bytes that the caller's rows are in. v: NULL, or a second place. */
 static void last_set(struct sc_store_reader *reader, const uint8_t *at, const uint8_t *v,
                      uint64_t bytes)
 {
@@ -182,11 +176,9 @@ void sc_reader_rows_leave(struct sc_store_reader *reader)
     reader->last_bytes = 0;
 }
 
-/* ---- Whole ranges of a copy of the rows in another order
- * ----------------------------------------------
- */
+/* ---- Whole ranges of a permuted copy --------------------------------------------------------- */
 
-/* Which row of the run, + 1, the front's next slot has; 0: none of it. */
+/* Returns the run's row in the front's next slot, + 1; 0: none. */
 static uint64_t slot_row_of(const struct sc_store_reader *reader, const struct sc_reader_slot *slot)
 {
     return reader->slot_rows[slot->plan.slot_first + reader->slot_row];
@@ -199,7 +191,6 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
     return reader->slot_row < slot->plan.slot_count;
 }
 
-/* The chunk of a slot, of the extent that has the range. */
 static struct sc_host_chunk chunk_at(const struct sc_store_reader *reader,
                                      const struct sc_store_range *range, uint64_t slot)
 {
@@ -212,9 +203,8 @@ static struct sc_host_chunk chunk_at(const struct sc_store_reader *reader,
     return sc_host_chunk_of(store, reader->plan.layer, &where, extent->row_count, slot);
 }
 
-/* How many slots the consumer may take before the next chunk, or read. On the way: whoever reads a
- * chunk of slots whole, in one read or several, keeps it in host memory; its rows of the load are
- * verified before it is found there. */
+/* Returns the slots up to the next chunk or read. A whole chunk, from one or more reads,
+ * is also copied to host memory, and published after the load's rows of it were verified. */
 static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
 {
     const struct sc_store *store = reader->inflight.store;
@@ -239,7 +229,7 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
     }
     struct sc_host_slab_fill *fill = &reader->fill;
     if (!fill_takes(fill, &chunk, first))
-        return end - now; /* it began elsewhere, or something between was not read */
+        return end - now; /* the chunk began elsewhere, or a part was not read */
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t away = (first - plan->slot_first) * stride;
     sc_host_chunk_put(store, fill, end - first, slot->inflight.frame + plan->row_at + away,
@@ -247,7 +237,6 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
     return end - now;
 }
 
-/* Puts the consumer's cursor at a row of the run. */
 static void run_seek(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                      uint64_t run_row)
 {
@@ -266,7 +255,7 @@ void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_
     }
     bool is_new = plan->tag_count > 0 && plan->tag_first == 0;
     if (reader->fill.key.kind == SC_STORE_HOST_SLOTS && (plan->slots == NULL || is_new))
-        fill_end(reader); /* of the run before */
+        fill_end(reader);
     if (plan->slots == NULL)
         return;
     reader->slots_kept = 0;
@@ -275,12 +264,12 @@ void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_
         for (uint64_t i = 0; i < plan->run_count; i++)
             reader->slot_rows[plan->slots[plan->run_first + i]] = (uint16_t)(i + 1);
     }
-    if (slots_left(reader, slot)) /* should the read have failed, it is of this row */
+    if (slots_left(reader, slot)) /* a failed read is reported at this row */
         run_seek(reader, slot, slot_row_of(reader, slot) - 1);
 }
 
-/* Rows of one piece that follow each other in their slots as they do there, at most so many: their
- * number, and the index of the first in the run. The cursor is there. */
+/* Returns the number of rows of one piece whose slots are contiguous and in order, at most `most`.
+ * Moves the cursor there. ret_row: index of the first row in the run. */
 static uint64_t slots_run(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                           uint64_t most, uint64_t *ret_row)
 {
@@ -298,7 +287,7 @@ static uint64_t slots_run(struct sc_store_reader *reader, const struct sc_reader
     return count;
 }
 
-/* As many runs as make a bite: where they go is the sink's, and asked for each. */
+/* Moves a bite of runs to the sink, which is asked for each run's place. */
 static spec_status slots_move(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                               const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
 {
@@ -347,8 +336,7 @@ static spec_status slots_take(struct sc_store_reader *reader, const struct sc_re
     return SPEC_OK;
 }
 
-/* ---- Whole ranges, a bite at a time ------------------------------------------------------------
- */
+/* ---- Whole ranges in bites ------------------------------------------------------------------- */
 
 spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
@@ -401,7 +389,7 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
     return SPEC_OK;
 }
 
-/* ---- Picked rows ---------------------------------------------------------------------------- */
+/* ---- Gathered rows --------------------------------------------------------------------------- */
 
 static bool bit_of(const uint64_t *bits, uint64_t i)
 {
@@ -431,7 +419,7 @@ static void bases_set(struct sc_store_reader *reader)
                               is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + i);
 }
 
-/* Verifies `count` rows of one range, from logical row `row` on, one half of them. */
+/* Verifies one half of `count` rows of one range, from logical row `row` on. */
 static bool gather_verify(const struct sc_store_reader *reader, uint64_t row, uint64_t range_first,
                           uint64_t count, uint32_t part, const uint8_t *rows)
 {
@@ -446,14 +434,14 @@ static bool gather_verify(const struct sc_store_reader *reader, uint64_t row, ui
            count;
 }
 
-/* In which slot of its extent, or just as the how manieth, the unit's read has a logical row. */
+/* Returns the row's slot, or the row itself without slots; only differences are used. */
 static uint64_t unit_slot(const struct sc_reader_unit *unit, uint64_t row)
 {
     return unit->slots != NULL ? unit->slots[row + unit->shift] : row;
 }
 
-/* How many picks from `pick` on, of a unit that ends at `end`, are wanted rows in succession, and
- * stand so. */
+/* Returns how many rows from `gathered` to `end` are wanted, consecutive and contiguous in the
+ * read. */
 static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_reader_unit *unit,
                           uint64_t gathered, uint64_t end, uint64_t most)
 {
@@ -470,8 +458,8 @@ static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_
     return count;
 }
 
-/* Rows of the host tier lie in no cache, apart from each other: the next one comes while this one
- * is verified. */
+/* Prefetches the next row into the CPU's cache: rows of the host tier are scattered and not
+ * cached. */
 static void next_fetch(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                        const struct sc_reader_unit *unit, uint64_t stride, uint64_t gathered)
 {
@@ -489,7 +477,7 @@ static void next_fetch(const struct sc_store_reader *reader, const struct sc_rea
         __builtin_prefetch(at + i, 0, 2);
 }
 
-/* Verifies a run of rows of one unit; for both halves of a split layout, puts them together. */
+/* Verifies a run of rows of one unit; joins both halves of a split layout. */
 static spec_status run_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                             const struct sc_reader_unit *unit, uint64_t count,
                             struct sc_store_rows *ret_rows)
@@ -534,11 +522,10 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     return SPEC_OK;
 }
 
-/* ---- Slabs that were read for some of their rows ---------------------------------------------
- */
+/* ---- Slabs read for some of their rows ------------------------------------------------------- */
 
-/* Rows of the piece, or the halves of them that are read, of a slab that is positions, stay in host
- * memory if all of it agrees with its tags: who reads whole slabs will want others of it. */
+/* Copies a piece's part of a slab (rows, or the half that was read) to host memory if all rows
+ * agree with their tags. Loads of whole slabs will want the other rows. */
 static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gather_slab *slab,
                        uint64_t gathered, const uint8_t *rows, const uint8_t *v)
 {
@@ -556,7 +543,7 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
     end = end > base ? end - base : 0;
     end = end < range->row_count ? end : range->row_count;
     if (from >= end)
-        return; /* rows that are skipped, or behind the range */
+        return; /* skipped rows, or rows after the range */
     if (from == 0) {
         fill_end(reader);
         for (; gathered < gather->count &&
@@ -586,8 +573,8 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
         sc_host_slab_end(store, fill, is_good);
 }
 
-/* A chunk of slots stays as it is, once those of its rows that are wanted were verified: tags of
- * rows that are not the load's are not there. */
+/* Copies a chunk of slots to host memory. Only its wanted rows are verified: the load has no other
+ * tags. */
 static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_unit *unit,
                        const struct sc_store_gather_slab *slab, const uint8_t *rows,
                        const uint8_t *v)
@@ -616,7 +603,7 @@ static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_un
         sc_host_chunk_put(store, fill, slab->count, rows, v);
 }
 
-/* What a read has of a slab is looked at once. */
+/* Offers what was read of a slab to host memory, once. */
 static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                       struct sc_reader_unit *unit)
 {
@@ -624,7 +611,7 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     struct sc_store *store = reader->inflight.store;
     unit->slab.count = 0;
     if (store->host == NULL || unit->status != SPEC_OK)
-        return; /* what could not be read may have no frame */
+        return;
     const uint8_t *rows = slot->inflight.frame + slab.at[0], *v = slot->inflight.frame + slab.at[1];
     uint64_t start_ns = sc_exec_now_ns(store->params.exec);
     if (unit->slots == NULL)
@@ -640,7 +627,7 @@ bool sc_reader_rows_left(struct sc_store_reader *reader)
     if (!reader->is_gather && slot->plan.slots != NULL) {
         if (slots_left(reader, slot))
             return true;
-        if (fill_is_whole(reader)) /* else the next read has more of it */
+        if (fill_is_whole(reader)) /* otherwise the next read continues it */
             fill_end(reader);
         return false;
     }
@@ -653,7 +640,7 @@ bool sc_reader_rows_left(struct sc_store_reader *reader)
         for (; reader->slot_row < unit->gather_count; reader->slot_row++)
             if (gather_is_wanted(reader, unit->gather_first + reader->slot_row))
                 return true;
-        if (fill_is_whole(reader)) /* of slots, whose wanted rows were verified by now */
+        if (fill_is_whole(reader)) /* slots, whose wanted rows are verified by now */
             fill_end(reader);
         reader->slot_row = 0;
     }

@@ -1,21 +1,17 @@
-/* Ranges of pieces -> runs of extents -> read operations.
- *
- * Holds, Does not, Threads: store/read/scan_plan.h.
- * Tests: tests/unit/store/test_store.c */
+/* scan_plan: joins ranges into runs of extents, and cuts these into reads. Contract:
+ * store/read/scan_plan.h. */
 #include "store/read/scan_plan.h"
 
 #include <string.h>
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
-/* A gap is read through, rather than another operation started, up to what a device of 1 GB/s moves
- * in the latency of one. */
+/* Longest gap that is read through: a device of 1 GB/s transfers it in one operation's latency. */
 #define GAP_BYTES (64ull << 10)
 
-/* Two I/O threads are the default: a run of two latencies' worth each is cut for them. But beside
- * the loads of other requests (one more than this may be the same request's next layer) a device
- * that is busy anyway would only have more to do: reads of 512 KiB came at .85 of the rate of 1
- * MiB. */
+/* A run of two latencies' bytes or more is split in two, for the two default I/O threads. Not while
+ * other requests load (one other load may be the same request's next layer): on a busy device,
+ * reads of 512 KiB had 85 % of the rate of 1 MiB. */
 #define OTHER_LOADS  1u
 #define PARTS_WANTED 2u
 #define PART_BYTES   (256ull << 10)
@@ -66,7 +62,6 @@ static const struct sc_store_extent_entry *range_find(const struct sc_store_plan
     return sc_store_range_find(plan->store, plan->layer, range, ret_extent_row);
 }
 
-/* Which slots have rows of the run that was opened. */
 static void run_slots(struct sc_store_plan *plan)
 {
     const uint16_t *slots = plan->where.slots;
@@ -76,7 +71,7 @@ static void run_slots(struct sc_store_plan *plan)
     plan->slot_next = 0;
 }
 
-/* Opens a run at plan->range and stretches it over the ranges that go on in the same extent. */
+/* Opens a run at plan->range and extends it over ranges that continue in the same extent. */
 static bool run_open(struct sc_store_plan *plan)
 {
     uint64_t row;
@@ -104,7 +99,6 @@ static bool run_open(struct sc_store_plan *plan)
     return true;
 }
 
-/* Moves the cursor over `count` planned rows. */
 static void rows_advance(struct sc_store_plan *plan, uint64_t count)
 {
     plan->rows_planned += count;
@@ -123,8 +117,7 @@ static void rows_advance(struct sc_store_plan *plan, uint64_t count)
         plan->run_count = 0;
 }
 
-/* Adds [start, end) of the segment file to the op, rounded out; returns where start is in the
- * frame. */
+/* Adds [start, end) of the segment file to the op, in whole pages. Returns start's frame offset. */
 static uint64_t op_add(struct sc_store_plan_op *op, uint64_t start, uint64_t end)
 {
     uint64_t at = op->part_count == 0 ? 0 : op->parts[0].at + op->parts[0].bytes;
@@ -148,16 +141,16 @@ static void plan_tags(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     plan->tags_planned += op->tag_count;
 }
 
-/* Rows of one piece: K rows and V rows, each up to half a frame. */
+/* Plans K rows and V rows of one piece, each up to half a frame. */
 static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     const struct sc_store *store = plan->store;
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     struct sc_store_slab_where where =
-        plan->where; /* the copy of the rows whose tags are planned */
+        plan->where; /* the copy whose tags are planned */
     sc_store_slab_move(&where, piece);
-    /* Two halves, each rounded out at both ends, share op_bytes and the frame's two spare pages. */
+    /* Two halves, each rounded out at both ends, share op_bytes and the frame's two slack pages. */
     uint64_t most = (store->limits.op_bytes + SC_STAGING_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
     uint64_t left = range->row_count - plan->range_row;
     uint64_t row = piece->extent_row + range->row_first + plan->range_row;
@@ -190,7 +183,7 @@ static bool chunk_is_in_host_tier(const struct sc_store_plan *plan, uint64_t slo
     return sc_host_chunk_has(plan->store, &chunk);
 }
 
-/* Bytes from the run's first tag to its first slot, if the two are one read; else 0. */
+/* Returns the bytes from the run's first tag to its first slot if both fit one read; else 0. */
 static uint64_t slots_lead(const struct sc_store_plan *plan)
 {
     const struct sc_store_slab_where *where = &plan->where;
@@ -204,8 +197,8 @@ static uint64_t slots_lead(const struct sc_store_plan *plan)
                : 0;
 }
 
-/* The end of the slots that one read may take from `first` on: whole chunks, as far as a frame has
- * room for one, up to one that the host tier has. */
+/* Returns the end of the slots that one read may take from `first` on: whole chunks, if a frame has
+ * room for one, up to a chunk in the host tier. */
 static uint64_t slots_end(const struct sc_store_plan *plan, uint64_t first, uint64_t lead)
 {
     const struct sc_store *store = plan->store;
@@ -223,8 +216,8 @@ static uint64_t slots_end(const struct sc_store_plan *plan, uint64_t first, uint
     return end;
 }
 
-/* The next slots that have rows of the run, with what little lies between them; lead: and before
- * them, with its tags. */
+/* Plans the next slots with rows of the run, through small gaps. lead: bytes of the run's tags in
+ * front. */
 static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t lead)
 {
     const struct sc_store_slab_where *where = &plan->where;
@@ -249,7 +242,7 @@ static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op, 
             op_add(op, where->base[1] + first * stride, where->base[1] + (last + 1) * stride);
 }
 
-/* Rows of the run in the next slot's chunk, from the host tier; false: it is not there. */
+/* Takes the run's rows in the next slot's chunk from the host tier; false if it is not there. */
 static bool plan_host_slab_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     if (plan->store->host == NULL)
@@ -270,17 +263,16 @@ static bool plan_host_slab_slots(struct sc_store_plan *plan, struct sc_store_pla
     return true;
 }
 
-/* Bytes from the run's first tag to its first row. */
+/* Returns the bytes from the run's first tag to its first row. */
 static uint64_t run_lead(const struct sc_store_plan *plan)
 {
     const struct sc_store_slab_where *where = &plan->where;
     return where->base[0] - where->tags + plan->run_first * (where->stride - where->tag_stride);
 }
 
-/* Rows that one operation of the run takes: what op_bytes hold, or less, so that a run's operations
- * are of one size, no crumb is left at its end, and a short run is several, which devices serve at
- * once and the caller consumes one by one. lead: bytes that the first reads before its rows; they
- * may use up the frame's spare pages, when nothing else does. */
+/* Returns the rows per operation: op_bytes or less, so that a run's operations are equal. A short
+ * run becomes several, which devices serve in parallel. lead: bytes that the first reads before its
+ * rows; they may fill the frame's slack pages if nothing else does. */
 static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
 {
     uint64_t row_bytes = plan->store->shape.row_bytes, most = plan->store->limits.op_bytes;
@@ -294,7 +286,7 @@ static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
     parts = plan->is_crowded ? 1 : parts;
     bool is_long = count > parts;
     count = is_long ? count : parts;
-    if (plan->rows_planned > 0) /* the first has read what leads */
+    if (plan->rows_planned > 0)
         counted = 0;
     if (plan->rows_planned > 0 && is_long) {
         rows -= plan->rows_planned;
@@ -305,7 +297,7 @@ static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
     return even < fit ? even : fit;
 }
 
-/* Paired rows; with all tags of the run in front, when that is one operation. */
+/* Plans paired rows; with all tags of the run in front if that is one operation. */
 static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     const struct sc_store *store = plan->store;
@@ -327,12 +319,11 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     uint64_t most = rows_even(plan, is_apart ? 0 : lead);
     op->row_count = left < most ? left : most;
     uint64_t at = op_add(op, start, rows + op->row_count * row_bytes);
-    op->tag_at = at; /* means something when tag_count does */
+    op->tag_at = at; /* valid if tag_count > 0 */
     op->row_at = at + (rows - start);
 }
 
-/* Of a copy of the rows in another order: tags, then slots. The cursor stays at the run's first row
- * until all are planned. */
+/* Plans tags, then slots, of a permuted copy. The cursor moves when all are planned. */
 static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     uint64_t lead = slots_lead(plan);
@@ -350,7 +341,6 @@ static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op
     rows_advance(plan, plan->run_count);
 }
 
-/* The whole range at the cursor, from the host tier. */
 static bool plan_host_slab(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
@@ -361,7 +351,7 @@ static bool plan_host_slab(struct sc_store_plan *plan, struct sc_store_plan_op *
         return false;
     if (atomic_load_explicit(&extent->permutation, memory_order_acquire) != NULL &&
         !sc_host_slab_has(plan->store, plan->layer, range, SC_STORE_WANT_ROWS))
-        return false; /* chunks are asked for then, and are those to miss */
+        return false; /* chunks are looked up then, and count the misses */
     op->host = sc_host_slab_get(plan->store, plan->layer, range, SC_STORE_WANT_ROWS);
     if (op->host.slab == NULL)
         return false;
@@ -387,7 +377,7 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
         return true;
     if (plan->run_count == 0 && !run_open(plan)) {
         ret_op->status = SPEC_E_CORRUPT;
-        plan->range = plan->range_count; /* the load ends there */
+        plan->range = plan->range_count;
         return true;
     }
     ret_op->segment = plan->where.segment;

@@ -1,27 +1,21 @@
-/* Sketches: one layer's probe rows and row tags of a match, read, verified and copied out by
- * whoever completes the reads; or its codes, read to where they stay. Their parts:
- * store/read/selector.h.
+/* selector: loads one layer's selector keys of a match: probe rows and row tags, or quantised rows.
  *
- *   begin -> [block in a slot: up to three reads to one place]... -> copied out -> next block ...
+ *   begin -> [block in a slot: up to three reads to one place]... -> copied -> next block ...
  *                                                    all rows done, or one failed -> on_ready, wait
  *
- * Blocks may come in any order and none waits for another. Who completes a block's last read
- * copies it out, gives its frame back and issues what follows; so a selector holds no frame that
- * waits for its caller. A block of codes needs no frame: it is read into the load's memory, where
- * its codes stay.
+ * The completion of a block's last read verifies and copies it, returns its frame and starts more,
+ * in any order. So a selector holds no frame while it waits for its caller. Quantised blocks need
+ * no frame: they are read into the load's memory. Ranges in host memory are copied by a task, a few
+ * per step, or by the waiting owner; those evicted by then are planned last and read to frames.
  *
- * What host memory has of a load's ranges is copied out by a task, a few ranges a step, or by the
- * owner while it waits; what it had not by then is planned behind all else, and read to frames.
+ * A load takes its memory at begin and leaves it at end. Reads into it, completions that copy and
+ * threads that read keys hold it too, so it is not reused before they have finished.
  *
- * A load takes its memory when it is begun and leaves it when it ends; a read into it, a completion
- * that copies and a thread that reads keys hold it meanwhile, so it is nobody else's before they
- * are through.
- *
- * Holds: after end nobody looks at the ranges, and late completions write nothing that a later load
- * reads.
- * Does not: allocate after open, retry.
+ * Invariants: after end nobody reads the ranges, and late completions write nothing that a later
+ * load reads. Nothing is allocated after open, nothing retried.
  * Threads: begin, demand, wait, end, close: the owner, one at a time; completions and on_ready: the
- * executor's. The flight's lock is not held while verifying or copying; the pool's (rank 61).
+ * executor's. The lock of inflight is not held while verifying or copying. The pool's lock: rank
+ * 61.
  * Tests: tests/unit/store/test_selector.c, test_selector_host.c, tests/fault/test_store_faults.c */
 #include "store/read/selector.h"
 #include "store/cache/inflight.h"
@@ -30,7 +24,7 @@
 #include <string.h>
 
 #define SLOTS         16u
-#define TAKES_AT_ONCE 16u /* ranges of a step: 0.2 to 2 MiB */
+#define TAKES_AT_ONCE 16u /* ranges per step: 0.2 to 2 MiB */
 
 struct slot {
     struct sc_inflight_slot inflight;
@@ -40,10 +34,9 @@ struct slot {
 struct sc_store_selector {
     struct sc_inflight inflight; /* its lock guards what is in flight and what is planned */
 
-    /* Set by open, constant after. */
     uint64_t rows_max, ranges_max;
 
-    /* Guarded by flight.lock. */
+    /* Guarded by inflight.lock. */
     struct sc_store_selector_memory memory;
     bool is_active, is_planned;
     bool has_block; /* plan.block has no slot yet */
@@ -54,35 +47,33 @@ struct sc_store_selector {
     void (*on_ready)(struct sc_store_selector *selector, void *user);
     void *user;
 
-    uint64_t *host_slab, *missed; /* bits of ranges; NULL: the store has no host memory */
-    uint64_t take_range, take_row, missed_count; /* the next range to look at, its first row */
-    bool is_taking;                              /* the task is posted, or runs */
+    uint64_t *host_slab, *missed; /* bits of ranges; NULL: no host tier */
+    uint64_t take_range, take_row, missed_count; /* next range to examine; its first row */
+    bool is_taking;                              /* the task is posted or running */
     struct sc_task take;
 
-    _Atomic int32_t state; /* spec_status */
+    _Atomic int32_t state;
 };
 
-/* ---- What a flight asks --------------------------------------------------------------------- */
+/* ---- Client of inflight ---------------------------------------------------------------------- */
 
 static struct sc_store_selector *selector_of(const struct sc_inflight *inflight)
 {
     return (struct sc_store_selector *)(uintptr_t)inflight;
 }
 
-/* Lock held. */
 static bool is_pending(struct sc_store_selector *selector)
 {
     return selector->is_active && atomic_load(&selector->state) == SPEC_PENDING;
 }
 
-/* Lock held. */
 static void load_fail(struct sc_store_selector *selector, spec_status status)
 {
     atomic_store(&selector->state, status);
-    sc_inflight_cancel(&selector->inflight); /* nobody wants what flies */
+    sc_inflight_cancel(&selector->inflight);
 }
 
-/* Lock held. All is planned, and host memory had not all that it seemed to have. */
+/* Lock held. Plans the missed ranges once all else is planned. */
 static void plan_again(struct sc_store_selector *selector)
 {
     struct sc_store_selector_plan *plan = &selector->plan;
@@ -134,7 +125,7 @@ static void selector_fill(struct sc_inflight_slot *slot, struct sc_inflight_batc
     }
 }
 
-/* Codes are read to where they stay: the load may end before the read does. */
+/* Quantised rows are read to their final place; the slot holds it, as the load may end first. */
 static void selector_place(struct sc_inflight_slot *slot)
 {
     struct sc_store_selector *selector = selector_of(slot->inflight);
@@ -152,7 +143,7 @@ static spec_status slot_copy(struct sc_store *store, const struct slot *slot,
                                          inflight->sys_errno, memory);
 }
 
-/* A block is copied out; the lock is given up meanwhile, and the load may end. */
+/* Copies a block. Releases the lock meanwhile; the load may end. */
 static bool selector_completed(struct sc_inflight_slot *at)
 {
     struct sc_store_selector *selector = selector_of(at->inflight);
@@ -174,7 +165,7 @@ static bool selector_completed(struct sc_inflight_slot *at)
     return false;
 }
 
-/* The load is there, or it failed: whoever asked is told, once. */
+/* Completes the load; posts on_ready once when it is complete or failed. */
 static void selector_pumped(struct sc_inflight *inflight)
 {
     struct sc_store_selector *selector = selector_of(inflight);
@@ -206,7 +197,7 @@ static void ready_step(struct sc_task *task)
     void *user = selector->user;
     if (selector->is_active && selector->notifies) {
         on_ready = selector->on_ready;
-        selector->on_ready = NULL; /* once */
+        selector->on_ready = NULL;
     }
     pthread_mutex_unlock(&inflight->lock);
     if (on_ready != NULL)
@@ -217,9 +208,9 @@ static void ready_step(struct sc_task *task)
     pthread_mutex_unlock(&inflight->lock);
 }
 
-/* ---- What host memory has ------------------------------------------------------------------- */
+/* ---- Ranges in host memory ------------------------------------------------------------------- */
 
-/* Lock held. The next range of the load that host memory has; false: there is none. */
+/* Lock held. Returns the load's next range in host memory; false if there is none. */
 static bool take_next(struct sc_store_selector *selector, struct sc_store_selector_take *ret_take)
 {
     const struct sc_store_selector_plan *plan = &selector->plan;
@@ -237,7 +228,6 @@ static bool take_next(struct sc_store_selector *selector, struct sc_store_select
     return false;
 }
 
-/* What a read of it would have wanted. */
 static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_selector_take *take)
 {
     const struct sc_store_section *codes = take->quantised != NULL ? take->quantised->codes : NULL;
@@ -250,8 +240,8 @@ static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_s
     return bytes + blocks.k_bytes + (take->quantised->has_v ? blocks.v_bytes : 0);
 }
 
-/* Lock held, and given up while a range is copied out: the load may end, and another begin.
- * false: all was looked at. */
+/* Lock held, but released while a range is copied: another load may begin. Returns false at the
+ * end. */
 static bool take_some(struct sc_store_selector *selector)
 {
     struct sc_inflight *inflight = &selector->inflight;
@@ -280,7 +270,7 @@ static bool take_some(struct sc_store_selector *selector)
     return true;
 }
 
-/* Lock held. A few ranges, by whoever has taken the task; the rest by the task again. */
+/* Lock held. Copies a few ranges; posts the task again for the rest. */
 static void take_run(struct sc_store_selector *selector, struct sc_inflight_batch *batch)
 {
     struct sc_inflight *inflight = &selector->inflight;
@@ -306,7 +296,7 @@ static void take_step(struct sc_task *task)
     pthread_mutex_unlock(&selector->inflight.lock);
 }
 
-/* Lock held. Which of the plan's ranges host memory has now; false: none. */
+/* Lock held. Notes which of the plan's ranges are in host memory; false if none is. */
 static bool host_slab_find(struct sc_store_selector *selector, struct sc_store_selector_plan *plan)
 {
     uint64_t words = (plan->range_count + 63) / 64, row = 0, count = 0;
@@ -326,8 +316,6 @@ static bool host_slab_find(struct sc_store_selector *selector, struct sc_store_s
         }
     return count > 0;
 }
-
-/* ---- Open, close, begin, end ---------------------------------------------------------------- */
 
 spec_status sc_store_selector_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
                                    struct sc_store_selector **ret_selector,
@@ -377,7 +365,7 @@ void sc_store_selector_close(struct sc_store_selector *selector)
     sc_alloc_free(alloc, selector);
 }
 
-/* Lock held. What flies ends by itself, and what is copied now is copied to the end. */
+/* Lock held. Reads in flight and running copies finish by themselves. */
 static void load_end(struct sc_store_selector *selector)
 {
     struct sc_inflight *inflight = &selector->inflight;
@@ -403,7 +391,7 @@ void sc_store_selector_end(struct sc_store_selector *selector)
     pthread_mutex_unlock(&selector->inflight.lock);
 }
 
-/* Rows of the ranges; UINT64_MAX: one has no probe rows that are long enough, or is not live. */
+/* Returns the rows of the ranges; UINT64_MAX if one is not live or its probe rows are too short. */
 static uint64_t rows_count(const struct sc_store_selector *selector, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
                            uint64_t probe_row_bytes)
@@ -434,7 +422,7 @@ static struct sc_store_selector_plan plan_of(const struct sc_store *store,
                                            .k_alone = want->k_alone};
 }
 
-/* Lock held. Its memory is taken. */
+/* Lock held; the memory is taken. */
 static void load_start(struct sc_store_selector *selector,
                        const struct sc_store_selector_want *want,
                        const struct sc_store_selector_plan *plan, uint64_t rows, bool takes)
@@ -455,7 +443,7 @@ static void load_start(struct sc_store_selector *selector,
     sc_inflight_begin(&selector->inflight, want->io_class, SC_STORE_SELECTOR_SECTIONS);
     if (!takes)
         selector->take_range = UINT64_MAX;
-    if (takes && !selector->is_taking) { /* else it runs for a load that has ended, and goes on */
+    if (takes && !selector->is_taking) { /* otherwise it runs for an ended load, and continues */
         selector->is_taking = true;
         selector->inflight.task_count++;
         sc_exec_post(selector->inflight.store->params.exec, &selector->take, want->io_class);
@@ -464,7 +452,7 @@ static void load_start(struct sc_store_selector *selector,
     sc_inflight_submit(&selector->inflight, &batch);
 }
 
-/* Lock held. false: the pool has no such run. */
+/* Lock held. Returns false if the pool has no such run. */
 static bool memory_take(struct sc_store_selector *selector,
                         const struct sc_store_selector_plan *plan, uint64_t rows)
 {
@@ -488,7 +476,7 @@ bool sc_store_selector_begin(struct sc_store_selector *selector,
         begins && (want->is_quant ? rows > 0 : plan.wanted_bytes <= store->params.probe_row_bytes);
     bool takes = begins && store->host != NULL && host_slab_find(selector, &plan);
     if (takes && plan.is_quant && !memory_take(selector, &plan, rows)) {
-        takes = false; /* blocks that lie between take more pages than one */
+        takes = false; /* blocks beside host-tier ranges round to more pages */
         memset(selector->host_slab, 0, (plan.range_count + 63) / 64 * sizeof(*selector->host_slab));
     }
     if (begins && selector->memory.run == NULL)
@@ -504,7 +492,7 @@ void sc_store_selector_demand(struct sc_store_selector *selector)
     sc_inflight_raise(&selector->inflight);
 }
 
-/* ---- Waiting and looking -------------------------------------------------------------------- */
+/* ---- Waiting and reading --------------------------------------------------------------------- */
 
 spec_status sc_store_selector_state(const struct sc_store_selector *selector)
 {
@@ -520,7 +508,7 @@ spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t 
     while (atomic_load(&selector->state) == SPEC_PENDING && in_time) {
         struct sc_exec *exec = selector->inflight.store->params.exec;
         if (selector->is_taking && sc_exec_cancel(exec, &selector->take)) {
-            take_run(selector, &batch); /* rather than wait for a worker that comes to it */
+            take_run(selector, &batch); /* instead of waiting for a worker */
             in_time = sc_exec_now_ns(exec) < deadline_ns;
         } else {
             in_time = sc_inflight_wait(&selector->inflight, deadline_ns, &batch);

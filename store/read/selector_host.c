@@ -1,16 +1,16 @@
-/* What selectors read, as slabs of host memory: codes, probe keys and row tags of one piece in one
- * layer.
+/* selector_host: stores a piece's selector keys of one layer in slabs of host memory, and reads
+ * them.
  *
  *   slab    [head 64][tags of its rows | pad to 64][a | pad to 64][b]
- *   head    checksum of the tags u64, rows that have tags u32, 1 if b is there u32
- *   a, b    of codes: K's block, V's block (none if K's alone were read). Of probe rows: their
- * tags, the rows. Of tags alone: nothing
+ *   head    checksum of the tags u64, rows that have tags u32, 1 if b is present u32
+ *   a, b    quantised: K's block, V's block (none if K alone was read); probe rows: their tags, the
+ *           rows; tags alone: nothing
  *
- * Holds: of a slab's bytes nothing gets into a load that does not agree with a checksum: blocks and
- * probe rows have their own, row tags, which a disk's reader proves by their rows, have one here,
- * so that memory that rots is not taken for a bad disk. A slab has all rows of its piece that can
- * be read. Does not: choose what is evicted (store/cache/host_tier.c), plan, lock. Threads: any;
- * who copies holds the load's memory. Tests: tests/unit/store/test_selector_host.c */
+ * Invariants: a load gets only bytes that agree with a checksum. Blocks and probe rows have their
+ * own. Row tags have one here, so that bad memory is not taken for a bad disk (on disk they are
+ * proven by their rows). A slab has all readable rows of its piece.
+ * Threads: any; a copier holds the load's memory.
+ * Tests: tests/unit/store/test_selector_host.c */
 #include "store/read/selector.h"
 
 #include "store/rows/tag.h"
@@ -24,7 +24,7 @@ struct head {
     uint32_t tag_rows, has_b;
 };
 
-struct lay { /* bytes of a slab */
+struct lay { /* layout of a slab, in bytes */
     uint64_t rows, tag_bytes, a_at, a_bytes, b_at, b_bytes, bytes;
 };
 
@@ -41,7 +41,7 @@ static struct lay lay_of(const struct sc_store *store, uint64_t rows, uint64_t a
     return lay;
 }
 
-/* Of a piece in a layer, so that no slab's tags pass for another's. */
+/* Returns the tags' checksum, seeded by piece and layer so that slabs cannot be confused. */
 static uint64_t tags_sum(const struct sc_host_tier_key *key, const uint8_t *tags, uint64_t bytes)
 {
     uint64_t seed = key->copy * UINT64_C(0x9e3779b97f4a7c15) + key->first;
@@ -61,8 +61,6 @@ static struct sc_host_tier_key key_of(const struct sc_store_piece_entry *piece, 
                                      .layer = layer,
                                      .kind = kind};
 }
-
-/* ---- Out of a slab -------------------------------------------------------------------------- */
 
 bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint64_t range,
                                 uint64_t row_first, struct sc_store_selector_take *ret_take)
@@ -127,7 +125,7 @@ bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t 
                                            .row_count = (uint32_t)rows,
                                            .bytes = lay_of(store, rows, a, b).bytes,
                                            .ops = 1u + (plan->is_quant && b > 0 ? 1 : 0) +
-                                                  (a > 0 ? 1 : 0)}; /* tags of rows beside it */
+                                                  (a > 0 ? 1 : 0)};
     return true;
 }
 
@@ -146,7 +144,6 @@ static bool tags_take(const struct sc_store *store, const struct sc_store_select
     return true;
 }
 
-/* Blocks are verified where they will be used. */
 static bool quant_take(const struct sc_store *store, const struct sc_store_selector_take *take,
                        const uint8_t *slab, const struct sc_store_selector_memory *memory)
 {
@@ -211,22 +208,18 @@ bool sc_store_selector_take(const struct sc_store *store, const struct sc_store_
         const struct lay lay = lay_of(store, rows_of(take->piece), 0, 0);
         is_right = tags_take(store, take, &lay, bytes, memory);
     }
-    if (!is_right) /* it rots, or was kept for a load that wanted less of it */
+    if (!is_right) /* it is damaged, or has less than this load wants */
         sc_host_tier_forget(store->host, &take->key);
     sc_host_tier_unpin(store->host, slab);
     return is_right;
 }
 
-/* ---- Into a slab ---------------------------------------------------------------------------- */
-
-/* What a slab is made of: rows [row, row + row_count) of it. */
 struct parts {
     uint64_t piece, row, row_count;
-    const uint8_t *tags, *a, *b; /* a, b NULL: there are none */
-    uint32_t ops;                /* that reading them took */
+    const uint8_t *tags, *a, *b; /* a, b NULL: none */
+    uint32_t ops;
 };
 
-/* The slab that was begun for it, or NULL. */
 static struct sc_host_slab_fill *fill_find(const struct sc_store_selector_memory *memory,
                                            const struct sc_host_tier_key *key)
 {
@@ -239,14 +232,13 @@ static struct sc_host_slab_fill *fill_find(const struct sc_store_selector_memory
     return NULL;
 }
 
-/* So many rows' bytes of a part of a slab. */
 static uint64_t share_of(const struct lay *lay, uint64_t bytes, uint64_t rows)
 {
     return bytes * rows / lay->rows;
 }
 
-/* Blocks may end in the midst of a piece: its slab, if one was begun for it, is filled by as many
- * as it takes. */
+/* Fills a slab. Blocks may end inside a piece: then only a slab begun for it is filled, by
+ * several. */
 static void slab_make(const struct sc_store *store, const struct sc_store_selector_memory *memory,
                       const struct sc_host_tier_key *key, const struct lay *lay,
                       const struct parts *parts)
@@ -301,7 +293,7 @@ void sc_store_selector_give_quant(const struct sc_store *store,
     slab_make(store, memory, &key, &lay, &parts);
 }
 
-/* Rows [at, at + count) of the block are those of a piece's slab from `row` on. */
+/* Copies rows [at, at + count) of the block to the piece's slab, from parts.row on. */
 static void piece_give(const struct sc_store *store, const struct sc_store_selector_block *block,
                        const uint8_t *frame, const struct sc_store_selector_memory *memory,
                        const struct sc_store_piece_entry *piece, uint64_t at, struct parts parts)
@@ -321,7 +313,7 @@ static void piece_give(const struct sc_store *store, const struct sc_store_selec
         const struct lay lay = lay_of(store, rows, rows * 8, rows * bytes);
         parts.a = frame + block->probe_tags.at + at * 8;
         parts.b = frame + block->probes.at + at * bytes;
-        parts.ops = 2; /* tags of rows may lie far from keys */
+        parts.ops = 2;
         slab_make(store, memory, &key, &lay, &parts);
     }
 }
@@ -340,7 +332,7 @@ void sc_store_selector_give_block(const struct sc_store *store,
         if (piece == NULL)
             return;
         uint64_t first = (uint64_t)piece->extent_row + piece->skip;
-        rows = piece->extent_row + (uint64_t)piece->row_count - row; /* to its end */
+        rows = piece->extent_row + (uint64_t)piece->row_count - row;
         rows = rows < left ? rows : left;
         if (row >= first)
             piece_give(store, block, frame, memory, piece, at,

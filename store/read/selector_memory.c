@@ -1,16 +1,15 @@
-/* A load's memory: how it is laid out, and how a block comes into it.
+/* selector_memory: lays out a load's memory, and copies or verifies blocks in it.
  *
  *   probe rows   [row 0][row 1]...[zeros to 64][row tags]
- *   codes        [struct sc_store_quant_range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
- *   area         [K 0][K 1].. [V 0][V 1]..    of one block, the pages as they were read; codes
- *                stay where they are
- *                [tags]                       of a block of tags; they go to the rows' others
- *   K, V         of a range that comes in parts: put together here
+ *   quantised    [struct sc_store_quant_range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
+ *   area         [K 0][K 1].. [V 0][V 1]..    one block, pages as read; they stay there
+ *                [tags]                       a block of tags; copied to the row tags
+ *   K, V         of a range that is read in parts: joined here
  *
- * Holds: a probe row that is copied out agrees with its tag (namespace, piece, copy, layer,
- * position); a range is marked good when its blocks of codes are there whole and verified.
- * Does not: verify row tags (rows fail by them), lock, read the disk.
- * Threads: any; who fills or reads it holds it in the pool.
+ * Invariants: a copied probe row agrees with its tag (namespace, piece, copy, layer, position). A
+ * range is good when its quantised blocks are complete and verified. Row tags are not verified
+ * here: rows fail by them.
+ * Threads: any that holds the memory in the pool.
  * Tests: tests/unit/store/test_selector.c, test_quant.c */
 #include "store/read/selector.h"
 
@@ -19,9 +18,7 @@
 #include <string.h>
 
 #define LINE  64u /* tags begin on a cache line */
-#define TRIES 4u  /* to count codes while more of them come */
-
-/* ---- Layout --------------------------------------------------------------------------------- */
+#define TRIES 4u  /* attempts to lay out quantised rows while more are added */
 
 static uint64_t tags_at(uint64_t rows, uint64_t probe_row_bytes)
 {
@@ -45,9 +42,8 @@ bool sc_store_selector_memory_take(struct sc_store *store, uint64_t rows, uint64
     return rows == 0 || memory.run != NULL;
 }
 
-/* What is known of each range's codes before they are read, into `ret_quantised`; NULL: it is
- * counted only. Returns bytes, from `at` on, of the blocks that come in parts, or from host memory.
- * */
+/* Describes each range's quantised rows before they are read, in ret_quantised; NULL: only counts.
+ * Returns the bytes, from `at` on, of blocks read in parts or from host memory. */
 static uint64_t quantised_lay(const struct sc_store *store,
                               const struct sc_store_selector_plan *plan, uint64_t at,
                               struct sc_store_quant_range *ret_quantised)
@@ -69,7 +65,7 @@ static uint64_t quantised_lay(const struct sc_store *store,
             quantised.row =
                 range->row_first - sc_store_quant_piece(store, quantised.piece, &extent)->skip;
             quantised.has_v = !plan->k_alone;
-            atomic_init(&quantised.left, (uint32_t)reads + 1); /* its tags */
+            atomic_init(&quantised.left, (uint32_t)reads + 1); /* + its tags */
             if (reads > 1 || is_in_host_tier) {
                 quantised.k_at = at;
                 quantised.v_at = at + sc_store_up(blocks.k_bytes, LINE);
@@ -124,7 +120,7 @@ bool sc_store_selector_memory_take_quant(struct sc_store *store,
             *ret_memory = memory;
             return true;
         }
-        /* Codes came, of an extent, since they were counted. */
+        /* An extent got quantised rows since they were counted. */
         sc_store_pool_leave(&store->pool, memory.run);
     }
     *ret_memory = (struct sc_store_selector_memory){0};
@@ -155,8 +151,6 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
     return true;
 }
 
-/* ---- Copying out ---------------------------------------------------------------------------- */
-
 const struct sc_store_piece_entry *
 sc_store_selector_piece_with(const struct sc_store *store,
                              const struct sc_store_selector_block *block, uint64_t *id,
@@ -171,7 +165,7 @@ sc_store_selector_piece_with(const struct sc_store *store,
     return NULL;
 }
 
-/* No lock held: of the block and of tables only. False: a probe row fails. */
+/* Verifies and copies probe rows. No lock held. Returns false if a row fails. */
 static bool probes_take(const struct sc_store *store, const struct sc_store_selector_block *block,
                         const uint8_t *frame, uint8_t *keys)
 {
@@ -212,7 +206,7 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sele
     return true;
 }
 
-/* What of [at, at + bytes), a block, the section brings that begins at `from`. */
+/* Copies the part of a block [at, at + bytes) that is in the section, which begins at `from`. */
 static void section_copy(const struct sc_store_selector_section *section, uint64_t from,
                          const uint8_t *frame, uint64_t at, uint64_t bytes, uint8_t *dst)
 {
@@ -222,7 +216,7 @@ static void section_copy(const struct sc_store_selector_section *section, uint64
         memcpy(dst + (first - at), frame + section->at + (first - from), last - first);
 }
 
-/* All of a range's codes, and tags, are there. */
+/* Verifies a range whose blocks and tags were all read. */
 static void quantised_end(struct sc_store *store, struct sc_store_quant_range *quantised,
                           const struct sc_store_blocks *blocks, uint32_t layer,
                           const struct sc_store_selector_memory *memory)
@@ -241,8 +235,7 @@ static void quantised_end(struct sc_store *store, struct sc_store_quant_range *q
            layer);
 }
 
-/* Codes of the block's ranges, or their tags, which are copied. The memory is held. Who brings the
- * last of a range's verifies it. */
+/* Takes blocks of the ranges, or their tags (copied before). The last of a range verifies it. */
 static void quant_take(struct sc_store *store, const struct sc_store_selector_block *block,
                        const uint8_t *area, const struct sc_store_selector_memory *memory)
 {
@@ -254,13 +247,13 @@ static void quant_take(struct sc_store *store, const struct sc_store_selector_bl
             sc_store_quant_piece(store, quantised->piece, &extent);
         struct sc_store_blocks blocks;
         if (quantised->codes == NULL)
-            continue; /* of no rows */
+            continue;
         sc_store_quant_blocks(store, extent, quantised->codes->copy, &quantised->codes->codec_shape,
                               piece, &blocks);
         const struct sc_store_selector_section *k = &block->probes, *v = &block->probe_tags;
         if (block->tag_count > 0) {
-            /* they are where they belong already, and codes may be */
-        } else if (quantised->k_at == 0) { /* they are whole, and stay where they were read */
+            /* tags were copied; quantised rows may be complete already */
+        } else if (quantised->k_at == 0) { /* whole blocks stay where they were read */
             quantised->k_at = (uint64_t)(area - run) + k->at + (blocks.k_at - block->k_at);
             quantised->v_at = (uint64_t)(area - run) + v->at + (blocks.v_at - block->v_at);
         } else {

@@ -1,14 +1,13 @@
-/* Which bytes a selector reads: one layer's ranges, cut into blocks that one read brings.
+/* selector_plan: cuts one layer's ranges into blocks that a selector reads at once.
  *
  *   ranges   piece 7 rows 0..64 | piece 8 rows 0..64 | piece 3 rows 5..9
  *   runs     [ one extent, adjacent rows             ] [ another          ]
- *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              of one size in a run
- *            of codes: [tags of rows 0..128][codes of rows 0..64][of 64..128]   [tags][codes]
+ *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              equal sizes in a run
+ *            quantised: [tags of rows 0..128][rows 0..64][64..128]   [tags][rows]
  *
- * Holds: blocks cover every row once, in order, of codes and once more its tags; each is complete
- * in itself: no other is needed to verify it, but where the codes of one range are more than a read
- * takes.
- * Does not: allocate, lock, do I/O, look at bytes.
+ * Invariants: blocks cover every row once, in order; quantised, its tags in a block of their own. A
+ * block is verified alone, unless the quantised rows of one range exceed a read. Nothing is
+ * allocated.
  * Threads: the selector's lock.
  * Tests: tests/unit/store/test_selector.c, test_quant.c */
 #include "store/read/scan_plan.h"
@@ -16,10 +15,10 @@
 #include "store/rows/where.h"
 
 #define PAGE      ((uint64_t)SC_IO_PAGE_BYTES)
-#define GAP_BYTES (64ull << 10) /* read through rather than starting another operation */
+#define GAP_BYTES (64ull << 10) /* longest gap that is read through */
 
-/* Rows of a run that a block takes: as many as fit a frame with every section read apart, each
- * rounded out to pages, in blocks of one size. */
+/* Returns the rows per block: equal blocks that fit a frame with every section in pages of its
+ * own. */
 static uint64_t rows_even(const struct sc_store_selector_plan *plan,
                           const struct sc_store_probes *probes, uint64_t rows)
 {
@@ -35,7 +34,7 @@ static uint64_t rows_even(const struct sc_store_selector_plan *plan,
     return blocks > 0 ? (rows + blocks - 1) / blocks : 1;
 }
 
-/* The range is none of the plan's: host memory has it, or had it not and it is planned later. */
+/* Returns true if the range is in host memory, or only missed ranges are planned. */
 static bool range_is_passed(const struct sc_store_selector_plan *plan, uint64_t range)
 {
     if (plan->host_slab == NULL)
@@ -44,7 +43,6 @@ static bool range_is_passed(const struct sc_store_selector_plan *plan, uint64_t 
                           : sc_store_selector_bit(plan->host_slab, range);
 }
 
-/* Opens a run at the cursor and stretches it over the ranges that go on in it. */
 static bool run_open(struct sc_store_selector_plan *plan)
 {
     const struct sc_store *store = plan->store;
@@ -90,8 +88,7 @@ static void cursor_advance(struct sc_store_selector_plan *plan, uint64_t count)
     }
 }
 
-/* The sections as reads of whole pages, gaps read through up to gap_bytes while frame_bytes have
- * room. */
+/* Sets the block's reads. Gaps up to gap_bytes are read through while frame_bytes have room. */
 static void block_parts(struct sc_store_selector_block *block, uint64_t frame_bytes,
                         uint64_t gap_bytes)
 {
@@ -129,7 +126,6 @@ static void block_parts(struct sc_store_selector_block *block, uint64_t frame_by
     }
 }
 
-/* Rows of a section that begins `offset` behind the layer's start. */
 static struct sc_store_selector_section section_of(struct sc_store_where layer, uint64_t offset,
                                                    uint64_t row_bytes, uint64_t row, uint64_t count)
 {
@@ -139,7 +135,7 @@ static struct sc_store_selector_section section_of(struct sc_store_where layer, 
                                               .segment = layer.segment};
 }
 
-/* Sections of codes: so many bytes of K's and of V's blocks, from block->k_at and v_at on. */
+/* Sets the sections of K's and V's blocks, from block->k_at and v_at on. */
 static void quant_sections(struct sc_store_selector_plan *plan,
                            const struct sc_store_section *derived, uint64_t k_bytes,
                            uint64_t v_bytes)
@@ -166,7 +162,6 @@ const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store 
     return sc_store_quant_fit(derived, ret_blocks) ? derived : NULL;
 }
 
-/* What codes the range is read with. */
 static const struct sc_store_section *derived_of(const struct sc_store_selector_plan *plan,
                                                  uint64_t range)
 {
@@ -176,8 +171,8 @@ static const struct sc_store_section *derived_of(const struct sc_store_selector_
     return sc_store_selector_quant_of(plan->store, &plan->ranges[range], &blocks);
 }
 
-/* The block at the cursor is a part of the codes of one range, if they are more than a read takes:
- * the next bytes of K's block and then of V's; the last has the range's rows. */
+/* Plans a part of one range's blocks if they exceed a read: the next bytes of K's block, then of
+ * V's. The last part counts the range's rows. Returns false if one read is enough. */
 static bool quant_plan_part(struct sc_store_selector_plan *plan,
                             const struct sc_store_section *derived)
 {
@@ -203,8 +198,8 @@ static bool quant_plan_part(struct sc_store_selector_plan *plan,
     return true;
 }
 
-/* The block at the cursor, of codes: ranges as long as they follow each other in one
- * extent, have codes all or have none all, and fit. */
+/* Plans the block at the cursor: ranges adjacent in one extent, all quantised or all not, that
+ * fit. */
 static void quant_plan(struct sc_store_selector_plan *plan)
 {
     const struct sc_store *store = plan->store;
@@ -219,7 +214,7 @@ static void quant_plan(struct sc_store_selector_plan *plan)
     for (; i < plan->range_count && rows < plan->tagged; i++) {
         struct sc_store_blocks blocks = {0};
         if (ranges[i].row_count > 0 && derived_of(plan, i) != derived)
-            break; /* none, or those of a follower that has read its log anew */
+            break; /* none, or of a follower that has read its log again */
         if (derived != NULL && ranges[i].row_count > 0) {
             const struct sc_store_extent_entry *same;
             sc_store_quant_blocks(store, extent, derived->copy, &derived->codec_shape,
@@ -244,9 +239,9 @@ static void quant_plan(struct sc_store_selector_plan *plan)
         quant_sections(plan, derived, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
 }
 
-/* The block at the cursor, of the tags of a run's rows: of as many ranges as one read takes,
- * however many blocks their codes are. Codes of wide rows take a block for a page of tags, or less;
- * those of narrow rows are all in one, and tags would be an operation beside them in any case. */
+/* Plans the tags of as many ranges as one read takes, in a block of their own. Quantised wide rows
+ * need a block per page of tags or less; narrow rows are one block, and tags are a second read
+ * anyway. */
 static void tags_plan(struct sc_store_selector_plan *plan)
 {
     struct sc_store_selector_block *block = &plan->block;
@@ -257,13 +252,12 @@ static void tags_plan(struct sc_store_selector_plan *plan)
         rows += plan->ranges[i].row_count;
     plan->tagged = rows;
     block->tag_count = rows;
-    block->row_count = 0; /* they come with their codes */
+    block->row_count = 0; /* counted with their quantised rows */
     block->range_first = plan->range;
     block->range_count = i - plan->range;
 }
 
-/* At most so many rows of the run, up to a range's end where one is near enough: so a block has
- * whole pieces, which host memory keeps. */
+/* Returns at most `most` rows, up to a range's end if possible: host memory keeps whole pieces. */
 static uint64_t rows_to_border(const struct sc_store_selector_plan *plan, uint64_t most)
 {
     uint64_t rows = 0, left = plan->ranges[plan->range].row_count - plan->range_row;
@@ -276,8 +270,8 @@ static uint64_t rows_to_border(const struct sc_store_selector_plan *plan, uint64
     return rows > 0 ? rows : most;
 }
 
-/* The block's pages, behind those of the blocks before it. false: not so many were counted. (A
- * range that was dropped since makes blocks shorter, never longer.) */
+/* Takes the block's pages after those of earlier blocks. Returns false if fewer were counted. (A
+ * range dropped since makes blocks shorter, never longer.) */
 static bool area_take(struct sc_store_selector_plan *plan)
 {
     struct sc_store_selector_block *block = &plan->block;
@@ -291,7 +285,7 @@ static bool area_take(struct sc_store_selector_plan *plan)
     return true;
 }
 
-/* As sc_store_selector_plan_next, but maybe one of which nothing is to be read. */
+/* Makes the next block, which may have nothing to read. */
 static spec_status block_next(struct sc_store_selector_plan *plan)
 {
     struct sc_store_selector_block *block = &plan->block;
@@ -304,7 +298,7 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
     if (plan->range == plan->range_count)
         return SPEC_OK;
     if (plan->left == 0 && !run_open(plan))
-        return SPEC_E_CORRUPT; /* dropped since begin */
+        return SPEC_E_CORRUPT;
     const struct sc_store_row_copy *row_copy = &plan->row_copy;
     struct sc_store_where tags =
         sc_store_layer_where(row_copy->parts, row_copy->part_count, row_copy->stride, plan->layer);
@@ -341,7 +335,7 @@ static spec_status block_next(struct sc_store_selector_plan *plan)
     }
     block->tags = section_of(tags, row_copy->tag_offset,
                              sc_store_selector_tags_bytes(plan->store, 1), row, block->tag_count);
-    /* A gap in codes would stay in the load's memory. */
+    /* A gap between quantised blocks would stay in the load's memory. */
     block_parts(block, plan->store->limits.op_bytes + SC_STAGING_SLACK_BYTES,
                 plan->is_quant ? 0 : GAP_BYTES);
     cursor_advance(plan, count);
@@ -354,7 +348,7 @@ spec_status sc_store_selector_plan_next(struct sc_store_selector_plan *plan, uin
     spec_status status;
     *ret_skipped = 0;
     while ((status = block_next(plan)) == SPEC_PENDING && plan->block.part_count == 0)
-        *ret_skipped += plan->block.row_count; /* rows without codes */
+        *ret_skipped += plan->block.row_count;
     return status;
 }
 

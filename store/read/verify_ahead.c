@@ -1,24 +1,24 @@
-/* Slots of a whole load that lie in the host tier, verified ahead of the consumer by executor
- * tasks: one thread's tags are slower than a device's bus.
+/* verify_ahead: executor tasks that verify a load's slots in the host tier ahead of the consumer.
+ *
+ * One thread verifies tags more slowly than a device's bus transfers.
  *
  *   list     [front: the consumer's][.][.][claimed by a helper][.][good][.] ...
- *   helper   claims a slot, pins its slab, verifies it without the lock, says so, the next one
+ *   helper   claims a slot, pins its slab, verifies it without the lock, sets the result, repeats
  *
- * Holds: a slot is good after all of its rows agreed with their tags while its slab was pinned, so
- *   its bytes are those that are handed out. What no helper has verified the consumer does.
- * Does not: fail a load: rows that disagree are met again, and told, by the consumer.
- * Threads: helpers the executor's; claim and result under the flight's lock.
+ * Invariants: a slot is good after all of its rows agreed with their tags. Its slab stays pinned,
+ * so the bytes that are returned are the same. The consumer verifies all others. A helper never
+ * fails a load: the consumer finds bad rows again and reports them.
+ * Threads: helpers: the executor's; claim and result under the lock of inflight (rank 30).
  * Tests: tests/unit/plugin/test_device_direct.c, tests/fault/test_device_races.c */
 #include "store/read/reader.h"
 #include "store/rows/tag.h"
 
-#define STEP_SLOTS 16u   /* of one step of a helper: other tasks of its class wait meanwhile */
-#define SPINS      4096u /* until the consumer verifies what a helper has begun */
+#define STEP_SLOTS 16u   /* per step of a helper; other tasks of its class wait meanwhile */
+#define SPINS      4096u /* polls before the consumer verifies a slot that a helper has claimed */
 
-/* What a helper verifies. */
 struct job {
     struct sc_reader_slot *slot;
-    struct sc_host_tier_memory_slab *slab; /* pinned */
+    struct sc_host_tier_memory_slab *slab;
     uint64_t serial;
     uint32_t part_count;
     struct {
@@ -28,7 +28,7 @@ struct job {
     } parts[2];
 };
 
-/* Lock held. All rows of the slot, which are a range's. */
+/* Lock held. Describes all rows of the slot, which are one range's. */
 static void job_make(const struct sc_store_reader *reader, struct sc_reader_slot *slot,
                      struct job *job)
 {
@@ -67,7 +67,7 @@ static bool job_is_good(const struct job *job)
     return true;
 }
 
-/* Lock held. false: nothing is left that nobody has claimed. */
+/* Lock held. Returns false if no unclaimed slot is left. */
 static bool job_claim(struct sc_store_reader *reader, struct job *job)
 {
     bool helps = reader->is_active && !reader->is_gather;
@@ -85,7 +85,7 @@ static bool job_claim(struct sc_store_reader *reader, struct job *job)
     return false;
 }
 
-/* Lock held. The slot may be another load's by now. */
+/* Lock held. The slot may be in another load by now. */
 static void job_end(struct sc_store_reader *reader, const struct job *job, bool is_good)
 {
     sc_host_tier_unpin(reader->inflight.store->host, job->slab);
@@ -116,7 +116,7 @@ static void help_step(struct sc_task *task)
     } else {
         helper->is_out = false;
         inflight->task_count--;
-        sc_inflight_signal(inflight); /* who closes the reader waits for the last */
+        sc_inflight_signal(inflight); /* close waits for the last helper */
     }
     pthread_mutex_unlock(&inflight->lock);
 }
@@ -151,7 +151,7 @@ bool sc_reader_is_good(struct sc_reader_slot *slot)
 {
     uint32_t check = SC_READER_UNCHECKED;
     if (atomic_compare_exchange_strong(&slot->check, &check, SC_READER_CLAIMED))
-        return false; /* the consumer's */
+        return false; /* the consumer has claimed it */
     for (uint32_t i = 0; i < SPINS && check == SC_READER_CLAIMED; i++) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();

@@ -1,19 +1,17 @@
-/* Rows of several pieces, read back and written once more as one piece (docs/decisions/0016).
+/* compactor: reads rows of several pieces back and writes them as one piece (decision 0016).
  *
  *   pieces   [a][b][c] ...      one chunk's, each in an extent of its own, or beside others
- *   READ     layer l: windows of them, each with its tags; verified
- *   rows     [a b c ...]        of one layer, put when it is whole
+ *   READ     layer l: windows of pieces, each with its tags; verified
+ *   rows     [a b c ...]        one layer's, packed when complete
  *   WRITE    after the last layer, or an abort, until all writes ended; then `done`
  *
- *   begin -> READ -> ... -> WRITE -> done(extent)      the caller's to commit or to discard
- *             window after window, layer after layer
+ *   begin -> READ -> ... -> WRITE -> done(extent)      the caller commits or discards it
+ *             window by window, layer by layer
  *
- * It is slow on purpose: one window in flight, in the lowest class, and a pause after it so that
- * bytes_per_s holds.
+ * One window is in flight, in the lowest I/O class. A pause after it keeps bytes_per_s.
  *
- * Holds: rows that are written agreed with the tags of the piece that they are read from, which
- * lived then; a step waits for nothing; memory is held while a compaction runs.
- * Does not: choose what is compacted, commit, drop (plugin/index/compact.c).
+ * Invariants: written rows agreed with the tags of their source piece, which was live then. A step
+ * waits for nothing. Memory is held only while a compaction runs.
  * Threads: begin, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/plugin/test_compaction.c */
 #include "store/write/compactor.h"
@@ -26,44 +24,42 @@
 
 #include <string.h>
 
-#define PIECES       SC_STORE_STRETCHES /* of a window */
-#define WINDOW_BYTES (256ull << 10)     /* of a window of several pieces, at most */
+#define PIECES       SC_STORE_STRETCHES
+#define WINDOW_BYTES (256ull << 10)     /* most bytes of a window with several pieces */
 
 enum state { READ, WRITE };
 
-struct part { /* a piece of the window; the back's stretch of the same number */
+struct part { /* a piece of the window; `back` has its stretch under the same number */
     const struct sc_store_piece_entry *piece;
-    uint64_t at; /* in the compacted one, of its first row that is not skipped */
+    uint64_t at; /* row in the compacted piece of its first unskipped row */
 };
 
 struct sc_store_compactor {
     struct sc_store *store;
     struct sc_task task;
-    bool runs, closing; /* space lock */
+    bool runs, closing; /* guarded by the space lock */
 
-    /* The compact's, one step after the other. */
-    struct sc_store_compact what; /* pieces: below */
+    /* Owned by the steps, one at a time. */
+    struct sc_store_compact what; /* pieces: ids */
     uint64_t ids[SC_LIMIT_CHUNK_TOKENS];
     enum state state;
     uint32_t layer;
     struct sc_store_extent *extent;
-    uint64_t next, row; /* the piece that comes next, and its row in the compacted one */
+    uint64_t next, row; /* next piece; its row in the compacted piece */
     struct part parts[PIECES];
     uint32_t part_count;
     struct sc_store_readback back;
-    struct sc_host_tier_memory_slab **slabs; /* [layer_count]; NULL: there is no host tier */
+    struct sc_host_tier_memory_slab **slabs; /* [layer_count]; NULL: no host tier */
     uint8_t *rows;                     /* [plan.row_count] of a layer: rows, or all K, then all V */
-    spec_status status; /* the first thing that went wrong; then what the writes said */
+    spec_status status; /* first error; then the result of the writes */
 };
-
-/* ---- Windows -------------------------------------------------------------------------------- */
 
 static bool is_split(const struct sc_store *store)
 {
     return store->shape.layout == SC_STORE_SPLIT;
 }
 
-/* The next piece into the window; false: it is not there any more. */
+/* Adds a piece to the window. Returns false if it does not fit the plan. */
 static bool part_add(struct sc_store_compactor *compactor, const struct sc_store_piece_entry *piece)
 {
     const struct sc_store_extent_entry *extent =
@@ -88,7 +84,7 @@ static bool part_add(struct sc_store_compactor *compactor, const struct sc_store
     return true;
 }
 
-/* False: a piece is not there any more. */
+/* Returns false if a piece is no longer live. */
 static bool window_read(struct sc_store_compactor *compactor)
 {
     while (compactor->part_count < PIECES && compactor->next < compactor->what.piece_count) {
@@ -104,12 +100,11 @@ static bool window_read(struct sc_store_compactor *compactor)
     }
     if (compactor->part_count == 0)
         return false;
-    if (!sc_store_readback_submit(&compactor->back)) /* it is there */
+    if (!sc_store_readback_submit(&compactor->back))
         sc_exec_post(compactor->store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
     return true;
 }
 
-/* Verifies a piece's rows, and takes them. */
 static bool part_take(struct sc_store_compactor *compactor, uint32_t i)
 {
     const struct part *part = &compactor->parts[i];
@@ -125,7 +120,7 @@ static bool part_take(struct sc_store_compactor *compactor, uint32_t i)
     return true;
 }
 
-/* Takes the window in; false: some of it failed. ret_bytes: what was read from the disk for it. */
+/* Copies the window's rows. Returns false if some fail. ret_bytes: bytes read from disk. */
 static bool window_take(struct sc_store_compactor *compactor, uint64_t *ret_bytes)
 {
     bool good = true;
@@ -135,8 +130,6 @@ static bool window_take(struct sc_store_compactor *compactor, uint64_t *ret_byte
     *ret_bytes = sc_store_readback_clear(&compactor->back);
     return good;
 }
-
-/* ---- Layers --------------------------------------------------------------------------------- */
 
 static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
                       uint8_t *dst)
@@ -157,7 +150,6 @@ static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t ro
         memcpy(dst + i * probe_bytes, rows + i * bytes, probe_bytes);
 }
 
-/* Host memory has the layer of all the pieces. */
 static bool layer_is_in_host_tier(const struct sc_store_compactor *compactor)
 {
     const struct sc_store *store = compactor->store;
@@ -175,7 +167,7 @@ static bool layer_is_in_host_tier(const struct sc_store_compactor *compactor)
     return is_in_host_tier;
 }
 
-/* False: the put was the last, or failed. Then the next step may run already. */
+/* Returns false if it was the last layer, or failed; the next step may run already then. */
 static bool layer_put(struct sc_store_compactor *compactor)
 {
     bool last = compactor->layer + 1 == compactor->store->shape.layer_count;
@@ -201,9 +193,6 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
     sc_exec_post(compactor->store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
 }
 
-/* ---- The compact ------------------------------------------------------------------------------
- * */
-
 static void memory_free(struct sc_store_compactor *compactor)
 {
     sc_alloc_free(compactor->store->params.alloc, compactor->rows);
@@ -218,7 +207,7 @@ static void give_up(struct sc_store_compactor *compactor, spec_status why)
     sc_store_extent_abort(compactor->extent);
 }
 
-/* All writes ended. Nothing of it is touched afterwards: `done` may begin the next. */
+/* Ends the compaction after its last write, then touches nothing: `done` may begin the next. */
 static void compact_end(struct sc_store_compactor *compactor, bool closing)
 {
     struct sc_store *store = compactor->store;
@@ -239,7 +228,7 @@ static void compact_end(struct sc_store_compactor *compactor, bool closing)
     sc_store_busy_end(store);
 }
 
-/* The window is there, or the pause after it is over. */
+/* Continues after a window's reads, or after the pause. */
 static void read_on(struct sc_store_compactor *compactor)
 {
     struct sc_exec *exec = compactor->store->params.exec;
@@ -250,7 +239,7 @@ static void read_on(struct sc_store_compactor *compactor)
     }
     if (compactor->row == compactor->what.plan.row_count && !layer_put(compactor))
         return;
-    pthread_mutex_lock(&compactor->store->disk.lock); /* stop cancels what is posted under it */
+    pthread_mutex_lock(&compactor->store->disk.lock); /* under which stop cancels posted tasks */
     uint64_t rate = compactor->closing ? 0 : compactor->what.bytes_per_s;
     uint64_t due_ns =
         sc_exec_now_ns(exec) + (rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0);
@@ -276,14 +265,12 @@ static void compact_step(struct sc_task *task)
         read_on(compactor);
 }
 
-/* ---- Begin and stop ------------------------------------------------------------------------- */
-
 static spec_status memory_take(struct sc_store_compactor *compactor, struct spec_error *reterr)
 {
     const struct sc_store *store = compactor->store;
     uint64_t rows = compactor->what.plan.row_count;
     uint64_t most = sc_store_stretch_bytes(store, rows);
-    /* A piece may have rows before those that are wanted, which a split layout reads too. */
+    /* Rows before the wanted ones are read too in a split layout. */
     for (uint64_t i = 0; i < compactor->what.piece_count; i++) {
         uint64_t bytes =
             sc_store_stretch_bytes(store, sc_store_piece_rows(store, compactor->ids[i]));
@@ -372,7 +359,7 @@ void sc_store_compactor_stop(struct sc_store *store)
         return;
     pthread_mutex_lock(&store->disk.lock);
     compactor->closing = true;
-    if (sc_exec_cancel(store->params.exec, &compactor->task)) /* in a pause: it ends now */
+    if (sc_exec_cancel(store->params.exec, &compactor->task)) /* ends a pause */
         sc_exec_post(store->params.exec, &compactor->task, SC_IO_CLASS_BACKGROUND);
     pthread_mutex_unlock(&store->disk.lock);
 }

@@ -1,7 +1,7 @@
-/* Pieces that become one (compactor.c).
+/* compactor: joins pieces into one (compactor.c). One compaction runs at a time, begun through
+ * store.h.
  *
- * Holds: one merge at a time; what it wrote is the caller's, the pieces stay as they were.
- * Threads: open and close; a merge is asked for by store.h.
+ * Invariants: the new extent is the caller's; the source pieces are unchanged.
  * Tests: tests/unit/plugin/test_compaction.c */
 #ifndef SC_STORE_WRITE_COMPACTOR_H
 #define SC_STORE_WRITE_COMPACTOR_H
@@ -11,7 +11,7 @@
 struct sc_store;
 
 spec_status sc_store_compactor_open(struct sc_store *store, struct spec_error *reterr);
-/* No step is posted or will be once store->busy is 0. */
+/* No step is posted once store->busy is 0. */
 void sc_store_compactor_stop(struct sc_store *store);
 void sc_store_compactor_close(struct sc_store *store);
 

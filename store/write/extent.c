@@ -1,13 +1,12 @@
-/* Extents that are being written: their beginning, the end of each of their writes, and their end.
+/* extent: begins extents, ends their writes, and ends or discards them.
  *
  *   free  --begin-->  taken, places reserved  --last reference-->  on_written  --commit, discard-->
  *   ^                                                                                             |
  *   +---------------------------------------------------------------------------------------------+
  *
- * Holds: an object has its places from begin until it is committed or discarded; on_written runs
- * once for each begin.
- * Does not: know what lies in a layer (pack.c) or in the log (extent_commit.c); allocate.
- * Threads: one producer an extent; completions on the executor's.
+ * Invariants: an object has its places from begin until it is committed or discarded. on_written
+ * runs once per begin. Nothing is allocated.
+ * Threads: one producer per extent; completions: the executor's.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/write/extent.h"
 
@@ -18,9 +17,7 @@
 
 #include <string.h>
 
-#define LOOK_NS UINT64_C(1000000) /* a wait for a frame looks as often as that */
-
-/* ---- Writes --------------------------------------------------------------------------------- */
+#define LOOK_NS UINT64_C(1000000) /* polling interval of a wait for a frame */
 
 struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint64_t leaves,
                                             uint64_t until_ns)
@@ -35,7 +32,7 @@ struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint
         write = sc_store_write_take(store, leaves);
         if (now_ns >= until_ns || (write == NULL && sc_store_write_queue_is_stuck(extent, leaves)))
             break;
-        if (write == NULL) /* a load that gives a frame back wakes nobody */
+        if (write == NULL) /* a load that returns a frame wakes nobody */
             (void)sc_exec_wait(exec, &store->writing.word, seen,
                                until_ns - now_ns < LOOK_NS ? until_ns : now_ns + LOOK_NS);
     }
@@ -48,7 +45,7 @@ static void finish_step(struct sc_task *task)
     struct sc_store_extent *extent =
         (struct sc_store_extent *)((char *)task - offsetof(struct sc_store_extent, finish));
     struct sc_store *store = extent->store;
-    sc_store_write_budget_move(store, -(int64_t)extent->due_bytes); /* it was given up */
+    sc_store_write_budget_move(store, -(int64_t)extent->due_bytes);
     extent->due_bytes = 0;
     if (extent->written != NULL)
         extent->written(extent, atomic_load(&extent->status), extent->user);
@@ -70,7 +67,7 @@ void sc_store_write_done(struct sc_store_write *write)
         if (write->op.status != SPEC_E_NO_SPACE || write->op.sys_errno != 0) {
             sc_store_pause(store, write->op.status, "writing a segment");
             sc_store_segment_avoid(store, write->segment);
-        } /* else its file could not be made, and is not looked for again */
+        } /* else its file could not be created; it is not tried again */
     }
     bool is_queued = write->is_queued;
     uint64_t bytes = write->op.bytes;
@@ -83,8 +80,6 @@ void sc_store_write_done(struct sc_store_write *write)
     }
     sc_store_busy_end(store);
 }
-
-/* ---- Begin and end -------------------------------------------------------------------------- */
 
 uint64_t sc_store_op_bytes(const struct sc_store *store)
 {
@@ -101,7 +96,7 @@ uint64_t sc_store_probe_row_bytes(const struct sc_store *store)
     return store->params.probe_row_bytes;
 }
 
-/* Checks the plan; its rows are counted, and the log bytes that its records may take. */
+/* Checks the plan. Returns its rows and the most log bytes of its records. */
 static spec_status plan_check(const struct sc_store *store, const struct sc_store_pass *pass,
                               uint64_t *ret_rows, uint64_t *ret_log_bytes,
                               struct spec_error *reterr)
@@ -155,7 +150,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->codec_shape = (struct sc_store_codec_shape){0};
     extent->slots = NULL;
     extent->written = NULL;
-    extent->keeps = extent->is_heir = extent->inherits = false; /* whoever had the object before */
+    extent->keeps = extent->is_heir = extent->inherits = false; /* left by the previous user */
     extent->slabs = NULL;
     extent->live = NULL;
     memcpy(extent->pieces, pass->pieces, pass->piece_count * sizeof(*pass->pieces));
@@ -164,8 +159,8 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     return SPEC_OK;
 }
 
-/* An erasure that began since it was asked for (object_take) finds the object by is_begun, and what
- * it finds under a salt that it erases is not committed. */
+/* Sets is_begun unless an erasure has begun since object_take. Later erasures prevent the
+ * commit. */
 static bool extent_is_begun(struct sc_store *store, struct sc_store_extent *extent)
 {
     pthread_mutex_lock(&store->disk.lock);
@@ -176,7 +171,7 @@ static bool extent_is_begun(struct sc_store *store, struct sc_store_extent *exte
     return begins;
 }
 
-/* Takes an object's places: its members say which. On failure it is free again. */
+/* Reserves the object's places. On failure it is free again. */
 static spec_status extent_start(struct sc_store *store, struct sc_store_extent *extent,
                                 struct spec_error *reterr)
 {

@@ -1,12 +1,11 @@
-/* Commit: what was written whole becomes pieces that a lookup may find, by one append to the log.
+/* extent_commit: makes written extents and sections findable by one append to the log.
  *
  *   extent   [namespace, when it is new][extent][piece][piece]...   one write; then the table
  *   section  [section]                                              then its extent points to it
  *
- * Holds: no byte of an extent is in the log before all its writes completed; the table knows of it
- * after the log does.
- * Does not: sync; allocate after open, but for table slabs.
- * Threads: any, one an extent; the log lock around the append and the table.
+ * Crash safety: the log has no byte of an extent before all its writes completed. The table gets it
+ * after the log. Nothing is synced here. Only table slabs are allocated after open.
+ * Threads: any, one per extent; the log lock is held for the append and the table.
  * Tests: tests/unit/store/test_store.c, test_build.c, tests/fault/test_store_faults.c */
 #include "store/rows/row_permutation.h"
 #include "store/write/extent.h"
@@ -15,9 +14,6 @@
 
 #include <string.h>
 
-/* ---- An extent's records -------------------------------------------------------------------- */
-
-/* Marks of the prompt that lie in [first, end). */
 static const struct sc_store_mark *marks_in(const struct sc_store_commit *commit, uint64_t first,
                                             uint64_t end, uint32_t *ret_count)
 {
@@ -31,7 +27,6 @@ static const struct sc_store_mark *marks_in(const struct sc_store_commit *commit
     return high > low ? &commit->marks[low] : NULL;
 }
 
-/* The record of piece i; its ids are set by the caller. */
 static struct sc_store_piece piece_of(const struct sc_store_extent *extent,
                                       const struct sc_store_commit *commit, uint32_t i,
                                       uint64_t extent_row)
@@ -58,9 +53,8 @@ static const struct sc_store_provenance *provenance_of(const struct sc_store_ext
     return commit->provenance != NULL ? commit->provenance : &extent->provenance;
 }
 
-/* What the extent and its first piece are called, and whether ids are left free behind its own and
- * behind its last piece's: for what that piece is merged into, if it ends a chunk that others
- * began. */
+/* Ids of the extent and its first piece. leaves: one id stays free after each. The last piece ends
+ * a chunk that others began; their compaction takes the free ids. */
 struct ids {
     uint64_t extent, piece;
     bool leaves;
@@ -75,8 +69,8 @@ static bool leaves_ids(const struct sc_store_extent *extent, const struct sc_sto
            (last->first_position + last->row_count) % chunk == 0;
 }
 
-/* Log lock held. STALE: those behind that piece are not free. BUSY: a checkpoint runs, which has
- * passed their place. */
+/* Log lock held. STALE: the ids after `behind` are taken. BUSY: a checkpoint may have passed
+ * them. */
 static spec_status ids_find(const struct sc_store_extent *extent,
                             const struct sc_store_commit *commit, struct ids *ret_ids,
                             struct spec_error *reterr)
@@ -97,7 +91,7 @@ static spec_status ids_find(const struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
-/* The object's parts as a record has them: by the numbers of segment files, not by our indexes. */
+/* Replaces segment indexes by file numbers, as records need. */
 static struct sc_store_part *parts_numbered(struct sc_store_extent *extent)
 {
     const struct sc_store *store = extent->store;
@@ -108,7 +102,7 @@ static struct sc_store_part *parts_numbered(struct sc_store_extent *extent)
     return extent->record_parts;
 }
 
-/* Log lock held. Appends namespace (when new), extent and pieces: one write. */
+/* Log lock held. Appends namespace (when new), extent and pieces in one write. */
 static spec_status commit_append(struct sc_store_extent *extent,
                                  const struct sc_store_commit *commit, const struct ids *ids,
                                  struct spec_error *reterr)
@@ -151,27 +145,26 @@ static spec_status commit_append(struct sc_store_extent *extent,
     return sc_store_append_commit(store, &append, reterr);
 }
 
-/* Log lock held. The ids are given, and the log has records of them. */
+/* Log lock held. Takes the ids; the log has their records. */
 static void ids_take(struct sc_store *store, const struct ids *ids, uint64_t piece_count)
 {
     struct sc_store_table *table = &store->table;
     uint64_t more = ids->leaves ? 1 : 0;
-    if (ids->extent < table->extent_next) { /* they were left free for it */
+    if (ids->extent < table->extent_next) {
         store->log.journal.pieces_read += piece_count;
         return;
     }
     table->extent_next = ids->extent + 1 + more;
     table->piece_next = ids->piece + piece_count + more;
-    store->log.journal.piece_next_read += more; /* the log has no record of that one */
+    store->log.journal.piece_next_read += more; /* the free id has no record */
 }
 
-/* Log lock held. The append failed, but a follower may have read it: its ids come to mean nothing
- * else, and the log has no records of them. */
+/* Log lock held. The append failed, but a follower may have read it: the ids are never reused. */
 static void ids_void(struct sc_store *store, const struct ids *ids, uint64_t piece_count)
 {
     struct sc_store_table *table = &store->table;
     uint64_t more = ids->leaves ? 1 : 0;
-    if (ids->extent < table->extent_next) { /* left free: a drop record says that it is no more */
+    if (ids->extent < table->extent_next) { /* left free: a drop record will void it */
         struct sc_store_piece_entry *piece = sc_store_table_piece(table, ids->piece);
         atomic_store(&piece->state, SC_STORE_PIECE_DROPPED);
         piece->next = store->log.unwritten;
@@ -183,7 +176,7 @@ static void ids_void(struct sc_store *store, const struct ids *ids, uint64_t pie
     store->log.journal.piece_next_read += piece_count + more;
 }
 
-/* Log lock held, records are in the log, room was reserved. */
+/* Log lock held; the records are in the log and table room was reserved. */
 static void commit_publish(struct sc_store_extent *extent, const struct sc_store_commit *commit,
                            const struct ids *ids)
 {
@@ -238,7 +231,7 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
                      entry->live_count);
 }
 
-/* Log bytes that marks take: begin did not know of them. SPEC_E_BUSY: too many in one piece. */
+/* Returns the log bytes of marks, unknown at begin. SPEC_E_BUSY: too many in one piece. */
 static spec_status commit_marks(const struct sc_store_extent *extent,
                                 const struct sc_store_commit *commit, uint64_t *ret_bytes,
                                 struct spec_error *reterr)
@@ -255,7 +248,6 @@ static spec_status commit_marks(const struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
-/* That no other piece has. */
 static uint64_t rows_kept(const struct sc_store_extent *extent,
                           const struct sc_store_commit *commit)
 {
@@ -265,8 +257,8 @@ static uint64_t rows_kept(const struct sc_store_extent *extent,
     return rows - commit->skip;
 }
 
-/* Log lock held. What pieces are merged into lies under their salt. DROPPED: what lies under it was
- * erased since the extent was begun. */
+/* Log lock held. A compacted piece takes its sources' salt. DROPPED: the salt was erased since
+ * begin. */
 static spec_status salt_settle(struct sc_store_extent *extent, const struct sc_store_commit *commit,
                                struct spec_error *reterr)
 {
@@ -293,7 +285,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         return status;
     extent->log_bytes += marks_bytes;
     pthread_mutex_lock(&store->log.lock);
-    /* One of each more: ids that are left free. */
+    /* One more of each, for ids left free. */
     if (!sc_store_table_reserve(&store->table, count + 1, 2, extent->part_count))
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "table of pieces");
     else if (atomic_load(&store->log.space_id) == 0)
@@ -308,7 +300,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     }
     if (failed != SPEC_OK) {
         ids_void(store, &ids, count);
-        if (commit->behind != 0) /* its drop record is still to come */
+        if (commit->behind != 0) /* its drop record still needs room */
             extent->log_bytes -= SC_STORE_DROP_BYTES;
     }
     if (status == SPEC_OK)
@@ -317,14 +309,14 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     pthread_mutex_unlock(&store->log.lock);
     if (status == SPEC_OK) {
         *ret_first_id = ids.piece;
-        if (extent->written == NULL) /* else they are stored, and were written anew */
+        if (extent->written == NULL) /* compacted rows are counted already */
             sc_store_count(&store->counts.stored_row_bytes, rows_kept(extent, commit) *
                                                                 store->shape.row_bytes *
                                                                 store->shape.layer_count);
         sc_store_extent_trim(store, ids.extent);
-        /* Rows that are skipped are not coded: the first slab is another. */
+        /* A piece with skipped rows has different first blocks, so it is not quantised inline. */
         sc_store_inline_quant_end(extent->live, commit->skip == 0 ? ids.extent : 0);
-        if (commit->behind != 0) /* a run may have passed it */
+        if (commit->behind != 0) /* a run of build_sections may have passed it */
             store->quant_missed(store, ids.extent);
     }
     if (failed != SPEC_OK)
@@ -350,7 +342,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
                          commit->piece_first, extent->piece_count, commit->skip);
     else if (commit->piece_first < extent->piece_count)
         status = commit_run(extent, commit, &first_id, reterr);
-    if (status != SPEC_OK || first_id == 0) { /* failed, or everything is present elsewhere */
+    if (status != SPEC_OK || first_id == 0) { /* failed, or all rows are stored elsewhere */
         sc_store_extent_discard(extent);
         *ret_first_id = status == SPEC_OK ? 0 : *ret_first_id;
         return status;
@@ -363,8 +355,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
-/* ---- A derived section' commit
- * ----------------------------------------------------------------------- */
+/* ---- Commit of a derived section ------------------------------------------------------------- */
 
 static void permutation_set(struct sc_store_section *derived, const struct sc_store_extent *from,
                             const struct sc_store_extent_entry *extent)
@@ -377,7 +368,7 @@ static void permutation_set(struct sc_store_section *derived, const struct sc_st
            sc_store_permutation_words(from->row_count) * 8 * from->store->shape.layer_count);
 }
 
-/* Log lock held. Whoever plans a load from now on reads the copy of the rows. */
+/* Log lock held. Loads planned from now on read the permuted copy. */
 static spec_status permutation_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
                                        struct sc_store_section *derived, struct spec_error *reterr)
 {
@@ -388,7 +379,7 @@ static spec_status permutation_publish(struct sc_store *store, struct sc_store_e
     return SPEC_OK;
 }
 
-/* Log lock held. One record; the derived section is found from then on. */
+/* Log lock held. Appends the record and publishes the section. */
 static spec_status derived_append(struct sc_store_extent *extent, struct sc_store_section *derived,
                                   uint64_t extent_id, struct spec_error *reterr)
 {
@@ -446,11 +437,11 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
         return sc_fail(reterr, status,
                        "the derived section was not written, or its extent was evicted");
     }
-    /* Its pages are the extent's now: without a record they are held until the extent goes. */
+    /* The pages are the extent's now; without a record they stay reserved until it is evicted. */
     pthread_mutex_lock(&store->log.lock);
     if (derived->slots == NULL)
         status = derived_append(extent, derived, extent_id, reterr);
-    else /* a step before its record: sc_store_permutation_commit */
+    else /* its record follows: sc_store_permutation_commit */
         status = permutation_publish(store, sc_store_table_extent(&store->table, extent_id),
                                      derived, reterr);
     pthread_mutex_unlock(&store->log.lock);

@@ -1,27 +1,24 @@
-/* Pools of the extents that are written at a time, and of the writes that carry their windows.
+/* extent_pool: pools of extents being written, and of the writes that carry their windows.
  *
  *   extents   [extent_max]   free list; each has its part of four arrays
- *   writes    [write_max]    free list; one is taken with a frame of staging, and put with it
+ *   writes    [write_max]    free list; taken and returned with a frame of staging
  *
- * Holds: there are as many writes as frames; nothing is allocated after open.
- * Does not: reserve places (extent.c); fill, queue or submit a write (pack.c, write_queue.c).
+ * Invariants: there are as many writes as frames. Nothing is allocated after open.
  * Threads: any; the space lock.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/cache/written_frames.h"
 #include "store/write/extent.h"
 #include "store/write/write_through.h"
 
-#define BEGINNINGS_PART 4u /* of the extents, for beginnings of passes alone */
+#define BEGINNINGS_PART 4u /* 1/4 of the extents is reserved for beginnings of passes */
 
-/* ---- Extents -------------------------------------------------------------------------------- */
-
-/* All extents' arrays, each kind in one piece; extent 0 has the first of each. */
+/* Allocates each array for all extents; extent 0 has the first part of each. */
 static bool arrays_take(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
     struct sc_store_extent *first = &store->writing.extents[0];
     uint64_t pieces = store->limits.pieces_max, layers = store->shape.layer_count;
-    uint64_t bounce = sc_store_up(store->shape.row_bytes, 64); /* a cache line has one owner */
+    uint64_t bounce = sc_store_up(store->shape.row_bytes, 64); /* no cache line is shared */
     first->pieces =
         sc_alloc_array(alloc, store->writing.extent_max * pieces, sizeof(*first->pieces));
     first->parts = sc_alloc_array(alloc, store->writing.extent_max * layers, sizeof(*first->parts));
@@ -72,7 +69,7 @@ bool sc_store_extents_idle(const struct sc_store *store)
 void sc_store_extents_close(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    if (store->writing.extents != NULL) { /* the first of each is all of them */
+    if (store->writing.extents != NULL) {
         sc_store_write_through_close(store);
         sc_alloc_free(alloc, store->writing.extents[0].bounce);
         sc_alloc_free(alloc, store->writing.extents[0].record_parts);
@@ -85,7 +82,7 @@ void sc_store_extents_close(struct sc_store *store)
     store->writing.writes = NULL;
 }
 
-/* The last quarter is left to the beginnings of passes: those are prefixes, and decoded tokens. */
+/* Leaves the last quarter to beginnings of passes: prefixes, and decoded tokens. */
 struct sc_store_extent *sc_store_extent_take(struct sc_store *store, bool is_beginning)
 {
     uint64_t leaves = is_beginning ? 0 : store->writing.extent_max / BEGINNINGS_PART;
@@ -112,8 +109,6 @@ void sc_store_extent_put(struct sc_store_extent *extent)
     pthread_mutex_unlock(&store->disk.lock);
 }
 
-/* ---- Writes --------------------------------------------------------------------------------- */
-
 static void frame_put(struct sc_store *store, uint8_t *frame)
 {
     if (store->cache != NULL)
@@ -133,7 +128,7 @@ struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leav
     if (write != NULL)
         store->writing.writes_free = write->next;
     pthread_mutex_unlock(&store->disk.lock);
-    SC_ASSERT(store->params.poison, write != NULL); /* as many as frames */
+    SC_ASSERT(store->params.poison, write != NULL); /* one per frame */
     if (write == NULL) {
         frame_put(store, frame);
         return NULL;
@@ -169,8 +164,6 @@ void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_k
     sc_store_count(&store->counts.write_ops, ops);
     sc_store_write_budget_count(store, kind, bytes);
 }
-
-/* ---- References ----------------------------------------------------------------------------- */
 
 void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status)
 {

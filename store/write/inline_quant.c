@@ -1,6 +1,5 @@
-/* Codes of rows that are being stored: the calls of whoever stores them (inline_quant_state.h).
- *
- * Holds, Does not, Threads, Tests: store/write/inline_quant.h. */
+/* inline_quant: the storing side of inline quantisation (inline_quant_state.h). Contract:
+ * store/write/inline_quant.h. */
 #include "store/write/inline_quant.h"
 
 #include "store/cache/written_frames.h"
@@ -29,9 +28,7 @@ void sc_store_inline_quant_due_give(struct sc_store_inline_quant_job *job)
     sc_store_quant_due_give(live->store, quant_stride);
 }
 
-/* ---- Extents --------------------------------------------------------------------------------- */
-
-/* What the extent's commit will say of it. */
+/* Sets the entries that the extent's commit will make. */
 static void entry_set(struct sc_store_inline_quant_job *job, const struct sc_store_extent *extent)
 {
     uint64_t row = 0;
@@ -77,7 +74,7 @@ struct sc_store_inline_quant_job *sc_store_inline_quant_begin(struct sc_store *s
     }
     pthread_mutex_unlock(&live->lock);
     if (found != NULL)
-        entry_set(found, extent); /* it is not looked at before a layer is packed */
+        entry_set(found, extent); /* the task reads it only after a layer is packed */
     else
         sc_store_quant_due_give(store, extent->quant_stride);
     return found;
@@ -90,7 +87,7 @@ void sc_store_inline_quant_window(struct sc_store_inline_quant_job *job, uint8_t
         return;
     struct sc_store_inline_quant *live = job->live;
     uint64_t stride = job->entry.stride, at = part->layer_first * stride + (start - part->offset);
-    uint64_t last = (part->layer_first + part->layer_count) * stride; /* then there is padding */
+    uint64_t last = (part->layer_first + part->layer_count) * stride;
     pthread_mutex_lock(&live->lock);
     if (!job->is_lost && at < last)
         sc_store_cache_enter(live->store->cache, frame, job->entry.copy, at,
@@ -129,7 +126,7 @@ void sc_store_inline_quant_end(struct sc_store_inline_quant_job *job, uint64_t e
 {
     if (job == NULL)
         return;
-    if (extent_id == 0) /* not when the task's turn comes: what is due keeps rows of others out */
+    if (extent_id == 0) /* now, not in the task: reserved room keeps other rows out */
         sc_store_inline_quant_due_give(job);
     pthread_mutex_lock(&job->live->lock);
     job->is_left = true;

@@ -1,7 +1,7 @@
-/* The state behind store/write/inline_quant.h, for its two files alone.
+/* inline_quant_state: state of inline quantisation, for its two files only.
  *
- *   inline_quant.c        called as an extent is stored: begin, windows, layers, end; wakes it
- *   inline_quant_task.c   the task, which makes layers and derived sections; open and close
+ *   inline_quant.c        called as an extent is stored: begin, windows, layers, end
+ *   inline_quant_task.c   the task: makes layers and derived sections; open and close
  *
  *   a job   MAKING -> WRITING -> (written) -> OVER        the task's steps
  *              \________/ lost: aborted
@@ -26,22 +26,22 @@ enum sc_store_inline_quant_state {
 struct sc_store_inline_quant_job {
     struct sc_store_inline_quant *live;
     struct sc_store_piece_entry *pieces; /* [limits.pieces_max] */
-    struct sc_store_part *parts;         /* [layer_count] */
+    struct sc_store_part *parts;
 
     /* Guarded by lock. */
     uint64_t
-        quant_stride; /* until the derived section has its places, or never will: its room is due */
+        quant_stride; /* room reserved until the derived section has its places, or never will */
     bool is_used, is_left, is_lost, is_written;
-    uint64_t order; /* of begin */
+    uint64_t order;
     uint64_t extent_id;
-    uint32_t packed; /* layers */
+    uint32_t packed;
     spec_status written;
 
-    /* The task's, but for begin. */
+    /* Owned by the task, except in begin. */
     enum sc_store_inline_quant_state state;
-    struct sc_store_extent_entry entry; /* as its commit will make it */
+    struct sc_store_extent_entry entry; /* entry that the commit will make */
     struct sc_store_builder
-        *builder; /* begin leaves it as it is: of layer 0, without a derived section */
+        *builder; /* not changed by begin: at layer 0, without a derived section */
 };
 
 struct sc_store_inline_quant {
@@ -54,21 +54,20 @@ struct sc_store_inline_quant {
     uint64_t order;
     bool is_posted, is_closing;
 
-    /* The task's. */
-    struct sc_store_inline_quant_job *current; /* within a layer */
+    /* Owned by the task. */
+    struct sc_store_inline_quant_job *current; /* job with an unfinished layer */
     struct sc_store_desk *desk;
 };
 
-/* Behind all that is wanted sooner; but where writes are the executor's own tasks, before those:
- * they are queued by the hundred, and their frames are gone when the last is done. */
+/* Returns the lowest class. If writes are tasks of the executor, a class before theirs: hundreds
+ * are queued, and when the last is done the frames are reused. */
 static inline enum sc_io_class sc_store_inline_quant_io_class(const struct sc_store *store)
 {
     return sc_io_is_shallow(store->io) ? SC_IO_CLASS_SPECULATIVE : SC_IO_CLASS_BACKGROUND;
 }
 
-/* Lock held: the task has something to do. */
 void sc_store_inline_quant_wake(struct sc_store_inline_quant *live);
-/* The derived section has its places, or never will. Once more: no effect. */
+/* Returns the reserved room, once: the derived section has its places, or never will. */
 void sc_store_inline_quant_due_give(struct sc_store_inline_quant_job *job);
 
 #endif

@@ -1,20 +1,17 @@
-/* Packing: the layers of one pass, packed into frames in file order and tagged on the way; the
- * producer's side of an extent.
+/* pack: packs and tags the layers of an extent into frames, in file order; the producer's side.
  *
  *   file      |--- layer 0 ---|--- layer 1 ---|--- layer 2 ...        a part: layers without gaps
  *             [tags|pad| rows |tags|pad| rows | ...                 probe rows in front of tags
  *   windows   [    0     |     1     |     2    | ...                 a frame each
  *
- * A window has the bytes of a frame, from the part's beginning on. The part's last one is shorter,
- * and one that was cut because the device had nothing to do: then the next begins there. One is
- * filled after the other. Tags of rows stand before them and are known after them, so the windows
- * that hold a layer's tags (at most two: tags, those of probe rows too, are <= op_bytes) stay open
- * until the layer is packed. The last window stays open between layers, because the next layer
- * begins in the same page.
+ * Windows are filled in turn from the part's beginning. The last of a part is shorter, and so is
+ * one that was cut because the device was idle. Tags precede their rows but are known after them.
+ * So the windows with a layer's tags (at most two: tags are <= op_bytes) stay open until the layer
+ * is packed. The last window stays open between layers, because the next layer begins in the same
+ * page.
  *
- * Holds: every byte of a part is written exactly once.
- * Does not: wait, allocate, order its writes, hold a lock.
- * Threads: one producer an extent; writes complete on the executor's (sc_store_write_done).
+ * Invariants: every byte of a part is written exactly once. Nothing is allocated.
+ * Threads: one producer per extent; writes complete on the executor's (sc_store_write_done).
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
@@ -27,7 +24,7 @@
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
 #define CUT_LEAST    (16 * PAGE)
-#define TAGS_AT_ONCE 256u /* made in a local array, then copied in */
+#define TAGS_AT_ONCE 256u /* made in a local array, then copied */
 
 /* ---- Windows -------------------------------------------------------------------------------- */
 
@@ -45,11 +42,11 @@ static void ready_submit(struct sc_store_extent *extent)
     extent->ready_count = 0;
 }
 
-/* The producer is through: the windows that are still open are written, or given back. */
+/* Ends the producer's part: submits filled windows, returns open ones. */
 static void producer_end(struct sc_store_extent *extent)
 {
     ready_submit(extent);
-    sc_store_write_queue_end(extent); /* nobody else gives its windows back from here on */
+    sc_store_write_queue_end(extent); /* from here on nobody else returns its windows */
     for (uint32_t i = 0; i < extent->window_count; i++) {
         sc_store_write_put(extent->store, extent->windows[i].write);
         sc_store_write_queue_holds(extent, -1);
@@ -62,7 +59,7 @@ static void producer_end(struct sc_store_extent *extent)
 struct layer_job {
     struct sc_store_extent *extent;
     const struct sc_store_part *part;
-    uint64_t start, tags_start, tags_end; /* file offsets; the tags of probe rows too */
+    uint64_t start, tags_start, tags_end; /* file offsets; includes the tags of probe rows */
     uint32_t layer;
     const struct sc_store_source *source;
 };
@@ -85,7 +82,7 @@ static void window_submit(struct sc_store_extent *extent, const struct sc_store_
     write->op.done = on_write_done;
     write->op.user = write;
     atomic_fetch_add(&extent->pending, 1);
-    if (extent->share == NULL) { /* else that is done when it goes to the device */
+    if (extent->share == NULL) { /* otherwise counted when it is submitted to the device */
         sc_store_write_counted(extent->store, kind_of(extent), write->op.bytes, 1);
         extent->due_bytes -= write->op.bytes;
     }
@@ -94,7 +91,7 @@ static void window_submit(struct sc_store_extent *extent, const struct sc_store_
         ready_submit(extent);
 }
 
-/* Writes the windows that end at or before `filled`, but for those that hold tags. */
+/* Submits windows that end at or before `filled`, except those with tags. */
 static void windows_flush(struct sc_store_extent *extent, const struct layer_job *job,
                           uint64_t filled)
 {
@@ -118,13 +115,13 @@ static struct sc_store_window *window_find(struct sc_store_extent *extent, uint6
     return NULL;
 }
 
-/* A frame for the extent, if need be one that another extent gives up for it. */
+/* Takes a frame, if necessary by cancelling another extent. */
 static struct sc_store_write *frame_take(struct sc_store_extent *extent)
 {
     uint64_t leaves = sc_store_write_queue_leaves(extent);
     struct sc_store_write *write;
     do {
-        if (atomic_load(&extent->status) != SPEC_OK) /* it was given up itself, or a write failed */
+        if (atomic_load(&extent->status) != SPEC_OK) /* it was cancelled, or a write failed */
             return NULL;
         write = sc_store_write_take(extent->store, leaves);
         if (write == NULL && extent->wait_until_ns > 0)
@@ -135,7 +132,7 @@ static struct sc_store_write *frame_take(struct sc_store_extent *extent)
     return write;
 }
 
-/* The window that holds the offset, opened if need be; NULL: staging is full. */
+/* Returns the window of the offset, opened if necessary; NULL if staging is full. */
 static struct sc_store_window *window_at(struct sc_store_extent *extent,
                                          const struct sc_store_part *part, uint64_t offset)
 {
@@ -167,7 +164,7 @@ static uint8_t *window_byte(const struct sc_store_window *window, uint64_t offse
     return window->write->op.buffer + (offset - window->start);
 }
 
-/* Copies bytes (NULL: zeros) to a file offset, through as many windows as it takes. */
+/* Copies bytes (NULL: zeros) to a file offset, across windows. */
 static bool windows_copy(struct sc_store_extent *extent, const struct sc_store_part *part,
                          uint64_t offset, const uint8_t *bytes, uint64_t count)
 {
@@ -189,13 +186,12 @@ static bool windows_copy(struct sc_store_extent *extent, const struct sc_store_p
 
 /* ---- Packing a layer ------------------------------------------------------------------------ */
 
-/* What is packed of a piece: items one behind the other, their tags every tag_step bytes. */
+/* Items of a piece: contiguous, with a tag every tag_step bytes. */
 struct items {
-    uint32_t part;                      /* enum sc_store_tag_part */
-    uint64_t bytes, at, tags, tag_step; /* of an item; file offsets of the piece's first */
+    uint32_t part;
+    uint64_t bytes, at, tags, tag_step; /* bytes per item; file offsets of the piece's first */
 };
 
-/* Tags of `count` items, item_first and on. */
 static bool tags_put(const struct layer_job *job, const struct items *items, const uint64_t *tags,
                      uint64_t item_first, uint64_t count)
 {
@@ -209,14 +205,14 @@ static bool tags_put(const struct layer_job *job, const struct items *items, con
     return true;
 }
 
-/* Items in succession, from the extent's row `row` on, go to dst; `tagged` says which they are. */
+/* Consecutive items from the extent's row `row` on, packed to dst; `tagged` describes them. */
 struct pack_run {
     struct sc_store_tag_rows tagged;
     uint64_t row;
     uint8_t *dst;
 };
 
-/* Packed a bite at a time, so that a tag finds its item in cache. */
+/* Packs a bite at a time, so that items are cached when their tags are computed. */
 static void items_pack(const struct layer_job *job, const struct items *items,
                        const struct pack_run *run, uint64_t *ret_tags)
 {
@@ -234,7 +230,7 @@ static void items_pack(const struct layer_job *job, const struct items *items,
     }
 }
 
-/* The same of rows, each line of which is read once. */
+/* Packs rows from spans: copies and tags them in one pass. */
 static void items_gather(const struct layer_job *job, const struct items *items,
                          const struct pack_run *run, uint64_t *ret_tags)
 {
@@ -256,7 +252,7 @@ static void items_gather(const struct layer_job *job, const struct items *items,
     }
 }
 
-/* Whole items go straight into their window; one that straddles goes through the bounce buffer. */
+/* Packs whole items into their window, and one that straddles through the bounce buffer. */
 static bool pack_items(const struct layer_job *job, const struct sc_store_piece_plan *piece,
                        uint64_t extent_row, const struct items *items)
 {
@@ -333,7 +329,7 @@ static bool pack_piece(const struct layer_job *job, const struct sc_store_piece_
     return pack_items(job, piece, extent_row, &items);
 }
 
-/* A derived section has none. */
+/* 0 in a derived section. */
 static uint64_t row_bytes_of(const struct sc_store_extent *extent)
 {
     return extent->is_section ? 0 : extent->store->shape.row_bytes;
@@ -356,7 +352,7 @@ static bool pack_rows(const struct layer_job *job)
     return true;
 }
 
-/* A derived section of codes, or a copy of the rows: its layer's bytes as they are. */
+/* Packs a raw section (quantised rows, or a permuted copy): a layer's bytes as they are. */
 static bool pack_raw(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
@@ -395,25 +391,25 @@ static bool pack_layer(const struct layer_job *job)
     if (!windows_copy(extent, job->part, rows_end, NULL, end - rows_end))
         return false;
     struct layer_job done = *job;
-    done.tags_end = 0; /* all tags are there */
+    done.tags_end = 0;
     windows_flush(extent, &done, end);
     return true;
 }
 
-/* The extent ends, for what became of it. */
+/* Ends the extent and returns its failure. */
 static spec_status put_failed(struct sc_store_extent *extent, struct spec_error *reterr)
 {
     spec_status status = atomic_load(&extent->status);
     uint64_t staging_bytes = extent->store->params.config->staging_bytes;
-    producer_end(extent); /* the handle may be another's from here on */
+    producer_end(extent); /* the handle may be reused from here on */
     if (status == SPEC_E_BUSY)
         return sc_fail(reterr, status, "staging is full (staging_bytes %" PRIu64 ")",
                        staging_bytes);
     return sc_fail(reterr, status, "an earlier write of this extent failed");
 }
 
-/* Between layers of a large pass, while the device has nothing to do: the whole pages of the last
- * window are written now. The page in which the next layer begins moves to a new window. */
+/* Between layers of a large pass, if the device is idle: writes the whole pages of the last window.
+ * The page in which the next layer begins moves to a new window. */
 static void last_window_cut(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
@@ -449,7 +445,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
     if (layer != extent->layer_next) {
         uint32_t expected = extent->layer_next;
         sc_store_extent_fail(extent, SPEC_E_DROPPED);
-        producer_end(extent); /* the handle may be another's from here on */
+        producer_end(extent);
         return sc_fail(reterr, SPEC_E_INVALID, "layer %" PRIu32 ", expected %" PRIu32, layer,
                        expected);
     }
@@ -471,7 +467,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
     if (status == SPEC_OK)
         sc_store_write_through_layer_layer(extent, layer);
     bool is_packed = status == SPEC_OK && pack_layer(&job);
-    if (status == SPEC_OK && !is_packed) /* unless it was cancelled, or a write failed, meanwhile */
+    if (status == SPEC_OK && !is_packed) /* keeps an earlier failure or cancel */
         sc_store_extent_fail(extent, SPEC_E_BUSY);
     if (is_packed) {
         last_window_cut(&job);

@@ -1,20 +1,18 @@
-/* The queue of writes: see write_queue.h.
- *
- * Holds, Does not, Threads, Tests: store/write/write_queue.h. */
+/* write_queue: orders queued writes and cancels extents. Contract: store/write/write_queue.h. */
 #include "store/write/write_queue.h"
 
 #include "store/space/tier.h"
 #include "store/write/extent.h"
 #include "store/write/inline_quant.h"
 
-#define IN_FLIGHT_DEFAULT (UINT64_C(8) << 20) /* where io.in_flight_bytes is 0 */
-#define IN_FLIGHT_PART    10u /* of the frames that writers may have: the others can be cancelled */
-#define LOADS_PART        4u  /* of the frames that are kept for loads: small passes leave these */
-#define SMALL_MOST        64u /* small passes at once that find a frame each, behind any other */
-#define SMALL_PART        3u  /* of all frames, at most, is kept for them */
+#define IN_FLIGHT_DEFAULT (UINT64_C(8) << 20) /* if io.in_flight_bytes is 0 */
+#define IN_FLIGHT_PART    10u /* divisor of writers' frames: in flight; the rest can be cancelled */
+#define LOADS_PART        4u  /* divisor of loads' frames: small passes leave these */
+#define SMALL_MOST        64u /* small passes at once that find a frame each */
+#define SMALL_PART        3u  /* divisor of all frames: at most this part is reserved for them */
 
-/* A small pass has a frame until its last layer is written, and one that waits for the device has
- * all its layers: it cannot be cancelled. So there is a frame for a small pass of each request. */
+/* Reserves a frame for a small pass of each request. A small pass has its frame until its last
+ * layer is written. One that waits for the device has all its layers and cannot be cancelled. */
 static void leaves_decide(struct sc_store *store)
 {
     struct sc_store_write_queue *queue = &store->writing.queue;
@@ -56,13 +54,13 @@ static struct sc_store_write_queue *queue_of(const struct sc_store_extent *exten
     return &extent->store->writing.queue;
 }
 
-/* ---- Whose windows are next: lock held ------------------------------------------------------- */
+/* ---- Order of extents: lock held ------------------------------------------------------------- */
 
-#define RANK_LATER (UINT64_C(1) << 63) /* lacks layers; else, of several extents of a pass: */
+#define RANK_LATER (UINT64_C(1) << 63) /* lacks layers; RANK_PART: one of several extents */
 #define RANK_PART  (UINT64_C(1) << 62)
-#define RANK_ORDER 39u /* tokens before it from this bit on; below, its number, which ascends */
+#define RANK_ORDER 39u /* bits: tokens before it, then its number, which ascends */
 
-/* Extents that have all layers, then the beginnings of passes; among equals the oldest. */
+/* Ranks extents with all layers first, then beginnings of passes; among equals the oldest. */
 static uint64_t rank_of(const struct sc_store_extent *extent)
 {
     if (extent->queued.is_whole)
@@ -78,7 +76,7 @@ static uint32_t number_of(const struct sc_store_extent *extent)
 
 /* ---- Windows: lock held --------------------------------------------------------------------- */
 
-/* What the extent holds and may still lose counts in its pass's share. */
+/* Adds to the share of its pass the frames that the extent holds and may lose. */
 static void share_add(struct sc_store_extent *extent, int64_t frames)
 {
     if (extent->share == NULL || extent->queued.is_whole)
@@ -101,7 +99,6 @@ static void append(struct sc_store_write_queue *queue, struct sc_store_extent *e
     extent->queued.count++;
 }
 
-/* The first window of the extent, taken out. */
 static struct sc_store_write *take_first(struct sc_store_write_queue *queue,
                                          struct sc_store_extent *extent)
 {
@@ -114,7 +111,6 @@ static struct sc_store_write *take_first(struct sc_store_write_queue *queue,
     return write;
 }
 
-/* Moves all queued windows of the extent to a list, in front of those that are in it. */
 static void take_all(struct sc_store_write_queue *queue, struct sc_store_extent *extent,
                      struct sc_store_write **list)
 {
@@ -125,7 +121,7 @@ static void take_all(struct sc_store_write_queue *queue, struct sc_store_extent 
     }
 }
 
-/* No lock held. Windows that are never written: their frames are free, their references end. */
+/* Frees windows that are never written, and ends their references. No lock held. */
 static void give_back(struct sc_store *store, struct sc_store_write *list)
 {
     while (list != NULL) {
@@ -136,8 +132,6 @@ static void give_back(struct sc_store *store, struct sc_store_write *list)
         list = next;
     }
 }
-
-/* ---- Producers ------------------------------------------------------------------------------ */
 
 uint64_t sc_store_write_frames(const struct sc_store *store)
 {
@@ -184,7 +178,7 @@ bool sc_store_write_queue_layer_end(struct sc_store_extent *extent, bool is_last
     queue->packing--;
     bool is_cancelled = extent->queued.is_cancelled;
     if (is_last && !is_cancelled) {
-        share_add(extent, -(int64_t)extent->queued.count); /* they cannot be given up any more */
+        share_add(extent, -(int64_t)extent->queued.count); /* they cannot be cancelled any more */
         extent->queued.is_whole = true;
         if (extent->queued.head != NULL) {
             sc_heap_remove(&queue->heap, number_of(extent));
@@ -288,11 +282,10 @@ void sc_store_write_queue_push(struct sc_store_extent *extent, struct sc_store_w
     sc_store_write_queue_feed(extent->store);
 }
 
-/* ---- Room ----------------------------------------------------------------------------------- */
+/* ---- Cancelling ------------------------------------------------------------------------------ */
 
-/* Lock held. The last extent of the pass that holds most frames; NULL: none may be cancelled. If
- * several passes hold as much, the extent farthest from its pass's beginning is taken, which is
- * the last one of its pass. */
+/* Lock held. Returns the last extent of the pass that holds most frames; NULL if none may be
+ * cancelled. If passes hold equally many, takes the extent farthest from its pass's beginning. */
 static struct sc_store_extent *victim_find(const struct sc_store_write_queue *queue)
 {
     struct sc_store_extent *found = NULL;
@@ -327,7 +320,7 @@ bool sc_store_write_queue_make_room(struct sc_store_extent *extent)
     sc_store_extent_fail(victim, SPEC_E_BUSY);
     sc_store_inline_quant_lose(victim->live);
     take_all(queue, victim, &list);
-    if (!victim->queued.is_packing) { /* else its producer gives them back */
+    if (!victim->queued.is_packing) { /* otherwise its producer returns them */
         window_count = victim->window_count;
         for (uint32_t i = 0; i < window_count; i++)
             windows[i] = victim->windows[i].write;
@@ -335,7 +328,7 @@ bool sc_store_write_queue_make_room(struct sc_store_extent *extent)
         share_add(victim, -(int64_t)window_count);
     }
     pthread_mutex_unlock(&queue->lock);
-    /* The victim may end and be taken anew from here on. */
+    /* The victim may end and be reused from here on. */
     for (uint32_t i = 0; i < window_count; i++)
         sc_store_write_put(store, windows[i]);
     give_back(store, list);
@@ -343,8 +336,6 @@ bool sc_store_write_queue_make_room(struct sc_store_extent *extent)
     sc_store_count(&store->counts.stage_full, 1);
     return true;
 }
-
-/* ---- The device ----------------------------------------------------------------------------- */
 
 void sc_store_write_queue_written(struct sc_store *store, uint64_t bytes)
 {
@@ -354,7 +345,7 @@ void sc_store_write_queue_written(struct sc_store *store, uint64_t bytes)
     pthread_mutex_unlock(&queue->lock);
 }
 
-/* Lock held. Windows that go to the device now; those of extents that failed go to a list. */
+/* Lock held. Takes windows to submit now; windows of failed extents are put on a list. */
 static uint64_t take_some(struct sc_store *store, struct sc_store_write **writes,
                           struct sc_store_write **failed)
 {
@@ -376,13 +367,13 @@ static uint64_t take_some(struct sc_store *store, struct sc_store_write **writes
     return count;
 }
 
-/* Ends windows whose file could not be made, without a feed for each: whose turn comes then may
- * fail in the same way, one on the stack of the other. */
+/* Ends windows whose file could not be created. Without feeds, because the next could fail and
+ * recurse. */
 static void end_unwritten(struct sc_store *store, struct sc_store_write *writes)
 {
     uint64_t bytes = 0;
     for (struct sc_store_write *write = writes; write != NULL; write = write->next) {
-        write->is_queued = false; /* its completion feeds nothing */
+        write->is_queued = false; /* its completion does not feed */
         bytes += write->op.bytes;
     }
     if (writes != NULL)

@@ -1,6 +1,5 @@
-/* What a pass writes, in host memory.
- *
- * Holds, Does not, Threads, Tests: store/write/write_through.h. */
+/* write_through: copies what a pass writes to host memory. Contract:
+ * store/write/write_through.h. */
 #include "store/write/write_through.h"
 
 #include "store/cache/host_tier_slab.h"
@@ -73,7 +72,7 @@ void sc_store_write_through_layer_layer(struct sc_store_extent *extent, uint32_t
     }
 }
 
-/* Bytes [at, + bytes) of the segment go to dst, as far as the window has them. */
+/* Copies bytes [at, + bytes) of the segment to dst, as far as the window has them. */
 static void bytes_keep(const struct sc_store_write *write, uint64_t at, uint64_t bytes,
                        uint8_t *dst)
 {

@@ -1,14 +1,14 @@
-/* What a pass writes, in host memory for the load that comes next: the next turn of a conversation
- * loads what the last one stored.
+/* write_through: copies what a pass writes to host memory: a conversation's next turn loads it.
  *
- *   layer packed    a slab is begun for each piece, where there is room for what nobody asked for
- * yet window written  its bytes of tags and rows are copied to their slabs, by who completes the
- * write committed       published, but what skips rows: its slab has them; else all are abandoned
+ *   layer packed     a slab is begun for each piece, if there is room for rows nobody asked for
+ *   window written   the completion copies its tags and rows to their slabs
+ *   committed        slabs are published, except of a piece with skipped rows; else abandoned
  *
- * Holds: a slab is found when its piece is, and has all its bytes: a commit comes after all writes.
- * Does not: hold up the caller of a store, who only begins slabs; verify (tags do, when it is
- * used). Threads: begin, of a layer: the extent's producer; copies: any, of other bytes; end: its
- * committer. Tests: tests/unit/store/test_write_through.c */
+ * Invariants: a slab is found when its piece is, and is complete: a commit follows all writes. The
+ * caller of a store only begins slabs. Tags are verified when a slab is used.
+ * Threads: begin, layer: the extent's producer; window: any, for different bytes; end: the
+ * committer.
+ * Tests: tests/unit/store/test_write_through.c */
 #ifndef SC_STORE_WRITE_WRITE_THROUGH_H
 #define SC_STORE_WRITE_WRITE_THROUGH_H
 
@@ -16,25 +16,22 @@
 
 struct sc_host_tier_memory_slab;
 
-/* Pointers of all extents' slabs; without a host tier, or where it keeps nothing that is written,
- * there are none. false: no memory; close frees what there is. */
+/* Allocates all extents' slab pointers if writes go to the host tier. Returns false without
+ * memory. */
 bool sc_store_write_through_open(struct sc_store *store);
 void sc_store_write_through_close(struct sc_store *store);
 
-/* An extent of rows begins. */
 void sc_store_write_through_layer_begin(struct sc_store_extent *extent);
-/* An extent of one piece that takes the place of others: where it does not keep all that is written
- * anyway, it keeps layers of which `inherits` says, before they are packed, that host memory has
- * those. slabs: [layer_count], the caller's until it is committed or discarded; NULL: none. */
+/* Called when a compacted extent of one piece begins. If it is not written through completely, it
+ * keeps the layers for which `inherits` is set before they are packed: host memory had these.
+ * slabs: [layer_count], borrowed until commit or discard; NULL: none. */
 void sc_store_write_through_layer_inherit(struct sc_store_extent *extent,
                                           struct sc_host_tier_memory_slab **slabs);
-/* Before a layer is packed. */
 void sc_store_write_through_layer_layer(struct sc_store_extent *extent, uint32_t layer);
-/* The window was written; its bytes are still there. */
 void sc_store_write_through_layer_window(struct sc_store_extent *extent,
                                          const struct sc_store_write *write);
-/* Its pieces from piece_first on are first_id and on, the first of them without `skip` rows; 0:
- * none is. */
+/* Pieces from piece_first on got ids from first_id on; `skip` rows of the first are skipped.
+ * first_id 0: not committed. */
 void sc_store_write_through_layer_end(struct sc_store_extent *extent, uint32_t piece_first,
                                       uint32_t skip, uint64_t first_id);
 

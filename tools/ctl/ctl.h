@@ -1,12 +1,10 @@
-/* spec-ctl's inside: what its commands share.
+/* ctl: shared by the commands of spec-ctl.
  *
- *   DIR -> identity -> ranks -> log (mapped, read only) -> records -> what lives
+ *   DIR -> identity -> ranks -> log (mapped, read only) -> records -> live objects
  *
- * Holds: but for erase, nothing in the store is written, locked or kept from its writer: a log that
- * grows or is replaced meanwhile is read as it was when it was opened. What a record says is
- * checked as at open; what does not hold is counted, never followed.
- * Threads: one.
- * Tests: tests/unit/tools/test_ctl.py */
+ * Only erase writes to or locks a store. A log that grows or is replaced meanwhile is read as it
+ * was at open. Records are checked as at open; invalid ones are counted, never followed.
+ * Threads: one. Tests: tests/unit/tools/test_ctl.py */
 #ifndef SC_TOOLS_CTL_CTL_H
 #define SC_TOOLS_CTL_CTL_H
 

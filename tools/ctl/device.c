@@ -1,9 +1,8 @@
-/* bench-device: what the device under a directory gives through our own back ends, by size of an
- * operation, sequential and random, with O_DIRECT: line rate, and the cost of an operation.
+/* bench-device: measures the device under a directory with our own back ends and O_DIRECT.
  *
- * Holds: one file of its own in DIR, removed at the end, also after a failure.
- * Threads: the back end's.
- * Tests: tests/unit/tools/test_ctl.py (that it runs and adds up) */
+ * Per size of an operation, sequential and random: rate, and the cost of an operation. It uses one
+ * file in DIR, which is removed at the end, also after a failure.
+ * Threads: the back end's. Tests: tests/unit/tools/test_ctl.py (that it runs and adds up) */
 #include "tools/ctl/ctl.h"
 
 #include "base/config.h"

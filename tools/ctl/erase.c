@@ -1,14 +1,12 @@
-/* erase: makes everything in the store, or what was stored under a salt, unreadable in its files.
+/* erase: makes a store's contents, or those of one salt, unreadable in its files.
  *
  *   intents for every rank (store/erase.h)
- *     a rank that a process has open   that process overwrites; waited for until its intent is away
+ *     a rank that a process has open   that process overwrites; waited for until it has
  *     any other                        is opened here, as a writer of a model that stores nothing
  *
- * Holds: exit code 0 says that every intent of this run was carried out; otherwise they stay, and
- * the next process that opens the rank carries them out.
- * Does not: show or keep the salt.
- * Threads: the executor's.
- * Tests: tests/unit/tools/test_ctl.py */
+ * Exit code 0: every intent of this run was carried out. Otherwise the next process that opens the
+ * rank carries them out. The salt is neither shown nor stored.
+ * Threads: the executor's. Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
 #include "hashing/chain.h"

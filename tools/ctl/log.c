@@ -1,10 +1,9 @@
-/* Reading a store from outside: identity, ranks, logs.
+/* log: reads a store from outside: identity, ranks, logs.
  *
  *   log (mapped) -> frames, checked in a chain -> records, decoded -> spaces, extents, pieces
  *
- * Holds: as ctl.h; a log is believed, and its damaged frames are restored, as the store does.
- * Threads: one.
- * Tests: tests/unit/tools/test_ctl.py */
+ * Damaged frames are restored as the store does. See ctl.h.
+ * Threads: one. Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
 #include "store/open.h"

@@ -1,9 +1,8 @@
-/* spec-ctl: looks at a store from outside, also while it is in use.
+/* spec-ctl: inspects a store from outside, also while it is in use.
  *
- * Holds: one command a run; a wrong command line is said with what was expected, exit code 2.
- * Does not: change a store, but for erase (bench-device makes one file of its own and removes it).
- * Threads: one.
- * Tests: tests/unit/tools/test_ctl.py */
+ * One command per run; a wrong command line prints what was expected, exit code 2. Only erase
+ * changes a store (bench-device makes and removes one file of its own).
+ * Threads: one. Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
 #include <errno.h>

@@ -1,12 +1,10 @@
-/* objects: domains and objects of a store by key, as its log says, and whether their bytes are
- * those that were put.
+/* objects: lists domains and objects by key from a store's log, and verifies their bytes.
  *
  *   log -> domain: entry; objects: entries, the later one of a key counts; removal, clear: dead
  *
- * Holds: nothing is changed; with --verify an object is reported only if it is still in the log
- * after its bytes were found bad, so that a store in use is not accused.
- * Threads: one.
- * Tests: tests/unit/tools/test_ctl_objects.py */
+ * With --verify a bad object is reported only if it is still in the log afterwards, because a store
+ * in use may have removed it.
+ * Threads: one. Tests: tests/unit/tools/test_ctl_objects.py */
 #include "store/log/record_format.h"
 #include "store/object/object_record.h"
 #include "tools/ctl/ctl.h"

@@ -4,10 +4,10 @@
  *   # TYPE spec_connector_stored_bytes gauge
  *   spec_connector_stored_bytes{store="/var/cache/spec",rank="0"} 1073741824
  *
- * Holds: a metric's samples are in one block, of all ranks; a rank that cannot be read has
- * spec_connector_readable 0 and no other sample.
- * Threads: one.
- * Tests: tests/unit/tools/test_ctl.py, tests/unit/tools/test_deploy.py (the dashboard's names) */
+ * A metric's samples of all ranks are in one block. An unreadable rank has spec_connector_readable
+ * 0 and no other sample.
+ * Threads: one. Tests: tests/unit/tools/test_ctl.py, tests/unit/tools/test_deploy.py (the
+ * dashboard) */
 #include "tools/ctl/ctl.h"
 
 #include <stdio.h>

@@ -1,8 +1,7 @@
-/* ls, stat, dump.
+/* show: the commands ls, stat and dump.
  *
- * Holds: a table says what --json says, in fewer words; token ids are shown only when asked for.
- * Threads: one.
- * Tests: tests/unit/tools/test_ctl.py */
+ * Tables have the facts of --json in fewer words. Token ids are shown only on request.
+ * Threads: one. Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
 #include <stdio.h>

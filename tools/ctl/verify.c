@@ -1,10 +1,9 @@
-/* verify: reads every live row of the store, layer by layer, and checks its tag; likewise probe
- * rows, and the checksum of every block of codes. What of the logs is damaged is found as well.
+/* verify: reads every live row, layer by layer, and checks its tag; also probe rows, and the
+ * checksums of quantised blocks. Reports damage of the logs.
  *
- * Holds: a piece is reported only when it is still live after its rows were found bad, so that a
- * store in use, which drops and reuses space meanwhile, is not accused.
- * Threads: one.
- * Tests: tests/unit/tools/test_ctl.py */
+ * A bad piece is reported only if it is still live afterwards, because a store in use may have
+ * reused its space.
+ * Threads: one. Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
 #include "store/rows/row_permutation.h"

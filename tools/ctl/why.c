@@ -1,12 +1,11 @@
-/* why: what keeps KV from being reused.
+/* why: explains why KV is not reused.
  *
  *   two models     the fields of their descriptors, in order: the first that differs
  *   a prompt       pieces whose chain the prompt has reached so far -> how far its tokens agree
  *
- * Holds: a prompt is followed as lookup follows it: chunk after chunk, from the roots that the
- * store has (one a salt and LoRA), token-exact.
- * Threads: one.
- * Tests: tests/unit/tools/test_ctl.py */
+ * A prompt is followed as lookup does: chunk by chunk, token-exact, from the store's roots (one per
+ * salt and LoRA).
+ * Threads: one. Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
 #include <errno.h>

@@ -1,7 +1,4 @@
-/* Driving a connector; see driver.h.
- *
- * Holds, Does not, Threads, Tests: as driver.h.
- */
+/* driver: drives a connector. See driver.h. */
 #include "conformance/engine/cli/driver.h"
 
 #include <glob.h>

@@ -1,31 +1,27 @@
-/* The connector's driver: joins a loaded plugin to requests of the runner, as a serving engine
- * would, layer by layer, through the ABI alone.
+/* driver: joins a loaded plugin to the runner's requests through the ABI, layer by layer.
  *
  *   begin            lookup -> matched tokens
  *   before_layer     begin_layer
- *   before_attention get_important -> prefix rows straight into the cache; where they came whole:
- *                    get_important_submit for the next layer, which needs no queries then
- *                    prefetch_next with queries foreseen before the attention (where asked for)
- *   after_attention  prefetch_next with queries foreseen after it, or without where none are given;
+ *   before_attention get_important -> prefix rows into the cache; if they are complete,
+ *                    get_important_submit for the next layer, which then needs no queries
+ *                    prefetch_next with queries foreseen before the attention (optional)
+ *   after_attention  prefetch_next with queries foreseen after it, or without;
  *                    ahead: get_important_submit for the next layer, which get_important refines
  *   after_layer      store of the prefix's new rows
  *   settle           wait for tickets, release
  *
- * Both ends (fill): between begin and the passes, which load nothing then,
+ * Bidirectional load, between begin and the passes, which load nothing then:
  *   front            get_important_submit of all layers (SPEC_ITEM_BIDIRECTIONAL), once;
  *                    next_chunk, whose tokens are computed; at MET get_important_wait,
  *                    and next_chunk to MET again
  *
- * A layer of the cache: room for all R matched rows, of which the connector fills the first k, then
- * the prompt's new rows. When fewer than R come, every pass of the prompt asks anew and what came
- * is replaced; decoding goes on with the last pass's rows.
+ * A layer of the cache has room for all R matched rows, of which the connector fills the first k,
+ * then the prompt's new rows. With fewer than R rows every pass of the prompt asks again and
+ * replaces them; decoding continues with the last pass's rows.
  *
- * Holds: every ABI error becomes one line of text; a lost range releases the request and asks for a
- * restart; what was stored is on disk and visible before the next request begins.
- * Does not: share code with the plugin.
- * Threads: one.
- * Tests: tests/unit/engine/test_driver.c
- */
+ * Errors: an ABI error becomes one line of text. A lost range releases the request and asks for a
+ * restart. Stored rows are durable and visible before the next request begins.
+ * Threads: one. Tests: tests/unit/engine/test_driver.c */
 #ifndef CONFORMANCE_ENGINE_CLI_DRIVER_H
 #define CONFORMANCE_ENGINE_CLI_DRIVER_H
 

@@ -1,7 +1,4 @@
-/* Runs requests; see engine_run.h.
- *
- * Holds, Does not, Threads, Tests: as engine_run.h.
- */
+/* engine_run: runs requests. See engine_run.h. */
 #include "conformance/engine/cli/engine_run.h"
 
 #include <inttypes.h>

@@ -1,16 +1,13 @@
-/* Runs requests: a prefix and a query to the first logits, then greedy decoding, with times.
+/* engine_run: runs a prefix and a query to the first logits, then decodes greedily, with times.
  *
  *   |<------------- ttft ------------->|
  *   ids in hand -> begin -> passes ... -> first logits -> decode ... -> settle
  *                  (a source may match a part of the prefix and supply its rows by hooks)
  *
- * Holds: the clock of ttft starts with token ids in hand and memory ready, and stops with the
- *   logits of the last prompt token; what a source still has to write is awaited after it.
- *   Requests of one runner share a KV cache, one after the other: its pages are warm.
- * Does not: parse, print or open files.
- * Threads: one at a time.
- * Tests: tests/unit/engine/test_cli.c
- */
+ * ttft starts with token ids and memory ready, and stops with the logits of the last prompt token.
+ * A source's pending writes are awaited after it. Requests of one runner share a KV cache in turn,
+ * so its pages are warm.
+ * Threads: one at a time. Tests: tests/unit/engine/test_cli.c */
 #ifndef CONFORMANCE_ENGINE_CLI_ENGINE_RUN_H
 #define CONFORMANCE_ENGINE_CLI_ENGINE_RUN_H
 

@@ -1,7 +1,4 @@
-/* Token ids of prompts; see input.h.
- *
- * Holds, Does not, Threads, Tests: as input.h.
- */
+/* input: token ids of prompts. See input.h. */
 #include "conformance/engine/cli/input.h"
 
 #include <errno.h>

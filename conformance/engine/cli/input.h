@@ -1,10 +1,7 @@
-/* Token ids of prompts: from text through the model's tokenizer, or from lists of ids.
+/* input: token ids of prompts, from text through the model's tokenizer or from lists of ids.
  *
- * Holds: ids are checked against the vocabulary by the forward pass, not here.
- * Does not: keep files open.
- * Threads: one.
- * Tests: tests/unit/engine/test_cli.c
- */
+ * The forward pass checks ids against the vocabulary.
+ * Threads: one. Tests: tests/unit/engine/test_cli.c */
 #ifndef CONFORMANCE_ENGINE_CLI_INPUT_H
 #define CONFORMANCE_ENGINE_CLI_INPUT_H
 

@@ -1,11 +1,7 @@
-/* spec-engine: runs a model over a prefix and queries, and says what each request cost.
+/* spec-engine: runs a model over a prefix and queries, and prints the cost of each request.
  *
- * Holds: bad input is one line on standard error and a non-zero exit status: 2 for the command
- *   line, 1 for all else.
- * Does not: compute (engine_run.c), format (report.c).
- * Threads: the model's pool.
- * Tests: tests/unit/engine/test_cli.c
- */
+ * Exit status: 2 for a wrong command line, 1 for other bad input, with one line on standard error.
+ * Threads: the model's pool. Tests: tests/unit/engine/test_cli.c */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,4 @@
-/* The command line of spec-engine; see options.h.
- *
- * Holds, Does not, Threads, Tests: as options.h.
- */
+/* options: parses the command line of spec-engine. See options.h. */
 #include "conformance/engine/cli/options.h"
 
 #include <errno.h>

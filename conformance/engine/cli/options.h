@@ -1,11 +1,8 @@
-/* The command line of spec-engine.
+/* options: parses the command line of spec-engine.
  *
- * Holds: what is accepted fits together (no --rho without --connector, no --all with one, ...);
- *   everything else is one line of text and exit status 2.
- * Does not: open files.
- * Threads: one.
- * Tests: tests/unit/engine/test_cli.c
- */
+ * Accepted options fit together (no --rho without --connector, no --all with one, ...). Others are
+ * one line of text and exit status 2.
+ * Threads: one. Tests: tests/unit/engine/test_cli.c */
 #ifndef CONFORMANCE_ENGINE_CLI_OPTIONS_H
 #define CONFORMANCE_ENGINE_CLI_OPTIONS_H
 

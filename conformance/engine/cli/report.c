@@ -1,7 +1,4 @@
-/* Tables and files of spec-engine; see report.h.
- *
- * Holds, Does not, Threads, Tests: as report.h.
- */
+/* report: writes tables and files of spec-engine. See report.h. */
 #include "conformance/engine/cli/report.h"
 
 #include <errno.h>

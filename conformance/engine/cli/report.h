@@ -1,11 +1,7 @@
-/* What spec-engine tells: a table on standard output, and files for programs.
+/* report: writes spec-engine's table to standard output, and files for programs.
  *
- * Holds: a file is opened before anything is computed and closed with a check: a full disk is an
- *   error, not a short file.
- * Does not: compute.
- * Threads: one.
- * Tests: tests/unit/engine/test_cli.c
- */
+ * A file is opened before anything is computed, and its close is checked: a full disk is an error.
+ * Threads: one. Tests: tests/unit/engine/test_cli.c */
 #ifndef CONFORMANCE_ENGINE_CLI_REPORT_H
 #define CONFORMANCE_ENGINE_CLI_REPORT_H
 

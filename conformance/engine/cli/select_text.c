@@ -1,7 +1,4 @@
-/* spec_select from text; see select_text.h.
- *
- * Holds, Does not, Threads, Tests: as select_text.h.
- */
+/* select_text: parses a spec_select. See select_text.h. */
 #include "conformance/engine/cli/select_text.h"
 
 #include <string.h>

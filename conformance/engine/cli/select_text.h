@@ -1,15 +1,12 @@
-/* spec_select from text: what --select and --rho mean.
+/* select_text: parses a spec_select from the text of --select and --rho.
  *
- *   {"budget": "ratio" | "count" | "mass", "retain_ppm", "mass_ppm", "count",   ->
- * SPEC_SELECT_BUDGET "metric": "h2o" | "last" | "random",                                        ->
- * .. METRIC "keep_first", "keep_last"}                                                  -> .. KEEP
+ *   {"budget": "ratio" | "count" | "mass", "retain_ppm", "mass_ppm", "count",   SPEC_SELECT_BUDGET
+ *    "metric": "h2o" | "last" | "random",                                       .. METRIC
+ *    "keep_first", "keep_last"}                                                 .. KEEP
  *
- * Holds: a group is given when one of its names is; its other members are as the connector's
- *   defaults say (ratio, 1,000,000, nothing kept).
- * Does not: know what is configured.
- * Threads: any.
- * Tests: tests/unit/engine/test_cli.c
- */
+ * A group is given if one of its names is; its other members have the connector's defaults (ratio,
+ * 1,000,000, nothing kept).
+ * Threads: any. Tests: tests/unit/engine/test_cli.c */
 #ifndef CONFORMANCE_ENGINE_CLI_SELECT_TEXT_H
 #define CONFORMANCE_ENGINE_CLI_SELECT_TEXT_H
 

@@ -1,7 +1,4 @@
-/* A prefix in memory of which chosen rows are used; see selector_source.h.
- *
- * Holds, Does not, Threads, Tests: as selector_source.h.
- */
+/* selector_source: a prefix in memory, of which chosen rows are used. See selector_source.h. */
 #include "conformance/engine/cli/selector_source.h"
 
 #include <stdlib.h>

@@ -1,13 +1,9 @@
-/* A source that answers from memory as a connector with selection should: the prefix's KV is held
- * whole, and of each layer only the rows that select_rows.h chooses, or that somebody else chose,
- * are given to the pass.
+/* selector_source: answers from memory as a connector with selection should.
  *
- * Holds: the logits of a run with the rows that a connector delivered are those of the connector's
- *   run, bit for bit.
- * Does not: read or write anything.
- * Threads: one.
- * Tests: tests/unit/engine/test_select_rows.c, test_select.c
- */
+ * The prefix's KV is kept whole. A pass gets only the rows that select_rows.h, or the caller,
+ * chooses in each layer. With the rows that a connector delivered, the logits equal those of the
+ * connector's run, bit for bit.
+ * Threads: one. Tests: tests/unit/engine/test_select_rows.c, test_select.c */
 #ifndef CONFORMANCE_ENGINE_CLI_SELECTOR_SOURCE_H
 #define CONFORMANCE_ENGINE_CLI_SELECTOR_SOURCE_H
 
