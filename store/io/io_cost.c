@@ -26,8 +26,8 @@
 #define BUSY_BYTES        (1u << 20)
 #define STRETCH_OPS_MIN    128u /* operations, or bytes, of a sample: 0.5 to 2 ms */
 #define STRETCH_BYTES_MIN (2u << 20)
-#define STRETCH_OPS_MAX    512u /* operations, or bytes (twice io_uring's target), after which the */
-#define STRETCH_BYTES_MAX  (16u << 20) /* next submit ends the stretch */
+#define STRETCH_OPS_MAX    512u /* operations, or bytes (twice io_uring's target), after which */
+#define STRETCH_BYTES_MAX  (16u << 20) /* the next submit ends the stretch */
 #define LAG_SHARE          4.0 /* largest latency subtracted: a quarter of the stretch, or 0.2 ms */
 #define LAG_NS_MAX        2e5
 #define SAMPLES_MIN        3u   /* samples that a bin needs */

@@ -16,7 +16,7 @@
 #define RINGS_DEFAULT  2u
 #define INFLIGHT_DEFAULT (8ull << 20)
 #define INFLIGHT_OPS     128u /* in flight over all rings; more was not faster, and 512 slower */
-#define SLOT_BYTES       8192u /* target bytes per slot; smaller operations fill the slots by count */
+#define SLOT_BYTES       8192u /* target bytes per slot; many small operations use them up */
 #define SLOTS_MIN      64u
 #define SLOTS_MAX      256u
 #define FILES_MAX      4096u
