@@ -10,8 +10,7 @@
 
 _Static_assert((int)SC_CUDA_F32 == SC_KERNELS_F32 && (int)SC_CUDA_F16 == SC_KERNELS_F16 &&
                    (int)SC_CUDA_BF16 == SC_KERNELS_BF16,
-               "one numbering of types");
-_Static_assert(SC_KERNELS_DTYPES == 3, "kernels/cuda/numbers.h has these alone");
+               "one numbering of types, where kernels have a type");
 _Static_assert(SC_CUDA_UNIT == SC_KERNELS_CODEC_UNIT, "channels that are coded together");
 _Static_assert(sizeof(struct sc_cuda_bitplanes_table) == 16 && sizeof(struct sc_cuda_unit) == 16 &&
                    sizeof(struct sc_cuda_unit_plane) == 16,
@@ -94,7 +93,7 @@ static bool decodec_shape(uint64_t units, uint32_t slab_count, uint32_t rows_mos
 bool sc_cuda_codec_shape(const struct sc_cuda_codec *what, uint32_t slab_count, uint32_t rows_most,
                          struct sc_cuda_shape *ret_shape)
 {
-    if (what->dst_dtype >= SC_KERNELS_DTYPES || !is_part(what->head_count, what->head_size))
+    if (what->dst_dtype >= SC_CUDA_DTYPES || !is_part(what->head_count, what->head_size))
         return false;
     uint64_t channels = (uint64_t)what->head_count * what->head_size;
     return decodec_shape((channels + SC_CUDA_UNIT - 1) / SC_CUDA_UNIT, slab_count, rows_most,
@@ -105,7 +104,7 @@ bool sc_cuda_bitplanes_shape(const struct sc_cuda_bitplanes *what, uint32_t unit
                              uint32_t slab_count, uint32_t rows_most,
                              struct sc_cuda_shape *ret_shape)
 {
-    return what->dst_dtype < SC_KERNELS_DTYPES && is_part(what->head_count, what->head_size) &&
+    return what->dst_dtype < SC_CUDA_DTYPES && is_part(what->head_count, what->head_size) &&
            what->head_size <= SC_KERNELS_BITPLANES_HEAD &&
            decodec_shape(unit_count, slab_count, rows_most, what->rows_each, ret_shape);
 }
@@ -133,10 +132,10 @@ static bool score_has_keys(const struct sc_cuda_score *what)
     if (what->prefix.count > INT_MAX || what->fresh.count > INT_MAX)
         return false;
     if (what->fresh.count > 0 &&
-        (what->fresh.count < what->queries.row_count || what->fresh.dtype >= SC_KERNELS_DTYPES))
+        (what->fresh.count < what->queries.row_count || what->fresh.dtype >= SC_CUDA_DTYPES))
         return false;
     if (what->slab_count == 0)
-        return what->prefix.dtype < SC_KERNELS_DTYPES;
+        return what->prefix.dtype < SC_CUDA_DTYPES;
     return what->code_heads >= head_end && is_part(what->code_heads, what->head_size);
 }
 
@@ -147,7 +146,7 @@ static bool is_score(const struct sc_cuda_score *what)
                     (what->row_first == 0 && what->queries.row_count == 0);
     return what->head_size > 0 && what->head_size <= SC_CUDA_SCORE_HEAD && what->head_count > 0 &&
            what->group > 0 && head_end * what->group <= INT_MAX && has_rows &&
-           what->queries.dtype < SC_KERNELS_DTYPES && score_vectors(what) <= INT_MAX &&
+           what->queries.dtype < SC_CUDA_DTYPES && score_vectors(what) <= INT_MAX &&
            score_has_keys(what);
 }
 

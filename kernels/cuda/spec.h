@@ -31,7 +31,9 @@
 #include <stdint.h>
 #endif
 
-enum sc_cuda_dtype { SC_CUDA_F32, SC_CUDA_F16, SC_CUDA_BF16 }; /* enum sc_kernels_dtype */
+/* Of enum sc_kernels_dtype the first ones, by its numbers: numbers.h has no others, and launch.c
+ * refuses them. */
+enum sc_cuda_dtype { SC_CUDA_F32, SC_CUDA_F16, SC_CUDA_BF16, SC_CUDA_DTYPES };
 
 #define SC_CUDA_K 1u /* parts, as bits */
 #define SC_CUDA_V 2u

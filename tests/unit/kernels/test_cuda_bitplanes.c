@@ -212,7 +212,7 @@ static void more_units_than_a_block_has_are_decoded(void **state)
     for (uint32_t i = 0; i < COUNT(rope); i++)
         rope[i] = (float)draw(&seed) / (1u << 30) - 1.0f;
     assert_true(sc_kernels_bitplanes_init(&planes, MANY, SIZE, to, groups));
-    for (uint32_t n = 0; n < 2 * SC_KERNELS_DTYPES; n++) {
+    for (uint32_t n = 0; n < 2 * SC_CUDA_DTYPES; n++) {
         uint32_t pairs = n % 2, dtype = n / 2;
         struct sc_kernels_rotary rotary = {pairs, SIZE};
         struct place_shape there = {COUNT_OF_ROWS, MANY, SIZE, sc_kernels_dtype_bytes(dtype)};

@@ -126,7 +126,7 @@ static void the_largest_and_the_smallest_scales_decode_as_in_ref(void **state)
     uint8_t codes[CHANNELS_HERE * 2];
     uint16_t scales[2 * CHANNELS_HERE];
     for (uint32_t n = 0; n < COUNT(LEAST) * COUNT(STEP); n++)
-        for (uint32_t dtype = 0; dtype < SC_KERNELS_DTYPES; dtype++) {
+        for (uint32_t dtype = 0; dtype < SC_CUDA_DTYPES; dtype++) {
             for (uint32_t c = 0; c < CHANNELS_HERE; c++) {
                 scales[c] = LEAST[n % COUNT(LEAST)];
                 scales[CHANNELS_HERE + c] = STEP[n / COUNT(LEAST)];
@@ -172,7 +172,7 @@ static void nothing_is_launched_for_nothing(void **state)
     assert_int_equal(shape.grid[0], 3);
     assert_int_equal(shape.grid[1], 1);
     assert_int_equal(shape.grid[2], 3);
-    params.dst_dtype = SC_KERNELS_DTYPES;
+    params.dst_dtype = SC_CUDA_DTYPES;
     assert_false(sc_cuda_codec_shape(&params, 3, 65, &shape));
     params.dst_dtype = SC_CUDA_F32;
     params.rows_each = 1;

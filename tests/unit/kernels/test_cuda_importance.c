@@ -221,9 +221,9 @@ static void what_no_kernel_can_do_is_refused(void **state)
     REFUSED(tiles_each, 0);
     REFUSED(row_first, 64);
     REFUSED(fresh.count, 63);
-    REFUSED(fresh.dtype, SC_KERNELS_DTYPES);
-    REFUSED(prefix.dtype, SC_KERNELS_DTYPES);
-    REFUSED(queries.dtype, SC_KERNELS_DTYPES);
+    REFUSED(fresh.dtype, SC_CUDA_DTYPES);
+    REFUSED(prefix.dtype, SC_CUDA_DTYPES);
+    REFUSED(queries.dtype, SC_CUDA_DTYPES);
     REFUSED(prefix.count, UINT32_MAX);
     REFUSED(fresh.count, UINT32_MAX);
     struct sc_cuda_score what = GOOD;
@@ -231,7 +231,7 @@ static void what_no_kernel_can_do_is_refused(void **state)
     what.head_first = 1; /* of 8 heads with codes, 1 .. 8 */
     refused(&what);
     what.head_first = 0;
-    what.prefix.dtype = SC_KERNELS_DTYPES; /* of slabs: not looked at */
+    what.prefix.dtype = SC_CUDA_DTYPES; /* of slabs: not looked at */
     struct sc_cuda_shape shape;
     assert_true(sc_cuda_score_best_shape(&what, &shape));
 }

@@ -293,8 +293,8 @@ static void a_device_and_a_shape_decide_who_may(void **state)
     assert_false(sc_cuda_score_has_tensor(&what, false, 90));
     what = quantised;
     what.fresh.count = 64;
-    for (uint32_t q = 0; q < SC_KERNELS_DTYPES; q++)
-        for (uint32_t k = 0; k < SC_KERNELS_DTYPES; k++) {
+    for (uint32_t q = 0; q < SC_CUDA_DTYPES; q++)
+        for (uint32_t k = 0; k < SC_CUDA_DTYPES; k++) {
             bool is_same = q == k && q != SC_CUDA_F32;
             what.queries.dtype = q;
             what.fresh.dtype = k;
