@@ -102,13 +102,11 @@ struct spec_domain_params {
 
 /* ---- Flags ---------------------------------------------------------------------------------- */
 #define SPEC_EXISTS_HOLD 1u /* keys that are found are not evicted before hold_ns has passed */
-#define SPEC_EXISTS_PREFIX                                                                         \
-    2u /* stops at the first absent or pending key; it and those behind it
-                               * are ABSENT */
-#define SPEC_REMOVE_ERASE                                                                          \
-    1u /* remove, clear: the keys and values that the call removed cannot be
-                               * read from the files when it returns. Copies that were evicted
-                               * earlier are overwritten by later puts only */
+/* stops at the first absent or pending key; it and those behind it are ABSENT */
+#define SPEC_EXISTS_PREFIX 2u
+/* remove, clear: the keys and values that the call removed cannot be read from the files when it
+ * returns. Copies that were evicted earlier are overwritten by later puts only */
+#define SPEC_REMOVE_ERASE 1u
 
 struct spec_exists_params {
     uint32_t struct_size;

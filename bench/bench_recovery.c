@@ -30,9 +30,8 @@
 #define IN_FLIGHT     16u
 #define WINDOW_BYTES  (1u << 20)
 #define SEED_BYTES    256u
-#define MEMORY_BYTES                                                                               \
-    1200u /* a chunk: 352 of the index, 48 of the store's table, 420 of its log                    \
-           */
+/* a chunk: 352 of the index, 48 of the store's table, 420 of its log */
+#define MEMORY_BYTES 1200u
 
 struct options {
     const char *connector, *config, *dir;

@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-#define TRANSPOSE_ROWS                                                                             \
-    32u /* rows decoded at once for the transpose: a line of each 16-bit column */
+/* rows decoded at once for the transpose: a line of each 16-bit column */
+#define TRANSPOSE_ROWS 32u
 #define TRANSPOSE_CHANNELS 64u
 
 static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uint64_t token)

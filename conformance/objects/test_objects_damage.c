@@ -10,9 +10,8 @@
 
 #define KEYS   24u
 #define NEEDLE 32u
-#define FLIP_STRIDE                                                                                \
-    4099u /* of bytes of a value that are flipped: every place in a page, in turn                  \
-           */
+/* of bytes of a value that are flipped: every place in a page, in turn */
+#define FLIP_STRIDE 4099u
 #define TINY "\"disk_bytes\": \"64MiB\""
 
 static uint64_t size_of(uint64_t number)

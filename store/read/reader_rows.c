@@ -18,8 +18,8 @@
 #define TIMED_BITES 8u
 
 #define LINE_BYTES 64u
-#define FETCH_BYTES                                                                                \
-    8192u /* prefetched of the next row: about the lines that a core requests at once */
+/* prefetched of the next row: about the lines that a core requests at once */
+#define FETCH_BYTES 8192u
 
 /* Rows of one piece in the front slot, in the parts that tags cover: whole rows, or K and V. */
 struct rows {

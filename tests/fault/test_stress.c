@@ -37,8 +37,8 @@
     "\"store\": {\"pruned\": \"yes\", \"lossy\": \"yes\"}, \"preset\": \"layered-uniform\", "      \
     "\"layered\": "                                                                                \
     "{\"bits_k\": 8, \"bits_v\": 8, \"exact_ppm\": 250000}"
-#define NEAR                                                                                       \
-    0.0105F /* rows are within (-2, 2): half a step of 8 bits, which is off by 2^-11 of itself */
+/* rows are within (-2, 2): half a step of 8 bits, which is off by 2^-11 of itself */
+#define NEAR 0.0105F
 
 struct hold {
     uint32_t rig, prompt; /* of rigs, prompts */

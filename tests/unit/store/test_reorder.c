@@ -198,8 +198,8 @@ static void what_is_wanted_most_is_one_read(void **state)
     world_free(world);
 }
 
-#define GAP_BYTES                                                                                  \
-    (64u << 10) /* of whole layers: longer gaps are not read (store/read/scan_plan.c) */
+/* of whole layers: longer gaps are not read (store/read/scan_plan.c) */
+#define GAP_BYTES (64u << 10)
 
 /* Bytes between the slots of the match's rows, one behind the other, where they are no more than
  * `most`; the longest gap is put into *ret_longest. */
