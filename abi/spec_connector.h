@@ -13,16 +13,18 @@
  *   chunk  64 tokens (chunk_tokens) on the absolute token grid, over all layers
  *   slab   a chunk's rows in one layer
  *   piece  the rows of one chunk that one pass stored
- *   pass   one forward over some new tokens
+ *   pass   one forward computation over some new tokens
  *   tag    64-bit checksum of a row that also binds its identity
- *   codes  packed bits of a slab's quantised rows
  *   match  the stored prefix that a lookup found
- *   R      number of rows that an item is promised
+ *   R      number of rows that were promised for an item
+ *   k_e    number of exact rows of a layered item: ceil(R * exact_ppm / 10^6)
+ *   quantised row   a row's values in a few bits each, stored beside the row
+ *   selector keys   stored keys that rows are scored by: probe keys (keys of the first KV heads)
+ *                   or quantised keys
  *
- * Over all clauses: a lookup may always miss, but no wrong row is delivered. Every delivered row
- * was verified against its identity, and the prompt's token ids were compared by value. The plugin
- * does not print or exit, and its own threads run no code of the host except spec_alloc's
- * functions. */
+ * For all clauses: a lookup may always miss, but no wrong row is delivered. Every delivered row was
+ * verified against its identity, and the prompt's token ids were compared by value. The plugin does
+ * not print or exit, and its own threads run no code of the host except spec_alloc's functions. */
 #ifndef SPEC_CONNECTOR_H
 #define SPEC_CONNECTOR_H
 
@@ -137,8 +139,8 @@ struct spec_alloc {
     void *user;
 };
 
-/* Numeric types of rows, queries and destinations. One-byte types (since 0.8) are never
- * interpreted: their rows are stored and delivered as bytes, into the same type. With them, open
+/* Numeric types of rows, queries and destinations. One-byte types (since 0.8) are never interpreted
+ * as numbers: their rows are stored, and delivered into the same type, as bytes. With them, open
  * returns UNSUPPORTED if the configuration selects or quantises rows, and queries and new_keys are
  * INVALID. [ABI-180] */
 #define SPEC_DTYPE_F32      1u
@@ -249,7 +251,7 @@ struct spec_queries {
 struct spec_provenance {
     uint32_t kind;        /* the worse of computed_on and the delivery */
     uint32_t computed_on; /* SPEC_PROVENANCE_*, set when the rows were stored */
-    uint32_t bits_k;      /* LOSSY: bits of the codes; 0: exact rows */
+    uint32_t bits_k;      /* LOSSY: bits of the quantised rows; 0: exact rows */
     uint32_t bits_v;
     uint32_t exact_ppm;   /* LOSSY: share of exact rows */
     uint32_t retain_ppm;  /* PRUNED: share of delivered rows */
@@ -293,16 +295,17 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  *   stored and delivered whole, bit for bit, in host memory. UNSUPPORTED then: CUDA memory, and an
  *   open whose configuration selects or quantises rows. An item that asks for fewer rows is DENSE.
  *   [ABI-210]
- * - WINDOW: store takes rows of every token. In every clause, R, positions and destination of an
- *   item mean the rows that the match needs, from from_token on. So do tier_bytes and
- *   prefetch_to_host. With SPEC_ITEM_BIDIRECTIONAL all layers have the same rows. [ABI-211] */
+ * - WINDOW: store takes the rows of every token. For loads only the rows count that the match
+ *   needs, from from_token on: in every clause, R, positions and destination of an item refer to
+ *   these, and so do tier_bytes and prefetch_to_host. With SPEC_ITEM_BIDIRECTIONAL all layers have
+ *   the same rows. [ABI-211] */
 
 /* STATE layers. A match ends only at the end of a pass whose rows are or were all stored, and whose
- * states are stored for all STATE layers. matched_tokens and leases have that end; stored_tokens
- * has the rows' end. store of such a layer takes the state after the pass's last token, once per
- * pass, whatever its range. Nothing of a pass is found before its last layer. A lease protects rows
- * as usual, and states until they are evicted; attach is STALE then. docs/reference/abi.md has
- * more. [ABI-212]
+ * states are stored for all STATE layers. matched_tokens and leases end there; stored_tokens counts
+ * rows alone. store of such a layer takes the state after the pass's last token, once per pass,
+ * whatever its range. Lookups find nothing of a pass before its last layer is stored. A lease
+ * protects rows as usual, and states until they are evicted; attach is STALE then.
+ * docs/reference/abi.md has more. [ABI-212]
  *
  * get_important of a STATE layer gives one row, R = 1 (0 without a match), of position
  * matched_tokens - 1: state_bytes at k_base, bit for bit, within k_bytes. v_base and slots are
@@ -378,7 +381,7 @@ struct spec_open_params {
 /* ---- lookup --------------------------------------------------------------------------------- */
 
 /* Something beside token ids that KV depends on, such as the hash of an image or a prompt
- * embedding. KV before first_token is shared, KV from it on is not. */
+ * embedding. KV before first_token is shared; KV from first_token on is not. */
 struct spec_extra_key {
     uint32_t struct_size;
     uint32_t kind; /* the host's numbering; part of the key */
@@ -451,28 +454,30 @@ struct spec_lookup_result {
 
 /* stored_tokens is how many tokens, from position 0 on, every rank has stored under this salt, LoRA
  * id, extra keys and REQUIRE_EXACT. It is set on a miss too, and does not depend on from_token,
- * max_tokens or multiple_of. It may be less than is stored, never more, and promises no rows behind
- * matched_tokens. A host that holds rows from elsewhere up to from_token stores from stored_tokens
- * on: a range that begins behind a gap is DROPPED. [ABI-178]
+ * max_tokens or multiple_of. It may be less than the number stored, never more. Rows behind
+ * matched_tokens are not promised by it. A host that holds rows from elsewhere up to from_token
+ * stores from stored_tokens on: a range that begins behind a gap is DROPPED. [ABI-178]
  *
  * Load policy "split": when the speeds are known, lookup promises a leading part of the match,
- * possibly all or none. It is the part for which loading it, while the rest is computed, ends
- * soonest. Equal matches get equal promises, for peeks and requests, until the speeds change;
- * stored_tokens is not affected. With another policy, and until the speeds are known, the whole
- * match is promised. [ABI-186] The writer of rank 0 measures the speeds and keeps them in the
- * store. All ranks of a set and all readers use those from the same moment on, so they promise the
- * same of the same match. [ABI-187] */
+ * possibly all or none. It is the part for which the request is ready soonest, if it is loaded
+ * while the rest is computed. Equal matches get equal promises, for peeks and requests, until the
+ * speeds change; stored_tokens is not affected. With another policy, and until the speeds are
+ * known, the whole match is promised. [ABI-186] The writer of rank 0 measures the speeds and keeps
+ * them in the store. All ranks of a set and all readers use the stored speeds from the same moment
+ * on, so they promise the same part of the same match. [ABI-187] */
 
 /* Hints for eviction (retain_s, priority) apply to what the request matches and stores. [ABI-189]
- * - Prefixes without retention, or after it, are evicted first: the lowest priority first, then in
- *   the order without hints. Retained ones follow, whatever their priority, the earliest end first.
- * - A hint only raises and extends, part by part. A shared part has the highest priority (0 if one
- *   request gives none) and the longest retention.
- * - Nothing is promised: if nothing else can be evicted, retained prefixes are. Hints end with the
- *   connector; those of a reader have no effect.
+ * - Prefixes that have no retention, or whose retention has ended, are evicted first: by ascending
+ *   priority, and within a priority in the order without hints. Retained prefixes follow, whatever
+ *   their priority, by ascending end of retention.
+ * - A hint can only raise a priority or extend a retention, for each part of a prefix. A part that
+ *   several requests share has the highest priority given (a request without one counts as 0) and
+ *   the longest retention.
+ * - A hint guarantees nothing: if nothing else can be evicted, retained prefixes are. Hints end
+ *   with the connector; those of a reader have no effect.
  * - Age does not matter: a prefix that was just stored is evicted before a retained one or one of
- *   higher priority. For a pass, and those expected after it, nothing is evicted that ranks behind
- *   the pass itself. [ABI-221] */
+ *   higher priority. To make room for a pass, and for the demand expected after it, no prefix is
+ *   evicted that this order evicts later than the pass itself. [ABI-221] */
 
 /* SPEC_LOOKUP_PEEK: the same answer and lease without a request (ret_result.request is 0). No read
  * is started, and nothing stays readable after the lease, which any process may attach. A peek uses
@@ -488,8 +493,8 @@ struct spec_lookup_result {
 #define SPEC_IMPORTANT_DENSE    2u /* all rows were delivered though fewer were asked for */
 #define SPEC_IMPORTANT_PARTIAL  4u /* a deadline or byte budget ended exact rows early */
 
-/* Number of rows that a pass wants at a layer, and the measure. Members not given are as
- * configured.
+/* Number of rows that a pass selects at a layer, and the measure of importance. Members that are
+ * not given are as configured.
  *   importance  a[g,i,j] = softmax over j of q[g,i] . k[h,j] * scale (spec_queries, ABI-179); j
  *               runs over the R matched rows and the new keys up to row i (without new keys: the
  *               matched rows only)
@@ -527,51 +532,55 @@ struct spec_select {
  *   [ABI-061]
  * - They are in ascending order of position; next_position is as with all rows. [ABI-062]
  * - Ties go to the lower position. [ABI-063]
- * - The plugin may look only at the keys of the first KV heads (probe heads). If their own sets
- *   agree by more than `threshold`, one voted set serves all heads. [ABI-064]
+ * - The plugin may score only the keys of the first KV heads (probe heads). If the sets of these
+ *   heads agree by more than `threshold`, one voted set serves all heads. [ABI-064]
  * - Otherwise the item is flagged FALLBACK: row r of head h is that head's r-th selected row, and
  *   positions are per head. [ABI-065]
- * - A layer is delivered whole, flagged DENSE, if its selector is missing or damaged. So is one
- *   that would be FALLBACK if there are queries of the probe heads only, or a negative slot.
+ * - A layer is delivered whole, flagged DENSE, if its selector keys are missing or damaged. So is
+ *   one that would be FALLBACK, if there are queries of the probe heads only, or a negative slot.
  *   [ABI-066]
  * - A set depends on the item's own rows: not on other items, other passes of the request, or what
  *   was prefetched. [ABI-067]
  * - spec_select changes one item only. [ABI-068]
  * - Provenance: PRUNED, with the metric, and row_count / R as retain_ppm (rounded up). [ABI-069]
- * - If only the configuration selects, a match that is short relative to the new tokens is
- *   delivered whole at every layer of its request: DENSE, and as exact as stored, so that KV
- *   computed on it may be stored. A budget in spec_select prevents this. [ABI-073] */
+ * - If the configuration selects and spec_select gives no budget, a match that is short relative to
+ *   the new tokens is delivered whole at every layer of its request. It is flagged DENSE and is as
+ *   exact as stored, so KV computed on it may be stored. [ABI-073] */
 
 /* ---- Layered (select.base quantised)
  * - All R rows are delivered in ascending order of position. k_e = ceil(R * exact_ppm / 10^6) of
- *   them are bit-identical to what was stored. The others are the values of their codes
+ *   them are bit-identical to what was stored. The others have their quantised values
  *   (docs/reference/store-format.md), rounded to the destination's type. exact_bits marks the exact
  *   ones. [ABI-150]
- * - With layered.bit_allocation per_channel, each channel has its own bits, by the table at the
- *   start of each block of codes. Keys that were quantised as before rotary embedding are rotated
- *   again by the model's rotary parameters, to the bit. [ABI-196]
- * - Exact are the rows of highest importance, summed over all KV heads. Scores use the codes'
- *   values of the prefix's keys, where it has codes, and the exact new keys; ties go to the lower
- *   position. Without queries (select.identify static) they are stored averages of earlier items'
- *   importance, or if there are none, the lowest positions are exact. [ABI-151]
- * - Rows without codes are always exact, and count within k_e as far as it reaches. [ABI-152]
- * - exact_ppm 10^6 is the whole load: bit-identical, and no codes are read. [ABI-153]
+ * - With layered.bit_allocation per_channel, each channel has its own number of bits, given by the
+ *   table at the start of each block of quantised rows. Keys that were quantised without rotary
+ *   embedding are rotated again by the model's rotary parameters, with the same bits on every
+ *   machine. [ABI-196]
+ * - The rows of highest importance, summed over all KV heads, are exact. Scores use the quantised
+ *   values of the prefix's keys, where it has quantised rows, and the exact new keys; ties go to
+ *   the lower position. Without queries (select.identify static) the scores are stored averages of
+ *   earlier items' importance; if there are none, the lowest positions are exact. [ABI-151]
+ * - Rows that have no quantised row are always exact. They count towards k_e, and may exceed it.
+ *   [ABI-152]
+ * - exact_ppm 10^6 is the whole load: bit-identical, and no quantised rows are read. [ABI-153]
  * - At the deadline, or when budget_bytes of exact rows are read, the rows that are available are
- *   exact, and the item is SPEC_OK, flagged PARTIAL; exact_rows counts them. Codes are waited for
- *   up to 1 s longer, then TIMEOUT. [ABI-154]
- * - Provenance: LOSSY, with the codes' bits, and exact_rows / R (rounded down). [ABI-155]
- * - Codes that fail their checksum are never delivered; their rows are read exactly. [ABI-156] */
+ *   exact, and the item is SPEC_OK, flagged PARTIAL; exact_rows counts them. Quantised rows are
+ *   waited for up to 1 s longer; after that the item is TIMEOUT. [ABI-154]
+ * - Provenance: LOSSY, with the bits of the quantised rows, and exact_rows / R (rounded down).
+ *   [ABI-155]
+ * - Quantised rows that fail their checksum are never delivered; the rows are read exactly.
+ *   [ABI-156] */
 
 /* ---- Refining (refine_of)
  * refine_of is the ticket of a reported get_important_submit that delivered this layer of this
  * request to this destination, whose rows nobody else has written since.
  * - Of the k_e best rows by that delivery's ranking, those not yet exact are read and replace the
- *   codes' values; other rows stay, and no codes are read. Afterwards the destination equals, bit
- *   for bit, that delivery with this exact_ppm, no deadline and no budget. [ABI-163]
- * - deadline_ns and budget_bytes end reading as above, the best missing rows first. exact_bits,
- *   exact_rows, PARTIAL and provenance report the exact rows, however often it is refined. They do
- *   so for CORRUPT and IO too: the destination is as exact_bits says, and the match is void.
- *   [ABI-164]
+ *   quantised values; other rows stay, and no quantised rows are read. Afterwards the destination
+ *   equals, bit for bit, that delivery with this exact_ppm, no deadline and no budget. [ABI-163]
+ * - deadline_ns and budget_bytes end the reading as above; the best missing rows are read first.
+ *   exact_bits, exact_rows, PARTIAL and provenance report the exact rows, however often it is
+ *   refined. They do so for CORRUPT and IO too: exact_bits describes the destination, and the match
+ *   is void. [ABI-164]
  * - STALE: the request ended, another delivery of its layer or to its k_base began, its memory was
  *   reused (layered.refine_bytes), or the ticket is another request's. INVALID: a ticket that was
  *   never issued, or another layer or destination. UNSUPPORTED: select.base is not quantised.
@@ -580,9 +589,9 @@ struct spec_select {
 /* ---- Ahead (SPEC_ITEM_AHEAD, get_important_submit only, since 0.7)
  * The destination is filled before the layer's queries exist. Exact rows are then those that need
  * no queries; given queries are a prediction and select as usual.
- * - The first refining item that wants some of its rows selects: queries, new_keys, metric and keep
- *   are used as if nothing had been delivered. Afterwards the destination equals, bit for bit, one
- *   call with these, except that rows which were exact before stay exact. [ABI-166]
+ * - The first refining item with k_e above 0 selects: its queries, new_keys, metric and keep are
+ *   used as if nothing had been delivered. Afterwards the destination equals, bit for bit, one call
+ *   with these, except that rows which were exact before stay exact. [ABI-166]
  * - Until then nothing may be computed on the destination; the item's own provenance describes it.
  *   A stored pass counts as computed on it only if its layer is stored before an item has refined
  *   it or delivered it anew. [ABI-167]
@@ -592,21 +601,22 @@ struct spec_select {
 /* ---- Rescoring (SPEC_ITEM_RESCORE, with refine_of and queries, since 0.8)
  * All rows are scored by the item's queries and new_keys, with its metric and keep, as if nothing
  * had been delivered. So each chunk of a prefill adds the rows that its own queries need.
- * - Of the k_e best rows by these scores, those not yet exact are read and replace the codes'
- *   values; no exact row is taken back. Afterwards the destination equals, bit for bit, its earlier
+ * - Of the k_e best rows by these scores, those not yet exact are read and replace the quantised
+ *   values; exact rows stay exact. Afterwards the destination equals, bit for bit, its earlier
  *   content plus the rows that one call with these queries would have delivered exactly;
  *   exact_bits, exact_rows and provenance report all of it. Later items that refine it use the new
- *   ranking. If codes cannot be read any more, every row is read, and the ranking stays. [ABI-184]
+ *   ranking. If quantised rows cannot be read any more, every row is read, and the ranking stays.
+ *   [ABI-184]
  * - deadline_ns and budget_bytes end it as they end refining; before the scores, nothing changes.
  *   INVALID, with nothing changed: no refine_of, no queries, SPEC_ITEM_AHEAD, or queries or
  *   new_keys that cannot score rows that are to be scored. Other errors are as for refining.
  *   [ABI-185] */
 #define SPEC_ITEM_RESCORE 2u
 /* ---- Bidirectional load (SPEC_ITEM_BIDIRECTIONAL, get_important_submit only, since 0.11)
- * All items have the flag: layers 0, 1 .. of one request, all of them. Rows are loaded from the
- * match's end down, all layers of some tokens before those of tokens in front of them. Loading ends
- * at the ranges that next_chunk returned, whose rows the host writes. Row j is token from_token +
- * j.
+ * All items have the flag: layers 0, 1 .. of one request, all of them. Rows are loaded in blocks of
+ * tokens, from the match's end to its beginning; all layers of a block are loaded before the block
+ * in front of it. Loading ends at the ranges that next_chunk returned, whose rows the host writes.
+ * Row j is token from_token + j.
  * - The wait reports when both sides have met or loading has ended. Each item's last row_count rows
  *   of the match, from next_position - row_count on, are bit-identical to what was stored. Rows in
  *   front are as the host wrote them, else undefined. That holds for CORRUPT and IO too (the match
@@ -648,13 +658,13 @@ struct spec_important {
                                * UINT64_MAX: it is not */
     float similarity;         /* similarity of the probe heads' sets; 0: no probes */
     float threshold;
-    uint64_t wanted_bytes; /* bytes of rows, tags, selectors for the layer, unrounded */
+    uint64_t wanted_bytes; /* bytes of rows, tags, selector keys for the layer, unrounded */
     uint64_t read_bytes;   /* bytes read from the device for it */
     uint64_t io_ops;
     uint64_t io_exposed_ns;         /* ns that this call waited for the device */
-    uint64_t probe_ns;              /* ns of identification: selectors, scores, selection */
-    uint64_t tier_rows[SPEC_TIERS]; /* rows by the tier that they, or their codes, came from
-                                     * [ABI-194] */
+    uint64_t probe_ns;              /* ns of reading selector keys, scoring and selecting */
+    uint64_t tier_rows[SPEC_TIERS]; /* rows by the tier that they, or their quantised values,
+                                     * were read from [ABI-194] */
     uint64_t prefetched_rows;       /* rows of union_rows available or in flight before the call */
     uint64_t exact_rows;
     struct spec_provenance provenance;
@@ -669,46 +679,47 @@ struct spec_important {
 
 /* ---- Room
  * - If staging (for CUDA memory gpu.store_bytes), disk_bytes or a pool is exhausted, the end of the
- *   range is dropped, as much as lacks room. The part in front of it is stored, the ticket is BUSY,
+ *   range that lacks room is dropped. The part in front of it is stored, the ticket is BUSY,
  *   NO_SPACE or DROPPED, and the host continues with its layers. [ABI-085]
  * - wait_kept reports how many tokens of the range are stored; the next range may begin behind
- *   them. Until then, what depends on the dropped part is DROPPED. If passes lack room, the one
- *   that holds most loses its end first; passes of at most one chunk have room of their own.
- *   [ABI-217]
+ *   them. Until that is stored, passes that depend on the dropped part are DROPPED. If several
+ *   passes lack room, the one that holds most loses its end first. Room is reserved for passes of
+ *   at most one chunk. [ABI-217]
  * - A full store evicts the least recently used prefixes that nobody holds, leaves first, so no
  *   stored prefix loses its beginning. disk_bytes is never exceeded, quarantine included. [ABI-088]
- * - A refused pass finds room later, once leases on evicted rows have ended. That holds for any
- *   length that an empty store holds, and however long the store has been full. [ABI-174]
- * - Except: the store is full of what is evicted later (higher priority, longer retention). Then a
- *   pass is stored only as far as its rows need no eviction of that. Nothing of the rest is
- *   written; the ticket is NO_SPACE, and dropped_chunks counts it. A pass with states is stored
- *   whole or not at all. [ABI-222]
- * - After a full or failing device stores are dropped for a while, then tried again; loads go on.
- *   [ABI-089]
- * - store.admit "second" stores the chunks that an earlier pass computed too, store.write_budget as
- *   much as the day's bytes suffice for. The rest, and what depends on it, is DROPPED and counted
- *   (unadmitted_chunks, over_budget_chunks). [ABI-190]
- * - KV that is computed although it is stored, no worse, is not written again; its ticket is done
- *   as if it had been. [ABI-188] */
+ * - A refused pass finds room later, once leases on evicted rows have ended. That holds for every
+ *   length that an empty store could hold, however long the store has been full. [ABI-174]
+ * - An exception is a store that is full of prefixes that are evicted later than the pass (higher
+ *   priority, longer retention). Then only the beginning of the pass that needs no eviction of
+ *   these is stored. Nothing of the rest is written; the ticket is NO_SPACE, and dropped_chunks
+ *   counts it. A pass with states is stored whole or not at all. [ABI-222]
+ * - After a device was full or failed, stores are dropped for a while, then tried again; loads
+ *   continue. [ABI-089]
+ * - With store.admit "second", only chunks that an earlier pass computed too are stored;
+ *   store.write_budget limits the bytes stored per day. The rest, and passes that depend on it, are
+ *   DROPPED and counted (unadmitted_chunks, over_budget_chunks). [ABI-190]
+ * - If KV that is no worse is already stored for the same tokens, a range is not written again; its
+ *   ticket is done as if it had been. [ABI-188] */
 
 /* ---- Provenance, shared passes, limits
  * - A stored pass counts as computed on the worst of what was delivered to its request so far;
  *   lookup reports it. [ABI-120]
  * - A match with REQUIRE_EXACT ends before such a pass. [ABI-121]
- * - For what the plugin did not deliver, the host sets computed_on with any layer of the pass. It
- *   holds for this pass and the request's later ones; the worse of both counts. [ABI-182]
+ * - For KV that the plugin did not deliver, the host sets computed_on with any layer of the pass.
+ *   It holds for this pass and the request's later ones; the worse of this and the delivered KV
+ *   counts. [ABI-182]
  * - The configuration decides whether lossy (default yes) and pruned (no) passes are stored; others
  *   are DROPPED. [ABI-122]
- * - KV computed on better KV replaces worse KV of the same tokens, with all that depends on it.
- *   Among equals the first complete copy wins. [ABI-123]
+ * - KV computed on better KV replaces worse KV of the same tokens; KV that depends on the worse
+ *   copy is dropped with it. Among equals the first complete copy wins. [ABI-123]
  * - Requests that compute the same tokens at the same time write them once: each layer when the
- *   first of them brings it. If one is aborted or released, the others go on with the layers that
- *   it stored. The rows count as the worst that those layers were computed on, and a pass joins
- *   none that is worse than itself. Each ticket covers its own range. [ABI-223]
+ *   first of them brings it. If one is aborted or released, the others continue from the layers
+ *   that it stored. The rows count as the worst that those layers were computed on, and a pass does
+ *   not join a pass that is worse than itself. Each ticket covers its own range. [ABI-223]
  * - If a range exceeds a limit of its request (lookup; for tokens that come with it
  *   max_request_tokens or the free part of request_bytes), the part in front is stored, and the
  *   ticket is BUSY. A pass with states is stored whole or not at all. Positions are always the
- *   host's: ranges and tokens behind the limit are accepted as if there were none. [ABI-215]
+ *   host's: ranges and tokens behind the limit are accepted as if there were no limit. [ABI-215]
  * - Ids (tokens) are given once, with layer 0 of the range that contains the first of them. A
  *   position that has an id keeps it. Ids that begin outside the range are INVALID, so no row is
  *   stored under an id that it was not computed for. store_abort takes back those of the open pass.
@@ -754,7 +765,7 @@ struct spec_computed {
     uint64_t ns;        /* ns of computing, without waiting for loads */
 };
 
-/* ---- staging, compute-or-load, maintenance, statistics -------------------------------------- */
+/* ---- prefetch to host, attach, bidirectional load, maintenance, statistics ------------------- */
 
 struct spec_prefetch_to_host_params {
     uint32_t struct_size;
@@ -785,28 +796,30 @@ struct spec_next_chunk {
  * - CHECKPOINT: the log is rewritten and synced (stats.checkpoints). EVICT: the least recently used
  *   leaves are evicted until an eighth of disk_bytes is free or in quarantine. Both also happen by
  *   themselves. [ABI-135]
- * - BUILD: rows of this model that lack what this configuration selects by get it, read and
- *   verified at maintain.bytes_per_s (stats.built_chunks). It runs only when asked for. [ABI-140]
+ * - BUILD: rows of this model get the selector keys and quantised rows that this configuration uses
+ *   and they lack. Rows are read and verified at maintain.bytes_per_s (stats.built_chunks). It runs
+ *   only when asked for. [ABI-140]
  * - REORDER (also every reorder.interval_s): rows that were stored together, and that at least two
  *   requests selected from, are rewritten once, each layer in descending average importance within
  *   reorder.scope (stats.reordered_chunks). Matches, tokens and delivered rows do not depend on it,
  *   during it and after. [ABI-207]
  * - BYPASS: this connector stops using the store from the return until deadline_ns has passed (0:
  *   no end; the last of several calls counts), SPEC_BYPASS_END, or close. Lookups and peeks are
- *   misses, never PENDING; passes that begin meanwhile (layer 0), and what depends on them, are
- *   DROPPED; prefetch_to_host reads nothing; attach is STALE. No other call fails because of it.
- *   Earlier requests load what they were promised, and open passes are stored. Afterwards all that
- *   was stored before is found again. Other processes, ranks and readers go on. [ABI-209]
+ *   misses, never PENDING; passes that begin meanwhile (layer 0), and passes that depend on them,
+ *   are DROPPED; prefetch_to_host reads nothing; attach is STALE. No other call fails because of
+ *   it. Earlier requests load what they were promised, and open passes are stored. Afterwards
+ *   everything that was stored before is found again. Other processes, ranks and readers are not
+ *   affected. [ABI-209]
  * - ERASE, ERASE_SALT: everything in the store, or all that was stored under the salt (of every
  *   model, configuration, rank and LoRA id), becomes unreadable in the store's files: token ids,
- *   rows, states, codes, their copies, and what was evicted before. When the call returns the
- *   intent is durable, and what it covers is a miss here: its requests and leases are STALE, no
- *   byte of it is delivered, and nothing of it is found after kill -9. Other ranks and processes
- *   follow within 100 ms. The writer then overwrites the bytes with zeros in the background and
- *   reads them back; stats.erasing is 0 when that is done. A failed write, sync or read is counted
- *   (erase_failures) and tried again; it never counts as erased. Until it is done, nothing new is
- *   stored in the rank (tickets are BUSY). Other rows are found, loaded and leased as before. A
- *   load under way delivers the stored rows or an error, never zeros. [ABI-219] */
+ *   rows, states, quantised rows, their copies, and everything that was evicted before. When the
+ *   call returns the intent is durable, and what it covers is a miss here: its requests and leases
+ *   are STALE, no byte of it is delivered, and nothing of it is found after kill -9. Other ranks
+ *   and processes follow within 100 ms. The writer then overwrites the bytes with zeros in the
+ *   background and reads them back; stats.erasing is 0 when that is done. A failed write, sync or
+ *   read is counted (erase_failures) and tried again; it never counts as erased. Until it is done,
+ *   nothing new is stored in the rank (tickets are BUSY). Other rows are found, loaded and leased
+ *   as before. A load under way delivers the stored rows or an error, never zeros. [ABI-219] */
 #define SPEC_MAINTAIN_REORDER    1u
 #define SPEC_MAINTAIN_CHECKPOINT 2u
 #define SPEC_MAINTAIN_EVICT      4u
@@ -856,16 +869,16 @@ struct spec_stats {
     uint64_t selector_read_bytes, identify_ns;
     uint64_t speculated_bytes, unused_bytes; /* bytes prefetched by prediction; of rows not
                                               * wanted */
-    uint64_t selector_bytes_used;            /* level: memory of selectors in use */
-    uint64_t selectors_refused;              /* layers that found no selector memory */
+    uint64_t selector_bytes_used;            /* level: memory of selector keys in use */
+    uint64_t selectors_refused;              /* layers without memory for selector keys */
     uint64_t built_chunks, built_bytes;      /* by maintain BUILD: chunks; bytes written for them */
     /* Since 0.4. Layers delivered layered; their rows; those delivered exactly; those read exactly
-     * because their codes were missing, raw or damaged. */
+     * because their quantised rows were missing, raw or damaged. */
     uint64_t quantised_layers, quantised_rows, layered_exact_rows, layered_forced_rows;
     uint64_t partial_layers;  /* layers ended by a deadline or budget_bytes */
-    uint64_t bad_blocks;      /* blocks of codes that failed verification */
-    uint64_t quantised_bytes; /* level: codes on disk; part of disk_bytes_used */
-    uint64_t building;        /* level: 1 while codes or other sections are being built */
+    uint64_t bad_blocks;      /* blocks of quantised rows that failed verification */
+    uint64_t quantised_bytes; /* level: quantised rows on disk; part of disk_bytes_used */
+    uint64_t building;        /* level: 1 while quantised rows or selector keys are built */
     /* Since 0.6. Items with refine_of, and rows that they made exact. */
     uint64_t refined_layers, refined_rows;
     /* Since 0.8. Chunks not stored because another prefix has their chain hash. */
@@ -880,8 +893,9 @@ struct spec_stats {
     /* Since 0.9. Chunks not stored because of store.admit, and of store.write_budget;
      * dropped_chunks has neither. Level: bytes that may be written now; 0 also without a budget. */
     uint64_t unadmitted_chunks, over_budget_chunks, budget_left;
-    /* Since 0.9. Included in write_bytes: codes and other sections, compacted pieces. Not included:
-     * the log, its checkpoints. Bytes of stored rows, without all of these. */
+    /* Since 0.9. Included in write_bytes: derived sections (quantised rows and others), compacted
+     * pieces. Not included: the log, its checkpoints. Last: bytes of stored rows, without all of
+     * these. */
     uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes;
     /* Since 0.9. Bytes that prefetch_to_host read. Level: matches being prefetched or waiting for
@@ -953,17 +967,18 @@ struct spec_api {
     spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
-    /* Reads what loads of the request's match need into host memory, in the background and behind
-     * all loads, layer by layer. [ABI-130] If the configuration selects or delivers quantised rows,
-     * selectors and codes of all layers are first, and rows that are never wanted are left out.
-     * [ABI-195]
-     *   ret_ticket  or NULL. OK: all was read, except damaged selectors and codes. NO_SPACE: as
-     *               much as had room, in that order. NO_MEMORY: none to read through. CORRUPT, IO:
-     *               a range failed, which lookups find no more. TIMEOUT. DROPPED: by a release of
-     *               the request or a reset [ABI-193], or by a bypass [ABI-209]
-     * Until it has ended, or the deadline, lookups and peeks return SPEC_LOOKUP_PENDING with
-     * request 0, if their match is part of this one or continues it. If all of it is in host memory
-     * they do not. [ABI-192] The request itself may load at any time.
+    /* Reads into host memory the data that loads of the request's match need, in the background and
+     * behind all loads, layer by layer. [ABI-130] If the configuration selects or delivers
+     * quantised rows, selector keys and quantised rows of all layers are read first, and rows that
+     * no load would read are left out. [ABI-195]
+     *   ret_ticket  or NULL. OK: all was read, except damaged selector keys and quantised rows.
+     *               NO_SPACE: as much was read as had room, in that order. NO_MEMORY: no buffer for
+     *               reading. CORRUPT, IO: a range failed; lookups do not find it any more. TIMEOUT.
+     *               DROPPED: by a release of the request or a reset [ABI-193], or by a bypass
+     *               [ABI-209]
+     * Until it has ended, or the deadline, lookups and peeks whose match is part of this one or
+     * continues it return SPEC_LOOKUP_PENDING with request 0. They do not if all of their match is
+     * in host memory. [ABI-192] The request itself may load at any time.
      * Errors: INVALID, STALE, UNSUPPORTED (host_bytes 0), BUSY (16 matches are being prefetched, or
      * this one is; tickets).  Threads: any.  Blocks: never.  Since: 0.9 */
     spec_status (*prefetch_to_host)(spec_connector *conn,
@@ -979,8 +994,8 @@ struct spec_api {
      *   far; ask again.
      * - STALE: a failed range, a reset, maybe rows replaced by better ones, and every lease during
      *   a bypass of this process [ABI-209].
-     * stored_tokens is the lease's length. The request may store what follows if the host passes
-     * tokens.
+     * stored_tokens is the lease's length. The request may store ranges behind it if the host
+     * passes their tokens.
      * Errors: INVALID, STALE, BUSY (max_requests, max_request_tokens, request_bytes).  Threads:
      * any.  Blocks: never.  Since: 0.2 */
     spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,
@@ -1066,8 +1081,8 @@ struct spec_api {
      * started.
      *   hint  NULL, or approximate queries of layer + 1; copied (the last hint.rows rows). It
      *         decides what is prefetched, never what is delivered [ABI-072]
-     * Errors: INVALID (a hint of the probe heads only where codes are scored too), UNSUPPORTED (a
-     * hint in CUDA memory, with the reason), STALE, BUSY (submitted: [ABI-161]).  Threads: any.
+     * Errors: INVALID (a hint of the probe heads only, if quantised keys are scored), UNSUPPORTED
+     * (a hint in CUDA memory, with the reason), STALE, BUSY (submitted: [ABI-161]).  Threads: any.
      * Blocks: never, except to attach a device.  Since: 0.1 */
     spec_status (*prefetch_next)(spec_connector *conn, spec_request request, uint32_t layer,
                                  const struct spec_queries *hint, struct spec_error *reterr);
@@ -1098,11 +1113,12 @@ struct spec_api {
     /* Drops incomplete stores from a token on (preemption, failed forward): the open pass, whole,
      * if any of its tokens is at or behind from_token. Complete chunks stay. [ABI-090] release and
      * death do the same. [ABI-091]
-     * - Layers stored before it count as correct: another request that computes the same tokens may
-     *   go on with them [ABI-223]. So a host stores no layer that it cannot vouch for.
-     * - Ids given with the dropped pass are forgotten, and the step may be stored with others. A
-     *   dropped pass (its tickets say so) is open until its last layer; one that had its last layer
-     *   keeps its ids. [ABI-169]
+     * - Layers that were stored before the abort count as correct: another request that computes
+     *   the same tokens may continue from them [ABI-223]. So a host must not store a layer that may
+     *   be wrong.
+     * - Token ids given with the dropped pass are forgotten, and the step may be stored with other
+     *   ids. A pass that the plugin dropped (its tickets say so) is open until its last layer; a
+     *   pass whose last layer was given keeps its ids. [ABI-169]
      * Errors: STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*store_abort)(spec_connector *conn, spec_request request, uint64_t from_token,
                                struct spec_error *reterr);
@@ -1118,8 +1134,8 @@ struct spec_api {
     spec_status (*wait)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
                         uint64_t timeout_ns, spec_status *ret_statuses, struct spec_error *reterr);
 
-    /* Ends a request: its reads are dropped and its incomplete stores aborted; submitted stores go
-     * on, and tickets stay valid. Later calls with the handle are STALE. [ABI-110]
+    /* Ends a request: its reads are dropped and its incomplete stores aborted; submitted stores
+     * continue, and tickets stay valid. Later calls with the handle are STALE. [ABI-110]
      * Errors: STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*release)(spec_connector *conn, spec_request request, struct spec_error *reterr);
 
@@ -1165,7 +1181,7 @@ struct spec_api {
      * with SPEC_STORE_LATER shows no compute times by its store calls. Reported steps count as
      * passes whose store calls are timed: after two of them the engine's speed is known. A host
      * reports a step once, in one of the two ways. No effect: another rank than 0, a reader,
-     * another load policy, steps below 128 tokens or 2 ms. Steps are learnt during a bypass too.
+     * another load policy, steps below 128 tokens or 2 ms. Steps are measured during a bypass too.
      * [ABI-218]
      * Errors: INVALID (flags unknown).  Threads: any.  Blocks: never.  Since: 0.17 */
     spec_status (*computed)(spec_connector *conn, const struct spec_computed *step,

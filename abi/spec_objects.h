@@ -253,12 +253,12 @@ struct spec_objects_api {
                        const struct spec_pieces *destinations,
                        const struct spec_transfer_params *params, struct spec_error *reterr);
     /* Stores values. The source must not change until the call returns (submitted: until its
-     * completion); a changed source makes a value that fails its get. [OBJ-050] A key that is
-     * stored is not written again: STORED. A key whose put is under way follows that put, and is
-     * written if that one fails. [OBJ-051] The call waits for space and for the device until
-     * timeout_ns, in the order of calls; the least recently used objects are evicted for it. A put
-     * that waits for its own domain's limit lets puts of other domains pass. [OBJ-052] exists finds
-     * the object once its status is DONE. [OBJ-053]
+     * completion); if it does, a later get of the value fails. [OBJ-050] A key that is already
+     * stored is not written again: its status is STORED. A key whose put is under way follows that
+     * put, and is written if that one fails. [OBJ-051] The call waits for space and for the device
+     * until timeout_ns, in the order of calls; the least recently used objects are evicted for it.
+     * A put that waits for its own domain's limit lets puts of other domains pass. [OBJ-052] exists
+     * finds the object once its status is DONE. [OBJ-053]
      * Returns, errors and blocks: as get. */
     spec_status (*put)(spec_objects *objects, spec_domain domain, const struct spec_keys *keys,
                        const struct spec_pieces *sources,

@@ -60,9 +60,9 @@ static const struct sc_config_row rows[] = {
      SIZE(host_bytes, 0, 1024 * TIB),
      .has_auto = true},
     {{"host_write_through", "choice", "no", "\"no\" or \"yes\"",
-      "`yes`: stored rows are also copied to the host tier when their writes end, if its part for "
-      "data without a load has room. The next turn of a conversation then reads nothing from "
-      "disk."},
+      "`yes`: stored rows are also copied to the host tier when their writes end, if the tier has "
+      "room for rows that no request has loaded yet. The next turn of a conversation then reads "
+      "nothing from disk."},
      CHOICE(host_write_through, "no", "yes")},
     {{"host_policy", "choice", "value", "\"value\", \"lru\", \"lfu\" or \"score\"",
       "Order of eviction from the host tier and the upper tier. `value`: the lowest product of use "
@@ -86,25 +86,27 @@ static const struct sc_config_row rows[] = {
       "Back end of file I/O. `auto`: io_uring if the kernel allows it, else pread."},
      CHOICE(io_backend, "auto", "io_uring", "pread")},
     {{"io.threads", "integer", "2", "1 .. 64",
-      "Worker threads. One more is started, so that stalled writes leave one for loads. io_uring "
-      "starts as many again, each with a ring."},
+      "Worker threads. One more is started, so that one is left for loads when writes stall. "
+      "io_uring starts the same number again, each with its own ring."},
      INTEGER(io_threads, 1, SC_LIMIT_THREADS)},
     {{"io.in_flight_bytes", "size", "8MiB", "1MiB .. 1GiB",
       "io_uring: bytes in flight at one time. Prefetch may use three quarters of it, writes half, "
       "background work a quarter."},
      SIZE(io_in_flight_bytes, MIB, GIB)},
     {{"io.op_bytes", "size", "1MiB", "64KiB .. 8MiB, a multiple of 4KiB",
-      "Largest single read or write, and size of a staging frame. If 256 of them do not fit into "
-      "`staging_bytes`: the largest power of two of which 256 fit, at least 64 KiB and one row."},
+      "Largest single read or write, and size of a staging frame. If `staging_bytes` has no room "
+      "for 256 of them, they are smaller: the largest power of two of which 256 fit, at least 64 "
+      "KiB and one row."},
      SIZE(io_op_bytes, 64 * KIB, 8 * MIB),
      .multiple_of = 4 * KIB},
     {{"load_policy", "choice", "split", "\"load\", \"split\" or \"bidirectional\"",
       "Load policy: how much of a match lookup promises. `load`: all of it. `bidirectional`: all "
       "of it, for bidirectional loads: nothing is read before a load asks, and the engine computes "
-      "from the front (`next_chunk`). `split`: the leading part for which loading it while the "
-      "rest is computed ends soonest; all of it until both speeds are measured. Rank 0's writer "
-      "measures, also for the next open; rank sets and readers follow its log. It must be equal in "
-      "all processes of a store, as `compute.tokens_per_s`."},
+      "from the front (`next_chunk`). `split`: the leading part for which the request is ready "
+      "soonest, if it is loaded while the rest is computed; all of it until both speeds are "
+      "measured. Rank 0's writer measures them and stores them in its log for the next open, other "
+      "ranks and readers. This key and `compute.tokens_per_s` must be equal in all processes of a "
+      "store."},
      CHOICE(load_policy, "load", "split", "bidirectional")},
     {{"compute.tokens_per_s", "integer", "0", "0 .. 1000000000",
       "`load_policy` split: prompt tokens per second that the engine computes, used until stored "
@@ -120,10 +122,10 @@ static const struct sc_config_row rows[] = {
      INTEGER(max_request_tokens, 1, SC_LIMIT_REQUEST_TOKENS)},
     {{"request_bytes", "size", "auto", "\"auto\", or 64KiB .. 1TiB",
       "Memory of requests: tokens, matches and row selection. If no free run is long enough, "
-      "lookup and attach return SPEC_E_BUSY, and tokens that a store brings are not stored. It is "
-      "requested at open and holds at least one request of `max_request_tokens`. `auto`: room for "
-      "16,777,216 tokens, or for eight requests of `max_request_tokens` if that is more, but for "
-      "no more than `max_requests`."},
+      "lookup and attach return SPEC_E_BUSY, and tokens that are given with `store` are not "
+      "stored. It is requested at open and holds at least one request of `max_request_tokens`. "
+      "`auto`: room for 16,777,216 tokens, or for eight requests of `max_request_tokens` if that "
+      "is more, but for no more than `max_requests`."},
      SIZE(request_bytes, 64 * KIB, TIB),
      .has_auto = true},
     {{"index_bytes_max", "size", "1GiB", "1MiB .. 1TiB",
@@ -151,10 +153,10 @@ static const struct sc_config_row rows[] = {
       "Share of the importance for the budget `mass`, in millionths."},
      INTEGER(mass_ppm, 0, 1000000)},
     {{"select.identify", "choice", "probes", "\"probes\", \"keys\", \"static\" or \"quantised\"",
-      "Source of the scores. `probes`: keys of the first KV heads, stored a second time; one set "
-      "for all heads, or one per head if they disagree. `keys`: the keys of all heads, one set per "
-      "head. `static`: stored averages of earlier requests. `quantised`: the quantised keys of all "
-      "heads, one set."},
+      "Source of the scores. `probes`: probe keys (keys of the first KV heads, stored a second "
+      "time); one set for all heads, or one per head if the probe heads disagree. `keys`: the keys "
+      "of all heads, one set per head. `static`: stored averages of earlier requests. `quantised`: "
+      "the quantised keys of all heads, one set."},
      CHOICE(identify, "probes", "keys", "static", "quantised")},
     {{"select.base", "choice", "none", "\"none\" or \"quantised\"",
       "Values that an item delivers for rows that are not selected. `none`: nothing. `quantised`: "
@@ -173,23 +175,24 @@ static const struct sc_config_row rows[] = {
      QUARTERS(quarters_v, 1, 8)},
     {{"layered.bit_allocation", "choice", "uniform", "\"uniform\" or \"per_channel\"",
       "Bits per channel in rows that are quantised from now on. `uniform`: the same for all. "
-      "`per_channel`: more for channels in which ranges and queries say that errors matter; keys "
-      "are quantised as before rotary embedding. Rows of both kinds are read."},
+      "`per_channel`: more for channels where ranges and queries show that errors matter; rotary "
+      "embedding is removed from keys before they are quantised. Rows of both kinds can be read."},
      CHOICE(bit_allocation, "uniform", "per_channel")},
     {{"layered.exact_ppm", "integer", "50000", "0 .. 1000000",
       "`select.base` quantised: share of the rows that are delivered exactly, in millionths, "
       "rounded up to whole rows. 1000000: all rows, and no quantised rows are read."},
      INTEGER(exact_ppm, 0, 1000000)},
     {{"layered.keep_first", "integer", "0", "0 .. 16777216",
-      "First rows of the match that are always exact, within that share."},
+      "First rows of the match that are always exact, within `layered.exact_ppm`."},
      INTEGER(exact_first, 0, SC_LIMIT_REQUEST_TOKENS)},
     {{"layered.keep_last", "integer", "0", "0 .. 16777216",
-      "Last rows of the match that are always exact, within that share."},
+      "Last rows of the match that are always exact, within `layered.exact_ppm`."},
      INTEGER(exact_last, 0, SC_LIMIT_REQUEST_TOKENS)},
     {{"layered.refine_bytes", "size", "64MiB", "0 .. 1TiB",
-      "`select.base` quantised: memory about submitted deliveries, so that `refine_of` can make "
-      "more rows exact. A row takes 12 bytes per layer, 20 with the layout `split`. Requests have "
-      "equal shares; the oldest deliveries are forgotten first. 0: none can be refined."},
+      "`select.base` quantised: memory for records of submitted deliveries, which `refine_of` "
+      "needs to make more rows exact. A row takes 12 bytes per layer, 20 with the layout `split`. "
+      "Requests have equal shares; the oldest records are overwritten first. 0: no delivery can be "
+      "refined."},
      SIZE(refine_bytes, 0, TIB)},
     {{"reorder.scope", "choice", "span", "\"span\" or \"node\"",
       "How far reordering may move a row. `span`: within 1,024 rows, so that a part of a match is "
@@ -199,10 +202,11 @@ static const struct sc_config_row rows[] = {
     {{"reorder.interval_s", "integer", "0", "0 .. 31536000",
       "Seconds between reorderings. Rows that at least two requests scored are rewritten once per "
       "prefix, each layer in descending average importance, within `maintain.bytes_per_s` and "
-      "`store.write_budget`. 0: only when maintain is asked for it."},
+      "`store.write_budget`. 0: only by `maintain` REORDER."},
      INTEGER(reorder_interval_s, 0, 31536000)},
     {{"reorder.bytes_max", "size", "256MiB", "1MiB .. 1TiB",
-      "Memory for one layer that is reordered. Rows stored together in larger layers are not."},
+      "Memory for one layer while it is reordered. Rows that were stored together are not "
+      "reordered if a layer of them is larger."},
      SIZE(reorder_bytes_max, MIB, TIB)},
     {{"layered.quantise", "choice", "auto", "\"auto\", \"no\" or \"yes\"",
       "Whether stored rows are also quantised. `auto`: if `select.base` or `select.identify` is "
@@ -215,7 +219,7 @@ static const struct sc_config_row rows[] = {
      INTEGER(probe_heads, 0, SC_LIMIT_PROBE_HEADS)},
     {{"select.alpha_milli", "integer", "600", "0 .. 50000",
       "Exponent of the similarity threshold, in thousandths (IMPRESS: 0.6). 0: every layer has one "
-      "set per head. 50000: no layer has."},
+      "set per head. 50000: every layer has one set for all heads."},
      INTEGER(alpha_milli, 0, 50000)},
     {{"select.similarity", "choice", "jaccard", "\"jaccard\" or \"mass\"",
       "How probe heads are compared. `jaccard`: similarity of their sets, with a threshold that "
@@ -236,26 +240,26 @@ static const struct sc_config_row rows[] = {
      INTEGER(dense_layers, 0, SC_LIMIT_LAYERS)},
     {{"select.min_tokens", "integer", "256", "0 .. 16777216",
       "Matches with fewer rows to load are delivered whole, so that KV computed on them is exact "
-      "and can be stored; not if an item gives a budget itself."},
+      "and can be stored. A budget in an item overrides this."},
      INTEGER(select_min_tokens, 0, SC_LIMIT_REQUEST_TOKENS)},
     {{"select.min_share_ppm", "integer", "500000", "0 .. 1000000",
       "Matches below this share of the prompt (rows to load plus tokens to compute) are delivered "
       "whole too, in millionths. 500000: matches that are shorter than the new tokens. 0: none."},
      INTEGER(min_share_ppm, 0, 1000000)},
     {{"select.unit", "integer", "1", "1 .. 1024",
-      "Rows that are selected together. 1: single rows; else granules of so many tokens, from the "
-      "prompt's start. The last granule is cut at the budget."},
+      "Rows that are selected together. 1: single rows; else groups of that many consecutive "
+      "tokens, counted from the prompt's start. The last group is cut at the budget."},
      INTEGER(unit, 1, 1024)},
     {{"select.metric", "choice", "h2o", "\"h2o\", \"last\" or \"random\"",
       "Measure of importance. `h2o`: attention summed over the rows of the pass. `last`: attention "
       "of its last row. `random`: none; any rows, for comparison."},
      CHOICE(metric, "h2o", "last", "random")},
     {{"select.selector_bytes", "size", "128MiB", "0 .. 1TiB",
-      "Memory for selector keys, quantised rows and tags that are read ahead, taken at open in "
-      "blocks of 64 KiB. Layers that find no room in it are delivered whole."},
+      "Memory for selector keys, quantised rows and tags that are read ahead. It is allocated at "
+      "open, and used in blocks of 64 KiB. Layers without room in it are delivered whole."},
      SIZE(selector_bytes, 0, TIB)},
     {{"select.average_bytes", "size", "64MiB", "0 .. 1TiB",
-      "Limit of the memory for average importance. Averages beyond it are forgotten."},
+      "Limit of the memory for average importance. Averages beyond it are discarded."},
      SIZE(average_bytes, 0, TIB)},
     {{"prefetch.predictor", "choice", "none",
       "\"none\", \"random\", \"sink\", \"static\", \"layer\" or \"hint\"",
@@ -265,8 +269,9 @@ static const struct sc_config_row rows[] = {
      CHOICE(predictor, "none", "random", "sink", "static", "layer", "hint")},
     {{"prefetch.min_precision_ppm", "integer", "750000", "0 .. 1000000",
       "Accuracy in millionths that predictions need to be prefetched while other requests wait for "
-      "the device all the time. The less they wait, the lower it is; if none waits, any past "
-      "success suffices. 0: everything that fits into the available time is prefetched."},
+      "the device all the time. The less they wait, the lower the required accuracy; if none "
+      "waits, any past success suffices. 0: everything that fits into the available time is "
+      "prefetched."},
      INTEGER(min_precision_ppm, 0, 1000000)},
     {{"hint.rows", "integer", "64", "1 .. 4096",
       "Query rows of a hint that are used, counted from the last."},
@@ -289,29 +294,29 @@ static const struct sc_config_row rows[] = {
     {{"gpu.score_bytes", "size", "128MiB", "0 .. 1TiB",
       "Device memory for scoring, shared by all items in parallel: selector keys and a few numbers "
       "per query. It is allocated when the device is attached. Larger items are scored by the CPU. "
-      "0: all items are."},
+      "0: all items are scored by the CPU."},
      SIZE(gpu_score_bytes, 0, TIB)},
     {{"gpu.store_bytes", "size", "64MiB", "1MiB .. 1TiB",
-      "As `gpu.staging_bytes`, for stores from a device: rows that the host's stream has yet to "
-      "pack, or that are in transfer. A host that is one pass ahead of its device needs room for "
-      "that pass over all layers. Rows without room are dropped."},
+      "As `gpu.staging_bytes`, for stores from a device. It holds rows that the host's stream has "
+      "yet to pack, or that are in transfer. A host that is one pass ahead of its device needs "
+      "room for that pass over all layers. Rows without room are dropped."},
      SIZE(gpu_store_bytes, 1048576, TIB)},
     {{"upper_bus_bytes_per_s", "size", "25GB", "0 .. 1TiB",
-      "`upper_bytes`: bytes per second of the simulated bus, for rows that are not in the upper "
-      "tier. The time is counted; only a simulated clock waits for it. Loads to a device are not "
-      "counted. 0: nothing is."},
+      "With `upper_bytes`: bytes per second of the simulated bus, for rows that are not in the "
+      "upper tier. The time is counted; only a simulated clock waits for it. Loads to a device are "
+      "not counted. 0: no time is counted."},
      SIZE(upper_bus_bytes_per_s, 0, TIB)},
     {{"submit.threads", "integer", "1", "0 .. 64",
       "Threads that carry out get_important_submit, one call each. 0: submit begins the reads, and "
       "get_important_wait does the rest, whatever its timeout."},
      INTEGER(submit_threads, 0, 64)},
     {{"read.planner", "choice", "chunk", "\"chunk\" or \"range\"",
-      "How selected rows are read. `chunk`: the whole slab of each. `range`: the rows alone, "
-      "neighbours together."},
+      "How selected rows are read. `chunk`: the whole slab of each row. `range`: the rows alone; "
+      "neighbours are read together."},
      CHOICE(planner, "chunk", "range")},
     {{"read.gap_bytes", "size", "0", "0 .. 1GiB",
-      "`read.planner` range: bytes between two rows that are read rather than skipped. 0: derived "
-      "from the measured device."},
+      "With `read.planner` range: two rows are read together if at most so many bytes are between "
+      "them. 0: derived from the measured device."},
      SIZE(gap_bytes, 0, GIB)},
     {{"store.layout", "choice", "paired", "\"paired\" or \"split\"",
       "Layout of rows on disk. `paired`: K and V of a token together. `split`: K rows, then V "
@@ -330,18 +335,19 @@ static const struct sc_config_row rows[] = {
      INTEGER(store_min_tokens, 1, SC_LIMIT_REQUEST_TOKENS)},
     {{"store.write_budget", "size", "0", "0 .. 1024TiB",
       "Bytes that may be written per day, all kinds together, shared by the ranks. A quarter of it "
-      "may be used at once. A pass that finds none left is not stored; work that can wait "
-      "(compaction, later quantisation, a shorter log) leaves the last quarter of that to passes. "
-      "Each run begins with none, unless the store is new. 0: no limit."},
+      "may be used at once. If none are left, a pass is not stored. Work that can wait "
+      "(compaction, later quantisation, a shorter log) leaves the last quarter of that amount to "
+      "passes. An open begins with an empty budget, or in a new store with a full one. 0: no "
+      "limit."},
      SIZE(write_budget, 0, 1024 * TIB)},
     {{"store.admit", "choice", "all", "\"all\" or \"second\"",
       "Chunks of a pass that are stored. `all`: every chunk. `second`: chunks that an earlier pass "
       "computed too. About a million chunks are remembered in 2 MiB, until close."},
      CHOICE(admit, "all", "second")},
     {{"evict.policy", "choice", "lru", "\"value\", \"lru\" or \"lfu\"",
-      "Which prefixes are evicted from disk first, from their ends on. `value`: the least often "
-      "used; a use counts half each time as much as is stored has been used since. `lru`: the "
-      "least recently used. `lfu`: the least often used."},
+      "Which prefixes are evicted from disk first, each from its end. `value`: the least often "
+      "used, by uses that decay: a use counts half after as many tokens were used as are stored. "
+      "`lru`: the least recently used. `lfu`: the least often used."},
      CHOICE(evict_policy, "value", "lru", "lfu")},
     {{"store.allow_shared", "choice", "no", "\"no\" or \"yes\"",
       "Whether a store's directory, rank directories and files may belong to another user, or be "
@@ -360,9 +366,9 @@ static const struct sc_config_row rows[] = {
       "PRUNED."},
      CHOICE(store_pruned, "no", "yes")},
     {{"objects.hold_ms", "integer", "10000", "0 .. 60000",
-      "Milliseconds for which exists with HOLD protects what it found from eviction, if the call "
-      "gives no time. A store should hold several times what is found in that time; otherwise "
-      "newer values evict new ones."},
+      "Milliseconds for which `exists` with HOLD protects the values that it found from eviction, "
+      "if the call gives no time. The store should have room for several times the values found in "
+      "that time; otherwise new values evict each other."},
      INTEGER(objects_hold_ms, 0, 60000)},
     {{"objects.timeout_ms", "integer", "30000", "1 .. 3600000",
       "Milliseconds that a get or put may take, if the call gives no time. A put waits that long "
@@ -370,8 +376,8 @@ static const struct sc_config_row rows[] = {
      INTEGER(objects_timeout_ms, 1, 3600000)},
     {{"objects.staging", "choice", "auto", "\"auto\", \"never\" or \"always\"",
       "Whether values in page-aligned memory pass through staging. `auto`: if that is measured to "
-      "be an eighth faster, as on some virtual disks when the host's memory has small pages. Other "
-      "memory always does."},
+      "be an eighth faster, as on some virtual disks when the host's memory has small pages. "
+      "Values in other memory always do."},
      CHOICE(objects_staging, "auto", "never", "always")},
     {{"objects.log_ppm", "integer", "15625", "15625 .. 500000",
       "Part of `disk_bytes` for the log, in millionths. 15625 is a 64th, enough for values of 32 "
