@@ -295,10 +295,9 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  *   stored and delivered whole, bit for bit, in host memory. UNSUPPORTED then: CUDA memory, and an
  *   open whose configuration selects or quantises rows. An item that asks for fewer rows is DENSE.
  *   [ABI-210]
- * - WINDOW: store takes the rows of every token. For loads only the rows count that the match
- *   needs, from from_token on: in every clause, R, positions and destination of an item refer to
- *   these, and so do tier_bytes and prefetch_to_host. With SPEC_ITEM_BIDIRECTIONAL all layers have
- *   the same rows. [ABI-211] */
+ * - WINDOW: store takes the rows of every token. In every clause, R, positions and destination of
+ *   an item refer only to the rows that the match needs, from from_token on. So do tier_bytes and
+ *   prefetch_to_host. With SPEC_ITEM_BIDIRECTIONAL all layers have the same rows. [ABI-211] */
 
 /* STATE layers. A match ends only at the end of a pass whose rows are or were all stored, and whose
  * states are stored for all STATE layers. matched_tokens and leases end there; stored_tokens counts
