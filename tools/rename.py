@@ -79,9 +79,11 @@ def texts(root):
 
 
 def in_code(text, change):
-    """The text with what is neither comment nor string changed."""
-    out, at = [], 0
-    for match in NO_CODE_RE.finditer(text):
+    """The text with what is neither comment nor string changed; of a patch, its hunks alone."""
+    patched = PATCHED_RE.search(text)
+    at = patched.start() if patched else 0
+    out = [text[:at]]
+    for match in NO_CODE_RE.finditer(text, at):
         out += [change(text[at:match.start()]), match.group()]
         at = match.end()
     return "".join(out) + change(text[at:])

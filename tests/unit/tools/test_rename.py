@@ -66,10 +66,11 @@ class Rename(unittest.TestCase):
         self.assertIn("expected word|path OLD NEW", self.rename("word lane priority in\n", 1))
 
     def test_a_patch_is_renamed_as_the_file_that_it_changes(self):
-        self.write("m/1.patch", "--- a/a/x.c\n+++ b/a/x.c\n-int lane;\n")
+        self.write("m/1.patch", "A lane.\nTest: lane\n--- a/a/x.c\n+++ b/a/x.c\n-int lane;\n")
         self.write("m/2.patch", "--- a/b/x.c\n+++ b/b/x.c\n-int lane;\n")
         self.rename("word lane priority in a/*.c\n")
-        self.assertIn("-int priority;", self.read("m/1.patch"))
+        self.assertEqual(self.read("m/1.patch"), "A lane.\nTest: lane\n--- a/a/x.c\n"
+                         "+++ b/a/x.c\n-int priority;\n")
         self.assertIn("-int lane;", self.read("m/2.patch"))
 
     def test_a_file_moves_and_its_path_is_replaced(self):
