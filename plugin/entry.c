@@ -4,6 +4,7 @@
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
 #include "plugin/load/bidirectional.h"
+#include "plugin/request/requests.h"
 
 static bool is_forked(const spec_connector *conn)
 {

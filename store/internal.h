@@ -21,7 +21,7 @@
 #include "store/log/write_budget.h"
 #include "store/replay/averages.h"
 #include "store/replay/follow.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "store/space/quarantine.h"
 #include "store/space/reserve.h"
 #include "store/space/segment.h"

@@ -15,7 +15,7 @@
 #include "store/read/fetch_match.h"
 #include "store/replay/checkpoint.h"
 #include "store/replay/replay.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "store/section/build_sections.h"
 #include "store/write/compactor.h"
 #include "store/write/extent.h"

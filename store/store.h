@@ -569,7 +569,7 @@ spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_a
                                  uint64_t count, struct spec_error *reterr);
 
 /* Records a note of this namespace, reported by on_note. The kind is the first word's high byte, 1
- * .. SC_STORE_NOTE_KINDS (store/rows/where.h); the newest of a kind counts. words:
+ * .. SC_STORE_NOTE_KINDS (store/log/where.h); the newest of a kind counts. words:
  * [SC_STORE_NOTE_HEAD + count], the head is the store's. No effect before anything was stored.
  * Executor thread. Errors: as average_put. */
 #define SC_STORE_NOTE_HEAD      2u

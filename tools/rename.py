@@ -27,7 +27,7 @@ KEPT = ("docs/decisions/", "docs/results/", "CHANGELOG.md", "tools/renames/", "t
         "tests/unit/tools/test_rename.py", "models/")
 CODE = (".c", ".cpp", ".cu", ".h", ".py")
 PUBLIC_RE = re.compile(r"sc_|SC_|spec_|SPEC_")
-NO_CODE_RE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
+NO_CODE_RE = re.compile(r"/\*.*?\*/|//[^\n]*|'(?:\\.|[^'\\\n])'|" r'"(?:\\.|[^"\\\n])*"', re.S)
 PATCHED_RE = re.compile(r"^\+\+\+ b/(\S+)", re.M)
 PATH_BEGINS = r"(?:(?<=\ba/)|(?<=\bb/)|(?<![\w/.-]))"  # a/ and b/: in patches
 

@@ -2,7 +2,7 @@
 """structure.py [ROOT]: how the C files of each product folder call each other, in numbers.
 
   largest-cycle     files in the largest cycle of calls: a.c calls a public function (sc_*) that b.c
-                    defines, and so on back to a.c
+                    defines, or an inline one of b.h, and so on back to a.c
   upward-calls      pairs of files, of which the lower layer's calls the upper layer's
   duplicate-names   base names of C files that stand more than once in the product
 
@@ -15,7 +15,7 @@ import re
 import sys
 
 PRODUCT = ("abi", "base", "hashing", "store", "kernels", "plugin", "gpu")
-DEFINITION_RE = re.compile(r"^[A-Za-z_][^;={}()\n]*?\b(sc_\w+)\([^;{]*\)\s*\{", re.M)
+DEFINITION_RE = re.compile(r"^(?:[A-Za-z_][^;={}()\n]*?\b)?(sc_\w+)\([^;{]*\)\s*\{", re.M)
 NAME_RE = re.compile(r"\bsc_\w+\b")
 
 
@@ -23,27 +23,36 @@ def without_comments(text):
     return re.sub(r"/\*.*?\*/", "", text, flags=re.S)
 
 
-def c_files(root, folder):
+def c_files(root, folder, suffixes=(".c",)):
     for at, folders, names in os.walk(os.path.join(root, folder)):
         folders.sort()
         for name in sorted(names):
-            if name.endswith(".c"):
+            if name.endswith(suffixes):
                 yield os.path.relpath(os.path.join(at, name), root)
 
 
+def body_of(text, match):
+    return text[match.end():text.find("\n}", match.end())]
+
+
 def calls(root, folder):
-    """{caller's file: {callee's file}}, of the files of one folder."""
+    """{caller's file: {callee's file}}, of the files of one folder. Inline functions of a header
+    are the header's; it and the C file of its name are one module, so what they call of each
+    other does not count."""
     texts = {}
-    for path in c_files(root, folder):
+    for path in c_files(root, folder, (".c", ".h")):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             texts[path] = without_comments(file.read())
-    home = {}
+    defined = {path: list(DEFINITION_RE.finditer(text)) for path, text in texts.items()}
+    home = {match.group(1): path for path, found in defined.items() for match in found
+            if path.endswith(".h") or not match.group().startswith("static")}
+    graph = {}
     for path, text in texts.items():
-        for match in DEFINITION_RE.finditer(text):
-            if not match.group().startswith("static"):
-                home[match.group(1)] = path
-    return {path: {home[name] for name in NAME_RE.findall(text) if home.get(name, path) != path}
-            for path, text in texts.items()}
+        if path.endswith(".h"):  # declarations are no calls
+            text = "\n".join(body_of(text, match) for match in defined[path])
+        called = {home[name] for name in NAME_RE.findall(text) if name in home}
+        graph[path] = {other for other in called if other[:-2] != path[:-2]}
+    return graph
 
 
 def reached(graph, start):

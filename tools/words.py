@@ -23,7 +23,7 @@ OPENINGS = ("Of", "What", "Who", "Whose", "Likewise", "Where")
 OPENING_RE = re.compile(r"(?:^|(?<=[.!?] ))(%s) (?=[a-z`])" % "|".join(OPENINGS))
 CODE_SUFFIXES = (".c", ".cu", ".h", ".py")
 STRING = r'"(?:\\.|[^"\\\n])*"'
-NO_CODE = {"c": re.compile(r"/\*.*?\*/|//[^\n]*|" + STRING, re.S),
+NO_CODE = {"c": re.compile(r"/\*.*?\*/|//[^\n]*|'(?:\\.|[^'\\\n])'|" + STRING, re.S),
            "py": re.compile(r'""".*?"""|#[^\n]*|' + STRING + r"|'(?:\\.|[^'\\\n])*'", re.S)}
 # tools/renames/ keeps the words of their time, and so do patches; this file names them.
 KEPT = ("tools/renames/", "tools/words.py", "tests/unit/tools/test_words.py",
@@ -41,7 +41,7 @@ def check_name(path, found):
 
 
 def check_code(path, text, found):
-    code = NO_CODE["py" if path.endswith(".py") else "c"].sub(blanked, text)
+    code = NO_CODE["c" if path.endswith((".c", ".cu", ".h")) else "py"].sub(blanked, text)
     for number, line in enumerate(code.split("\n"), 1):
         for word in re.findall(r"[A-Za-z_]\w*", line):
             for part in set(word.lower().split("_")) & set(BANNED):
@@ -71,7 +71,8 @@ def check_document(path, text, found):
 def check(path, text, found):
     if path.startswith(KEPT):
         return
-    if path.endswith(CODE_SUFFIXES):
+    is_python = path.endswith(".py") or re.match(r"#!.*python", text)
+    if path.endswith(CODE_SUFFIXES) or is_python:
         check_name(path, found)
         check_code(path, text, found)
     elif path.endswith(".md") and not path.startswith("models/"):

@@ -30,10 +30,10 @@ struct beside {
     float *found;
 };
 
-static void product_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void product_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct beside *it = job;
-    (void)rope_kind;
+    (void)round;
     rig_launch_own(rig, rig->stream, RIG_bench_cuda_product, it->product.n / BENCH_CUDA_SIDE,
                    it->product.m / BENCH_CUDA_SIDE, &it->product);
 }

@@ -15,25 +15,25 @@ struct copies {
     uint64_t bytes;
 };
 
-static void device_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void device_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct copies *it = job;
-    (void)rope_kind;
+    (void)round;
     rig_check(rig, rig->calls.copy(it->b, it->a, it->bytes, rig->stream), "cuMemcpyDtoDAsync");
 }
 
-static void in_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void in_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct copies *it = job;
-    (void)rope_kind;
+    (void)round;
     rig_check(rig, rig->cu->cuMemcpyHtoDAsync(it->a, it->host, it->bytes, rig->stream),
               "cuMemcpyHtoDAsync");
 }
 
-static void out_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void out_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct copies *it = job;
-    (void)rope_kind;
+    (void)round;
     rig_check(rig, rig->cu->cuMemcpyDtoHAsync(it->back, it->b, it->bytes, rig->stream),
               "cuMemcpyDtoHAsync");
 }
@@ -90,10 +90,10 @@ void ceilings_fma_run(struct rig *rig, sc_cu_ptr to, double multiply_adds)
                    ceilings_fma_threads(rig) / BENCH_CUDA_THREADS, 1, &what);
 }
 
-static void fma_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void fma_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct fma *it = job;
-    (void)rope_kind;
+    (void)round;
     ceilings_fma_run(rig, it->to, it->multiply_adds);
 }
 

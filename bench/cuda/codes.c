@@ -76,11 +76,11 @@ static uint64_t rows_of(const struct codes *it, uint64_t slab)
 
 /* Of 64 channels, which ones by lot, 24 have 4 bits, 16 have 3 and 24 have 2: whole bytes of each
  * plane. */
-static void bits_draw(uint8_t *to, uint64_t channels, uint64_t *rope_kind)
+static void bits_draw(uint8_t *to, uint64_t channels, uint64_t *state)
 {
     uint32_t order[SC_KERNELS_BITPLANES_GROUP];
     for (uint64_t first = 0; first < channels; first += SC_KERNELS_BITPLANES_GROUP) {
-        bench_shuffle(order, SC_KERNELS_BITPLANES_GROUP, rope_kind);
+        bench_shuffle(order, SC_KERNELS_BITPLANES_GROUP, state);
         for (uint64_t c = 0; c < SC_KERNELS_BITPLANES_GROUP; c++)
             to[first + order[c]] = c < 24 ? 4 : c < 40 ? 3 : 2;
     }
@@ -89,7 +89,7 @@ static void bits_draw(uint8_t *to, uint64_t channels, uint64_t *rope_kind)
 static void bits_make(struct codes *it)
 {
     const struct rig_shape *shape = it->scene.shape;
-    uint64_t channels = (uint64_t)shape->heads * shape->head_size, rope_kind = 1;
+    uint64_t channels = (uint64_t)shape->heads * shape->head_size, state = 1;
     it->rotary = (struct sc_kernels_rotary){SC_KERNELS_ROTARY_HALF, shape->head_size};
     for (uint32_t part = 0; part < 2; part++) {
         it->to[part] = malloc(channels);
@@ -99,7 +99,7 @@ static void bits_make(struct codes *it)
             bench_die("no memory for widths");
         memset(it->to[part], 2, channels);
         if (part == 0)
-            bits_draw(it->to[part], channels, &rope_kind);
+            bits_draw(it->to[part], channels, &state);
         if (!sc_kernels_bitplanes_init(&it->planes[part], shape->heads, shape->head_size,
                                        it->to[part], it->groups[part]))
             bench_die("widths that are none");
@@ -243,22 +243,22 @@ static void free_run(struct rig *rig, const struct codes *it, uint32_t set)
     rig_launch(rig, rig->stream, RIG_sc_cuda_bitplanes_decode, &grid, &what);
 }
 
-static void decode_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void decode_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct codes *it = job;
-    uint32_t set = (uint32_t)(rope_kind % it->scene.sets);
+    uint32_t set = (uint32_t)(round % it->scene.sets);
     if (it->is_free)
         free_run(rig, it, set);
     else
         even_run(rig, it, set);
 }
 
-static void copy_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void copy_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct codes *it = job;
     uint64_t half = (it->bytes + it->scene.bytes) / 2;
     /* Two pairs of areas, each larger than codes and pages of one set together. */
-    uint64_t at = rope_kind % 2 * half;
+    uint64_t at = round % 2 * half;
     rig_check(rig, rig->calls.copy(it->copied[1] + at, it->copied[0] + at, half, rig->stream),
               "cuMemcpyDtoDAsync");
 }

@@ -214,22 +214,22 @@ static void load_all(struct rig *rig, struct loads *it, bool to_device)
     bench_must(it->api->release(it->conn, request, &error), &error, "release");
 }
 
-static void device_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void device_run(struct rig *rig, void *job, uint64_t round)
 {
-    (void)rope_kind;
+    (void)round;
     load_all(rig, job, true);
 }
 
-static void host_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void host_run(struct rig *rig, void *job, uint64_t round)
 {
-    (void)rope_kind;
+    (void)round;
     load_all(rig, job, false);
 }
 
-static void copy_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void copy_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct loads *it = job;
-    (void)rope_kind;
+    (void)round;
     rig_put(rig, it->pages, it->rows, it->bytes);
 }
 

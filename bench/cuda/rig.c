@@ -262,18 +262,18 @@ void rig_launch_own(struct rig *rig, sc_cu_stream stream, enum rig_own_kernel ke
 
 /* ---- Races ---------------------------------------------------------------------------------- */
 
-static double way_run(struct rig *rig, const struct rig_way *way, uint64_t *rope_kind)
+static double way_run(struct rig *rig, const struct rig_way *way, uint64_t *round)
 {
     float ms = 0;
     rig_wait(rig, rig->stream);
     if (way->repeat == 0) {
         uint64_t begin_ns = bench_now_ns();
-        way->run(rig, way->job, (*rope_kind)++);
+        way->run(rig, way->job, (*round)++);
         return (double)(bench_now_ns() - begin_ns);
     }
     rig_check(rig, rig->cu->cuEventRecord(rig->first, rig->stream), "cuEventRecord");
     for (uint32_t i = 0; i < way->repeat; i++)
-        way->run(rig, way->job, (*rope_kind)++);
+        way->run(rig, way->job, (*round)++);
     rig_check(rig, rig->cu->cuEventRecord(rig->last, rig->stream), "cuEventRecord");
     rig_check(rig, rig->cu->cuEventSynchronize(rig->last), "cuEventSynchronize");
     rig_check(rig, rig->calls.elapsed(&ms, rig->first, rig->last), "cuEventElapsedTime");

@@ -144,7 +144,7 @@ void rig_launch_own(struct rig *rig, sc_cu_stream stream, enum rig_own_kernel ke
 
 struct rig_way {
     const char *name;
-    void (*run)(struct rig *rig, void *job, uint64_t rope_kind); /* turn: rises by 1 each run */
+    void (*run)(struct rig *rig, void *job, uint64_t round); /* number of the run, from 0 */
     void *job;
     uint32_t repeat; /* 0: by the clock, once */
 };

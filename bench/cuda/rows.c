@@ -48,30 +48,30 @@ static void rows_launch(struct rig *rig, const struct rows *it, sc_cu_stream str
     rig_launch(rig, stream, kernel, &shape, params);
 }
 
-static void place_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void place_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct rows *it = job;
     struct sc_cuda_rows params = it->params;
-    uint32_t set = (uint32_t)(rope_kind % it->scene.sets);
+    uint32_t set = (uint32_t)(round % it->scene.sets);
     params.memory = scene_memory(&it->scene, set);
     params.rows = (uint8_t *)(uintptr_t)it->scene.packed[set];
     rows_launch(rig, it, rig->stream, RIG_sc_cuda_rows_place, &params);
 }
 
-static void pack_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void pack_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct rows *it = job;
     struct sc_cuda_rows params = it->params;
-    uint32_t set = (uint32_t)(rope_kind % it->scene.sets);
+    uint32_t set = (uint32_t)(round % it->scene.sets);
     params.memory = scene_memory(&it->scene, set);
     params.rows = (uint8_t *)(uintptr_t)it->other[set];
     rows_launch(rig, it, rig->stream, RIG_sc_cuda_rows_pack, &params);
 }
 
-static void copy_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void copy_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct rows *it = job;
-    uint32_t set = (uint32_t)(rope_kind % it->scene.sets);
+    uint32_t set = (uint32_t)(round % it->scene.sets);
     rig_check(rig,
               rig->calls.copy(it->other[set], it->scene.packed[set], it->scene.bytes, rig->stream),
               "cuMemcpyDtoDAsync");
@@ -181,34 +181,34 @@ static void layer_run(struct rig *rig, struct rows *it, uint64_t piece_bytes, bo
     rig_wait(rig, kernels->stream);
 }
 
-static void layer_pinned_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void layer_pinned_run(struct rig *rig, void *job, uint64_t round)
 {
-    (void)rope_kind;
+    (void)round;
     layer_run(rig, job, BOX_BYTES, false);
 }
 
-static void layer_pieces_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void layer_pieces_run(struct rig *rig, void *job, uint64_t round)
 {
-    (void)rope_kind;
+    (void)round;
     layer_run(rig, job, PIECE_BYTES, false);
 }
 
-static void layer_bus_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void layer_bus_run(struct rig *rig, void *job, uint64_t round)
 {
-    (void)rope_kind;
+    (void)round;
     layer_run(rig, job, 0, false);
 }
 
-static void layer_boxes_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void layer_boxes_run(struct rig *rig, void *job, uint64_t round)
 {
-    (void)rope_kind;
+    (void)round;
     layer_run(rig, job, BOX_BYTES, true);
 }
 
-static void layer_copy_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void layer_copy_run(struct rig *rig, void *job, uint64_t round)
 {
     struct rows *it = job;
-    (void)rope_kind;
+    (void)round;
     rig_put(rig, it->other[0], it->host, it->scene.bytes);
 }
 
@@ -268,24 +268,24 @@ static void gather_launch(struct rig *rig, struct rows *it, uint32_t blocks)
     rig_wait(rig, rig->stream);
 }
 
-static void gather_few_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void gather_few_run(struct rig *rig, void *job, uint64_t round)
 {
-    (void)rope_kind;
+    (void)round;
     gather_launch(rig, job, BLOCKS_BUS);
 }
 
-static void gather_all_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void gather_all_run(struct rig *rig, void *job, uint64_t round)
 {
-    (void)rope_kind;
+    (void)round;
     gather_launch(rig, job, 0);
 }
 
-static void gather_box_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void gather_box_run(struct rig *rig, void *job, uint64_t round)
 {
     struct rows *it = job;
     struct sc_cuda_rows params = it->params;
     uint64_t bytes = it->gather_count * it->scene.row_bytes;
-    (void)rope_kind;
+    (void)round;
     for (uint64_t i = 0; i < it->gather_count; i++)
         memcpy(it->picked + i * it->scene.row_bytes, it->host + it->picks[i] * it->scene.row_bytes,
                it->scene.row_bytes);
@@ -298,10 +298,10 @@ static void gather_box_run(struct rig *rig, void *job, uint64_t rope_kind)
     rig_wait(rig, rig->stream);
 }
 
-static void gather_copy_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void gather_copy_run(struct rig *rig, void *job, uint64_t round)
 {
     struct rows *it = job;
-    (void)rope_kind;
+    (void)round;
     rig_put(rig, it->stage, it->host, it->gather_count * it->scene.row_bytes);
 }
 
@@ -314,7 +314,7 @@ struct batch_attributes {
     unsigned flags;
 };
 
-static void gather_batch_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void gather_batch_run(struct rig *rig, void *job, uint64_t round)
 {
     struct rows *it = job;
     enum { PICKS_MAX = 4096 };
@@ -322,7 +322,7 @@ static void gather_batch_run(struct rig *rig, void *job, uint64_t rope_kind)
     static size_t bytes[PICKS_MAX];
     struct batch_attributes attributes = {.order = 1};
     size_t first_of = 0, failed = 0;
-    (void)rope_kind;
+    (void)round;
     for (uint64_t i = 0; i < it->gather_count && i < PICKS_MAX; i++) {
         uint8_t *row = it->host + it->picks[i] * it->scene.row_bytes;
         to[i] = it->other[0] + i * it->scene.row_bytes;
@@ -336,14 +336,14 @@ static void gather_batch_run(struct rig *rig, void *job, uint64_t rope_kind)
         rig->calls.batch(to, from, bytes, it->gather_count, &attributes, &first_of, 1, &failed,
                          rig->stream) != SC_CU_OK) {
         rig->calls.batch = NULL; /* the figure will say that it is not beside this call */
-        gather_batch_run(rig, job, rope_kind);
+        gather_batch_run(rig, job, round);
     }
     rig_wait(rig, rig->stream);
 }
 
 static void gather_draw(struct rig *rig, struct rows *it)
 {
-    uint64_t rows = it->scene.shape->rows, rope_kind = 3, n = 0;
+    uint64_t rows = it->scene.shape->rows, state = 3, n = 0;
     uint32_t *order = malloc(rows * sizeof(*order));
     uint8_t *is_in = calloc(rows, 1);
     it->gather_count = rig->sizes.picks;
@@ -351,7 +351,7 @@ static void gather_draw(struct rig *rig, struct rows *it)
     uint64_t *list = malloc(it->gather_count * sizeof(*list));
     if (order == NULL || is_in == NULL || it->picks == NULL || list == NULL)
         bench_die("no memory for picks");
-    bench_shuffle(order, (uint32_t)rows, &rope_kind);
+    bench_shuffle(order, (uint32_t)rows, &state);
     for (uint64_t i = 0; i < it->gather_count; i++)
         is_in[order[i]] = 1;
     for (uint64_t j = 0; j < rows; j++) /* ascending, as sets are */

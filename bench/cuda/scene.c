@@ -14,13 +14,13 @@ static uint64_t pages_bytes(const struct scene *scene)
 
 static void slots_draw(struct rig *rig, struct scene *scene)
 {
-    uint64_t rows = scene->shape->rows, rope_kind = 7;
+    uint64_t rows = scene->shape->rows, state = 7;
     uint32_t blocks = (uint32_t)(rows / SCENE_BLOCK);
     uint32_t *order = malloc(blocks * sizeof(*order));
     scene->slots = malloc(rows * sizeof(*scene->slots));
     if (order == NULL || scene->slots == NULL || rows % SCENE_BLOCK != 0)
         bench_die("%" PRIu64 " rows are no whole pages, or there is no memory", rows);
-    bench_shuffle(order, blocks, &rope_kind);
+    bench_shuffle(order, blocks, &state);
     for (uint64_t j = 0; j < rows; j++)
         scene->slots[j] = (int64_t)(order[j / SCENE_BLOCK] * SCENE_BLOCK + j % SCENE_BLOCK);
     free(order);

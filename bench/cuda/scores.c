@@ -31,12 +31,12 @@ struct scores {
     float *sums; /* pinned: what was found */
 };
 
-static void scores_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void scores_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct scores *it = job;
     const struct sc_cuda_score *what = &it->what;
     struct sc_cuda_shape best, join, columns, total;
-    (void)rope_kind;
+    (void)round;
     if (!sc_cuda_score_best_shape(what, &best) || !sc_cuda_score_join_shape(what, &join) ||
         !sc_cuda_score_columns_shape(what, &columns) || !sc_cuda_score_total_shape(what, &total))
         bench_die("scores that no kernel takes");
@@ -49,10 +49,10 @@ static void scores_run(struct rig *rig, void *job, uint64_t rope_kind)
     rig_launch(rig, rig->stream, RIG_sc_cuda_score_total, &total, what);
 }
 
-static void fma_run(struct rig *rig, void *job, uint64_t rope_kind)
+static void fma_run(struct rig *rig, void *job, uint64_t round)
 {
     const struct scores *it = job;
-    (void)rope_kind;
+    (void)round;
     ceilings_fma_run(rig, it->fma_to, it->multiply_adds);
 }
 

@@ -5,7 +5,7 @@
           see it, `Test: PROGRAM NAME`, one or more), then a unified diff of one file
 
 Holds: the lines that a hunk takes away, with those around them, stand in the source exactly once;
-line numbers do not matter.  Does not: prediction; a hunk that does not fit, or fits twice, ends the
+line numbers do not matter.  Does not: guess; a hunk that does not fit, or fits twice, ends the
 build with status 1, so that a mutant never turns into the real thing unseen.
 Tests: conformance/broken/test_mutate.py; test_mutant.py runs what comes of it.
 """

@@ -56,10 +56,10 @@ static float back_at(const struct sc_kernels_bitplanes_encode *what, uint64_t ro
         return x;
     uint64_t c = channel % size;
     uint64_t other = sc_kernels_rotary_partner(what->rotary, c, &pair, &sign);
-    const float *rope_kind = what->rope + row * what->rotary->turned;
+    const float *row_rope = what->rope + row * what->rotary->turned;
     float y = value_at(what->rows[row], channel - c + other, what->dtype);
-    float along = x * rope_kind[pair];
-    return fmaf(-sign * y, rope_kind[what->rotary->turned / 2 + pair], along);
+    float along = x * row_rope[pair];
+    return fmaf(-sign * y, row_rope[what->rotary->turned / 2 + pair], along);
 }
 
 static bool channel_scale(const struct sc_kernels_bitplanes_encode *what, uint64_t channel)
@@ -125,15 +125,15 @@ static float row_value(const struct row *row, uint64_t channel)
 }
 
 static float turned_value(const struct row *row, uint64_t channel,
-                          const struct sc_kernels_rotary *rotary, const float *rope_kind)
+                          const struct sc_kernels_rotary *rotary, const float *row_rope)
 {
     uint64_t size = row->planes->head_size, c = channel % size, pair;
     float x = row_value(row, channel), sign;
     if (!is_turned(rotary, size, channel))
         return x;
     uint64_t other = sc_kernels_rotary_partner(rotary, c, &pair, &sign);
-    float y = row_value(row, channel - c + other), along = x * rope_kind[pair];
-    return fmaf(sign * y, rope_kind[rotary->turned / 2 + pair], along);
+    float y = row_value(row, channel - c + other), along = x * row_rope[pair];
+    return fmaf(sign * y, row_rope[rotary->turned / 2 + pair], along);
 }
 
 void sc_kernels_ref_bitplanes_decode(const struct sc_kernels_bitplanes_decode *what)
@@ -141,10 +141,10 @@ void sc_kernels_ref_bitplanes_decode(const struct sc_kernels_bitplanes_decode *w
     uint64_t size = what->planes->head_size, first = what->head_first * size;
     for (uint64_t i = 0; i < what->row_count; i++) {
         struct row row = {what->planes, what->scales, what->codes + i * what->planes->row_bytes};
-        const float *rope_kind =
+        const float *row_rope =
             what->rotary != NULL ? what->rope + i * what->rotary->turned : NULL;
         for (uint64_t c = 0; what->dst[i] != NULL && c < what->head_count * size; c++) {
-            float value = turned_value(&row, first + c, what->rotary, rope_kind);
+            float value = turned_value(&row, first + c, what->rotary, row_rope);
             sc_kernels_dtypes[what->dst_dtype].narrow(
                 what->dst[i] + c * sc_kernels_dtype_bytes(what->dst_dtype), &value, 1);
         }
@@ -156,13 +156,13 @@ void sc_kernels_ref_bitplanes_score(const struct sc_kernels_bitplanes_score *wha
     uint64_t size = what->planes->head_size, first = what->head * size;
     for (uint64_t i = 0; i < what->row_count; i++) {
         struct row row = {what->planes, what->scales, what->codes + i * what->planes->row_bytes};
-        const float *rope_kind =
+        const float *row_rope =
             what->rotary != NULL ? what->rope + i * what->rotary->turned : NULL;
         for (uint64_t v = 0; v < what->query_count; v++) {
             float sum = 0;
             for (uint64_t t = 0; t < size; t++)
                 sum += what->queries[v * what->head_padded + t] *
-                       turned_value(&row, first + t, what->rotary, rope_kind);
+                       turned_value(&row, first + t, what->rotary, row_rope);
             what->scores[v * what->score_stride + i] = sum;
         }
     }

@@ -12,6 +12,8 @@
  * A slot is FREE only after its handle was released and no save needs its tokens.
  * Threads: take, enter and hold any; unhold the last holder.
  * Tests: test_bidirectional.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
+#include "plugin/args/handle.h"
+#include "plugin/args/request_memory.h"
 #include "plugin/connector.h"
 
 /* Takes a free slot of [first, first + count). Returns NULL if there is none. */

@@ -9,6 +9,7 @@
  * Errors: without a run long enough the call is BUSY; a store's range ends where the tokens end.
  * Threads: take, cut, grow: the call that has the request; put: the thread that ends the last hold.
  * Tests: tests/unit/plugin/test_request_memory.c */
+#include "plugin/args/request_memory.h"
 #include "plugin/connector.h"
 
 #include <string.h>

@@ -6,8 +6,11 @@
  *
  * Each event voids work of higher layers; connector.c sets the functions that end it. They are
  * called once the new state is visible.
- * Threads: any. Held locks: epoch_moved index.lock (rank 10), bypass_begun the bypass's (15),
- * erasure_heard the eraser's (3). The functions take higher ranks only.
+ * Threads: any. Held locks:
+ *   epoch_moved     a reader: none; a writer: the commit lock; at open also index.lock (rank 10)
+ *   bypass_begun    the bypass's (rank 15)
+ *   erasure_heard   the eraser's (rank 3)
+ * The functions take higher ranks only.
  * Tests: tests/unit/plugin/test_host_prefetch_meanwhile.c, test_bypass.c, test_erase.c */
 #ifndef SC_PLUGIN_INDEX_INDEX_EVENTS_H
 #define SC_PLUGIN_INDEX_INDEX_EVENTS_H

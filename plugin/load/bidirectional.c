@@ -8,6 +8,7 @@
 #include "plugin/load/bidirectional.h"
 
 #include "plugin/args/args.h"
+#include "plugin/args/handle.h"
 #include "plugin/load/loads_end.h"
 #include "plugin/select/issue_reads.h"
 #include "plugin/select/item.h"

@@ -11,6 +11,7 @@
  * Limits: allocates nothing. */
 #include "plugin/load/load.h"
 #include "plugin/args/args.h"
+#include "plugin/args/handle.h"
 #include "plugin/args/provenance.h"
 #include "plugin/device/h2d_batch.h"
 #include "plugin/load/bidirectional.h"

@@ -10,9 +10,12 @@
  * Threads: any; takes index.lock for the search, which no lookup waits for.
  * Tests: tests/unit/plugin/test_attach.c, tests/fault/test_processes.c */
 #include "plugin/args/args.h"
+#include "plugin/args/handle.h"
 #include "plugin/args/lease.h"
+#include "plugin/args/request_memory.h"
 #include "plugin/connector.h"
 #include "plugin/load/load_recurrent.h"
+#include "plugin/request/requests.h"
 
 #include <string.h>
 

@@ -16,6 +16,7 @@
  * reused meanwhile, also after its release. A piece that fails is void, as after a failed load.
  * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's. */
 #include "plugin/args/args.h"
+#include "plugin/args/handle.h"
 #include "plugin/connector.h"
 #include "plugin/select/scatter.h"
 #include "plugin/select/select.h"

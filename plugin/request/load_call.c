@@ -4,8 +4,10 @@
  * meanwhile.
  * Threads: calls for one request do not overlap (ABI); requests are independent.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
+#include "plugin/args/handle.h"
 #include "plugin/load/batch.h"
 #include "plugin/load/load.h"
+#include "plugin/request/requests.h"
 #include "plugin/select/budget.h"
 #include "plugin/select/item.h"
 #include "plugin/select/prefetch.h"

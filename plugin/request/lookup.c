@@ -15,12 +15,15 @@
  * Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*, abi_209_*),
  * tests/unit/plugin/test_lookup.c */
 #include "plugin/args/args.h"
+#include "plugin/args/handle.h"
 #include "plugin/args/lease.h"
 #include "plugin/args/provenance.h"
+#include "plugin/args/request_memory.h"
 #include "plugin/connector.h"
 #include "plugin/load/bidirectional.h"
 #include "plugin/load/load_recurrent.h"
 #include "plugin/load_or_compute/tiers.h"
+#include "plugin/request/requests.h"
 #include "plugin/select/budget.h"
 #include "plugin/select/delivery.h"
 #include "plugin/select/item.h"

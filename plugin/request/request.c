@@ -16,9 +16,11 @@
  * Threads: release any; end whoever released the request, or had it or owned its loads then.
  * Tests: tests/unit/plugin/test_bidirectional.c, tests/fault/test_release_races.c, test_races.c,
  * conformance (abi_027_*, abi_110_*, abi_220_*) */
+#include "plugin/args/handle.h"
 #include "plugin/connector.h"
 #include "plugin/load/load_recurrent.h"
 #include "plugin/load/loads_end.h"
+#include "plugin/request/requests.h"
 #include "plugin/select/submission.h"
 
 /* Ends a request whose handle is STALE and which no call has, or leaves that to its submission. */

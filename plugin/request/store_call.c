@@ -8,9 +8,12 @@
  * Threads: the requests' host thread.
  * Tests: conformance (abi_080_* .. abi_091_*, abi_169_*, abi_181_*, abi_182_*) */
 #include "plugin/args/args.h"
+#include "plugin/args/handle.h"
 #include "plugin/args/provenance.h"
+#include "plugin/args/request_memory.h"
 #include "plugin/connector.h"
 #include "plugin/device/h2d_batch.h"
+#include "plugin/request/requests.h"
 #include "plugin/save/save_recurrent.h"
 
 #include <string.h>

@@ -18,7 +18,9 @@
  * the submission. State that other calls of a request read changes in host calls alone.
  * Limits: allocates nothing after open; submit does not wait. */
 #include "plugin/request/submit.h"
+#include "plugin/args/handle.h"
 #include "plugin/load/load.h"
+#include "plugin/request/requests.h"
 #include "plugin/select/item.h"
 #include "plugin/select/submission.h"
 

@@ -11,6 +11,7 @@
  * tokens. Collisions with a stored prefix are dropped, without eviction.
  * Threads: executor; saves are taken by the host's.
  * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
+#include "plugin/args/handle.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 #include "plugin/save/queue.h"

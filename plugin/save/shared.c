@@ -1,6 +1,7 @@
 /* shared: saves that requests share. Contract: shared.h. */
 #include "plugin/save/shared.h"
 
+#include "plugin/args/handle.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 #include "plugin/save/queue.h"

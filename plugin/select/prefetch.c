@@ -19,6 +19,7 @@
  * Limits: prefetch_next and release wait for a task only in BEGINS. */
 #include "plugin/select/prefetch.h"
 #include "plugin/args/dtype_table.h"
+#include "plugin/args/handle.h"
 #include "plugin/select/budget.h"
 #include "plugin/select/issue_reads.h"
 #include "plugin/select/item.h"

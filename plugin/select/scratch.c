@@ -1,5 +1,6 @@
 /* scratch: the scratches of a connector. Contract: scratch.h. */
 #include "plugin/select/scratch.h"
+#include "plugin/args/request_memory.h"
 #include "plugin/select/item.h"
 
 #define SCRATCHES_MAX 8u

@@ -10,6 +10,7 @@
  * set has them. */
 #include "plugin/select/select.h"
 #include "plugin/args/provenance.h"
+#include "plugin/args/request_memory.h"
 #include "plugin/select/budget.h"
 #include "plugin/select/issue_reads.h"
 #include "plugin/select/item.h"

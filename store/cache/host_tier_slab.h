@@ -20,7 +20,7 @@
 #include "store/cache/host_tier.h"
 #include "store/load.h"
 #include "store/log/table.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 /* Position of a range's rows in a slab. */
 struct sc_host_slab {

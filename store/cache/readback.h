@@ -18,7 +18,7 @@
 #define SC_STORE_CACHE_READBACK_H
 
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #define SC_STORE_STRETCHES 16u
 

@@ -26,7 +26,7 @@
  * Tests: tests/unit/store/test_free_space.c, tests/unit/plugin/test_soak.c */
 #include "store/log/log_room.h"
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
 #define SHARE_MIN     64u /* smallest share: 1/64 */

@@ -18,7 +18,7 @@
 #define SC_STORE_LOG_RECORD_H
 
 #include "base/limits.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "store/store.h"
 
 #define SC_STORE_FRAME_BYTES       24u

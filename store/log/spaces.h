@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #define SC_STORE_SPACES_MAX  4096u /* namespaces with a record in one log */
 #define SC_STORE_SPACE_SLABS 256u  /* of SC_STORE_SPACES_MAX; namespaces seen since open */

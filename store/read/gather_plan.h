@@ -23,7 +23,7 @@
 #include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "store/load.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #define SC_STORE_GATHER_MARKS 128u
 

@@ -24,7 +24,7 @@
 #include "store/cache/host_tier_slab.h"
 #include "store/internal.h"
 #include "store/load.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 struct sc_store_plan {
     const struct sc_store *store;

@@ -151,20 +151,6 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
     return true;
 }
 
-const struct sc_store_piece_entry *
-sc_store_selector_piece_with(const struct sc_store *store,
-                             const struct sc_store_selector_block *block, uint64_t *id,
-                             uint64_t row)
-{
-    for (uint64_t end = *id + 2; *id < end; (*id)++) {
-        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, *id);
-        if (piece != NULL && piece->extent == block->extent_id && row >= piece->extent_row &&
-            row - piece->extent_row < piece->row_count)
-            return piece;
-    }
-    return NULL;
-}
-
 /* Verifies and copies probe rows. No lock held. Returns false if a row fails. */
 static bool probes_take(const struct sc_store *store, const struct sc_store_selector_block *block,
                         const uint8_t *frame, uint8_t *keys)

@@ -12,7 +12,7 @@
  * Tests: tests/unit/store/test_selector.c, test_quant.c */
 #include "store/read/scan_plan.h"
 #include "store/read/selector.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #define PAGE      ((uint64_t)SC_IO_PAGE_BYTES)
 #define GAP_BYTES (64ull << 10) /* longest gap that is read through */
@@ -145,6 +145,20 @@ static void quant_sections(struct sc_store_selector_plan *plan,
         sc_store_layer_where(derived->parts, derived->part_count, derived->stride, plan->layer);
     block->probes = section_of(layer, 0, 1, block->k_at, k_bytes);
     block->probe_tags = section_of(layer, 0, 1, block->v_at, v_bytes);
+}
+
+const struct sc_store_piece_entry *
+sc_store_selector_piece_with(const struct sc_store *store,
+                             const struct sc_store_selector_block *block, uint64_t *id,
+                             uint64_t row)
+{
+    for (uint64_t end = *id + 2; *id < end; (*id)++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, *id);
+        if (piece != NULL && piece->extent == block->extent_id && row >= piece->extent_row &&
+            row - piece->extent_row < piece->row_count)
+            return piece;
+    }
+    return NULL;
 }
 
 const struct sc_store_section *sc_store_selector_quant_of(const struct sc_store *store,

@@ -1,7 +1,7 @@
 /* follow_places: opens another process's segments when a record names them. Contract: follow.h.
  * Invariants: a segment is opened once, and stays open. */
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #include <stdio.h>
 

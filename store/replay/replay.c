@@ -24,7 +24,7 @@
 #include "store/replay/replay.h"
 #include "store/log/log_swap.h"
 #include "store/replay/checkpoint.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include "store/log/record_format.h"
 #include "store/replay/replay.h"
 #include "store/rows/row_permutation.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #include <string.h>
 

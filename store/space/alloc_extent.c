@@ -2,7 +2,7 @@
  * Threads: any; the space lock.
  * Tests: tests/unit/store/test_store.c, test_quarantine.c, tests/fault/test_store_faults.c */
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 

@@ -9,7 +9,7 @@
  * Tests: tests/unit/store/test_quarantine.c */
 #include "store/internal.h"
 #include "store/rows/quant_blocks.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
 #define SEGMENTS_AT_ONCE 16u /* examined per lock hold: 16 x 64 MiB are 4,096 words */

@@ -16,7 +16,7 @@
  * Tests: tests/unit/store/test_quarantine.c, tests/fault/test_store_faults.c */
 #include "store/space/quarantine.h"
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
 #define AT_ONCE       256u /* pieces per lock hold or append: 24 KiB */

@@ -13,7 +13,7 @@
 #include "store/space/segment.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "store/space/tier.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* tier: reads and writes the bytes of extents. Planners name places (store/rows/where.h), not
+/* tier: reads and writes the bytes of extents. Planners name places (store/log/where.h), not
  * files.
  *
  *   scan_plan, gather_plan, selector_plan -> inflight.c --\                /-- segment.c,
@@ -17,7 +17,7 @@
 #define SC_STORE_SPACE_TIER_H
 
 #include "store/io/io.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 struct sc_store;
 struct sc_store_write;

@@ -15,7 +15,7 @@
 #define SC_STORE_WRITE_EXTENT_H
 
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 /* Windows queued by one call: half of what is in flight. */
 #define SC_STORE_EXTENT_READY 4u

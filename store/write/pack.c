@@ -14,7 +14,7 @@
  * Threads: one producer per extent; writes complete on the executor's (sc_store_write_done).
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/rows/tag.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "store/space/tier.h"
 #include "store/write/extent.h"
 #include "store/write/inline_quant.h"

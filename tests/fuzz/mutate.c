@@ -7,7 +7,7 @@
 #include "store/log/record_format.h"
 #include "store/rows/quant_blocks.h"
 #include "store/rows/row_permutation.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #include <msgpack.h>
 #include <string.h>

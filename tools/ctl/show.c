@@ -451,7 +451,7 @@ static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
     static const char *const names[] = {"?",   "namespace", "extent", "piece",     "drop", "epoch",
-                                        "log", "average",   "annex",  "rows gone", "order"};
+                                        "log", "average",   "section",  "rows gone", "permutation"};
     struct json_object *line = json_object_new_object();
     add(line, "rank", u64(dump->rank->rank));
     add(line, "record", u64(dump->rank->record_count + 1));

@@ -8,7 +8,7 @@
 
 #include "store/rows/row_permutation.h"
 #include "store/rows/tag.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #include <errno.h>
 #include <fcntl.h>

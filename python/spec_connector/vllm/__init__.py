@@ -16,7 +16,7 @@ shares rows before they are known to have come: a request that vLLM's prefix cac
 of a load of this very step waits for the next one.
 Rooms: this file is what vLLM calls, and holds exceptions; scheduler.py and worker.py are the two
 sides; messages.py what goes between them; served.py which engines are served, and identities.
-Does not: prediction a layout (layout.py), nor decide what may be reused (the plugin compares token
+Does not: guess a layout (layout.py), nor decide what may be reused (the plugin compares token
 ids, and identity, by value).
 Threads: the engine's one of each process.
 """

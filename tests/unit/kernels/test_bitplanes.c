@@ -19,10 +19,10 @@ static double back_of(const struct slab *slab, uint64_t row, uint64_t channel)
     if (slab->encode.rotary == NULL || c >= slab->rotary.turned)
         return value_of(slab, row, channel);
     uint64_t other = sc_kernels_rotary_partner(&slab->rotary, c, &pair, &sign);
-    const float *rope_kind = slab->rope + row * slab->rotary.turned;
-    return value_of(slab, row, channel) * (double)rope_kind[pair] -
+    const float *row_rope = slab->rope + row * slab->rotary.turned;
+    return value_of(slab, row, channel) * (double)row_rope[pair] -
            (double)sign * value_of(slab, row, channel - c + other) *
-               (double)rope_kind[slab->rotary.turned / 2 + pair];
+               (double)row_rope[slab->rotary.turned / 2 + pair];
 }
 
 /* How far a decoded value may lie from its row's: half a step of its width, of one and two bits
@@ -367,8 +367,8 @@ static void turn_tiles_are_the_turns_of_32_rows_side_by_side(void **state)
         memset(tiles, GUARD, sizeof(tiles));
         sc_kernels_bitplanes_rope_tiles(rope, count, TURNED, tiles);
         for (uint64_t i = 0; i < floats; i++) {
-            uint64_t row = i / (TURNED * TILE) * TILE + i % TILE, rope_kind = i / TILE % TURNED;
-            float expected = row < count ? rope[row * TURNED + rope_kind] : 0;
+            uint64_t row = i / (TURNED * TILE) * TILE + i % TILE, pair = i / TILE % TURNED;
+            float expected = row < count ? rope[row * TURNED + pair] : 0;
             assert_memory_equal(&tiles[i], &expected, sizeof(expected));
         }
         static const uint8_t GUARDS[4] = {GUARD, GUARD, GUARD, GUARD};

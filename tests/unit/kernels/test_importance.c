@@ -275,23 +275,23 @@ static void sums_equal_a_float64_reference_over_a_grid_of_shapes(void **state)
     (void)state;
     static const uint64_t HEAD_SIZES[] = {32, 64, 80, 128, 5}, GROUPS[] = {1, 3, 7};
     static const uint64_t PREFIXES[] = {0, 1, 31, 48, 97, 200}, ROWS_OF[] = {1, 2, 7, 24, 33};
-    uint64_t rope_kind = 0;
+    uint64_t round = 0;
     for (uint32_t h = 0; h < 5; h++)
         for (uint32_t g = 0; g < 3; g++)
             for (uint32_t p = 0; p < 6; p++)
-                for (uint32_t r = 0; r < 5; r++, rope_kind++) {
-                    uint64_t fresh = rope_kind % 3 == 0 ? 0 : ROWS_OF[r] + (rope_kind % 3 - 1) * 50;
-                    check(&(struct shape){.kv_heads = 1 + rope_kind % 2,
+                for (uint32_t r = 0; r < 5; r++, round++) {
+                    uint64_t fresh = round % 3 == 0 ? 0 : ROWS_OF[r] + (round % 3 - 1) * 50;
+                    check(&(struct shape){.kv_heads = 1 + round % 2,
                                           .group = GROUPS[g],
                                           .head_size = HEAD_SIZES[h],
                                           .rows = ROWS_OF[r],
                                           .prefix = PREFIXES[p],
                                           .fresh = fresh,
-                                          .query_dtype = (uint32_t)(rope_kind / 3 % 3),
-                                          .key_dtype = (uint32_t)(rope_kind % 3),
-                                          .layout = (enum layout)(rope_kind / 2 % LAYOUTS),
-                                          .last_row = rope_kind % 5 == 4,
-                                          .spread = rope_kind % 7 == 0 ? 30 : 2});
+                                          .query_dtype = (uint32_t)(round / 3 % 3),
+                                          .key_dtype = (uint32_t)(round % 3),
+                                          .layout = (enum layout)(round / 2 % LAYOUTS),
+                                          .last_row = round % 5 == 4,
+                                          .spread = round % 7 == 0 ? 30 : 2});
                 }
 }
 

@@ -27,16 +27,16 @@ static double last_place_of(double value)
 
 static void turn_check(uint64_t position, const double *frequencies)
 {
-    float rope_kind[TURNED];
-    sc_kernels_rope_row(position, frequencies, TURNED, rope_kind);
+    float row[TURNED];
+    sc_kernels_rope_row(position, frequencies, TURNED, row);
     for (uint32_t i = 0; i < TURNED / 2; i++) {
         double angle = (double)position * frequencies[i];
-        double off[2] = {fabs((double)rope_kind[i] - cos(angle)),
-                         fabs((double)rope_kind[TURNED / 2 + i] - sin(angle))};
+        double off[2] = {fabs((double)row[i] - cos(angle)),
+                         fabs((double)row[TURNED / 2 + i] - sin(angle))};
         if (!(off[0] <= last_place_of(cos(angle)) && off[1] <= last_place_of(sin(angle))))
             fail_msg("position %u, frequency %.17g: cos %.9g, sin %.9g, off by %g and %g",
-                     (unsigned)position, frequencies[i], (double)rope_kind[i],
-                     (double)rope_kind[TURNED / 2 + i], off[0], off[1]);
+                     (unsigned)position, frequencies[i], (double)row[i],
+                     (double)row[TURNED / 2 + i], off[0], off[1]);
     }
 }
 
@@ -96,10 +96,10 @@ static void known_turns_have_known_bits(void **state)
         {9999999, 0x1p-24, 0x3f53db13, 0x3f0fb646},
     };
     for (uint32_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
-        float rope_kind[2];
+        float row[2];
         uint32_t bits[2];
-        sc_kernels_rope_row(KNOWN[i].position, &KNOWN[i].frequency, 2, rope_kind);
-        memcpy(bits, rope_kind, sizeof(bits));
+        sc_kernels_rope_row(KNOWN[i].position, &KNOWN[i].frequency, 2, row);
+        memcpy(bits, row, sizeof(bits));
         if (bits[0] != KNOWN[i].cos || bits[1] != KNOWN[i].sin)
             fail_msg("position %u: cos 0x%08x, sin 0x%08x", (unsigned)KNOWN[i].position, bits[0],
                      bits[1]);

@@ -11,7 +11,9 @@
 #define SC_TESTS_UNIT_PLUGIN_PLUGIN_FIXTURE_H
 
 #include "plugin/args/dtype_table.h"
+#include "plugin/args/handle.h"
 #include "plugin/connector.h"
+#include "plugin/request/requests.h"
 #include "tests/sim/radix_check.h"
 #include "tests/sim/sim_connector.h"
 #include "tests/sim/sim_memory.h"

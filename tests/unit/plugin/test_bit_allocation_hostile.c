@@ -4,7 +4,7 @@
 #include "store/internal.h"
 #include "store/rows/quant_blocks.h"
 #include "store/rows/tag.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/threads.h"
 

@@ -6,7 +6,7 @@
 #define SC_TESTS_UNIT_STORE_SPACE_CHECK_H
 
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "tests/unit/store/store_fixture.h"
 
 #define CHECK_PAGE ((uint64_t)SC_IO_PAGE_BYTES)

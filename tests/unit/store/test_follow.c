@@ -5,7 +5,7 @@
 #include "tests/unit/store/store_fixture.h"
 
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "tests/unit/store/copy_check.h"
 
 #define RANK_DIR "/sim/store/rank-0000-of-0001"

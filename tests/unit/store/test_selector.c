@@ -4,7 +4,7 @@
  *
  * Threads: the fixture's. */
 #include "store/internal.h"
-#include "store/rows/where.h"
+#include "store/log/where.h"
 #include "tests/unit/store/selector_check.h"
 
 static const struct world_setup setups[] = {

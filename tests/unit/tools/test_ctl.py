@@ -232,7 +232,7 @@ class Ctl(unittest.TestCase):
         self.assertIn("150 built later", run("stat", self.path)[1])
         self.assertEqual(self.json("verify")["bad"], [])
         dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
-        section = next(r for r in dump if r["type"] == "annex")
+        section = next(r for r in dump if r["type"] == "section")
         self.assertEqual(section["id"], next(r for r in dump if r["type"] == "extent")["id"])
         place = section["parts"][0]
         path = glob.glob(self.path + "/rank-*")[0] + f"/seg-{place['segment']:08x}"
@@ -258,7 +258,7 @@ class Ctl(unittest.TestCase):
         subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after)], check=True,
                        capture_output=True)
         dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
-        return next(r for r in dump if r["type"] == "annex")
+        return next(r for r in dump if r["type"] == "section")
 
     def test_codes_are_counted_and_dumped(self):
         codes = self.store_with_codes()

@@ -53,6 +53,18 @@ class Structure(test_tidy.TidyCase):
         self.write("store/io/b.c", "void *sc_b(void)\n{\n    sc_a();\n}\n")
         self.assertEqual(self.number("largest-cycle"), 2)
 
+    def test_a_return_type_on_a_line_of_its_own(self):
+        self.write("store/io/a.c", "const struct sc_x *\nsc_a(int a)\n{\n    sc_b();\n}\n")
+        self.write("store/io/b.c", "void *sc_b(void)\n{\n    sc_a();\n}\n")
+        self.assertEqual(self.number("largest-cycle"), 2)
+
+    def test_an_inline_function_of_a_header_counts_and_a_declaration_does_not(self):
+        self.write("store/write/w.h", "static inline int sc_w(void)\n{\n    return 1;\n}\n"
+                   "void sc_declared(void);\n")
+        self.write("store/io/a.c", defining("a", "w"))
+        self.assertEqual(self.number("upward-calls"), 1)
+        self.assertEqual(self.number("largest-cycle"), 0)
+
     def test_base_names_that_stand_twice_anywhere_in_the_product(self):
         for path in ("store/io/a.c", "plugin/b/a.c", "plugin/b/c.c", "tests/c.c"):
             self.write(path, "int x;\n")

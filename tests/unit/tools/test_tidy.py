@@ -104,15 +104,15 @@ class Includes(TidyCase):
                 os.remove(os.path.join(self.folder.name, path))
 
     def test_a_floor_knows_those_below_it(self):
-        for path, name in (("store/io/io.h", None), ("store/rows/where.h", None),
+        for path, name in (("store/io/io.h", None), ("store/log/where.h", None),
                            ("store/rows/x.c", "store/io/io.h"), ("store/io/z.c", "store/s.h"),
-                           ("store/v.c", "store/rows/where.h"),
-                           ("plugin/args/w.c", "store/rows/where.h"),
-                           ("tests/unit/store/x.c", "store/rows/where.h")):
+                           ("store/v.c", "store/log/where.h"),
+                           ("plugin/args/w.c", "store/log/where.h"),
+                           ("tests/unit/store/x.c", "store/log/where.h")):
             self.try_include(path, '#include "%s"' % name if name else "")
         self.assert_clean()
-        self.try_include("store/io/y.c", '#include "store/rows/where.h"')
-        self.assert_one("store/io/y.c:2", "store/rows/where.h", "above")
+        self.try_include("store/io/y.c", '#include "store/log/where.h"')
+        self.assert_one("store/io/y.c:2", "store/log/where.h", "above")
 
     def test_a_folder_of_floors_has_no_other_folders(self):
         self.try_include("store/attic/x.c", "")

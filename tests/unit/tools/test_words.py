@@ -22,6 +22,10 @@ class Words(test_tidy.TidyCase):
         self.write("tools/a.py", '"""A sketch."""\nFILE = "wear"  # wear\nOTHER = \'wear\'\n')
         self.assert_clean()
 
+    def test_a_quotation_mark_as_a_character_opens_no_string(self):
+        self.write("base/a.c", test_tidy.OPEN + "char c = '\"';\nint sketch;\nchar d = '\"';\n")
+        self.assert_one("base/a.c:3", "sketch")
+
     def test_python_and_upper_case_are_looked_at(self):
         self.write("tools/a.py", '"""A."""\nSKETCH_ROWS = 1\n')
         self.assert_one("tools/a.py:2", "SKETCH_ROWS")

@@ -1,5 +1,5 @@
 /* where: see where.h. */
-#include "store/rows/where.h"
+#include "store/log/where.h"
 
 #include "store/internal.h"
 #include "store/rows/row_permutation.h"

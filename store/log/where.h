@@ -8,8 +8,8 @@
  * Invariants: a new layer's rows begin at their alignment.
  * Threads: any.
  * Tests: tests/unit/store/test_store.c */
-#ifndef SC_STORE_ROWS_WHERE_H
-#define SC_STORE_ROWS_WHERE_H
+#ifndef SC_STORE_LOG_WHERE_H
+#define SC_STORE_LOG_WHERE_H
 
 #include "store/io/io.h"
 #include "store/store.h"
