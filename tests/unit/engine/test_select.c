@@ -528,8 +528,8 @@ static void what_comes_ahead_changes_nothing(void **state)
     static const char *const members[] = {
         "\"preset\": \"layered-uniform\"",
         "\"preset\": \"layered-uniform\", \"submit\": {\"threads\": 0}",
-        "\"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": "
-        "0}",
+        ("\"preset\": \"layered-uniform\", "
+         "\"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": 0}"),
         "\"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 1000000}"};
     (void)state;
     for (int llama = 0; llama < 2; llama++) {

@@ -25,8 +25,8 @@ static const char *const WAYS[] = {
     "\"preset\": \"int8\", \"host_bytes\": \"48KiB\", \"host_policy\": \"lru\"",
     "\"preset\": \"layered+range\", \"host_bytes\": \"64MiB\", \"host_write_through\": \"yes\"",
     "\"preset\": \"int8\", \"host_bytes\": \"1MiB\", \"select\": {\"dense_layers\": 2}",
-    "\"preset\": \"layered-uniform\", \"host_bytes\": \"400KiB\", \"select\": {\"dense_layers\": "
-    "1}",
+    ("\"preset\": \"layered-uniform\", \"host_bytes\": \"400KiB\", "
+     "\"select\": {\"dense_layers\": 1}"),
 };
 #define WAY_COUNT (sizeof(WAYS) / sizeof(WAYS[0]))
 
