@@ -23,11 +23,12 @@ import re
 import subprocess
 import sys
 
+from words import NO_CODE
+
 KEPT = ("docs/decisions/", "docs/results/", "CHANGELOG.md", "tools/renames/", "tests/data/",
         "tests/unit/tools/test_rename.py", "models/")
 CODE = (".c", ".cpp", ".cu", ".h", ".py")
 PUBLIC_RE = re.compile(r"sc_|SC_|spec_|SPEC_")
-NO_CODE_RE = re.compile(r"/\*.*?\*/|//[^\n]*|'(?:\\.|[^'\\\n])'|" r'"(?:\\.|[^"\\\n])*"', re.S)
 PATCHED_RE = re.compile(r"^\+\+\+ b/(\S+)", re.M)
 PATH_BEGINS = r"(?:(?<=\ba/)|(?<=\bb/)|(?<![\w/.-]))"  # a/ and b/: in patches
 
@@ -83,7 +84,7 @@ def in_code(text, change):
     patched = PATCHED_RE.search(text)
     at = patched.start() if patched else 0
     out = [text[:at]]
-    for match in NO_CODE_RE.finditer(text, at):
+    for match in NO_CODE["c"].finditer(text, at):
         out += [change(text[at:match.start()]), match.group()]
         at = match.end()
     return "".join(out) + change(text[at:])
@@ -104,7 +105,7 @@ def rename_words(root, words):
             renamed[None, word].add(old)
             return word
         if path not in known_in:
-            code = NO_CODE_RE.sub(" ", before[path]) if path.endswith(CODE) else ""
+            code = NO_CODE["c"].sub(" ", before[path]) if path.endswith(CODE) else ""
             known_in[path] = set(re.findall(r"\w+", code))
         if old in known_in[path]:
             renamed[path, word].add(old)

@@ -23,8 +23,10 @@ OPENINGS = ("Of", "What", "Who", "Whose", "Likewise", "Where")
 OPENING_RE = re.compile(r"(?:^|(?<=[.!?] ))(%s) (?=[a-z`])" % "|".join(OPENINGS))
 CODE_SUFFIXES = (".c", ".cu", ".h", ".py")
 STRING = r'"(?:\\.|[^"\\\n])*"'
-NO_CODE = {"c": re.compile(r"/\*.*?\*/|//[^\n]*|'(?:\\.|[^'\\\n])'|" + STRING, re.S),
-           "py": re.compile(r'""".*?"""|#[^\n]*|' + STRING + r"|'(?:\\.|[^'\\\n])*'", re.S)}
+NO_CODE = {  # comments, strings and characters
+    "c": re.compile(r"/\*.*?\*/|//[^\n]*|'(?:\\.|[^'\\\n])'|" + STRING, re.S),
+    "py": re.compile(r'""".*?"""|#[^\n]*|' + STRING + r"|'(?:\\.|[^'\\\n])*'", re.S),
+}
 # tools/renames/ keeps the words of their time, and so do patches; this file names them.
 KEPT = ("tools/renames/", "tools/words.py", "tests/unit/tools/test_words.py",
         "tests/unit/tools/test_rename.py")
