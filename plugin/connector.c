@@ -113,17 +113,18 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         conn->notify_queue.epoch_told == NULL ||
         (conn->ranks.role == SPEC_ROLE_READER && conn->grace.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
-    static spec_status (*const MAKES[])(spec_connector *,
-                                        struct spec_error *) = {make_requests,
-                                                                make_readers,
-                                                                sc_plugin_select_open,
-                                                                sc_plugin_deliveries_open,
-                                                                sc_plugin_batches_open,
-                                                                sc_plugin_submit_open,
-                                                                sc_plugin_saves_open,
-                                                                sc_plugin_recurrent_saves_open,
-                                                                sc_plugin_recurrent_loads_open,
-                                                                sc_plugin_admit_open};
+    static spec_status (*const MAKES[])(spec_connector *, struct spec_error *) = {
+        make_requests,
+        make_readers,
+        sc_plugin_select_open,
+        sc_plugin_deliveries_open,
+        sc_plugin_batches_open,
+        sc_plugin_submit_open,
+        sc_plugin_saves_open,
+        sc_plugin_recurrent_saves_open,
+        sc_plugin_recurrent_loads_open,
+        sc_plugin_admit_open,
+    };
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; status == SPEC_OK && i < sizeof(MAKES) / sizeof(MAKES[0]); i++)
         status = MAKES[i](conn, reterr);

@@ -4,7 +4,7 @@
 
 #define TICK_NS UINT64_C(25000000)
 
-static bool turn_take(spec_connector *conn)
+static bool tick_run(spec_connector *conn)
 {
     bool more = sc_plugin_follow_own(conn);
     sc_plugin_bypass_tick(conn);
@@ -27,7 +27,7 @@ static void tick_step(struct sc_task *task)
     spec_connector *conn = SC_TASK_OWNER(task, spec_connector, tick.task);
     bool more = false;
     if (atomic_load(&conn->tick.closing) == 0 && atomic_load(&conn->poison.broken) == 0)
-        more = turn_take(conn);
+        more = tick_run(conn);
     if (atomic_load(&conn->tick.closing) != 0) {
         atomic_store(&conn->tick.ended, 1);
         sc_exec_wake(conn->exec, &conn->tick.ended);

@@ -164,7 +164,7 @@ static inline uint64_t sc_store_window_first(uint64_t window, uint64_t end)
     return window != 0 && window <= end ? end + 1 - window : 0;
 }
 
-/* What loads of the ranges will read. */
+/* The reads that loads of the ranges will need. */
 struct sc_store_match_fetch_wants {
     uint64_t probe_row_bytes; /* as in struct sc_store_selector_want */
     bool is_quant, k_alone;

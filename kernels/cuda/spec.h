@@ -31,7 +31,7 @@
 #include <stdint.h>
 #endif
 
-/* Of enum sc_kernels_dtype the first ones, by its numbers: numbers.h has no others, and launch.c
+/* The first types of enum sc_kernels_dtype, under its numbers. numbers.h has no others; launch.c
  * refuses them. */
 enum sc_cuda_dtype { SC_CUDA_F32, SC_CUDA_F16, SC_CUDA_BF16, SC_CUDA_DTYPES };
 

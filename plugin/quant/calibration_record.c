@@ -7,7 +7,7 @@
  *
  * If one record is too small, queries are left out, then everything. Only the time until a process
  * quantises well depends on it: blocks contain their tables. If a log has several records, the last
- * one counts. What was loaded is not written again.
+ * one counts. A loaded record is not written again.
  *
  * Invariants: malformed words change nothing; what this process calibrated is never replaced.
  * Threads: load: open's thread or the follower; write: background threads and close.

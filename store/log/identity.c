@@ -39,7 +39,7 @@ static const char *path_in(const struct sc_store *store, const char *name, struc
     return path->text;
 }
 
-/* What a crash leaves of a started write: nothing, zeros, or a part of our frame. */
+/* A crash leaves nothing of a started write, zeros, or a part of our frame. */
 static bool is_torn(const uint8_t *bytes, uint64_t count)
 {
     if (count >= 4 && memcmp(bytes, "SCL1", 4) == 0)

@@ -703,7 +703,7 @@ static bool piece_erase(struct sc_store *store, struct sc_store_piece_entry *pie
     return false;
 }
 
-/* What was void just now waits for its time as what is dropped does; its bytes do not. */
+/* Ends pieces that were voided: they wait in quarantine as dropped ones, their bytes do not. */
 static void erased_end(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                        void (*on_gone)(uint64_t piece, uint64_t mark, void *user), void *user)
 {

@@ -144,7 +144,7 @@ static void refused_passes_end_like_others(void **state)
     rig_end(&rig, &prompt);
 }
 
-/* What the store has already needs no second access: after a reopen nothing was seen. */
+/* Stored chunks need no second access, although an open begins with nothing remembered. */
 static void what_is_stored_is_not_refused(void **state)
 {
     (void)state;

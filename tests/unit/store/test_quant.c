@@ -461,7 +461,7 @@ static void codes_survive_every_fault(void **state)
                 rows_ok(world, key);
                 (void)key_check(world, key, false);
             }
-            /* Of writes every second one is a record. A derived section without one is lost until
+            /* Every second write is a record. A derived section without one is lost until
              * the store is opened again. */
             if (n % 2 == (KINDS[kind] == SC_FAULT_WRITE))
                 reopen(world);
