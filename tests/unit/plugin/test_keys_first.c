@@ -139,7 +139,7 @@ static void the_order_follows_fallbacks_and_probe_heads(void **state)
     }
 }
 
-/* Keys that were read ahead are used; an item that takes one set alone gets probe keys after all. */
+/* Keys that were read ahead are used; an item that takes one set alone gets probe keys. */
 static void what_was_read_ahead_is_used_or_dropped(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void select_behind_a_prediction(struct world *world, const struct select_
     rig_release(&world->rig, handle);
 }
 
-/* Of rows that were prefetched for a layer that falls back neither keys nor values are read again. */
+/* Neither keys nor values of prefetched rows are read again in a layer that falls back. */
 static void rows_that_were_prefetched_count_in_a_fallback(void **state)
 {
     (void)state;
