@@ -540,6 +540,7 @@ struct spec_select {
  *   [ABI-066]
  * - A set depends on the item's own rows: not on other items, other passes of the request, or what
  *   was prefetched. [ABI-067]
+ * - Earlier selections by queries change what is read, never what is delivered. [ABI-227]
  * - spec_select changes one item only. [ABI-068]
  * - Provenance: PRUNED, with the metric, and row_count / R as retain_ppm (rounded up). [ABI-069]
  * - If the configuration selects and spec_select gives no budget, a match that is short relative to

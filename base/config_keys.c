@@ -320,7 +320,8 @@ static const struct sc_config_row rows[] = {
      SIZE(gap_bytes, 0, GIB)},
     {{"store.layout", "choice", "paired", "\"paired\" or \"split\"",
       "Layout of rows on disk. `paired`: K and V of a token together. `split`: K rows, then V "
-      "rows, for `select.identify` keys. Data that was stored with the other layout is not found."},
+      "rows, so that keys can be read without values. Data that was stored with the other layout "
+      "is not found."},
      CHOICE(layout, "paired", "split")},
     {{"store.checkpoint_bytes", "size", "64MiB", "1MiB .. 1TiB",
       "Growth of a rank's log since its last checkpoint after which a shorter log is written. A "

@@ -25,43 +25,43 @@ static const char *const texts[SC_PRESETS] = {
         "load_policy": "load", "host_policy": "lru",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0, "identify": "static"},
         "prefetch": {"predictor": "static", "min_precision_ppm": 0},
-        "store": {"pruned": "yes"}
+        "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_RANDOM] = JSON({
         "load_policy": "load", "host_policy": "lru",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "prefetch": {"predictor": "random", "min_precision_ppm": 0},
-        "store": {"pruned": "yes"}
+        "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_IMPRESS_ITF] = JSON({
         "load_policy": "load",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
-        "store": {"pruned": "yes"}
+        "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_IMPRESS_ITF_RO] = JSON({
         "load_policy": "load",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "reorder": {"scope": "node", "interval_s": 600},
-        "store": {"pruned": "yes"}
+        "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_IMPRESS] = JSON({
         "load_policy": "load", "host_policy": "score", "upper_bytes": "auto",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "reorder": {"scope": "node", "interval_s": 600},
-        "store": {"pruned": "yes"}
+        "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_SPEC_ITF] = JSON({
         "load_policy": "load",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "prefetch": {"predictor": "layer", "min_precision_ppm": 0},
-        "store": {"pruned": "yes"}
+        "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_SPEC] = JSON({
         "load_policy": "load", "host_policy": "score", "upper_bytes": "auto",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "prefetch": {"predictor": "layer", "min_precision_ppm": 0},
         "reorder": {"scope": "node", "interval_s": 600},
-        "store": {"pruned": "yes"}
+        "store": {"layout": "split", "pruned": "yes"}
     }),
     [SC_PRESET_ATTENTION_STORE] = JSON({
         "load_policy": "load", "host_policy": "lru", "host_write_through": "yes",

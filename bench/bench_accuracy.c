@@ -50,6 +50,7 @@
 #define CONTENDERS_MAX 32u
 /* Sets are compared here, also of short matches, which a host would get whole. */
 #define TEACH_WINDOWS 8u
+#define WITH_PROBES   "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}"
 #define ANY_LENGTH    "\"min_tokens\": 0, \"min_share_ppm\": 0"
 static const char *const PROBES[] = {", \"probe_heads\": 1", ", \"probe_heads\": 2",
                                      ", \"probe_heads\": 3"};
@@ -526,7 +527,7 @@ static struct eng_driver *open_driver(struct state *state, const char *suffix, c
                    "\"disk_bytes\": \"%s\", "
                    "\"staging_bytes\": \"512MiB\", %s}",
                    state->store, suffix,
-                   bench_option(state->argc, state->argv, "--disk-bytes", "8GiB"), json);
+                   bench_option(state->argc, state->argv, "--disk-bytes", "16GiB"), json);
     const struct eng_driver_params params = {
         .connector =
             bench_option(state->argc, state->argv, "--connector", "build/lib/libspec_connector.so"),
@@ -637,7 +638,8 @@ static void ask_all(struct state *state, const struct contender *contender)
 
 static void run_by_plugin(struct state *state)
 {
-    fill_store(state, "", "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}", false);
+    fill_store(state, "", WITH_PROBES, false); /* one store has rows of both layouts */
+    fill_store(state, "", WITH_PROBES ", \"store\": {\"layout\": \"split\"}", false);
     give_lessons(state);
     for (uint64_t c = 0; c < state->contender_count; c++) {
         const struct contender *contender = &state->contenders[c];

@@ -167,8 +167,11 @@ int main(int argc, char **argv)
     eval_must(
         eng_runner_open(state.file.model, ENG_F16, state.file.longest + 1, &state.runner, &error),
         &error);
-    struct eng_driver *driver = open_driver(
-        &state, "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}", true, ENG_HINT_NONE);
+    struct eng_driver *driver =
+        open_driver(&state,
+                    "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}, \"store\": "
+                    "{\"layout\": \"split\"}",
+                    true, ENG_HINT_NONE);
     for (uint64_t e = 0; e < state.file.entry_count; e++)
         ask(&state, &state.file.entries[e], 0, 1, driver);
     eng_driver_close(driver);

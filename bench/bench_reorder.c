@@ -37,7 +37,9 @@ struct cell {
     "\"alpha_milli\": 50000, " budget "}, \"read\": {\"planner\": \"" planner                      \
     "\", \"gap_bytes\": 1}"
 
-#define WHOLE "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}"
+#define WHOLE                                                                                      \
+    "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}, "                                  \
+    "\"store\": {\"layout\": \"split\"}"
 
 static const struct cell cells[] = {
     {"chunk 25", CHOOSES("chunk", "\"retain_ppm\": 250000")},

@@ -44,15 +44,15 @@ QUEUES, QUEUE_BUSY, QUEUE_FILLS = 40, .8, 200
 SETS = ("piqa", "rte", "copa", "openbookqa")
 QUESTIONS, QUICK_QUESTIONS = 8, 4
 TAUGHT, QUICK_TAUGHT = 4, 2  # of them warm requests ask; those measured ask the others
-SPLIT = ("as-h2o-lru", "as-h2o-lfu")  # of the layout with K and V apart
+LAYOUTS = ("paired", "split")  # of a store each; presets that select rows have K and V apart
 PAPERS_CACHE = 42 / 60  # 10 + 32 GB of 55 to 65
 GPU_OF_CACHE = 10 / 42
 RANKED = {"as-like": "lru", "impress-itf": "lfu", "impress-itf-ro": "lfu"}  # else the preset's own
 REORDERING = ("impress-itf-ro", "impress")
 BASE, LEADING = "as-like", "as-h2o-lfu"
 STEPS = (LEADING, "impress-itf", "impress-itf-ro", "impress")  # figure 18
-# Rows of a whole number of pages at that scale: whole rows can be read as they would be.
-ROW_SCALE = {"opt-6.7b": 4, "llama-2-7b": 4, "llama-3-8b": 1}
+# K rows of whole pages at that scale, but for Llama-3-8B (2 KiB): rows are read as they would be.
+ROW_SCALE = {"opt-6.7b": 2, "llama-2-7b": 2, "llama-3-8b": 1}
 SLAB_SCALE = 8  # whole slabs: a slab has whole pages
 FIELDS = ("figure", "cell", "shape", "set", "preset", "rho", "tokens", "chunk_tokens", "cache",
           "requests", "mean_ms", "mean_low", "mean_high", "p50_ms", "p99_ms", "queued_p99_ms",
@@ -180,6 +180,10 @@ class Cell:
                 config[group] = value
         return json.dumps(config)
 
+    def layout(self, preset, keys):
+        """Of what the preset reads, unless the variant's keys say."""
+        return keys.get("store.layout", "paired" if preset == BASE else "split")
+
     def words(self, build, dump, entry, taught):
         layers, kv, heads, size, params = SHAPES[self.shape]
         words = [os.path.join(build, "bin", "bench-impress"), "--dump", dump]
@@ -196,22 +200,22 @@ class Cell:
     def run(self, build, dumps, read_series):
         """Both layouts, of which each has a store of its own."""
         dump, entry = dumps.of(self.dataset)
-        for filled_by in ("impress-itf", LEADING):
-            mine = [p for p in self.presets
-                    if (p.split("+")[0] in SPLIT) == (filled_by in SPLIT)]
+        for layout in LAYOUTS:
+            mine = [(preset, suffix, keys) for preset in self.presets
+                    for suffix, keys in self.variants.items()
+                    if self.layout(preset, keys) == layout
+                    and (preset != BASE or not any(k.startswith("select.") for k in keys))]
             if not mine:
                 continue
             with tempfile.NamedTemporaryFile("w", suffix=".tsv") as f:
-                for preset in mine:
-                    for suffix, keys in self.variants.items():
-                        if preset != BASE or not any(k.startswith("select.") for k in keys):
-                            letters = "s" * (preset != BASE) + "r" * (preset in REORDERING)
-                            f.write(f"{preset}{suffix}\t{letters}\t"
-                                    f"{self.config(preset, keys=keys)}\n")
+                for preset, suffix, keys in mine:
+                    letters = "s" * (preset != BASE) + "r" * (preset in REORDERING)
+                    f.write(f"{preset}{suffix}\t{letters}\t{self.config(preset, keys=keys)}\n")
                 f.flush()
+                fill = self.config("impress-itf", cache=0, keys={"store.layout": layout})
                 series, facts, counts = read_series(
-                    [*self.words(build, dump, entry, dumps.taught()), "--fill-config",
-                     self.config(filled_by, cache=0), "--configs", f.name], True)
+                    [*self.words(build, dump, entry, dumps.taught()), "--fill-config", fill,
+                     "--configs", f.name], True)
             self.series.update(series)
             self.counts.update(counts)
             self.facts = facts

@@ -32,13 +32,13 @@ PAPERS_DISK = 5e9  # bytes/s of the papers' SSD; a slower disk slows the GPU by 
 PRESETS = {
     "as-like": ("paired", False, False),
     "as-h2o-lru": ("split", True, False), "as-h2o-lru+range": ("split", True, False),
-    "random": ("paired", True, False), "random+range": ("paired", True, False),
-    "impress-itf": ("paired", True, False), "impress-itf+range": ("paired", True, False),
-    "spi": ("paired", True, False), "spi+range": ("paired", True, False),
-    "spec-itf": ("paired", True, False), "spec-itf+range": ("paired", True, False),
-    "spec-itf+range, hints": ("paired", True, True),
+    "random": ("split", True, False), "random+range": ("split", True, False),
+    "impress-itf": ("split", True, False), "impress-itf+range": ("split", True, False),
+    "spi": ("split", True, False), "spi+range": ("split", True, False),
+    "spec-itf": ("split", True, False), "spec-itf+range": ("split", True, False),
+    "spec-itf+range, hints": ("split", True, True),
 }
-FILLED_BY = {"paired": "impress-itf", "split": "as-h2o-lru"}
+FILLED_BY = {"paired": "as-like", "split": "impress-itf"}
 UNPLANTED = ("as-h2o-lru", "spi")  # sets a head, or not the request's
 ROUNDS = 2  # of all presets in turn
 OPS = 8192  # of fio, to tell what one costs

@@ -40,7 +40,7 @@ ROUNDS = 3  # of real cells, all presets in turn
 PRESETS = {"layered": ("layered", True, "none"), "layered, hints": ("layered", True, "before"),
            "layered, one call": ("layered", True, "none"),
            "layered-uniform": ("layered-uniform", True, "none"),
-           "as-like": ("impress-itf", False, "none"), "impress-itf": ("impress-itf", True, "none"),
+           "as-like": ("as-like", False, "none"), "impress-itf": ("impress-itf", True, "none"),
            "impress-itf+range": ("impress-itf", True, "none"),
            "hinted": ("layered-uniform", True, "before")}
 # Where a layer is computed, the next one's destination is told ahead: layered by SPEC_ITEM_AHEAD,
@@ -100,7 +100,7 @@ class Cell:
     def measure_real(self):
         where = os.path.join(self.build, "bench-store")
         self.stores = {preset: f"{where}-{preset}"
-                       for preset in ("impress-itf", "layered", "layered-uniform")}
+                       for preset in ("as-like", "impress-itf", "layered", "layered-uniform")}
         try:
             for preset, store in self.stores.items():
                 shutil.rmtree(store, ignore_errors=True)

@@ -1,4 +1,5 @@
-/* test_select: rows chosen by importance: ABI-061 .. ABI-069, ABI-072, ABI-140, ABI-207.
+/* test_select: rows chosen by importance: ABI-061 .. ABI-069, ABI-072, ABI-140, ABI-207,
+ * ABI-227.
  *
  * Threads, Tests: see choice.h. */
 #include "conformance/choice.h"
@@ -364,6 +365,32 @@ static void abi_207_rows_in_another_order_are_the_same_rows(void **state)
     }
 }
 
+/* ---- 227 ---- */
+
+/* Heads that agree at some ratios and disagree at others: what a layer did before changes what is
+ * read first, if anything. */
+static void abi_227_selections_do_not_depend_on_earlier_ones(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const STORES[] = {"", "\"layout\": \"split\""};
+    for (uint32_t s = 0; s < 2; s++) {
+        uint32_t parted = 0, asked = 0;
+        for (uint32_t agree = 5; agree <= 6; agree++) {
+            fixture_shape(fx, FOUR);
+            scene_configure(fx, 3, "", STORES[s]);
+            struct scene scene = scene_open(fx, FOUR, 3, agree, 2270 + agree, MATCHED);
+            for (uint32_t i = 0; i < 36; i++, asked++) {
+                struct ask ask = ask_ratio(i % 2, 20000 + i / 2 % 9 * 110000);
+                parted += (scene_ask(&scene, &ask) & SPEC_IMPORTANT_FALLBACK) != 0;
+            }
+            expect_sure(&scene);
+            scene_close(&scene);
+        }
+        if (conf_options.require_hits && !conf_options.one_set)
+            assert_in_range(parted, asked / 10, asked * 9 / 10);
+    }
+}
+
 /* ---- 067, 068, 069 ---- */
 
 static void ask_beside(struct scene *scenes, const struct ask *asks, uint32_t count)
@@ -547,6 +574,7 @@ const struct conf_test CONF_SELECT[] = {
     BARE(abi_066_rows_without_selector_keys_are_all_delivered),
     BARE(abi_140_rows_that_lack_selector_keys_get_one_when_it_is_asked_for),
     BARE(abi_207_rows_in_another_order_are_the_same_rows),
+    BARE(abi_227_selections_do_not_depend_on_earlier_ones),
     BARE(abi_067_items_of_one_call_have_sets_of_their_own),
     BARE(abi_067_passes_of_one_request_have_sets_of_their_own),
     BARE(abi_068_what_one_item_wants_changes_no_other),

@@ -69,6 +69,7 @@ struct sc_plugin_selector {
     struct sc_store_selector *selector; /* NULL: nothing is ever selected */
     uint32_t layer;                     /* SC_PLUGIN_NO_LAYER: not begun */
     bool is_counted;                    /* an item has its cost */
+    bool keys_first;                    /* no probe keys: those of all heads are read anyway */
 };
 
 /* prefetch.c: ranked rows of a layer that may be wanted; some of them are prefetched. */

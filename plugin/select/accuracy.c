@@ -52,6 +52,20 @@ static void count_up(_Atomic uint32_t *count, uint32_t seen)
         atomic_store_explicit(count, seen + 1, memory_order_release);
 }
 
+void sc_plugin_fallback_learn(struct sc_plugin_fallback *fallback, bool fell_back)
+{
+    uint32_t seen = atomic_load_explicit(&fallback->count, memory_order_relaxed);
+    average_move(&fallback->ppm, seen, fell_back ? PPM : 0);
+    count_up(&fallback->count, seen);
+}
+
+uint32_t sc_plugin_fallback_ppm(const struct sc_plugin_fallback *fallback)
+{
+    if (atomic_load_explicit(&fallback->count, memory_order_acquire) == 0)
+        return 0;
+    return atomic_load_explicit(&fallback->ppm, memory_order_relaxed);
+}
+
 void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *accuracy, const uint32_t *rows,
                               uint64_t count, const uint64_t *wanted)
 {
@@ -72,20 +86,17 @@ void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *accuracy, const uint32_
 void sc_plugin_accuracy_whole_learn(struct sc_plugin_accuracy *accuracy, bool was_expected,
                                     uint64_t wanted_ppm)
 {
-    uint32_t seen = atomic_load_explicit(&accuracy->parted_count, memory_order_relaxed);
-    average_move(&accuracy->parted_ppm, seen, wanted_ppm == PPM ? PPM : 0);
-    count_up(&accuracy->parted_count, seen);
+    sc_plugin_fallback_learn(&accuracy->fallback, wanted_ppm == PPM);
     if (!was_expected)
         return;
-    seen = atomic_load_explicit(&accuracy->whole_count, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(&accuracy->whole_count, memory_order_relaxed);
     average_move(&accuracy->whole_ppm, seen, wanted_ppm);
     count_up(&accuracy->whole_count, seen);
 }
 
 bool sc_plugin_accuracy_parts(const struct sc_plugin_accuracy *own)
 {
-    return atomic_load_explicit(&own->parted_count, memory_order_acquire) > 0 &&
-           atomic_load_explicit(&own->parted_ppm, memory_order_relaxed) > PPM / 2;
+    return sc_plugin_fallback_ppm(&own->fallback) > PPM / 2;
 }
 
 bool sc_plugin_accuracy_whole(const struct sc_plugin_accuracy *own,

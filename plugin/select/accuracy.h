@@ -24,13 +24,17 @@
 
 #define SC_PLUGIN_DECILES 10u
 
+/* How often a layer's probe heads disagree. */
+struct sc_plugin_fallback {
+    _Atomic uint32_t ppm, count; /* of selections, smoothed; measurements */
+};
+
 /* Accuracy of a layer's predictions: made at the layer below, measured at this layer. */
 struct sc_plugin_accuracy {
     _Atomic uint32_t right_ppm[SC_PLUGIN_DECILES];
-    _Atomic uint32_t count; /* rankings measured; 0: right_ppm is unknown */
-    /* Heads that disagree: every row is wanted. */
-    _Atomic uint32_t parted_ppm, parted_count; /* how often; measurements */
-    _Atomic uint32_t whole_ppm, whole_count;   /* rows wanted if expected; measurements */
+    _Atomic uint32_t count;                  /* rankings measured; 0: right_ppm is unknown */
+    struct sc_plugin_fallback fallback;      /* heads that disagree: every row is wanted */
+    _Atomic uint32_t whole_ppm, whole_count; /* rows wanted if expected; measurements */
 };
 
 /* Time that the host computes between prefetch_next and the next get_important. */
@@ -48,6 +52,9 @@ static inline uint64_t sc_plugin_decile_end(uint64_t count, uint32_t decile)
 /* Sorts each decile of a ranking. Rows are distinct. bits: one per row, zero before and after. */
 void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits);
 
+void sc_plugin_fallback_learn(struct sc_plugin_fallback *fallback, bool fell_back);
+/* Returns the share of selections that fell back; 0 without measurements. */
+uint32_t sc_plugin_fallback_ppm(const struct sc_plugin_fallback *fallback);
 /* Records a ranking's accuracy: bit i of wanted says that row i is wanted. NULL: all rows are read
  * in one run, so the ranking was of no use. */
 void sc_plugin_accuracy_learn(struct sc_plugin_accuracy *accuracy, const uint32_t *rows,

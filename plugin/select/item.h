@@ -56,6 +56,8 @@ struct sc_plugin_item {
     bool was_started;               /* the whole layer was being read before the call */
     bool is_late;                   /* an earlier item of the call uses the request's buffers */
     bool is_pieced;                 /* all rows: prefetched ones, and the rest beside them */
+    bool keys_first;                /* HEADS: the probe heads are compared in the destination */
+    bool has_one_set;               /* and agree */
     uint32_t route;                 /* enum sc_plugin_route */
     uint64_t row_count;             /* rows of the set, or of each head's */
     uint64_t set_count;             /* rows to read, in request->set */

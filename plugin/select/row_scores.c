@@ -76,6 +76,14 @@ static bool device_sums(const struct sc_plugin_scratch *scratch,
 
 /* ---- Probes --------------------------------------------------------------------------------- */
 
+void sc_plugin_sums_total(const spec_connector *conn, const float *sums, uint64_t heads,
+                          uint64_t rows, float *ret_total)
+{
+    memset(ret_total, 0, rows * sizeof(float));
+    for (uint64_t h = 0; h < heads; h++)
+        sc_kernels_add(conn->kernels, ret_total, sums + h * rows, rows);
+}
+
 spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
                                  const struct sc_plugin_asker *asker,
                                  struct sc_kernels_importance *what, const uint8_t *keys,
@@ -98,9 +106,7 @@ spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
         return status;
     if (!is_done)
         sc_kernels_importance_heads(what, 0, probes, scratch->importance, scratch->sums);
-    memset(total, 0, row_total * sizeof(float));
-    for (uint64_t h = 0; h < probes; h++)
-        sc_kernels_add(conn->kernels, total, scratch->sums + h * row_total, row_total);
+    sc_plugin_sums_total(conn, scratch->sums, probes, row_total, total);
     return SPEC_OK;
 }
 

@@ -35,5 +35,8 @@ spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
                                  struct sc_kernels_importance *what, const uint8_t *keys,
                                  uint64_t row_total, const float **ret_total,
                                  struct spec_error *reterr);
+/* Adds the heads' sums [heads][rows] in their order. */
+void sc_plugin_sums_total(const spec_connector *conn, const float *sums, uint64_t heads,
+                          uint64_t rows, float *ret_total);
 
 #endif

@@ -13,6 +13,7 @@
 #include "plugin/quant/quant.h"
 #include "plugin/select/budget.h"
 #include "plugin/select/item.h"
+#include "plugin/select/keys_first.h"
 #include "plugin/select/row_scores.h"
 #include "plugin/select/scatter.h"
 #include "plugin/select/scratch.h"
@@ -176,13 +177,26 @@ bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_p
     return heads_agree(scratch, want, k, NULL, &similarity, &threshold);
 }
 
+/* Selects by each probe head's sums and their total; returns true if the heads agree. */
+static bool select_by_votes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                            const float *total, uint32_t *ret_rows)
+{
+    double similarity, threshold;
+    item->row_count = set_rows(scratch, &item->want, total);
+    bool agree =
+        heads_agree(scratch, &item->want, item->row_count, ret_rows, &similarity, &threshold);
+    item->in.similarity = (float)similarity;
+    item->in.threshold = (float)threshold;
+    sc_plugin_keys_first_learn(scratch->conn, item->in.layer, !agree);
+    return agree;
+}
+
 spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
                                        struct sc_plugin_item *item, const uint8_t *keys,
                                        uint32_t *ret_rows, bool *ret_agree,
                                        struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
-    double similarity, threshold;
     const float *total;
     const struct sc_plugin_asker asker = {.item = item};
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
@@ -190,11 +204,7 @@ spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
         sc_plugin_probe_sums(scratch, &asker, &what, keys, want->row_total, &total, reterr);
     if (status != SPEC_OK)
         return status;
-    uint64_t k = set_rows(scratch, want, total);
-    *ret_agree = heads_agree(scratch, want, k, ret_rows, &similarity, &threshold);
-    item->row_count = k;
-    item->in.similarity = (float)similarity;
-    item->in.threshold = (float)threshold;
+    *ret_agree = select_by_votes(scratch, item, total, ret_rows);
     return SPEC_OK;
 }
 
@@ -326,19 +336,35 @@ spec_status sc_plugin_select_by_all(struct sc_plugin_scratch *scratch, struct sc
 
 /* ---- All heads, where the rows are ---------------------------------------------------------- */
 
+/* Sums heads [first, end) in one pass. */
+static void sums_here(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
+                      uint64_t first, uint64_t end)
+{
+    struct sc_plugin_placing to = sc_plugin_placing_of(scratch->conn, item);
+    struct sc_kernels_importance what = importance_of(scratch->conn, item);
+    what.prefix.count = item->want.row_total;
+    item->memory.target->score(&to, &what, first, end, scratch->importance, scratch->sums);
+}
+
 /* Sums the heads from `first` on that are scored in one pass; returns how many. */
 static uint64_t heads_sums(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
                            uint64_t first)
 {
-    const spec_connector *conn = scratch->conn;
-    uint64_t left = conn->shape.kv_head_count - first;
+    uint64_t left = scratch->conn->shape.kv_head_count - first;
     uint64_t count = left < SC_PLUGIN_HEADS_TOGETHER ? left : SC_PLUGIN_HEADS_TOGETHER;
-    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
-    struct sc_kernels_importance what = importance_of(conn, item);
-    what.prefix.count = item->want.row_total;
-    item->memory.target->score(&to, &what, first, first + count, scratch->importance,
-                               scratch->sums);
+    sums_here(scratch, item, first, first + count);
     return count;
+}
+
+bool sc_plugin_select_by_probes_here(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                     uint32_t *ret_rows)
+{
+    const spec_connector *conn = scratch->conn;
+    uint64_t rows = item->want.row_total, probes = conn->choice.probe_heads;
+    float *total = scratch->sums + probes * rows;
+    sums_here(scratch, item, 0, probes);
+    sc_plugin_sums_total(conn, scratch->sums, probes, rows, total);
+    return select_by_votes(scratch, item, total, ret_rows);
 }
 
 uint64_t sc_plugin_select_count(struct sc_plugin_scratch *scratch,

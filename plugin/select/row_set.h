@@ -21,6 +21,10 @@ spec_status sc_plugin_select_by_probes(struct sc_plugin_scratch *scratch,
                                        struct sc_plugin_item *item, const uint8_t *keys,
                                        uint32_t *ret_rows, bool *ret_agree,
                                        struct spec_error *reterr);
+/* The same by keys of all heads in the destination; at most SC_PLUGIN_HEADS_TOGETHER probe heads.
+ * Leaves the probe heads' sums and their total in scratch->sums. Returns true if they agree. */
+bool sc_plugin_select_by_probes_here(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                     uint32_t *ret_rows);
 /* Selects one set by the quantised keys of all heads. It contains all rows without quantised rows,
  * item->forced_rows of them. Errors: those of sc_plugin_scoring_fetch. */
 spec_status sc_plugin_select_by_quant(struct sc_plugin_scratch *scratch,

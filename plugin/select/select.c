@@ -14,6 +14,7 @@
 #include "plugin/select/budget.h"
 #include "plugin/select/issue_reads.h"
 #include "plugin/select/item.h"
+#include "plugin/select/keys_first.h"
 #include "plugin/select/layered.h"
 #include "plugin/select/per_head.h"
 #include "plugin/select/prefetch.h"
@@ -53,6 +54,8 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
             return status;
     }
     spec_status status = sc_plugin_prefetches_open(conn, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_keys_first_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_scratches_open(conn, reterr) : status;
 }
 
@@ -63,6 +66,7 @@ void sc_plugin_select_close(spec_connector *conn)
         for (uint32_t j = 0; j < SC_PLUGIN_SELECTORS; j++)
             sc_store_selector_close(conn->requests.slots[i].selectors[j].selector);
     sc_alloc_free(&conn->alloc, conn->choice.row_numbers);
+    sc_plugin_keys_first_close(conn);
     sc_plugin_scratches_close(conn);
 }
 
@@ -95,13 +99,19 @@ static struct sc_store_selector_want want_of(const spec_connector *conn)
         .k_alone = is_quant && conn->config.base == SC_BASE_NONE};
 }
 
-/* Returns the layer's selector, begun; NULL if it is not available. */
+static struct sc_plugin_selector *selector_of(struct sc_plugin_request *request, uint32_t layer)
+{
+    return &request->selectors[layer % SC_PLUGIN_SELECTORS];
+}
+
+/* Returns the layer's selector, begun; NULL if it is not available. has_probes: it must have probe
+ * keys. */
 static struct sc_store_selector *selector_start(spec_connector *conn,
                                                 struct sc_plugin_request *request, uint32_t layer,
-                                                enum sc_io_class io_class)
+                                                enum sc_io_class io_class, bool has_probes)
 {
-    struct sc_plugin_selector *selector = &request->selectors[layer % SC_PLUGIN_SELECTORS];
-    if (selector->layer == layer) {
+    struct sc_plugin_selector *selector = selector_of(request, layer);
+    if (selector->layer == layer && !(has_probes && selector->keys_first)) {
         if (io_class == SC_IO_CLASS_DEMAND)
             sc_store_selector_demand(selector->selector);
         return selector->selector;
@@ -111,6 +121,8 @@ static struct sc_store_selector *selector_start(spec_connector *conn,
         return NULL;
     selector_end(conn, request, selector);
     struct sc_store_selector_want want = want_of(conn);
+    bool keys_first = !has_probes && sc_plugin_keys_go_first(conn, request, layer);
+    want.probe_row_bytes = keys_first ? 0 : want.probe_row_bytes;
     want.layer = layer;
     want.io_class = io_class;
     want.ranges = request->ranges;
@@ -122,6 +134,7 @@ static struct sc_store_selector *selector_start(spec_connector *conn,
         return NULL;
     selector->layer = layer;
     selector->is_counted = false;
+    selector->keys_first = keys_first;
     return selector->selector;
 }
 
@@ -193,35 +206,53 @@ static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uin
     return bytes + gap_bytes <= row_total * conn->dims.row_bytes;
 }
 
-/* Begins to read every row; uses prefetched rows if that is cheaper. */
-static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
+/* Begins to read the rows that were not prefetched, if that is cheaper than all rows; returns true
+ * if so. part: what is read of them. */
+static bool pieces_begin(spec_connector *conn, struct sc_plugin_item *item,
+                         enum sc_store_part_wanted part, enum sc_io_class io_class)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *prediction = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
+    uint64_t words = sc_plugin_words_of(item), *wanted = request->bits, *covered = wanted + words;
     uint64_t total = item->want.row_total, count = 0;
-    if (prediction != NULL && item->selector != NULL) {
-        covered = wanted + words;
-        memset(wanted, 0xff, words * sizeof(*wanted));
-        memset(covered, 0, words * sizeof(*covered));
-        item->covered_rows = sc_store_reader_narrow(prediction->reader, wanted, covered);
-        item->used_rows = item->covered_rows;
-        item->is_pieced = pieces_save(conn, covered, total);
-    }
-    if (!item->is_pieced) {
-        prefetch_drop(conn, item, SC_LOAD_WHOLE);
-        item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, io_class);
-        return;
-    }
+    if (prediction == NULL || item->selector == NULL)
+        return false;
+    memset(wanted, 0xff, words * sizeof(*wanted));
+    memset(covered, 0, words * sizeof(*covered));
+    item->covered_rows = sc_store_reader_narrow(prediction->reader, wanted, covered);
+    item->used_rows = item->covered_rows;
+    item->is_pieced = pieces_save(conn, covered, total);
+    if (!item->is_pieced)
+        return false;
     for (uint64_t row = 0; row < total; row++)
         if (!sc_plugin_bit_get(covered, row))
             rest->rows[count++] = (uint32_t)row;
     struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, rest->rows, count);
     gather.whole_slabs = false;
+    gather.wanted = part;
     sc_plugin_gather_begin(conn, request, rest, item->in.layer, &gather, io_class);
     sc_store_reader_tags(prediction->reader, sc_store_selector_tags(item->selector));
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
+    return true;
+}
+
+/* Begins to read every row; uses prefetched rows if that is cheaper. */
+static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
+{
+    if (pieces_begin(conn, item, SC_STORE_WANT_ROWS, io_class))
+        return;
+    prefetch_drop(conn, item, SC_LOAD_WHOLE);
+    item->was_started = sc_plugin_layer_start(conn, item->request, item->in.layer, io_class);
+}
+
+/* Split layout: begins to read every key; uses prefetched rows if that is cheaper. */
+static void keys_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_io_class io_class)
+{
+    if (pieces_begin(conn, item, SC_STORE_WANT_K, io_class))
+        return;
+    prefetch_drop(conn, item, SC_LOAD_KEYS);
+    item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, io_class);
 }
 
 /* Returns true if selection uses a selector; otherwise the keys of all heads are read. */
@@ -254,9 +285,11 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
 {
     bool some = sc_plugin_wants_some(conn, request, layer);
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
-    if (some && has_selector(conn))
-        (void)selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
-    if (by_keys && with_rows && !has_all)
+    bool keys_first =
+        some && has_selector(conn) &&
+        selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE, false) != NULL &&
+        selector_of(request, layer)->keys_first;
+    if (((by_keys && !has_all) || keys_first) && with_rows)
         (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     else if (!some && with_rows) {
         sc_plugin_prefetch_yield(request, layer);
@@ -265,6 +298,13 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
 }
 
 /* ---- Choosing ------------------------------------------------------------------------------- */
+
+/* Returns true if the item's queries and destination allow a set per head. */
+static bool takes_head_sets(const struct sc_plugin_item *item)
+{
+    return !item->scoring.is_probes_only && !item->memory.has_negative_slot &&
+           item->memory.target->score != NULL;
+}
 
 static void count_identify(spec_connector *conn, struct sc_plugin_item *item, uint64_t begin_ns)
 {
@@ -282,10 +322,9 @@ static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *i
                                   uint64_t deadline_ns, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    struct sc_plugin_selector *slot =
-        &item->request->selectors[item->in.layer % SC_PLUGIN_SELECTORS];
-    struct sc_store_selector *selector =
-        selector_start(conn, item->request, item->in.layer, SC_IO_CLASS_DEMAND);
+    struct sc_plugin_selector *slot = selector_of(item->request, item->in.layer);
+    struct sc_store_selector *selector = selector_start(conn, item->request, item->in.layer,
+                                                        SC_IO_CLASS_DEMAND, !takes_head_sets(item));
     item->selector = NULL;
     if (selector == NULL)
         return SPEC_OK;
@@ -437,8 +476,7 @@ static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item
 {
     uint32_t identify = conn->config.identify;
     bool by_baseline = sc_baseline_can_score(&conn->baseline, item->want.metric);
-    bool can_part = !item->memory.has_negative_slot && item->memory.target->score != NULL;
-    bool may_part = !item->scoring.is_probes_only && can_part;
+    bool may_part = takes_head_sets(item);
     bool by_keys = !by_baseline && identify == SC_IDENTIFY_KEYS;
     bool by_probes = !by_baseline && identify == SC_IDENTIFY_PROBES && conn->choice.probe_heads > 0;
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
@@ -453,7 +491,8 @@ static spec_status item_select(spec_connector *conn, struct sc_plugin_item *item
     if (status != SPEC_OK || (item->selector == NULL && (!by_keys || is_split)))
         return status;
     bool by_selector = item->selector != NULL && sc_plugin_probes_are_all(conn);
-    if (by_keys && !by_selector) {
+    item->keys_first = by_probes && selector_of(item->request, item->in.layer)->keys_first;
+    if ((by_keys && !by_selector) || item->keys_first) {
         item->route = SC_ROUTE_HEADS;
         return SPEC_OK;
     }
@@ -473,8 +512,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
         item->route == SC_ROUTE_LAYERED) {
         set_begin(conn, item, io_class);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
-        prefetch_drop(conn, item, SC_LOAD_KEYS);
-        item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, io_class);
+        keys_begin(conn, item, io_class);
     } else {
         all_begin(conn, item, io_class);
     }
@@ -505,8 +543,31 @@ spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *it
     return sc_plugin_all_take(conn, item, reterr);
 }
 
-/* All keys are in the destination: selects each head's rows, and sets their union (the first
- * bits). */
+/* Adds the set to a head's bits and to the union (the first bits). */
+static void head_takes_set(struct sc_plugin_item *item, uint64_t head)
+{
+    uint64_t *any = item->request->bits, *bits = sc_plugin_head_bits(item, head);
+    for (uint64_t i = 0; i < item->row_count; i++)
+        sc_plugin_bit_set(bits, item->request->set[i]);
+    for (uint64_t w = 0; w < sc_plugin_words_of(item); w++)
+        any[w] |= bits[w];
+}
+
+/* Compares the probe heads; returns true if one set is selected, which the request then has. */
+static bool probes_select(spec_connector *conn, struct sc_plugin_scratch *scratch,
+                          struct sc_plugin_item *item)
+{
+    const float *sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
+    bool agree = sc_plugin_select_by_probes_here(scratch, item, item->request->set);
+    for (uint64_t head = 0; agree && head < conn->shape.kv_head_count; head++)
+        head_takes_set(item, head);
+    if (agree)
+        item->set_count = item->row_count;
+    sc_plugin_prefetch_learn(conn, scratch, item, agree ? item->request->bits : NULL, sums);
+    return agree;
+}
+
+/* All keys are in the destination: selects each head's rows, or one set for all. */
 static spec_status select_heads(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
@@ -524,13 +585,10 @@ static spec_status select_heads(spec_connector *conn, struct sc_plugin_item *ite
     memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));
     if (conn->config.identify == SC_IDENTIFY_KEYS)
         item->row_count = sc_plugin_select_count(scratch, item);
-    for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
-        uint64_t *bits = sc_plugin_head_bits(item, head);
+    item->has_one_set = item->keys_first && probes_select(conn, scratch, item);
+    for (uint64_t head = 0; !item->has_one_set && head < conn->shape.kv_head_count; head++) {
         sc_plugin_select_head(scratch, item, head, request->set);
-        for (uint64_t i = 0; i < item->row_count; i++)
-            sc_plugin_bit_set(bits, request->set[i]);
-        for (uint64_t w = 0; w < words; w++)
-            any[w] |= bits[w];
+        head_takes_set(item, head);
     }
     sc_plugin_scratch_put(scratch);
     for (uint64_t w = 0; w < words; w++)
@@ -549,35 +607,41 @@ static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
         (void)sc_plugin_rows_of(sc_plugin_head_bits(item, head), sc_plugin_words_of(item),
                                 request->set);
         item->memory.target->compact(&to, head, request->set, count);
-        for (uint64_t i = 0; item->in.positions != NULL && i < count; i++)
+        if (item->in.positions == NULL || (item->has_one_set && head > 0))
+            continue;
+        for (uint64_t i = 0; i < count; i++)
             item->in.positions[head * count + i] =
                 (uint32_t)(request->from_token + request->set[i]);
     }
-    item->in.result_flags |= SPEC_IMPORTANT_FALLBACK;
+    item->in.result_flags |= item->has_one_set ? 0 : SPEC_IMPORTANT_FALLBACK;
 }
 
-/* Split layout: reads V of the union's rows, each to its own place. */
-static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item,
+/* Lists the union's rows that were not prefetched in the rest's rows; returns how many. */
+static uint64_t union_rest(const struct sc_plugin_item *item)
+{
+    struct sc_plugin_reader *rest = &item->request->readers[SC_PLUGIN_REST];
+    uint64_t count = 0;
+    if (!item->is_pieced)
+        return sc_plugin_rows_of(item->request->bits, sc_plugin_words_of(item), rest->rows);
+    for (uint64_t i = 0; i < rest->gather.count; i++)
+        if (sc_plugin_bit_get(item->request->bits, rest->rows[i]))
+            rest->rows[count++] = rest->rows[i];
+    return count;
+}
+
+/* Split layout: reads V of `count` rows of the rest, each to its own place. */
+static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item, uint64_t count,
                                struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t count = sc_plugin_rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
+    if (count == 0)
+        return SPEC_OK;
     struct sc_store_gather_rows gather = sc_plugin_gather_of(conn, rest->rows, count);
     gather.wanted = SC_STORE_WANT_V;
     sc_plugin_gather_begin(conn, request, rest, item->in.layer, &gather, SC_IO_CLASS_DEMAND);
     sc_store_reader_tags(rest->reader, sc_store_selector_tags(item->selector));
     return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
-}
-
-/* Returns the number of the union's rows that were not prefetched. */
-static uint64_t union_rest(const struct sc_plugin_item *item)
-{
-    const struct sc_plugin_reader *rest = &item->request->readers[SC_PLUGIN_REST];
-    uint64_t count = 0;
-    for (uint64_t i = 0; i < rest->gather.count; i++)
-        count += sc_plugin_bit_get(item->request->bits, rest->rows[i]);
-    return count;
 }
 
 static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *item,
@@ -587,7 +651,8 @@ static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *ite
     struct sc_plugin_reader *reader = &request->readers[item->in.layer % SC_PLUGIN_AHEAD];
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     spec_status status = SPEC_OK;
-    if (is_split) {
+    uint64_t rest_count = 0;
+    if (is_split && !item->is_pieced) {
         (void)sc_plugin_heads_start(conn, request, item->in.layer, SC_IO_CLASS_DEMAND);
         sc_store_reader_tags(reader->reader, sc_store_selector_tags(item->selector));
         status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
@@ -596,14 +661,16 @@ static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *ite
     }
     if (status == SPEC_OK)
         status = select_heads(conn, item, reterr);
+    if (status == SPEC_OK && (is_split || item->is_pieced))
+        rest_count = union_rest(item);
     if (status == SPEC_OK && is_split)
-        status = take_values(conn, item, reterr);
+        status = take_values(conn, item, rest_count, reterr);
     if (status == SPEC_OK)
         keep_heads(conn, item);
     if (!item->is_pieced)
         item->covered_rows = item->was_started ? item->in.union_rows : 0;
     else if (status == SPEC_OK)
-        item->covered_rows = item->in.union_rows - union_rest(item);
+        item->covered_rows = item->in.union_rows - rest_count;
     return status;
 }
 

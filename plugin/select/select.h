@@ -7,7 +7,8 @@
  *   GATHER     the set's rows are read; prefetched rows count
  *   PER_HEAD   the selector has all heads' keys: the union of the heads' sets is read
  *   HEADS      all rows are read (split layout: K, then V of the union); each head is scored in the
- *              destination and keeps its own rows
+ *              destination and keeps its own rows. Keys may go first (keys_first.h): then the probe
+ *              heads are compared there, and one set is possible
  *   LAYERED    all rows are decoded from quantised rows, the set's are read exactly (layered.c)
  *   DENSE      every row is read: no selector, a damaged one, or no memory for it
  *

@@ -132,7 +132,7 @@ static void layers_are_read_whole_where_that_was_right_often_enough(void **state
                                    250000); /* foreseen, and then a quarter was wanted */
     assert_int_equal(own.whole_ppm, 250000);
     assert_false(sc_plugin_accuracy_whole(&own, &all, 750000));
-    assert_int_equal(own.parted_ppm, 500000);
+    assert_int_equal(own.fallback.ppm, 500000);
     assert_false(sc_plugin_accuracy_parts(&own));
     uint32_t turns = 0;
     for (; !sc_plugin_accuracy_whole(&own, &all, 750000); turns++)

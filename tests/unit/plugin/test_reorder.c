@@ -194,7 +194,7 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
             }
     }
     assert_int_equal(extents, 2);
-    rig.extra = "\"preset\": \"as-like\", \"chunk_tokens\": 16";
+    rig.extra = "\"preset\": \"as-like\", \"chunk_tokens\": 16, \"store\": {\"layout\": \"split\"}";
     rig_reopen(&rig);
     for (uint32_t opened = 0; opened < 2; opened++) {
         spec_status status;

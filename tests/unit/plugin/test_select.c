@@ -1,98 +1,20 @@
 /* Chosen rows: sets against a float64 reference, delivered rows against the truth, and what happens
  * when there is nothing to choose by. Everything through the calls of the ABI, on the simulated
  * disk. */
-#include "tests/unit/plugin/select_fixture.h"
+#include "tests/unit/plugin/select_call.h"
 #include "tests/unit/threads.h"
 
 #include "plugin/select/issue_reads.h"
 
-#define ROWS_MAX 700u
-
-/* One get_important, its destination and its positions. */
-struct shot {
-    struct spec_important item;
-    struct spec_select select;
-    struct area area;
-    struct pass pass;
-    uint32_t *positions;
-};
-
-static struct shot make_shot(const struct world *world, spec_request request, uint32_t layer,
-                             uint64_t from)
-{
-    struct shot shot = {.area = rig_area(&world->rig, world->matched - from),
-                        .pass = world_pass(world, layer, world->rig.dtype),
-                        .positions = calloc(world->rig.heads * ROWS_MAX, sizeof(uint32_t))};
-    assert_non_null(shot.positions);
-    shot.select = (struct spec_select){.struct_size = sizeof(shot.select)};
-    shot.item = (struct spec_important){.struct_size = sizeof(shot.item),
-                                        .request = request,
-                                        .layer = layer,
-                                        .positions = shot.positions,
-                                        .position_capacity = world->rig.heads * ROWS_MAX};
-    return shot;
-}
-
-/* Pointers into the shot itself: where it stands for good. */
-static void aim(struct shot *shot)
-{
-    shot->item.queries = &shot->pass.q;
-    shot->item.new_keys = &shot->pass.fresh.memory;
-    shot->item.destination = &shot->area.memory;
-    shot->item.select = &shot->select;
-}
-
-static void shot_free(struct shot *shot)
-{
-    rig_area_free(&shot->area);
-    pass_free(&shot->pass);
-    free(shot->positions);
-}
-
-static spec_status fire(struct world *world, struct shot *shot)
-{
-    aim(shot);
-    struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = sc_plugin_get_important(world->rig.conn, &shot->item, 1, &error);
-    if (status != SPEC_OK && error.text[0] == 0)
-        fail_msg("%s without a text", sc_status_name(status));
-    return status;
-}
-
-/* Rows stand where positions say, each bit as it was stored. */
-static void assert_rows(const struct world *world, const struct shot *shot)
-{
-    const struct spec_important *item = &shot->item;
-    bool parted = (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
-    uint64_t d = world->rig.head_size, element = sc_plugin_dtype_bytes(world->rig.dtype);
-    uint8_t bytes[8];
-    assert_int_equal(item->next_position, world->matched);
-    for (uint64_t h = 0; h < world->rig.heads; h++) {
-        const uint32_t *positions = item->positions + (parted ? h * item->row_count : 0);
-        for (uint64_t r = 0; r < item->row_count; r++) {
-            assert_true(r == 0 || positions[r] > positions[r - 1]);
-            for (uint32_t part = 0; part < 2; part++)
-                for (uint64_t i = 0; i < d; i++) {
-                    const struct spec_memory *memory = &shot->area.memory;
-                    const uint8_t *at = part == 0 ? memory->k_base : memory->v_base;
-                    at += r * rig_part_bytes(&world->rig) + (h * d + i) * element;
-                    world_put(bytes, world->rig.dtype,
-                              world_kv(world, positions[r], item->layer, part, h, i));
-                    assert_memory_equal(at, bytes, element);
-                }
-        }
-    }
-}
-
 /* ---- Sets ----------------------------------------------------------------------------------- */
 
-static double importances[8][ROWS_MAX];
-static bool tops[8][ROWS_MAX];
+static double importances[8][CALL_ROWS_MAX];
+static bool tops[8][CALL_ROWS_MAX];
 
 struct wanted { /* what the reference says of one item */
     uint64_t rows, k, heads;
     double gap, similarity;
-    bool voted[ROWS_MAX];
+    bool voted[CALL_ROWS_MAX];
 };
 
 static uint64_t reference_k(const struct spec_select *select, const double *total, uint64_t rows)
@@ -105,7 +27,7 @@ static uint64_t reference_k(const struct spec_select *select, const double *tota
         return select->count < rows ? select->count : rows;
     double all = 0, sum = 0;
     uint64_t k = 0;
-    static bool used[ROWS_MAX];
+    static bool used[CALL_ROWS_MAX];
     memset(used, 0, sizeof(used));
     for (uint64_t j = 0; j < rows; j++)
         all += total[j];
@@ -130,13 +52,13 @@ static void keep_ends(const struct world *world, const struct spec_select *selec
 }
 
 /* Sets of `probes` heads by the definition, and the vote. */
-static struct wanted reference_sets(const struct world *world, const struct shot *shot,
+static struct wanted reference_sets(const struct world *world, const struct select_call *shot,
                                     uint64_t from, uint64_t probes)
 {
     struct wanted wanted = {
         .rows = world->matched - from, .heads = world->rig.heads, .gap = 1, .similarity = 1};
-    static double total[ROWS_MAX];
-    static uint32_t votes[ROWS_MAX];
+    static double total[CALL_ROWS_MAX];
+    static uint32_t votes[CALL_ROWS_MAX];
     memset(total, 0, sizeof(total));
     memset(votes, 0, sizeof(votes));
     for (uint64_t h = 0; h < wanted.heads; h++) {
@@ -164,11 +86,11 @@ static struct wanted reference_sets(const struct world *world, const struct shot
 }
 
 /* One item against the reference. false: two scores at a border are too close to tell. */
-static bool assert_set(struct world *world, struct shot *shot, uint64_t from, uint64_t probes,
-                       double alpha)
+static bool assert_set(struct world *world, struct select_call *shot, uint64_t from,
+                       uint64_t probes, double alpha)
 {
-    assert_int_equal(fire(world, shot), SPEC_OK);
-    assert_rows(world, shot);
+    assert_int_equal(call_fire(world, shot), SPEC_OK);
+    call_assert_rows(world, shot);
     struct spec_important *item = &shot->item;
     struct wanted wanted = reference_sets(world, shot, from, probes);
     double ratio = (double)wanted.k / (double)wanted.rows;
@@ -232,7 +154,7 @@ static void run_selects(struct world *world, uint64_t probes, double alpha, uint
         spec_request request = look(world, from);
         for (uint64_t s = 0; s < SELECT_COUNT; s++) {
             uint32_t layer = (uint32_t)s % world->rig.layers;
-            struct shot shot = make_shot(world, request, layer, from);
+            struct select_call shot = call_make(world, request, layer, from);
             shot.select = SELECTS[s];
             shot.select.struct_size = sizeof(shot.select);
             if (s % 3 == 1)
@@ -242,7 +164,7 @@ static void run_selects(struct world *world, uint64_t probes, double alpha, uint
                 ++*told;
             else
                 ++*untold;
-            shot_free(&shot);
+            call_free(&shot);
         }
         rig_release(&world->rig, request);
     }
@@ -284,18 +206,18 @@ static void queries_behind_the_limit_choose(void **state)
     spec_request request = look(&world, 0);
     uint64_t told = 0;
     for (uint32_t layer = 0; layer < 4; layer++) {
-        struct shot shot = make_shot(&world, request, layer, 0);
+        struct select_call shot = call_make(&world, request, layer, 0);
         shot.select = SELECTS[layer];
         shot.select.struct_size = sizeof(shot.select);
         told += assert_set(&world, &shot, 0, 3, 0.6);
-        shot_free(&shot);
+        call_free(&shot);
     }
     assert_true(told > 0);
-    struct shot shot = make_shot(&world, request, 0, 0);
+    struct select_call shot = call_make(&world, request, 0, 0);
     shot.pass.fresh.memory.k_bytes = UINT64_C(1) << 40;
     shot.pass.q.first_position = 401 - FRESH_ROWS; /* more new keys than there is room for */
-    assert_int_equal(fire(&world, &shot), SPEC_E_INVALID);
-    shot_free(&shot);
+    assert_int_equal(call_fire(&world, &shot), SPEC_E_INVALID);
+    call_free(&shot);
     world_leave(&world, request);
 }
 
@@ -317,10 +239,10 @@ static void a_cut_prompt_is_as_long_as_it_was(void **state)
             struct spec_lookup_result found;
             assert_int_equal(rig_try_lookup(&world.rig, &prompt, 0, 100, &found), SPEC_OK);
             assert_int_equal(found.matched_tokens, 100);
-            struct shot shot = make_shot(&world, found.request, 0, 0);
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            struct select_call shot = call_make(&world, found.request, 0, 0);
+            assert_int_equal(call_fire(&world, &shot), SPEC_OK);
             assert_true(is_long ? shot.item.row_count == 100 : shot.item.row_count < 100);
-            shot_free(&shot);
+            call_free(&shot);
             rig_release(&world.rig, found.request);
             rig_prompt_free(&prompt);
         }
@@ -343,12 +265,12 @@ static void alpha_decides_who_parts(void **state)
             spec_request request = look(&world, 0);
             uint64_t told = 0;
             for (uint32_t layer = 0; layer < 4; layer++) {
-                struct shot shot = make_shot(&world, request, layer, 0);
+                struct select_call shot = call_make(&world, request, layer, 0);
                 shot.select = SELECTS[0];
                 shot.select.struct_size = sizeof(shot.select);
                 told += assert_set(&world, &shot, 0, 3, way == 0 ? 0 : 50);
                 assert_int_equal(shot.item.result_flags, way == 0 ? SPEC_IMPORTANT_FALLBACK : 0);
-                shot_free(&shot);
+                call_free(&shot);
             }
             assert_true(told > 0);
             const struct sc_plugin_stats *stats = &world.rig.conn->stats;
@@ -376,21 +298,21 @@ static void keys_of_all_heads_give_each_its_own(void **state)
         world_open(&world, extra, 3, 2, 16, SPEC_DTYPE_BF16, 210, 1);
         spec_request request = look(&world, 0);
         for (uint32_t layer = 0; layer < 4; layer++) {
-            struct shot shot = make_shot(&world, request, layer, 0);
+            struct select_call shot = call_make(&world, request, layer, 0);
             if (layer % 2 == 1)
                 assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, layer, NULL),
                                  SPEC_OK);
             shot.select.given = SPEC_SELECT_BUDGET;
             shot.select.retain_ppm = 200000;
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
-            assert_rows(&world, &shot);
+            assert_int_equal(call_fire(&world, &shot), SPEC_OK);
+            call_assert_rows(&world, &shot);
             assert_int_equal(shot.item.row_count, 42);
             assert_int_equal(shot.item.result_flags, SPEC_IMPORTANT_FALLBACK);
             struct wanted wanted = reference_sets(&world, &shot, 0, 3);
             for (uint64_t h = 0; h < 3 && wanted.gap >= 1e-5; h++)
                 for (uint64_t r = 0; r < 42; r++)
                     assert_true(tops[h][shot.positions[h * 42 + r]]);
-            shot_free(&shot);
+            call_free(&shot);
         }
         world_leave(&world, request);
     }
@@ -404,8 +326,8 @@ static void figure_9_wants_76_vectors_where_all_keys_are_160(void **state)
     (void)state;
     static const struct {
         const char *preset;
-        uint64_t vectors;
-    } WAYS[] = {{"as-h2o-lfu", 160}, {"impress-itf", 76}, {"impress", 76}};
+        uint64_t vectors, tags; /* a token's: of K, of V, of its probe keys */
+    } WAYS[] = {{"as-h2o-lfu", 160, 2}, {"impress-itf", 76, 3}, {"impress", 76, 3}};
     for (uint32_t way = 0; way < 3; way++)
         for (uint32_t layer = 0; layer < 4; layer++) {
             struct world world;
@@ -413,15 +335,14 @@ static void figure_9_wants_76_vectors_where_all_keys_are_160(void **state)
             (void)snprintf(extra, sizeof(extra), "\"preset\": \"%s+range\"", WAYS[way].preset);
             world_open(&world, extra, 32, 1, 16, SPEC_DTYPE_F16, 4, 8);
             spec_request request = look(&world, 0);
-            struct shot shot = make_shot(&world, request, layer, 0);
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
-            assert_rows(&world, &shot);
+            struct select_call shot = call_make(&world, request, layer, 0);
+            assert_int_equal(call_fire(&world, &shot), SPEC_OK);
+            call_assert_rows(&world, &shot);
             assert_int_equal(shot.item.row_count, 1);
-            /* and two checksums a token: of K and V, or of a row and what probes have of it */
-            uint64_t bytes = shot.item.wanted_bytes - 2 * 4 * sizeof(uint64_t);
+            uint64_t bytes = shot.item.wanted_bytes - WAYS[way].tags * 4 * sizeof(uint64_t);
             assert_int_equal(bytes, WAYS[way].vectors * 16 * 2);
             assert_true(shot.item.read_bytes >= bytes && shot.item.io_ops > 1);
-            shot_free(&shot);
+            call_free(&shot);
             world_leave(&world, request);
         }
 }
@@ -456,13 +377,13 @@ static void where_all_heads_are_probes_the_union_is_read(void **state)
         const struct sc_plugin_stats *stats = &world.rig.conn->stats;
         spec_request request = look(&world, 0);
         rig_pass_ns(&world.rig, 1000000000);
-        struct shot shot = make_shot(&world, request, 3, 0);
+        struct select_call shot = call_make(&world, request, 3, 0);
         shot.select.given = SPEC_SELECT_BUDGET;
         shot.select.retain_ppm = 50000;
         if (WAYS[way].fails)
             sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0);
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
-        assert_rows(&world, &shot);
+        assert_int_equal(call_fire(&world, &shot), SPEC_OK);
+        call_assert_rows(&world, &shot);
         assert_int_equal(shot.item.row_count, 30);
         assert_int_equal(shot.item.result_flags, SPEC_IMPORTANT_FALLBACK);
         assert_in_range(shot.item.union_rows, 31, 90);
@@ -473,7 +394,7 @@ static void where_all_heads_are_probes_the_union_is_read(void **state)
         assert_memory_equal(shot.positions, truth, sizeof(truth));
         assert_int_equal(atomic_load(&stats->fallback_layers), 1);
         assert_int_equal(atomic_load(&stats->demanded_rows), shot.item.union_rows);
-        shot_free(&shot);
+        call_free(&shot);
         world_leave(&world, request);
     }
 }
@@ -485,16 +406,16 @@ static void granules_are_taken_whole(void **state)
     struct world world;
     world_open(&world, "\"preset\": \"impress-itf\", \"select\": {\"unit\": 16}", 1, 2, 16,
                SPEC_DTYPE_F32, 250, 8);
-    static double sums[ROWS_MAX];
+    static double sums[CALL_ROWS_MAX];
     for (uint64_t from = 0; from < 8; from += 7) {
         spec_request request = look(&world, from);
         for (uint32_t layer = 0; layer < 4; layer++) {
-            struct shot shot = make_shot(&world, request, layer, from);
+            struct select_call shot = call_make(&world, request, layer, from);
             shot.select.given = SPEC_SELECT_BUDGET;
             shot.select.budget = SPEC_BUDGET_COUNT;
             shot.select.count = 70;
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
-            assert_rows(&world, &shot);
+            assert_int_equal(call_fire(&world, &shot), SPEC_OK);
+            call_assert_rows(&world, &shot);
             assert_int_equal(shot.item.row_count, 70);
             reference_importance(&world, layer, from, 0, true, false, importances[0]);
             memset(sums, 0, sizeof(sums));
@@ -506,7 +427,7 @@ static void granules_are_taken_whole(void **state)
             reference_top(importances[0], NULL, 250 - from, 70, tops[0], &gap);
             for (uint64_t r = 0; r < 70; r++)
                 assert_true(tops[0][shot.positions[r] - from]);
-            shot_free(&shot);
+            call_free(&shot);
         }
         rig_release(&world.rig, request);
     }
@@ -519,20 +440,20 @@ static void random_rows_are_the_same_for_the_same_call(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"impress-itf\"", 2, 1, 8, SPEC_DTYPE_F16, 300, 8);
-    struct shot shots[3];
+    struct select_call shots[3];
     static const uint32_t LAYERS[] = {1, 1, 2};
     for (uint32_t i = 0; i < 3; i++) {
         spec_request request = look(&world, 0);
-        shots[i] = make_shot(&world, request, LAYERS[i], 0);
+        shots[i] = call_make(&world, request, LAYERS[i], 0);
         shots[i].select.given = SPEC_SELECT_METRIC | SPEC_SELECT_KEEP;
         shots[i].select.metric = SPEC_METRIC_RANDOM;
         shots[i].select.keep_first = 2;
-        aim(&shots[i]);
+        call_aim(&shots[i]);
         shots[i].item.queries = NULL; /* nothing is scored */
         shots[i].item.new_keys = NULL;
         shots[i].item.position_capacity = 300;
         assert_int_equal(sc_plugin_get_important(world.rig.conn, &shots[i].item, 1, NULL), SPEC_OK);
-        assert_rows(&world, &shots[i]);
+        call_assert_rows(&world, &shots[i]);
         assert_int_equal(shots[i].item.row_count, 75);
         assert_int_equal(shots[i].positions[1], 1);
         assert_int_equal(shots[i].item.provenance.metric, SPEC_METRIC_RANDOM);
@@ -541,17 +462,8 @@ static void random_rows_are_the_same_for_the_same_call(void **state)
     assert_memory_equal(shots[0].positions, shots[1].positions, 75 * sizeof(uint32_t));
     assert_memory_not_equal(shots[0].positions, shots[2].positions, 75 * sizeof(uint32_t));
     for (uint32_t i = 0; i < 3; i++)
-        shot_free(&shots[i]);
+        call_free(&shots[i]);
     world_done(&world);
-}
-
-/* What one request alone gets at a layer: positions and count. */
-static void alone(struct world *world, uint32_t layer, struct shot *shot)
-{
-    spec_request request = look(world, 0);
-    *shot = make_shot(world, request, layer, 0);
-    assert_int_equal(fire(world, shot), SPEC_OK);
-    rig_release(&world->rig, request);
 }
 
 /* Averages of what requests wanted choose without a query; before anything is known, all rows. */
@@ -560,38 +472,38 @@ static void averages_choose_without_queries(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 8);
-    struct shot scored, stored;
+    struct select_call scored, stored;
     for (uint32_t known = 0; known < 2; known++) {
         if (known == 1) { /* one request at every layer, by its keys */
             world.rig.extra = "\"preset\": \"impress-itf\"";
             rig_reopen(&world.rig);
             for (uint32_t layer = 0; layer < 4; layer++) {
-                alone(&world, layer, &scored);
+                call_alone(&world, layer, &scored);
                 if (layer < 3)
-                    shot_free(&scored);
+                    call_free(&scored);
             }
         }
         world.rig.extra = "\"preset\": \"spi\"";
         rig_reopen(&world.rig);
         spec_request request = look(&world, 0);
-        stored = make_shot(&world, request, 3, 0);
-        aim(&stored);
+        stored = call_make(&world, request, 3, 0);
+        call_aim(&stored);
         stored.item.queries = NULL;
         assert_int_equal(sc_plugin_get_important(world.rig.conn, &stored.item, 1, NULL), SPEC_OK);
-        assert_rows(&world, &stored);
+        call_assert_rows(&world, &stored);
         assert_int_equal(stored.item.row_count, known == 1 ? 50 : 200);
         assert_int_equal(stored.item.result_flags, known == 1 ? 0 : SPEC_IMPORTANT_DENSE);
         rig_release(&world.rig, request);
         if (known == 0)
-            shot_free(&stored);
+            call_free(&stored);
     }
     uint64_t both = 0; /* codes are steps of .03 %: only rows at the border may differ */
     for (uint64_t a = 0; a < 50; a++)
         for (uint64_t b = 0; b < 50; b++)
             both += scored.positions[a] == stored.positions[b];
     assert_true(both >= 49);
-    shot_free(&scored);
-    shot_free(&stored);
+    call_free(&scored);
+    call_free(&stored);
     world_done(&world);
 }
 
@@ -600,18 +512,18 @@ static void averages_by_mass_choose_the_rows_that_are_always_kept(void **state)
 {
     (void)state;
     struct world world;
-    struct shot shot;
+    struct select_call shot;
     world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 8);
     for (uint32_t layer = 0; layer < 4; layer++) {
-        alone(&world, layer, &shot);
-        shot_free(&shot);
+        call_alone(&world, layer, &shot);
+        call_free(&shot);
     }
     world.rig.extra = "\"preset\": \"spi\", \"select\": {\"budget\": \"mass\", "
                       "\"mass_ppm\": 300000, \"keep_first\": 5, \"keep_last\": 3}";
     rig_reopen(&world.rig);
     spec_request request = look(&world, 0);
-    shot = make_shot(&world, request, 3, 0);
-    aim(&shot);
+    shot = call_make(&world, request, 3, 0);
+    call_aim(&shot);
     shot.item.queries = NULL;
     assert_int_equal(sc_plugin_get_important(world.rig.conn, &shot.item, 1, NULL), SPEC_OK);
     assert_in_range(shot.item.row_count, 9, 49);
@@ -619,7 +531,7 @@ static void averages_by_mass_choose_the_rows_that_are_always_kept(void **state)
         assert_int_equal(shot.positions[i], i);
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(shot.positions[shot.item.row_count - 1 - i], 199 - i);
-    shot_free(&shot);
+    call_free(&shot);
     world_leave(&world, request);
 }
 
@@ -633,36 +545,37 @@ static void each_pass_chooses_anew(void **state)
         world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
                    way == 0 ? 8 : 0);
         uint32_t flags = way == 0 ? 0 : SPEC_IMPORTANT_FALLBACK;
-        struct shot shots[3];
+        struct select_call shots[3];
         spec_request request = look(&world, 0);
         for (uint32_t pass = 0; pass < 3; pass++) {
-            shots[pass] = make_shot(&world, request, 1, 0);
+            shots[pass] = call_make(&world, request, 1, 0);
             shots[pass].pass.q.row_count = pass == 1 ? 1 : FRESH_ROWS; /* another query */
-            assert_int_equal(fire(&world, &shots[pass]), SPEC_OK);
+            assert_int_equal(call_fire(&world, &shots[pass]), SPEC_OK);
             assert_int_equal(shots[pass].item.result_flags, flags);
             assert_int_equal(shots[pass].item.row_count, 50);
-            assert_rows(&world, &shots[pass]);
+            call_assert_rows(&world, &shots[pass]);
         }
         rig_release(&world.rig, request);
         uint64_t bytes = 50 * (flags != 0 ? 2 : 1) * sizeof(uint32_t);
         assert_memory_not_equal(shots[0].positions, shots[1].positions, bytes);
         assert_memory_equal(shots[0].positions, shots[2].positions, bytes);
         for (uint32_t pass = 0; pass < 3; pass++)
-            shot_free(&shots[pass]);
+            call_free(&shots[pass]);
         world_done(&world);
     }
 }
 
 /* ---- Where there is nothing to choose by ---------------------------------------------------- */
 
-static void assert_all_rows(const struct world *world, const struct shot *shot, uint32_t flags)
+static void assert_all_rows(const struct world *world, const struct select_call *shot,
+                            uint32_t flags)
 {
     assert_int_equal(shot->item.row_count, world->matched);
     assert_int_equal(shot->item.result_flags, flags);
     assert_int_equal(shot->item.provenance.kind, SPEC_PROVENANCE_EXACT);
     for (uint64_t j = 0; j < world->matched; j++)
         assert_int_equal(shot->positions[j], j);
-    assert_rows(world, shot);
+    call_assert_rows(world, shot);
 }
 
 static void all_rows_are_not_looked_at(void **state)
@@ -673,15 +586,15 @@ static void all_rows_are_not_looked_at(void **state)
                SPEC_DTYPE_F16, 150, 3);
     spec_request request = look(&world, 0);
     for (uint32_t layer = 0; layer < 4; layer++) {
-        struct shot shot = make_shot(&world, request, layer, 0);
+        struct select_call shot = call_make(&world, request, layer, 0);
         shot.select.given = layer == 0 ? 0 : SPEC_SELECT_BUDGET;
         shot.select.retain_ppm = 1000000;
-        aim(&shot);
+        call_aim(&shot);
         shot.item.queries = NULL;
         assert_int_equal(sc_plugin_get_important(world.rig.conn, &shot.item, 1, NULL), SPEC_OK);
         assert_all_rows(&world, &shot, 0);
         assert_int_equal(shot.item.probe_ns, 0);
-        shot_free(&shot);
+        call_free(&shot);
     }
     assert_int_equal(atomic_load(&world.rig.conn->stats.selector_read_bytes), 0);
     assert_int_equal(atomic_load(&world.rig.conn->stats.dense_layers), 0);
@@ -712,10 +625,10 @@ static void a_short_match_is_whole_unless_an_item_has_a_budget(void **state)
         spec_request request = look(&world, CASES[i].from);
         uint64_t rows = 200 - CASES[i].from, quarter = (rows + 3) / 4;
         for (uint32_t layer = 0; layer < 4; layer++) {
-            struct shot shot = make_shot(&world, request, layer, CASES[i].from);
+            struct select_call shot = call_make(&world, request, layer, CASES[i].from);
             assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, layer, NULL),
                              SPEC_OK);
-            aim(&shot);
+            call_aim(&shot);
             if (CASES[i].is_whole)
                 shot.item.queries = NULL;
             assert_int_equal(sc_plugin_get_important(world.rig.conn, &shot.item, 1, NULL), SPEC_OK);
@@ -723,19 +636,19 @@ static void a_short_match_is_whole_unless_an_item_has_a_budget(void **state)
             assert_int_equal(shot.item.result_flags, CASES[i].is_whole ? SPEC_IMPORTANT_DENSE : 0);
             assert_int_equal(shot.item.provenance.kind,
                              CASES[i].is_whole ? SPEC_PROVENANCE_EXACT : SPEC_PROVENANCE_PRUNED);
-            assert_rows(&world, &shot);
-            shot_free(&shot);
+            call_assert_rows(&world, &shot);
+            call_free(&shot);
         }
         struct sc_plugin_stats *stats = &world.rig.conn->stats;
         assert_int_equal(atomic_load(&stats->dense_layers), CASES[i].is_whole ? 4 : 0);
         assert_int_equal(atomic_load(&stats->selector_read_bytes) == 0, CASES[i].is_whole);
-        struct shot own = make_shot(&world, request, 1, CASES[i].from);
+        struct select_call own = call_make(&world, request, 1, CASES[i].from);
         own.select.given = SPEC_SELECT_BUDGET;
         own.select.retain_ppm = 250000;
-        assert_int_equal(fire(&world, &own), SPEC_OK);
+        assert_int_equal(call_fire(&world, &own), SPEC_OK);
         assert_int_equal(own.item.row_count, quarter);
-        assert_rows(&world, &own);
-        shot_free(&own);
+        call_assert_rows(&world, &own);
+        call_free(&own);
         world_leave(&world, request);
     }
 }
@@ -749,7 +662,7 @@ static void what_cannot_part_is_dense(void **state)
             struct world world;
             world_open(&world, "\"preset\": \"impress-itf\"", 4, 1, 16, SPEC_DTYPE_F16, 200, agree);
             spec_request request = look(&world, 0);
-            struct shot shot = make_shot(&world, request, 2, 0);
+            struct select_call shot = call_make(&world, request, 2, 0);
             int64_t slots[200];
             for (int64_t j = 0; j < 200; j++)
                 slots[j] = j == 40 ? -1 : j;
@@ -761,15 +674,15 @@ static void what_cannot_part_is_dense(void **state)
                 shot.area.memory.slots = slots;
                 shot.area.memory.slot_count = 200;
             }
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_int_equal(call_fire(&world, &shot), SPEC_OK);
             assert_int_equal(shot.item.result_flags, agree == 8 ? 0 : SPEC_IMPORTANT_DENSE);
             assert_int_equal(shot.item.row_count, agree == 8 ? 50 : 200);
             if (way == 0)
-                assert_rows(&world, &shot);
+                call_assert_rows(&world, &shot);
             else
                 assert_true(rig_is_poison((uint8_t *)shot.area.memory.k_base + 40 * 128, 128));
             assert_int_equal(atomic_load(&world.rig.conn->stats.dense_layers), agree != 8);
-            shot_free(&shot);
+            call_free(&shot);
             world_leave(&world, request);
         }
 }
@@ -787,18 +700,18 @@ static void one_head_alone_parts_too(void **state)
     for (int64_t j = 0; j < 120; j++)
         slots[j] = j == 7 ? INT64_MIN : j;
     for (uint32_t way = 0; way < 2; way++) {
-        struct shot shot = make_shot(&world, request, 1, 0);
+        struct select_call shot = call_make(&world, request, 1, 0);
         shot.area.memory.slots = way == 1 ? slots : NULL;
         shot.area.memory.slot_count = way == 1 ? 120 : 0;
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_int_equal(call_fire(&world, &shot), SPEC_OK);
         assert_int_equal(shot.item.result_flags,
                          way == 1 ? SPEC_IMPORTANT_DENSE : SPEC_IMPORTANT_FALLBACK);
         assert_int_equal(shot.item.row_count, way == 1 ? 120 : 30);
         if (way == 0)
-            assert_rows(&world, &shot);
+            call_assert_rows(&world, &shot);
         else
             assert_true(rig_is_poison((uint8_t *)shot.area.memory.k_base + 7 * 32, 32));
-        shot_free(&shot);
+        call_free(&shot);
     }
     world_leave(&world, request);
 }
@@ -818,14 +731,14 @@ static void without_selector_keys_a_layer_is_dense(void **state)
         world_open(&world, EXTRAS[way], 2, 1, 8, SPEC_DTYPE_F16, 150, 8);
         spec_request request = look(&world, 0);
         rig_pass_ns(&world.rig, 1000000000); /* what lookup began is there */
-        struct shot shot = make_shot(&world, request, 3, 0);
+        struct select_call shot = call_make(&world, request, 3, 0);
         shot.select = SELECTS[0];
         shot.select.struct_size = sizeof(shot.select);
         if (way == 0)
             sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0);
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_int_equal(call_fire(&world, &shot), SPEC_OK);
         assert_all_rows(&world, &shot, SPEC_IMPORTANT_DENSE);
-        shot_free(&shot);
+        call_free(&shot);
         world_leave(&world, request);
     }
 }
@@ -835,16 +748,17 @@ static void rows_without_probes_are_dense(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"as-like\"", 2, 1, 8, SPEC_DTYPE_F16, 150, 8);
+    world_open(&world, "\"preset\": \"as-like\", \"store\": {\"layout\": \"split\"}", 2, 1, 8,
+               SPEC_DTYPE_F16, 150, 8);
     world.rig.extra = "\"preset\": \"impress-itf\"";
     rig_reopen(&world.rig);
     spec_request request = look(&world, 0);
     for (uint32_t layer = 0; layer < 4; layer++) {
-        struct shot shot = make_shot(&world, request, layer, 0);
+        struct select_call shot = call_make(&world, request, layer, 0);
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, layer, NULL), SPEC_OK);
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_int_equal(call_fire(&world, &shot), SPEC_OK);
         assert_all_rows(&world, &shot, SPEC_IMPORTANT_DENSE);
-        shot_free(&shot);
+        call_free(&shot);
     }
     world_leave(&world, request);
 }
@@ -855,21 +769,21 @@ static void the_other_layout_is_not_found(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"impress-itf\"", 2, 1, 8, SPEC_DTYPE_F16, 150, 8);
-    world.rig.extra = "\"preset\": \"impress-itf\", \"store\": {\"layout\": \"split\"}";
+    world.rig.extra = "\"preset\": \"impress-itf\", \"store\": {\"layout\": \"paired\"}";
     rig_reopen(&world.rig);
     world_store(&world); /* asserts that nothing is found */
     spec_request request = look(&world, 0);
-    struct shot shot = make_shot(&world, request, 1, 0);
-    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    struct select_call shot = call_make(&world, request, 1, 0);
+    assert_int_equal(call_fire(&world, &shot), SPEC_OK);
     assert_int_equal(shot.item.row_count, 38);
-    assert_rows(&world, &shot);
-    shot_free(&shot);
+    call_assert_rows(&world, &shot);
+    call_free(&shot);
     world_leave(&world, request);
 }
 
 /* ---- Arrays, order, threads, memory --------------------------------------------------------- */
 
-static void assert_same(const struct shot *a, const struct shot *b)
+static void assert_same(const struct select_call *a, const struct select_call *b)
 {
     assert_int_equal(a->item.row_count, b->item.row_count);
     assert_int_equal(a->item.result_flags, b->item.result_flags);
@@ -884,11 +798,11 @@ static void items_do_not_change_each_other(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"impress-itf+range\"", 2, 2, 16, SPEC_DTYPE_F16, 260, 6);
-    struct shot truth[4], shots[8];
+    struct select_call truth[4], shots[8];
     struct spec_important items[8];
     spec_request requests[3];
     for (uint32_t layer = 0; layer < 4; layer++)
-        alone(&world, layer, &truth[layer]);
+        call_alone(&world, layer, &truth[layer]);
     for (uint32_t r = 0; r < 3; r++)
         requests[r] = look(&world, 0);
     uint64_t random = 5;
@@ -905,10 +819,10 @@ static void items_do_not_change_each_other(void **state)
                              SPEC_OK);
         for (uint64_t i = 0; i < count; i++) {
             random = rig_mix(random);
-            shots[i] = make_shot(&world, requests[random % 3], (uint32_t)(random >> 8) % 4, 0);
+            shots[i] = call_make(&world, requests[random % 3], (uint32_t)(random >> 8) % 4, 0);
             shots[i].select.given = random >> 16 & 1 ? SPEC_SELECT_BUDGET : 0;
             shots[i].select.retain_ppm = 1000000;
-            aim(&shots[i]);
+            call_aim(&shots[i]);
             items[i] = shots[i].item;
         }
         assert_int_equal(sc_plugin_get_important(world.rig.conn, items, count, NULL), SPEC_OK);
@@ -918,12 +832,12 @@ static void items_do_not_change_each_other(void **state)
                 assert_all_rows(&world, &shots[i], 0);
             else
                 assert_same(&shots[i], &truth[items[i].layer]);
-            assert_rows(&world, &shots[i]);
-            shot_free(&shots[i]);
+            call_assert_rows(&world, &shots[i]);
+            call_free(&shots[i]);
         }
     }
     for (uint32_t i = 0; i < 4; i++)
-        shot_free(&truth[i]);
+        call_free(&truth[i]);
     for (uint32_t r = 0; r < 3; r++)
         rig_release(&world.rig, requests[r]);
     world_done(&world);
@@ -935,8 +849,8 @@ static void a_prediction_changes_nothing_but_reads(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"spec-itf+range\"", 2, 2, 16, SPEC_DTYPE_F16, 260, 8);
-    struct shot truth;
-    alone(&world, 2, &truth);
+    struct select_call truth;
+    call_alone(&world, 2, &truth);
     assert_int_equal(truth.item.row_count, 65);
     for (uint32_t way = 0; way < 5; way++) {
         spec_request handle = look(&world, 0);
@@ -960,19 +874,19 @@ static void a_prediction_changes_nothing_but_reads(void **state)
         sc_plugin_prefetch_begin(world.rig.conn, request, 2, count, count);
         assert_null(sc_plugin_prefetch_rows(request, 2));
         rig_pass_ns(&world.rig, 1000000000); /* all of it is there */
-        struct shot shot = make_shot(&world, handle, 2, 0);
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        struct select_call shot = call_make(&world, handle, 2, 0);
+        assert_int_equal(call_fire(&world, &shot), SPEC_OK);
         assert_same(&shot, &truth);
-        assert_rows(&world, &shot);
+        call_assert_rows(&world, &shot);
         assert_int_equal(shot.item.prefetched_rows, covered);
         if (way == 0)
             assert_true(shot.item.unused_bytes < shot.item.read_bytes);
         if (way == 1)
             assert_true(shot.item.unused_bytes > 0);
-        shot_free(&shot);
+        call_free(&shot);
         rig_release(&world.rig, handle);
     }
-    shot_free(&truth);
+    call_free(&truth);
     world_done(&world);
 }
 
@@ -988,14 +902,14 @@ static void calls_allocate_nothing(void **state)
             sc_alloc_seal(alloc);
         spec_request request = look(&world, 0);
         for (uint32_t layer = 0; layer < 4; layer++) {
-            struct shot shot = make_shot(&world, request, layer, 0);
+            struct select_call shot = call_make(&world, request, layer, 0);
             assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, layer, NULL),
                              SPEC_OK);
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
-            assert_rows(&world, &shot);
+            assert_int_equal(call_fire(&world, &shot), SPEC_OK);
+            call_assert_rows(&world, &shot);
             assert_int_equal(sc_plugin_prefetch_next(world.rig.conn, request, layer, NULL, NULL),
                              SPEC_OK);
-            shot_free(&shot);
+            call_free(&shot);
         }
         rig_release(&world.rig, request);
     }
@@ -1006,7 +920,7 @@ static void calls_allocate_nothing(void **state)
 
 struct worker {
     struct world *world;
-    const struct shot *truth;
+    const struct select_call *truth;
     uint64_t number;
 };
 
@@ -1017,13 +931,13 @@ static void *work(void *user)
     for (uint32_t round = 0; round < 8; round++) {
         spec_request request = look(world, 0);
         for (uint32_t layer = 0; layer < 4; layer++) {
-            struct shot shot = make_shot(world, request, layer, 0);
+            struct select_call shot = call_make(world, request, layer, 0);
             if ((worker->number + round) % 2 == 0)
                 (void)sc_plugin_begin_layer(world->rig.conn, &request, 1, layer, NULL);
-            assert_int_equal(fire(world, &shot), SPEC_OK);
+            assert_int_equal(call_fire(world, &shot), SPEC_OK);
             assert_same(&shot, &worker->truth[layer]);
-            assert_rows(world, &shot);
-            shot_free(&shot);
+            call_assert_rows(world, &shot);
+            call_free(&shot);
         }
         rig_release(&world->rig, request);
     }
@@ -1037,15 +951,15 @@ static void threads_get_the_same_sets(void **state)
     world_make(&world, false, "\"preset\": \"impress-itf+range\", \"max_requests\": 6", 4, 2, 16,
                1);
     world_open_stored(&world);
-    struct shot truth[4];
+    struct select_call truth[4];
     struct worker workers[6];
     for (uint32_t layer = 0; layer < 4; layer++)
-        alone(&world, layer, &truth[layer]);
+        call_alone(&world, layer, &truth[layer]);
     for (uint64_t i = 0; i < 6; i++)
         workers[i] = (struct worker){.world = &world, .truth = truth, .number = i};
     threads_run(work, workers, sizeof(workers[0]), 6);
     for (uint32_t i = 0; i < 4; i++)
-        shot_free(&truth[i]);
+        call_free(&truth[i]);
     world_done(&world);
 }
 
@@ -1059,11 +973,11 @@ static void a_deadline_leaves_the_request_usable(void **state)
         world_open(&world, "\"preset\": \"impress-itf\", \"sim\": {\"op_ns\": 1000000000}", 4, 1,
                    16, SPEC_DTYPE_F16, 200, agree);
         spec_request request = look(&world, 0);
-        struct shot shot = make_shot(&world, request, 3, 0);
+        struct select_call shot = call_make(&world, request, 3, 0);
         static const uint64_t WITHIN_NS[] = {1000000, 1500000000, 0}; /* selector, rows, none */
         for (uint32_t i = 0; i < 3; i++) {
             shot.item.deadline_ns = WITHIN_NS[i];
-            assert_int_equal(fire(&world, &shot), i < 2 ? SPEC_E_TIMEOUT : SPEC_OK);
+            assert_int_equal(call_fire(&world, &shot), i < 2 ? SPEC_E_TIMEOUT : SPEC_OK);
             assert_int_equal(shot.item.status, i < 2 ? SPEC_E_TIMEOUT : SPEC_OK);
             if (i == 0) { /* the next try begins the selector anew */
                 rig_release(&world.rig, request);
@@ -1071,9 +985,9 @@ static void a_deadline_leaves_the_request_usable(void **state)
                 shot.item.request = request;
             }
         }
-        assert_rows(&world, &shot);
+        call_assert_rows(&world, &shot);
         assert_int_equal(shot.item.row_count, 50);
-        shot_free(&shot);
+        call_free(&shot);
         world_leave(&world, request);
     }
 }
@@ -1086,24 +1000,24 @@ static void a_chosen_row_that_fails_voids_the_match(void **state)
     world_open(&world, "\"preset\": \"impress-itf\"", 2, 1, 16, SPEC_DTYPE_F16, 200, 8);
     spec_request request = look(&world, 0), beside = look(&world, 0);
     rig_pass_ns(&world.rig, 1000000000);
-    struct shot shot = make_shot(&world, request, 0, 0); /* its selector is there */
+    struct select_call shot = call_make(&world, request, 0, 0); /* its selector is there */
     sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0);
-    assert_int_equal(fire(&world, &shot), SPEC_E_IO);
+    assert_int_equal(call_fire(&world, &shot), SPEC_E_IO);
     assert_true(shot.item.failed_position < 200);
     assert_int_equal(shot.item.row_count, 0);
     shot.item.layer = 1;
-    assert_int_equal(fire(&world, &shot), SPEC_E_IO);
+    assert_int_equal(call_fire(&world, &shot), SPEC_E_IO);
     rig_release(&world.rig, request);
     struct spec_lookup_result result = rig_lookup(&world.rig, &world.prompt);
     assert_int_equal(result.matched_tokens, shot.item.failed_position);
     rig_release(&world.rig, result.request);
     rig_release(&world.rig, beside);
-    shot_free(&shot);
+    call_free(&shot);
     world_done(&world);
 }
 
 /* One wrong thing; returns what is answered. */
-static spec_status spoil(struct shot *shot, uint32_t wrong)
+static spec_status spoil(struct select_call *shot, uint32_t wrong)
 {
     struct spec_memory *fresh = &shot->pass.fresh.memory;
     struct spec_queries *q = &shot->pass.q;
@@ -1143,19 +1057,19 @@ static void wrong_arguments_are_refused(void **state)
     world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 8, SPEC_DTYPE_F16, 150, 8);
     spec_request request = look(&world, 0);
     for (uint32_t wrong = 0; wrong < 20; wrong++) {
-        struct shot shot = make_shot(&world, request, 1, 0);
-        aim(&shot);
+        struct select_call shot = call_make(&world, request, 1, 0);
+        call_aim(&shot);
         spec_status status = spoil(&shot, wrong);
         struct spec_error error = {.struct_size = sizeof(error)};
         assert_int_equal(sc_plugin_get_important(world.rig.conn, &shot.item, 1, &error), status);
         assert_int_equal(strncmp(error.text, "get_important: ", 15), 0);
         assert_true(rig_is_poison(shot.area.memory.k_base, 150 * 32));
-        shot_free(&shot);
+        call_free(&shot);
     }
-    struct shot shot = make_shot(&world, request, 1, 0);
-    assert_int_equal(fire(&world, &shot), SPEC_OK);
-    assert_rows(&world, &shot);
-    shot_free(&shot);
+    struct select_call shot = call_make(&world, request, 1, 0);
+    assert_int_equal(call_fire(&world, &shot), SPEC_OK);
+    call_assert_rows(&world, &shot);
+    call_free(&shot);
     world_leave(&world, request);
 }
 
