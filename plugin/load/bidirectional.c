@@ -213,8 +213,8 @@ static void parts_begin(struct tail *tail)
     }
 }
 
-/* Waits for the selector or, without one, for the reader. Returns true if it has rows, has failed or
- * is late; false if nothing is left to load. */
+/* Waits for the selector or, without one, for the reader. Returns true if it has rows, has failed
+ * or is late; false if nothing is left to load. */
 static bool part_await(struct tail *tail, struct sc_store_reader *reader,
                        struct sc_store_selector *selector)
 {

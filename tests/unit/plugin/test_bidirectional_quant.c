@@ -1,6 +1,6 @@
-/* Bidirectional loads of quantised rows (docs/decisions/0062), from inside: which rows the host gets
- * and what it is told of them, rows without good quantised rows, reads that fail, where both ends
- * meet. Who wrote a row, and what it decodes to: tail_desk.h. */
+/* Bidirectional loads of quantised rows (docs/decisions/0062), from inside: which rows the host
+ * gets and what it is told of them, rows without good quantised rows, reads that fail, where both
+ * ends meet. Who wrote a row, and what it decodes to: tail_desk.h. */
 #include "plugin/load/bidirectional.h"
 #include "tests/sim/io_sim.h"
 #include "tests/unit/awaits.h"
