@@ -11,6 +11,7 @@
 #include "plugin/load/bidirectional.h"
 
 #include "plugin/args/args.h"
+#include "plugin/args/dtype_table.h"
 #include "plugin/args/handle.h"
 #include "plugin/load/loads_end.h"
 #include "plugin/select/issue_reads.h"
@@ -178,10 +179,17 @@ static bool wants_quant(const struct sc_plugin_item *item)
     return item->want.row_count < item->want.row_total;
 }
 
-static uint64_t block_rows(const spec_connector *conn)
+/* Returns the rows of a block of about one operation, quantised as they would be stored now. */
+static uint64_t block_rows(const spec_connector *conn, bool are_quant)
 {
-    uint64_t rows = sc_store_op_bytes(conn->store) / conn->dims.row_bytes;
-    return rows > conn->config.chunk_tokens ? rows : conn->config.chunk_tokens;
+    const struct sc_config *config = &conn->config;
+    uint64_t bytes = conn->dims.row_bytes;
+    uint64_t quarters =
+        64 * sc_plugin_dtype_bytes(sc_plugin_shape_of(conn, 0)->dtype); /* K and V */
+    if (are_quant)
+        bytes = bytes * (config->quarters_k + config->quarters_v) / quarters;
+    uint64_t rows = sc_store_op_bytes(conn->store) / (bytes > 0 ? bytes : 1);
+    return rows > config->chunk_tokens ? rows : config->chunk_tokens;
 }
 
 static void part_begin(struct tail *tail, uint64_t at)
@@ -500,7 +508,6 @@ spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *wo
                         .request = work->request,
                         .work = work,
                         .layers = count,
-                        .rows_least = block_rows(conn),
                         .deadline_ns = work->deadline_ns,
                         .first = sc_plugin_row_total(work->request)};
     for (uint64_t i = 0; i < count; i++) {
@@ -508,6 +515,7 @@ spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *wo
         if (work[i].deadline_ns < tail.deadline_ns)
             tail.deadline_ns = work[i].deadline_ns;
     }
+    tail.rows_least = block_rows(conn, tail.wants_quant);
     if (tail.wants_quant) /* rows that the front has */
         memset(work->request->bits, 0, sc_plugin_words_of(work) * sizeof(*work->request->bits));
     tail.begun = block_below(&tail, work->request->range_count, tail.first);
