@@ -14,13 +14,13 @@ import subprocess
 import sys
 
 RAW, BITS8, BITS35, CACHEGEN = "16 bits", "8 bits", "3.5 bits", "CacheGen"
-# K, V, allocation. CacheGen's size, 16 / 7.97 bits a value, is nearest to 1.5 bits and their scales;
-# its quality is nearer to 3.5 bits.
+# K, V, allocation. CacheGen's size, 16 / 7.97 bits a value, is nearest to 1.5 bits with scales; its
+# quality is nearer to 3.5 bits.
 CODECS = {BITS8: ("8", "8", "uniform"), BITS35: ("4", "3", "uniform"),
           CACHEGEN: ("1.5", "1.5", "per_channel")}
 SCALE, CODEC_SCALE = 16, 8  # so that the longest prompt has about a GiB
 DECODE = 8700  # MB/s of 16-bit rows, with checksums: the slowest of docs/results/kernels.md
-DECODE_H200 = 2120000  # the slowest decoder, uniform bits, of cuda-nvidia-h200-9fa6379f-variants.csv
+DECODE_H200 = 2120000  # uniform bits, the slowest of cuda-nvidia-h200-9fa6379f-variants.csv
 RATES = (2000, 5000, 10000)  # Mbit/s, the paper's
 SWEEP = (2000, 4000, 5000, 6000, 8000, 10000)
 SHARES = (10, 50, 90)

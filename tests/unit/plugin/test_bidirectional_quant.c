@@ -511,6 +511,127 @@ static void a_range_without_any_good_rows_ends_the_loading_alone(void **state)
     assert_true(failed > 5 && partly > 3 && mixed > 5);
 }
 
+/* Bytes of the file are wrong: a page, or all from some place on. Rows are right or given back. */
+static void damaged_files_give_right_rows_or_none(void **state)
+{
+    (void)state;
+    const long end = LAYERS * ROWS * 2048 / 8 * 14; /* rows, then quantised rows, about */
+    uint64_t quantised = 0, mixed = 0, failed = 0;
+    for (uint64_t n = 0; n < 24; n++) {
+        struct scene scene;
+        struct tail_desk desk;
+        char path[160];
+        scene_open(&scene, false, DISK, n);
+        (void)snprintf(path, sizeof(path), "%s/rank-0000-of-0001/seg-00000000", scene.rig.path);
+        FILE *file = fopen(path, "r+b");
+        assert_non_null(file);
+        long at = end / 12 * (long)(n / 2);
+        assert_int_equal(fseek(file, at, SEEK_SET), 0);
+        for (long left = n % 2 == 0 ? 4096 : end - at; left > 0; left--)
+            assert_int_not_equal(fputc(0xee, file), EOF);
+        assert_int_equal(fclose(file), 0);
+        scene_look(&scene, &desk);
+        assert_int_equal(tail_desk_submit(&desk), SPEC_OK);
+        spec_status status = tail_desk_wait(&desk, UINT64_MAX);
+        uint64_t loaded = tail_desk_check(&desk), exact = exact_of(&desk);
+        assert_true(status == SPEC_OK ? loaded == ROWS : status == SPEC_E_CORRUPT && loaded < ROWS);
+        quantised += status == SPEC_OK && exact == 0;
+        mixed += status == SPEC_OK && exact > 0;
+        failed += status != SPEC_OK;
+        while (tail_desk_next(&desk, 100, NULL))
+            continue;
+        assert_int_equal(desk.front, ROWS - loaded);
+        tail_desk_compare(&desk, loaded);
+        tail_desk_leave(&desk);
+        scene_close(&scene);
+    }
+    assert_true(quantised > 0 && mixed > 0 && failed > 0);
+}
+
+/* ---- Other places --------------------------------------------------------------------------- */
+
+/* Half of what a load takes: a part comes, the rest is given out. */
+static void a_deadline_comes_midway(void **state)
+{
+    (void)state;
+    uint64_t whole_ns = 0;
+    struct scene scene;
+    struct tail_desk desk;
+    scene_open(&scene, true, DISK, 1);
+    struct sc_exec *exec = scene.rig.conn->exec;
+    sc_io_sim_disk_rate(scene.rig.disk, 10000000);
+    for (uint32_t round = 0; round < 2; round++) {
+        scene_look(&scene, &desk);
+        desk.items[2].deadline_ns = whole_ns / 2;
+        uint64_t begin_ns = sc_exec_now_ns(exec);
+        assert_int_equal(tail_desk_submit(&desk), SPEC_OK);
+        assert_int_equal(tail_desk_wait(&desk, UINT64_MAX), SPEC_OK);
+        uint64_t loaded = tail_desk_check(&desk);
+        assert_int_equal(exact_of(&desk), 0);
+        assert_int_equal(desk.items[0].result_flags, round == 0 ? 0 : SPEC_IMPORTANT_PARTIAL);
+        assert_true(round == 0 ? loaded == ROWS : loaded > ROWS / 4 && loaded < ROWS / 4 * 3);
+        whole_ns = sc_exec_now_ns(exec) - begin_ns;
+        while (tail_desk_next(&desk, 100, NULL))
+            continue;
+        assert_int_equal(desk.front, ROWS - loaded);
+        tail_desk_leave(&desk);
+    }
+    scene_close(&scene);
+}
+
+/* What was fetched to host memory for loads is what this load reads. */
+static void a_match_fetched_to_host_memory_is_not_read_again(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct tail_desk desk;
+    spec_ticket ticket;
+    scene_open(&scene, true, QUANT ", \"host_bytes\": \"32MiB\"", 1);
+    scene_reopen(&scene, scene.rig.extra);
+    scene_look(&scene, &desk);
+    assert_int_equal(rig_try_stage(&scene.rig, desk.request, 0, &ticket), SPEC_OK);
+    assert_int_equal(rig_wait(&scene.rig, ticket), SPEC_OK);
+    load_all(&desk);
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        assert_int_equal(desk.items[i].exact_rows, 0);
+        assert_int_equal(desk.items[i].read_bytes, 0);
+        assert_int_equal(desk.items[i].tier_rows[SPEC_TIER_HOST], ROWS);
+    }
+    tail_desk_leave(&desk);
+    scene_close(&scene);
+}
+
+/* A reader that attached to a lease has no flags of a lookup: it loads as it is configured. */
+static void a_reader_that_attached_gets_quantised_rows(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct tail_desk desk;
+    struct rig reader;
+    struct spec_lookup_result attached;
+    scene_open(&scene, true, DISK, 1);
+    rig_open_beside(&reader, &scene.rig, SPEC_ROLE_READER, 0);
+    rig_pass_ns(&reader, 200000000);
+    for (uint32_t flags = 0; flags <= SPEC_LOOKUP_REQUIRE_EXACT; flags++) {
+        struct spec_lookup_params params = rig_lookup_params(&scene.prompt, 0, ROWS, flags);
+        struct spec_lookup_result found = rig_lookup_as(&scene.rig, &params);
+        assert_int_equal(rig_attach(&reader, found.lease, 0, &attached), SPEC_OK);
+        assert_int_equal(attached.matched_tokens, ROWS);
+        tail_desk_look(&desk, &reader, &scene.prompt, 0, ROWS);
+        desk.bits_k = desk.bits_v = 8;
+        rig_release(&reader, desk.request);
+        desk.request = attached.request;
+        for (uint32_t i = 0; i < LAYERS; i++)
+            desk.items[i].request = attached.request;
+        load_all(&desk);
+        expect(&desk, SPEC_OK, ROWS, 0);
+        tail_desk_leave(&desk);
+        rig_release(&scene.rig, found.request);
+    }
+    rig_leave(&reader);
+    scene_close(&scene);
+}
+
 /* ---- Ends ----------------------------------------------------------------------------------- */
 
 static void released_or_reset_meanwhile_it_is_stale(void **state)
@@ -587,6 +708,10 @@ int main(void)
         cmocka_unit_test(a_match_may_have_both),
         cmocka_unit_test(a_read_that_fails_makes_rows_exact),
         cmocka_unit_test(a_range_without_any_good_rows_ends_the_loading_alone),
+        cmocka_unit_test(damaged_files_give_right_rows_or_none),
+        cmocka_unit_test(a_deadline_comes_midway),
+        cmocka_unit_test(a_match_fetched_to_host_memory_is_not_read_again),
+        cmocka_unit_test(a_reader_that_attached_gets_quantised_rows),
         cmocka_unit_test(released_or_reset_meanwhile_it_is_stale),
         cmocka_unit_test(other_loads_of_the_request_come_before_and_after),
     };
