@@ -19,8 +19,9 @@
  *           rate's oracle time; the oracle knows it. Share 0: nothing is computed, and
  *           get_important loads all layers beside the tail, load policy "load".
  *   --bits-k, --bits-v, --allocation (uniform, per_channel): rows are stored quantised, too, and
- *           both loads deliver the quantised rows. A token has the bytes that such a load asks for,
- *           or --token-bytes: those of unscaled rows.
+ *           both loads deliver the quantised rows. A token has the bytes that such a load asks for.
+ *   --layers L: so many of the 32 layers, of rows as long as they are. The device and dequantising
+ *           have that share of their speed, so a token takes as long as all layers would.
  *   --decode R: dequantising takes 1 / R of the rows' bytes, in MB/s of 16-bit rows, on the thread
  *           that loads; 0: nothing. The rate of the kernel's processor time is printed.
  *   --scale S: rows, io.op_bytes and the device are divided by S. At 16 a row of a layer has 1 KiB
@@ -59,7 +60,7 @@ struct state {
     spec_connector *conn;
     struct sc_alloc alloc;
     struct sc_io_sim_disk *disk;
-    uint64_t tokens, scale, chunk, step, op_bytes;
+    uint64_t tokens, scale, layers, chunk, step, op_bytes;
     const char *bits_k, *bits_v, *allocation; /* of quantised rows; bits_k NULL: rows are loaded */
     uint64_t row_bytes;                       /* of a layer, as stored here */
     double token_bytes;                       /* bytes of a token as they would be */
@@ -207,13 +208,14 @@ static void open_connector(struct state *state, const char *fill, uint64_t bytes
                    "\"staging_bytes\": %" PRIu64 ", \"chunk_tokens\": %" PRIu64 ", "
                    "\"io\": {\"op_bytes\": %" PRIu64 "}, \"max_requests\": 4, "
                    "\"max_request_tokens\": %" PRIu64 ", \"load_policy\": \"%s\", "
-                   "\"sim\": {\"bytes_per_s\": %" PRIu64
-                   ", \"op_ns\": 80000, \"ops_per_s\": 700000}}",
+                   "\"sim\": {\"bytes_per_s\": %" PRIu64 ", \"op_ns\": %" PRIu64
+                   ", \"ops_per_s\": %" PRIu64 "}}",
                    quant, ((uint64_t)1 << 30) / state->scale, state->chunk,
-                   state->op_bytes / state->scale, state->tokens + 1, fill, bytes_per_s);
+                   state->op_bytes / state->scale, state->tokens + 1, fill, bytes_per_s,
+                   80000 * A100_LAYERS / state->layers, 700000 * state->layers / A100_LAYERS);
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
-                               .layer_count = A100_LAYERS,
+                               .layer_count = (uint32_t)state->layers,
                                .kv_head_count = (uint32_t)(state->row_bytes / 4 / HEAD),
                                .query_head_count = (uint32_t)(state->row_bytes / 4 / HEAD),
                                .head_size = HEAD,
@@ -269,7 +271,7 @@ static void fill_store(struct state *state)
     for (uint64_t first = 0, count; first < state->tokens; first += count) {
         spec_ticket ticket = 0;
         count = state->tokens - first < FILL_STEP ? state->tokens - first : FILL_STEP;
-        for (uint32_t layer = 0; layer < A100_LAYERS; layer++) {
+        for (uint32_t layer = 0; layer < state->layers; layer++) {
             struct spec_store_params params = {.struct_size = sizeof(params),
                                                .request = request,
                                                .layer = layer,
@@ -369,7 +371,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                             .budget = state->step * share / 100};
     struct sc_exec *exec = state->conn->exec;
     spec_ticket ticket;
-    for (uint32_t i = 0; i < A100_LAYERS; i++)
+    for (uint32_t i = 0; i < state->layers; i++)
         items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
                                            .flags = SPEC_ITEM_BIDIRECTIONAL,
                                            .request = engine.request,
@@ -377,7 +379,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                                            .destination = &memory};
     if (cell->later_mbit > 0)
         sc_exec_post_at(exec, &turn.task, SC_IO_CLASS_DEMAND, begin_ns + (uint64_t)cell->later_ns);
-    bench_must(state->api->get_important_submit(state->conn, items, A100_LAYERS, &ticket, &error),
+    bench_must(state->api->get_important_submit(state->conn, items, state->layers, &ticket, &error),
                &error, "get_important_submit");
     if (share > 0)
         engine_go(&engine);
@@ -393,7 +395,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                         .computed = engine.computed,
                         .steps = engine.steps,
                         .wait_ns = waited_ns};
-    for (uint32_t i = 0; i < A100_LAYERS; i++) {
+    for (uint32_t i = 0; i < state->layers; i++) {
         told.bytes += items[i].wanted_bytes;
         if (items[i].exact_rows != (state->bits_k == NULL ? items[i].row_count : 0))
             bench_die("%" PRIu64 " of %" PRIu64 " rows are exact", items[i].exact_rows,
@@ -415,7 +417,7 @@ static uint64_t run_load(struct state *state, uint64_t tokens)
     struct spec_memory memory = memory_of(state);
     uint64_t begin_ns = now_ns(state);
     spec_request request = look_up(state, tokens, tokens);
-    for (uint32_t layer = 0; layer < A100_LAYERS; layer++) {
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
         struct spec_important item = {.struct_size = sizeof(item),
                                       .request = request,
                                       .layer = layer,
@@ -593,6 +595,7 @@ int main(int argc, char **argv)
     uint64_t over_ppm = bench_option_u64(argc, argv, "--over", 0);
     state.tokens = bench_option_u64(argc, argv, "--tokens", 32768);
     state.scale = bench_option_u64(argc, argv, "--scale", 16);
+    state.layers = bench_option_u64(argc, argv, "--layers", A100_LAYERS);
     state.bits_k = bench_option(argc, argv, "--bits-k", NULL);
     state.bits_v = bench_option(argc, argv, "--bits-v", state.bits_k);
     state.allocation = bench_option(argc, argv, "--allocation", "uniform");
@@ -603,10 +606,14 @@ int main(int argc, char **argv)
     state.fit = 1;
     if (state.scale == 0 || 16 % state.scale != 0)
         bench_die("--scale divides 16 (operations of 64 KiB at the least)");
-    decoder.bytes_per_s /= (double)state.scale; /* a token has so much less to dequantise */
+    if (state.layers == 0 || state.layers > A100_LAYERS)
+        bench_die("--layers: 1 .. %u", A100_LAYERS);
+    if (state.bits_k != NULL && state.scale != 1)
+        bench_die("--bits-k: --scale 1 expected, since pages cut quantised rows");
+    decoder.bytes_per_s *= (double)state.layers / A100_LAYERS;
     state.row_bytes = A100_TOKEN_SIZE / A100_LAYERS / state.scale;
     state.token_bytes = A100_TOKEN_SIZE;
-    state.loaded_bytes = (double)(state.row_bytes * A100_LAYERS);
+    state.loaded_bytes = (double)(state.row_bytes * state.layers);
     sc_alloc_init(&state.alloc);
     state.area = bench_huge_memory(state.tokens * state.row_bytes, 1);
     area_fill(&state);
@@ -620,8 +627,7 @@ int main(int argc, char **argv)
     fill_store(&state);
     if (state.bits_k != NULL) {
         bytes_measure(&state);
-        uint64_t token_bytes = bench_option_u64(argc, argv, "--token-bytes", 0);
-        state.token_bytes = token_bytes > 0 ? (double)token_bytes : state.loaded_bytes;
+        state.token_bytes = state.loaded_bytes * A100_LAYERS / (double)state.layers;
         decoder.bytes = decoder.real_ns = 0;
     }
     if (over_ppm > 0)

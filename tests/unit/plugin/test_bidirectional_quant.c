@@ -484,7 +484,7 @@ static void a_range_without_any_good_rows_ends_the_loading_alone(void **state)
 {
     (void)state;
     uint64_t failed = 0, partly = 0, mixed = 0;
-    for (uint64_t seed = 0; seed < 40; seed++) {
+    for (uint64_t seed = 0; seed < 25; seed++) {
         struct scene scene;
         struct tail_desk desk;
         scene_open(&scene, true, seed % 2 == 0 ? DISK : QUANT ", \"host_bytes\": \"32MiB\"", seed);
@@ -508,7 +508,7 @@ static void a_range_without_any_good_rows_ends_the_loading_alone(void **state)
         sc_io_sim_fault_ppm(scene.rig.disk, SC_SIM_FLIP, 0);
         scene_close(&scene);
     }
-    assert_true(failed > 5 && partly > 3 && mixed > 5);
+    assert_true(failed > 3 && partly > 2 && mixed > 3);
 }
 
 /* Bytes of the file are wrong: a page, or all from some place on. Rows are right or given back. */
@@ -517,7 +517,7 @@ static void damaged_files_give_right_rows_or_none(void **state)
     (void)state;
     const long end = LAYERS * ROWS * 2048 / 8 * 14; /* rows, then quantised rows, about */
     uint64_t quantised = 0, mixed = 0, failed = 0;
-    for (uint64_t n = 0; n < 24; n++) {
+    for (uint64_t n = 0; n < 16; n++) {
         struct scene scene;
         struct tail_desk desk;
         char path[160];
@@ -525,7 +525,7 @@ static void damaged_files_give_right_rows_or_none(void **state)
         (void)snprintf(path, sizeof(path), "%s/rank-0000-of-0001/seg-00000000", scene.rig.path);
         FILE *file = fopen(path, "r+b");
         assert_non_null(file);
-        long at = end / 12 * (long)(n / 2);
+        long at = end / 8 * (long)(n / 2);
         assert_int_equal(fseek(file, at, SEEK_SET), 0);
         for (long left = n % 2 == 0 ? 4096 : end - at; left > 0; left--)
             assert_int_not_equal(fputc(0xee, file), EOF);
