@@ -622,8 +622,16 @@ struct spec_select {
  *   front are as the host wrote them, else undefined. That holds for CORRUPT and IO too (the match
  *   is void from failed_position on), and at an item's deadline, which ends loading with SPEC_OK
  *   and PARTIAL. Nothing was delivered to a destination on a device that failed. INVALID: queries,
- *   new_keys, select, positions, bits, budget_bytes, refine_of, other flags, other items, or not
- *   every layer once and in order. [ABI-205] */
+ *   new_keys, select (but see below), positions, bits, budget_bytes, refine_of, other flags, other
+ *   items, or not every layer once and in order. [ABI-205]
+ * - If select.base is quantised, an item whose k_e is 0 gets the quantised values of its rows, like
+ *   a layered item. k_e is as configured, or of a select that gives SPEC_SELECT_EXACT alone. Rows
+ *   without a quantised row, or with one that fails its checksum, are exact; exact_rows counts
+ *   them. Provenance: LOSSY, with the bits and exact_rows / row_count (rounded down). With another
+ *   k_e, or if lookup was asked for REQUIRE_EXACT, all rows are exact. [ABI-224]
+ * - The two sides meet, fail and give rows back as with exact rows. A range fails only if its
+ *   quantised rows and its rows cannot be read. Passes stored afterwards count as computed on the
+ *   quantised values. [ABI-225] */
 #define SPEC_ITEM_BIDIRECTIONAL 4u
 
 /* One request at one layer: input and results. Row j of the destination is the j-th returned

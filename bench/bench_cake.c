@@ -18,7 +18,12 @@
  *           the device answers no request. "mbit>mbit": the rate changes after half of the first
  *           rate's oracle time; the oracle knows it. Share 0: nothing is computed, and
  *           get_important loads all layers beside the tail, load policy "load".
- *   --ratio R: rows of R thousandths of their length, as if quantised; nothing is quantised.
+ *   --bits-k, --bits-v, --allocation (uniform, per_channel): rows are stored quantised, too, and
+ *           both loads deliver the quantised rows. A token has the bytes that such a load asks for.
+ *   --layers L: so many of the 32 layers, of rows as long as they are. The device and dequantising
+ *           have that share of their speed, so a token takes as long as all layers would.
+ *   --decode R: dequantising takes 1 / R of the rows' bytes, in MB/s of 16-bit rows, on the thread
+ *           that loads; 0: nothing. The rate of the kernel's processor time is printed.
  *   --scale S: rows, io.op_bytes and the device are divided by S. At 16 a row of a layer has 1 KiB
  *           instead of 16, an operation 64 KiB instead of 1 MiB, so a block still has 64 rows. Rows
  *           must be whole elements, and the 4 KiB at an operation's ends are 1/16 of it, not 1/250.
@@ -27,11 +32,13 @@
  *   --op, --chunk, --step: unscaled io.op_bytes, chunk_tokens, an engine's step.
  *   --calls N: next_chunk alone, in real time: the mean of N calls, beside the same loop without.
  *
- * The simulated clock counts no processor time. All layers share one destination: tests verify
- * rows.
+ * The simulated clock counts no processor time but --decode. All layers share one destination:
+ * tests verify rows.
  * Threads: the plugin's loop. Tests: none (a measurement); bench/run cake --quick runs it. */
 #include "bench/a100.h"
 #include "bench/bench.h"
+#include "kernels/bitplanes.h"
+#include "kernels/codec.h"
 #include "plugin/connector.h"
 #include "tests/sim/sim_connector.h"
 
@@ -40,20 +47,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define STEP      512u /* tokens of an engine's step with the whole GPU */
 #define FILL_STEP 512u
 #define FIT       1536u /* tokens, on which the device's rate is made to fit */
+#define HEAD      128u  /* size of a head */
+#define DUE_NS    20000 /* a wait for dequantising is at least so long */
 
 struct state {
     const struct spec_api *api;
     spec_connector *conn;
     struct sc_alloc alloc;
     struct sc_io_sim_disk *disk;
-    uint64_t tokens, scale, ratio, chunk, step, op_bytes;
-    uint32_t head_size;
-    uint64_t row_bytes; /* of a layer, as stored here */
-    double fit;         /* what the device gives more, for the borders of pages */
+    uint64_t tokens, scale, layers, chunk, step, op_bytes;
+    const char *bits_k, *bits_v, *allocation; /* of quantised rows; bits_k NULL: rows are loaded */
+    uint64_t row_bytes;                       /* of a layer, as stored here */
+    double token_bytes;                       /* bytes of a token as they would be */
+    double loaded_bytes;                      /* bytes of a token that a load asks for here */
+    double fit; /* what the device gives more, for the borders of pages */
     uint8_t *area;
     uint32_t *ids;
 };
@@ -75,6 +87,15 @@ struct engine {
     _Atomic uint32_t is_met;
 };
 
+/* Kernels that take time on the simulated clock; one connector is open at a time. */
+static struct {
+    struct sc_kernels table;
+    const struct sc_kernels *real;
+    struct state *state;
+    double bytes_per_s, due_ns; /* 0: no time is charged; charged and not yet waited for */
+    uint64_t bytes, real_ns;    /* dequantised, and the processor time that it took */
+} decoder;
+
 struct turn { /* the rate changes */
     struct sc_task task;
     struct state *state;
@@ -88,22 +109,16 @@ static uint64_t now_ns(const struct state *state)
 
 /* ---- What could be --------------------------------------------------------------------------- */
 
-/* Bytes of a token as they would be. */
-static double token_bytes(const struct state *state)
-{
-    return A100_TOKEN_SIZE * 1000.0 / (double)state->ratio;
-}
-
 /* What the device gives here at a rate, so that a token takes as long as it would. */
 static uint64_t device_rate(const struct state *state, uint64_t mbit)
 {
-    return (uint64_t)((double)mbit * 1.25e5 * (double)(state->row_bytes * A100_LAYERS) /
-                      token_bytes(state) * state->fit);
+    return (uint64_t)((double)mbit * 1.25e5 * state->loaded_bytes / state->token_bytes *
+                      state->fit);
 }
 
 static double load_ns(const struct state *state, const struct cell *cell, double tokens)
 {
-    double bytes = tokens * token_bytes(state),
+    double bytes = tokens * state->token_bytes,
            rate = (double)cell->mbit * 1.25e-4; /* bytes / ns */
     double early = cell->later_ns * rate;
     if (cell->is_mute)
@@ -127,32 +142,90 @@ static double oracle_ns(const struct state *state, const struct cell *cell, uint
     return least;
 }
 
+/* ---- Dequantising ---------------------------------------------------------------------------- */
+
+/* Processor time of this thread: others that want the processor do not count. */
+static uint64_t thread_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Charges rows of that many bytes, which the kernel decoded since begin_ns of processor time. */
+static void decode_charge(uint64_t bytes, uint64_t begin_ns)
+{
+    struct sc_exec *exec = decoder.state->conn->exec;
+    _Atomic uint32_t never = 0;
+    decoder.real_ns += thread_ns() - begin_ns;
+    decoder.bytes += bytes;
+    decoder.due_ns += decoder.bytes_per_s > 0 ? (double)bytes * 1e9 / decoder.bytes_per_s : 0;
+    if (decoder.due_ns < DUE_NS)
+        return;
+    uint64_t due_ns = (uint64_t)decoder.due_ns;
+    decoder.due_ns -= (double)due_ns;
+    (void)sc_exec_wait(exec, &never, 0, sc_exec_now_ns(exec) + due_ns);
+}
+
+static void codec_decode(const struct sc_kernels_codec_decode *what)
+{
+    uint64_t begin_ns = thread_ns();
+    decoder.real->codec_decode(what);
+    decode_charge(what->row_count * what->channel_count * 2, begin_ns);
+}
+
+static void bitplanes_decode(const struct sc_kernels_bitplanes_decode *what)
+{
+    uint64_t begin_ns = thread_ns();
+    decoder.real->bitplanes_decode(what);
+    decode_charge(what->row_count * what->head_count * HEAD * 2, begin_ns);
+}
+
+static void decoder_set(struct state *state)
+{
+    decoder.real = state->conn->kernels;
+    decoder.table = *decoder.real;
+    decoder.table.codec_decode = codec_decode;
+    decoder.table.bitplanes_decode = bitplanes_decode;
+    decoder.state = state;
+    decoder.due_ns = 0;
+    state->conn->kernels = &decoder.table;
+}
+
 /* ---- The host ------------------------------------------------------------------------------- */
 
 static void open_connector(struct state *state, const char *fill, uint64_t bytes_per_s)
 {
-    char config[1024];
+    char config[1024], quant[256] = "";
+    if (state->bits_k != NULL)
+        (void)snprintf(quant, sizeof(quant),
+                       "\"select\": {\"base\": \"quantised\", \"identify\": \"quantised\"}, "
+                       "\"layered\": {\"exact_ppm\": 0, \"bits_k\": %s, \"bits_v\": %s, "
+                       "\"bit_allocation\": \"%s\"}, ",
+                       state->bits_k, state->bits_v, state->allocation);
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"/sim\", \"host_bytes\": 0, \"disk_bytes\": \"4GiB\", "
+                   "{%s\"path\": \"/sim\", \"host_bytes\": 0, \"disk_bytes\": \"4GiB\", "
                    "\"staging_bytes\": %" PRIu64 ", \"chunk_tokens\": %" PRIu64 ", "
                    "\"io\": {\"op_bytes\": %" PRIu64 "}, \"max_requests\": 4, "
                    "\"max_request_tokens\": %" PRIu64 ", \"load_policy\": \"%s\", "
-                   "\"sim\": {\"bytes_per_s\": %" PRIu64
-                   ", \"op_ns\": 80000, \"ops_per_s\": 700000}}",
-                   ((uint64_t)1 << 30) / state->scale, state->chunk, state->op_bytes / state->scale,
-                   state->tokens + 1, fill, bytes_per_s);
+                   "\"sim\": {\"bytes_per_s\": %" PRIu64 ", \"op_ns\": %" PRIu64
+                   ", \"ops_per_s\": %" PRIu64 "}}",
+                   quant, ((uint64_t)1 << 30) / state->scale, state->chunk,
+                   state->op_bytes / state->scale, state->tokens + 1, fill, bytes_per_s,
+                   80000 * A100_LAYERS / state->layers, 700000 * state->layers / A100_LAYERS);
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
-                               .layer_count = A100_LAYERS,
-                               .kv_head_count = 1,
-                               .query_head_count = 1,
-                               .head_size = state->head_size,
+                               .layer_count = (uint32_t)state->layers,
+                               .kv_head_count = (uint32_t)(state->row_bytes / 4 / HEAD),
+                               .query_head_count = (uint32_t)(state->row_bytes / 4 / HEAD),
+                               .head_size = HEAD,
                                .kv_dtype = SPEC_DTYPE_F16,
                                .weights_id = {"bench-cake", 10}};
     struct spec_open_params params = {
         .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
     bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+    decoder_set(state);
 }
 
 static struct spec_memory memory_of(const struct state *state)
@@ -165,7 +238,7 @@ static struct spec_memory memory_of(const struct state *state)
                                 .k_bytes = part_bytes,
                                 .v_bytes = part_bytes,
                                 .token_stride_bytes = half_bytes,
-                                .head_stride_bytes = half_bytes};
+                                .head_stride_bytes = 2ull * HEAD};
 }
 
 static spec_request look_up(struct state *state, uint64_t tokens, uint64_t expected)
@@ -182,6 +255,12 @@ static spec_request look_up(struct state *state, uint64_t tokens, uint64_t expec
     return found.request;
 }
 
+static void rest(struct state *state)
+{
+    _Atomic uint32_t never = 0;
+    (void)sc_exec_wait(state->conn->exec, &never, 0, now_ns(state) + 1000000000);
+}
+
 /* In steps, as an engine stores what it computes. */
 static void fill_store(struct state *state)
 {
@@ -192,7 +271,7 @@ static void fill_store(struct state *state)
     for (uint64_t first = 0, count; first < state->tokens; first += count) {
         spec_ticket ticket = 0;
         count = state->tokens - first < FILL_STEP ? state->tokens - first : FILL_STEP;
-        for (uint32_t layer = 0; layer < A100_LAYERS; layer++) {
+        for (uint32_t layer = 0; layer < state->layers; layer++) {
             struct spec_store_params params = {.struct_size = sizeof(params),
                                                .request = request,
                                                .layer = layer,
@@ -213,6 +292,11 @@ static void fill_store(struct state *state)
         bench_must(ended, &error, "store");
     }
     bench_must(state->api->release(state->conn, request, &error), &error, "release");
+    struct spec_stats stats = {.struct_size = sizeof(stats), .building = 1};
+    while (state->bits_k != NULL && stats.building != 0) {
+        rest(state);
+        bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
+    }
     state->api->close(state->conn);
 }
 
@@ -267,6 +351,7 @@ static void tick_step(struct sc_task *task)
 
 struct told {
     uint64_t ns, computed, steps, wait_ns;
+    uint64_t bytes; /* that the loading side asked for */
 };
 
 /* To the first token. share 0: nobody computes. */
@@ -286,7 +371,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                             .budget = state->step * share / 100};
     struct sc_exec *exec = state->conn->exec;
     spec_ticket ticket;
-    for (uint32_t i = 0; i < A100_LAYERS; i++)
+    for (uint32_t i = 0; i < state->layers; i++)
         items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
                                            .flags = SPEC_ITEM_BIDIRECTIONAL,
                                            .request = engine.request,
@@ -294,7 +379,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                                            .destination = &memory};
     if (cell->later_mbit > 0)
         sc_exec_post_at(exec, &turn.task, SC_IO_CLASS_DEMAND, begin_ns + (uint64_t)cell->later_ns);
-    bench_must(state->api->get_important_submit(state->conn, items, A100_LAYERS, &ticket, &error),
+    bench_must(state->api->get_important_submit(state->conn, items, state->layers, &ticket, &error),
                &error, "get_important_submit");
     if (share > 0)
         engine_go(&engine);
@@ -310,6 +395,12 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                         .computed = engine.computed,
                         .steps = engine.steps,
                         .wait_ns = waited_ns};
+    for (uint32_t i = 0; i < state->layers; i++) {
+        told.bytes += items[i].wanted_bytes;
+        if (items[i].exact_rows != (state->bits_k == NULL ? items[i].row_count : 0))
+            bench_die("%" PRIu64 " of %" PRIu64 " rows are exact", items[i].exact_rows,
+                      items[i].row_count);
+    }
     if (engine.computed + items[0].row_count != cell->tokens)
         bench_die("%" PRIu64 " tokens computed and %" PRIu64 " loaded of %" PRIu64, engine.computed,
                   items[0].row_count, cell->tokens);
@@ -326,7 +417,7 @@ static uint64_t run_load(struct state *state, uint64_t tokens)
     struct spec_memory memory = memory_of(state);
     uint64_t begin_ns = now_ns(state);
     spec_request request = look_up(state, tokens, tokens);
-    for (uint32_t layer = 0; layer < A100_LAYERS; layer++) {
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
         struct spec_important item = {.struct_size = sizeof(item),
                                       .request = request,
                                       .layer = layer,
@@ -344,12 +435,6 @@ static uint64_t run_load(struct state *state, uint64_t tokens)
 }
 
 /* ---- Cells ----------------------------------------------------------------------------------- */
-
-static void rest(struct state *state)
-{
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(state->conn->exec, &never, 0, now_ns(state) + 1000000000);
-}
 
 static void run_cell(struct state *state, struct cell *cell)
 {
@@ -385,16 +470,27 @@ static void run_cell(struct state *state, struct cell *cell)
     (void)sc_io_sim_release_all(state->disk);
     state->api->close(state->conn);
     printf("{\"tokens\": %" PRIu64 ", \"share\": %" PRIu64 ", \"mbit\": %" PRIu64
-           ", \"later_mbit\": %" PRIu64
-           ", \"ratio\": %g, \"compute_ns\": %.0f, \"load_ns\": %" PRIu64 ", \"whole_ns\": %" PRIu64
+           ", \"later_mbit\": %" PRIu64 ", \"token_bytes\": %.0f, \"decoded_bytes_per_s\": %.0f, "
+           "\"compute_ns\": %.0f, \"load_ns\": %" PRIu64 ", \"whole_ns\": %" PRIu64
            ", \"both_ns\": %" PRIu64 ", \"oracle_ns\": %.0f, \"cut\": %" PRIu64
            ", \"computed\": %" PRIu64 ", \"steps\": %" PRIu64 ", \"wait_ns\": %" PRIu64
            ", \"bytes_ns\": %.0f, \"block_ns\": %.0f}\n",
-           cell->tokens, cell->share, cell->mbit, cell->later_mbit, (double)state->ratio / 1000,
+           cell->tokens, cell->share, cell->mbit, cell->later_mbit, state->token_bytes,
+           decoder.real_ns > 0 ? (double)decoder.bytes * 1e9 / (double)decoder.real_ns : 0.0,
            compute, load.ns, whole_ns, both.ns, oracle, cut, both.computed, both.steps,
            both.wait_ns, cell->is_mute ? 0.0 : load_ns(state, &at, (double)cell->tokens),
            a100_compute_ns((double)cell->tokens - 64, (double)cell->tokens));
     (void)fflush(stdout);
+}
+
+/* Measures what a load asks for a token. */
+static void bytes_measure(struct state *state)
+{
+    struct cell cell = {.tokens = state->tokens < FIT ? state->tokens : FIT, .mbit = 1000};
+    open_connector(state, "bidirectional", 0);
+    struct told told = run_tail(state, &cell, 0);
+    state->loaded_bytes = (double)told.bytes / (double)cell.tokens;
+    state->api->close(state->conn);
 }
 
 /* over_ppm: of the rows' bytes, what a load of long rows takes; the device makes up for what one of
@@ -478,6 +574,18 @@ static void run_cells(struct state *state, const char *cells)
     }
 }
 
+/* Finite 16-bit numbers, channels of six sizes, so that bits per channel differ. */
+static void area_fill(const struct state *state)
+{
+    uint64_t count = state->tokens * state->row_bytes / 2, word = 1;
+    uint16_t *numbers = (uint16_t *)(void *)state->area;
+    for (uint64_t i = 0; i < count; i++) {
+        word = word * 6364136223846793005u + 1442695040888963407u;
+        uint64_t exponent = 10 + i % HEAD % 6;
+        numbers[i] = (uint16_t)((word >> 48 & 0x83ff) | exponent << 10);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static struct state state;
@@ -487,19 +595,28 @@ int main(int argc, char **argv)
     uint64_t over_ppm = bench_option_u64(argc, argv, "--over", 0);
     state.tokens = bench_option_u64(argc, argv, "--tokens", 32768);
     state.scale = bench_option_u64(argc, argv, "--scale", 16);
-    state.ratio = bench_option_u64(argc, argv, "--ratio", 1000);
+    state.layers = bench_option_u64(argc, argv, "--layers", A100_LAYERS);
+    state.bits_k = bench_option(argc, argv, "--bits-k", NULL);
+    state.bits_v = bench_option(argc, argv, "--bits-v", state.bits_k);
+    state.allocation = bench_option(argc, argv, "--allocation", "uniform");
+    decoder.bytes_per_s = 1e6 * (double)bench_option_u64(argc, argv, "--decode", 0);
     state.chunk = bench_option_u64(argc, argv, "--chunk", 64);
     state.op_bytes = bench_option_u64(argc, argv, "--op", 1 << 20);
     state.step = bench_option_u64(argc, argv, "--step", STEP);
     state.fit = 1;
-    if (state.scale == 0 || 16 % state.scale != 0 || state.ratio < 1000 || state.ratio > 16000)
-        bench_die("--scale divides 16 (operations of 64 KiB at the least), --ratio 1000 .. 16000");
-    state.head_size = (uint32_t)(A100_TOKEN_SIZE / A100_LAYERS / 4 * 1000.0 /
-                                     (double)(state.ratio * state.scale) +
-                                 .5);
-    state.row_bytes = 4ull * state.head_size;
+    if (state.scale == 0 || 16 % state.scale != 0)
+        bench_die("--scale divides 16 (operations of 64 KiB at the least)");
+    if (state.layers == 0 || state.layers > A100_LAYERS)
+        bench_die("--layers: 1 .. %u", A100_LAYERS);
+    if (state.bits_k != NULL && state.scale != 1)
+        bench_die("--bits-k: --scale 1 expected, since pages cut quantised rows");
+    decoder.bytes_per_s *= (double)state.layers / A100_LAYERS;
+    state.row_bytes = A100_TOKEN_SIZE / A100_LAYERS / state.scale;
+    state.token_bytes = A100_TOKEN_SIZE;
+    state.loaded_bytes = (double)(state.row_bytes * state.layers);
     sc_alloc_init(&state.alloc);
     state.area = bench_huge_memory(state.tokens * state.row_bytes, 1);
+    area_fill(&state);
     state.ids = calloc(state.tokens + 1, sizeof(*state.ids));
     if (state.ids == NULL)
         bench_die("no memory");
@@ -508,6 +625,11 @@ int main(int argc, char **argv)
     struct sc_io_sim_disk_params disk = {.alloc = &state.alloc, .seed = 20261127};
     bench_must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");
     fill_store(&state);
+    if (state.bits_k != NULL) {
+        bytes_measure(&state);
+        state.token_bytes = state.loaded_bytes * A100_LAYERS / (double)state.layers;
+        decoder.bytes = decoder.real_ns = 0;
+    }
     if (over_ppm > 0)
         fit_device(&state, over_ppm);
     run_cells(&state, cells);

@@ -160,6 +160,8 @@ const struct conf_clause CONF_ROW_CLAUSES[] = {
     {221, "what is new goes before what is retained or of a higher priority"},
     {222, "a pass that would be evicted for itself is refused"},
     {223, "requests that compute the same tokens at the same time write them once"},
+    {224, "a bidirectional load delivers quantised rows if no exact row is asked for, and says so"},
+    {225, "both ends meet over quantised rows as over others, and later passes count as lossy"},
     {227, "selections by queries do not depend on earlier ones"},
     {0, NULL},
 };

@@ -196,6 +196,7 @@ struct sc_plugin_request {
     int32_t priority;
     uint64_t stored_tokens; /* in the index, from position 0 */
     bool is_short;          /* short match: delivered whole, unless an item has its own budget */
+    bool requires_exact;    /* by lookup: bidirectional loads deliver exact rows */
     uint64_t range_count;
     struct sc_radix_ref pinned;
     struct sc_plugin_recurrent_match branch;

@@ -238,10 +238,18 @@ spec_status sc_store_selector_state(const struct sc_store_selector *selector);
 /* Waits until it is not pending; returns its state or SPEC_E_TIMEOUT. Progresses even if readers
  * hold every frame, unless the caller is consuming one. Not from a task. */
 spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t deadline_ns);
+/* Waits until it is not pending, or the deadline: true. false: *word != seen. */
+bool sc_store_selector_await(struct sc_store_selector *selector, uint64_t deadline_ns,
+                             const _Atomic uint64_t *word, uint64_t seen);
+/* Makes waiters check their word again. Call after changing it. Any thread. */
+void sc_store_selector_nudge(struct sc_store_selector *selector);
 /* Valid for state SPEC_OK until end: keys [rows][probe_row_bytes] in range order; tags [rows * tags
  * a row], unverified: a wrong one makes its row fail. */
 const uint8_t *sc_store_selector_keys(const struct sc_store_selector *selector);
 const uint64_t *sc_store_selector_tags(const struct sc_store_selector *selector);
+/* Returns true if the range has quantised rows now; they may be raw or damaged. The range's piece
+ * is held by the caller. */
+bool sc_store_range_has_quant(const struct sc_store *store, const struct sc_store_range *range);
 /* Returns true if the range's keys came from the host tier, which may itself be damaged. */
 bool sc_store_selector_is_in_host_tier(struct sc_store_selector *selector, uint64_t range);
 /* Verified quantised rows of a range, from its first row. keys: from selector_keys or keys_hold of

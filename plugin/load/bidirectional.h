@@ -10,7 +10,8 @@
  * when the tail is reported: back rises to the rows loaded in all layers.
  * Threads: next_chunk any, one at a time for a request; the tail its submission's.
  * Tests: tests/unit/plugin/test_bidirectional_item.c, test_bidirectional_item_random.c,
- * test_device_bidirectional.c, conformance (abi_132_*, abi_205_*, abi_206_*) */
+ * test_bidirectional_quant.c, test_device_bidirectional.c, conformance (abi_132_*, abi_205_*,
+ * abi_206_*, abi_224_*, abi_225_*) */
 #ifndef SC_PLUGIN_LOAD_BIDIRECTIONAL_H
 #define SC_PLUGIN_LOAD_BIDIRECTIONAL_H
 

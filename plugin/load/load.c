@@ -99,17 +99,18 @@ static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *it
     return sc_plugin_scoring_check(conn, item, reterr);
 }
 
-/* Checks that an item of a bidirectional load has a destination and a deadline alone. */
+/* Checks that an item of a bidirectional load has what it may have; select is checked later. */
 static spec_status check_tail_kind(const struct sc_plugin_item *item, uint64_t i,
                                    struct spec_error *reterr)
 {
     const struct spec_important *in = &item->in;
     if (in->flags != SPEC_ITEM_BIDIRECTIONAL || !item->is_submitted || in->queries != NULL ||
-        in->new_keys != NULL || in->select != NULL || in->positions != NULL ||
-        in->exact_bits != NULL || in->budget_bytes != 0 || in->refine_of != 0)
+        in->new_keys != NULL || in->positions != NULL || in->exact_bits != NULL ||
+        in->budget_bytes != 0 || in->refine_of != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64 "]: SPEC_ITEM_BIDIRECTIONAL is for "
-                       "get_important_submit, and for a destination and a deadline alone",
+                       "get_important_submit, and for a destination, a deadline and exact_ppm "
+                       "alone",
                        i);
     return SPEC_OK;
 }
@@ -177,9 +178,8 @@ static spec_status check_state(spec_connector *conn, struct sc_plugin_item *item
 static spec_status check_tail(spec_connector *conn, struct sc_plugin_item *item,
                               struct spec_error *reterr)
 {
-    item->want.row_total = item->want.row_count = sc_plugin_row_total(item->request);
-    item->want.first_position = item->request->from_token;
-    return check_room(conn, item, 0, reterr);
+    spec_status status = sc_plugin_want_tail(conn, item, reterr);
+    return status == SPEC_OK ? check_room(conn, item, 0, reterr) : status;
 }
 
 static spec_status check_item(spec_connector *conn, struct sc_plugin_visit *visit,

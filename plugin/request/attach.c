@@ -131,6 +131,7 @@ static void request_fill(struct sc_plugin_request *request, const struct sc_plug
                            request->store_marks);
     request->root = attached->root;
     request->provenance = (struct spec_provenance){0};
+    request->requires_exact = false;
     request->pinned = attached->match.last;
     request->from_token = from_token;
     request->retain_s = 0;

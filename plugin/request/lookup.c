@@ -257,6 +257,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     request->matched_tokens = request->from_token;
     request->stored_tokens = 0;
     request->provenance = (struct spec_provenance){0};
+    request->requires_exact = exact;
     if (conn->config.preset == SC_PRESET_RECOMPUTE || promise_end == 0) {
         sc_plugin_request_match_cut(conn, request, 0);
         return;

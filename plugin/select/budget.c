@@ -183,6 +183,32 @@ spec_status sc_plugin_want_resolve(const spec_connector *conn, struct sc_plugin_
     return status;
 }
 
+/* Quantised rows are what a layered item without exact rows would get. Without queries no share of
+ * the rows can be selected, so any other share is all of them (docs/decisions/0062). */
+spec_status sc_plugin_want_tail(const spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    const struct sc_plugin_request *request = item->request;
+    bool is_layered = conn->config.base == SC_BASE_QUANTISED;
+    struct sc_plugin_want want;
+    struct spec_select select;
+    spec_status status = read_select(item->in.select, &select, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (item->in.select != NULL && (!is_layered || select.given != SPEC_SELECT_EXACT))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: SPEC_ITEM_BIDIRECTIONAL: select: given is %#" PRIx32
+                       ", only SPEC_SELECT_EXACT expected, and if select.base is quantised",
+                       select.given);
+    want_resolve(conn, &select, request, item->in.layer, 0, &want);
+    bool is_exact = !is_layered || want.row_count > 0 || request->requires_exact;
+    uint64_t total = sc_plugin_row_total(request);
+    item->want = (struct sc_plugin_want){.row_total = total,
+                                         .row_count = is_exact ? total : 0,
+                                         .first_position = request->from_token};
+    return SPEC_OK;
+}
+
 spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_item *item,
                                   bool came_ahead, bool chooses, struct spec_error *reterr)
 {

@@ -26,6 +26,10 @@ bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_req
 /* Returns k and R of a layer by the configuration alone. */
 struct sc_plugin_want sc_plugin_want_usual(const spec_connector *conn,
                                            const struct sc_plugin_request *request, uint32_t layer);
+/* Resolves the want of an item of a bidirectional load: row_count 0 if it wants quantised rows,
+ * else all rows. Errors: INVALID, select is not for it. */
+spec_status sc_plugin_want_tail(const spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr);
 /* Resolves the want of a refining item: row_count rows of the delivery's ranking, or of its own.
  * came_ahead, chooses: sc_plugin_refine_came_ahead, _chooses of the item. */
 spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_item *item,

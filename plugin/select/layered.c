@@ -24,13 +24,10 @@
 
 #define DECODE_SHARED_BYTES (4ull << 20) /* less: no worker wakes */
 
-struct worst { /* fewest bits that were delivered */
-    uint32_t bits_k, bits_v;
-};
-
-static uint32_t bits_fewer(uint32_t a, uint32_t b)
+void sc_plugin_worst_add(struct sc_plugin_worst *worst, uint32_t bits_k, uint32_t bits_v)
 {
-    return a == 0 || b < a ? b : a;
+    worst->bits_k = worst->bits_k == 0 || bits_k < worst->bits_k ? bits_k : worst->bits_k;
+    worst->bits_v = worst->bits_v == 0 || bits_v < worst->bits_v ? bits_v : worst->bits_v;
 }
 
 /* Decoding of slabs by the caller and, if one is idle, a worker. The caller waits for a worker that
@@ -45,6 +42,16 @@ struct decoding {
     _Atomic uint32_t ended; /* 1: the worker has */
 };
 
+void sc_plugin_slab_decode(const spec_connector *conn, const struct sc_plugin_placing *to,
+                           const struct sc_plugin_item *item, const struct sc_store_slab *slab,
+                           uint64_t row, uint64_t count, const uint64_t *skipped)
+{
+    const struct sc_kernels_quantised parts[2] = {
+        sc_plugin_quant_k(conn, slab, item->want.first_position + row, count),
+        sc_plugin_quant_v(conn, slab)};
+    item->memory.target->place_quant(to, parts, count, row, skipped);
+}
+
 static void slab_decode(const spec_connector *conn, const struct sc_plugin_placing *to,
                         const struct sc_plugin_item *item, uint64_t range, uint64_t row,
                         const uint64_t *skipped)
@@ -53,10 +60,7 @@ static void slab_decode(const spec_connector *conn, const struct sc_plugin_placi
     struct sc_store_slab slab;
     if (!sc_store_slab_of(sc_store_selector_keys(item->selector), range, &slab))
         return;
-    const struct sc_kernels_quantised parts[2] = {
-        sc_plugin_quant_k(conn, &slab, item->want.first_position + row, count),
-        sc_plugin_quant_v(conn, &slab)};
-    item->memory.target->place_quant(to, parts, count, row, skipped);
+    sc_plugin_slab_decode(conn, to, item, &slab, row, count, skipped);
 }
 
 /* Decodes slabs until none is left or the reader (or NULL) has read everything. */
@@ -140,15 +144,13 @@ static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *ite
     return status;
 }
 
-static struct worst worst_of(const struct sc_plugin_item *item)
+static struct sc_plugin_worst worst_of(const struct sc_plugin_item *item)
 {
-    struct worst worst = {0};
+    struct sc_plugin_worst worst = {0};
     struct sc_store_slab slab;
     for (uint64_t i = 0; i < item->request->range_count; i++)
-        if (sc_store_slab_of(sc_store_selector_keys(item->selector), i, &slab)) {
-            worst.bits_k = bits_fewer(worst.bits_k, slab.bits_k);
-            worst.bits_v = bits_fewer(worst.bits_v, slab.bits_v);
-        }
+        if (sc_store_slab_of(sc_store_selector_keys(item->selector), i, &slab))
+            sc_plugin_worst_add(&worst, slab.bits_k, slab.bits_v);
     return worst;
 }
 
@@ -200,13 +202,12 @@ static void delivery_count(spec_connector *conn, const struct sc_plugin_item *it
 void sc_plugin_layered_worth(struct sc_plugin_item *item, uint32_t bits_k, uint32_t bits_v)
 {
     struct spec_provenance *provenance = &item->in.provenance;
-    uint64_t total = item->want.row_total;
     struct spec_provenance lossy = {
         .kind = SPEC_PROVENANCE_LOSSY,
         .computed_on = SPEC_PROVENANCE_LOSSY,
         .bits_k = bits_k,
         .bits_v = bits_v,
-        .exact_ppm = (uint32_t)(item->in.exact_rows * 1000000 / total),
+        .exact_ppm = (uint32_t)(item->in.exact_rows * 1000000 / item->in.row_count),
     };
     sc_plugin_provenance_add(provenance, &lossy);
     sc_plugin_provenance_add(&item->delivered, &lossy);
@@ -220,7 +221,7 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     uint64_t words = sc_plugin_words_of(item), total = item->want.row_total;
     item->placed = request->bits + 2 * words; /* after those of the set and the prediction */
     memset(item->placed, 0, words * sizeof(*item->placed));
-    struct worst worst = worst_of(item);
+    struct sc_plugin_worst worst = worst_of(item);
     spec_status status = rows_deliver(conn, item, reterr);
     bool is_late = status == SPEC_E_TIMEOUT && has_forced(item);
     if (status != SPEC_OK && !is_late)

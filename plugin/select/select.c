@@ -138,6 +138,25 @@ static struct sc_store_selector *selector_start(spec_connector *conn,
     return selector->selector;
 }
 
+struct sc_store_selector *sc_plugin_quant_part_begin(spec_connector *conn,
+                                                     struct sc_plugin_request *request, uint32_t i,
+                                                     uint32_t layer, uint64_t first, uint64_t end)
+{
+    struct sc_plugin_selector *selector = &request->selectors[i];
+    struct sc_store_selector_want want = want_of(conn);
+    want.layer = layer;
+    want.io_class = SC_IO_CLASS_SPECULATIVE;
+    want.ranges = request->ranges + first;
+    want.range_count = end - first;
+    (void)sc_plugin_prefetch_leaves(conn, request, i, true);
+    selector_end(conn, request, selector);
+    sc_plugin_device_reap(&conn->device);
+    if (!sc_store_selector_begin(selector->selector, &want))
+        return NULL;
+    selector->layer = layer;
+    return selector->selector;
+}
+
 static bool is_by_keys(const spec_connector *conn)
 {
     return conn->config.identify == SC_IDENTIFY_KEYS &&

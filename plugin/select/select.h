@@ -37,6 +37,12 @@ void sc_plugin_selectors_end(spec_connector *conn, struct sc_plugin_request *req
  * (with_rows), if it does not, or if all heads' keys are needed. */
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows);
+/* Begins to read quantised rows of ranges [first, end) of a layer with the request's selector `i`,
+ * which no other load may use until sc_plugin_selectors_end. Returns NULL if it is not
+ * available. */
+struct sc_store_selector *sc_plugin_quant_part_begin(spec_connector *conn,
+                                                     struct sc_plugin_request *request, uint32_t i,
+                                                     uint32_t layer, uint64_t first, uint64_t end);
 /* Returns what loads of the request's match read by the configuration. */
 struct sc_store_match_fetch_wants
 sc_plugin_host_prefetch_wants(const spec_connector *conn, const struct sc_plugin_request *request);

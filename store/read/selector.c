@@ -47,7 +47,7 @@ struct sc_store_selector {
     void (*on_ready)(struct sc_store_selector *selector, void *user);
     void *user;
 
-    uint64_t *host_slab, *missed; /* bits of ranges; NULL: no host tier */
+    uint64_t *host_slab, *missed;                /* bits of ranges; NULL: no host tier */
     uint64_t take_range, take_row, missed_count; /* next range to examine; its first row */
     bool is_taking;                              /* the task is posted or running */
     struct sc_task take;
@@ -499,13 +499,15 @@ spec_status sc_store_selector_state(const struct sc_store_selector *selector)
     return atomic_load(&selector->state);
 }
 
-spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t deadline_ns)
+bool sc_store_selector_await(struct sc_store_selector *selector, uint64_t deadline_ns,
+                             const _Atomic uint64_t *word, uint64_t seen)
 {
     struct sc_inflight_batch batch;
     batch.count = 0;
-    bool in_time = true;
+    bool in_time = true, is_pending = true;
     pthread_mutex_lock(&selector->inflight.lock);
-    while (atomic_load(&selector->state) == SPEC_PENDING && in_time) {
+    while ((is_pending = atomic_load(&selector->state) == SPEC_PENDING) && in_time &&
+           atomic_load(word) == seen) {
         struct sc_exec *exec = selector->inflight.store->params.exec;
         if (selector->is_taking && sc_exec_cancel(exec, &selector->take)) {
             take_run(selector, &batch); /* instead of waiting for a worker */
@@ -514,10 +516,31 @@ spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t 
             in_time = sc_inflight_wait(&selector->inflight, deadline_ns, &batch);
         }
     }
-    spec_status status = atomic_load(&selector->state);
     pthread_mutex_unlock(&selector->inflight.lock);
     sc_inflight_submit(&selector->inflight, &batch);
+    return !is_pending || !in_time;
+}
+
+spec_status sc_store_selector_wait(struct sc_store_selector *selector, uint64_t deadline_ns)
+{
+    const _Atomic uint64_t none = 0;
+    (void)sc_store_selector_await(selector, deadline_ns, &none, 0);
+    spec_status status = atomic_load(&selector->state);
     return status == SPEC_PENDING ? SPEC_E_TIMEOUT : status;
+}
+
+void sc_store_selector_nudge(struct sc_store_selector *selector)
+{
+    pthread_mutex_lock(&selector->inflight.lock);
+    sc_inflight_signal(&selector->inflight);
+    pthread_mutex_unlock(&selector->inflight.lock);
+}
+
+bool sc_store_range_has_quant(const struct sc_store *store, const struct sc_store_range *range)
+{
+    struct sc_store_blocks blocks;
+    return sc_store_range_is_there(store, range) &&
+           sc_store_selector_quant_of(store, range, &blocks) != NULL;
 }
 
 const uint8_t *sc_store_selector_keys(const struct sc_store_selector *selector)

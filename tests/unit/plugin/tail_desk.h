@@ -4,8 +4,9 @@
  *   desk   a request, a destination of each layer: plain memory, or a device's, which the host
  *          writes by its stream
  *
- * Holds: at check, rows that were told as loaded are what was stored, in every layer; rows that
- * were given out are as the host wrote them; guards stay.
+ * Holds: at check, rows that were told as loaded are what was stored, in every layer, or as many as
+ * told what their quantised rows decode to; rows that were given out are as the host wrote them;
+ * guards stay.
  * Threads: next may run beside wait; the rest one. */
 #ifndef SC_TESTS_UNIT_PLUGIN_TAIL_DESK_H
 #define SC_TESTS_UNIT_PLUGIN_TAIL_DESK_H
@@ -24,6 +25,9 @@ struct tail_desk {
     uint8_t *bases[DESK_LAYERS][2]; /* of K and V, as they stand in the areas */
     int64_t *slots; /* [rows]: where a row stands, negative: nowhere; NULL: each at its place */
     struct spec_important items[DESK_LAYERS];
+    uint32_t bits_k,
+        bits_v; /* loaded rows may be quantised uniformly, in slabs of chunk_tokens; 0: all
+                              * are exact */
     /* NULL: plain memory. What stands at `at` of the layer's area, K or V of a row, goes to where
      * the destination is. */
     void (*put)(struct tail_desk *desk, uint32_t layer, const uint8_t *at);

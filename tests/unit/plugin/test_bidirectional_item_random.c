@@ -29,23 +29,33 @@ struct shape {
     const char *extra, *op, *stage;
     uint32_t layers, heads, head_size;
     uint64_t rows;
+    uint32_t bits_k, bits_v; /* of quantised rows that it delivers; 0: none */
 };
 
 static const struct shape SHAPES[] = {
-    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\"", "64KiB", NULL, 3, 8, 128, 300},
-    {"\"chunk_tokens\": 16, \"submit\": {\"threads\": 1}", "1MiB", NULL, 5, 2, 8, 300},
-    {"\"chunk_tokens\": 256, \"submit\": {\"threads\": 0}", "64KiB", NULL, 2, 2, 64, 700},
+    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\"", "64KiB", NULL, 3, 8, 128, 300, 0,
+     0},
+    {"\"chunk_tokens\": 16, \"submit\": {\"threads\": 1}", "1MiB", NULL, 5, 2, 8, 300, 0, 0},
+    {"\"chunk_tokens\": 256, \"submit\": {\"threads\": 0}", "64KiB", NULL, 2, 2, 64, 700, 0, 0},
     {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"store\": {\"layout\": "
      "\"split\"}, \"submit\": "
      "{\"threads\": 3}",
-     "128KiB", NULL, 3, 4, 128, 250},
+     "128KiB", NULL, 3, 4, 128, 250, 0, 0},
     {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"host_bytes\": \"2MiB\"", "1MiB",
-     NULL, 3, 4, 128, 300},
-    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\"", "64KiB", NULL, 1, 64, 256, 60},
+     NULL, 3, 4, 128, 300, 0, 0},
+    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\"", "64KiB", NULL, 1, 64, 256, 60, 0,
+     0},
     {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"preset\": \"impress-itf\"",
-     "64KiB", NULL, 3, 4, 64, 200},
+     "64KiB", NULL, 3, 4, 64, 200, 0, 0},
     {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"preset\": \"layered-uniform\"",
-     "64KiB", NULL, 3, 4, 64, 200},
+     "64KiB", NULL, 3, 4, 64, 200, 0, 0},
+    {"\"chunk_tokens\": 16, \"load_policy\": \"bidirectional\", \"preset\": \"int8\"", "64KiB",
+     NULL, 3, 8, 128, 300, 8, 8},
+    {"\"chunk_tokens\": 16, \"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 0}, "
+     "\"store\": {\"layout\": \"split\"}, \"host_bytes\": \"1MiB\", \"submit\": {\"threads\": 3}",
+     "128KiB", NULL, 3, 4, 128, 250, 4, 2},
+    {"\"chunk_tokens\": 64, \"preset\": \"int8\", \"select\": {\"selector_bytes\": \"256KiB\"}",
+     "64KiB", NULL, 2, 4, 128, 400, 8, 8},
 };
 #define SHAPE_COUNT (sizeof(SHAPES) / sizeof(SHAPES[0]))
 
@@ -129,13 +139,15 @@ static void desk_ask(struct tail_desk *desk, struct dice *dice, uint64_t most)
 }
 
 /* One request, to its end. Returns the rows that were loaded of all that it had. */
-static void desk_live(struct rig *rig, const struct prompt *prompt, struct dice *dice,
-                      bool may_fail)
+static void desk_live(struct rig *rig, const struct prompt *prompt, const struct shape *shape,
+                      struct dice *dice, bool may_fail)
 {
     struct tail_desk desk;
     uint64_t from = dice_below(dice, 2) == 0 ? 0 : dice_below(dice, prompt->count - 1);
     uint64_t most = from + 1 + dice_below(dice, prompt->count - from);
     tail_desk_look(&desk, rig, prompt, from, most < prompt->count ? most : prompt->count);
+    desk.bits_k = shape->bits_k;
+    desk.bits_v = shape->bits_v;
     if (dice_below(dice, 3) == 0)
         tail_desk_dress(&desk, dice_below(dice, 5));
     bool may_partly = dice_below(dice, 4) == 0;
@@ -185,7 +197,7 @@ static void alone_with_reads_that_fail(void **state)
             bool may_fail = dice_below(&dice, 3) == 0;
             if (may_fail)
                 sc_io_sim_fault_nth(rig.disk, FAULTS[dice_below(&dice, 2)], dice_below(&dice, 30));
-            desk_live(&rig, &prompt, &dice, may_fail || round > 0);
+            desk_live(&rig, &prompt, &SHAPES[seed % SHAPE_COUNT], &dice, may_fail || round > 0);
             (void)rig_fill(&rig, &prompt); /* what failed; it may meet the fault, too */
         }
         rig_end(&rig, &prompt);
@@ -196,6 +208,7 @@ struct host {
     pthread_t thread;
     struct rig *rig;
     const struct prompt *prompt;
+    const struct shape *shape;
     struct dice dice;
 };
 
@@ -203,7 +216,7 @@ static void *host_run(void *argument)
 {
     struct host *host = argument;
     for (uint32_t round = 0; round < 10; round++)
-        desk_live(host->rig, host->prompt, &host->dice, false);
+        desk_live(host->rig, host->prompt, host->shape, &host->dice, false);
     return NULL;
 }
 
@@ -219,8 +232,10 @@ static void beside_each_other(void **state)
         if (is_sealed)
             sc_alloc_seal(&rig.conn->alloc);
         for (uint32_t i = 0; i < HOSTS; i++)
-            hosts[i] = (struct host){
-                .rig = &rig, .prompt = &prompt, .dice = {(seed + SEED_FIRST) * HOSTS + i}};
+            hosts[i] = (struct host){.rig = &rig,
+                                     .prompt = &prompt,
+                                     .shape = &SHAPES[seed % SHAPE_COUNT],
+                                     .dice = {(seed + SEED_FIRST) * HOSTS + i}};
         threads_run(host_run, hosts, sizeof(hosts[0]), HOSTS);
         if (is_sealed)
             sc_alloc_unseal(&rig.conn->alloc);
@@ -261,6 +276,8 @@ static void asked_while_another_waits(void **state)
         for (uint64_t i = 0; i < 4; i++) {
             struct asker asker = {.desk = &desk, .dice = {round * 4 + i + SEED_FIRST}};
             tail_desk_look(&desk, &rig, &prompt, 0, prompt.count);
+            desk.bits_k = SHAPES[round % SHAPE_COUNT].bits_k;
+            desk.bits_v = SHAPES[round % SHAPE_COUNT].bits_v;
             if (i % 2 == 1)
                 sc_fault_arm(&rig.conn->fault, SC_FAULT_READ, dice_below(&asker.dice, 12));
             assert_int_equal(tail_desk_submit(&desk), SPEC_OK);

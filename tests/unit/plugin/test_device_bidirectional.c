@@ -10,6 +10,7 @@
 #define LAYERS 3u
 #define ROWS   200u
 #define DISK   "\"chunk_tokens\": 16, \"host_bytes\": 0, \"load_policy\": \"bidirectional\""
+#define QUANT  DISK ", \"preset\": \"int8\"" /* of scenes with an even seed: rows are decoded */
 
 static const char *const CALLS[] = {
 #define X(name, version, arguments) #name,
@@ -25,19 +26,28 @@ struct scene {
     struct tail_desk desk;
     struct there theres[LAYERS];
     struct plain_there computed[LAYERS]; /* rows on their way: pinned memory */
+    bool is_quant;
 };
 
 static void scene_open(struct scene *scene, enum fake_policy policy, uint64_t seed, bool is_sim)
 {
-    *scene = (struct scene){0};
+    *scene = (struct scene){.is_quant = seed % 2 == 0};
     fake_policy(policy, seed);
     device_host_open(&scene->host, 0);
-    rig_init(&scene->rig, is_sim, DISK);
+    rig_init(&scene->rig, is_sim, scene->is_quant ? QUANT : DISK);
     rig_shape(&scene->rig, LAYERS, 2, 16, SPEC_DTYPE_F16);
     scene->rig.op = "64KiB";
     rig_open(&scene->rig);
     scene->prompt = rig_prompt(7, 0, 0, ROWS);
     assert_int_equal(rig_fill(&scene->rig, &scene->prompt), SPEC_OK);
+    rig_wait_for_quant(&scene->rig);
+}
+
+/* A request for all of it, into plain memory. */
+static void plain_look(struct scene *scene, struct tail_desk *ret_desk)
+{
+    tail_desk_look(ret_desk, &scene->rig, &scene->prompt, 0, ROWS);
+    ret_desk->bits_k = ret_desk->bits_v = scene->is_quant ? 8 : 0;
 }
 
 static void scene_close(struct scene *scene)
@@ -61,7 +71,7 @@ static void row_put(struct tail_desk *desk, uint32_t layer, const uint8_t *from)
 
 static void scene_look(struct scene *scene)
 {
-    tail_desk_look(&scene->desk, &scene->rig, &scene->prompt, 0, ROWS);
+    plain_look(scene, &scene->desk);
     assert_int_equal(scene->desk.rows, ROWS);
     for (uint32_t i = 0; i < LAYERS; i++) {
         struct area *area = &scene->desk.areas[i];
@@ -123,6 +133,8 @@ static void both_ends_on_a_device(void **state)
                 continue;
             assert_int_equal(tail_desk_wait(&scene.desk, UINT64_MAX), SPEC_OK);
             uint64_t loaded = scene_check(&scene);
+            for (uint32_t i = 0; i < LAYERS; i++)
+                assert_int_equal(scene.desk.items[i].exact_rows, scene.is_quant ? 0 : loaded);
             while (tail_desk_next(&scene.desk, 16, NULL))
                 continue;
             assert_int_equal(scene.desk.front, ROWS - loaded);
@@ -201,7 +213,7 @@ static void what_is_over_writes_nothing(void **state)
             there_put(&scene.theres[i]);
         if (how != 2) { /* whoever has its place next */
             struct tail_desk other;
-            tail_desk_look(&other, &scene.rig, &scene.prompt, 0, ROWS);
+            plain_look(&scene, &other);
             assert_int_equal(tail_desk_submit(&other), SPEC_OK);
             assert_int_equal(tail_desk_wait(&other, UINT64_MAX), SPEC_OK);
             assert_int_equal(tail_desk_check(&other), other.rows);
@@ -275,7 +287,7 @@ static bool fault_one(const char *call, int n, enum fake_policy policy, bool is_
     assert_idle(&scene);
     scene_leave(&scene);
     /* Plain memory is loaded as before. */
-    tail_desk_look(&scene.desk, &scene.rig, &scene.prompt, 0, ROWS);
+    plain_look(&scene, &scene.desk);
     assert_int_equal(tail_desk_submit(&scene.desk), SPEC_OK);
     assert_int_equal(tail_desk_wait(&scene.desk, UINT64_MAX), SPEC_OK);
     assert_int_equal(tail_desk_check(&scene.desk), ROWS);

@@ -89,6 +89,48 @@ static void two_requests_make_an_order(void **state)
     }
 }
 
+/* Loads from the back have the quantised values that items without exact rows have, or the rows. */
+static void a_load_from_the_back_reads_reordered_rows(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = {"paired", "split"};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct world world;
+        uint32_t ppm = i < 2 ? 0 : 1000000;
+        open_layered(&world, layouts[i % 2], "");
+        load_all(&world, 50000);
+        load_all(&world, 50000);
+        assert_int_equal(reorder(&world.rig), SPEC_OK);
+        wait_for_orders(&world.rig, 5);
+        spec_request request = look(&world, 0);
+        struct shot shots[4];
+        struct spec_important items[4];
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            shot_make(&shots[layer], &world, request, layer, 0, ppm);
+            items[layer] = rig_item(request, layer, &shots[layer].area.memory);
+            items[layer].flags = SPEC_ITEM_BIDIRECTIONAL;
+            items[layer].select = &shots[layer].select;
+        }
+        (void)rig_submit_whole(&world.rig, items, 4);
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            struct area *tail = &shots[layer].area;
+            struct shot shot;
+            assert_int_equal(items[layer].row_count, 300);
+            assert_int_equal(items[layer].exact_rows, i < 2 ? 0 : 300);
+            shot_make(&shot, &world, request, layer, 0, ppm);
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_rows(&world, &shot, 0, 4, 2);
+            assert_memory_equal(tail->memory.k_base, shot.area.memory.k_base,
+                                300 * rig_part_bytes(&world.rig));
+            assert_memory_equal(tail->memory.v_base, shot.area.memory.v_base,
+                                300 * rig_part_bytes(&world.rig));
+            shot_free(&shot);
+            shot_free(&shots[layer]);
+        }
+        world_leave(&world, request);
+    }
+}
+
 static void it_comes_by_itself_every_so_often(void **state)
 {
     (void)state;
@@ -211,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_requests_make_an_order),
+        cmocka_unit_test(a_load_from_the_back_reads_reordered_rows),
         cmocka_unit_test(it_comes_by_itself_every_so_often),
         cmocka_unit_test(an_open_request_keeps_what_it_reads),
         cmocka_unit_test(prompts_that_share_a_node_are_found_as_before),
