@@ -10,7 +10,7 @@ A set keeps the rows that the benchmarks use: the first are asked, the last 400 
 blocks: two requests share a number if their texts are equal up to the block's end.
 
 Holds: the same source gives the same rows. Does not: fetch anything.
-Tests: tests/unit/tools/test_bench.py.
+Tests: tests/unit/tools/test_bench_inputs.py.
 """
 import glob
 import hashlib
