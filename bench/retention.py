@@ -36,7 +36,8 @@ def entries_of(session, name, model, questions):
 
 
 def line_of(title, name, rows, row_bytes, ways):
-    """A contender's line, with differences to the whole prefix and the fallback's interval."""
+    """A contender's line: differences to the whole prefix, and the fallback's interval. Bytes are
+    other figures' matter."""
     own = [r for r in rows if r["contender"] == name]
     line = {"set": title, "group": "all", **accuracy.table_line(name, own, row_bytes, ways)}
     for way in ways:
@@ -44,7 +45,7 @@ def line_of(title, name, rows, row_bytes, ways):
         line["points_" + way] = (0.0, 0.0, 0.0) if name == "full" else accuracy.paired(
             rows, name, "full", lambda a, b, of=right: 100 * (of(a) - of(b)))
     line["fallback"] = accuracy.interval(own, accuracy.share_of("fallback", "layers"))
-    return line
+    return {key: value for key, value in line.items() if key not in ("wanted", "read")}
 
 
 def shown(line, ways):
@@ -53,8 +54,7 @@ def shown(line, ways):
         cells += [f"{accuracy.shown(line['accuracy_' + way]):>21}",
                   f"{accuracy.shown(line['points_' + way], 1):>22}",
                   f"{line['agreement_' + way][0]:9.3f}"]
-    cells += [f"{accuracy.shown(line['kl'], 4):>26}", f"{accuracy.shown(line['fallback']):>22}",
-              f"{line['wanted']:7.3f}"]
+    cells += [f"{accuracy.shown(line['kl'], 4):>26}", f"{accuracy.shown(line['fallback']):>22}"]
     return " ".join(cells)
 
 
@@ -66,12 +66,12 @@ def one_set(session, name, model):
         accuracy.run_set(session, model, name + "-retention", entries, CONTENDERS,
                          session.args.select_by), entries, ways, name in accuracy.BY_LENGTH)
     title = f"{os.path.basename(os.path.normpath(model))}, {name}"
-    print(f"\n{title}: {len(entries[0]['queries']) if name not in accuracy.SHOTS else questions} "
-          f"questions of each of {len({e.get('prefix') or str(e['prefix_ids']) for e in entries})} "
+    prefixes = {e.get("prefix") or str(e["prefix_ids"]) for e in entries}
+    print(f"\n{title}: {sum(len(e['queries']) for e in entries)} questions, {len(prefixes)} "
           "prefixes; rows chosen by the " + " and by the ".join(accuracy.WAYS[w] for w in ways))
     print(f"{'contender':13} {'n':>4} " + " ".join(
         f"{'right, ' + accuracy.WAYS[way]:>21} {'- full, points':>22} {'as full':>9}"
-        for way in ways) + f" {'KL':>26} {'fallback':>22} {'wanted':>7}")
+        for way in ways) + f" {'KL':>26} {'fallback':>22}")
     lines = []
     for contender in CONTENDERS:
         line = line_of(title, contender, rows, accuracy.shape_of(model)["row_bytes"], ways)
