@@ -7,8 +7,8 @@ accuracy    every question over the whole prefix and over chosen rows: share of 
 similarity  what sets of important rows have in common: heads, neighbouring layers, questions, and
             how much of a layer's set each predictor finds before its queries exist
 
-Eval sets come from the shared data beside the repository (--data DIR; bench/run sees that they are
-there); models that are absent are skipped with a message. Nothing is written but the files that are
+Eval sets come from bench/data (inputs.py; --data DIR is searched first); a model or set that is
+absent is skipped with a message. Nothing is written but the files that are
 asked for and the store under build/.
 Tests: none (a measurement)."""
 import csv
@@ -26,7 +26,9 @@ import subprocess
 import sys
 import time
 
+import inputs
 import replay
+from inputs import read_rows
 
 DRAWS = 2000
 PPL_QUERY, PPL_TOKENS = 64, 192  # tokens that choose rows; tokens whose likelihood counts
@@ -60,12 +62,8 @@ def plain_text(row):
 SHOTS = {"piqa": ("piqa_valid", "piqa_valid", piqa_text), "rte": ("rte_dev", "rte_train", rte_text),
          "copa": ("copa_dev", "copa_test", copa_text),
          "openbookqa": ("openbookqa_test", "openbookqa_train", plain_text),
+         "entail": ("entail_dev", "entail_train", rte_text),
          "arc-easy": ("arc-easy_test", "arc-easy_test", piqa_text)}
-
-
-def read_rows(path):
-    with open(path, encoding="utf8") as f:
-        return [json.loads(line) for line in f]
 
 
 class Session:
@@ -75,7 +73,7 @@ class Session:
         self.args = args
         self.root = root
         self.build = build
-        self.data = args.data or os.path.join(root, "..", "shared", "data")
+        self.data = args.data
         self.work = os.path.join(build, "bench-accuracy")
         self.connector = os.path.join(build, "lib", "libspec_connector.so")
         with open(self.connector, "rb") as f:
@@ -88,7 +86,10 @@ class Session:
         return os.path.join(self.build, "bin", name)
 
     def eval(self, name):
-        return os.path.join(self.data, "eval", name + ".jsonl")
+        return inputs.find(self.data, f"eval/{name}.jsonl")
+
+    def text(self, name):
+        return inputs.read_text(inputs.find(self.data, "text/" + name))
 
     def tokens(self, model, texts):
         """Token ids of texts, by the model's own tokenizer."""
@@ -112,9 +113,9 @@ def recall_set(session, name, groups, per_group, questions):
     return entries
 
 
-def shot_set(session, model, name, tokens, questions, shot_count=None):
+def shot_set(session, model, name, tokens, questions, shot_count=None, piece=SHOT_PIECE):
     """One prefix of solved examples, so many of them or so many tokens, asked about the first
-    questions of the set."""
+    questions of the set, piece by piece."""
     asked_file, shot_file, text = SHOTS[name]
     asked = read_rows(session.eval(asked_file))[:questions]
     shots = read_rows(session.eval(shot_file))[-400:]
@@ -124,15 +125,13 @@ def shot_set(session, model, name, tokens, questions, shot_count=None):
     queries = [{"query": front, "choices": choices, "label": row["label"]}
                for row in asked for front, choices in [text(row)]]
     return [{"id": f"{name}-{at}", "group": name, "prefix": prefix,
-             "queries": queries[at:at + SHOT_PIECE]} for at in range(0, len(queries), SHOT_PIECE)]
+             "queries": queries[at:at + piece]} for at in range(0, len(queries), piece)]
 
 
 def held_out(session, model, lengths, per_length, questions):
     """Questions as recall_text_dev asks them over passages that it does not hold: nothing may be
     tuned on these. The opening of a sentence; which of ten continuations follows?"""
-    with open(os.path.join(session.data, "text", "english-6mb.txt"), encoding="utf8",
-              errors="replace") as f:
-        text = f.read()
+    text = session.text("english-6mb.txt")
     known = [text.find(row["prefix"][100:300])
              for row in read_rows(session.eval("recall_text_dev"))]
     dice, entries = random.Random(20261121), []
@@ -232,11 +231,9 @@ def stories_of(text):
                      if part.strip().startswith("Once upon a time"))
 
 
-def text_set(session, model, path, lengths, count, query=PPL_QUERY, scored=PPL_TOKENS,
-             only=lambda text: text):
+def text_set(session, model, text, lengths, count, query=PPL_QUERY, scored=PPL_TOKENS):
     """Running text: a prefix, tokens that choose, tokens whose likelihood counts."""
-    with open(path, encoding="utf8", errors="replace") as f:
-        text = only(f.read())[:count * sum(n + query + scored for n in lengths) * 8]
+    text = text[:count * sum(n + query + scored for n in lengths) * 8]
     ids, at, entries = session.tokens(model, [text])[0], 0, []
     for length in lengths:
         for i in range(count):
@@ -283,6 +280,8 @@ def run_piece(session, model, path, entries, contenders, select_by):
     command = [session.program("bench-accuracy"), "--model", model, "--eval", path, "--by",
                session.args.by, "--pass", select_by, "--contenders", ",".join(contenders),
                "--store", session.store, "--connector", session.connector]
+    if session.args.threads:
+        command += ["--threads", str(session.args.threads)]
     try:
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL).stdout
@@ -305,8 +304,11 @@ def run_set(session, model, name, entries, contenders, select_by):
         os.remove(kept_path)
     kept = {}
     for row in read_rows(kept_path) if os.path.exists(kept_path) else ():
-        if all("by_" + way in row for way in ways_of(select_by)):
-            kept.setdefault((row["key"], row["contender"]), {})[row["question"]] = row
+        kept_row = kept.setdefault((row["key"], row["contender"]), {}).setdefault(
+            row["question"], {})
+        kept_row.update(row)  # rows of the other way of choosing have the same counts
+    kept = {name: rows for name, rows in kept.items()
+            if all("by_" + way in row for row in rows.values() for way in ways_of(select_by))}
     keys = [entry_key(session, entry) for entry in entries]
     missing = [(entry, lacks) for entry, key in zip(entries, keys)
                for lacks in [[c for c in contenders if (key, c) not in kept]] if lacks]
@@ -592,10 +594,12 @@ def answers_in_words(title, rows, entries, contenders, row_bytes):
 def model_of(session, name):
     if session.args.model:
         return session.args.model
-    return {"opt-recall": os.path.join(session.root, "models", "opt-recall"),
-            "smollm2": os.path.join(session.build, "models", "smollm2"),
-            "tinychat-opt": os.path.join(session.data, "models", "tinychat-opt"),
-            "stories260K": os.path.join(session.data, "models", "stories260K")}[name]
+    if name == "smollm2":
+        return os.path.join(session.build, "models", "smollm2")
+    try:
+        return inputs.find(session.data, f"models/{name}")
+    except inputs.Missing:
+        return os.path.join("models", name)
 
 
 def shape_of(model):
@@ -624,7 +628,6 @@ def plan(args):
 
 
 def entries_of(session, name, model, quick):
-    text = os.path.join(session.data, "text")
     if name == "recall_ids":
         return recall_set(session, "recall_ids_dev", ("256", "512", "1024", "1900"),
                           2 if quick else 12, 8)
@@ -638,19 +641,20 @@ def entries_of(session, name, model, quick):
     if name == "wikitext2":
         lengths = [n for n in (512, 1024, 2048)
                    if n + PPL_QUERY + PPL_TOKENS <= shape_of(model)["positions"]]
-        return text_set(session, model, os.path.join(text, "wikitext2.valid.txt"), lengths,
+        return text_set(session, model, session.text("wikitext2.valid.txt"), lengths,
                         1 if quick else 6)
     if name == "chat":
-        return text_set(session, model, os.path.join(model, "chat_val.txt"), [160], 24, 24, 64)
+        return text_set(session, model, inputs.read_text(os.path.join(model, "chat_val.txt")),
+                        [160], 24, 24, 64)
     if name == "stories":
-        return text_set(session, model, os.path.join(text, "english-6mb.txt"), [320], 24, 32, 128,
-                        stories_of)
+        return text_set(session, model, stories_of(session.text("english-6mb.txt")), [320], 24, 32,
+                        128)
     if name == "squad":
         room = min(1900, shape_of(model)["positions"] - 100)
         return squad_set(session, model, room, 4 if quick else 24, 2 if quick else 4)
     if name in SHOTS:
         room = min(1900, shape_of(model)["positions"] - 300)
-        return shot_set(session, model, name, room, 10 if quick else session.args.questions)
+        return shot_set(session, model, name, room, 10 if quick else session.args.questions or 100)
     sys.exit(f"bench accuracy: no set {name}: recall_ids, recall_text, recall_held, "
              f"recall_ids_held, wikitext2, chat, stories, squad, {', '.join(SHOT_SETS)}")
 
@@ -736,10 +740,19 @@ def one_set(session, name, model, args):
     return choice_set(session, name, model, entries, contenders, title)
 
 
+def here(session, name):
+    """The set, or `entail` for RTE if that is absent: its terms do not allow shipping it."""
+    if name != "rte" or inputs.has(session.data, "eval/rte_dev.jsonl"):
+        return name
+    print("rte is absent (tools/fetch-eval): entail is asked instead")
+    return "entail"
+
+
 def accuracy(args, root, build):
     session = Session(args, root, build)
     results, ok = {}, True
     for name, wanted in plan(args):
+        name = here(session, name)
         model = model_of(session, wanted)
         if not os.path.isfile(os.path.join(model, "config.json")):
             print(f"{name}: skipped: no model at {model}")

@@ -3,54 +3,33 @@ requests (bench_cache.c says how), and what IMPRESS' score finds on the device. 
 blocks of a stream, or those that more than one request has ("reused"): the rest can be of use to
 nobody."""
 import csv
-import glob
-import hashlib
 import json
 import os
 import random
 import subprocess
 
-TEXT_BYTES = 256  # of a block of miniswe, which has texts: about 64 tokens
+import inputs
+
 POLICIES = ("lru", "lfu", "value", "belady")
 PARTS, PARTS_QUICK = "1,2,3,4,6", "2"
-# Name: tokens of a block.
-STREAMS = {"conversation": 512, "synthetic": 512, "miniswe": TEXT_BYTES // 4}
+# Name: file, and tokens of a block. miniswe has texts, of which a block is 256 bytes.
+STREAMS = {"conversation": ("mooncake_conversation", 512),
+           "synthetic": ("mooncake_synthetic", 512), "miniswe": ("miniswe", 64)}
 TIERS = {"host": "host memory, filled by loads: bytes from the disk",
          "host+stores": "host memory, filled by loads and stores: bytes from the disk",
          "disk": "the disk, leaves first: what is computed although it had been stored"}
 
 
-def mooncake(path):
-    with open(path, encoding="utf8") as f:
-        for line in f:
-            row = json.loads(line)
-            yield row["timestamp"], row["input_length"], row["hash_ids"]
+def requests_of(name, data):
+    """Milliseconds, tokens and the numbers of the blocks of each request."""
+    for row in inputs.read_rows(inputs.find(data, f"traces/{STREAMS[name][0]}_trace.jsonl")):
+        yield row["timestamp"], row["input_length"], row["hash_ids"]
 
 
-def miniswe(folder):
-    rows, numbers = [], {}
-    for path in glob.glob(os.path.join(folder, "*.jsonl")):
-        with open(path, encoding="utf8") as f:
-            rows += [json.loads(line) for line in f]
-    for row in sorted(rows, key=lambda r: r["timestamp"]):
-        text, blocks = row["input"].encode(), []
-        prefix = hashlib.blake2b(digest_size=16)
-        for at in range(0, len(text) - TEXT_BYTES + 1, TEXT_BYTES):
-            prefix.update(text[at:at + TEXT_BYTES])
-            blocks.append(numbers.setdefault(prefix.digest(), len(numbers)))
-        yield row["timestamp"] / 1e3, len(text) // 4, blocks
-
-
-def requests_of(name, traces):
-    if name == "miniswe":
-        return miniswe(os.path.join(traces, name))
-    return mooncake(os.path.join(traces, f"mooncake_{name}_trace.jsonl"))
-
-
-def stream(name, traces, build, limit):
+def stream(name, data, build, limit):
     path = os.path.join(build, f"cache-{name}.txt")
     with open(path, "w", encoding="utf8") as f:
-        for number, (ms, tokens, blocks) in enumerate(requests_of(name, traces)):
+        for number, (ms, tokens, blocks) in enumerate(requests_of(name, data)):
             if number == limit:
                 break
             f.write(f"{ms:.0f} {tokens} {' '.join(map(str, blocks))}\n")
@@ -99,16 +78,15 @@ MEASURED = {  # model: (eval set, lengths, prefixes of each, questions)
 CHUNK_ROWS, RHO = 64, .25
 
 
-def measure(model, folder, eval_folder, build, out):
+def measure(model, folder, data, build, out):
     """Important rows of each whole chunk, by prefix, question and layer, into a file."""
     name, lengths, each, questions = MEASURED[model]
     entries, seen = [], {}
-    with open(os.path.join(eval_folder, name + ".jsonl"), encoding="utf8") as f:
-        for row in map(json.loads, f):
-            length = row["id"].split("-")[0]
-            seen[length] = seen.get(length, 0) + 1
-            if length in lengths and seen[length] <= each:
-                entries.append({**row, "group": length, "queries": row["queries"][:questions]})
+    for row in inputs.read_rows(inputs.find(data, f"eval/{name}.jsonl")):
+        length = row["id"].split("-")[0]
+        seen[length] = seen.get(length, 0) + 1
+        if length in lengths and seen[length] <= each:
+            entries.append({**row, "group": length, "queries": row["queries"][:questions]})
     path = os.path.join(build, "cache-measured.jsonl")
     with open(path, "w", encoding="utf8") as f:
         f.writelines(json.dumps(entry) + "\n" for entry in entries)
@@ -189,10 +167,10 @@ def tiers(quick, build, results, read_series, verdict):
     return ok, found
 
 
-def cache(quick, build, traces, results_folder, read_series, verdict):
+def cache(quick, build, data, results_folder, read_series, verdict):
     ok, results = tiers(quick, build, results_folder, read_series, verdict)
-    for name, tokens in STREAMS.items():
-        path = stream(name, traces, build, 400 if quick else None)
+    for name, (_, tokens) in STREAMS.items():
+        path = stream(name, data, build, 400 if quick else None)
         _, facts, counts = read_series(
             [os.path.join(build, "bin", "bench-cache"), "--stream", path, "--block-tokens",
              str(tokens), "--parts", PARTS_QUICK if quick else PARTS], True)

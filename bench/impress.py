@@ -79,6 +79,7 @@ class Dumps:
         self.session, self.quick = accuracy.Session(args, root, build), args.quick
         self.folder = os.path.join(build, "dumps")
         os.makedirs(self.folder, exist_ok=True)
+        self.has_entail = accuracy.here(self.session, "rte") == "entail"
         self.known = {}
 
     def entries(self, model):
@@ -88,7 +89,11 @@ class Dumps:
         if model.endswith("opt-recall"):
             return accuracy.recall_set(self.session, "recall_ids_dev", ("1900",), 1, questions)
         return [entry for name in SETS for entry in accuracy.shot_set(
-            self.session, model, name, 1024 if self.quick else 4096, questions)]
+            self.session, model, self.told(name), 1024 if self.quick else 4096, questions)]
+
+    def told(self, name):
+        """The set's name in tables: entail if RTE, which cannot be shipped, is absent."""
+        return "entail" if name == "rte" and self.has_entail else name
 
     def questions(self):
         return QUICK_QUESTIONS if self.quick else QUESTIONS
@@ -99,7 +104,8 @@ class Dumps:
     def make(self, name):
         """The dump's path."""
         model = accuracy.model_of(self.session, name)
-        where = os.path.join(self.folder, f"{name}{'-quick' * self.quick}-{self.questions()}")
+        where = os.path.join(self.folder, f"{name}{'-quick' * self.quick}-{self.questions()}"
+                             f"{'-entail' * self.has_entail}")
         if not os.path.exists(where + ".dump"):
             with open(where + ".jsonl", "w", encoding="utf8") as f:
                 f.writelines(json.dumps(entry) + "\n" for entry in self.entries(model))
@@ -142,6 +148,7 @@ class Cell:
         self.variants = more.pop("variants", {"": {}})  # suffix of a preset's name: keys
         assert not more
         self.series, self.counts, self.facts = {}, {}, {}
+        self.told = dataset  # the set whose rows were taken: run() sets it
 
     def store_bytes(self):
         """Rows alone, as they lie on the simulated disk."""
@@ -200,6 +207,7 @@ class Cell:
     def run(self, build, dumps, read_series):
         """Both layouts, of which each has a store of its own."""
         dump, entry = dumps.of(self.dataset)
+        self.told = dumps.told(self.dataset)
         for layout in LAYOUTS:
             mine = [(preset, suffix, keys) for preset in self.presets
                     for suffix, keys in self.variants.items()
@@ -261,7 +269,7 @@ class Cell:
         count, ns = self.counts[name], self.ns(name)
         each, tokens = count["requests"], sorted(self.tokens)
         mean, low, high = mean_interval(ns)
-        row = {"figure": self.figure, "cell": self.name, "shape": self.shape, "set": self.dataset,
+        row = {"figure": self.figure, "cell": self.name, "shape": self.shape, "set": self.told,
                "preset": name, "rho": self.rho,
                "tokens": f"{tokens[0]}-{tokens[-1]}" if len(tokens) > 1 else str(tokens[0]),
                "chunk_tokens": self.chunk, "cache": self.cache, "requests": each,
@@ -291,7 +299,7 @@ class Cell:
         mean, low, high = mean_interval(self.ns(name))
         ns, each = sorted(self.ns(name)), len(self.ns(name))
         tokens = sorted(self.tokens)
-        return {"figure": self.figure, "cell": self.name, "shape": self.shape, "set": self.dataset,
+        return {"figure": self.figure, "cell": self.name, "shape": self.shape, "set": self.told,
                 "preset": name, "requests": each, "mean_ms": mean / 1e6, "mean_low": low / 1e6,
                 "mean_high": high / 1e6, "p50_ms": ns[each // 2] / 1e6,
                 "tokens": f"{tokens[0]}-{tokens[-1]}" if len(tokens) > 1 else str(tokens[0]),

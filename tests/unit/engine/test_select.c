@@ -421,7 +421,7 @@ static void trained_models_choose_as_the_reference_does(void **state)
         const char *dir;
         uint64_t prefix;
     } models[] = {{SC_SOURCE_DIR "/models/opt-recall", 900},
-                  {SHARED "stories260K", 400},
+                  {SC_SOURCE_DIR "/models/stories260K", 400},
                   {SHARED "tinychat-opt", 200}};
     uint64_t checked = 0;
     (void)state;

@@ -124,7 +124,7 @@ static void ids_of_our_word_cases_are_equal(void **state)
 static void ids_of_tok512_cases_are_equal(void **state)
 {
     (void)state;
-    struct tally tally = check_cases(SHARED "data/models/stories260K", DATA "tok512.jsonl");
+    struct tally tally = check_cases(SC_SOURCE_DIR "/models/stories260K", DATA "tok512.jsonl");
     assert_int_equal(tally.lines, 207);
     assert_int_equal(tally.lossy, 0);
 }

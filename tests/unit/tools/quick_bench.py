@@ -154,8 +154,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         raw = os.path.join(folder, "raw.json")
         done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "run"), name, "--quick",
-                               "--built", build, "--json", raw], capture_output=True, text=True,
-                              check=False, stdin=subprocess.DEVNULL)
+                               "--built", build, "--no-fetch", "--json", raw],
+                              capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL)
         result = None
         if os.path.exists(raw):
             with open(raw, encoding="utf-8") as file:

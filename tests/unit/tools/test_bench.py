@@ -158,11 +158,10 @@ class Run(unittest.TestCase):
             self.assertEqual(ended.exception.code, 77)
             self.assertRegex(out.getvalue(), "^skipped: no io_uring")
 
-    def test_without_eval_sets_it_says_so(self):
-        status, out, err = self.ended("accuracy", "--quick", "--built", "/nowhere", "--data",
-                                      "/nowhere")
-        self.assertEqual((status, err), (77, ""))
-        self.assertRegex(out, "^skipped: no eval sets")
+    def test_a_folder_of_inputs_that_does_not_exist_is_an_error(self):
+        status, _, err = self.ended("accuracy", "--quick", "--built", "/nowhere", "--data",
+                                    "/nowhere")
+        self.assertEqual((status, err), (1, "bench: --data /nowhere: no such folder\n"))
 
 
 class Fio(unittest.TestCase):
