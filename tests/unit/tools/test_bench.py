@@ -276,6 +276,40 @@ class Impress(unittest.TestCase):
         with self.assertRaises(SystemExit):
             cell.run("BUILD", dumps, lambda words, more: ({}, {}, counts))
 
+    def with_counts(self, **more):
+        """A cell with two presets, of which impress-itf read 5 GB in each of two requests."""
+        cell = impress.Cell("16", "x", "opt-6.7b", "rte", ("impress-itf",), [2000], 8, 2)
+        count = {"requests": 2, "read_bytes": 2 * 5_000_000_000 // 8, "ops": 10, "wait_ns": 10}
+        cell.counts = {"as-h2o-lfu": {**count, "read_bytes": 0}, "impress-itf": {**count, **more}}
+        cell.series = {"as-h2o-lfu": {"ns": [3e9, 5e9]}, "impress-itf": {"ns": [1.5e9, 2.5e9]}}
+        return cell
+
+    def test_the_bound_is_the_bases_time_by_the_least_and_no_ratio_exceeds_it(self):
+        cell = self.with_counts()
+        cell.check_least()
+        self.assertEqual(cell.least_ns("impress-itf"), 1e9)
+        gain, _, _, bound = cell.gain("as-h2o-lfu", "impress-itf")
+        self.assertEqual((gain, bound), (2, 4))
+        self.assertEqual(self.with_counts(wait_ns=3e9).least_ns("impress-itf"), 1.5e9)
+        self.assertEqual(self.with_counts(ops=2 * 700_000 * 2).least_ns("impress-itf"), 2e9)
+
+    def test_a_preset_that_is_faster_than_its_least_is_no_result(self):
+        for wrong in ({"wait_ns": 4e9 + 2}, {"ops": 3_000_000}, {"read_bytes": 6e9}):
+            with self.assertRaises(SystemExit):
+                self.with_counts(**wrong).check_least()
+
+    def test_lines_of_another_version_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "old.csv")
+            impress.write_csv(path, [{"figure": "16", "cell": "x"}])
+            self.assertEqual(len(impress.read_csv(path)), 1)
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text.replace("least_ms,", "", 1))
+            with self.assertRaises(SystemExit):
+                impress.read_csv(path)
+
     def test_as_like_chooses_nothing_and_the_device_is_scaled(self):
         cell = impress.Cell("16", "x", "opt-6.7b", "copa", ("as-like",), [2000], 8, 4)
         config = json.loads(cell.config("as-like"))
