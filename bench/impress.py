@@ -556,8 +556,13 @@ def merged(before, lines):
 
 
 def write_csv(path, lines):
+    write_rows(path, FIELDS, lines)
+
+
+def write_rows(path, fields, lines):
+    """A table with numbers of five digits, written whole or not at all."""
     with open(path + ".part", "w", newline="", encoding="utf8") as f:
-        writer = csv.DictWriter(f, FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(f, fields, lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in line.items()}
                          for line in lines)
