@@ -60,7 +60,8 @@ FIELDS = ("figure", "cell", "shape", "set", "preset", "rho", "tokens", "chunk_to
           "requests", "mean_ms", "mean_low", "mean_high", "p50_ms", "p99_ms", "queued_p99_ms",
           "queued_p99_low", "queued_p99_high", "load_ms", "mib_read", "ops",
           "amplification", "rows_read", "fallback", "fallback_rows", "host_rows", "gpu_rows",
-          "reordered", "least_ms", "x_as_like", "x_as_like_low", "x_as_like_high", "bound_as_like",
+          "reordered", "rows_by_layer", "least_ms", "x_as_like", "x_as_like_low",
+          "x_as_like_high", "bound_as_like",
           "x_leading", "x_leading_low", "x_leading_high", "bound_leading", "x_recompute")
 
 
@@ -150,10 +151,18 @@ class Cell:
         layers, kv, _, size, _ = SHAPES[self.shape]
         return sum(self.tokens) * layers * kv * size * 4 // self.scale
 
+    def layer_bytes(self):
+        """The longest prefix's, as it lies on the simulated disk."""
+        return self.store_bytes() * max(self.tokens) // sum(self.tokens) // SHAPES[self.shape][0]
+
     def staging_bytes(self):
-        """As little beside a layer as 512 MiB are, and enough to store one."""
-        layer = self.store_bytes() * max(self.tokens) // sum(self.tokens) // SHAPES[self.shape][0]
-        return max(16 << 20, (512 << 20) // self.scale, 2 * layer + (2 << 20))
+        """As little beside a layer as 512 MiB are, and enough to load one."""
+        return max(16 << 20, (512 << 20) // self.scale, 2 * self.layer_bytes() + (2 << 20))
+
+    def fill_bytes(self):
+        """Staging while the store is filled. A pass that is divided into extents of a chunk holds a
+        frame of each until the next layer comes, so half of it has room for two layers."""
+        return max(self.staging_bytes(), 5 * self.layer_bytes())
 
     def config(self, preset, cache=None, keys=None):
         share = self.cache if cache is None else cache
@@ -194,7 +203,7 @@ class Cell:
                             ("scale", self.scale), ("lengths", ",".join(map(str, self.tokens))),
                             ("requests", self.requests), ("warm", self.warm), ("own", self.own),
                             ("again", self.again), ("taught", taught),
-                            ("new-tokens", self.new), ("stage-bytes", self.staging_bytes()),
+                            ("new-tokens", self.new), ("stage-bytes", self.fill_bytes()),
                             ("gpu-flop", GPU_FLOP), ("gpu-bytes", GPU_BYTES), ("bus", BUS)):
             words += [f"--{word}", str(value)]
         return words
@@ -214,7 +223,8 @@ class Cell:
                     letters = "s" * (preset != BASE) + "r" * (preset in REORDERING)
                     f.write(f"{preset}{suffix}\t{letters}\t{self.config(preset, keys=keys)}\n")
                 f.flush()
-                fill = self.config("impress-itf", cache=0, keys={"store.layout": layout})
+                fill = self.config("impress-itf", cache=0, keys={
+                    "store.layout": layout, "staging_bytes": self.fill_bytes()})
                 series, facts, counts = read_series(
                     [*self.words(build, dump, entry, dumps.taught()), "--fill-config", fill,
                      "--configs", f.name], True)
@@ -289,7 +299,8 @@ class Cell:
                "fallback_rows": count["fallback_rows"] / max(1, count["fallback_all_rows"]),
                "host_rows": count["host_rows"] / max(1, count["union_rows"]),
                "gpu_rows": count["gpu_rows"] / max(1, count["union_rows"]),
-               "reordered": count["reordered"], "least_ms": self.least_ns(name) / 1e6,
+               "reordered": count["reordered"], "rows_by_layer": self.rows_by_layer(name),
+               "least_ms": self.least_ns(name) / 1e6,
                "x_recompute": sum(self.ns("recompute")) / sum(ns)}
         for column, base in (("as_like", BASE), ("leading", LEADING)):
             gain = self.gain(base, name)
@@ -297,6 +308,13 @@ class Cell:
                 keys = (f"x_{column}", f"x_{column}_low", f"x_{column}_high", f"bound_{column}")
                 row.update(zip(keys, gain))
         return row
+
+    def rows_by_layer(self, name):
+        """Figure 19: rows that some head wants / all, layer by layer, of presets that select."""
+        count = self.counts[name]
+        every = count["all_rows"] / count["layers"]
+        shares = [rows / every for rows in count["layer_rows"]]
+        return " ".join(f"{share:.2f}" for share in shares) if min(shares) < 1 else ""
 
     def computed(self, name):
         """What the GPU's table says alone, in a row of its own."""
@@ -528,10 +546,8 @@ def table(cell):
                   ("x_leading", 6, 2)))
               + f" {lead:>11} {shown(row.get('bound_leading'), 6, 2)}")
     if cell.figure in ("16", "18") and "impress-itf" in cell.counts:
-        count = cell.counts["impress-itf"]
-        every = count["all_rows"] / count["layers"]
         print("figure 19: rows that some head wants / all, by layer: "
-              + " ".join(f"{rows / every:.2f}" for rows in count["layer_rows"]))
+              + cell.rows_by_layer("impress-itf"))
 
 
 def read_csv(path):
