@@ -15,8 +15,8 @@
  *            lists, and (plan plain) before the rows were permuted
  *
  * Time to first token is that of the simulated device, bus and GPU (bench_impress.c), whose clock
- * counts no processor time. Keys and queries are random. The heads disagree, but with alpha 50 every
- * layer still has one voted set of rows.
+ * counts no processor time. Keys and queries are random. The heads disagree, but with alpha 50
+ * every layer still has one voted set of rows.
  *
  * Threads: one loop. Tests: none (a measurement); bench/run overhead --quick runs it. */
 #include "bench/bench.h"

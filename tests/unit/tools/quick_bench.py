@@ -103,6 +103,7 @@ LINES = {
     "overhead": [(rf"^(opt-30b|smollm2)( +{NUMBER}){{10}}$", 2),
                  (floor("opt-30b: mapping lists and averages, % of rows"), 1),
                  (floor("opt-30b: indexing, % of time to first token"), 1)],
+    "examples": [(rf"^figure (7a|9|14): .*: {NUMBER} \(\w+\)$", 5)],
     "cut": [(rf"^ +{NUMBER}( +{NUMBER}){{9}}$", 3), (floor("one pass: worst cut /"), 3)],
 }
 
