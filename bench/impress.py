@@ -160,9 +160,10 @@ class Cell:
         return max(16 << 20, (512 << 20) // self.scale, 2 * self.layer_bytes() + (2 << 20))
 
     def fill_bytes(self):
-        """Staging while the store is filled. A pass that is divided into extents of a chunk holds a
-        frame of each until the next layer comes, so half of it has room for two layers."""
-        return max(self.staging_bytes(), 5 * self.layer_bytes())
+        """Staging while the store is filled: room for a whole pass, which is then stored in as few
+        extents as fit. A longer pass is divided into extents of a chunk, each of which holds a
+        frame until its next layer comes."""
+        return max(self.staging_bytes(), 3 * SHAPES[self.shape][0] * self.layer_bytes())
 
     def config(self, preset, cache=None, keys=None):
         share = self.cache if cache is None else cache
@@ -203,7 +204,7 @@ class Cell:
                             ("scale", self.scale), ("lengths", ",".join(map(str, self.tokens))),
                             ("requests", self.requests), ("warm", self.warm), ("own", self.own),
                             ("again", self.again), ("taught", taught),
-                            ("new-tokens", self.new), ("stage-bytes", self.fill_bytes()),
+                            ("new-tokens", self.new), ("stage-bytes", self.staging_bytes()),
                             ("gpu-flop", GPU_FLOP), ("gpu-bytes", GPU_BYTES), ("bus", BUS)):
             words += [f"--{word}", str(value)]
         return words
