@@ -231,13 +231,37 @@ class Reproduce(unittest.TestCase):
                 {"id": "a", "layer": 1, "rho": .25, "heads": .4},
                 {"id": "b", "layer": 0, "rho": .25, "heads": .9},
                 {"id": "a", "layer": 0, "rho": .5, "heads": .7}]
-        quarter, half = reproduce.lines_of({"smollm2": rows})
+        lines = list(reproduce.lines_of({"smollm2": rows}))
+        quarter, half = (row for row in lines if ", layer " not in row["of"])
+        layers = [row for row in lines if row not in (quarter, half)]
+        self.assertEqual([(row["of"], row["n"]) for row in layers],
+                         [("smollm2, rho 0.25, layer 0", 2), ("smollm2, rho 0.25, layer 1", 1)])
         self.assertEqual((quarter["of"], quarter["figure"], quarter["n"]),
                          ("smollm2, rho 0.25", "heads", 3))
         self.assertAlmostEqual(quarter["mean"], .5)
         self.assertAlmostEqual(quarter["low"], .3)  # prefix a alone, both of its layers
         self.assertAlmostEqual(quarter["high"], .9)
         self.assertEqual((half["low"], half["high"]), (.7, .7))
+
+    def test_chunks_are_told_by_the_prefixes_that_hold_them(self):
+        rows = [{"id": "a", "rho": .5, "chunks": [32, 64]}, {"id": "b", "rho": .5, "chunks": [64]}]
+        lines = {row["of"]: row for row in reproduce.lines_of({"chunks": rows})}
+        self.assertEqual(lines["chunks, rho 0.5, held by 1"]["mean"], 1)
+        self.assertEqual(lines["chunks, rho 0.5, held by 2"]["mean"], .75)
+
+    def test_deciles_of_rankings_leave_layer_0_out(self):
+        rows = [{"id": "a", "layer": layer, "rho": .25, "deciles": {"layer": [value] * 10}}
+                for layer, value in ((0, .1), (1, .4), (2, .6))]
+        lines = [row for row in reproduce.lines_of({"s": {"rankings": rows}})
+                 if ", decile " in row["of"]]
+        self.assertEqual(len(lines), 10)
+        self.assertEqual((lines[9]["of"], lines[9]["figure"], lines[9]["mean"]),
+                         ("s / rankings, rho 0.25, decile 10", "layer", .5))
+
+    def test_series_beside_counts_are_told_too(self):
+        rows = [{"ttft": {"name": "ttft", "work": 1, "ns": [2, 4]}}, {"requests": 2}]
+        lines = {(row["of"], row["figure"]): row["mean"] for row in reproduce.lines_of({"x": rows})}
+        self.assertEqual(lines, {("x / ttft", "ns"): 3, ("x", "requests"): 2})
 
     def test_every_table_is_a_benchmark(self):
         self.assertLessEqual({name.split("-")[0] for name in reproduce.TABLES},
