@@ -577,7 +577,7 @@ def draw_cake_2(ax, table):
         return False
     rates = [rows[-1]["tokens"] * KV_BYTES / rows[-1]["compute_ns"] if rows else None
              for rows in (whole, tenth)]
-    bars(ax, ("computing,\nA100", "computing,\na tenth", "HDD", "SATA\nSSD", "network\n20 Gbit/s",
+    bars(ax, ("computes:\nA100", "a tenth\nof it", "HDD", "SATA\nSSD", "network\n20 Gbit/s",
               "NVMe\nSSD"), {"ours": [*rates, None, None, None, None]},
          (None, None, .2, .6, 2.5, 3))
     return True
