@@ -14,7 +14,6 @@ Tests: none (a measurement)."""
 import csv
 import glob
 import hashlib
-import importlib.util
 import json
 import math
 import os
@@ -27,6 +26,7 @@ import sys
 import time
 
 import inputs
+import plots
 import replay
 from inputs import read_rows
 
@@ -785,27 +785,12 @@ def write_csv(path, lines):
 
 
 def pyplot(directory, build):
-    """matplotlib without a display, or None with a message. Where Python has none, it is installed
-    under build/, in an environment of its own."""
-    if not directory:
-        return None
-    place = os.path.join(build, "venv-plot")
-    if importlib.util.find_spec("matplotlib") is None:
-        sys.path += glob.glob(os.path.join(place, "lib", "python3*", "site-packages"))
-    if importlib.util.find_spec("matplotlib") is None:
-        print("--plot: installing matplotlib under", place, file=sys.stderr)
-        for command in ([sys.executable, "-m", "venv", place],
-                        [os.path.join(place, "bin", "python"), "-m", "pip", "install", "--quiet",
-                         "--disable-pip-version-check", "--retries", "1", "matplotlib"]):
-            if subprocess.run(command, check=False, capture_output=True).returncode != 0:
-                print("--plot: skipped: matplotlib is not there and could not be installed")
-                return None
-        importlib.invalidate_caches()
-        sys.path += glob.glob(os.path.join(place, "lib", "python3*", "site-packages"))
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-    os.makedirs(directory, exist_ok=True)
+    """matplotlib without a display, or None with a message."""
+    plt = plots.pyplot(build) if directory else None
+    if plt is None and directory:
+        print("--plot: skipped: matplotlib is not there and could not be installed")
+    elif directory:
+        os.makedirs(directory, exist_ok=True)
     return plt
 
 
@@ -982,7 +967,7 @@ def reorder_sets(session, model, name, wanted, entries, table):
         for before, after, what, floor in parts:
             pair = [sum(r[key] for r in seen) / len(seen) for key in (before, after)]
             table.append([wanted, "span", f"{what} {rho}",
-                          f"{pair[0]:.2f}", "", f"{pair[1]:.2f}", ""])
+                          f"{pair[0]:.2f}", "", f"{pair[1]:.2f}", "", ""])
             ok &= verdict(f"{wanted}, {what} of a set of {rho}: {pair[0]:.1f} -> {pair[1]:.1f}",
                           f"{pair[0] / pair[1]:.2f} x fewer", pair[0] / pair[1] >= floor,
                           f">= {floor} x")
@@ -1019,7 +1004,8 @@ def reorder(args, root, build):
                 print(f"{cell:10} {before[0]:10.1f} {after[0]:10.1f} {before[0] / after[0]:6.2f}x "
                       f"{before[1] / 1024:9.1f} {after[1] / 1024:9.1f} "
                       f"{before[1] / after[1]:6.2f}x")
-                table.append([wanted, scope, cell, *(f"{x:.2f}" for x in before + after)])
+                table.append([wanted, scope, cell, *(f"{x:.2f}" for x in before + after),
+                              f"{done['reorder_ns'] / 1e6:.1f}"])
             if scope == "span":
                 ok &= reorder_sets(session, model, name, wanted, entries, table)
             took = {side: statistics.median(r["load_ns"] for r in rows if r["ordered"] == side
@@ -1035,7 +1021,7 @@ def reorder(args, root, build):
             if args.csv:
                 with open(args.csv, "w", encoding="utf8", newline="") as f:
                     head = ["model", "scope", "cell", "ops_before", "bytes_before", "ops_after",
-                            "bytes_after"]
+                            "bytes_after", "reorder_ms"]
                     csv.writer(f).writerows([head, *table])
     return ok, results
 
@@ -1157,5 +1143,6 @@ def prefetch(args, root, build):
             ok &= verdict(f"{wanted}: hint {kind}: waste", f"{waste:.3f}", waste <= .25, "<= .25")
             ok &= verdict(f"{wanted}: hint {kind}: hidden", f"{hidden:.3f}", hidden >= .4,
                           ">= .40")
-        results[name] = {"layers": rows, "counters": counters, "rankings": ranks}
+        results[name] = {"layers": rows, "counters": counters, "rankings": ranks, "shares": {
+            kind: {"waste": waste, "hidden": hidden} for kind, (waste, hidden) in seen.items()}}
     return ok, results

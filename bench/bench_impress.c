@@ -68,6 +68,7 @@ struct outcome { /* all uint64_t: they are added up */
     uint64_t ttft_ns, load_ns, bus_ns, read_bytes, wanted_bytes, ops, rows, union_rows, all_rows,
         fallbacks, fallback_rows, fallback_all_rows, denses, ahead_rows, unused_bytes, host_rows,
         gpu_rows, reordered, sure, found;
+    uint64_t wait_ns; /* of the GPU and of its own bus transfers, one after the other */
 };
 
 struct known { /* of a prefix and question */
@@ -414,6 +415,7 @@ static void run_layer(struct state *state, const struct request *request, spec_r
     wait_until(state, now_ns(state) + (uint64_t)ns);
     note(state, request, &item, outcome);
     outcome->bus_ns += (uint64_t)bus_ns;
+    outcome->wait_ns += (uint64_t)ns;
     outcome->load_ns += (uint64_t)bus_ns;
     if (item.row_count < request->tokens && !(item.result_flags & SPEC_IMPORTANT_FALLBACK))
         compare(state, request, layer, &item, outcome);
@@ -479,12 +481,12 @@ static void print_counts(const struct state *state, const char *name, const stru
            ", \"fallbacks\": %" PRIu64 ", \"fallback_rows\": %" PRIu64
            ", \"fallback_all_rows\": %" PRIu64 ", \"denses\": %" PRIu64 ", \"ahead_rows\": %" PRIu64
            ", \"unused_bytes\": %" PRIu64 ", \"host_rows\": %" PRIu64 ", \"gpu_rows\": %" PRIu64
-           ", \"reordered\": %" PRIu64 ", \"bus_ns\": %" PRIu64 ", \"sure\": %" PRIu64
-           ", \"found\": %" PRIu64 ", \"layer_rows\": [",
+           ", \"reordered\": %" PRIu64 ", \"bus_ns\": %" PRIu64 ", \"wait_ns\": %" PRIu64
+           ", \"sure\": %" PRIu64 ", \"found\": %" PRIu64 ", \"layer_rows\": [",
            name, state->requests, state->layers, sum->read_bytes, sum->wanted_bytes, sum->ops,
            sum->rows, sum->union_rows, sum->all_rows, sum->fallbacks, sum->fallback_rows,
            sum->fallback_all_rows, sum->denses, sum->ahead_rows, sum->unused_bytes, sum->host_rows,
-           sum->gpu_rows, sum->reordered, sum->bus_ns, sum->sure, sum->found);
+           sum->gpu_rows, sum->reordered, sum->bus_ns, sum->wait_ns, sum->sure, sum->found);
     for (uint32_t i = 0; i < state->layers; i++)
         printf("%s%" PRIu64, i == 0 ? "" : ", ", state->layer_rows[i]);
     printf("]}}\n");

@@ -10,8 +10,10 @@ The clock is virtual: it comes out the same each time, on a busy machine too. Re
 prefix and question; intervals (95 %) are of the mean over requests, by bootstrap; ratios are of
 means over the same requests, drawn together. p99 is told of 2,000 requests or more.
 
-Bound: what each has to spend, the longer of the device's max(bytes / rate, operations / rate of
-them) and the bus and the GPU's layers; bound(a, b) is how many times faster than a b could be.
+Least: a request cannot be faster than the longest of what it read / the device's rate, its
+operations / their rate, and the GPU's layers with the bus transfers between them. The run fails if
+a mean is below its least. Bound: the base's time / the preset's least. It says how many times
+faster than the base the preset would be if all its waits overlapped; no measured ratio exceeds it.
 
 With caches: host memory and a tier above it that stands for the GPU's (upper_bytes) share what the
 cell gives as 32 and 10 GB do in the paper, for each preset; the plugin charges the bus then, for
@@ -58,7 +60,8 @@ FIELDS = ("figure", "cell", "shape", "set", "preset", "rho", "tokens", "chunk_to
           "requests", "mean_ms", "mean_low", "mean_high", "p50_ms", "p99_ms", "queued_p99_ms",
           "queued_p99_low", "queued_p99_high", "load_ms", "mib_read", "ops",
           "amplification", "rows_read", "fallback", "fallback_rows", "host_rows", "gpu_rows",
-          "reordered", "x_as_like", "x_as_like_low", "x_as_like_high", "bound_as_like",
+          "reordered", "rows_by_layer", "least_ms", "x_as_like", "x_as_like_low",
+          "x_as_like_high", "bound_as_like",
           "x_leading", "x_leading_low", "x_leading_high", "bound_leading", "x_recompute")
 
 
@@ -155,10 +158,19 @@ class Cell:
         layers, kv, _, size, _ = SHAPES[self.shape]
         return sum(self.tokens) * layers * kv * size * 4 // self.scale
 
+    def layer_bytes(self):
+        """The longest prefix's, as it lies on the simulated disk."""
+        return self.store_bytes() * max(self.tokens) // sum(self.tokens) // SHAPES[self.shape][0]
+
     def staging_bytes(self):
-        """As little beside a layer as 512 MiB are, and enough to store one."""
-        layer = self.store_bytes() * max(self.tokens) // sum(self.tokens) // SHAPES[self.shape][0]
-        return max(16 << 20, (512 << 20) // self.scale, 2 * layer + (2 << 20))
+        """As little beside a layer as 512 MiB are, and enough to load one."""
+        return max(16 << 20, (512 << 20) // self.scale, 2 * self.layer_bytes() + (2 << 20))
+
+    def fill_bytes(self):
+        """Staging while the store is filled: room for a whole pass, which is then stored in as few
+        extents as fit. A longer pass is divided into extents of a chunk, each of which holds a
+        frame until its next layer comes."""
+        return max(self.staging_bytes(), 3 * SHAPES[self.shape][0] * self.layer_bytes())
 
     def config(self, preset, cache=None, keys=None):
         share = self.cache if cache is None else cache
@@ -220,7 +232,8 @@ class Cell:
                     letters = "s" * (preset != BASE) + "r" * (preset in REORDERING)
                     f.write(f"{preset}{suffix}\t{letters}\t{self.config(preset, keys=keys)}\n")
                 f.flush()
-                fill = self.config("impress-itf", cache=0, keys={"store.layout": layout})
+                fill = self.config("impress-itf", cache=0, keys={
+                    "store.layout": layout, "staging_bytes": self.fill_bytes()})
                 series, facts, counts = read_series(
                     [*self.words(build, dump, entry, dumps.taught()), "--fill-config", fill,
                      "--configs", f.name], True)
@@ -240,18 +253,28 @@ class Cell:
     def ns(self, name):
         return self.series[name]["ns"]
 
-    def must_ns(self, name):
-        """A request's least: the device, or the bus and the GPU, whoever takes longer."""
-        count, each = self.counts[name], self.counts[name]["requests"]
-        device = max(count["read_bytes"] * self.scale / DISK, count["ops"] / OPS) * 1e9 / each
-        return max(device, count["bus_ns"] / each + sum(self.ns("query")) / each)
+    def mean_ns(self, name):
+        return sum(self.ns(name)) / len(self.ns(name))
+
+    def least_ns(self, name):
+        """Returns the least mean time of the preset's requests: of the device, or of the GPU."""
+        count = self.counts[name]
+        device_ns = max(count["read_bytes"] * self.scale / DISK, count["ops"] / OPS) * 1e9
+        return max(device_ns, count["wait_ns"]) / count["requests"]
+
+    def check_least(self):
+        """Ends the run if a preset is faster than its least: then a count is wrong."""
+        for name in self.counts:
+            if self.mean_ns(name) < self.least_ns(name):
+                sys.exit(f"impress: {self.name}, {name}: {self.mean_ns(name):.0f} ns are less than "
+                         f"the least, {self.least_ns(name):.0f} ns: not a result")
 
     def gain(self, base, name):
-        """How many times faster than base, with its interval; and the bound."""
+        """Returns how many times faster than base, with its interval, and the bound."""
         if base not in self.counts:
             return None
-        a, b = self.ns(base), self.ns(name)
-        return (*ratio_interval(a, b), self.must_ns(base) / self.must_ns(name))
+        return (*ratio_interval(self.ns(base), self.ns(name)),
+                self.mean_ns(base) / self.least_ns(name))
 
     def worst(self, name):
         """p99, alone and with a queue, of requests that are enough."""
@@ -285,7 +308,8 @@ class Cell:
                "fallback_rows": count["fallback_rows"] / max(1, count["fallback_all_rows"]),
                "host_rows": count["host_rows"] / max(1, count["union_rows"]),
                "gpu_rows": count["gpu_rows"] / max(1, count["union_rows"]),
-               "reordered": count["reordered"],
+               "reordered": count["reordered"], "rows_by_layer": self.rows_by_layer(name),
+               "least_ms": self.least_ns(name) / 1e6,
                "x_recompute": sum(self.ns("recompute")) / sum(ns)}
         for column, base in (("as_like", BASE), ("leading", LEADING)):
             gain = self.gain(base, name)
@@ -293,6 +317,13 @@ class Cell:
                 keys = (f"x_{column}", f"x_{column}_low", f"x_{column}_high", f"bound_{column}")
                 row.update(zip(keys, gain))
         return row
+
+    def rows_by_layer(self, name):
+        """Figure 19: rows that some head wants / all, layer by layer, of presets that select."""
+        count = self.counts[name]
+        every = count["all_rows"] / count["layers"]
+        shares = [rows / every for rows in count["layer_rows"]]
+        return " ".join(f"{share:.2f}" for share in shares) if min(shares) < 1 else ""
 
     def computed(self, name):
         """What the GPU's table says alone, in a row of its own."""
@@ -524,10 +555,8 @@ def table(cell):
                   ("x_leading", 6, 2)))
               + f" {lead:>11} {shown(row.get('bound_leading'), 6, 2)}")
     if cell.figure in ("16", "18") and "impress-itf" in cell.counts:
-        count = cell.counts["impress-itf"]
-        every = count["all_rows"] / count["layers"]
         print("figure 19: rows that some head wants / all, by layer: "
-              + " ".join(f"{rows / every:.2f}" for rows in count["layer_rows"]))
+              + cell.rows_by_layer("impress-itf"))
 
 
 def read_csv(path):
@@ -537,9 +566,9 @@ def read_csv(path):
     with open(path, newline="", encoding="utf8") as f:
         lines = list(csv.DictReader(f))
     for line in lines:
-        if line["figure"] not in FIGURES or not set(line) <= set(FIELDS):
-            sys.exit(f"{path}: made by another version: a line of figure {line['figure']}, with "
-                     f"{', '.join(map(str, set(line) - set(FIELDS))) or 'all columns'}")
+        if line["figure"] not in FIGURES or set(line) != set(FIELDS):
+            sys.exit(f"{path}: made by another version: a line of figure {line['figure']}, other "
+                     f"columns: {', '.join(map(str, set(line) ^ set(FIELDS))) or 'none'}")
     return lines
 
 
@@ -552,8 +581,13 @@ def merged(before, lines):
 
 
 def write_csv(path, lines):
+    write_rows(path, FIELDS, lines)
+
+
+def write_rows(path, fields, lines):
+    """A table with numbers of five digits, written whole or not at all."""
     with open(path + ".part", "w", newline="", encoding="utf8") as f:
-        writer = csv.DictWriter(f, FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(f, fields, lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in line.items()}
                          for line in lines)
@@ -599,6 +633,7 @@ def impress(args, root, build, read_series, verdict):
             if some not in cell.name:
                 continue
             cell.run(build, dumps, read_series)
+            cell.check_least()
             table(cell)
             sys.stdout.flush()
             cells.append(cell)

@@ -2,8 +2,10 @@
 model's, the plugin, the disk and the bytes real, the GPU a wait (bench_replay.c says what is
 planted and what is charged). Layered KV has cells of its own: replay_layered.py.
 
-Bounds: what a preset must spend on the device, max(bytes / line rate, operations x t_op), with both
-from fio in the same run; bound(as-like, preset) is how many times faster it could at most be."""
+Device: what a preset has to spend on the device is max(bytes / line rate, operations x t_op), with
+both from fio in the same run. The column `device` is as-like's device time / the preset's: what the
+preset would gain if the device were the only limit. It is no bound: as-like can lose more to other
+waits than the preset does."""
 import json
 import os
 import shutil
@@ -121,7 +123,7 @@ def row(name, results, line, t_op):
     ns = sorted(series["ttft"]["ns"])
     each = facts["requests"]
     median = statistics.median(ns)
-    bound = best_must_ns("as-like", results, line, t_op) / best_must_ns(name, results, line, t_op)
+    device = best_must_ns("as-like", results, line, t_op) / best_must_ns(name, results, line, t_op)
     gain = statistics.median(base[0]["ttft"]["ns"]) / median
     layers = each * facts["layers"]
     print(f"{name:22} {median / 1e6:8.1f} {ns[0] / 1e6:7.1f} {statistics.fmean(ns) / 1e6:7.1f} "
@@ -130,8 +132,8 @@ def row(name, results, line, t_op):
           f"{facts['fallbacks'] / layers:5.2f} {facts['denses'] / layers:5.2f} "
           f"{facts['exposed_ns'] / each / 1e6:8.1f} {facts['probe_ns'] / each / 1e6:8.1f} "
           f"{facts['prefetched_rows'] / max(1, facts['union_rows']):5.2f} "
-          f"{facts['unused_bytes'] / max(1, facts['read_bytes']):5.2f} {gain:7.2f} {bound:6.2f} "
-          f"{gain / bound:6.2f}")
+          f"{facts['unused_bytes'] / max(1, facts['read_bytes']):5.2f} {gain:7.2f} {device:6.2f} "
+          f"{gain / device:6.2f}")
 
 
 def add(sums, series, facts):
@@ -214,7 +216,7 @@ def print_cell(shape, args, results, device):
     head(shape, args, device, first, chose["fallbacks"] / chose["requests"] / chose["layers"])
     print(f"{'preset':22} {'ttft ms':>8} {'min':>7} {'mean':>7} {'max':>7} {'MiB read':>8} "
           f"{'ops':>6} {'amplif':>6} {'fallb':>5} {'dense':>5} {'exposed':>8} {'scoring':>8} "
-          f"{'ahead':>5} {'waste':>5} {'x asl.':>7} {'bound':>6} {'share':>6}")
+          f"{'ahead':>5} {'waste':>5} {'x asl.':>7} {'device':>6} {'share':>6}")
     recompute = first["recompute_ns"] * slower
     print(f"{'recompute':22} {recompute / 1e6:8.1f}  (computed from the same table)")
     for preset, (_, facts) in results.items():
@@ -246,6 +248,6 @@ def cells(quick):
 
 
 def replay(quick, build, read_series, only=""):
-    """The raw samples of all cells, or those whose names hold `only` (bounds are aims here)."""
+    """The raw samples of all cells, or those whose names hold `only`."""
     return {name: cell(shape, args, presets, build, read_series)
             for name, shape, args, presets in cells(quick) if only in name}

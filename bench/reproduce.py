@@ -7,7 +7,10 @@ Counts, and times of a virtual clock, come out the same each time: of these low 
 skipped, since a model, data or a tool is absent, or fails, is told, and stands in
 reproduce[-quick].csv beside the seconds that each took; the others are run all the same.
 
-Times on this machine's disk and processor say what they were in that run, no more."""
+Times on this machine's disk and processor say what they were in that run, no more.
+
+At the end, one page with a plot of each figure (figures.py) is drawn from the tables that are then
+in docs/results: docs/results/plots/reproduction[-quick].svg and .png. --only plots: that alone."""
 import csv
 import json
 import os
@@ -17,15 +20,29 @@ import sys
 import tempfile
 import time
 
+import figures
+import plots
+
+ALPHAS = ",".join(f"alpha@{alpha}" for alpha in ("0", ".2", ".4", ".6", ".8", "1", "1.5", "50"))
+
 # Table: words behind its name, and whether it writes a table of its own.
 TABLES = {
-    "impress": ((), True), "cake": ((), True), "cache": ((), False), "similarity": ((), False),
-    "accuracy": ((), True), "prefetch": ((), False), "plan-reordered": (("--reordered",), False),
+    "examples": ((), True), "overhead": ((), True),
+    "impress": ((), True), "cake": ((), True), "cache": ((), True), "similarity": ((), False),
+    "accuracy": ((), True),
+    "accuracy-alpha": (("--sets", "recall_ids,recall_text", "--per-prefix", "2", "--select-by",
+                        "query", "--contenders", "full," + ALPHAS), True),
+    "accuracy-static": (("--sets", "recall_ids", "--lessons", "4", "--per-prefix", "8",
+                         "--contenders", "full,static@.25,impress@.25"), True),
+    "accuracy-probes": (("--sets", "recall_text", "--per-prefix", "2", "--contenders",
+                         "full,impress:1@.25,impress:2@.25,impress@.25"), True),
+    "prefetch": ((), False), "plan-reordered": (("--reordered",), True),
     "ttft": ((), False),
     "ttft-replay-sim": (("--way", "replay", "--device", "sim"), False),
     "ttft-replay": (("--way", "replay"), False),
 }
 SKIPPED, DRAWS = 77, 1000
+CHUNK_ROWS = 64
 FIELDS = ("of", "figure", "n", "mean", "low", "high")
 
 
@@ -48,6 +65,49 @@ def is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+BY_LAYER = {"heads": (.1, .25, .4), "neighbours": (.25,)}  # shares of rows that papers show
+
+
+def line_of_rows(where, key, rows):
+    """A line, or none, if the rows lack it; prefixes are drawn."""
+    groups = {}
+    for row in rows:
+        if is_number(row.get(key)):
+            groups.setdefault(row.get("id"), []).append(row[key])
+    return [line(where, key, list(groups.values()))] if groups else []
+
+
+def lines_of_layers(where, rho, rows):
+    """A line a layer, of what the papers show by layer."""
+    for key, shares in BY_LAYER.items():
+        for layer in sorted({row["layer"] for row in rows if "layer" in row and rho in shares}):
+            yield from line_of_rows(f"{where}, layer {layer}", key,
+                                    [row for row in rows if row.get("layer") == layer])
+
+
+def lines_of_chunks(where, rows):
+    """Important rows / rows of chunks, by the number of prefixes that hold the chunk (5b)."""
+    holders, shares = {}, {}
+    for row in rows:
+        for chunk, count in enumerate(row.get("chunks") or ()):
+            holders.setdefault(chunk, {}).setdefault(row.get("id"), []).append(count / CHUNK_ROWS)
+    for by_id in holders.values():
+        for values in by_id.values():
+            shares.setdefault(len(by_id), []).append(values)
+    for count, groups in sorted(shares.items()):
+        yield line(f"{where}, held by {count}", "important", groups)
+
+
+def lines_of_deciles(where, rows):
+    """How right each tenth of a predictor's ranking is, best first; no layer is below layer 0."""
+    rows = [row for row in rows if row.get("layer") and "deciles" in row]
+    for kind in dict.fromkeys(kind for row in rows for kind in row["deciles"]):
+        for tenth in range(10):
+            some = [{"id": row.get("id"), kind: row["deciles"][kind][tenth]} for row in rows
+                    if kind in row["deciles"]]
+            yield from line_of_rows(f"{where}, decile {tenth + 1}", kind, some)
+
+
 def lines_of_rows(of, rows):
     """A line a figure and share of rows; prefixes are drawn."""
     for rho in sorted({row.get("rho", 0) for row in rows}):
@@ -55,12 +115,10 @@ def lines_of_rows(of, rows):
         where = f"{of}, rho {rho:g}" if rho else of
         for key in dict.fromkeys(k for row in some for k in row if k not in
                                  ("rho", "question", "layer", "map")):
-            groups = {}
-            for row in some:
-                if is_number(row.get(key)):
-                    groups.setdefault(row.get("id"), []).append(row[key])
-            if groups:
-                yield line(where, key, list(groups.values()))
+            yield from line_of_rows(where, key, some)
+        yield from lines_of_layers(where, rho, some)
+        yield from lines_of_chunks(where, some)
+        yield from lines_of_deciles(where, some if "rankings" in of else ())
 
 
 def lines_of(result, of=""):
@@ -78,6 +136,9 @@ def lines_of(result, of=""):
             for number, row in enumerate(result):
                 yield from lines_of(row, f"{of} {number}")
         else:
+            for row in result:  # times beside counts
+                yield from (each for key, value in row.items() if isinstance(value, dict)
+                            and "ns" in value for each in lines_of(value, f"{of} / {key}"))
             yield from lines_of_rows(of, result)
 
 
@@ -113,7 +174,7 @@ def reproduce(args, root):
     told, ok = [], True
     with tempfile.TemporaryDirectory() as folder:
         for name, (words, own_csv) in TABLES.items():
-            if args.only not in name:
+            if args.only not in name:  # --only plots: none
                 continue
             command = [sys.executable, os.path.join(root, "bench", "run"), name.split("-")[0],
                        *words, *common, *(("--quick",) if args.quick else ())]
@@ -127,6 +188,7 @@ def reproduce(args, root):
             ok &= status in (0, SKIPPED)
     if not args.only:
         write_csv(os.path.join(results, stem + ".csv"), ("table", "how", "seconds", "lines"), told)
+    plots.page(figures.FIGURES, results, os.path.join(root, "build"), args.quick)
     for row in told:
         print(f"{row['table']:16} {row['how']:14} {row['seconds']:6} s {row['lines']:6} lines")
     print(f"all: {sum(row['seconds'] for row in told)} s")

@@ -100,6 +100,10 @@ LINES = {
                                  ("impress-itf alpha 0", 1), ("impress-itf+range alpha 2", 1))]
                + [(rf"^figure 19: .*( {NUMBER}){{48}}$", 1),
                   (floor("scale: the most"), 1), (floor("18, opt-30b rte cache 0.70: "), 4)],
+    "overhead": [(rf"^(opt-30b|smollm2)( +{NUMBER}){{10}}$", 2),
+                 (floor("opt-30b: mapping lists and averages, % of rows"), 1),
+                 (floor("opt-30b: indexing, % of time to first token"), 1)],
+    "examples": [(rf"^figure (7a|9|14): .*: {NUMBER} \(\w+\)$", 5)],
     "cut": [(rf"^ +{NUMBER}( +{NUMBER}){{9}}$", 3), (floor("one pass: worst cut /"), 3)],
 }
 

@@ -230,13 +230,37 @@ class Reproduce(unittest.TestCase):
                 {"id": "a", "layer": 1, "rho": .25, "heads": .4},
                 {"id": "b", "layer": 0, "rho": .25, "heads": .9},
                 {"id": "a", "layer": 0, "rho": .5, "heads": .7}]
-        quarter, half = reproduce.lines_of({"smollm2": rows})
+        lines = list(reproduce.lines_of({"smollm2": rows}))
+        quarter, half = (row for row in lines if ", layer " not in row["of"])
+        layers = [row for row in lines if row not in (quarter, half)]
+        self.assertEqual([(row["of"], row["n"]) for row in layers],
+                         [("smollm2, rho 0.25, layer 0", 2), ("smollm2, rho 0.25, layer 1", 1)])
         self.assertEqual((quarter["of"], quarter["figure"], quarter["n"]),
                          ("smollm2, rho 0.25", "heads", 3))
         self.assertAlmostEqual(quarter["mean"], .5)
         self.assertAlmostEqual(quarter["low"], .3)  # prefix a alone, both of its layers
         self.assertAlmostEqual(quarter["high"], .9)
         self.assertEqual((half["low"], half["high"]), (.7, .7))
+
+    def test_chunks_are_told_by_the_prefixes_that_hold_them(self):
+        rows = [{"id": "a", "rho": .5, "chunks": [32, 64]}, {"id": "b", "rho": .5, "chunks": [64]}]
+        lines = {row["of"]: row for row in reproduce.lines_of({"chunks": rows})}
+        self.assertEqual(lines["chunks, rho 0.5, held by 1"]["mean"], 1)
+        self.assertEqual(lines["chunks, rho 0.5, held by 2"]["mean"], .75)
+
+    def test_deciles_of_rankings_leave_layer_0_out(self):
+        rows = [{"id": "a", "layer": layer, "rho": .25, "deciles": {"layer": [value] * 10}}
+                for layer, value in ((0, .1), (1, .4), (2, .6))]
+        lines = [row for row in reproduce.lines_of({"s": {"rankings": rows}})
+                 if ", decile " in row["of"]]
+        self.assertEqual(len(lines), 10)
+        self.assertEqual((lines[9]["of"], lines[9]["figure"], lines[9]["mean"]),
+                         ("s / rankings, rho 0.25, decile 10", "layer", .5))
+
+    def test_series_beside_counts_are_told_too(self):
+        rows = [{"ttft": {"name": "ttft", "work": 1, "ns": [2, 4]}}, {"requests": 2}]
+        lines = {(row["of"], row["figure"]): row["mean"] for row in reproduce.lines_of({"x": rows})}
+        self.assertEqual(lines, {("x / ttft", "ns"): 3, ("x", "requests"): 2})
 
     def test_every_table_is_a_benchmark(self):
         self.assertLessEqual({name.split("-")[0] for name in reproduce.TABLES},
@@ -274,6 +298,40 @@ class Impress(unittest.TestCase):
         counts = {"impress-itf": {"requests": 4, "found": 8, "sure": 9}}
         with self.assertRaises(SystemExit):
             cell.run("BUILD", dumps, lambda words, more: ({}, {}, counts))
+
+    def with_counts(self, **more):
+        """A cell with two presets, of which impress-itf read 5 GB in each of two requests."""
+        cell = impress.Cell("16", "x", "opt-6.7b", "rte", ("impress-itf",), [2000], 8, 2)
+        count = {"requests": 2, "read_bytes": 2 * 5_000_000_000 // 8, "ops": 10, "wait_ns": 10}
+        cell.counts = {"as-h2o-lfu": {**count, "read_bytes": 0}, "impress-itf": {**count, **more}}
+        cell.series = {"as-h2o-lfu": {"ns": [3e9, 5e9]}, "impress-itf": {"ns": [1.5e9, 2.5e9]}}
+        return cell
+
+    def test_the_bound_is_the_bases_time_by_the_least_and_no_ratio_exceeds_it(self):
+        cell = self.with_counts()
+        cell.check_least()
+        self.assertEqual(cell.least_ns("impress-itf"), 1e9)
+        gain, _, _, bound = cell.gain("as-h2o-lfu", "impress-itf")
+        self.assertEqual((gain, bound), (2, 4))
+        self.assertEqual(self.with_counts(wait_ns=3e9).least_ns("impress-itf"), 1.5e9)
+        self.assertEqual(self.with_counts(ops=2 * 700_000 * 2).least_ns("impress-itf"), 2e9)
+
+    def test_a_preset_that_is_faster_than_its_least_is_no_result(self):
+        for wrong in ({"wait_ns": 4e9 + 2}, {"ops": 3_000_000}, {"read_bytes": 6e9}):
+            with self.assertRaises(SystemExit):
+                self.with_counts(**wrong).check_least()
+
+    def test_lines_of_another_version_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "old.csv")
+            impress.write_csv(path, [{"figure": "16", "cell": "x"}])
+            self.assertEqual(len(impress.read_csv(path)), 1)
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text.replace("least_ms,", "", 1))
+            with self.assertRaises(SystemExit):
+                impress.read_csv(path)
 
     def test_as_like_chooses_nothing_and_the_device_is_scaled(self):
         cell = impress.Cell("16", "x", "opt-6.7b", "copa", ("as-like",), [2000], 8, 4)
