@@ -65,8 +65,8 @@ static void find_stand_ins(struct altered *altered, const struct eng_kv *kv, uin
         if (next < kept_count && kept[next] == r)
             continue;
         for (uint64_t i = 0; i < kept_count; i++) {
-            float far = distance(
-                key, altered->wide + kept[i] * kv->row_elems + head * kv->head_dim, kv->head_dim);
+            float far = distance(key, altered->wide + kept[i] * kv->row_elems + head * kv->head_dim,
+                                 kv->head_dim);
             if (far < best) {
                 best = far;
                 altered->stands[r] = kept[i];
@@ -82,7 +82,8 @@ static eng_status stand_in(struct altered *altered, const struct eng_attention_v
     struct eng_choice choice = {0};
     const struct eng_select_input input = eng_select_input_of(
         eng_model_config(altered->params.model), view, kv, altered->matched, view->pass->count);
-    eng_status status = eng_select(altered->selectr, &input, &altered->params.rule, &choice, reterr);
+    eng_status status =
+        eng_select(altered->selectr, &input, &altered->params.rule, &choice, reterr);
     if (status != ENG_OK)
         return status;
     uint64_t head_bytes = kv->row_bytes / kv->kv_heads;
@@ -160,8 +161,7 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
     const struct eng_hooks *inner = &altered->params.inner->hooks;
     const struct eng_kv *kv = view->pass->kv;
     eng_status status = inner->before_attention(inner->user, view, reterr);
-    if (status != ENG_OK || altered->matched == 0 ||
-        view->pass->first_position != altered->matched)
+    if (status != ENG_OK || altered->matched == 0 || view->pass->first_position != altered->matched)
         return status;
     if (kv->gap_first[view->layer] != kv->gap_end[view->layer])
         return eng_fail(reterr, ENG_E_INVALID, "rows can be altered in whole prefixes only");

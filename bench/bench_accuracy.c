@@ -37,9 +37,10 @@
  * the query, over what its pass left: how many of them would it have decoded at their places, and
  * how many before the first difference (as many as free decoding has in common with full KV's).
  *
- * Codes of 64-token chunks are built from a copy of the stored rows. Prints one JSON line per question and contender; bench/run makes tables.
+ * Prints one JSON line per question and contender; bench/run makes tables.
  *
- * A prefix is computed once; the same choices' tokens are read in one forward.
+ * A prefix is computed once; the same choices' tokens are read in one forward. Quantised rows in
+ * chunks of 64 tokens are built from a copy of the stored rows, after calibration.
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include <inttypes.h>
 #include <json-c/json.h>
@@ -69,7 +70,7 @@ struct contender {
     char suffix[32]; /* of the store's path: codes of other bits are another store's */
     struct eng_select_rule rule;
     enum altered_kind altered;
-    bool calibrates, same_chunks; /* of layered ones; chunks as the store that is copied has */
+    bool calibrates; /* bits per channel */
 };
 
 /* Counts of one request. */
@@ -102,6 +103,12 @@ struct kept {
 static bool name_is_free(const char *name)
 {
     return strncmp(name, "free", 4) == 0;
+}
+
+/* True if a copy of the stored rows has this contender's chunks. */
+static bool has_default_chunks(const char *name)
+{
+    return !name_is_free(name) || strncmp(name, "free64:", 7) == 0;
 }
 
 /* Codes of free widths, which learn, and a store of its own. */
@@ -145,6 +152,21 @@ static void set_layered(struct contender *contender, const char *name, double sh
                    (uint64_t)(share * 1e6 + .5), kept.first, kept.last);
 }
 
+/* A store of its own, because rows that are quantised once keep their bits. */
+static void set_preset(struct contender *contender, const char *preset)
+{
+    (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", preset);
+    (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%.*s", 30,
+                   contender->calibrates ? "free64:3+2" : preset);
+}
+
+static enum altered_kind altered_of(const char *name)
+{
+    if (strcmp(name, "fp8") == 0)
+        return ALTERED_FP8;
+    return strncmp(name, "stand@", 6) == 0 ? ALTERED_STAND_IN : ALTERED_NONE;
+}
+
 static void set_contender(struct contender *contender, const char *name)
 {
     const char *at = strchr(name, '@');
@@ -154,12 +176,9 @@ static void set_contender(struct contender *contender, const char *name)
     const char *json = "";
     contender->rule = eng_select_rule_default(value);
     contender->calibrates = learns(name);
-    contender->same_chunks = strncmp(name, "free128:", 8) != 0;
     (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
     if (strncmp(name, "preset:", 7) == 0) {
-        (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", name + 7);
-        if (contender->calibrates) /* the same codes as that contender's */
-            (void)snprintf(contender->suffix, sizeof(contender->suffix), "-free64:3+2");
+        set_preset(contender, name + 7);
         return;
     }
     struct kept kept = kept_of(name);
@@ -170,9 +189,7 @@ static void set_contender(struct contender *contender, const char *name)
     bool is_alpha = strncmp(name, "alpha@", 6) == 0;
     if (is_alpha ? !(value >= 0 && value <= 50) : !(value > 0 && value <= 1))
         bench_die("--contenders: %s: a share above 0 up to 1 is expected, or alpha up to 50", name);
-    contender->altered = strcmp(name, "fp8") == 0       ? ALTERED_FP8
-                         : strncmp(name, "stand@", 6) == 0 ? ALTERED_STAND_IN
-                                                           : ALTERED_NONE;
+    contender->altered = altered_of(name);
     if (strcmp(name, "full") == 0 || contender->altered != ALTERED_NONE) {
         contender->rule.per_head = true;
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"as-like\"");
@@ -629,13 +646,12 @@ static void teach(struct state *state, struct eng_driver *driver)
     const struct eng_ids *text = entry->taught.ids != NULL ? &entry->taught : &entry->prefix;
     uint64_t half = text->count / 2;
     for (uint64_t i = 0; i < TEACH_WINDOWS; i++)
-        run_request(
-            state, driver,
-            &(struct eng_request){.prefix = text->ids + 1,
-                                  .query = text->ids + half + i * (half / TEACH_WINDOWS),
-                                  .prefix_count = half - 1,
-                                  .query_count = half / TEACH_WINDOWS,
-                                  .max_new = 1});
+        run_request(state, driver,
+                    &(struct eng_request){.prefix = text->ids + 1,
+                                          .query = text->ids + half + i * (half / TEACH_WINDOWS),
+                                          .prefix_count = half - 1,
+                                          .query_count = half / TEACH_WINDOWS,
+                                          .max_new = 1});
 }
 
 /* Every prefix with its probe rows; one query token ends the pass. A match of a few tokens is
@@ -700,8 +716,8 @@ static void ask_all(struct state *state, const struct contender *contender)
     const struct eng_source *source = eng_driver_source(driver);
     struct altered *altered = NULL;
     struct eng_error error;
-    const struct altered_params params = {
-        contender->altered, source, state->file.model, contender->rule};
+    const struct altered_params params = {contender->altered, source, state->file.model,
+                                          contender->rule};
     if (contender->altered != ALTERED_NONE) {
         eval_must(altered_open(&params, &altered, &error), &error);
         source = altered_source(altered);
@@ -745,7 +761,7 @@ static void run_by_plugin(struct state *state)
         const struct contender *contender = &state->contenders[c];
         if (!contender->calibrates)
             copy_store(state, contender->suffix);
-        else if (!already_made(state, c) && contender->same_chunks)
+        else if (!already_made(state, c) && has_default_chunks(contender->name))
             build_from_copy(state, contender);
         else if (!already_made(state, c))
             fill_store(state, contender->suffix, contender->json, true);

@@ -81,8 +81,7 @@ static struct eval_question read_question(const struct reading *file, struct jso
     question.label = json_object_get_int64(eng_json_member(object, "label"));
     question.new_tokens = json_object_get_uint64(eng_json_member(object, "new_tokens"));
     question.new_tokens = question.new_tokens == 0 ? 1 : question.new_tokens;
-    question.forced_tokens =
-        json_object_get_uint64(eng_json_member(object, "forced_tokens"));
+    question.forced_tokens = json_object_get_uint64(eng_json_member(object, "forced_tokens"));
     return question;
 }
 
