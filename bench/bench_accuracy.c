@@ -39,8 +39,9 @@
  *
  * Prints one JSON line per question and contender; bench/run makes tables.
  *
- * A prefix is computed once; the same choices' tokens are read in one forward. Quantised rows in
- * chunks of 64 tokens are built from a copy of the stored rows, after calibration.
+ * A prefix is computed once; the same choices' tokens are read in one forward. free contenders
+ * compute it again, after they have calibrated, because they quantise rows when they store them.
+ * If the file has a text to calibrate from, those of 64-token chunks quantise a copy of the rows.
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include <inttypes.h>
 #include <json-c/json.h>
@@ -757,11 +758,12 @@ static void run_by_plugin(struct state *state)
     fill_store(state, "", WITH_PROBES, false); /* one store has rows of both layouts */
     fill_store(state, "", WITH_PROBES ", \"store\": {\"layout\": \"split\"}", false);
     give_lessons(state);
+    bool can_copy = state->file.entries[0].taught.ids != NULL;
     for (uint64_t c = 0; c < state->contender_count; c++) {
         const struct contender *contender = &state->contenders[c];
         if (!contender->calibrates)
             copy_store(state, contender->suffix);
-        else if (!already_made(state, c) && has_default_chunks(contender->name))
+        else if (!already_made(state, c) && can_copy && has_default_chunks(contender->name))
             build_from_copy(state, contender);
         else if (!already_made(state, c))
             fill_store(state, contender->suffix, contender->json, true);

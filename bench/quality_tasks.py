@@ -123,10 +123,10 @@ def needle(source, dice, length, number):
                         for ask, value in zip(asks, values)]}
 
 
-def choices_of(source, dice, name, values):
+def choices_of(dice, name, values):
     """The name's line, then nine lines with another's number."""
     others = dice.sample([v for k, v in values.items() if k != name], CHOICES - 1)
-    return source.tokenize([f"{name}: {v}" for v in [values[name], *others]])
+    return [f"{name}: {v}" for v in [values[name], *others]]
 
 
 def lists(source, dice, number, singles, groups):
@@ -145,13 +145,15 @@ def lists(source, dice, number, singles, groups):
                 for _ in range(groups)]
     joint = source.tokenize([f"\n\nThe lines of {', '.join([shown, *g[:-1]])} and {g[-1]} in the "
                              f"list {again}" for g in together])
+    choices = source.tokenize([line for g in together for n in g
+                               for line in choices_of(dice, n, values)])
+    size = ASKED_TOGETHER * CHOICES
     return {"id": f"pairs-{number}", "group": "pairs",
             "prefix_ids": [START, *joined(pieces[:at]), *block, *joined(pieces[at:])],
             "queries": [question("pairs", a, DIGITS + 2, [values[n]])
                         for a, n in zip(asks, asked)] +
-                       [question("several", a, 1, choices=joined(
-                           choices_of(source, dice, n, values) for n in g))
-                        for a, g in zip(joint, together)]}
+                       [question("several", a, 1, choices=choices[at * size:(at + 1) * size])
+                        for at, a in enumerate(joint)]}
 
 
 def long_answers(source, number):
