@@ -178,15 +178,17 @@ eng_status altered_open(const struct altered_params *params, struct altered **re
     struct altered *altered = calloc(1, sizeof(*altered));
     if (altered == NULL)
         return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for a source");
+    const struct eng_hooks *inner = &params->inner->hooks;
     altered->params = *params;
-    altered->source = (struct eng_source){.user = altered,
-                                          .hooks = {.user = altered,
-                                                    .before_layer = before_layer,
-                                                    .before_attention = before_attention,
-                                                    .after_attention = after_attention,
-                                                    .after_layer = after_layer},
-                                          .begin = begin,
-                                          .settle = settle};
+    altered->source = (struct eng_source){
+        .user = altered,
+        .hooks = {.user = altered,
+                  .before_layer = inner->before_layer == NULL ? NULL : before_layer,
+                  .before_attention = before_attention,
+                  .after_attention = inner->after_attention == NULL ? NULL : after_attention,
+                  .after_layer = inner->after_layer == NULL ? NULL : after_layer},
+        .begin = begin,
+        .settle = settle};
     eng_status status = eng_selectr_open(&altered->selectr, reterr);
     if (status != ENG_OK) {
         free(altered);

@@ -9,7 +9,7 @@
  *
  * Invariants: only the prompt's pass is changed, once per layer; the connector's counters are its
  * own.
- * Threads: one. Tests: tests/unit/bench/test_altered.c (the rounding) */
+ * Threads: one. Tests: tests/unit/bench/test_altered.c  */
 #ifndef BENCH_ALTERED_H
 #define BENCH_ALTERED_H
 
