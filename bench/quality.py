@@ -32,6 +32,16 @@ METHODS = (
     ("h2o@.125", "H2O, 12.5 %", "H2O"),
     ("random@.25", "random rows, 25 %", "random rows"),
 )
+# Presets load prompts as short as these whole; the same settings without a limit:
+CHAT_METHODS = (
+    ("full", "full KV", "full KV"),
+    ("fp8", "fp8 (e4m3)", "fp8"),
+    ("layered:8+8@0", "int8", "int8"),
+    ("free64:3+2@.05", "layered 3 + 2 bits, 5 % exact", "layered"),
+    ("impress@.25", "impress, 25 % of the rows", "impress, 3 probe heads"),
+    ("h2o@.25", "H2O, 25 %", "H2O"),
+    ("random@.25", "random rows, 25 %", "random rows"),
+)
 FAMILIES = ("fp8", "int8", "layered", "impress", "H2O")
 QUICK = ("full", "fp8", "preset:int8", "preset:layered", "impress:1@.25", "h2o@.25")
 VARIANT = ("full", "h2o@.25", "stand@.25", "h2o@.1", "stand@.1")
@@ -158,11 +168,11 @@ def cell(lines, contender, task, measure, group="all"):
 
 
 def name_of(contender):
-    return next((name for c, name, _ in METHODS if c == contender), contender)
+    return next((name for c, name, _ in METHODS + CHAT_METHODS if c == contender), contender)
 
 
 def family_of(contender):
-    return next((family for c, _, family in METHODS if c == contender), contender)
+    return next((family for c, _, family in METHODS + CHAT_METHODS if c == contender), contender)
 
 
 def columns_of(lines):
@@ -244,7 +254,7 @@ def floors(records):
     """That the tasks tell methods apart, and that layered KV at a quarter of the bytes keeps what
     full KV retrieves."""
     ok = True
-    for task in ("needle", "pairs"):
+    for task in sorted({r["task"] for r in records} & {"needle", "pairs"}):
         value = difference(records, task, "preset:layered", "full")
         ok &= accuracy.verdict(f"{task}: layered - full KV, points", accuracy.shown(value, 1),
                                value[0] >= -5, ">= -5")
@@ -332,7 +342,7 @@ def smollm2_records(session, model, contenders, counts):
     return records_of(rows, entries)
 
 
-def chat_records(session, contenders):
+def chat_records(session):
     """tinychat-opt, where it is: an OPT, short prompts, fewer methods."""
     model = accuracy.model_of(session, "tinychat-opt")
     if not os.path.isfile(os.path.join(model, "chat_val.txt")):
@@ -340,7 +350,8 @@ def chat_records(session, contenders):
         return [], 1
     ids = session.tokens(model, [inputs.read_text(os.path.join(model, "chat_val.txt"))[:60000]])[0]
     entries = tasks.chat(ids, CHAT_COUNT)
-    rows = accuracy.run_set(session, model, "quality-chat", entries, contenders, "query")
+    rows = accuracy.run_set(session, model, "quality-chat", entries,
+                            [c for c, _, _ in CHAT_METHODS], "query")
     return records_of(rows, entries), accuracy.shape_of(model)["row_bytes"]
 
 
@@ -365,10 +376,9 @@ def quality(args, root, build):
     lines = lines_of(records, accuracy.shape_of(model)["row_bytes"])
     report(lines, records, contenders)
     if not args.quick and not args.variant:
-        chat, row_bytes = chat_records(session, contenders)
-        chat_lines = lines_of(chat, row_bytes)
+        chat_lines = lines_of(*chat_records(session))
         if chat_lines:
-            report(chat_lines, [], contenders)
+            report(chat_lines, [], [c for c, _, _ in CHAT_METHODS])
         lines += chat_lines
     ok = args.variant or floors(records)
     accuracy.write_csv(args.csv, lines)

@@ -310,8 +310,8 @@ static void all_rows_give_the_logits_of_computing(void **state)
     }
 }
 
-/* Continuations read together are what each gives behind the prompt, and leave no trace. Tokens that
- * were decoded behind it do not matter once they are forgotten. */
+/* Continuations read together are what each gives behind the prompt, and leave no trace. Tokens
+ * that were decoded behind it do not matter once they are forgotten. */
 static void branches_of_a_request_are_its_continuations(void **state)
 {
     static const uint64_t lengths[3] = {3, 1, 4};
