@@ -5,8 +5,9 @@ same stored rows (bench-accuracy). A query selects rows once; decoding goes on o
 left in the cache. Bytes are those that the loads wanted, probe keys and fallbacks included, as a
 share of the prefix's 16-bit KV. H2O counts twice: the bytes of its rows, and those it has to read.
 
-Tables: every method by task, with 95 % intervals (bootstrap over prompts); methods at equal bytes;
-retrieval by length and depth. Writes --csv and --plot. --variant compares H2O with stand-ins.
+Tables: every method by task, with 95 % intervals (bootstrap over prompts) and the KL of the first
+new token to full KV's; methods at equal bytes; retrieval by length and depth. Writes --csv and
+--plot. --variant compares H2O with stand-ins.
 Tests: tests/unit/tools/test_quality.py"""
 import os
 import statistics
@@ -32,6 +33,11 @@ METHODS = (
     ("h2o@.125", "H2O, 12.5 %", "H2O"),
     ("random@.25", "random rows, 25 %", "random rows"),
 )
+VARIANT_METHODS = (
+    ("full", "full KV", "full KV"), ("h2o@.25", "H2O, 25 %", "H2O"),
+    ("stand@.25", "the same with stand-ins", "stand-ins"), ("h2o@.1", "H2O, 10 %", "H2O"),
+    ("stand@.1", "the same with stand-ins at 10 %", "stand-ins"),
+)
 # Presets load prompts as short as these whole; the same settings without a limit:
 CHAT_METHODS = (
     ("full", "full KV", "full KV"),
@@ -44,7 +50,6 @@ CHAT_METHODS = (
 )
 FAMILIES = ("fp8", "int8", "layered", "impress", "H2O")
 QUICK = ("full", "fp8", "preset:int8", "preset:layered", "impress:1@.25", "h2o@.25")
-VARIANT = ("full", "h2o@.25", "stand@.25", "h2o@.1", "stand@.1")
 COUNTS = {1024: 3, 2048: 3, 4096: 2, 8064: 1, "pairs": 4, "long": 5, "text": 2}
 QUICK_COUNTS = {1024: 1, "pairs": 1, "long": 1, "text": 0}
 VARIANT_COUNTS = {1024: 2, "pairs": 2, "long": 2, "text": 0}
@@ -167,12 +172,17 @@ def cell(lines, contender, task, measure, group="all"):
                  == (contender, task, measure, group)), None)
 
 
+def method_of(contender):
+    every = METHODS + CHAT_METHODS + VARIANT_METHODS
+    return next((m for m in every if m[0] == contender), (contender,) * 3)
+
+
 def name_of(contender):
-    return next((name for c, name, _ in METHODS + CHAT_METHODS if c == contender), contender)
+    return method_of(contender)[1]
 
 
 def family_of(contender):
-    return next((family for c, _, family in METHODS + CHAT_METHODS if c == contender), contender)
+    return method_of(contender)[2]
 
 
 def columns_of(lines):
@@ -180,12 +190,15 @@ def columns_of(lines):
             for measure, head, _ in measures if any(l["task"] == task for l in lines)]
 
 
+def over_tasks(lines, contender, value):
+    """The mean over tasks of a value that all measures of a task share."""
+    own = {l["task"]: value(l) for l in lines
+           if l["contender"] == contender and l["group"] == "all"}
+    return statistics.mean(own.values())
+
+
 def bytes_of(lines, contender):
-    """Over all tasks of one model, each prompt once."""
-    own = {(l["task"]): l for l in lines if l["contender"] == contender and l["group"] == "all"
-           and l["task"] != "chat"}
-    own = own or {l["task"]: l for l in lines if l["contender"] == contender}
-    return statistics.mean(l["bytes"] for l in own.values())
+    return over_tasks(lines, contender, lambda line: line["bytes"])
 
 
 def has_bytes(lines, contender):
@@ -196,10 +209,11 @@ def has_bytes(lines, contender):
 
 
 def print_methods(lines, contenders, columns):
-    print(f"\n{'':40} {'bytes':>6} " + " ".join(f"{head:>22}" for _, _, head in columns))
+    print(f"\n{'':40} {'bytes':>6} {'KL':>7} " + " ".join(f"{h:>22}" for _, _, h in columns))
     for contender in contenders:
         cells = [cell(lines, contender, task, measure) for task, measure, _ in columns]
-        print(f"{name_of(contender):40} {bytes_of(lines, contender):6.3f} " + " ".join(
+        kl = over_tasks(lines, contender, lambda line: line["kl"][0])
+        print(f"{name_of(contender):40} {bytes_of(lines, contender):6.3f} {kl:7.4f} " + " ".join(
             f"{accuracy.shown(c['value']) if c else '':>22}" for c in cells))
 
 
@@ -281,28 +295,26 @@ def points_of(lines, task, measure, by_rows):
     for line in lines:
         if (line["task"], line["measure"], line["group"]) == (task, measure, "all"):
             family = family_of(line["contender"])
-            is_h2o = family == "H2O"
-            share = line["rows"] if is_h2o and by_rows else line["bytes"]
-            if is_h2o or not by_rows:
-                name = "H2O, bytes of its rows" if is_h2o and by_rows else (
-                    "H2O, bytes it reads" if is_h2o else family)
-                found.setdefault(name, []).append((share, *line["value"]))
+            share = line["rows"] if by_rows else line["bytes"]
+            if family == "H2O" or not by_rows:
+                found.setdefault(family, []).append((share, *line["value"]))
     return found
 
 
 def draw_panel(axes, lines, task, measure, title):
+    names = list(dict.fromkeys(family for _, _, family in METHODS))
     for by_rows in (False, True):
         for family, points in points_of(lines, task, measure, by_rows).items():
             points.sort()
             middle = [p[1] for p in points]
             bars = [[max(0, p[1] - p[2]) for p in points], [max(0, p[3] - p[1]) for p in points]]
             axes.errorbar([p[0] for p in points], middle, yerr=bars, marker="o", markersize=4,
-                          capsize=2, linewidth=1, label=family,
+                          capsize=2, linewidth=1, color=f"C{names.index(family)}",
+                          label=f"{family}, bytes of its rows" if by_rows else family,
                           linestyle="--" if by_rows else "-")
     axes.set_xscale("log", base=2)
+    axes.set_xticks((.125, .25, .5, 1), ("1/8", "1/4", "1/2", "1"))
     axes.set_title(title, fontsize=9)
-    if measure == "perplexity":
-        axes.set_yscale("log")
 
 
 def plot(directory, build, lines):
@@ -367,14 +379,15 @@ def quality(args, root, build):
     session = accuracy.Session(args, root, build)
     model = accuracy.model_of(session, "smollm2")
     if not os.path.isfile(os.path.join(model, "config.json")):
-        print(f"skipped: no model at {model} (tools/fetch-smollm2)")
+        print("skipped: build/models/smollm2 is absent (tools/fetch-smollm2)")
         sys.exit(77)
     counts = VARIANT_COUNTS if args.variant else QUICK_COUNTS if args.quick else COUNTS
-    contenders = (args.contenders.split(",") if args.contenders else VARIANT if args.variant
-                  else QUICK if args.quick else [c for c, _, _ in METHODS])
+    methods = VARIANT_METHODS if args.variant else METHODS
+    contenders = (args.contenders.split(",") if args.contenders
+                  else QUICK if args.quick and not args.variant else [c for c, _, _ in methods])
     records = smollm2_records(session, model, contenders, counts)
     lines = lines_of(records, accuracy.shape_of(model)["row_bytes"])
-    report(lines, records, contenders)
+    report(lines, [] if args.variant else records, contenders)
     if not args.quick and not args.variant:
         chat_lines = lines_of(*chat_records(session))
         if chat_lines:
