@@ -50,7 +50,7 @@ CHAT_METHODS = (
 )
 FAMILIES = ("fp8", "int8", "layered", "impress", "H2O")
 QUICK = ("full", "fp8", "preset:int8", "preset:layered", "impress:1@.25", "h2o@.25")
-COUNTS = {1024: 3, 2048: 3, 4096: 2, 8064: 1, "pairs": 4, "long": 5, "text": 2}
+COUNTS = {1024: 3, 2048: 3, 4096: 2, 8064: 1, "pairs": 6, "long": 5, "text": 2}
 QUICK_COUNTS = {1024: 1, "pairs": 1, "long": 1, "text": 0}
 VARIANT_COUNTS = {1024: 2, "pairs": 2, "long": 2, "text": 0}
 CHAT_COUNT = 24
