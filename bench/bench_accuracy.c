@@ -11,6 +11,9 @@
  *   random@RHO    any rows
  *   static@RHO    the rows of highest average importance over the earlier requests (plugin only):
  *                 the file's lessons, and the requests of contenders before it
+ *   fp8           every row, rounded to fp8 (altered.h); half of the rows' bytes are counted
+ *   stand@RHO     every row, but rows that exact H2O drops have the KV of a kept one (altered.h);
+ *                 the bytes of all rows are counted
  *   alpha@A       impress with a quarter of the rows and the threshold's exponent A
  *   mass@SHARE    impress with the fewest rows that have this share of the importance, at most half
  *   layered:K+V@SHARE  K and V bits per quantised element, a share of the rows exact; 0 allowed
@@ -30,9 +33,15 @@
  *                  in the cache, as in decoding
  *   --pass both:   the two
  * KL, the most likely first token, counts of rows and bytes and decoded text are of the query
- * alone. Prints one JSON line per question and contender; bench/run makes tables.
+ * alone. forced_tokens of a question: full KV decodes so many. Every contender reads them behind
+ * the query, over what its pass left: how many of them would it have decoded at their places, and
+ * how many before the first difference (as many as free decoding has in common with full KV's).
  *
- * A prefix is computed once; the same choices' tokens are read in one forward.
+ * Prints one JSON line per question and contender; bench/run makes tables.
+ *
+ * A prefix is computed once; the same choices' tokens are read in one forward. free contenders
+ * compute it again, after they have calibrated, because they quantise rows when they store them.
+ * If the file has a text to calibrate from, those of 64-token chunks quantise a copy of the rows.
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include <inttypes.h>
 #include <json-c/json.h>
@@ -42,6 +51,7 @@
 #include <string.h>
 
 #include "abi/spec_connector.h"
+#include "bench/altered.h"
 #include "bench/bench.h"
 #include "bench/eval_file.h"
 #include "conformance/engine/cli/driver.h"
@@ -60,6 +70,8 @@ struct contender {
     char json[512];  /* the connector's configuration beside path and disk_bytes */
     char suffix[32]; /* of the store's path: codes of other bits are another store's */
     struct eng_select_rule rule;
+    enum altered_kind altered;
+    bool calibrates; /* bits per channel */
 };
 
 /* Counts of one request. */
@@ -92,6 +104,12 @@ struct kept {
 static bool name_is_free(const char *name)
 {
     return strncmp(name, "free", 4) == 0;
+}
+
+/* True if a copy of the stored rows has this contender's chunks. */
+static bool has_default_chunks(const char *name)
+{
+    return !name_is_free(name) || strncmp(name, "free64:", 7) == 0;
 }
 
 /* Codes of free widths, which learn, and a store of its own. */
@@ -135,6 +153,21 @@ static void set_layered(struct contender *contender, const char *name, double sh
                    (uint64_t)(share * 1e6 + .5), kept.first, kept.last);
 }
 
+/* A store of its own, because rows that are quantised once keep their bits. */
+static void set_preset(struct contender *contender, const char *preset)
+{
+    (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", preset);
+    (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%.*s", 30,
+                   contender->calibrates ? "free64:3+2" : preset);
+}
+
+static enum altered_kind altered_of(const char *name)
+{
+    if (strcmp(name, "fp8") == 0)
+        return ALTERED_FP8;
+    return strncmp(name, "stand@", 6) == 0 ? ALTERED_STAND_IN : ALTERED_NONE;
+}
+
 static void set_contender(struct contender *contender, const char *name)
 {
     const char *at = strchr(name, '@');
@@ -143,11 +176,10 @@ static void set_contender(struct contender *contender, const char *name)
     uint64_t ppm = (uint64_t)(value * 1e6 + .5);
     const char *json = "";
     contender->rule = eng_select_rule_default(value);
+    contender->calibrates = learns(name);
     (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
     if (strncmp(name, "preset:", 7) == 0) {
-        (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", name + 7);
-        if (learns(name))
-            (void)snprintf(contender->suffix, sizeof(contender->suffix), "-preset");
+        set_preset(contender, name + 7);
         return;
     }
     struct kept kept = kept_of(name);
@@ -158,7 +190,9 @@ static void set_contender(struct contender *contender, const char *name)
     bool is_alpha = strncmp(name, "alpha@", 6) == 0;
     if (is_alpha ? !(value >= 0 && value <= 50) : !(value > 0 && value <= 1))
         bench_die("--contenders: %s: a share above 0 up to 1 is expected, or alpha up to 50", name);
-    if (strcmp(name, "full") == 0) {
+    contender->altered = altered_of(name);
+    if (strcmp(name, "full") == 0 || contender->altered != ALTERED_NONE) {
+        contender->rule.per_head = true;
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"as-like\"");
         return;
     }
@@ -222,6 +256,7 @@ static void read_contenders(struct state *state)
         strcmp(bench_option(state->argc, state->argv, "--by", "plugin"), "plugin") == 0;
     for (uint64_t c = 0; c < state->contender_count; c++)
         if (!by_plugin && (strncmp(state->contenders[c].name, "static", 6) == 0 ||
+                           state->contenders[c].altered != ALTERED_NONE ||
                            strncmp(state->contenders[c].name, "layered:", 8) == 0 ||
                            strncmp(state->contenders[c].name, "preset:", 7) == 0))
             bench_die("--contenders: %s needs --by plugin: the engine keeps no averages and knows "
@@ -267,7 +302,8 @@ struct answer {
     double *by_query, *by_choice; /* [choice_count] log-likelihoods */
     double kl;
     bool same_first;
-    char *text; /* NULL: nothing was decoded */
+    char *text;                        /* NULL: nothing was decoded */
+    uint64_t forced_equal, forced_run; /* of question.said: all places, up to the first other one */
 };
 
 /* Log-likelihood of every choice; first [vocab] are the query's log-probabilities. */
@@ -302,7 +338,24 @@ static void score_choices(struct state *state, const struct eval_question *quest
     free(branches);
 }
 
-/* The same, each choice behind the query in a pass that chooses rows by both. */
+/* How many of full KV's tokens the contender would have decoded, each behind those before it. */
+static void read_forced(struct state *state, const struct eval_question *question,
+                        uint64_t position, const float *first, struct answer *answer)
+{
+    const struct eng_ids *said = &question->said;
+    uint64_t vocab = state->file.config->vocab;
+    struct eng_error error;
+    const struct eng_branch branch = {said->ids, said->count - 1, state->scratch};
+    eval_must(eng_run_branches(state->runner, &branch, said->count > 1, position, &error), &error);
+    for (uint64_t t = 0; t < said->count; t++) {
+        const float *row = t == 0 ? first : state->scratch + (t - 1) * vocab;
+        bool equal = best_of(row, vocab) == said->ids[t];
+        answer->forced_run += equal && answer->forced_run == t;
+        answer->forced_equal += equal;
+    }
+}
+
+/* The same as score_choices, each choice behind the query in a pass that chooses rows by both. */
 static void score_passes(struct state *state, const struct eval_entry *entry,
                          const struct eval_question *question, const struct eng_source *source,
                          double *ret_scores)
@@ -374,6 +427,9 @@ static void print_answer(const struct state *state, const struct eval_entry *ent
         print_list("by_choice", answer->by_choice, question->choice_count);
     if (answer->text != NULL)
         print_text(answer->text);
+    if (question->said.count != 0)
+        printf(", \"said\": %" PRIu64 ", \"forced_equal\": %" PRIu64 ", \"forced_run\": %" PRIu64,
+               question->said.count, answer->forced_equal, answer->forced_run);
     printf(", \"tokens\": [");
     for (uint64_t c = 0; c < question->choice_count; c++)
         printf("%s%" PRIu64, c == 0 ? "" : ", ", question->choices[c].count);
@@ -395,10 +451,16 @@ static void read_answer(struct state *state, const struct eval_entry *entry, uin
     answer->by_choice = eval_must_have(calloc(count + 1, sizeof(double)));
     if (question->new_tokens > 1 && state->file.tokenizer == NULL)
         bench_die("%s: text is asked for, and the model has no tokenizer", entry->id);
+    uint64_t shown =
+        result->token_count < question->new_tokens ? result->token_count : question->new_tokens;
     if (question->new_tokens > 1)
-        eval_must(eng_tokenizer_decode(state->file.tokenizer, result->tokens, result->token_count,
-                                       &answer->text, NULL, &error),
+        eval_must(eng_tokenizer_decode(state->file.tokenizer, result->tokens, shown, &answer->text,
+                                       NULL, &error),
                   &error);
+    eng_run_forget(state->runner, result->token_count - 1);
+    if (question->said.count != 0)
+        read_forced(state, question, entry->prefix.count + question->query.count, result->logits,
+                    answer);
     if (count == 0)
         return;
     /* Over every row both ways give the same bits: a row's depend on what it attends alone. */
@@ -413,6 +475,27 @@ static void read_answer(struct state *state, const struct eval_entry *entry, uin
     state->tally = tally;
 }
 
+static uint64_t tokens_to_decode(const struct eval_question *question,
+                                 const struct contender *contender)
+{
+    bool forced = strcmp(contender->name, "full") == 0;
+    return forced && question->forced_tokens > question->new_tokens ? question->forced_tokens
+                                                                    : question->new_tokens;
+}
+
+/* The first tokens that full KV decodes are those that every contender is given. */
+static void keep_said(struct eval_question *question, const struct contender *contender,
+                      const struct eng_result *result)
+{
+    struct eng_ids *said = &question->said;
+    if (question->forced_tokens == 0 || said->ids != NULL || strcmp(contender->name, "full") != 0)
+        return;
+    said->count = result->token_count < question->forced_tokens ? result->token_count
+                                                                : question->forced_tokens;
+    said->ids = eval_must_have(calloc(said->count + 1, sizeof(*said->ids)));
+    memcpy(said->ids, result->tokens, said->count * sizeof(*said->ids));
+}
+
 static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
                 const struct contender *contender, const struct eng_source *source)
 {
@@ -425,14 +508,17 @@ static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
                                         .query = question->query.ids,
                                         .prefix_count = entry->prefix.count,
                                         .query_count = question->query.count,
-                                        .max_new = question->new_tokens};
+                                        .max_new = tokens_to_decode(question, contender)};
     state->tally = (struct tally){0};
     eval_must(eng_run(state->runner, &request, source, &result, &error), &error);
     if (result.matched_tokens != entry->prefix.count)
         bench_die("%s: %" PRIu64 " of %" PRIu64 " prefix tokens matched, after %" PRIu64
                   " ranges that could not be read",
                   entry->id, result.matched_tokens, entry->prefix.count, result.restarts);
+    keep_said(question, contender, &result);
     state->tally.wanted = result.bytes_wanted;
+    if (contender->altered == ALTERED_FP8)
+        state->tally.wanted -= state->tally.matched * eng_runner_kv(state->runner)->row_bytes;
     state->tally.read = result.bytes_read;
     state->tally.ops = result.io_ops;
     state->tally.probe_ns = result.probe_ns;
@@ -553,20 +639,20 @@ static void run_request(struct state *state, struct eng_driver *driver,
     eng_result_done(&result);
 }
 
-/* What a connector that learns of queries would have seen: half of the first prefix, and windows of
- * the other half that read it. They are text, no questions. */
+/* What a connector that learns of queries would have seen: half of a text (the file's, or the first
+ * prefix), and windows of the other half that read it. They are text, no questions. */
 static void teach(struct state *state, struct eng_driver *driver)
 {
     const struct eval_entry *entry = &state->file.entries[0];
-    uint64_t half = entry->prefix.count / 2;
+    const struct eng_ids *text = entry->taught.ids != NULL ? &entry->taught : &entry->prefix;
+    uint64_t half = text->count / 2;
     for (uint64_t i = 0; i < TEACH_WINDOWS; i++)
-        run_request(
-            state, driver,
-            &(struct eng_request){.prefix = entry->prefix.ids + 1,
-                                  .query = entry->prefix.ids + half + i * (half / TEACH_WINDOWS),
-                                  .prefix_count = half - 1,
-                                  .query_count = half / TEACH_WINDOWS,
-                                  .max_new = 1});
+        run_request(state, driver,
+                    &(struct eng_request){.prefix = text->ids + 1,
+                                          .query = text->ids + half + i * (half / TEACH_WINDOWS),
+                                          .prefix_count = half - 1,
+                                          .query_count = half / TEACH_WINDOWS,
+                                          .max_new = 1});
 }
 
 /* Every prefix with its probe rows; one query token ends the pass. A match of a few tokens is
@@ -628,12 +714,43 @@ static void copy_store(const struct state *state, const char *suffix)
 static void ask_all(struct state *state, const struct contender *contender)
 {
     struct eng_driver *driver = open_driver(state, contender->suffix, contender->json, false);
+    const struct eng_source *source = eng_driver_source(driver);
+    struct altered *altered = NULL;
+    struct eng_error error;
+    const struct altered_params params = {contender->altered, source, state->file.model,
+                                          contender->rule};
+    if (contender->altered != ALTERED_NONE) {
+        eval_must(altered_open(&params, &altered, &error), &error);
+        source = altered_source(altered);
+    }
     eng_driver_settle(driver);
     (void)fprintf(stderr, "%s\n", contender->name);
     for (uint64_t e = 0; e < state->file.entry_count; e++)
         for (uint64_t q = 0; q < state->file.entries[e].question_count; q++)
-            ask(state, &state->file.entries[e], q, contender, eng_driver_source(driver));
+            ask(state, &state->file.entries[e], q, contender, source);
+    altered_close(altered);
     eng_driver_close(driver);
+}
+
+/* The contender's codes, from a copy of the rows: it calibrates, and builds them. */
+static void build_from_copy(struct state *state, const struct contender *contender)
+{
+    struct eng_error error;
+    copy_store(state, contender->suffix);
+    struct eng_driver *driver = open_driver(state, contender->suffix, contender->json, true);
+    teach(state, driver);
+    eng_driver_settle(driver);
+    eval_must(eng_driver_maintain(driver, SPEC_MAINTAIN_BUILD, &error), &error);
+    eng_driver_settle(driver);
+    eng_driver_close(driver);
+}
+
+static bool already_made(const struct state *state, uint64_t number)
+{
+    for (uint64_t c = 0; c < number; c++)
+        if (strcmp(state->contenders[c].suffix, state->contenders[number].suffix) == 0)
+            return true;
+    return false;
 }
 
 static void run_by_plugin(struct state *state)
@@ -641,12 +758,15 @@ static void run_by_plugin(struct state *state)
     fill_store(state, "", WITH_PROBES, false); /* one store has rows of both layouts */
     fill_store(state, "", WITH_PROBES ", \"store\": {\"layout\": \"split\"}", false);
     give_lessons(state);
+    bool can_copy = state->file.entries[0].taught.ids != NULL;
     for (uint64_t c = 0; c < state->contender_count; c++) {
         const struct contender *contender = &state->contenders[c];
-        if (learns(contender->name))
-            fill_store(state, contender->suffix, contender->json, true);
-        else
+        if (!contender->calibrates)
             copy_store(state, contender->suffix);
+        else if (!already_made(state, c) && can_copy && has_default_chunks(contender->name))
+            build_from_copy(state, contender);
+        else if (!already_made(state, c))
+            fill_store(state, contender->suffix, contender->json, true);
         ask_all(state, contender);
     }
 }

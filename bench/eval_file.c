@@ -53,16 +53,20 @@ static struct eng_ids ids_of(const struct reading *file, struct json_object *val
     return ids;
 }
 
-/* The member `name`, or `name`_ids. */
-static struct json_object *text_or_ids(struct json_object *object, const char *name)
+/* The member `name`, or `name`_ids, or NULL. */
+static struct json_object *find_text_or_ids(struct json_object *object, const char *name)
 {
     char ids[32];
     (void)snprintf(ids, sizeof(ids), "%s_ids", name);
     struct json_object *value = eng_json_member(object, ids);
+    return value == NULL ? eng_json_member(object, name) : value;
+}
+
+static struct json_object *text_or_ids(struct json_object *object, const char *name)
+{
+    struct json_object *value = find_text_or_ids(object, name);
     if (value == NULL)
-        value = eng_json_member(object, name);
-    if (value == NULL)
-        bench_die("neither \"%s\" nor \"%s\" in a line of the file", name, ids);
+        bench_die("neither \"%s\" nor \"%s_ids\" in a line of the file", name, name);
     return value;
 }
 
@@ -77,6 +81,7 @@ static struct eval_question read_question(const struct reading *file, struct jso
     question.label = json_object_get_int64(eng_json_member(object, "label"));
     question.new_tokens = json_object_get_uint64(eng_json_member(object, "new_tokens"));
     question.new_tokens = question.new_tokens == 0 ? 1 : question.new_tokens;
+    question.forced_tokens = json_object_get_uint64(eng_json_member(object, "forced_tokens"));
     return question;
 }
 
@@ -90,7 +95,10 @@ static struct eval_question *read_questions(struct reading *file, struct json_ob
     struct eval_question *questions = eval_must_have(calloc(count + 1, sizeof(*questions)));
     for (uint64_t i = 0; i < count; i++) {
         questions[i] = read_question(file, json_object_array_get_idx(list, i));
-        uint64_t asked = questions[i].query.count + questions[i].new_tokens;
+        uint64_t said = questions[i].new_tokens > questions[i].forced_tokens
+                            ? questions[i].new_tokens
+                            : questions[i].forced_tokens;
+        uint64_t asked = questions[i].query.count + said;
         for (uint64_t c = 0; c < questions[i].choice_count; c++)
             asked += questions[i].choices[c].count;
         uint64_t whole = prefix_count + asked;
@@ -115,6 +123,9 @@ static void read_entry(struct reading *file, const char *line, uint64_t question
     *entry = (struct eval_entry){.prefix = ids_of(file, text_or_ids(object, "prefix"), file->bos)};
     (void)snprintf(entry->id, sizeof(entry->id), "%s", id);
     (void)snprintf(entry->group, sizeof(entry->group), "%s", group);
+    struct json_object *taught = find_text_or_ids(object, "taught");
+    if (taught != NULL)
+        entry->taught = ids_of(file, taught, false);
     entry->questions = read_questions(file, object, "queries", questions_max, entry->prefix.count,
                                       &entry->question_count);
     entry->lessons = read_questions(file, object, "lessons", UINT64_MAX, entry->prefix.count,
@@ -160,6 +171,7 @@ static void free_questions(struct eval_question *questions, uint64_t count)
             eng_ids_done(&questions[q].choices[c]);
         free(questions[q].choices);
         free(questions[q].full);
+        eng_ids_done(&questions[q].said);
         eng_ids_done(&questions[q].query);
     }
     free(questions);
@@ -172,6 +184,7 @@ void eval_close(struct eval_file *file)
         free_questions(entry->questions, entry->question_count);
         free_questions(entry->lessons, entry->lesson_count);
         eng_ids_done(&entry->prefix);
+        eng_ids_done(&entry->taught);
     }
     free(file->entries);
     eng_tokenizer_close(file->tokenizer);

@@ -3,8 +3,10 @@
  * File: JSON lines {"id", "group", "prefix" | "prefix_ids", "queries": [{"query" | "query_ids",
  * "choices" | "choices_ids", "label", "new_tokens"}]}. Text is tokenised by the model's tokenizer,
  * with a first token before a prefix if the model wants one. new_tokens (optional): tokens to
- * decode as an answer in words. "lessons" (optional), a list like queries: earlier questions about
- * the prefix.
+ * decode as an answer in words. "forced_tokens" (optional): tokens that full KV decodes, and that
+ * others read as if they had decoded them. "lessons" (optional), a list like queries: earlier
+ * questions about the prefix. "taught" | "taught_ids" (optional): text from which a connector
+ * calibrates, instead of half of the first prefix.
  *
  * A bad file ends the program with one line.
  * Threads: one. Tests: none of its own; the programs run it */
@@ -23,13 +25,15 @@ struct eval_question {
     struct eng_ids *choices; /* [choice_count] */
     uint64_t choice_count;
     int64_t label;
-    uint64_t new_tokens; /* 1: nothing is decoded */
-    float *full;         /* a caller's, freed with the file; NULL at first */
+    uint64_t new_tokens;    /* 1: nothing is decoded */
+    uint64_t forced_tokens; /* 0: none */
+    float *full;            /* a caller's, freed with the file; NULL at first */
+    struct eng_ids said;    /* likewise: what full KV decoded */
 };
 
 struct eval_entry {
     char id[64], group[64];
-    struct eng_ids prefix;
+    struct eng_ids prefix, taught;
     struct eval_question *questions; /* [question_count] >= 1 */
     uint64_t question_count;
     struct eval_question *lessons; /* [lesson_count]: asked first, never judged */

@@ -283,6 +283,11 @@ eng_status eng_run_branches(struct eng_runner *runner, const struct eng_branch *
     return status;
 }
 
+void eng_run_forget(struct eng_runner *runner, uint64_t rows)
+{
+    eng_kv_truncate(&runner->kv, runner->kv.rows[0] - rows);
+}
+
 static eng_status run_memory(struct eng_runner *runner, const struct eng_request *request,
                              struct eng_result *result, uint32_t **ret_tokens,
                              struct eng_error *reterr)

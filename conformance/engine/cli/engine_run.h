@@ -113,6 +113,10 @@ struct eng_branch {
 eng_status eng_run_branches(struct eng_runner *runner, const struct eng_branch *branches,
                             uint64_t branch_count, uint64_t position, struct eng_error *reterr);
 
+/* Drops the last `rows` rows that the last request left in the cache: decoded tokens, so that
+ * branches continue behind its prompt. */
+void eng_run_forget(struct eng_runner *runner, uint64_t rows);
+
 /* The runner's cache, as the last request left it. */
 const struct eng_kv *eng_runner_kv(const struct eng_runner *runner);
 

@@ -310,7 +310,8 @@ static void all_rows_give_the_logits_of_computing(void **state)
     }
 }
 
-/* Continuations read together are what each gives behind the prompt, and leave no trace. */
+/* Continuations read together are what each gives behind the prompt, and leave no trace. Tokens
+ * that were decoded behind it do not matter once they are forgotten. */
 static void branches_of_a_request_are_its_continuations(void **state)
 {
     static const uint64_t lengths[3] = {3, 1, 4};
@@ -323,9 +324,12 @@ static void branches_of_a_request_are_its_continuations(void **state)
     float *logits = calloc(8 * vocab, sizeof(*logits));
     float *all = calloc(PREFIX * vocab, sizeof(*all));
     assert_true(logits != NULL && all != NULL);
-    struct eng_request request = {.prefix = fx.tokens, .prefix_count = 100, .max_new = 1};
+    struct eng_request request = {.prefix = fx.tokens, .prefix_count = 100, .max_new = 4};
     struct eng_result result;
     must(eng_run(fx.runner, &request, NULL, &result, &error), &error);
+    assert_int_equal(eng_runner_kv(fx.runner)->rows[0], 100 + result.token_count - 1);
+    eng_run_forget(fx.runner, result.token_count - 1);
+    request.max_new = 1;
     eng_result_done(&result);
     uint64_t at = 0;
     for (int i = 0; i < 3; at += lengths[i], i++)

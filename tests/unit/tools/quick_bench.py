@@ -70,6 +70,11 @@ LINES = {
     "accuracy": [(rf"^{re.escape(n)} +[1-9]\d* +{NUMBER} \(", 1)
                  for n in ("full", "impress@.25", "h2o@.25", "random@.25", "mass@.9")]
                 + [(r"impress' agreement .*: not judged$", 1)],
+    "quality": [(rf"^{re.escape(n)} +{NUMBER} +{NUMBER}"
+                 rf"( +{NUMBER} \({NUMBER}\.\.{NUMBER}\)){{8}}$", 1)
+                for n in ("full KV", "fp8 (e4m3)", "int8")]
+               + [(rf"^ +0\.(500|250) (layered|impress|H2O)", 6),
+                  (r"^needle: layered - full KV, points: .*: not judged$", 1)],
     "similarity": [(rf"^ *0\.25( +{NUMBER}){{6}}", 1), (rf"^ +0( +{NUMBER}){{3}}", 1),
                    (r"recall of hint .*: not judged$", 1)],
     "prefetch": [(rf"^{n}( +{NUMBER}){{7}}$", 1)
