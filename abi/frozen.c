@@ -13,7 +13,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 19);
+VALUE(SPEC_ABI_MINOR, 20);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -345,7 +345,7 @@ AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 AT(spec_maintain_params, salt, 16, 16);
 
-SIZE(spec_stats, 848);
+SIZE(spec_stats, 864);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -453,6 +453,8 @@ AT(spec_stats, erase_failures, 816, 8);
 AT(spec_stats, erased_bytes, 824, 8);
 AT(spec_stats, erasing, 832, 8);
 AT(spec_stats, erase_left_bytes, 840, 8);
+AT(spec_stats, reordered_again_chunks, 848, 8);
+AT(spec_stats, reordered_write_bytes, 856, 8);
 
 SIZE(spec_api, 176);
 AT(spec_api, struct_size, 0, 4);

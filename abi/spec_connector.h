@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes if an old host must be refused */
-#define SPEC_ABI_MINOR 19u /* 0.x: anything may change; from 1.0 on members are only appended */
+#define SPEC_ABI_MINOR 20u /* 0.x: anything may change; from 1.0 on members are only appended */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -808,9 +808,11 @@ struct spec_next_chunk {
  *   and they lack. Rows are read and verified at maintain.bytes_per_s (stats.built_chunks). It runs
  *   only when asked for. [ABI-140]
  * - REORDER (also every reorder.interval_s): rows that were stored together, and that at least two
- *   requests selected from, are rewritten once, each layer in descending average importance within
+ *   requests selected from, are rewritten, each layer in descending average importance within
  *   reorder.scope (stats.reordered_chunks). Matches, tokens and delivered rows do not depend on it,
- *   during it and after. [ABI-207]
+ *   during it and after. [ABI-207] They are rewritten again (stats.reordered_again_chunks) when
+ *   their importance has moved by reorder.repeat_ppm, 16 or more requests after the last time; with
+ *   reorder.repeat_ppm 0, and while importance stays what it is, they are not. [ABI-226]
  * - BYPASS: this connector stops using the store from the return until deadline_ns has passed (0:
  *   no end; the last of several calls counts), SPEC_BYPASS_END, or close. Lookups and peeks are
  *   misses, never PENDING; passes that begin meanwhile (layer 0), and passes that depend on them,
@@ -931,6 +933,9 @@ struct spec_stats {
     /* Since 0.17. Erasures of this rank: completed, failed attempts, bytes overwritten. Levels:
      * erasures not completed; bytes that the running one has yet to look at. */
     uint64_t erased, erase_failures, erased_bytes, erasing, erase_left_bytes;
+    /* Since 0.20. Of reordered_chunks, those that were reordered before. Of quantised_write_bytes,
+     * reordered rows. */
+    uint64_t reordered_again_chunks, reordered_write_bytes;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */

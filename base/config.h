@@ -111,6 +111,7 @@ struct sc_config {
     uint64_t refine_bytes;          /* "layered.refine_bytes": 64 MiB, for all requests */
     uint32_t reorder_scope;         /* "reorder.scope": enum sc_config_scope */
     uint64_t reorder_interval_s;    /* "reorder.interval_s": 0: only when asked for */
+    uint64_t reorder_repeat_ppm;    /* "reorder.repeat_ppm": 0: never again */
     uint64_t reorder_bytes_max;     /* "reorder.bytes_max": 256 MiB, for one layer */
     uint32_t probe_heads;           /* "select.probe_heads": 0: no probe keys are stored */
     uint32_t alpha_milli;

@@ -200,10 +200,15 @@ static const struct sc_config_row rows[] = {
       "16,384."},
      CHOICE(reorder_scope, "span", "node")},
     {{"reorder.interval_s", "integer", "0", "0 .. 31536000",
-      "Seconds between reorderings. Rows that at least two requests scored are rewritten once per "
-      "prefix, each layer in descending average importance, within `maintain.bytes_per_s` and "
+      "Seconds between reorderings. Rows that at least two requests scored are rewritten, each "
+      "layer in descending average importance, within `maintain.bytes_per_s` and "
       "`store.write_budget`. 0: only by `maintain` REORDER."},
      INTEGER(reorder_interval_s, 0, 31536000)},
+    {{"reorder.repeat_ppm", "integer", "250000", "0 .. 1000000",
+      "When reordered rows are reordered again: if this share of the most important quarter of "
+      "the rows, in millionths, is no longer stored together, at the earliest 16 requests after "
+      "the last time. 0: never."},
+     INTEGER(reorder_repeat_ppm, 0, 1000000)},
     {{"reorder.bytes_max", "size", "256MiB", "1MiB .. 1TiB",
       "Memory for one layer while it is reordered. Rows that were stored together are not "
       "reordered if a layer of them is larger."},

@@ -974,6 +974,58 @@ def reorder_sets(session, model, name, wanted, entries, table):
     return ok
 
 
+def reorder_drift(session, model, name, wanted, entries, table):
+    """When a second reordering is due, and what it is good for, in a simulation over the importance
+    that the model gives to rows."""
+    path = os.path.join(session.work, name + "-drift.jsonl")
+    with open(path, "w", encoding="utf8") as f:
+        f.writelines(json.dumps(entry) + "\n" for entry in entries)
+    print(f"running bench-drift: {name}, {len(entries)} prefixes …", file=sys.stderr)
+    out = subprocess.run([session.program("bench-drift"), "--model", model, "--eval", path,
+                          "--questions", "8"],
+                         check=True, stdout=subprocess.PIPE, text=True).stdout
+    lines, ok = [json.loads(line) for line in out.splitlines()], True
+    print("chunks of 64 that hold a request's own quarter of the rows, a layer; reorderings again, "
+          "and the highest share outside, in all of them")
+    print(f"{'case':10} {'rule':7} {'early':>6} {'end':>6} {'moved':>6} {'late':>6} {'again':>12} "
+          f"{'outside':>13}")
+    for case in ("noise", "questions", "halves"):
+        for rule in (2, .25):
+            rows = [r for r in lines if r["case"] == case and r["outside"] == rule]
+            mean = {key: sum(r[key] for r in rows) / len(rows)
+                    for key in ("early", "end", "moved", "late")}
+            most = [max(r[key] for r in rows) for key in ("most", "most_moved")]
+            runs, again = sum(r["seeds"] for r in rows), sum(r["repeats"] for r in rows)
+            moved = sum(r["repeats_moved"] for r in rows)
+            rule_name = "never" if rule == 2 else f"{rule}"
+            print(f"{case:10} {rule_name:7} " + " ".join(f"{x:6.2f}" for x in mean.values()) +
+                  f" {again:4} +{moved:4}/{runs:<3}{most[0]:6.3f} {most[1]:6.3f}")
+            table.append([wanted, "node", f"drift {case} {rule_name}",
+                          *(f"{x:.2f}" for x in mean.values()), ""])
+            if case == "noise" and rule != 2:
+                ok &= verdict(f"{wanted}: reorderings again by noise alone, {runs} runs",
+                              f"{again}", again == 0, "0")
+            if case == "halves" and rule != 2:
+                ok &= verdict(f"{wanted}: chunks after the second reordering / before importance "
+                              "moved", f"{mean['late'] / mean['end']:.2f}",
+                              mean["late"] <= 1.1 * mean["end"], "<= 1.1")
+    return ok
+
+
+def reorder_again(wanted, scope, done, moved, means, table):
+    """The same questions after requests that wanted what they want, and a second reordering."""
+    before, after = means[True, "chunk 25"], means[True, "again chunk 25"]
+    print(f"{'again':10} {before[0]:10.1f} {after[0]:10.1f} {before[0] / after[0]:6.2f}x "
+          f"{before[1] / 1024:9.1f} {after[1] / 1024:9.1f} {before[1] / after[1]:6.2f}x"
+          "  (chunk 25, reordered once, and again for these questions)")
+    table.append([wanted, scope, "again", *(f"{x:.2f}" for x in before + after), ""])
+    for name, row in (("first", done), ("second", moved)):
+        rate = row["write_bytes"] / row["reorder_ns"]
+        print(f"{name} reordering: {row['write_bytes'] / 2**20:.1f} MiB written in "
+              f"{row['reorder_ns'] / 1e6:.0f} ms, {rate:.2f} GB/s; 55 GB at that rate: "
+              f"{55 / rate / 60:.1f} minutes")
+
+
 def reorder(args, root, build):
     """Two stores that are filled and taught alike, one of them reordered: what each question reads
     of both, and that it gets the same answer."""
@@ -988,7 +1040,7 @@ def reorder(args, root, build):
         for scope in SCOPES[:1] if args.quick else SCOPES:
             lines = reorder_rows(session, model, name, entries, scope)
             rows = [r for r in lines if "cell" in r]
-            done = next(r for r in lines if "reordered_chunks" in r)
+            done, moved = (r for r in lines if "reordered_chunks" in r)
             means = reorder_sums(rows)
             answers = {}
             for r in rows:
@@ -1006,8 +1058,10 @@ def reorder(args, root, build):
                       f"{before[1] / after[1]:6.2f}x")
                 table.append([wanted, scope, cell, *(f"{x:.2f}" for x in before + after),
                               f"{done['reorder_ns'] / 1e6:.1f}"])
+            reorder_again(wanted, scope, done, moved, means, table)
             if scope == "span":
                 ok &= reorder_sets(session, model, name, wanted, entries, table)
+                ok &= reorder_drift(session, model, name, wanted, entries, table)
             took = {side: statistics.median(r["load_ns"] for r in rows if r["ordered"] == side
                                             and r["cell"] == "whole") for side in (False, True)}
             print(f"whole loads, median {took[False] / 1e6:.2f} ms before, {took[True] / 1e6:.2f} "

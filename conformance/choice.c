@@ -103,8 +103,8 @@ static double query_number(const struct scene *scene, uint32_t layer, uint64_t p
         return 0;
     /* Layers from 1000 on are of no row. */
     uint32_t apart = head % scene->group;
-    return 4 *
-           truth_number(&scene->prompt, position, layer + 1000 + apart, 0, head / scene->group, i);
+    return 4 * truth_number(&scene->prompt, position, layer + 1000 + apart + 10000 * scene->turn, 0,
+                            head / scene->group, i);
 }
 
 /* ---- What shall be -----------------------------------------------------------------------------

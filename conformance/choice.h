@@ -23,6 +23,7 @@ struct scene {
     uint64_t matched;
     uint32_t probes, group; /* KV heads that are looked at first; query heads of one */
     bool is_still;          /* every query is 0: all scores are equal */
+    uint32_t turn;          /* other queries, so other scores of the same rows */
     uint64_t asked, sure;   /* answers compared; those whose set was */
 };
 

@@ -162,6 +162,7 @@ const struct conf_clause CONF_ROW_CLAUSES[] = {
     {223, "requests that compute the same tokens at the same time write them once"},
     {224, "a bidirectional load delivers quantised rows if no exact row is asked for, and says so"},
     {225, "both ends meet over quantised rows as over others, and later passes count as lossy"},
+    {226, "rows are reordered again when their importance has moved, and not otherwise"},
     {227, "selections by queries do not depend on earlier ones"},
     {0, NULL},
 };

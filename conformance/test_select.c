@@ -1,5 +1,5 @@
 /* test_select: rows chosen by importance: ABI-061 .. ABI-069, ABI-072, ABI-140, ABI-207,
- * ABI-227.
+ * ABI-226, ABI-227.
  *
  * Threads, Tests: see choice.h. */
 #include "conformance/choice.h"
@@ -365,6 +365,76 @@ static void abi_207_rows_in_another_order_are_the_same_rows(void **state)
     }
 }
 
+/* ---- 226 ---- */
+
+/* Asks what each of some requests would, then reorders, and waits until that has ended. */
+static void ask_and_reorder(struct scene *scene, uint32_t requests)
+{
+    struct fixture *fx = scene->fx;
+    for (uint32_t i = 0; i < requests; i++)
+        ask_all(scene, ask_ratio(0, 250000));
+    reorder(fx);
+    for (uint32_t tries = 0; fixture_stats(fx).building != 0;)
+        assert_true(conf_wait(&tries));
+}
+
+/* never: as configured. */
+static void reordered_again(struct fixture *fx, bool never)
+{
+    static const char *const OWN[] = {"\"select\"", "\"preset\"", "\"reorder\"", "lease_ns_max"};
+    static char text[8192];
+    const char *extra = conf_options.extra;
+    for (uint32_t i = 0; i < 4; i++)
+        if (strstr(extra, OWN[i]) != NULL)
+            conf_skip("the command line's configuration says when rows are reordered");
+    int length = snprintf(text, sizeof(text),
+                          "%s%s\"lease_ns_max\": 1000000, \"select\": {\"probe_heads\": 3, "
+                          "\"selector_bytes\": \"16MiB\"}, \"reorder\": {\"repeat_ppm\": %s}",
+                          extra, extra[0] != '\0' ? ", " : "", never ? "0" : "200000");
+    assert_true(length > 0 && (size_t)length < sizeof(text));
+    fixture_shape(fx, FOUR);
+    fixture_reconfigure(fx, text);
+    struct scene scene = scene_open(fx, FOUR, 3, 8, 2260, MATCHED);
+    uint64_t done = 0;
+    for (uint32_t tries = 0; done == 0 && (tries == 0 || conf_options.require_hits);) {
+        ask_and_reorder(&scene, 2);
+        done = fixture_stats(fx).reordered_chunks;
+        assert_true(done > 0 || conf_wait(&tries) || !conf_options.require_hits);
+        tries++;
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        ask_and_reorder(&scene, 16);
+    assert_int_equal(fixture_stats(fx).reordered_again_chunks, 0);
+    uint64_t written = fixture_stats(fx).reordered_write_bytes;
+    scene.turn = 1;
+    for (uint32_t i = 0; i < 4 || (!never && conf_options.require_hits && i < 1000); i++) {
+        ask_and_reorder(&scene, 17);
+        if (fixture_stats(fx).reordered_again_chunks > 0)
+            break;
+    }
+    bool is_again = fixture_stats(fx).reordered_again_chunks > 0;
+    assert_true(!never || !is_again);
+    assert_true(never || is_again || !conf_options.require_hits);
+    assert_int_equal(is_again, fixture_stats(fx).reordered_write_bytes > written);
+    for (uint32_t opened = 0; opened < 3; opened++) {
+        for (uint32_t ppm = 50000; ppm <= 1000000; ppm += 190000)
+            ask_all(&scene, ask_ratio(0, ppm));
+        fixture_reopen(fx);
+    }
+    expect_sure(&scene);
+    scene_close(&scene);
+}
+
+static void abi_226_rows_are_reordered_again_when_their_importance_moves(void **state)
+{
+    reordered_again(*state, false);
+}
+
+static void abi_226_rows_are_reordered_once_where_that_is_configured(void **state)
+{
+    reordered_again(*state, true);
+}
+
 /* ---- 227 ---- */
 
 /* Heads that agree at some ratios and disagree at others: what a layer did before changes what is
@@ -574,6 +644,8 @@ const struct conf_test CONF_SELECT[] = {
     BARE(abi_066_rows_without_selector_keys_are_all_delivered),
     BARE(abi_140_rows_that_lack_selector_keys_get_one_when_it_is_asked_for),
     BARE(abi_207_rows_in_another_order_are_the_same_rows),
+    BARE(abi_226_rows_are_reordered_again_when_their_importance_moves),
+    BARE(abi_226_rows_are_reordered_once_where_that_is_configured),
     BARE(abi_227_selections_do_not_depend_on_earlier_ones),
     BARE(abi_067_items_of_one_call_have_sets_of_their_own),
     BARE(abi_067_passes_of_one_request_have_sets_of_their_own),

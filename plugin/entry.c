@@ -207,6 +207,8 @@ static void stats_tiers(const spec_connector *conn, const struct sc_store_stats 
     stats->host_prefetched_bytes = sc_counted(&conn->stats.host_prefetched_bytes);
     stats->host_prefetches_open = atomic_load(&conn->stages.open);
     stats->reordered_chunks = store->permuted_pieces;
+    stats->reordered_again_chunks = store->permuted_again;
+    stats->reordered_write_bytes = store->permuted_write_bytes;
 }
 
 static void stats_erase(const spec_connector *conn, struct spec_stats *stats)

@@ -79,6 +79,7 @@ struct sc_store_counts {
     _Atomic uint64_t permute_queue;        /* permuted copies ever found or made */
     _Atomic uint64_t permutations_waiting; /* made, without a record so far */
     _Atomic uint64_t permuted_pieces;      /* made since open */
+    _Atomic uint64_t permuted_again;       /* of these, permuted before */
     _Atomic uint32_t loads;                /* begun and not complete */
 };
 

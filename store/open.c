@@ -453,12 +453,15 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .stored_row_bytes = sc_store_counted(&store->counts.stored_row_bytes),
         .budget_left = sc_store_write_budget_left(store),
         .quantised_write_bytes =
-            sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_QUANT]),
+            sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_QUANT]) +
+            sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_PERMUTED]),
         .compaction_write_bytes =
             sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_COMPACTION]),
         .log_write_bytes = sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_LOG]),
         .checkpoint_write_bytes =
             sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_CHECKPOINTS]),
+        .permuted_write_bytes =
+            sc_store_counted(&store->day_budget.written[SC_STORE_WRITTEN_PERMUTED]),
         .verify_ns = sc_store_counted(&store->counts.verify_ns),
         .corrupt_rows = sc_store_counted(&store->counts.corrupt_rows),
         .corrupt_records = sc_store_counted(&store->counts.corrupt_records),
@@ -472,6 +475,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .bad_blocks = sc_store_counted(&store->counts.bad_blocks),
         .quantised_bytes = sc_store_counted(&store->counts.quantised_bytes),
         .permuted_pieces = sc_store_counted(&store->counts.permuted_pieces),
+        .permuted_again = sc_store_counted(&store->counts.permuted_again),
         .selectors_refused = sc_store_counted(&store->pool.refused)};
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     bool is_quantising = sc_store_inline_quant_runs(store);

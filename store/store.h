@@ -159,6 +159,13 @@ struct sc_store_permutation {
      * extent. false: too little is known yet. Executor thread. */
     bool (*scores)(void *user, const struct sc_store_range *ranges, uint64_t range_count,
                    uint32_t layer, float *ret_scores);
+    /* Rows are permuted again if this share of the quarter with the highest scores, in millionths,
+     * is outside the chunks that a new permutation would gather them in, of all layers (0: never),
+     * and if repeat_requests more requests scored a row, on average, than when that was last
+     * judged. */
+    uint64_t repeat_ppm, repeat_requests;
+    /* Returns how many requests scored a row, on average. Executor thread. */
+    uint64_t (*requests)(void *user, const struct sc_store_range *ranges, uint64_t range_count);
     /* moment returns a time stamp; is_quiet tells if all loads begun before it have ended: their
      * plans may read pages to be freed. Executor thread. */
     uint64_t (*moment)(void *user);
@@ -239,6 +246,7 @@ struct sc_store_stats {
     uint64_t bad_blocks;                /* quantised blocks that failed verification */
     uint64_t quantised_bytes;           /* with alignment */
     uint64_t permuted_pieces;           /* permuted since open */
+    uint64_t permuted_again;            /* of these, permuted before */
     bool is_building;                   /* derived sections are being made */
     /* Host tier: bytes are gauges, whole pages; counters of slabs that loads requested. */
     uint64_t host_bytes_max, host_bytes_used, host_bytes_kept;
@@ -249,6 +257,7 @@ struct sc_store_stats {
     /* Bytes written since open besides rows; write_bytes includes derived sections and
      * compaction. */
     uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
+    uint64_t permuted_write_bytes; /* in quantised_write_bytes */
     uint64_t stored_row_bytes; /* rows of passes alone */
     uint64_t budget_left;      /* bytes that may be written now; 0 also without a budget */
 };
@@ -452,9 +461,10 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 /* The same for quantised rows of extents stored since the last run, if enabled; unlimited. Extents
  * passed over wait for the next start or open. */
 void sc_store_build_quant(struct sc_store *store);
-/* Writes permuted copies (params.permutation) of this namespace's extents with known scores, each
- * once, in the background after running builds, reading at most bytes_per_s. The original pages are
- * freed when no load uses them and leases have ended. Never blocks. Follower: no effect. */
+/* Writes permuted copies (params.permutation) of this namespace's extents with known scores that
+ * have none, or whose scores have moved, in the background after running builds, reading at most
+ * bytes_per_s. The pages of the copy before are freed when no load uses them and leases have ended.
+ * Never blocks. Follower: no effect. */
 void sc_store_build_permutation(struct sc_store *store, uint64_t bytes_per_s);
 /* Reports the end of a load that may have read original rows: permuted copies that waited long
  * enough get their records. Any thread; never blocks. */

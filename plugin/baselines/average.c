@@ -351,6 +351,22 @@ uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages,
     return known;
 }
 
+uint64_t sc_baseline_averages_requests(struct sc_baseline_averages *averages,
+                                       const struct sc_store_range *ranges, uint64_t range_count)
+{
+    uint64_t sum = 0, rows = 0;
+    if (averages == NULL)
+        return 0;
+    pthread_rwlock_rdlock(&averages->lock);
+    for (uint64_t i = 0; i < range_count; i++) {
+        const struct slot *slot = slot_find(averages, ranges[i].piece);
+        sum += slot != NULL ? (uint64_t)slot->requests * ranges[i].row_count : 0;
+        rows += ranges[i].row_count;
+    }
+    pthread_rwlock_unlock(&averages->lock);
+    return rows > 0 ? sum / rows : 0;
+}
+
 void sc_baseline_averages_load(struct sc_baseline_averages *averages,
                                const struct sc_store_average *average)
 {

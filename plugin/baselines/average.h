@@ -48,6 +48,11 @@ uint64_t sc_baseline_averages_touched(struct sc_baseline_averages *averages,
                                       const struct sc_store_range *ranges, uint64_t range_count,
                                       uint32_t layer, uint32_t requests_least, float *ret_scores);
 
+/* Returns how many requests scored a row of the ranges, on average. Waits; does not mark the slots
+ * as used. */
+uint64_t sc_baseline_averages_requests(struct sc_baseline_averages *averages,
+                                       const struct sc_store_range *ranges, uint64_t range_count);
+
 #define SC_BASELINE_AVERAGES_BATCH 16u /* pieces per call of put at most */
 /* Writes up to a batch of pieces that are due (all: that changed). A piece is due after 1 .. 7, 9,
  * 11, 14, 18, .. requests, a fourth more each time. Returns true if there is more. A batch that put

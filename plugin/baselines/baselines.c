@@ -126,6 +126,12 @@ uint64_t sc_baseline_order_scores(const struct sc_baseline *baseline,
                                         SC_BASELINE_ORDER_REQUESTS, ret_scores);
 }
 
+uint64_t sc_baseline_order_requests(const struct sc_baseline *baseline,
+                                    const struct sc_store_range *ranges, uint64_t range_count)
+{
+    return sc_baseline_averages_requests(baseline->averages, ranges, range_count);
+}
+
 static uint32_t rows_of(void *user, uint64_t piece)
 {
     const struct sc_baseline *baseline = user;

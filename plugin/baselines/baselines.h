@@ -84,6 +84,12 @@ enum sc_baseline_answer sc_baseline_score(const struct sc_baseline *baseline,
 /* Requests that must have scored a piece before its averages order its rows: later ones change
  * little (docs/decisions/0045). */
 #define SC_BASELINE_ORDER_REQUESTS 2u
+/* Requests that must have scored a row since its permutation was last judged, until it is judged
+ * again: the averages are then mostly of these (docs/decisions/0045). */
+#define SC_BASELINE_REPEAT_REQUESTS 16u
+/* Returns how many requests scored a row of the ranges, on average. For background threads. */
+uint64_t sc_baseline_order_requests(const struct sc_baseline *baseline,
+                                    const struct sc_store_range *ranges, uint64_t range_count);
 /* Writes scores of a layer's rows by those averages to ret_scores [rows]; returns how many rows
  * have one. For background threads. */
 uint64_t sc_baseline_order_scores(const struct sc_baseline *baseline,

@@ -3,6 +3,7 @@
  *
  *   trigger  maintain REORDER, or every reorder.interval_s: the store walks its extents
  *   scores   average importance per row and layer, of pieces that two requests have scored
+ *   again    after 16 more requests, if reorder.repeat_ppm of the best rows are apart by now
  *   quiet    no request is open that was made before the new permutation was found */
 #include "plugin/connector.h"
 
@@ -16,6 +17,13 @@ bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, u
     /* The extent's end may belong to another prompt, which was not requested again. */
     return sc_baseline_order_scores(&conn->baseline, ranges, range_count, layer, ret_scores) * 2 >=
            rows;
+}
+
+uint64_t sc_plugin_reorder_requests(void *user, const struct sc_store_range *ranges,
+                                    uint64_t range_count)
+{
+    spec_connector *conn = user;
+    return sc_baseline_order_requests(&conn->baseline, ranges, range_count);
 }
 
 uint64_t sc_plugin_reorder_moment(void *user)

@@ -16,6 +16,8 @@ struct sc_store_range;
 /* Callbacks of sc_store_permutation. user: the connector. */
 bool sc_plugin_reorder_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
                               uint32_t layer, float *ret_scores);
+uint64_t sc_plugin_reorder_requests(void *user, const struct sc_store_range *ranges,
+                                    uint64_t range_count);
 uint64_t sc_plugin_reorder_moment(void *user);
 bool sc_plugin_reorder_is_quiet(void *user, uint64_t moment);
 /* Begins a permutation that is due. Called by the tick. */

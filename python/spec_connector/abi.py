@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 19
+MAJOR, MINOR = 0, 20
 
 OK, PENDING = 0, 1
 E_INVALID, E_UNSUPPORTED, E_NO_MEMORY, E_NO_SPACE, E_IO, E_CORRUPT, E_BUSY = range(-1, -8, -1)
@@ -190,7 +190,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     load_token_ps place_token_ps given_tokens tail_tokens reordered_chunks upper_bytes_used
     upper_bytes_max upper_hits upper_promoted upper_demoted upper_bus_bytes upper_bus_ns
     bypassed_lookups bypassed_chunks bypassing
-    erased erase_failures erased_bytes erasing erase_left_bytes""".split()
+    erased erase_failures erased_bytes erasing erase_left_bytes
+    reordered_again_chunks reordered_write_bytes""".split()
 
 
 class Stats(Structure):

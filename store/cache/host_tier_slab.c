@@ -183,12 +183,11 @@ struct sc_host_slab sc_host_slab_get(const struct sc_store *store, uint32_t laye
     return host_slab;
 }
 
-struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer,
-                                      const struct sc_store_slab_where *where, uint64_t row_count,
-                                      uint64_t slot)
+struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer, uint64_t copy,
+                                      uint64_t row_count, uint64_t slot)
 {
     uint64_t rows = store->params.config->chunk_tokens, first = slot - slot % rows;
-    return (struct sc_host_chunk){.key = {.copy = where->slots_copy,
+    return (struct sc_host_chunk){.key = {.copy = copy,
                                           .first = (uint32_t)first,
                                           .layer = layer,
                                           .kind = SC_STORE_HOST_SLOTS},

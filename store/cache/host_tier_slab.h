@@ -43,10 +43,10 @@ struct sc_host_chunk {
     struct sc_host_tier_key key;
     uint64_t first, end;
 };
-/* Returns the chunk of a slot. row_count: rows of the extent; where: its slots. */
-struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer,
-                                      const struct sc_store_slab_where *where, uint64_t row_count,
-                                      uint64_t slot);
+/* Returns the chunk of a slot. row_count: rows of the extent; copy: number of the permuted copy
+ * that has the slot. */
+struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer, uint64_t copy,
+                                      uint64_t row_count, uint64_t slot);
 /* Finds the chunk's slab; the caller unpins it. row_at and v_at are of the chunk's first slot. */
 struct sc_host_slab sc_host_chunk_get(const struct sc_store *store,
                                       const struct sc_host_chunk *chunk);

@@ -5,10 +5,12 @@
 #include "store/rows/tag.h"
 #include "store/space/tier.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
 #define GATHER_READS 64u
+#define GAP_BYTES    (64u << 10) /* between rows that one read takes, as scan_plan.c */
 
 uint64_t sc_store_stretch_bytes(const struct sc_store *store, uint64_t row_count)
 {
@@ -46,42 +48,108 @@ static void gather_leave(const struct sc_store *store, struct sc_store_gather *g
     *gather = (struct sc_store_gather){0};
 }
 
-/* Plans one read per half of a row. Without memory the rows cannot be read. */
+static int by_start(const void *a, const void *b)
+{
+    const struct sc_store_gather_place *left = a, *right = b;
+    return left->start < right->start ? -1 : left->start > right->start;
+}
+
+static int by_index(const void *a, const void *b)
+{
+    const struct sc_store_gather_place *left = a, *right = b;
+    return left->index < right->index ? -1 : left->index > right->index;
+}
+
+/* Sets the op of each place, in the order of their starts: a read continues over gaps up to
+ * GAP_BYTES, while it has at most op_bytes, or one row. Returns how many reads there are.
+ * ret_bytes: bytes of all. */
+static uint32_t places_join(struct sc_store_gather_place *places, uint64_t count, uint64_t stride,
+                            uint64_t op_bytes, uint64_t *ret_bytes)
+{
+    uint32_t ops = 0;
+    uint64_t begin = 0, end = 0;
+    *ret_bytes = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_store_pages pages = sc_store_pages_of(places[i].start, places[i].start + stride);
+        uint64_t last = pages.offset + pages.bytes;
+        if (ops == 0 || pages.offset > end + GAP_BYTES || last - begin > op_bytes) {
+            *ret_bytes += end - begin;
+            begin = pages.offset;
+            ops++;
+        }
+        end = last;
+        places[i].op = ops - 1;
+    }
+    *ret_bytes += end - begin;
+    return ops;
+}
+
+/* Plans the reads of places in the order of their starts. */
+static void reads_plan(struct sc_store_readback *readback, struct sc_store_stretch *stretch,
+                       const struct sc_store_slab_where *where, uint64_t count)
+{
+    struct sc_store_gather *gather = &stretch->gather;
+    uint8_t *pages = gather->pages;
+    for (uint64_t i = 0, next; i < count; i = next) {
+        struct sc_store_gather_place *first = &gather->places[i];
+        struct sc_io_op *op = &gather->ops[first->op];
+        for (next = i + 1; next < count && gather->places[next].op == first->op;)
+            next++;
+        struct sc_store_pages all =
+            sc_store_pages_of(first->start, gather->places[next - 1].start + where->stride);
+        for (uint64_t at = i; at < next; at++)
+            gather->places[at].bytes = pages + (gather->places[at].start - all.offset);
+        *op = (struct sc_io_op){
+            .buffer = pages, .io_class = SC_IO_CLASS_BACKGROUND, .done = on_read, .user = readback};
+        pages += all.bytes;
+        if (!sc_store_tier_aim_written(readback->store, op,
+                                       (struct sc_store_where){where->segment, all.offset},
+                                       all.bytes)) {
+            op->status = stretch->rows.op.status = SPEC_E_DROPPED;
+            continue;
+        }
+        gather->reads[gather->count++] = op;
+        readback->read_bytes += all.bytes;
+    }
+}
+
+/* Plans the reads of the stretch's rows. Without memory they cannot be read. */
 static void gather_add(struct sc_store_readback *readback, struct sc_store_stretch *stretch,
                        const struct sc_store_slab_where *where)
 {
-    struct sc_store *store = readback->store;
+    struct sc_alloc *alloc = readback->store->params.alloc;
     struct sc_store_gather *gather = &stretch->gather;
     const struct sc_store_stretch_rows *what = &stretch->what;
     uint64_t rows = what->end - what->first, halves = what->k_alone ? 1 : where->half_count;
-    uint64_t count = rows * halves, page_bytes = sc_store_up(where->stride, PAGE) + PAGE;
-    uint64_t ops_bytes = sc_store_up(count * (sizeof(*gather->ops) + sizeof(*gather->reads)), PAGE);
-    *gather = (struct sc_store_gather){.page_bytes = page_bytes, .halves = (uint32_t)halves};
-    gather->memory = sc_alloc_aligned(store->params.alloc,
-                                      ops_bytes + count * (page_bytes + where->stride), PAGE);
-    stretch->rows.op.status = gather->memory != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
-    if (gather->memory == NULL)
+    uint64_t count = rows * halves, read_bytes = 0;
+    struct sc_store_gather_place *places = sc_alloc_array(alloc, count, sizeof(*places));
+    *gather = (struct sc_store_gather){.halves = (uint32_t)halves};
+    stretch->rows.op.status = SPEC_E_NO_MEMORY;
+    if (places == NULL)
         return;
-    gather->ops = (struct sc_io_op *)(void *)gather->memory;
-    gather->reads = (struct sc_io_op **)(void *)(gather->ops + count);
-    gather->pages = gather->memory + ops_bytes;
-    gather->rows = gather->pages + count * page_bytes;
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t start =
-            where->base[i % halves] + where->slots[what->first + i / halves] * where->stride;
-        struct sc_store_pages pages = sc_store_pages_of(start, start + where->stride);
-        struct sc_store_where from = {where->segment, pages.offset};
-        gather->ops[i] = (struct sc_io_op){.buffer = gather->pages + i * page_bytes,
-                                           .io_class = SC_IO_CLASS_BACKGROUND,
-                                           .done = on_read,
-                                           .user = readback};
-        if (!sc_store_tier_aim_written(store, &gather->ops[i], from, pages.bytes)) {
-            stretch->rows.op.status = SPEC_E_DROPPED;
-            continue;
-        }
-        gather->reads[gather->count++] = &gather->ops[i];
-        readback->read_bytes += pages.bytes;
+    for (uint64_t i = 0; i < count; i++)
+        places[i] = (struct sc_store_gather_place){
+            .start =
+                where->base[i % halves] + where->slots[what->first + i / halves] * where->stride,
+            .index = (uint32_t)i};
+    qsort(places, count, sizeof(*places), by_start);
+    uint32_t ops =
+        places_join(places, count, where->stride, readback->store->limits.op_bytes, &read_bytes);
+    uint64_t places_bytes = count * sizeof(*places);
+    uint64_t at =
+        sc_store_up(places_bytes + ops * (sizeof(*gather->ops) + sizeof(*gather->reads)), PAGE);
+    gather->memory = sc_alloc_aligned(alloc, at + read_bytes + count * where->stride, PAGE);
+    if (gather->memory != NULL) {
+        stretch->rows.op.status = SPEC_OK;
+        gather->places = memcpy(gather->memory, places, places_bytes);
+        gather->ops = (struct sc_io_op *)(void *)(gather->memory + places_bytes);
+        gather->reads = (struct sc_io_op **)(void *)(gather->ops + ops);
+        gather->pages = gather->memory + at;
+        gather->rows = gather->pages + read_bytes;
+        reads_plan(readback, stretch, where, count);
+        qsort(gather->places, count, sizeof(*gather->places), by_index);
     }
+    sc_alloc_free(alloc, places);
 }
 
 /* Copies extent rows [first, + count) next to each other. Returns false if one was not read. */
@@ -97,11 +165,11 @@ static bool gather_rows(const struct sc_store_stretch *stretch,
         uint8_t *to = gather->rows + (half * rows + at) * where->stride;
         ret_halves[half] = to;
         for (uint64_t i = 0; i < count; i++, to += where->stride) {
-            uint64_t op = (at + i) * gather->halves + half;
-            uint64_t start = where->base[half] + where->slots[first + i] * where->stride;
-            if (gather->ops[op].status != SPEC_OK)
+            const struct sc_store_gather_place *place =
+                &gather->places[(at + i) * gather->halves + half];
+            if (gather->ops[place->op].status != SPEC_OK)
                 return false;
-            memcpy(to, gather->pages + op * gather->page_bytes + start % PAGE, where->stride);
+            memcpy(to, place->bytes, where->stride);
         }
     }
     return true;

@@ -7,7 +7,8 @@
  *            neighbouring pieces of an extent, in one layer
  *
  * Bytes in the cache of written frames are taken from there; only the others are read. Permuted
- * rows (store/rows/row_permutation.h) are read one by one, and joined when they are requested.
+ * rows (store/rows/row_permutation.h) are read one by one, or together with short gaps between
+ * them, and joined when they are requested.
  *
  * Invariants: rows that are returned agree with their tags, whether from cache or disk. One task is
  * posted when all reads of a window have ended, failed ones included.
@@ -36,14 +37,21 @@ struct sc_store_stretch_bytes { /* bytes [start, end) of a segment */
     struct sc_store_cache_entry *pin;
 };
 
-/* Permuted rows, in own memory: [reads of each half of each row][pointers][pages][rows, or K, then
- * V]. */
+struct sc_store_gather_place { /* a half of a row */
+    uint64_t start;            /* in the segment */
+    uint32_t index;            /* row * halves + half */
+    uint32_t op;               /* that reads it */
+    const uint8_t *bytes;      /* in the op's pages */
+};
+
+/* Permuted rows, in own memory: [places of each half of each row][reads][pointers][pages][rows, or
+ * K, then V]. */
 struct sc_store_gather {
     uint8_t *memory; /* NULL: no permuted rows, or no memory */
+    struct sc_store_gather_place *places; /* by index */
     struct sc_io_op *ops, **reads;
     uint8_t *pages, *rows;
-    uint64_t page_bytes; /* read per half of a row */
-    uint32_t count, halves;
+    uint32_t count, halves; /* count: reads that were planned */
 };
 
 struct sc_store_stretch {

@@ -213,7 +213,7 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
 static bool derived_has(const struct sc_store_field *own)
 {
     uint64_t kind = own[0].value;
-    bool is_order = kind == SC_STORE_SECTION_PERMUTATION;
+    bool is_order = kind == SC_STORE_SECTION_PERMUTATION || kind == SC_STORE_SECTION_REPLACED;
     for (uint32_t i = 4; i < 7; i++) /* optional for a copy of the rows */
         if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_SECTION_PROBES))
             return false;
@@ -233,7 +233,7 @@ static bool decode_section(const uint8_t *payload, uint64_t bytes, struct sc_sto
 {
     struct sc_store_field fields[] = {
         SC_STORE_COMMON_FIELDS,
-        SC_STORE_FIELD_UINT("kind", SC_STORE_SECTION_PROBES, SC_STORE_SECTION_PERMUTATION),
+        SC_STORE_FIELD_UINT("kind", SC_STORE_SECTION_PROBES, SC_STORE_SECTION_REPLACED),
         SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
         SC_STORE_FIELD_UINT("stride", 8, UINT64_C(1) << 40),
         {SC_STORE_FIELD_KEY("parts"), .kind = 'a'},
@@ -263,7 +263,8 @@ static bool decode_section(const uint8_t *payload, uint64_t bytes, struct sc_sto
     derived->probe_offset = own[5].value;
     derived->probe_tag_offset = own[6].value;
     derived->is_retired = kind == SC_STORE_SECTION_RETIRED;
-    derived->is_order = kind == SC_STORE_SECTION_PERMUTATION;
+    derived->is_replaced = kind == SC_STORE_SECTION_REPLACED;
+    derived->is_order = kind == SC_STORE_SECTION_PERMUTATION || derived->is_replaced;
     derived->tag_offset = own[15].value;
     derived->row_offset = own[16].value;
     derived->permuted_at_ns = own[17].value;

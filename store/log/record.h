@@ -53,8 +53,9 @@ enum sc_store_record_type {
 enum sc_store_section_kind {
     SC_STORE_SECTION_PROBES = 1,
     SC_STORE_SECTION_QUANT = 3,
-    SC_STORE_SECTION_RETIRED = 5,    /* written before 0.3; ignored */
-    SC_STORE_SECTION_PERMUTATION = 6 /* second copy of the rows, permuted (row_permutation.h) */
+    SC_STORE_SECTION_RETIRED = 5,     /* written before 0.3; ignored */
+    SC_STORE_SECTION_PERMUTATION = 6, /* another copy of the rows, permuted (row_permutation.h) */
+    SC_STORE_SECTION_REPLACED = 7     /* one that a later copy replaced; its pages are free */
 };
 
 struct sc_store_record_space {
@@ -74,6 +75,7 @@ struct sc_store_record_extent {
     struct sc_store_codec_shape codec_shape; /* a derived section's; bits_k 0: no quantised rows */
     bool is_retired;         /* derived section without effect; its pages are free */
     bool is_order;           /* derived section: a copy of the rows, with an extent's sections */
+    bool is_replaced;        /* of such copies: a later one replaced it */
     uint64_t permuted_at_ns; /* wall clock; the copy before it is void since */
     struct sc_store_provenance provenance;
     bool leaves_ids; /* ids behind its own and its last piece's stay free */

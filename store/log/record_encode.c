@@ -113,9 +113,10 @@ void sc_store_record_encode_section(struct sc_store_writer *writer, uint64_t ext
                                                          : 7,
                                        SC_STORE_RECORD_SECTION, extent_id);
     pack_uint(&packer, "kind",
-              derived->is_order ? SC_STORE_SECTION_PERMUTATION
-              : has_quant       ? SC_STORE_SECTION_QUANT
-                                : SC_STORE_SECTION_PROBES);
+              derived->is_replaced ? SC_STORE_SECTION_REPLACED
+              : derived->is_order  ? SC_STORE_SECTION_PERMUTATION
+              : has_quant          ? SC_STORE_SECTION_QUANT
+                                   : SC_STORE_SECTION_PROBES);
     pack_uint(&packer, "copy", derived->copy);
     if (derived->is_order) {
         pack_uint(&packer, "tags", derived->tag_offset);

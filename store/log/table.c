@@ -145,12 +145,37 @@ struct sc_store_section *sc_store_table_section(struct sc_store_table *table, ui
         sc_alloc_zero(table->alloc, slots_at + slot_words * sizeof(uint64_t));
     if (derived == NULL)
         return NULL;
-    derived->part_count = part_count;
+    derived->part_count = derived->part_room = part_count;
     if (slot_words > 0)
         derived->slots = (uint16_t *)(void *)((uint8_t *)derived + slots_at);
     derived->next = table->derived_sections;
     table->derived_sections = derived;
     return derived;
+}
+
+struct sc_store_section *sc_store_table_permutation(struct sc_store_table *table,
+                                                    struct sc_store_extent_entry *extent,
+                                                    uint32_t part_count, uint64_t slot_words,
+                                                    uint64_t now_ns)
+{
+    struct sc_store_section *older = extent->older_permutation;
+    if (older == NULL || older->part_room < part_count || now_ns < older->reusable_ns)
+        return sc_store_table_section(table, part_count, slot_words);
+    extent->older_permutation = NULL;
+    older->part_count = part_count;
+    older->permuted_at_ns = older->reusable_ns = 0;
+    return older;
+}
+
+void sc_store_table_permutation_set(struct sc_store_extent_entry *extent,
+                                    struct sc_store_section *derived, uint64_t reusable_ns)
+{
+    struct sc_store_section *before =
+        atomic_load_explicit(&extent->permutation, memory_order_relaxed);
+    if (before != NULL)
+        before->reusable_ns = reusable_ns;
+    extent->older_permutation = before;
+    atomic_store_explicit(&extent->permutation, derived, memory_order_release);
 }
 
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id)

@@ -66,8 +66,10 @@ struct sc_store_extent_entry {
     /* Derived section with probe rows; set once by a writer (release). NULL: none. */
     struct sc_store_section *_Atomic derived;
     struct sc_store_section *_Atomic codes; /* the same with quantised rows */
-    /* The same with a permuted copy of all rows. `parts` stay valid until they are freed. */
+    /* The newest permuted copy of all rows, and the one before, which nothing plans with. `parts`
+     * stay valid until they are freed. Log lock, or replay; `permutation` is read by any thread. */
     struct sc_store_section *_Atomic permutation;
+    struct sc_store_section *older_permutation;
     _Atomic bool is_quantising; /* quantised by inline_quant_task.c, else build_sections.c */
     /* Piece ids, in row order, perhaps with gaps; set by commit or replay, then constant. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
@@ -77,15 +79,21 @@ struct sc_store_extent_entry {
     bool trimmed;               /* rows without a piece were given back */
     bool leaves_ids;            /* as recorded; constant */
     _Atomic uint8_t rows_state; /* enum sc_store_rows_state; read by any thread */
-    uint32_t rows_next;         /* next extent whose original rows wait; 0: none */
+    bool rows_wait;             /* in the list of extents whose void copies wait, by: */
+    uint32_t rows_next;         /* next extent there; 0: none */
     uint64_t rows_due_ns;       /* executor's clock */
     uint64_t copied;            /* last checkpoint that copied its record */
+    uint64_t copied_void;       /* last one that copied that its original rows are void */
     /* Writer, space lock: derived sections whose pages count in held_pages. */
     struct sc_store_section *_Atomic held_section;
     struct sc_store_section *_Atomic held_quant;
     struct sc_store_section *_Atomic held_permutation;
+    struct sc_store_section *_Atomic held_replaced; /* the permuted copy before held_permutation */
+    _Atomic bool replaced_is_void; /* void in the log; pages are held until the lease time ends */
     /* build_sections.c's: next extent with a permuted copy but without its record; 0: none. */
     uint32_t order_next;
+    bool order_waits;        /* in that list */
+    uint64_t order_requests; /* requests per row when its permutation was last judged; 0: never */
     uint64_t permutation_moment;
 };
 
@@ -96,7 +104,9 @@ struct sc_store_section {
     struct sc_store_codec_shape codec_shape; /* bits_k 0: no quantised rows */
     uint16_t *slots; /* permuted copy's slots (row_permutation.h), behind the parts; or NULL */
     uint64_t tag_offset, row_offset; /* permuted copy's */
-    uint32_t probe_row_bytes, part_count;
+    uint64_t permuted_at_ns;         /* permuted copy's, of its record; 0: none so far */
+    uint64_t reusable_ns; /* replaced permuted copy's: executor's clock; no load has it by then */
+    uint32_t probe_row_bytes, part_count, part_room;
     struct sc_store_part parts[]; /* segment: an index of the open store */
 };
 
@@ -201,6 +211,16 @@ struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_
 /* Allocates a derived section, freed with the table; the caller fills it. NULL: no memory. */
 struct sc_store_section *sc_store_table_section(struct sc_store_table *table, uint32_t part_count,
                                                 uint64_t slot_words);
+
+/* The same for the extent's next permuted copy; reuses the memory of its replaced one if now_ns has
+ * reached reusable_ns. */
+struct sc_store_section *sc_store_table_permutation(struct sc_store_table *table,
+                                                    struct sc_store_extent_entry *extent,
+                                                    uint32_t part_count, uint64_t slot_words,
+                                                    uint64_t now_ns);
+/* Publishes it: loads planned from now on read it. */
+void sc_store_table_permutation_set(struct sc_store_extent_entry *extent,
+                                    struct sc_store_section *derived, uint64_t reusable_ns);
 
 /* Returns the entry's memory; NULL: never reserved. Any thread. */
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);

@@ -22,8 +22,9 @@
 #define SC_STORE_DAY_NS 86400000000000ull
 
 enum sc_store_write_budget_kind {
-    SC_STORE_WRITTEN_ROWS,  /* passes' rows with tags and probe rows */
-    SC_STORE_WRITTEN_QUANT, /* quantised rows and other derived sections */
+    SC_STORE_WRITTEN_ROWS,     /* passes' rows with tags and probe rows */
+    SC_STORE_WRITTEN_QUANT,    /* quantised rows and other derived sections */
+    SC_STORE_WRITTEN_PERMUTED, /* permuted copies of rows */
     SC_STORE_WRITTEN_COMPACTION,
     SC_STORE_WRITTEN_LOG,
     SC_STORE_WRITTEN_CHECKPOINTS,

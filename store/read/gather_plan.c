@@ -263,6 +263,7 @@ static void op_parts(const struct sc_store_gather_place *place, uint64_t first, 
 {
     uint64_t before = 0;
     op->slots = place->where.slots;
+    op->slots_copy = place->where.slots_copy;
     op->shift = place->shift;
     op->segment = place->where.segment;
     op->part_count = place->where.half_count;
@@ -280,8 +281,8 @@ static struct sc_host_chunk chunk_of(const struct sc_store_gather_plan *plan,
                                      const struct sc_store_gather_place *place)
 {
     uint64_t slot = slot_of(place, sc_store_gather_row(&plan->gather, plan->gathered));
-    return sc_host_chunk_of(plan->store, plan->layer, &place->where, place->extent->row_count,
-                            slot);
+    return sc_host_chunk_of(plan->store, plan->layer, place->where.slots_copy,
+                            place->extent->row_count, slot);
 }
 
 /* Opens a slab. Its operations have about equal sizes that fit a frame with any rounding. */
@@ -381,6 +382,7 @@ static bool host_slab_chunk_next(struct sc_store_gather_plan *plan, struct sc_st
              last = slot;
     uint64_t away = (slot - chunk.first) * place.where.stride, row_bytes = plan->row_bytes;
     op->slots = place.where.slots;
+    op->slots_copy = place.where.slots_copy;
     op->shift = place.shift;
     op->at[0] = op->host.row_at + away;
     op->at[1] = op->host.v_at + away;

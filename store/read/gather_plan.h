@@ -93,6 +93,7 @@ struct sc_store_gather_op {
     uint64_t range, range_first; /* range of the first gathered row, as in the plan */
     uint64_t at[2];              /* first gathered row, in bytes from the op's first byte */
     const uint16_t *slots; /* NULL, or the slot of each extent row */
+    uint64_t slots_copy;   /* number of the copy with these slots; there may be a newer one */
     uint64_t shift;        /* with slots: extent row - logical row, modulo 2^64 */
     struct sc_store_gather_slab slab;
     struct sc_host_slab host; /* if its slab is not NULL, at[] is in it; the caller unpins it */

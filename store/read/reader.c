@@ -159,6 +159,7 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_infli
         .status = plan->status,
         .slab = slab,
         .slots = plan->slots,
+        .slots_copy = plan->slots_copy,
         .shift = plan->shift};
     reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
     slot->unit_count++;

@@ -24,7 +24,7 @@ struct sc_reader_unit { /* gathered rows of one read */
     spec_status status;
     struct sc_store_gather_slab slab; /* in the frame; count 0 once it was examined */
     const uint16_t *slots;          /* NULL, or as in the op */
-    uint64_t shift;
+    uint64_t slots_copy, shift;
 };
 
 struct sc_reader_slot {

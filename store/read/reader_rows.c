@@ -191,16 +191,16 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
     return reader->slot_row < slot->plan.slot_count;
 }
 
+/* copy: of the rows that were read; the extent may have a newer one by now. */
 static struct sc_host_chunk chunk_at(const struct sc_store_reader *reader,
-                                     const struct sc_store_range *range, uint64_t slot)
+                                     const struct sc_store_range *range, uint64_t copy,
+                                     uint64_t slot)
 {
     const struct sc_store *store = reader->inflight.store;
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    struct sc_store_slab_where where;
-    sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
-    return sc_host_chunk_of(store, reader->plan.layer, &where, extent->row_count, slot);
+    return sc_host_chunk_of(store, reader->plan.layer, copy, extent->row_count, slot);
 }
 
 /* Returns the slots up to the next chunk or read. A whole chunk, from one or more reads,
@@ -216,7 +216,7 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
         return end - now;
     if (now < reader->slots_kept)
         return reader->slots_kept - now;
-    const struct sc_host_chunk chunk = chunk_at(reader, range, now);
+    const struct sc_host_chunk chunk = chunk_at(reader, range, plan->slots_copy, now);
     end = chunk.end < end ? chunk.end : end;
     reader->slots_kept = end;
     uint64_t first = plan->slot_first, wanted = 0;
@@ -586,7 +586,7 @@ static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_un
         sc_store_table_extent(&store->table, piece->extent);
     const struct sc_store_gather_rows *gather = &reader->gather_plan.gather;
     struct sc_host_slab_fill *fill = &reader->fill;
-    const struct sc_host_chunk chunk = chunk_at(reader, range, slab->first);
+    const struct sc_host_chunk chunk = chunk_at(reader, range, unit->slots_copy, slab->first);
     if (slab->first == chunk.first) {
         uint64_t used = 0;
         fill_end(reader);

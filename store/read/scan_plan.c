@@ -171,7 +171,8 @@ static uint64_t slot_first(const struct sc_store_plan *plan)
 
 static struct sc_host_chunk chunk_of(const struct sc_store_plan *plan, uint64_t slot)
 {
-    return sc_host_chunk_of(plan->store, plan->layer, &plan->where, plan->extent->row_count, slot);
+    return sc_host_chunk_of(plan->store, plan->layer, plan->where.slots_copy,
+                            plan->extent->row_count, slot);
 }
 
 static bool chunk_is_in_host_tier(const struct sc_store_plan *plan, uint64_t slot)
@@ -332,6 +333,7 @@ static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op
     else if (lead > 0 || !plan_host_slab_slots(plan, op))
         plan_slots(plan, op, lead);
     op->slots = plan->where.slots;
+    op->slots_copy = plan->where.slots_copy;
     op->run_first = plan->run_first;
     op->run_count = plan->run_count;
     plan->rows_planned += op->row_count;

@@ -63,6 +63,7 @@ struct sc_store_plan_op {
     /* Permuted (not NULL): slots [slot_first, + slot_count) are at row_at and v_at; row_count of
      * them have rows of the run. Extent row r of [run_first, + run_count) is in slot slots[r]. */
     const uint16_t *slots;
+    uint64_t slots_copy; /* number of the copy with these slots; there may be a newer one */
     uint64_t slot_first, slot_count, run_first, run_count;
     struct sc_host_slab host; /* if its slab is not NULL, the rows are in it; the caller unpins
                                * it */

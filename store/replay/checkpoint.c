@@ -12,7 +12,9 @@
  * Payloads are copied byte for byte, in order, under new sequences and a new chain, so that ids,
  * unknown keys and order keep their meaning. Only the newest averages of a live piece are copied. A
  * dropped piece is copied with its drop record while its pages are held, so that they are held
- * after a reopen, too; ROWS_GONE is copied with its extent.
+ * after a reopen, too; ROWS_GONE is copied with its extent. The first permuted copy that a later
+ * one replaced is copied as REPLACED, without its slots, once its pages are free. It marks where in
+ * the log the original pages become free. Others like it are omitted.
  *
  * Invariants: one complete log exists at any time: the new one is synced before the rename. The old
  * one takes every append until then, and stays after an error. The new log is never longer than the
@@ -62,6 +64,7 @@ struct copy {
     struct late late;            /* whose piece may follow; extent 0: none */
     uint8_t *late_frames;        /* [LATE_BYTES_MAX] or NULL */
     struct sc_store_part *parts; /* [SC_LIMIT_LAYERS] or NULL */
+    struct sc_store_part *section_parts; /* [SC_LIMIT_LAYERS] */
     uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
     struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
@@ -253,6 +256,47 @@ static bool is_copied(const struct copy *copy, uint64_t id)
     return extent != NULL && extent->copied == copy->number;
 }
 
+/* Copies a permuted copy that a later one replaced as REPLACED, unless one of its extent was. */
+static spec_status copy_replaced(struct copy *copy, struct sc_store_record *record, uint64_t bytes,
+                                 struct spec_error *reterr)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&copy->store->table, record->id);
+    struct sc_store_writer *writer = &copy->writer;
+    if (extent->copied_void == copy->number)
+        return SPEC_OK;
+    if (writer->capacity - writer->used < SC_STORE_FRAME_BYTES + bytes) {
+        spec_status status = copy_flush(copy, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    extent->copied_void = copy->number;
+    record->extent.is_replaced = true; /* as long as it was */
+    uint64_t begin = sc_store_frame_begin(writer);
+    sc_store_record_encode_section(writer, record->id, &record->extent);
+    sc_store_frame_end(writer, begin, ++copy->new_sequence, &copy->new_chain);
+    return SPEC_OK;
+}
+
+/* Copies a derived section, or slots of a permuted copy, of an extent that holds sections. */
+static spec_status copy_section(struct copy *copy, struct sc_store_record *record,
+                                const uint8_t *payload, uint64_t bytes, struct spec_error *reterr)
+{
+    bool is_slots = record->type == SC_STORE_RECORD_PERMUTATION;
+    record->extent.parts = copy->section_parts;
+    if (!sc_store_record_decode(payload, bytes, record))
+        return SPEC_OK; /* it was never valid */
+    if (!is_slots && !record->extent.is_order)
+        return copy_put(copy, payload, bytes, reterr);
+    uint64_t number = is_slots ? record->permutation.copy : record->extent.copy;
+    enum sc_store_permutation_state state =
+        sc_store_permutation_state(copy->store, record->id, number);
+    if (state == SC_STORE_PERMUTATION_HELD)
+        return copy_put(copy, payload, bytes, reterr);
+    return state == SC_STORE_PERMUTATION_FREED && !is_slots
+               ? copy_replaced(copy, record, bytes, reterr)
+               : SPEC_OK;
+}
+
 static bool is_erased(const struct copy *copy, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&copy->store->table, id);
@@ -422,8 +466,12 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         break;
     case SC_STORE_RECORD_PERMUTATION:
     case SC_STORE_RECORD_SECTION:
-        keeps = (keeps || sc_store_section_is_held(copy->store, record.id)) &&
-                !is_erased(copy, record.id);
+        if (!keeps && sc_store_section_is_held(copy->store, record.id) &&
+            !is_erased(copy, record.id)) {
+            copy->extent_id = 0;
+            return copy_section(copy, &record, payload, bytes, reterr);
+        }
+        keeps = keeps && !is_erased(copy, record.id);
         break;
     case SC_STORE_RECORD_ROWS_GONE:
         keeps = keeps || is_copied(copy, record.id);
@@ -612,7 +660,10 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     copy->in = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
     copy->out = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
     copy->extent = sc_alloc(store->params.alloc, SC_STORE_PAYLOAD_BYTES_MAX);
-    if (copy->in == NULL || copy->out == NULL || copy->extent == NULL)
+    copy->section_parts =
+        sc_alloc_array(store->params.alloc, SC_LIMIT_LAYERS, sizeof(*copy->section_parts));
+    if (copy->in == NULL || copy->out == NULL || copy->extent == NULL ||
+        copy->section_parts == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a checkpoint's buffers");
     spec_status status = sc_store_is_ours(store, reterr);
     if (status == SPEC_OK) {
@@ -708,6 +759,7 @@ static void copy_free(struct copy *copy)
     sc_alloc_free(alloc, copy->voids);
     sc_alloc_free(alloc, copy->lates);
     sc_alloc_free(alloc, copy->parts);
+    sc_alloc_free(alloc, copy->section_parts);
     sc_alloc_free(alloc, copy->late_frames);
     sc_alloc_free(alloc, copy->restored);
     sc_alloc_free(alloc, copy->extent);

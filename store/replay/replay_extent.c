@@ -2,7 +2,7 @@
  *
  *   extent    takes its pages; its pieces follow directly
  *   section   takes its own pages, and is found from its extent
- *   order     slots of a permuted copy, kept until its section's record
+ *   order     slots of a permuted copy, kept until its section's record; a later copy replaces it
  *   gone      an earlier version kept quantised rows and no rows of the extent: its pieces are void
  *
  * An extent without pieces frees its pages when another record follows, as commit would have.
@@ -296,6 +296,7 @@ static void derived_set(struct sc_store_section *derived,
     derived->probe_row_bytes = (uint32_t)record->probe_row_bytes;
     derived->tag_offset = record->tag_offset;
     derived->row_offset = record->row_offset;
+    derived->permuted_at_ns = record->permuted_at_ns;
     derived->codec_shape = record->codec_shape;
     memcpy(derived->parts, record->parts, record->part_count * sizeof(*record->parts));
 }
@@ -309,8 +310,12 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     struct sc_store_extent_entry *extent =
         is_known ? sc_store_table_extent(&store->table, id) : NULL;
     if (record->is_retired || extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
-        (sc_store_replay_is_writer(store) && extent->held_pages == extent->void_pages))
+        (sc_store_replay_is_writer(store) && atomic_load(&extent->live_count) == 0))
         return SPEC_OK;
+    if (record->is_replaced) { /* the copy that replaced it follows */
+        (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
+        return SPEC_OK;
+    }
     const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
     const struct sc_store_section like = {.codec_shape = record->codec_shape,
@@ -323,7 +328,9 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
                 (!record->is_order || permutation_is_whole(store, extent)) &&
                 quant_fit(store, extent, &record->codec_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
-    if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
+    bool is_next = known != NULL && record->is_order &&
+                   record->permuted_at_ns > known->permuted_at_ns; /* else read again, by others */
+    if (!fits || (sc_store_replay_is_writer(store) && known != NULL && !is_next)) {
         sc_store_replay_lie(store,
                             fits ? "a second derived section" : "a derived section's geometry");
         return SPEC_OK;
@@ -336,29 +343,32 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
         sc_store_replay_lie(store, "a derived section's pages are outside or taken");
         return SPEC_OK;
     }
-    if (known != NULL && derived_is(known, record))
+    if (known != NULL && (derived_is(known, record) || (record->is_order && !is_next)))
         return SPEC_OK; /* read again */
-    uint64_t words =
-        record->is_order ? sc_store_permutation_words(extent->row_count) * shape->layer_count : 0;
+    uint64_t words = sc_store_permutation_words(extent->row_count) * (uint64_t)shape->layer_count;
     sc_store_replay_table_lock(store);
     struct sc_store_section *derived =
-        sc_store_table_section(&store->table, record->part_count, words);
+        record->is_order ? sc_store_table_permutation(&store->table, extent, record->part_count,
+                                                      words, sc_exec_now_ns(store->params.exec))
+                         : sc_store_table_section(&store->table, record->part_count, 0);
     sc_store_replay_table_unlock(store);
     if (derived == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a derived section of %" PRIu32 " parts",
                        record->part_count);
     derived_set(derived, record);
-    if (words > 0)
+    if (record->is_order)
         memcpy(derived->slots, replay->permutation.slots, words * 8);
     if (sc_store_replay_is_writer(store) && !sc_store_section_hold(store, id, derived)) {
         sc_store_extent_free(store, derived->parts, derived->part_count, derived->stride, 0);
         return SPEC_OK;
     }
-    atomic_store_explicit(place, derived, memory_order_release);
-    if (record->is_order) {
-        sc_store_count(&store->counts.permute_queue, 1);
-        (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
+    if (!record->is_order) {
+        atomic_store_explicit(place, derived, memory_order_release);
+        return SPEC_OK;
     }
+    sc_store_table_permutation_set(extent, derived, sc_store_permutation_reusable_ns(store));
+    sc_store_count(&store->counts.permute_queue, 1);
+    (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
     return SPEC_OK;
 }
 

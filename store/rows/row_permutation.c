@@ -39,6 +39,35 @@ void sc_store_permutation_make(const float *scores, uint64_t row_count, uint64_t
         ret_slots[rows[i]] = (uint16_t)i;
 }
 
+/* Counts the rows in each chunk; returns how many chunks have one. */
+static uint64_t chunks_count(const uint16_t *slots, const uint16_t *rows, uint64_t count,
+                             uint64_t row_count, uint64_t chunk_rows, uint16_t *ret_counts)
+{
+    uint64_t chunks = 0;
+    memset(ret_counts, 0, (row_count + 1) * sizeof(*ret_counts));
+    for (uint64_t i = 0; i < count; i++)
+        chunks += ret_counts[slots[rows[i]] / chunk_rows]++ == 0;
+    return chunks;
+}
+
+uint64_t sc_store_permutation_outside(const uint16_t *slots, const uint16_t *best_slots,
+                                      const uint16_t *rows, uint64_t count, uint64_t row_count,
+                                      uint64_t chunk_rows, uint16_t *counts, uint16_t *sizes)
+{
+    uint64_t left = chunks_count(best_slots, rows, count, row_count, chunk_rows, counts);
+    uint64_t inside = 0, largest = chunk_rows < row_count ? chunk_rows : row_count;
+    (void)chunks_count(slots, rows, count, row_count, chunk_rows, counts);
+    memset(sizes, 0, (row_count + 1) * sizeof(*sizes)); /* chunks of each count */
+    for (uint64_t i = 0; i <= (row_count - 1) / chunk_rows; i++)
+        sizes[counts[i]]++;
+    for (uint64_t size = largest; size > 0 && left > 0; size--) {
+        uint64_t taken = sizes[size] < left ? sizes[size] : left;
+        inside += taken * size;
+        left -= taken;
+    }
+    return count - inside;
+}
+
 bool sc_store_permutation_is(const uint16_t *slots, uint64_t row_count, uint64_t *seen)
 {
     memset(seen, 0, (row_count + 63) / 64 * sizeof(*seen));

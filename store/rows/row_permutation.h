@@ -32,6 +32,12 @@ static inline uint16_t *sc_store_permutation_of(uint16_t *slots, uint64_t row_co
  * unknown. rows: scratch, [row_count]. */
 void sc_store_permutation_make(const float *scores, uint64_t row_count, uint64_t span_rows,
                                uint16_t *rows, uint16_t *ret_slots);
+/* Returns how many of the rows [count] are not in the fullest chunks of `chunk_rows` slots, if as
+ * many chunks are taken as hold all of them by `best_slots`: what a read of so many chunks would
+ * miss. counts: scratch, [row_count + 1] for either. */
+uint64_t sc_store_permutation_outside(const uint16_t *slots, const uint16_t *best_slots,
+                                      const uint16_t *rows, uint64_t count, uint64_t row_count,
+                                      uint64_t chunk_rows, uint16_t *counts, uint16_t *sizes);
 /* Checks that slots are a permutation. seen: scratch, [(row_count + 63) / 64]. */
 bool sc_store_permutation_is(const uint16_t *slots, uint64_t row_count, uint64_t *seen);
 

@@ -20,6 +20,7 @@
 #include "store/load.h"
 #include "store/section/permute_queue.h"
 #include "store/section/section.h"
+#include "store/space/quarantine.h"
 #include "store/write/extent.h"
 
 #include <string.h>
@@ -143,9 +144,10 @@ static uint64_t live_ranges(struct sc_store_build *build)
 
 static spec_status permutation_choose(struct sc_store_build *build, struct spec_error *reterr)
 {
-    struct sc_store_builder *builder = &build->builder;
-    return sc_store_permute_queue_next(&build->permute_queue, builder->extent, build->ranges,
-                                       live_ranges(build), &builder->slots, reterr);
+    struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&build->store->table, build->extent_id);
+    return sc_store_permute_queue_next(&build->permute_queue, extent, build->ranges,
+                                       live_ranges(build), &build->builder.slots, reterr);
 }
 
 /* ---- Memory --------------------------------------------------------------------------------- */
@@ -308,6 +310,8 @@ static void extent_look(struct sc_store_build *build)
     uint64_t wait_ns = sc_store_write_budget_wait_ns(build->store);
     if (build->extent_id == 0) /* frees pages, so no budget applies */
         sc_store_permute_queue_settle(&build->permute_queue);
+    if (build->kind == SC_STORE_BUILDER_PERMUTATION) /* older copies, which hinder newer ones */
+        (void)sc_store_quarantine_release(build->store, sc_exec_now_ns(build->store->params.exec));
     if (build->permute_queue.first != 0 && wait_ns > WAIT_NS_MIN)
         wait_ns = WAIT_NS_MIN;
     bool is_settled = build->extent_id == 0 && build->end > 0 && build->next >= build->end;
@@ -352,6 +356,8 @@ static void write_end(struct sc_store_build *build, bool closing)
         if (status == SPEC_OK && build->kind == SC_STORE_BUILDER_PERMUTATION) {
             sc_store_permute_queue_add(&build->permute_queue, build->extent_id);
             sc_store_count(&store->counts.permuted_pieces, build->builder.piece_count);
+            if (build->builder.extent->older_permutation != NULL)
+                sc_store_count(&store->counts.permuted_again, build->builder.piece_count);
         }
         sc_store_count(&store->counts.built_pieces,
                        status == SPEC_OK ? build->builder.piece_count : 0);

@@ -4,7 +4,8 @@
  *   found     extent->permutation is set: loads planned from now on read it   both copies exist
  *   quiet     no load that was planned before is reading      (params.permutation.is_quiet)
  *   records   slots, layer by layer, then the section         the log has one copy or the other
- *   void      the extent's own pages wait for leases          ROWS_VOID -> ROWS_FREED
+ *   void      the copy before waits for leases; it is the extent's own pages (ROWS_VOID ->
+ *             ROWS_FREED), or the permuted copy before (held_replaced)
  *
  * Invariants: records follow the sync of their rows, which agreed with their tags. A crash leaves
  * one whole copy of the rows. Pages are free lease_ns_max after the record (quarantine.c). */
@@ -27,8 +28,7 @@ static spec_status permutation_append(struct sc_store *store,
                                                   .tag_offset = derived->tag_offset,
                                                   .row_offset = derived->row_offset,
                                                   .stride = derived->stride,
-                                                  .permuted_at_ns =
-                                                      sc_exec_wall_ns(store->params.exec),
+                                                  .permuted_at_ns = derived->permuted_at_ns,
                                                   .part_count = derived->part_count,
                                                   .parts = parts};
     uint32_t layers = store->shape.layer_count,
@@ -55,11 +55,19 @@ static spec_status permutation_append(struct sc_store *store,
     return sc_store_append_commit(store, &append, reterr);
 }
 
+/* Returns the time of the record: later than that of the copy before, whatever the clock says,
+ * since others tell by it which one is newer. */
+static uint64_t permuted_at(const struct sc_store *store, const struct sc_store_section *before)
+{
+    uint64_t now_ns = sc_exec_wall_ns(store->params.exec);
+    return before != NULL && before->permuted_at_ns >= now_ns ? before->permuted_at_ns + 1 : now_ns;
+}
+
 spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_id,
                                         struct spec_error *reterr)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, extent_id);
-    const struct sc_store_section *derived = atomic_load(&extent->permutation);
+    struct sc_store_section *derived = atomic_load(&extent->permutation);
     uint64_t bytes =
         sc_store_record_bytes_permutation(extent->row_count, store->shape.layer_count) +
         sc_store_record_bytes_parts(derived->part_count);
@@ -70,6 +78,7 @@ spec_status sc_store_permutation_commit(struct sc_store *store, uint64_t extent_
     if (status != SPEC_OK)
         return status;
     pthread_mutex_lock(&store->log.lock);
+    derived->permuted_at_ns = permuted_at(store, extent->older_permutation);
     if (extent->live_count == 0)
         status = sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     else

@@ -4,7 +4,8 @@
  *   b, then c dropped         [ L ......... R )             a run of free rows
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
- *   permuted copy exists         the extent's original pages wait in a list
+ *   permuted copy exists         the copy before it waits in a list: the extent's original
+ *                                pages, or an earlier permuted copy's
  *
  * A page of a layer is free if all its rows belong to freed pieces or none. Tags and padding stay
  * until the last piece is freed. Free pages thus follow from the extent and its pieces' states, so
@@ -21,6 +22,8 @@
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
 #define AT_ONCE       256u /* pieces per lock hold or append: 24 KiB */
 #define BUCKETS_LEASE 32u  /* per lease time: a piece waits up to 1/32 longer */
+/* Longer than a load of a layer. A reader that was stopped counts from when it reads the log. */
+#define REUSE_NS_MIN 60000000000ull
 _Static_assert(SC_STORE_BUCKETS > BUCKETS_LEASE + 2, "the ring holds a lease's time");
 
 /* ---- Which pages ---------------------------------------------------------------------------- */
@@ -139,11 +142,12 @@ static uint64_t derived_free(const struct sc_store_section *derived, struct sc_s
     return count;
 }
 
-/* Frees or counts (map NULL) the permuted copy's pages. */
+/* Frees or counts (map NULL) the permuted copies' pages. */
 static uint64_t permutation_free(const struct sc_store_extent_entry *extent,
                                  struct sc_store_space *map)
 {
-    return derived_free(atomic_load(&extent->held_permutation), map);
+    return derived_free(atomic_load(&extent->held_permutation), map) +
+           derived_free(atomic_load(&extent->held_replaced), map);
 }
 
 static uint64_t sections_free(const struct sc_store_extent_entry *extent,
@@ -258,17 +262,40 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t id)
     pthread_mutex_unlock(&store->disk.lock);
 }
 
+/* Space lock held. Frees the void copies of an extent's rows; none is left if its last piece was
+ * freed. */
+static void rows_free(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    uint8_t is_void = SC_STORE_ROWS_VOID;
+    uint64_t pages = 0;
+    if (atomic_compare_exchange_strong(&extent->rows_state, &is_void, SC_STORE_ROWS_FREED))
+        pages = parts_free(store, id, extent, &store->disk.space);
+    if (atomic_load(&extent->replaced_is_void)) {
+        pages += derived_free(atomic_load(&extent->held_replaced), &store->disk.space);
+        atomic_store(&extent->held_replaced, NULL);
+        atomic_store(&extent->replaced_is_void, false);
+    }
+    SC_ASSERT(store->params.poison, pages <= extent->void_pages);
+    extent->void_pages -= (uint32_t)pages;
+    store->quarantine.bytes -= pages * PAGE;
+    pages_gone(store, extent, pages);
+}
+
 bool sc_store_section_hold(struct sc_store *store, uint64_t id, struct sc_store_section *derived)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     struct sc_store_section *_Atomic *held = sc_store_section_held(extent, derived);
-    uint64_t pages = 0;
-    for (uint32_t i = 0; i < derived->part_count; i++)
-        pages += sc_store_part_pages(&derived->parts[i], derived->stride);
+    uint64_t pages = derived_free(derived, NULL);
     pthread_mutex_lock(&store->disk.lock);
-    bool holds =
-        extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
+    struct sc_store_section *before = atomic_load(held);
+    bool is_next = before != NULL && derived->slots != NULL;
+    if (is_next && atomic_load(&extent->replaced_is_void))
+        rows_free(store, id); /* a replay: its lease had ended when this copy was made */
+    bool holds = extent->trimmed && atomic_load(&extent->live_count) > 0 &&
+                 (before == NULL || (is_next && atomic_load(&extent->held_replaced) == NULL));
     if (holds) {
+        atomic_store(&extent->held_replaced, is_next ? before : NULL);
         atomic_store(held, derived);
         extent->held_pages += (uint32_t)pages;
         if (derived->codec_shape.bits_k != 0)
@@ -286,7 +313,29 @@ bool sc_store_section_is_held(struct sc_store *store, uint64_t id)
                               atomic_load(&extent->held_permutation) != NULL);
 }
 
-/* ---- Original rows of permuted extents ------------------------------------------------------- */
+enum sc_store_permutation_state sc_store_permutation_state(struct sc_store *store, uint64_t id,
+                                                           uint64_t copy)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    const struct sc_store_section *held =
+        extent != NULL ? atomic_load(&extent->held_permutation) : NULL;
+    const struct sc_store_section *replaced =
+        extent != NULL ? atomic_load(&extent->held_replaced) : NULL;
+    if (held == NULL)
+        return SC_STORE_PERMUTATION_UNKNOWN;
+    if (copy == held->copy || (replaced != NULL && copy == replaced->copy))
+        return SC_STORE_PERMUTATION_HELD;
+    return atomic_load(&extent->rows_state) == SC_STORE_ROWS_FREED ? SC_STORE_PERMUTATION_FREED
+                                                                   : SC_STORE_PERMUTATION_UNKNOWN;
+}
+
+uint64_t sc_store_permutation_reusable_ns(const struct sc_store *store)
+{
+    uint64_t lease_ns = store->params.config->lease_ns_max;
+    return sc_exec_now_ns(store->params.exec) + (lease_ns > REUSE_NS_MIN ? lease_ns : REUSE_NS_MIN);
+}
+
+/* ---- Pages of pieces ------------------------------------------------------------------------- */
 
 static bool has_rows(const struct sc_store_extent_entry *extent)
 {
@@ -305,19 +354,6 @@ static uint64_t piece_pages(const struct sc_store *store,
     return span->alone ? sections_free(extent, map) : 0;
 }
 
-/* Space lock held. Frees waiting original rows; nothing is left if their last piece was freed. */
-static void rows_free(struct sc_store *store, uint64_t id)
-{
-    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-    uint64_t pages = 0;
-    if (atomic_exchange(&extent->rows_state, SC_STORE_ROWS_FREED) == SC_STORE_ROWS_VOID)
-        pages = parts_free(store, id, extent, &store->disk.space);
-    SC_ASSERT(store->params.poison, pages <= extent->void_pages);
-    extent->void_pages -= (uint32_t)pages;
-    store->quarantine.bytes -= pages * PAGE;
-    pages_gone(store, extent, pages);
-}
-
 uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
@@ -326,8 +362,11 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, entry->extent);
     struct span span = span_find(store, extent, piece, true);
+    uint64_t pages = sections_free(extent, NULL);
+    if (atomic_load(&extent->replaced_is_void))
+        pages -= derived_free(atomic_load(&extent->held_replaced), NULL);
     if (!has_rows(extent))
-        return sections_free(extent, NULL) * PAGE / atomic_load(&extent->live_count);
+        return pages * PAGE / atomic_load(&extent->live_count);
     return piece_pages(store, extent, &span, NULL) * PAGE;
 }
 
@@ -380,6 +419,8 @@ static void piece_free(struct sc_store *store, uint64_t id)
         atomic_store(&extent->held_section, NULL);
         atomic_store(&extent->held_quant, NULL);
         atomic_store(&extent->held_permutation, NULL);
+        atomic_store(&extent->held_replaced, NULL);
+        atomic_store(&extent->replaced_is_void, false);
         /* even if its original rows wait */
         if (!has_rows(extent))
             atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
@@ -436,14 +477,36 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
     return pages * PAGE;
 }
 
-/* Space lock held. Voids the original rows. Returns their pages. */
+/* Space lock held. Voids the copy of the rows before the newest. Returns its pages. */
 static uint64_t rows_void(struct sc_store_extent_entry *extent)
 {
-    uint64_t derived_sections = sections_free(extent, NULL);
-    if (!has_rows(extent) || extent->held_pages - extent->void_pages <= derived_sections)
+    const struct sc_store_section *replaced = atomic_load(&extent->held_replaced);
+    uint64_t sections = sections_free(extent, NULL), pages = derived_free(replaced, NULL);
+    uint64_t live = extent->held_pages - extent->void_pages;
+    if (replaced != NULL) {
+        bool is_live = !atomic_load(&extent->replaced_is_void) && live >= pages;
+        atomic_store(&extent->replaced_is_void, true);
+        return is_live ? pages : 0;
+    }
+    if (!has_rows(extent) || live <= sections)
         return 0;
     atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
-    return extent->held_pages - extent->void_pages - derived_sections;
+    return live - sections;
+}
+
+/* Space lock held. Adds the extent to the list, if it is not there. */
+static void rows_put(struct sc_store *store, uint64_t id, struct sc_store_extent_entry *extent)
+{
+    struct sc_store_quarantine *quarantine = &store->quarantine;
+    if (extent->rows_wait)
+        return;
+    extent->rows_wait = true;
+    extent->rows_next = 0;
+    if (quarantine->rows_first == 0)
+        quarantine->rows_first = (uint32_t)id;
+    else
+        sc_store_table_extent(&store->table, quarantine->rows_last)->rows_next = (uint32_t)id;
+    quarantine->rows_last = (uint32_t)id;
 }
 
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t dropped_wall_ns)
@@ -459,16 +522,10 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
         extent->void_pages += (uint32_t)pages;
         store->quarantine.bytes += pages * PAGE;
         extent->rows_due_ns = due_of(store, dropped_wall_ns, now_ns);
-        extent->rows_next = 0;
-        if (extent->rows_due_ns <= now_ns) {
+        if (extent->rows_due_ns <= now_ns)
             rows_free(store, id);
-        } else if (store->quarantine.rows_first == 0) {
-            store->quarantine.rows_first = store->quarantine.rows_last = (uint32_t)id;
-        } else {
-            sc_store_table_extent(&store->table, store->quarantine.rows_last)->rows_next =
-                (uint32_t)id;
-            store->quarantine.rows_last = (uint32_t)id;
-        }
+        else
+            rows_put(store, id, extent);
     }
     pthread_mutex_unlock(&store->disk.lock);
     return pages * PAGE;
@@ -484,7 +541,7 @@ void sc_store_rows_leave(struct sc_store *store, uint64_t extent)
                extent, error.text);
 }
 
-/* Space lock held. Frees due original rows, oldest first; each counts as its pieces. */
+/* Space lock held. Frees due copies of rows, oldest first; each counts as its pieces. */
 static uint64_t rows_release(struct sc_store *store, uint64_t now_ns, uint64_t count_max)
 {
     uint64_t count = 0;
@@ -494,6 +551,7 @@ static uint64_t rows_release(struct sc_store *store, uint64_t now_ns, uint64_t c
         if (extent->rows_due_ns > now_ns)
             break;
         store->quarantine.rows_first = extent->rows_next;
+        extent->rows_wait = false;
         rows_free(store, id);
         count += extent->piece_last - extent->piece_first + 1;
     }

@@ -18,7 +18,7 @@ struct sc_store_quarantine {
     uint64_t bytes;
     struct sc_store_bucket buckets[SC_STORE_BUCKETS]; /* ring, by due time */
     uint32_t bucket_first, bucket_count;
-    uint32_t rows_first, rows_last; /* extents whose original rows wait, by time; 0: none */
+    uint32_t rows_first, rows_last; /* extents with a void copy of their rows, by time; 0: none */
     _Atomic uint64_t evict_next;    /* any thread: evict_unreachable has examined older ones */
 };
 
@@ -33,15 +33,16 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t extent);
  * updated live_count, piece_count and share.reserved. No lock held. Follower: no effect. */
 uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                                  uint64_t dropped_wall_ns);
-/* Quarantines an extent's original rows, void in the log since a permuted copy exists: all its
- * pages except derived sections'. Returns their bytes; followers: 0. No lock held. */
+/* Quarantines the copy of an extent's rows that is void in the log since a newer permuted copy
+ * exists: its original pages, or an earlier permuted copy's. Returns their bytes; followers: 0. No
+ * lock held. */
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t extent,
                                   uint64_t dropped_wall_ns);
 /* The same now, after the log is synced, because the pages will be overwritten. If the sync fails,
  * the rows stay until a later open. Blocks. */
 void sc_store_rows_leave(struct sc_store *store, uint64_t extent);
 /* Frees what is due at now_ns (executor's clock; UINT64_MAX: all). Returns the number of pieces;
- * original rows count as their pieces. No lock held. */
+ * copies of rows count as their pieces. No lock held. */
 uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns);
 /* The same with the space lock held, until count_max pieces are freed. */
 uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t now_ns,
@@ -63,8 +64,20 @@ struct sc_store_space;
 bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map);
 
 /* Gives a derived section's pages to the extent, freed with its last piece. false: no live piece,
- * or it has such a section. No lock held. */
+ * or it has such a section. A permuted copy may follow another; then that one is held until it is
+ * quarantined. No lock held. */
 bool sc_store_section_hold(struct sc_store *store, uint64_t id, struct sc_store_section *derived);
 bool sc_store_section_is_held(struct sc_store *store, uint64_t id);
+/* What a record of the extent's permuted copy with this number says of the disk. */
+enum sc_store_permutation_state {
+    SC_STORE_PERMUTATION_UNKNOWN, /* it was never valid */
+    SC_STORE_PERMUTATION_HELD,    /* the copy's pages are held */
+    SC_STORE_PERMUTATION_FREED    /* they were freed; so were the original pages before */
+};
+enum sc_store_permutation_state sc_store_permutation_state(struct sc_store *store, uint64_t id,
+                                                           uint64_t copy);
+/* Returns when a permuted copy that is replaced now is in no plan of a load any more (executor's
+ * clock), so that its memory can be reused. */
+uint64_t sc_store_permutation_reusable_ns(const struct sc_store *store);
 
 #endif

@@ -375,7 +375,7 @@ static spec_status permutation_publish(struct sc_store *store, struct sc_store_e
     if (extent->live_count == 0)
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     sc_store_count(&store->counts.permute_queue, 1);
-    atomic_store_explicit(&extent->permutation, derived, memory_order_release);
+    sc_store_table_permutation_set(extent, derived, sc_store_permutation_reusable_ns(store));
     return SPEC_OK;
 }
 
@@ -413,11 +413,14 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
     spec_status status = atomic_load(&extent->status);
     struct sc_store_section *derived = NULL;
     if (status == SPEC_OK) {
+        uint64_t words =
+            sc_store_permutation_words(extent->row_count) * (uint64_t)store->shape.layer_count;
         pthread_mutex_lock(&store->log.lock);
-        uint64_t words = extent->slots != NULL ? sc_store_permutation_words(extent->row_count) *
-                                                     store->shape.layer_count
-                                               : 0;
-        derived = sc_store_table_section(&store->table, extent->part_count, words);
+        derived = extent->slots == NULL
+                      ? sc_store_table_section(&store->table, extent->part_count, 0)
+                      : sc_store_table_permutation(
+                            &store->table, sc_store_table_extent(&store->table, extent_id),
+                            extent->part_count, words, sc_exec_now_ns(store->params.exec));
         pthread_mutex_unlock(&store->log.lock);
         status = derived != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
     }

@@ -67,7 +67,7 @@ struct layer_job {
 static enum sc_store_write_budget_kind kind_of(const struct sc_store_extent *extent)
 {
     if (extent->is_section)
-        return SC_STORE_WRITTEN_QUANT;
+        return extent->slots != NULL ? SC_STORE_WRITTEN_PERMUTED : SC_STORE_WRITTEN_QUANT;
     return extent->written != NULL ? SC_STORE_WRITTEN_COMPACTION : SC_STORE_WRITTEN_ROWS;
 }
 

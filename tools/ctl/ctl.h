@@ -47,6 +47,7 @@ struct ctl_extent {
     struct sc_store_codec_shape codec_shape;
     uint16_t *slots; /* rows stand in another order, where the members above say:
                       * store/rows/row_permutation.h; NULL: as they were stored */
+    uint64_t slots_copy, permuted_at_ns; /* of the copy with these slots */
 };
 
 enum ctl_piece_state { CTL_LIVE, CTL_DROPPED, CTL_VOID };

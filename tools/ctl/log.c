@@ -491,17 +491,21 @@ static void add_order(struct ctl_rank *rank, const struct sc_store_record *recor
 static void extent_move(struct ctl_rank *rank, struct ctl_extent *extent,
                         const struct sc_store_record_extent *in)
 {
-    if (extent->slots != NULL || rank->order.slots == NULL || rank->order.extent != extent->id ||
+    bool is_older = extent->slots != NULL && in->permuted_at_ns <= extent->permuted_at_ns;
+    if (is_older || rank->order.slots == NULL || rank->order.extent != extent->id ||
         rank->order.copy != in->copy || in->probe_row_bytes != extent->probe_row_bytes ||
         rank->order.layer_next != rank->spaces[extent->space].layer_count) {
         rank->lie_count++;
         return;
     }
     free(extent->parts);
+    free(extent->slots);
     extent->parts = calloc(in->part_count, sizeof(*in->parts));
     if (extent->parts == NULL)
         no_memory();
     memcpy(extent->parts, in->parts, in->part_count * sizeof(*in->parts));
+    extent->slots_copy = in->copy;
+    extent->permuted_at_ns = in->permuted_at_ns;
     extent->part_count = in->part_count;
     extent->stride = in->stride;
     extent->row_offset = in->row_offset;
@@ -517,7 +521,7 @@ static void add_section(struct ctl_rank *rank, const struct sc_store_record *rec
 {
     const struct sc_store_record_extent *in = &record->extent;
     struct ctl_extent *extent = extent_find(rank, record->id);
-    if (extent == NULL || in->is_retired)
+    if (extent == NULL || in->is_retired || in->is_replaced)
         return;
     uint64_t k_row_bytes = rank->spaces[extent->space].k_row_bytes;
     const struct sc_store_part *last = &in->parts[in->part_count - 1];

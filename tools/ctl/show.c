@@ -421,7 +421,8 @@ static void dump_section(struct json_object *line, const struct sc_store_record 
     const struct sc_store_codec_shape *codes = &derived_section->codec_shape;
     bool is_quant = codes->bits_k != 0;
     add(line, "kind",
-        u64(derived_section->is_order     ? SC_STORE_SECTION_PERMUTATION
+        u64(derived_section->is_replaced  ? SC_STORE_SECTION_REPLACED
+            : derived_section->is_order   ? SC_STORE_SECTION_PERMUTATION
             : derived_section->is_retired ? SC_STORE_SECTION_RETIRED
             : is_quant                    ? SC_STORE_SECTION_QUANT
                                           : SC_STORE_SECTION_PROBES));

@@ -22,7 +22,8 @@ struct bad {
     uint64_t piece, first_position, row_count;
     uint32_t layer;
     const char *what;
-    bool is_ordered; /* the rows had another order when they were looked at */
+    bool is_ordered;     /* the rows had another order when they were looked at, */
+    uint64_t slots_copy; /* that of this copy */
     char digest[33];
 };
 
@@ -245,7 +246,8 @@ static void note_bad(struct verify *verify, const struct ctl_space *space,
                       .row_count = piece->row_count,
                       .layer = layer,
                       .what = what,
-                      .is_ordered = verify->rank->extents[piece->extent].slots != NULL};
+                      .is_ordered = verify->rank->extents[piece->extent].slots != NULL,
+                      .slots_copy = verify->rank->extents[piece->extent].slots_copy};
     ctl_hex_text(space->digest, bad.digest);
     verify->bad = ctl_grow(verify->bad, verify->bad_count, &verify->bad_room, sizeof(*verify->bad));
     verify->bad[verify->bad_count++] = bad;
@@ -303,11 +305,12 @@ static void rank_verify(struct verify *verify, struct ctl_rank *rank)
         close(verify->fd);
 }
 
-/* Whether the rows may have gone since they were looked at: they stand in another order. Codes stay
- * what they were. */
+/* Returns true if the rows may have been freed since they were read, because a newer copy of them
+ * exists. Quantised rows stay. */
 static bool rows_went(const struct ctl_extent *extent, const struct bad *bad)
 {
-    return extent->slots != NULL && !bad->is_ordered && strcmp(bad->what, "codes") != 0;
+    return extent->slots != NULL && (!bad->is_ordered || bad->slots_copy != extent->slots_copy) &&
+           strcmp(bad->what, "codes") != 0;
 }
 
 /* Takes out of the bad list, from `first` on, what the log has dropped since, and rows that went

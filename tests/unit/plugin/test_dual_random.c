@@ -227,7 +227,7 @@ static void rot_some(struct scene *scene)
         sc_store_slab_where(&store->shape, extent, layer, piece, &where);
         if (in_host_tier.slab == NULL && where.slots != NULL) {
             const struct sc_host_chunk chunk = sc_host_chunk_of(
-                store, layer, &where, extent->row_count, where.slots[piece->extent_row]);
+                store, layer, where.slots_copy, extent->row_count, where.slots[piece->extent_row]);
             in_host_tier = sc_host_chunk_get(store, &chunk);
             rows = chunk.end - chunk.first;
         }

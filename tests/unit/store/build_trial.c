@@ -72,7 +72,7 @@ void build_trial_faults(const struct build_trial *trial)
     for (uint32_t kind = 0; kind < 5; kind++) {
         uint64_t fired = 0;
         while (fault_try(trial, KINDS[kind], fired))
-            fired++;
+            fired += trial->fault_step > 0 ? trial->fault_step : 1;
         assert_true(fired > 0 || KINDS[kind] == SC_FAULT_RESERVE);
     }
 }

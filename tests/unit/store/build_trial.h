@@ -24,6 +24,7 @@ struct build_trial {
     uint64_t (*had)(struct world *world, uint64_t key, bool is_cut);
     /* Asserts that the key has all of it; NULL: where that is not known. */
     void (*is_whole)(struct world *world, uint64_t key);
+    uint64_t fault_step; /* every so many-th operation fails; 0: each */
 };
 
 #ifndef SC_SANITIZED_THREAD /* one thread: nothing to find there, and it takes minutes for it */

@@ -11,7 +11,16 @@ struct order_host order_host;
 
 float score_of(uint64_t row, uint32_t layer)
 {
-    return (float)(mix(row * 131 + layer) % 97) / 97.f;
+    uint64_t noise = mix(row * 17 + layer + order_host.noise * 1009) % 8;
+    return (float)(mix(row * 131 + layer + order_host.turn * 7919) % 97 * 8 + noise) / 776.f;
+}
+
+static uint64_t requests(void *user, const struct sc_store_range *ranges, uint64_t range_count)
+{
+    (void)user;
+    (void)ranges;
+    assert_true(range_count > 0);
+    return order_host.requests;
 }
 
 static bool scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
@@ -42,12 +51,14 @@ static bool is_quiet(void *user, uint64_t since)
 
 void orders_on(struct world *world, uint64_t span)
 {
-    memset(&order_host, 0, sizeof(order_host));
+    order_host = (struct order_host){.requests = 2};
     world->config.maintain_bytes_per_s = 0;
     world->config.lease_ns_max = LEASE_NS;
     world->params.permutation = (struct sc_store_permutation){.span_rows = span,
                                                               .bytes_max = 64u << 20,
                                                               .scores = scores,
+                                                              .repeat_requests = 10,
+                                                              .requests = requests,
                                                               .moment = moment,
                                                               .is_quiet = is_quiet};
 }
@@ -65,6 +76,42 @@ void order_all(struct world *world)
     build_wait(world);
     sc_store_build_settle(world->store);
     build_wait(world);
+}
+
+void orders_again(struct world *world)
+{
+    world->params.permutation.repeat_ppm = 200000;
+}
+
+void order_again(struct world *world)
+{
+    order_all(world); /* what was not judged since open begins to count */
+    order_host.requests += 10;
+    order_all(world);
+}
+
+uint64_t rows_by_turn(struct world *world, uint64_t key)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < world->piece_count; i++) {
+        const struct world_piece *twin = &world->pieces[i];
+        if (twin->key != key || twin->id == 0 ||
+            sc_store_table_live(&world->store->table, twin->id) == NULL)
+            continue;
+        const struct sc_store_extent_entry *extent = extent_of(world, twin->id);
+        struct sc_store_section *newest = atomic_load(&extent->permutation);
+        uint64_t rows = extent->row_count, span = world->params.permutation.span_rows;
+        for (uint32_t layer = 0; newest != NULL && layer < world->setup->layers; layer++) {
+            const uint16_t *slots = sc_store_permutation_of(newest->slots, rows, layer);
+            uint64_t wrong = 0;
+            for (uint64_t row = 0; row + 1 < rows; row++)
+                if (row / span == (row + 1) / span)
+                    wrong += (slots[row] < slots[row + 1]) !=
+                             (score_of(row, layer) >= score_of(row + 1, layer));
+            count += wrong == 0 ? twin->row_count : 0;
+        }
+    }
+    return count;
 }
 
 struct sc_store_extent_entry *extent_of(struct world *world, uint64_t piece)

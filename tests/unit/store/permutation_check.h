@@ -11,9 +11,11 @@
 /* What the caller knows, and when it is quiet. */
 struct order_host {
     uint64_t known_from, moments, asked;
+    uint64_t turn, noise; /* other scores; a little other */
+    uint64_t requests;    /* that scored each row */
     bool is_loud;
 };
-extern struct order_host order_host; /* zero after orders_on */
+extern struct order_host order_host; /* zero after orders_on, but for two requests */
 
 float score_of(uint64_t row, uint32_t layer);
 
@@ -23,6 +25,12 @@ void orders_on(struct world *world, uint64_t span);
 struct world *world_ordered(const struct world_setup *setup, uint64_t seed, uint64_t span);
 /* Whatever can be put in order is, and has its records if it is quiet. */
 void order_all(struct world *world);
+/* Rows whose scores have moved are put in order again, from the world's next open on; */
+void orders_again(struct world *world);
+/* and are so now, after requests enough, if it is quiet. */
+void order_again(struct world *world);
+/* Rows of the key in layers that are in the order of the present scores, all extents whole. */
+uint64_t rows_by_turn(struct world *world, uint64_t key);
 /* Keys 1 (of two extents) and 2 in order, and 3 as it was stored. */
 void order_some(struct world *world);
 

@@ -67,11 +67,14 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
             pages[part->segment * pages_max + at / CHECK_PAGE] += held > 0;
         }
     }
-    const struct sc_store_section *const sections[3] = {atomic_load(&extent->held_section),
-                                                        atomic_load(&extent->held_quant),
-                                                        atomic_load(&extent->held_permutation)};
+    const struct sc_store_section *const sections[4] = {
+        atomic_load(&extent->held_section), atomic_load(&extent->held_quant),
+        atomic_load(&extent->held_permutation), atomic_load(&extent->held_replaced)};
+    bool is_void = atomic_load(&extent->replaced_is_void);
+    assert_true(sections[3] != NULL || !is_void);
+    assert_true(sections[3] == NULL || rows_state == SC_STORE_ROWS_FREED); /* two copies at most */
     assert_true(rows_state == SC_STORE_ROWS_HELD || sections[2] != NULL || most == 0);
-    for (uint32_t a = 0; a < 3; a++) {
+    for (uint32_t a = 0; a < 4; a++) {
         const struct sc_store_section *derived = sections[a];
         assert_true(derived == NULL || most > 0); /* it goes with the last piece */
         for (uint32_t i = 0; derived != NULL && i < derived->part_count; i++) {
@@ -79,7 +82,7 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
             uint64_t count = sc_store_part_pages(part, derived->stride);
             for (uint64_t page = part->offset / CHECK_PAGE; count > 0; count--, page++) {
                 held_pages++;
-                void_pages += most == 1;
+                void_pages += most == 1 || (a == 3 && is_void);
                 pages[part->segment * pages_max + page]++;
             }
         }

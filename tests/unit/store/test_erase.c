@@ -3,6 +3,7 @@
  *
  * Threads: the fixture's. */
 #include "store/internal.h"
+#include "store/space/quarantine.h"
 #include "tests/unit/store/erase_check.h"
 #include "tests/unit/store/permutation_check.h"
 
@@ -134,6 +135,19 @@ static void codes_and_permuted_copies_are_erased(void **state)
     order_some(world);
     assert_true(stats_of(world).permuted_pieces > 0);
     erase_all_of(world, "editions");
+    for (uint32_t is_loud = 0; is_loud < 2; is_loud++) { /* two permuted copies at a time */
+        world = world_make(&setup, 4);
+        orders_on(world, 16384);
+        orders_again(world);
+        world_open_ok(world);
+        order_some(world);
+        (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+        order_host.turn++;
+        order_host.is_loud = is_loud != 0;
+        order_again(world);
+        assert_true(stats_of(world).permuted_again > 0);
+        erase_all_of(world, "a permuted copy and the one before");
+    }
     world = world_make(&setup, 5);
     keep_quant(world, true);
     world_open_ok(world);

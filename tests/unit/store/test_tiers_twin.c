@@ -347,7 +347,7 @@ static void rot_some(struct scene *scene)
         uint64_t rows = twin->row_count;
         if (host_slab.slab == NULL && where.slots != NULL) {
             const struct sc_host_chunk chunk = sc_host_chunk_of(
-                world->store, layer, &where, extent->row_count,
+                world->store, layer, where.slots_copy, extent->row_count,
                 where.slots[sc_store_table_piece(&world->store->table, twin->id)->extent_row]);
             host_slab = sc_host_chunk_get(world->store, &chunk);
             rows = chunk.end - chunk.first;
