@@ -98,7 +98,7 @@ static uint64_t what_of(const struct sc_host_tier_key *key)
  * all SLOTS slabs of one copy. Layers with a window have a group of their own. */
 static uint64_t group_of(const struct sc_host_tier_key *key, bool is_windowed)
 {
-    return (key->kind == SC_STORE_HOST_SLOTS ? (uint64_t)key->kind << 32 : what_of(key)) |
+    return (sc_host_tier_has_slots(key->kind) ? (uint64_t)key->kind << 32 : what_of(key)) |
            (uint64_t)is_windowed << 63;
 }
 
@@ -436,7 +436,7 @@ static void risen_add(struct sc_host_tier *host, const struct sc_host_tier_key *
                       uint64_t rows_used)
 {
     uint64_t more = rows > rows_used ? rows - rows_used : 0;
-    bool is_half = key->kind == SC_STORE_HOST_K || key->kind == SC_STORE_HOST_V;
+    bool is_half = key->kind != SC_STORE_HOST_ROWS && key->kind != SC_STORE_HOST_SLOTS;
     atomic_fetch_add_explicit(&host->promoted_halves, is_half ? more : 2 * more,
                               memory_order_relaxed);
 }
@@ -667,7 +667,7 @@ static bool is_doubted(const struct sc_host_tier *host, const struct sc_host_tie
                        const struct begin *begin)
 {
     const struct sc_host_tier_key *last = &host->doubted;
-    return key->kind == SC_STORE_HOST_SLOTS && key->copy == last->copy &&
+    return sc_host_tier_has_slots(key->kind) && key->copy == last->copy &&
            key->first == last->first && key->layer == last->layer && begin->rows_used < begin->rows;
 }
 
@@ -813,7 +813,7 @@ void sc_host_tier_forget_pinned(struct sc_host_tier *host, struct sc_host_tier_m
 {
     pthread_mutex_lock(&host->lock);
     SC_ASSERT(host->poison, slab->pins > 0);
-    if (slab->key.kind == SC_STORE_HOST_SLOTS)
+    if (sc_host_tier_has_slots(slab->key.kind))
         host->doubted = slab->key;
     if (slab->state == PUBLISHED)
         slab_forget(host, slab);

@@ -41,9 +41,17 @@ enum sc_host_tier_kind {
                          SC_STORE_HOST_TAGS,
                          SC_STORE_HOST_K,
                          SC_STORE_HOST_V,
-                         SC_STORE_HOST_SLOTS /* slots of an extent with a row permutation; the slabs
-                                              * of one copy form one group */
+                         /* Slots of an extent with a row permutation: rows, K or V. The slabs of
+                          * one copy and kind form one group. */
+                         SC_STORE_HOST_SLOTS,
+                         SC_STORE_HOST_SLOTS_K,
+                         SC_STORE_HOST_SLOTS_V
 };
+
+static inline bool sc_host_tier_has_slots(uint32_t kind)
+{
+    return kind >= SC_STORE_HOST_SLOTS;
+}
 
 struct sc_host_tier_key {
     uint64_t copy; /* number of the extent or of its derived section */

@@ -81,7 +81,16 @@ static uint32_t halves_layers(const struct sc_store *store, struct sc_host_tier_
     return (k + v) / 2;
 }
 
-/* Returns the extent's cached chunks as whole layers; windowed: of layers with a window only. */
+/* Returns the cached chunks of a kind; windowed: of layers with a window only. */
+static uint32_t chunks_count(const struct sc_store *store, struct sc_host_tier_key key,
+                             uint32_t kind, bool windowed, uint32_t *ret_risen)
+{
+    key.kind = kind;
+    return windowed ? sc_host_tier_windowed(store->host, &key, ret_risen)
+                    : sc_host_tier_layers(store->host, &key, ret_risen);
+}
+
+/* Returns the extent's cached chunks as whole layers, two halves as one chunk. */
 static uint32_t chunks_layers(const struct sc_store *store,
                               const struct sc_store_extent_entry *extent, bool windowed,
                               uint32_t *ret_risen)
@@ -92,9 +101,12 @@ static uint32_t chunks_layers(const struct sc_store *store,
     *ret_risen = 0;
     if (!chunks_key(extent, &key))
         return 0;
-    uint32_t chunks = windowed ? sc_host_tier_windowed(store->host, &key, ret_risen)
-                               : sc_host_tier_layers(store->host, &key, ret_risen);
-    *ret_risen = (uint32_t)(*ret_risen / each);
+    uint32_t risen, risen_k, risen_v;
+    uint32_t chunks = chunks_count(store, key, SC_STORE_HOST_SLOTS, windowed, &risen);
+    chunks += (chunks_count(store, key, SC_STORE_HOST_SLOTS_K, windowed, &risen_k) +
+               chunks_count(store, key, SC_STORE_HOST_SLOTS_V, windowed, &risen_v)) /
+              2;
+    *ret_risen = (uint32_t)((risen + (risen_k + risen_v) / 2) / each);
     return (uint32_t)(chunks / each);
 }
 
@@ -184,35 +196,42 @@ struct sc_host_slab sc_host_slab_get(const struct sc_store *store, uint32_t laye
 }
 
 struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer, uint64_t copy,
-                                      uint64_t row_count, uint64_t slot)
+                                      uint64_t row_count, uint64_t slot, uint32_t wanted)
 {
     uint64_t rows = store->params.config->chunk_tokens, first = slot - slot % rows;
-    return (struct sc_host_chunk){.key = {.copy = copy,
-                                          .first = (uint32_t)first,
-                                          .layer = layer,
-                                          .kind = SC_STORE_HOST_SLOTS},
-                                  .first = first,
-                                  .end = first + rows < row_count ? first + rows : row_count};
+    uint32_t kind = wanted == SC_STORE_WANT_K   ? SC_STORE_HOST_SLOTS_K
+                    : wanted == SC_STORE_WANT_V ? SC_STORE_HOST_SLOTS_V
+                                                : SC_STORE_HOST_SLOTS;
+    return (struct sc_host_chunk){
+        .key = {.copy = copy, .first = (uint32_t)first, .layer = layer, .kind = kind},
+        .first = first,
+        .end = first + rows < row_count ? first + rows : row_count};
 }
 
 struct sc_host_slab sc_host_chunk_get(const struct sc_store *store,
                                       const struct sc_host_chunk *chunk)
 {
     struct sc_host_slab host_slab = {0};
+    struct sc_host_tier_key key = chunk->key;
     if (store->host == NULL)
         return host_slab;
-    host_slab.slab = sc_host_tier_find(store->host, &chunk->key, &host_slab.tier);
+    if (key.kind != SC_STORE_HOST_SLOTS && !sc_host_tier_has(store->host, &key))
+        key.kind = SC_STORE_HOST_SLOTS; /* whole rows serve halves too */
+    host_slab.slab = sc_host_tier_find(store->host, &key, &host_slab.tier);
     if (host_slab.slab == NULL)
         return host_slab;
     host_slab.bytes = sc_host_tier_bytes(store->host, host_slab.slab);
-    host_slab.v_at = (chunk->end - chunk->first) * store->shape.k_row_bytes;
+    if (key.kind == SC_STORE_HOST_SLOTS)
+        host_slab.v_at = (chunk->end - chunk->first) * store->shape.k_row_bytes;
     SC_ASSERT(store->params.poison, sc_host_tier_rows(host_slab.slab) == chunk->end - chunk->first);
     return host_slab;
 }
 
 bool sc_host_chunk_has(const struct sc_store *store, const struct sc_host_chunk *chunk)
 {
-    return sc_host_tier_has(store->host, &chunk->key);
+    struct sc_host_tier_key key = chunk->key;
+    key.kind = SC_STORE_HOST_SLOTS;
+    return sc_host_tier_has(store->host, &chunk->key) || sc_host_tier_has(store->host, &key);
 }
 
 bool sc_host_slab_has(const struct sc_store *store, uint32_t layer,
@@ -283,7 +302,9 @@ void sc_host_slab_piece_gone(const struct sc_store *store, const struct sc_store
         key = key_of_kind(store, piece, 0, kind);
         sc_host_tier_forget_layers(store->host, &key);
     }
-    if (atomic_load(&extent->live_count) == 0 && chunks_key(extent, &key))
+    if (atomic_load(&extent->live_count) > 0 || !chunks_key(extent, &key))
+        return;
+    for (; key.kind <= SC_STORE_HOST_SLOTS_V; key.kind++)
         sc_host_tier_forget_layers(store->host, &key);
 }
 
@@ -383,7 +404,10 @@ void sc_host_slab_put(const struct sc_store *store, const struct sc_host_slab_fi
 void sc_host_chunk_begin(const struct sc_store *store, struct sc_host_slab_fill *fill,
                          const struct sc_host_chunk *chunk, uint64_t piece, uint64_t rows_used)
 {
-    uint64_t count = chunk->end - chunk->first, bytes = count * store->shape.row_bytes;
+    const struct sc_store_shape *shape = &store->shape;
+    bool is_half = chunk->key.kind != SC_STORE_HOST_SLOTS;
+    uint64_t count = chunk->end - chunk->first;
+    uint64_t bytes = count * (is_half ? shape->k_row_bytes : shape->row_bytes);
     SC_ASSERT(store->params.poison, fill->slab == NULL);
     if (store->host == NULL)
         return;
@@ -401,7 +425,7 @@ void sc_host_chunk_put(const struct sc_store *store, struct sc_host_slab_fill *f
     if (fill->slab == NULL)
         return;
     memcpy(fill->bytes + fill->rows_given * bytes, rows, count * bytes);
-    if (is_split)
+    if (is_split && fill->key.kind == SC_STORE_HOST_SLOTS)
         memcpy(fill->bytes + (fill->row_count + fill->rows_given) * bytes, v, count * bytes);
     fill->rows_given += count;
 }

@@ -38,16 +38,17 @@ struct sc_host_slab sc_host_slab_get(const struct sc_store *store, uint32_t laye
                                      const struct sc_store_range *range, uint32_t wanted);
 bool sc_host_slab_has(const struct sc_store *store, uint32_t layer,
                       const struct sc_store_range *range, uint32_t wanted);
-/* A chunk of a permuted copy, in one layer. */
+/* A chunk of a permuted copy, in one layer: rows or, in a split layout, K or V alone. */
 struct sc_host_chunk {
     struct sc_host_tier_key key;
     uint64_t first, end;
 };
 /* Returns the chunk of a slot. row_count: rows of the extent; copy: number of the permuted copy
- * that has the slot. */
+ * that has the slot; wanted: SC_STORE_WANT_*. */
 struct sc_host_chunk sc_host_chunk_of(const struct sc_store *store, uint32_t layer, uint64_t copy,
-                                      uint64_t row_count, uint64_t slot);
-/* Finds the chunk's slab; the caller unpins it. row_at and v_at are of the chunk's first slot. */
+                                      uint64_t row_count, uint64_t slot, uint32_t wanted);
+/* Finds the chunk's slab, or that of whole rows for a half; the caller unpins it. row_at and v_at
+ * are of the chunk's first slot. */
 struct sc_host_slab sc_host_chunk_get(const struct sc_store *store,
                                       const struct sc_host_chunk *chunk);
 bool sc_host_chunk_has(const struct sc_store *store, const struct sc_host_chunk *chunk);

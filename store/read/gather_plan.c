@@ -282,7 +282,7 @@ static struct sc_host_chunk chunk_of(const struct sc_store_gather_plan *plan,
 {
     uint64_t slot = slot_of(place, sc_store_gather_row(&plan->gather, plan->gathered));
     return sc_host_chunk_of(plan->store, plan->layer, place->where.slots_copy,
-                            place->extent->row_count, slot);
+                            place->extent->row_count, slot, plan->gather.wanted);
 }
 
 /* Opens a slab. Its operations have about equal sizes that fit a frame with any rounding. */

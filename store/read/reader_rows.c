@@ -130,7 +130,7 @@ static void fill_end(struct sc_store_reader *reader)
 static bool fill_takes(const struct sc_host_slab_fill *fill, const struct sc_host_chunk *chunk,
                        uint64_t first)
 {
-    return fill->slab != NULL && fill->key.kind == SC_STORE_HOST_SLOTS &&
+    return fill->slab != NULL && fill->key.kind == chunk->key.kind &&
            fill->key.copy == chunk->key.copy && fill->key.first == chunk->key.first &&
            fill->rows_given == first - chunk->first;
 }
@@ -194,13 +194,13 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
 /* copy: of the rows that were read; the extent may have a newer one by now. */
 static struct sc_host_chunk chunk_at(const struct sc_store_reader *reader,
                                      const struct sc_store_range *range, uint64_t copy,
-                                     uint64_t slot)
+                                     uint64_t slot, uint32_t wanted)
 {
     const struct sc_store *store = reader->inflight.store;
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    return sc_host_chunk_of(store, reader->plan.layer, copy, extent->row_count, slot);
+    return sc_host_chunk_of(store, reader->plan.layer, copy, extent->row_count, slot, wanted);
 }
 
 /* Returns the slots up to the next chunk or read. A whole chunk, from one or more reads,
@@ -216,7 +216,8 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
         return end - now;
     if (now < reader->slots_kept)
         return reader->slots_kept - now;
-    const struct sc_host_chunk chunk = chunk_at(reader, range, plan->slots_copy, now);
+    const struct sc_host_chunk chunk =
+        chunk_at(reader, range, plan->slots_copy, now, SC_STORE_WANT_ROWS);
     end = chunk.end < end ? chunk.end : end;
     reader->slots_kept = end;
     uint64_t first = plan->slot_first, wanted = 0;
@@ -254,7 +255,7 @@ void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_
         reader->run_range_first = plan->row_first - plan->range_row;
     }
     bool is_new = plan->tag_count > 0 && plan->tag_first == 0;
-    if (reader->fill.key.kind == SC_STORE_HOST_SLOTS && (plan->slots == NULL || is_new))
+    if (sc_host_tier_has_slots(reader->fill.key.kind) && (plan->slots == NULL || is_new))
         fill_end(reader);
     if (plan->slots == NULL)
         return;
@@ -552,7 +553,7 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
             used += gather_is_wanted(reader, gathered);
         sc_host_slab_begin(store, fill, reader->plan.layer, range, gather->wanted, used);
     }
-    if (fill->slab == NULL || fill->key.kind == SC_STORE_HOST_SLOTS ||
+    if (fill->slab == NULL || sc_host_tier_has_slots(fill->key.kind) ||
         fill->piece != range->piece || fill->rows_given != from)
         return;
     uint64_t row = slab->range_first + from, count = end - from;
@@ -573,7 +574,7 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
         sc_host_slab_end(store, fill, is_good);
 }
 
-/* Copies a chunk of slots to host memory. Only its wanted rows are verified: the load has no other
+/* Copies a chunk of slots, or the half that was read, to host memory. Only its wanted rows are verified: the load has no other
  * tags. */
 static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_unit *unit,
                        const struct sc_store_gather_slab *slab, const uint8_t *rows,
@@ -586,7 +587,8 @@ static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_un
         sc_store_table_extent(&store->table, piece->extent);
     const struct sc_store_gather_rows *gather = &reader->gather_plan.gather;
     struct sc_host_slab_fill *fill = &reader->fill;
-    const struct sc_host_chunk chunk = chunk_at(reader, range, unit->slots_copy, slab->first);
+    const struct sc_host_chunk chunk =
+        chunk_at(reader, range, unit->slots_copy, slab->first, gather->wanted);
     if (slab->first == chunk.first) {
         uint64_t used = 0;
         fill_end(reader);
@@ -616,7 +618,7 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     uint64_t start_ns = sc_exec_now_ns(store->params.exec);
     if (unit->slots == NULL)
         piece_keep(reader, &slab, unit->gather_first, rows, v);
-    else if (reader->gather_plan.gather.wanted == SC_STORE_WANT_ROWS)
+    else
         slots_keep(reader, unit, &slab, rows, v);
     sc_store_count(&store->counts.verify_ns, sc_exec_now_ns(store->params.exec) - start_ns);
 }

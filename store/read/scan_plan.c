@@ -172,7 +172,7 @@ static uint64_t slot_first(const struct sc_store_plan *plan)
 static struct sc_host_chunk chunk_of(const struct sc_store_plan *plan, uint64_t slot)
 {
     return sc_host_chunk_of(plan->store, plan->layer, plan->where.slots_copy,
-                            plan->extent->row_count, slot);
+                            plan->extent->row_count, slot, SC_STORE_WANT_ROWS);
 }
 
 static bool chunk_is_in_host_tier(const struct sc_store_plan *plan, uint64_t slot)

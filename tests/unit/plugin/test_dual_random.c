@@ -222,12 +222,15 @@ static void rot_some(struct scene *scene)
         const struct sc_store_extent_entry *extent =
             sc_store_table_extent(&store->table, piece->extent);
         struct sc_store_slab_where where;
-        struct sc_host_slab in_host_tier = sc_host_slab_get(store, layer, &range, 0);
+        bool is_split = store->shape.layout == SC_STORE_SPLIT;
+        uint32_t wanted = is_split ? (uint32_t)below(scene, 3) : SC_STORE_WANT_ROWS;
+        struct sc_host_slab in_host_tier = sc_host_slab_get(store, layer, &range, wanted);
         uint64_t rows = range.row_count;
         sc_store_slab_where(&store->shape, extent, layer, piece, &where);
         if (in_host_tier.slab == NULL && where.slots != NULL) {
             const struct sc_host_chunk chunk = sc_host_chunk_of(
-                store, layer, where.slots_copy, extent->row_count, where.slots[piece->extent_row]);
+                store, layer, where.slots_copy, extent->row_count, where.slots[piece->extent_row],
+                wanted);
             in_host_tier = sc_host_chunk_get(store, &chunk);
             rows = chunk.end - chunk.first;
         }

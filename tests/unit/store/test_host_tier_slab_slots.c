@@ -115,7 +115,7 @@ static struct sc_host_chunk chunk_of_row(struct world *world, uint32_t layer, ui
                         sc_store_table_piece(&world->store->table, world->pieces[0].id), &where);
     assert_non_null(where.slots);
     return sc_host_chunk_of(world->store, layer, where.slots_copy, extent->row_count,
-                            where.slots[row]);
+                            where.slots[row], SC_STORE_WANT_ROWS);
 }
 
 /* A bit of a row in memory changes: whoever loads the row, whole or picked, gets CORRUPT, of that

@@ -341,14 +341,15 @@ static void rot_some(struct scene *scene)
         struct sc_store_slab_where where;
         sc_store_slab_where(&world->store->shape, extent, layer,
                             sc_store_table_piece(&world->store->table, twin->id), &where);
-        struct sc_host_slab host_slab = sc_host_slab_get(
-            world->store, layer, &range,
-            world->setup->layout == SC_STORE_SPLIT ? (uint32_t)below(scene, 3) : 0);
+        bool is_split = world->setup->layout == SC_STORE_SPLIT;
+        uint32_t wanted = is_split ? (uint32_t)below(scene, 3) : SC_STORE_WANT_ROWS;
+        struct sc_host_slab host_slab = sc_host_slab_get(world->store, layer, &range, wanted);
         uint64_t rows = twin->row_count;
         if (host_slab.slab == NULL && where.slots != NULL) {
             const struct sc_host_chunk chunk = sc_host_chunk_of(
                 world->store, layer, where.slots_copy, extent->row_count,
-                where.slots[sc_store_table_piece(&world->store->table, twin->id)->extent_row]);
+                where.slots[sc_store_table_piece(&world->store->table, twin->id)->extent_row],
+                wanted);
             host_slab = sc_host_chunk_get(world->store, &chunk);
             rows = chunk.end - chunk.first;
         }
