@@ -687,6 +687,16 @@ def draw_cake_8_saved(ax, table):
     return bool(found)
 
 
+def draw_stand_ins(ax, table):
+    kl = {row["contender"]: number(row, "kl")
+          for row in table.rows("quality-variant", task="needle", group="all", measure="word")}
+    if not kl:
+        return False
+    bars(ax, ("25 %", "10 %"), {name: [kl.get(f"{method}@{share}") for share in (".25", ".1")]
+                                for name, method in (("dropped", "h2o"), ("stand-ins", "stand"))})
+    return True
+
+
 I, H, C = "IMPRESS ", "HyperInfer, SPEC: ", "Cake "
 SIM, REAL, RULES = "simulated", "measured", "constants"
 SETS = "bench/run similarity"
@@ -768,6 +778,8 @@ FIGURES = (
            draw_speculation),
     Figure("S-ttft", H + "times faster than AS+H2O+LRU", ("TTFT / state",), REAL, "",
            "times faster", "bench/run ttft --way replay", draw_sota),
+    Figure("T", "TeX draft: rows that stand in for others, smollm2", ("TeX",), REAL, "rows kept",
+           "KL to full KV", "bench/run quality --variant", draw_stand_ins),
     Figure("C2", C + "2: computing as a bandwidth", ("Cake 2",), RULES, "", "GB/s",
            "bench/run cake", draw_cake_2),
     Figure("C3", C + "3: latency of a chunk of 512", ("Cake 3",), RULES, "chunk", "ms",

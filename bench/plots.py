@@ -27,7 +27,7 @@ NAMED = {"impress": "impress.csv", "cake": "cake.csv", "cache": "dual.csv",
          "overhead": "overhead.csv", "retention": "accuracy-retention.csv",
          "presets": "replay-presets.csv", "squad": "accuracy-smollm2-squad.csv",
          "recall": "accuracy-smollm2-recall_text.csv", "recall_ids": "accuracy-opt-recall.csv",
-         "curve": "accuracy-smollm2-curve.csv", "sets": "accuracy-examples.csv"}
+         "sets": "accuracy-examples.csv", "quality-variant": "quality-variant.csv"}
 
 
 class Tables:

@@ -36,7 +36,7 @@ TABLES = {
                          "--contenders", "full,static@.25,impress@.25"), True),
     "accuracy-probes": (("--sets", "recall_text", "--per-prefix", "2", "--contenders",
                          "full,impress:1@.25,impress:2@.25,impress@.25"), True),
-    "quality": ((), True),
+    "quality": ((), True), "quality-variant": (("--variant",), True),
     "prefetch": ((), False), "plan-reordered": (("--reordered",), True),
     "ttft": ((), False),
     "ttft-replay-sim": (("--way", "replay", "--device", "sim"), False),

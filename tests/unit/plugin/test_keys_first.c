@@ -246,6 +246,41 @@ static void reads_that_fail_end_the_match_or_change_nothing(void **state)
     assert_true(failed > 0 && whole > 0);
 }
 
+/* K and V of reordered rows that were read apart are found in memory: the same layer again reads
+ * nothing. */
+static void halves_of_reordered_rows_stay_in_memory(void **state)
+{
+    (void)state;
+    struct world world;
+    struct select_call first, again;
+    const struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                                .flags = SPEC_MAINTAIN_REORDER};
+    world_open(&world,
+               "\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 0}, \"host_bytes\": "
+               "\"16MiB\", \"maintain\": {\"bytes_per_s\": 0}, \"reorder\": {\"scope\": \"node\"}",
+               5, 1, 64, SPEC_DTYPE_F16, 600, 1);
+    for (uint32_t i = 0; i < 8; i++) { /* two scores of each layer */
+        call_alone(&world, i % 4, &first);
+        call_free(&first);
+    }
+    assert_int_equal(sc_plugin_maintain(world.rig.conn, &params, NULL), SPEC_OK);
+    for (uint32_t i = 0; i < 1000 && rig_store_stats(&world.rig).permuted_pieces == 0; i++)
+        rig_pass_ns(&world.rig, 1000000);
+    assert_true(rig_store_stats(&world.rig).permuted_pieces > 0);
+    rig_reopen(&world.rig); /* with empty memory */
+    for (uint32_t i = 0; i < 2; i++) {
+        call_alone(&world, 2, &first); /* probes first, then keys first */
+        call_free(&first);
+    }
+    call_alone(&world, 2, &again);
+    call_assert_rows(&world, &again);
+    assert_int_equal(again.item.result_flags, SPEC_IMPORTANT_FALLBACK);
+    assert_int_equal(again.item.read_bytes, 0);
+    assert_int_equal(again.item.tier_rows[SPEC_TIER_HOST], again.item.union_rows);
+    call_free(&again);
+    world_done(&world);
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 struct many {
@@ -300,6 +335,7 @@ int main(void)
         cmocka_unit_test(what_was_read_ahead_is_used_or_dropped),
         cmocka_unit_test(rows_that_were_prefetched_count_in_a_fallback),
         cmocka_unit_test(reads_that_fail_end_the_match_or_change_nothing),
+        cmocka_unit_test(halves_of_reordered_rows_stay_in_memory),
         cmocka_unit_test(threads_select_while_the_order_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
