@@ -574,8 +574,8 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_gat
         sc_host_slab_end(store, fill, is_good);
 }
 
-/* Copies a chunk of slots, or the half that was read, to host memory. Only its wanted rows are verified: the load has no other
- * tags. */
+/* Copies a chunk of slots, or the half that was read, to host memory. Only its wanted rows are
+ * verified: the load has no other tags. */
 static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_unit *unit,
                        const struct sc_store_gather_slab *slab, const uint8_t *rows,
                        const uint8_t *v)
