@@ -246,6 +246,55 @@ static void reads_that_fail_end_the_match_or_change_nothing(void **state)
     assert_true(failed > 0 && whole > 0);
 }
 
+/* The order is for the rows that the item wants: where the configuration wants all of them, and
+ * the item 10 by its own budget, probe keys are fewer bytes than the keys of 32 heads. */
+static void an_items_own_budget_decides(void **state)
+{
+    (void)state;
+    static const char *const EXTRAS[] = {
+        "\"store\": {\"layout\": \"split\"}, \"select\": {\"probe_heads\": 3}",
+        SPLIT ", \"select\": {\"retain_ppm\": 990000}"};
+    for (uint32_t way = 0; way < 2; way++) {
+        struct world world;
+        world_open(&world, EXTRAS[way], 32, 1, 16, SPEC_DTYPE_F16, 200, 8);
+        spec_request request = look(&world, 0);
+        struct select_call call = call_make(&world, request, 3, 0); /* lookup began others */
+        call.select.given = SPEC_SELECT_BUDGET;
+        call.select.budget = SPEC_BUDGET_COUNT;
+        call.select.count = 10;
+        assert_int_equal(call_fire(&world, &call), SPEC_OK);
+        call_assert_rows(&world, &call);
+        assert_int_equal(call.item.row_count, 10);
+        assert_in_range(vectors_of(&world, &call, 2), 1, 32 * 200 - 1);
+        call_free(&call);
+        world_leave(&world, request);
+    }
+}
+
+/* Keys are not read ahead for rows that no keys of probe heads select. */
+static void what_is_selected_without_probe_keys_reads_no_keys_ahead(void **state)
+{
+    (void)state;
+    static const char *const EXTRAS[] = {
+        SPLIT ", \"select\": {\"metric\": \"random\", \"retain_ppm\": 400000}",
+        "\"store\": {\"layout\": \"split\"}, \"select\": {\"base\": \"quantised\", "
+        "\"probe_heads\": 3}, \"layered\": {\"exact_ppm\": 400000}"};
+    for (uint32_t way = 0; way < 2; way++) {
+        struct world world;
+        world_open(&world, EXTRAS[way], 4, 1, 16, SPEC_DTYPE_F16, 200, 8);
+        rig_wait_for_quant(&world.rig);
+        spec_request request = look(&world, 0);
+        assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 1, NULL), SPEC_OK);
+        rig_pass_ns(&world.rig, 1000000000);
+        struct select_call call = call_make(&world, request, 1, 0);
+        assert_int_equal(call_fire(&world, &call), SPEC_OK);
+        assert_int_equal(call.item.row_count, way == 0 ? 80 : 200);
+        assert_int_equal(call.item.unused_bytes, 0);
+        call_free(&call);
+        world_leave(&world, request);
+    }
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 struct many {
@@ -299,6 +348,8 @@ int main(void)
         cmocka_unit_test(the_order_follows_fallbacks_and_probe_heads),
         cmocka_unit_test(what_was_read_ahead_is_used_or_dropped),
         cmocka_unit_test(rows_that_were_prefetched_count_in_a_fallback),
+        cmocka_unit_test(an_items_own_budget_decides),
+        cmocka_unit_test(what_is_selected_without_probe_keys_reads_no_keys_ahead),
         cmocka_unit_test(reads_that_fail_end_the_match_or_change_nothing),
         cmocka_unit_test(threads_select_while_the_order_changes),
     };
