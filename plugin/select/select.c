@@ -304,11 +304,13 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
                             bool with_rows)
 {
     const struct sc_plugin_want want = sc_plugin_want_usual(conn, request, layer);
+    bool needs_probes = atomic_load_explicit(&conn->ahead.needs_probes, memory_order_relaxed);
     bool some = conn->choice.can_select && want.selects;
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
     bool keys_first =
         some && has_selector(conn) &&
-        selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE, &want) != NULL &&
+        selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE,
+                       needs_probes ? NULL : &want) != NULL &&
         selector_of(request, layer)->keys_first;
     if (((by_keys && !has_all) || keys_first) && with_rows)
         (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
@@ -327,12 +329,22 @@ static bool takes_head_sets(const struct sc_plugin_item *item)
            item->memory.target->score != NULL;
 }
 
+/* Returns true if keys may go first. A device adds in another order than the CPU, which scores rows
+ * in the destination: who scores must not depend on the order of reads. */
+static bool takes_keys_first(const struct sc_plugin_item *item)
+{
+    return takes_head_sets(item) && item->scoring.queries_afar.device == NULL &&
+           item->scoring.fresh_afar.device == NULL;
+}
+
 static struct sc_store_selector *item_selector_start(spec_connector *conn,
                                                      const struct sc_plugin_item *item,
                                                      enum sc_io_class io_class)
 {
+    bool takes_keys = takes_keys_first(item);
+    atomic_store_explicit(&conn->ahead.needs_probes, !takes_keys, memory_order_relaxed);
     return selector_start(conn, item->request, item->in.layer, io_class,
-                          takes_head_sets(item) ? &item->want : NULL);
+                          takes_keys ? &item->want : NULL);
 }
 
 void sc_plugin_select_item_ahead(spec_connector *conn, const struct sc_plugin_item *item)
