@@ -295,6 +295,30 @@ static void what_is_selected_without_probe_keys_reads_no_keys_ahead(void **state
     }
 }
 
+/* What was fetched to host memory is what both orders read. */
+static void nothing_is_read_after_a_fetch_to_host_memory(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < 4; way++) {
+        struct world world;
+        world_open(&world, SPLIT ", \"host_bytes\": \"32MiB\"", 4, 1, 16, SPEC_DTYPE_F16, 200,
+                   way < 2 ? 0 : 8);
+        rig_reopen(&world.rig);
+        expect_fallbacks(&world, way % 2 == 1);
+        spec_request request = look(&world, 0);
+        assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            struct select_call call = call_make(&world, request, layer, 0);
+            assert_int_equal(call_fire(&world, &call), SPEC_OK);
+            call_assert_rows(&world, &call);
+            if (layer == 3) /* lookup began to read the others' selector keys */
+                assert_int_equal(call.item.read_bytes, 0);
+            call_free(&call);
+        }
+        world_leave(&world, request);
+    }
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 struct many {
@@ -350,6 +374,7 @@ int main(void)
         cmocka_unit_test(rows_that_were_prefetched_count_in_a_fallback),
         cmocka_unit_test(an_items_own_budget_decides),
         cmocka_unit_test(what_is_selected_without_probe_keys_reads_no_keys_ahead),
+        cmocka_unit_test(nothing_is_read_after_a_fetch_to_host_memory),
         cmocka_unit_test(reads_that_fail_end_the_match_or_change_nothing),
         cmocka_unit_test(threads_select_while_the_order_changes),
     };
