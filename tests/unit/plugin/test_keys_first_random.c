@@ -16,6 +16,7 @@
 #define LAYERS 5u
 #define ITEMS  4u
 #define STEPS  10u
+#define SAVE_BYTES (8u << 20) /* that staging memory has room for at once */
 
 struct duel {
     uint64_t seed, random;
@@ -80,7 +81,9 @@ static void duel_open(struct duel *duel)
     texts_draw(duel);
     uint32_t heads = 2 + (uint32_t)below(duel, 9), size = 16u << below(duel, 3);
     uint32_t dtype = ANY_OF(duel, DTYPES);
-    const struct world world = {.matched = 20 + below(duel, 400),
+    uint64_t row_bytes = 2 * LAYERS * heads * size * sc_plugin_dtype_bytes(dtype);
+    uint64_t most = SAVE_BYTES / row_bytes < 420 ? SAVE_BYTES / row_bytes : 420;
+    const struct world world = {.matched = 20 + below(duel, most - 20),
                                 .group = 1 + (uint32_t)below(duel, 2),
                                 .agree = (int64_t)below(duel, 9)};
     for (uint32_t i = 0; i < 2; i++) {
