@@ -355,10 +355,14 @@ static void any_order_of_reads_selects_the_same(void **state)
             sc_io_sim_disk_rate(duel.split.rig.disk, 1000000000);
         }
         duel.has_room = false; /* selector keys may be what fails */
+        enum sc_io_sim_fault fault = below(&duel, 2) ? SC_SIM_READ_EIO : SC_SIM_FLIP;
         sc_io_sim_fault_scope(duel.split.rig.disk, "seg-");
-        sc_io_sim_fault_nth(duel.split.rig.disk, below(&duel, 2) ? SC_SIM_READ_EIO : SC_SIM_FLIP,
-                            below(&duel, 30));
+        if (below(&duel, 2) == 0)
+            sc_io_sim_fault_nth(duel.split.rig.disk, fault, below(&duel, 30));
+        else
+            sc_io_sim_fault_ppm(duel.split.rig.disk, fault, 100000);
         duel_step(&duel, true);
+        sc_io_sim_fault_ppm(duel.split.rig.disk, fault, 0);
         all.compared += duel.compared;
         all.fallbacks += duel.fallbacks;
         all.dense += duel.dense;
