@@ -107,6 +107,7 @@ struct sc_plugin_ahead {                    /* limits of prefetch; any thread */
     _Atomic uint64_t spared;                /* last piece with bad tags in host memory; 0: none */
     struct sc_plugin_accuracy *trusts;      /* [layer_count + 1] accuracies; the last: all layers */
     struct sc_plugin_fallback *fallbacks;   /* [layer_count], or NULL (select/keys_first.h) */
+    _Atomic bool needs_probes;              /* the item that selected last: only by probe keys */
     struct sc_plugin_window window;         /* compute time that prefetch may use */
     struct sc_plugin_contention contention; /* time that others waited meanwhile */
 };

@@ -375,7 +375,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
                 sc_plugin_layer_start(conn, item->request, item->in.layer,
                                       is_awaited ? SC_IO_CLASS_DEMAND : SC_IO_CLASS_SPECULATIVE);
         else if (sc_plugin_has_loads(item->request))
-            sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
+            sc_plugin_select_item_ahead(conn, item);
         if (sc_plugin_is_ahead(&item->in) && count == 1 && sc_plugin_has_loads(item->request))
             quant_follow(conn, item); /* other items may need that memory */
     }

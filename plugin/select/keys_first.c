@@ -1,6 +1,6 @@
 /* keys_first: measures fallbacks, and compares the two orders. Contract: keys_first.h. */
 #include "plugin/select/keys_first.h"
-#include "plugin/select/budget.h"
+#include "plugin/select/item.h"
 #include "plugin/select/per_head.h"
 #include "plugin/select/scratch.h"
 
@@ -11,8 +11,9 @@ static bool has_both_orders(const spec_connector *conn)
 {
     const struct sc_config *config = &conn->config;
     return config->layout == SC_STORE_SPLIT && config->identify == SC_IDENTIFY_PROBES &&
-           config->predictor != SC_PREDICTOR_HINT && conn->choice.probe_heads > 0 &&
-           conn->choice.probe_heads <= SC_PLUGIN_HEADS_TOGETHER && !sc_plugin_probes_are_all(conn);
+           config->predictor != SC_PREDICTOR_HINT && !conn->choice.reads_quant &&
+           conn->choice.probe_heads > 0 && conn->choice.probe_heads <= SC_PLUGIN_HEADS_TOGETHER &&
+           !sc_plugin_probes_are_all(conn);
 }
 
 spec_status sc_plugin_keys_first_open(spec_connector *conn, struct spec_error *reterr)
@@ -37,17 +38,14 @@ void sc_plugin_keys_first_learn(spec_connector *conn, uint32_t layer, bool fell_
         sc_plugin_fallback_learn(&conn->ahead.fallbacks[layer], fell_back);
 }
 
-bool sc_plugin_keys_go_first(const spec_connector *conn, const struct sc_plugin_request *request,
-                             uint32_t layer)
+bool sc_plugin_keys_go_first(const spec_connector *conn, uint32_t layer,
+                             const struct sc_plugin_want *want)
 {
-    if (conn->ahead.fallbacks == NULL)
-        return false;
-    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, layer);
-    if (want.row_total == 0)
+    if (conn->ahead.fallbacks == NULL || !want->is_scored)
         return false;
     /* parts per million of K */
     uint64_t probes = PPM * (uint64_t)conn->choice.probe_heads / conn->shape.kv_head_count;
-    uint64_t set = PPM * want.row_count / want.row_total;
+    uint64_t set = PPM * want->row_count / want->row_total;
     uint64_t fallback = sc_plugin_fallback_ppm(&conn->ahead.fallbacks[layer]);
     return probes + fallback + (PPM - fallback) * set / PPM > PPM;
 }

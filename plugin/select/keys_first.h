@@ -18,15 +18,15 @@
 
 #include "base/status.h"
 
-struct sc_plugin_request;
+struct sc_plugin_want;
 
 /* Errors: NO_MEMORY. */
 spec_status sc_plugin_keys_first_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_keys_first_close(spec_connector *conn);
 /* Records whether a layer's probe heads disagreed. */
 void sc_plugin_keys_first_learn(spec_connector *conn, uint32_t layer, bool fell_back);
-/* Returns true if the layer's keys go first. */
-bool sc_plugin_keys_go_first(const spec_connector *conn, const struct sc_plugin_request *request,
-                             uint32_t layer);
+/* Returns true if the layer's keys go first to select the wanted rows. */
+bool sc_plugin_keys_go_first(const spec_connector *conn, uint32_t layer,
+                             const struct sc_plugin_want *want);
 
 #endif

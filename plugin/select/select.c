@@ -104,14 +104,15 @@ static struct sc_plugin_selector *selector_of(struct sc_plugin_request *request,
     return &request->selectors[layer % SC_PLUGIN_SELECTORS];
 }
 
-/* Returns the layer's selector, begun; NULL if it is not available. has_probes: it must have probe
- * keys. */
+/* Returns the layer's selector, begun; NULL if it is not available. rows: those that it selects;
+ * NULL: it must have probe keys. */
 static struct sc_store_selector *selector_start(spec_connector *conn,
                                                 struct sc_plugin_request *request, uint32_t layer,
-                                                enum sc_io_class io_class, bool has_probes)
+                                                enum sc_io_class io_class,
+                                                const struct sc_plugin_want *rows)
 {
     struct sc_plugin_selector *selector = selector_of(request, layer);
-    if (selector->layer == layer && !(has_probes && selector->keys_first)) {
+    if (selector->layer == layer && !(rows == NULL && selector->keys_first)) {
         if (io_class == SC_IO_CLASS_DEMAND)
             sc_store_selector_demand(selector->selector);
         return selector->selector;
@@ -121,7 +122,7 @@ static struct sc_store_selector *selector_start(spec_connector *conn,
         return NULL;
     selector_end(conn, request, selector);
     struct sc_store_selector_want want = want_of(conn);
-    bool keys_first = !has_probes && sc_plugin_keys_go_first(conn, request, layer);
+    bool keys_first = rows != NULL && sc_plugin_keys_go_first(conn, layer, rows);
     want.probe_row_bytes = keys_first ? 0 : want.probe_row_bytes;
     want.layer = layer;
     want.io_class = io_class;
@@ -302,11 +303,14 @@ sc_plugin_host_prefetch_wants(const spec_connector *conn, const struct sc_plugin
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows)
 {
-    bool some = sc_plugin_wants_some(conn, request, layer);
+    const struct sc_plugin_want want = sc_plugin_want_usual(conn, request, layer);
+    bool needs_probes = atomic_load_explicit(&conn->ahead.needs_probes, memory_order_relaxed);
+    bool some = conn->choice.can_select && want.selects;
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
     bool keys_first =
         some && has_selector(conn) &&
-        selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE, false) != NULL &&
+        selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE,
+                       needs_probes ? NULL : &want) != NULL &&
         selector_of(request, layer)->keys_first;
     if (((by_keys && !has_all) || keys_first) && with_rows)
         (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
@@ -323,6 +327,30 @@ static bool takes_head_sets(const struct sc_plugin_item *item)
 {
     return !item->scoring.is_probes_only && !item->memory.has_negative_slot &&
            item->memory.target->score != NULL;
+}
+
+/* Returns true if keys may go first. A device adds in another order than the CPU, which scores rows
+ * in the destination: who scores must not depend on the order of reads. */
+static bool takes_keys_first(const struct sc_plugin_item *item)
+{
+    return takes_head_sets(item) && item->scoring.queries_afar.device == NULL &&
+           item->scoring.fresh_afar.device == NULL;
+}
+
+static struct sc_store_selector *item_selector_start(spec_connector *conn,
+                                                     const struct sc_plugin_item *item,
+                                                     enum sc_io_class io_class)
+{
+    bool takes_keys = takes_keys_first(item);
+    atomic_store_explicit(&conn->ahead.needs_probes, !takes_keys, memory_order_relaxed);
+    return selector_start(conn, item->request, item->in.layer, io_class,
+                          takes_keys ? &item->want : NULL);
+}
+
+void sc_plugin_select_item_ahead(spec_connector *conn, const struct sc_plugin_item *item)
+{
+    if (sc_plugin_wants_some(conn, item->request, item->in.layer) && has_selector(conn))
+        (void)item_selector_start(conn, item, SC_IO_CLASS_SPECULATIVE);
 }
 
 static void count_identify(spec_connector *conn, struct sc_plugin_item *item, uint64_t begin_ns)
@@ -342,8 +370,7 @@ static spec_status selector_await(spec_connector *conn, struct sc_plugin_item *i
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     struct sc_plugin_selector *slot = selector_of(item->request, item->in.layer);
-    struct sc_store_selector *selector = selector_start(conn, item->request, item->in.layer,
-                                                        SC_IO_CLASS_DEMAND, !takes_head_sets(item));
+    struct sc_store_selector *selector = item_selector_start(conn, item, SC_IO_CLASS_DEMAND);
     item->selector = NULL;
     if (selector == NULL)
         return SPEC_OK;

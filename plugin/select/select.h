@@ -37,6 +37,8 @@ void sc_plugin_selectors_end(spec_connector *conn, struct sc_plugin_request *req
  * (with_rows), if it does not, or if all heads' keys are needed. */
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows);
+/* The same for the selector of an item that selects rows. */
+void sc_plugin_select_item_ahead(spec_connector *conn, const struct sc_plugin_item *item);
 /* Begins to read quantised rows of ranges [first, end) of a layer with the request's selector `i`,
  * which no other load may use until sc_plugin_selectors_end. Returns NULL if it is not
  * available. */

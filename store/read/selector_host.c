@@ -4,7 +4,7 @@
  *   slab    [head 64][tags of its rows | pad to 64][a | pad to 64][b]
  *   head    checksum of the tags u64, rows that have tags u32, 1 if b is present u32
  *   a, b    quantised: K's block, V's block (none if K alone was read); probe rows: their tags, the
- *           rows; tags alone: nothing
+ *           rows; tags alone: nothing. A load of tags alone also takes those of probe rows' slabs
  *
  * Invariants: a load gets only bytes that agree with a checksum. Blocks and probe rows have their
  * own. Row tags have one here, so that bad memory is not taken for a bad disk (on disk they are
@@ -62,6 +62,22 @@ static struct sc_host_tier_key key_of(const struct sc_store_piece_entry *piece, 
                                      .kind = kind};
 }
 
+static bool slab_is_there(const struct sc_store *store, const struct sc_host_tier_key *key)
+{
+    return sc_host_tier_layers(store->host, key, NULL) > 0 && sc_host_tier_has(store->host, key);
+}
+
+/* Returns true if host memory has the piece's row tags beside its probe rows alone. */
+static bool tags_are_with_probes(const struct sc_store *store,
+                                 const struct sc_store_piece_entry *piece,
+                                 const struct sc_store_extent_entry *extent, uint32_t layer)
+{
+    const struct sc_store_probes probes = sc_store_probes_of(extent);
+    const struct sc_host_tier_key tags = key_of(piece, extent->copy, layer, SC_STORE_HOST_TAGS);
+    const struct sc_host_tier_key both = key_of(piece, probes.copy, layer, SC_STORE_HOST_PROBES);
+    return probes.row_bytes > 0 && slab_is_there(store, &both) && !slab_is_there(store, &tags);
+}
+
 bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint64_t range,
                                 uint64_t row_first, struct sc_store_selector_take *ret_take)
 {
@@ -84,7 +100,8 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
     if (plan->is_quant) {
         kind = SC_STORE_HOST_QUANT;
         copy = codes != NULL ? codes->copy : 0;
-    } else if (plan->wanted_bytes > 0) {
+    } else if (plan->wanted_bytes > 0 ||
+               tags_are_with_probes(store, take.piece, take.extent, plan->layer)) {
         kind = SC_STORE_HOST_PROBES;
         copy = probes.copy;
         take.probe_row_bytes = probes.row_bytes;
@@ -100,8 +117,7 @@ bool sc_store_selector_take_set(const struct sc_store_selector_plan *plan, uint6
 bool sc_store_selector_take_has(const struct sc_store *store,
                                 const struct sc_store_selector_take *take)
 {
-    return sc_host_tier_layers(store->host, &take->key, NULL) > 0 &&
-           sc_host_tier_has(store->host, &take->key);
+    return slab_is_there(store, &take->key);
 }
 
 bool sc_store_selector_wish(const struct sc_store_selector_plan *plan, uint64_t range,
@@ -182,8 +198,11 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sele
     const uint64_t *tags = (const uint64_t *)(const void *)(slab + lay.a_at);
     const uint8_t *probes = slab + lay.b_at + take->row * bytes;
     uint8_t *dst = memory->run + take->row_first * take->wanted_bytes;
-    if (!tags_take(store, take, &lay, slab, memory) ||
-        sc_store_tag_verify(&tagged, probes, tags + take->row) != take->row_count)
+    if (!tags_take(store, take, &lay, slab, memory))
+        return false;
+    if (take->wanted_bytes == 0)
+        return true;
+    if (sc_store_tag_verify(&tagged, probes, tags + take->row) != take->row_count)
         return false;
     if (bytes == take->wanted_bytes)
         memcpy(dst, probes, take->row_count * bytes);

@@ -242,6 +242,59 @@ static void what_selects_rows_is_invalid(void **state)
     }
 }
 
+/* Bits per channel, keys stored without their rotation: the bytes are those of a layered item. */
+static void other_codecs_decode_as_layered_items_do(void **state)
+{
+    (void)state;
+    static const char *const EXTRAS[] = {
+        "\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 0, \"bits_k\": 3}",
+        "\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 0, \"bits_k\": 1.5, \"bits_v\": 2.25}"
+        ", \"store\": {\"layout\": \"split\"}",
+        "\"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 0, \"bits_k\": 5}"};
+    for (uint32_t way = 0; way < 9; way++) {
+        struct scene scene = {.bits_k = 0};
+        struct tail_desk desk;
+        char extra[300];
+        (void)snprintf(extra, sizeof(extra), "\"chunk_tokens\": 16, \"host_bytes\": 0, %s",
+                       EXTRAS[way % 3]);
+        rig_init(&scene.rig, true, extra);
+        rig_shape(&scene.rig, LAYERS, 4, 128, way % 2 == 0 ? SPEC_DTYPE_F16 : SPEC_DTYPE_BF16);
+        scene.rig.rope.kind = way / 3 == 1   ? SPEC_ROPE_HALF
+                              : way / 3 == 2 ? SPEC_ROPE_INTERLEAVED
+                                             : SPEC_ROPE_NONE;
+        scene.rig.rope.theta = way / 3 > 0 ? 10000 : 0;
+        scene.rig.op = "64KiB";
+        rig_open(&scene.rig);
+        scene.prompt = rig_prompt(way, 0, 0, ROWS);
+        assert_int_equal(rig_fill(&scene.rig, &scene.prompt), SPEC_OK);
+        rig_wait_for_quant(&scene.rig);
+        for (uint64_t from = 0; from < 40; from += 13) {
+            tail_desk_look(&desk, &scene.rig, &scene.prompt, from, ROWS);
+            assert_true(tail_desk_next(&desk, 21, NULL));
+            assert_int_equal(tail_desk_submit(&desk), SPEC_OK);
+            assert_int_equal(tail_desk_wait(&desk, UINT64_MAX), SPEC_OK);
+            for (uint32_t layer = 0; layer < LAYERS; layer++) {
+                uint64_t rows = ROWS - from, loaded = desk.items[layer].row_count;
+                uint64_t bytes = rig_part_bytes(&scene.rig);
+                assert_int_equal(loaded, rows - desk.front);
+                assert_int_equal(desk.items[layer].exact_rows, 0);
+                struct area area = rig_area(&scene.rig, rows);
+                struct spec_important plain = rig_item(desk.request, layer, &area.memory);
+                assert_int_equal(sc_plugin_get_important(scene.rig.conn, &plain, 1, NULL), SPEC_OK);
+                assert_int_equal(plain.exact_rows, 0);
+                const uint8_t *plains[2] = {area.memory.k_base, area.memory.v_base};
+                for (uint32_t part = 0; part < 2; part++)
+                    assert_memory_equal(plains[part] + desk.front * bytes,
+                                        desk.bases[layer][part] + desk.front * bytes,
+                                        loaded * bytes);
+                rig_area_free(&area);
+            }
+            tail_desk_leave(&desk);
+        }
+        scene_close(&scene);
+    }
+}
+
 /* ---- What is stored on them ----------------------------------------------------------------- */
 
 /* Stores ROWS more tokens behind the match, which was loaded; returns how that ended. */
@@ -700,6 +753,7 @@ int main(void)
         cmocka_unit_test(the_host_decides_whether_rows_are_quantised),
         cmocka_unit_test(each_layer_has_its_own_share),
         cmocka_unit_test(what_selects_rows_is_invalid),
+        cmocka_unit_test(other_codecs_decode_as_layered_items_do),
         cmocka_unit_test(what_is_stored_on_quantised_rows_is_lossy),
         cmocka_unit_test(what_is_given_out_before_is_not_decoded),
         cmocka_unit_test(both_ends_at_once),

@@ -1,5 +1,6 @@
 /* The order of reads that select rows by probe heads: what each reads, and that results are equal.
  * Contract: plugin/select/keys_first.h. */
+#include "tests/unit/awaits.h"
 #include "tests/unit/plugin/select_call.h"
 #include "tests/unit/threads.h"
 
@@ -281,12 +282,85 @@ static void halves_of_reordered_rows_stay_in_memory(void **state)
     world_done(&world);
 }
 
+/* The order is for the rows that the item wants: where the configuration wants all of them, and
+ * the item 10 by its own budget, probe keys are fewer bytes than the keys of 32 heads. */
+static void an_items_own_budget_decides(void **state)
+{
+    (void)state;
+    static const char *const EXTRAS[] = {
+        "\"store\": {\"layout\": \"split\"}, \"select\": {\"probe_heads\": 3}",
+        SPLIT ", \"select\": {\"retain_ppm\": 990000}"};
+    for (uint32_t way = 0; way < 2; way++) {
+        struct world world;
+        world_open(&world, EXTRAS[way], 32, 1, 16, SPEC_DTYPE_F16, 200, 8);
+        spec_request request = look(&world, 0);
+        struct select_call call = call_make(&world, request, 3, 0); /* lookup began others */
+        call.select.given = SPEC_SELECT_BUDGET;
+        call.select.budget = SPEC_BUDGET_COUNT;
+        call.select.count = 10;
+        assert_int_equal(call_fire(&world, &call), SPEC_OK);
+        call_assert_rows(&world, &call);
+        assert_int_equal(call.item.row_count, 10);
+        assert_in_range(vectors_of(&world, &call, 2), 1, 32 * 200 - 1);
+        call_free(&call);
+        world_leave(&world, request);
+    }
+}
+
+/* Keys are not read ahead for rows that no keys of probe heads select. */
+static void what_is_selected_without_probe_keys_reads_no_keys_ahead(void **state)
+{
+    (void)state;
+    static const char *const EXTRAS[] = {
+        SPLIT ", \"select\": {\"metric\": \"random\", \"retain_ppm\": 400000}",
+        "\"store\": {\"layout\": \"split\"}, \"select\": {\"base\": \"quantised\", "
+        "\"probe_heads\": 3}, \"layered\": {\"exact_ppm\": 400000}"};
+    for (uint32_t way = 0; way < 2; way++) {
+        struct world world;
+        world_open(&world, EXTRAS[way], 4, 1, 16, SPEC_DTYPE_F16, 200, 8);
+        rig_wait_for_quant(&world.rig);
+        spec_request request = look(&world, 0);
+        assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 1, NULL), SPEC_OK);
+        rig_pass_ns(&world.rig, 1000000000);
+        struct select_call call = call_make(&world, request, 1, 0);
+        assert_int_equal(call_fire(&world, &call), SPEC_OK);
+        assert_int_equal(call.item.row_count, way == 0 ? 80 : 200);
+        assert_int_equal(call.item.unused_bytes, 0);
+        call_free(&call);
+        world_leave(&world, request);
+    }
+}
+
+/* What was fetched to host memory is what both orders read. */
+static void nothing_is_read_after_a_fetch_to_host_memory(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < 4; way++) {
+        struct world world;
+        world_open(&world, SPLIT ", \"host_bytes\": \"32MiB\"", 4, 1, 16, SPEC_DTYPE_F16, 200,
+                   way < 2 ? 0 : 8);
+        rig_reopen(&world.rig);
+        expect_fallbacks(&world, way % 2 == 1);
+        spec_request request = look(&world, 0);
+        assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            struct select_call call = call_make(&world, request, layer, 0);
+            assert_int_equal(call_fire(&world, &call), SPEC_OK);
+            call_assert_rows(&world, &call);
+            if (layer == 3) /* lookup began to read the others' selector keys */
+                assert_int_equal(call.item.read_bytes, 0);
+            call_free(&call);
+        }
+        world_leave(&world, request);
+    }
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 struct many {
     struct world *world;
     struct select_call *truth; /* [4] by layer */
-    _Atomic uint64_t turns;
+    _Atomic uint64_t turns, begun, ended;
 };
 
 static void *select_often(void *given)
@@ -325,6 +399,113 @@ static void threads_select_while_the_order_changes(void **state)
     world_done(&world);
 }
 
+/* Two layers of a request while the match is made void, or its rows are put in another order: the
+ * rows are right, or the request is stale. */
+static void *select_while_it_lasts(void *given)
+{
+    struct many *many = given;
+    struct world *world = many->world;
+    for (uint32_t times = 0; times < 60; times++) {
+        uint64_t turn = atomic_fetch_add(&many->turns, 1);
+        uint32_t first = (uint32_t)(rig_mix(turn) % 3);
+        struct spec_lookup_result found;
+        if (rig_try_lookup(&world->rig, &world->prompt, 0, RIG_MAX, &found) != SPEC_OK)
+            continue; /* all requests are in use */
+        for (uint32_t i = 0; i < 9; i++)
+            sc_plugin_fallback_learn(&world->rig.conn->ahead.fallbacks[first], turn % 3 > 0);
+        (void)sc_plugin_begin_layer(world->rig.conn, &found.request, 1, first, NULL);
+        struct select_call calls[2];
+        struct spec_important items[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            calls[i] = call_make(world, found.request, first + i, 0);
+            call_aim(&calls[i]);
+            items[i] = calls[i].item;
+        }
+        spec_status status = sc_plugin_get_important(world->rig.conn, items, 2, NULL);
+        assert_true(status == SPEC_OK || status == SPEC_E_STALE);
+        for (uint32_t i = 0; i < 2; i++) {
+            calls[i].item = items[i];
+            assert_true(items[i].status == SPEC_OK || items[i].status == SPEC_E_STALE);
+            if (items[i].status == SPEC_OK && items[i].next_position == world->matched) {
+                call_assert_rows(world, &calls[i]);
+                assert_same(world, &calls[i], &many->truth[first + i]);
+            }
+            call_free(&calls[i]);
+        }
+        rig_release(&world->rig, found.request);
+    }
+    atomic_fetch_add(&many->ended, 1);
+    return NULL;
+}
+
+/* Stores the match again; returns false if an erasure still runs. */
+static bool store_again(struct world *world)
+{
+    struct prompt stored = {world->matched, world->prompt.tokens, world->prompt.history};
+    struct spec_lookup_result found = rig_lookup(&world->rig, &stored);
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < world->rig.layers; layer++) {
+        struct area area = world_area(world, 0, world->matched, layer);
+        struct spec_store_params params =
+            rig_store_params(found.request, layer, 0, world->matched, &area.memory);
+        assert_int_equal(sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
+        rig_area_free(&area);
+    }
+    spec_status status = rig_wait(&world->rig, ticket);
+    assert_true(status == SPEC_OK || status == SPEC_E_BUSY);
+    rig_release(&world->rig, found.request);
+    return status == SPEC_OK;
+}
+
+static void *void_often(void *given)
+{
+    struct many *many = given;
+    struct rig *rig = &many->world->rig;
+    for (uint64_t turn = 0; atomic_load(&many->ended) < 3; turn++) {
+        (void)rig_maintain(rig, turn % 2 == 0 ? SPEC_MAINTAIN_REORDER : SPEC_MAINTAIN_CHECKPOINT);
+        if (turn % 3 != 0)
+            continue;
+        if (turn % 2 == 0)
+            assert_int_equal(sc_plugin_reset(rig->conn, NULL), SPEC_OK);
+        else
+            assert_int_equal(rig_maintain(rig, SPEC_MAINTAIN_ERASE), SPEC_OK);
+        (void)store_again(many->world);
+    }
+    return NULL;
+}
+
+static void *select_or_void(void *given)
+{
+    struct many *many = given;
+    bool is_first = atomic_fetch_add(&many->begun, 1) == 0;
+    return is_first ? void_often(given) : select_while_it_lasts(given);
+}
+
+static void threads_select_while_matches_become_void(void **state)
+{
+    (void)state;
+    struct world world = {.matched = 300, .group = 1, .agree = 4};
+    struct select_call truth[4];
+    struct many many = {.world = &world, .truth = truth};
+    world_make(&world, false, "\"preset\": \"spec+range\", \"host_bytes\": \"2MiB\"", 4, 5, 16,
+               92);
+    world_open_stored(&world);
+    for (uint32_t layer = 0; layer < 4; layer++)
+        call_alone(&world, layer, &truth[layer]);
+    threads_run(select_or_void, &many, 0, 4);
+    assert_int_equal(sc_plugin_reset(world.rig.conn, NULL), SPEC_OK);
+    for (uint32_t looks = 0; !store_again(&world);)
+        assert_true(await_goes_on(&looks));
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        struct select_call call;
+        call_alone(&world, layer, &call);
+        assert_same(&world, &call, &truth[layer]);
+        call_free(&call);
+        call_free(&truth[layer]);
+    }
+    world_done(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,9 +515,13 @@ int main(void)
         cmocka_unit_test(the_order_follows_fallbacks_and_probe_heads),
         cmocka_unit_test(what_was_read_ahead_is_used_or_dropped),
         cmocka_unit_test(rows_that_were_prefetched_count_in_a_fallback),
+        cmocka_unit_test(an_items_own_budget_decides),
+        cmocka_unit_test(what_is_selected_without_probe_keys_reads_no_keys_ahead),
+        cmocka_unit_test(nothing_is_read_after_a_fetch_to_host_memory),
         cmocka_unit_test(reads_that_fail_end_the_match_or_change_nothing),
         cmocka_unit_test(halves_of_reordered_rows_stay_in_memory),
         cmocka_unit_test(threads_select_while_the_order_changes),
+        cmocka_unit_test(threads_select_while_matches_become_void),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
