@@ -27,6 +27,7 @@ import time
 
 import inputs
 import plots
+import quality_tasks
 import replay
 from inputs import read_rows
 
@@ -132,13 +133,13 @@ def held_out(session, model, lengths, per_length, questions):
     """Questions as recall_text_dev asks them over passages that it does not hold: nothing may be
     tuned on these. The opening of a sentence; which of ten continuations follows?"""
     text = session.text("english-6mb.txt")
-    known = [text.find(row["prefix"][100:300])
-             for row in read_rows(session.eval("recall_text_dev"))]
+    known = [place for place in map(text.find, quality_tasks.pieces_of(
+        row["prefix"] for row in read_rows(session.eval("recall_text_dev")))) if place >= 0]
     dice, entries = random.Random(20261121), []
     for length in lengths:
         while sum(e["group"] == str(length) for e in entries) < per_length:
             at, chars = dice.randrange(len(text) - 50000), length * 5
-            if any(found >= 0 and abs(found - at) < 50000 for found in known):
+            if any(abs(found - at) < 50000 for found in known):
                 continue
             for _ in range(4):  # of so many tokens, by and by
                 chars = chars * length // len(session.tokens(model, [text[at:at + chars]])[0])
