@@ -466,7 +466,7 @@ static void select_of_a_call_changes_what_is_configured(void **state)
 static void all_rows_are_the_lossless_answer(void **state)
 {
     static const char *const members[] = {
-        "\"preset\": \"as-like\"",
+        "\"preset\": \"as-like\", \"store\": {\"layout\": \"split\"}",
         "\"preset\": \"impress-itf\", \"select\": {\"retain_ppm\": 1000000}",
         "\"preset\": \"impress-itf\", \"select\": {\"retain_ppm\": 999999}",
         "\"preset\": \"impress-itf\", \"select\": {\"budget\": \"count\", \"count\": 200}"};
@@ -522,15 +522,16 @@ static void what_is_read_ahead_changes_nothing(void **state)
     }
 }
 
+/* Over the fixture's store, which preset impress-itf filled. */
+#define UNIFORM "\"preset\": \"layered-uniform\", \"store\": {\"layout\": \"split\"}"
+
 /* Layers whose places were told before their queries are those of one call, in an engine too. */
 static void what_comes_ahead_changes_nothing(void **state)
 {
     static const char *const members[] = {
-        "\"preset\": \"layered-uniform\"",
-        "\"preset\": \"layered-uniform\", \"submit\": {\"threads\": 0}",
-        ("\"preset\": \"layered-uniform\", "
-         "\"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": 0}"),
-        "\"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 1000000}"};
+        UNIFORM, UNIFORM ", \"submit\": {\"threads\": 0}",
+        UNIFORM ", \"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": 0}",
+        UNIFORM ", \"layered\": {\"exact_ppm\": 1000000}"};
     (void)state;
     for (int llama = 0; llama < 2; llama++) {
         struct fixture fx;
