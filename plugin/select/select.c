@@ -307,11 +307,10 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
     bool needs_probes = atomic_load_explicit(&conn->ahead.needs_probes, memory_order_relaxed);
     bool some = conn->choice.can_select && want.selects;
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
-    bool keys_first =
-        some && has_selector(conn) &&
-        selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE,
-                       needs_probes ? NULL : &want) != NULL &&
-        selector_of(request, layer)->keys_first;
+    bool keys_first = some && has_selector(conn) &&
+                      selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE,
+                                     needs_probes ? NULL : &want) != NULL &&
+                      selector_of(request, layer)->keys_first;
     if (((by_keys && !has_all) || keys_first) && with_rows)
         (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     else if (!some && with_rows) {

@@ -13,9 +13,9 @@
 
 #include <inttypes.h>
 
-#define LAYERS 5u
-#define ITEMS  4u
-#define STEPS  10u
+#define LAYERS     5u
+#define ITEMS      4u
+#define STEPS      10u
 #define SAVE_BYTES (8u << 20) /* that staging memory has room for at once */
 
 struct duel {
@@ -39,9 +39,9 @@ static uint64_t below(struct duel *duel, uint64_t bound)
 
 static void texts_draw(struct duel *duel)
 {
-    static const char *const PRESETS[] = {"impress-itf", "impress-itf+range", "spec-itf",
-                                          "spec-itf+range", "impress", "spec+range",
-                                          "random", "spi+range", "impress-itf-ro"};
+    static const char *const PRESETS[] = {"impress-itf",    "impress-itf+range", "spec-itf",
+                                          "spec-itf+range", "impress",           "spec+range",
+                                          "random",         "spi+range",         "impress-itf-ro"};
     static const char *const BUDGETS[] = {"ratio", "ratio", "count", "mass"};
     static const char *const METRICS[] = {"h2o", "h2o", "h2o", "last", "random"};
     static const char *const PREDICTORS[] = {"none", "random", "sink", "static", "layer", "hint"};
