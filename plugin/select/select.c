@@ -123,6 +123,7 @@ static struct sc_store_selector *selector_start(spec_connector *conn,
     selector_end(conn, request, selector);
     struct sc_store_selector_want want = want_of(conn);
     bool keys_first = rows != NULL && sc_plugin_keys_go_first(conn, layer, rows);
+    want.probe_row_bytes_least = want.probe_row_bytes; /* else DENSE in both orders [ABI-066] */
     want.probe_row_bytes = keys_first ? 0 : want.probe_row_bytes;
     want.layer = layer;
     want.io_class = io_class;
