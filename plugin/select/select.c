@@ -312,6 +312,7 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
                       selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE,
                                      needs_probes ? NULL : &want) != NULL &&
                       selector_of(request, layer)->keys_first;
+    keys_first = keys_first && sc_plugin_prefetch_reader(request, layer) == NULL; /* else is used */
     if (((by_keys && !has_all) || keys_first) && with_rows)
         (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     else if (!some && with_rows) {

@@ -185,6 +185,7 @@ static void select_behind_a_prediction(struct world *world, const struct select_
         rows[row] = row;
     sc_plugin_prefetch_begin(world->rig.conn, request, 2, 150, 150);
     rig_pass_ns(&world->rig, 1000000000);
+    assert_int_equal(sc_plugin_begin_layer(world->rig.conn, &handle, 1, 2, NULL), SPEC_OK);
     struct select_call call = call_make(world, handle, 2, 0);
     assert_int_equal(call_fire(world, &call), SPEC_OK);
     call_assert_rows(world, &call);
