@@ -221,6 +221,7 @@ struct sc_store_selector_want {
     const struct sc_store_range *ranges; /* [range_count] kept by pointer until end */
     uint64_t range_count;
     uint64_t probe_row_bytes; /* of each probe row, <= params.probe_row_bytes; 0: row tags only */
+    uint64_t probe_row_bytes_least; /* that all rows must have, though fewer are read */
     bool is_quant, k_alone;   /* quantised rows instead of probe rows; only K's, or both */
     /* Optional. Called once on an executor thread when ready or failed. A call that end is too late
      * for may still run when end returns; none begins after it, and close waits for it. */

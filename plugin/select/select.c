@@ -123,6 +123,7 @@ static struct sc_store_selector *selector_start(spec_connector *conn,
     selector_end(conn, request, selector);
     struct sc_store_selector_want want = want_of(conn);
     bool keys_first = rows != NULL && sc_plugin_keys_go_first(conn, layer, rows);
+    want.probe_row_bytes_least = want.probe_row_bytes; /* else DENSE in both orders [ABI-066] */
     want.probe_row_bytes = keys_first ? 0 : want.probe_row_bytes;
     want.layer = layer;
     want.io_class = io_class;
@@ -307,11 +308,11 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
     bool needs_probes = atomic_load_explicit(&conn->ahead.needs_probes, memory_order_relaxed);
     bool some = conn->choice.can_select && want.selects;
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
-    bool keys_first =
-        some && has_selector(conn) &&
-        selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE,
-                       needs_probes ? NULL : &want) != NULL &&
-        selector_of(request, layer)->keys_first;
+    bool keys_first = some && has_selector(conn) &&
+                      selector_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE,
+                                     needs_probes ? NULL : &want) != NULL &&
+                      selector_of(request, layer)->keys_first;
+    keys_first = keys_first && sc_plugin_prefetch_reader(request, layer) == NULL; /* else is used */
     if (((by_keys && !has_all) || keys_first) && with_rows)
         (void)sc_plugin_heads_start(conn, request, layer, SC_IO_CLASS_SPECULATIVE);
     else if (!some && with_rows) {

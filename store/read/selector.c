@@ -467,8 +467,9 @@ bool sc_store_selector_begin(struct sc_store_selector *selector,
 {
     struct sc_store *store = selector->inflight.store;
     struct sc_store_selector_plan plan = plan_of(store, want);
-    uint64_t rows =
-        rows_count(selector, want->layer, want->ranges, want->range_count, plan.wanted_bytes);
+    uint64_t least = want->probe_row_bytes_least;
+    least = least > plan.wanted_bytes ? least : plan.wanted_bytes;
+    uint64_t rows = rows_count(selector, want->layer, want->ranges, want->range_count, least);
     pthread_mutex_lock(&selector->inflight.lock);
     load_end(selector);
     bool begins = rows <= selector->rows_max;

@@ -185,6 +185,7 @@ static void select_behind_a_prediction(struct world *world, const struct select_
         rows[row] = row;
     sc_plugin_prefetch_begin(world->rig.conn, request, 2, 150, 150);
     rig_pass_ns(&world->rig, 1000000000);
+    assert_int_equal(sc_plugin_begin_layer(world->rig.conn, &handle, 1, 2, NULL), SPEC_OK);
     struct select_call call = call_make(world, handle, 2, 0);
     assert_int_equal(call_fire(world, &call), SPEC_OK);
     call_assert_rows(world, &call);
@@ -355,6 +356,34 @@ static void nothing_is_read_after_a_fetch_to_host_memory(void **state)
     }
 }
 
+/* In both orders, until the missing probe keys are built. */
+static void without_stored_probe_keys_all_rows_are_delivered(void **state)
+{
+    (void)state;
+    struct world world;
+    struct select_call call;
+    const struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                                .flags = SPEC_MAINTAIN_BUILD};
+    world_open(&world, SPLIT ", \"select\": {\"probe_heads\": 1}", 8, 1, 16, SPEC_DTYPE_F16, 200,
+               0);
+    rig_close(&world.rig);
+    world.rig.extra = SPLIT ", \"maintain\": {\"bytes_per_s\": 0}";
+    rig_open(&world.rig);
+    for (uint32_t times = 0; times < 4; times++) {
+        expect_fallbacks(&world, times % 2 == 1);
+        call_alone(&world, 2, &call);
+        assert_int_equal(call.item.result_flags,
+                         times < 2 ? SPEC_IMPORTANT_DENSE : SPEC_IMPORTANT_FALLBACK);
+        call_assert_rows(&world, &call);
+        call_free(&call);
+        if (times != 1)
+            continue;
+        assert_int_equal(sc_plugin_maintain(world.rig.conn, &params, NULL), SPEC_OK);
+        rig_pass_ns(&world.rig, 1000000000);
+    }
+    world_done(&world);
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 struct many {
@@ -520,6 +549,7 @@ int main(void)
         cmocka_unit_test(nothing_is_read_after_a_fetch_to_host_memory),
         cmocka_unit_test(reads_that_fail_end_the_match_or_change_nothing),
         cmocka_unit_test(halves_of_reordered_rows_stay_in_memory),
+        cmocka_unit_test(without_stored_probe_keys_all_rows_are_delivered),
         cmocka_unit_test(threads_select_while_the_order_changes),
         cmocka_unit_test(threads_select_while_matches_become_void),
     };
