@@ -501,6 +501,14 @@ static spec_status tail_fence(struct sc_plugin_item *work, uint64_t count,
     return status;
 }
 
+static uint64_t exact_rows_of(const struct sc_plugin_item *work, uint64_t count)
+{
+    uint64_t rows = 0;
+    for (uint64_t i = 0; i < count; i++)
+        rows += work[i].in.exact_rows;
+    return rows;
+}
+
 spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                  struct spec_error *reterr)
 {
@@ -522,7 +530,9 @@ spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *wo
     spec_status status = tail_load(&tail, reterr);
     bool is_late = status == SPEC_E_TIMEOUT;
     items_tell(&tail, is_late ? SPEC_OK : status, is_late);
-    return tail_fence(work, count, SC_FENCE_SETTLED, reterr);
+    status = tail_fence(work, count, SC_FENCE_SETTLED, reterr);
+    sc_count(&conn->stats.demanded_rows, exact_rows_of(work, count));
+    return status;
 }
 
 static void tail_count(spec_connector *conn, const struct sc_plugin_item *work, uint64_t count)
@@ -531,7 +541,6 @@ static void tail_count(spec_connector *conn, const struct sc_plugin_item *work, 
     sc_count(&stats->tail_tokens, work->in.row_count);
     for (uint64_t i = 0; i < count; i++) {
         const struct spec_important *in = &work[i].in;
-        sc_count(&stats->demanded_rows, in->exact_rows);
         if (!wants_quant(&work[i]) || in->row_count == 0)
             continue;
         sc_count(&stats->quantised_layers, 1);
@@ -544,7 +553,9 @@ static void tail_count(spec_connector *conn, const struct sc_plugin_item *work, 
 spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                spec_status served, struct spec_error *reterr)
 {
+    uint64_t told = exact_rows_of(work, count);
     spec_status ended = tail_fence(work, count, SC_FENCE_END, reterr);
+    sc_uncount(&conn->stats.demanded_rows, told - exact_rows_of(work, count));
     tail_count(conn, work, count);
     if (!work->is_gone)
         (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);

@@ -120,6 +120,8 @@ static void importance_move(struct worker *worker, spec_request handle)
     spec_connector *conn = worker->races->rig.conn;
     const struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
     float sums[TOKENS];
+    if (request == NULL)
+        return; /* a reset has made it stale */
     for (uint32_t i = 0; i < 16; i++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             const struct sc_baseline_sample sample = {.ranges = request->ranges,
