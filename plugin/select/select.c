@@ -235,10 +235,10 @@ static bool pieces_begin(spec_connector *conn, struct sc_plugin_item *item,
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *prediction = sc_plugin_prefetch_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t words = sc_plugin_words_of(item), *wanted = request->bits, *covered = wanted + words;
-    uint64_t total = item->want.row_total, count = 0;
+    uint64_t words = sc_plugin_words_of(item), total = item->want.row_total, count = 0;
     if (prediction == NULL || item->selector == NULL)
         return false;
+    uint64_t *wanted = request->bits, *covered = wanted + words;
     memset(wanted, 0xff, words * sizeof(*wanted));
     memset(covered, 0, words * sizeof(*covered));
     item->covered_rows = sc_store_reader_narrow(prediction->reader, wanted, covered);
