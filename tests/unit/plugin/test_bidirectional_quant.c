@@ -248,8 +248,8 @@ static void other_codecs_decode_as_layered_items_do(void **state)
     (void)state;
     static const char *const EXTRAS[] = {
         "\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 0, \"bits_k\": 3}",
-        "\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 0, \"bits_k\": 1.5, "
-        "\"bits_v\": 2.25}, \"store\": {\"layout\": \"split\"}",
+        ("\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 0, \"bits_k\": 1.5, "
+         "\"bits_v\": 2.25}, \"store\": {\"layout\": \"split\"}"),
         "\"preset\": \"layered-uniform\", \"layered\": {\"exact_ppm\": 0, \"bits_k\": 5}"};
     for (uint32_t way = 0; way < 9; way++) {
         struct scene scene = {.bits_k = 0};
