@@ -606,10 +606,10 @@ static bool probes_select(spec_connector *conn, struct sc_plugin_scratch *scratc
 {
     const float *sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
     bool agree = sc_plugin_select_by_probes_here(scratch, item, item->request->set);
-    for (uint64_t head = 0; agree && head < conn->shape.kv_head_count; head++)
-        head_takes_set(item, head);
-    if (agree)
+    if (agree) {
+        head_takes_set(item, 0);
         item->set_count = item->row_count;
+    }
     sc_plugin_prefetch_learn(conn, scratch, item, agree ? item->request->bits : NULL, sums);
     return agree;
 }
@@ -644,6 +644,17 @@ static spec_status select_heads(spec_connector *conn, struct sc_plugin_item *ite
     return SPEC_OK;
 }
 
+/* Makes a head's rows the request's set, and reports their positions. */
+static void set_tell(const struct sc_plugin_item *item, uint64_t head)
+{
+    const struct sc_plugin_request *request = item->request;
+    uint64_t count = item->row_count;
+    (void)sc_plugin_rows_of(sc_plugin_head_bits(item, head), sc_plugin_words_of(item),
+                            request->set);
+    for (uint64_t i = 0; item->in.positions != NULL && i < count; i++)
+        item->in.positions[head * count + i] = (uint32_t)(request->from_token + request->set[i]);
+}
+
 /* Moves each head's rows to the front of the destination. */
 static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
 {
@@ -651,14 +662,9 @@ static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
     uint64_t heads = conn->shape.kv_head_count, count = item->row_count;
     struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     for (uint64_t head = 0; head < heads; head++) {
-        (void)sc_plugin_rows_of(sc_plugin_head_bits(item, head), sc_plugin_words_of(item),
-                                request->set);
+        if (head == 0 || !item->has_one_set)
+            set_tell(item, head);
         item->memory.target->compact(&to, head, request->set, count);
-        if (item->in.positions == NULL || (item->has_one_set && head > 0))
-            continue;
-        for (uint64_t i = 0; i < count; i++)
-            item->in.positions[head * count + i] =
-                (uint32_t)(request->from_token + request->set[i]);
     }
     item->in.result_flags |= item->has_one_set ? 0 : SPEC_IMPORTANT_FALLBACK;
 }
