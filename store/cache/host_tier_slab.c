@@ -67,27 +67,27 @@ static bool chunks_key(const struct sc_store_extent_entry *extent, struct sc_hos
     return true;
 }
 
-/* Returns the slabs of halves as whole layers: two are one. Adds those in the upper tier to
- * *risen. */
-static uint32_t halves_layers(const struct sc_store *store, struct sc_host_tier_key key,
-                              uint32_t *risen)
-{
-    uint32_t risen_k, risen_v;
-    key.kind = SC_STORE_HOST_K;
-    uint32_t k = sc_host_tier_layers(store->host, &key, &risen_k);
-    key.kind = SC_STORE_HOST_V;
-    uint32_t v = sc_host_tier_layers(store->host, &key, &risen_v);
-    *risen += (risen_k + risen_v) / 2;
-    return (k + v) / 2;
-}
-
-/* Returns the cached chunks of a kind; windowed: of layers with a window only. */
-static uint32_t chunks_count(const struct sc_store *store, struct sc_host_tier_key key,
-                             uint32_t kind, bool windowed, uint32_t *ret_risen)
+/* Returns the cached slabs of a kind; windowed: of layers with a window only. */
+static uint32_t slabs_count(const struct sc_store *store, struct sc_host_tier_key key,
+                            uint32_t kind, bool windowed, uint32_t *ret_risen)
 {
     key.kind = kind;
     return windowed ? sc_host_tier_windowed(store->host, &key, ret_risen)
                     : sc_host_tier_layers(store->host, &key, ret_risen);
+}
+
+/* Returns the slabs of K and of V as whole ones: two are one. Adds those in the upper tier to
+ * *risen. kind_k: SC_STORE_HOST_K or _SLOTS_K, V's is the next. */
+static uint32_t halves_count(const struct sc_store *store, struct sc_host_tier_key key,
+                             uint32_t kind_k, bool windowed, uint32_t *risen)
+{
+    uint32_t risen_k, risen_v;
+    if (store->shape.layout != SC_STORE_SPLIT)
+        return 0;
+    uint32_t k = slabs_count(store, key, kind_k, windowed, &risen_k);
+    uint32_t v = slabs_count(store, key, kind_k + 1, windowed, &risen_v);
+    *risen += (risen_k + risen_v) / 2;
+    return (k + v) / 2;
 }
 
 /* Returns the extent's cached chunks as whole layers, two halves as one chunk. */
@@ -101,12 +101,9 @@ static uint32_t chunks_layers(const struct sc_store *store,
     *ret_risen = 0;
     if (!chunks_key(extent, &key))
         return 0;
-    uint32_t risen, risen_k, risen_v;
-    uint32_t chunks = chunks_count(store, key, SC_STORE_HOST_SLOTS, windowed, &risen);
-    chunks += (chunks_count(store, key, SC_STORE_HOST_SLOTS_K, windowed, &risen_k) +
-               chunks_count(store, key, SC_STORE_HOST_SLOTS_V, windowed, &risen_v)) /
-              2;
-    *ret_risen = (uint32_t)((risen + (risen_k + risen_v) / 2) / each);
+    uint32_t chunks = slabs_count(store, key, SC_STORE_HOST_SLOTS, windowed, ret_risen);
+    chunks += halves_count(store, key, SC_STORE_HOST_SLOTS_K, windowed, ret_risen);
+    *ret_risen = (uint32_t)(*ret_risen / each);
     return (uint32_t)(chunks / each);
 }
 
@@ -127,8 +124,7 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
         return 0;
     struct sc_host_tier_key key = key_of(store, entry, 0);
     uint32_t layers = sc_host_tier_layers(store->host, &key, &risen);
-    if (store->shape.layout == SC_STORE_SPLIT)
-        layers += halves_layers(store, key, &risen);
+    layers += halves_count(store, key, SC_STORE_HOST_K, false, &risen);
     layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), false,
                             &promoted_chunks);
     if (ret_risen != NULL)
