@@ -639,8 +639,8 @@ static void run_request(struct state *state, struct eng_driver *driver,
     eng_result_done(&result);
 }
 
-/* What a connector that learns of queries would have seen: half of a text (the file's, or the first
- * prefix), and windows of the other half that read it. They are text, no questions. */
+/* Shows a connector that learns of queries half of a text (the file's, or the first prefix), and
+ * windows of the other half that read it. They are text, no questions. */
 static void teach(struct state *state, struct eng_driver *driver)
 {
     const struct eval_entry *entry = &state->file.entries[0];

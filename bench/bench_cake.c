@@ -37,6 +37,7 @@
  * Threads: the plugin's loop. Tests: none (a measurement); bench/run cake --quick runs it. */
 #include "bench/a100.h"
 #include "bench/bench.h"
+#include "bench/sim_open.h"
 #include "kernels/bitplanes.h"
 #include "kernels/codec.h"
 #include "plugin/connector.h"
@@ -213,7 +214,6 @@ static void open_connector(struct state *state, const char *fill, uint64_t bytes
                    quant, ((uint64_t)1 << 30) / state->scale, state->chunk,
                    state->op_bytes / state->scale, state->tokens + 1, fill, bytes_per_s,
                    80000 * A100_LAYERS / state->layers, 700000 * state->layers / A100_LAYERS);
-    struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = (uint32_t)state->layers,
                                .kv_head_count = (uint32_t)(state->row_bytes / 4 / HEAD),
@@ -221,10 +221,8 @@ static void open_connector(struct state *state, const char *fill, uint64_t bytes
                                .head_size = HEAD,
                                .kv_dtype = SPEC_DTYPE_F16,
                                .weights_id = {"bench-cake", 10}};
-    struct spec_open_params params = {
-        .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
-    bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+    state->conn = bench_sim_open(state->disk, &model, config);
     decoder_set(state);
 }
 

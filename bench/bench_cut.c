@@ -21,6 +21,7 @@
  * Threads: the plugin's loop. Tests: none (a measurement). */
 #include "bench/a100.h"
 #include "bench/bench.h"
+#include "bench/sim_open.h"
 #include "plugin/connector.h"
 #include "tests/sim/sim_connector.h"
 
@@ -70,7 +71,6 @@ static void open_connector(struct state *state, const char *fill)
                    ", \"load_policy\": \"%s\", "
                    "\"sim\": {\"bytes_per_s\": %.0f, \"op_ns\": 80000, \"ops_per_s\": 700000}}",
                    state->tokens + state->query, fill, state->bytes_per_s);
-    struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = A100_LAYERS,
                                .kv_head_count = HEADS,
@@ -78,10 +78,8 @@ static void open_connector(struct state *state, const char *fill)
                                .head_size = (uint32_t)(state->half_bytes / 2 / HEADS),
                                .kv_dtype = SPEC_DTYPE_F16,
                                .weights_id = {"bench-cut", 9}};
-    struct spec_open_params params = {
-        .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
-    bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+    state->conn = bench_sim_open(state->disk, &model, config);
 }
 
 static struct spec_memory memory_of(const struct state *state)

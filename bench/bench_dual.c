@@ -21,6 +21,7 @@
  * loads per request; bytes over the bus.
  * Threads: the plugin's loop. Tests: none (a measurement); bench/run cache --quick runs it. */
 #include "bench/bench.h"
+#include "bench/sim_open.h"
 #include "plugin/connector.h"
 #include "tests/sim/sim_connector.h"
 
@@ -160,7 +161,6 @@ static void open_connector(struct state *state, const char *policy, uint64_t rat
                    (state->host_chunks * SLAB_PAGES + state->chunk_count) * PAGE,
                    state->gpu_chunks * SLAB_PAGES * PAGE, (double)state->bus / less, tokens,
                    (double)rate / less * state->over);
-    struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = state->layers,
                                .kv_head_count = HEADS,
@@ -168,10 +168,8 @@ static void open_connector(struct state *state, const char *policy, uint64_t rat
                                .head_size = CHANNELS,
                                .kv_dtype = SPEC_DTYPE_F16,
                                .weights_id = {"bench-dual", 10}};
-    struct spec_open_params params = {
-        .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
-    bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+    state->conn = bench_sim_open(state->disk, &model, config);
 }
 
 /* [token][head][channel] of K, then of V. */

@@ -21,6 +21,7 @@
  * Threads: one loop. Tests: none (a measurement); bench/run overhead --quick runs it. */
 #include "bench/bench.h"
 #include "bench/gpu_wait.h"
+#include "bench/sim_open.h"
 #include "plugin/args/handle.h"
 #include "plugin/connector.h"
 #include "store/read/gather_plan.h"
@@ -76,7 +77,6 @@ static void random_halves(void *memory, uint64_t bytes, uint64_t seed)
 
 static void open_connector(struct state *state, const char *config)
 {
-    struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = state->layers,
                                .kv_head_count = state->heads,
@@ -84,10 +84,8 @@ static void open_connector(struct state *state, const char *config)
                                .head_size = state->head_size,
                                .kv_dtype = SPEC_DTYPE_F16,
                                .weights_id = {"bench-overhead", 14}};
-    struct spec_open_params params = {
-        .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
-    bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+    state->conn = bench_sim_open(state->disk, &model, config);
 }
 
 static struct spec_stats stats_of(const struct state *state)
