@@ -29,3 +29,15 @@ void build_quantised(struct world *world)
     sc_store_build_quant(world->store);
     build_wait(world);
 }
+
+void build_beside_drops(struct world *world)
+{
+    for (uint32_t round = 0; build_runs(world) || round < 3; round++) {
+        if (round < 3)
+            for (uint32_t p = 0; p < 4; p++)
+                sc_store_piece_drop(world->store, world->pieces[4 * (2 * round) + p].id);
+        rows_ok(world, 6);
+        sc_store_build_settle(world->store);
+    }
+    build_wait(world);
+}

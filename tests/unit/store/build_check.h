@@ -18,4 +18,8 @@ void build_all(struct world *world, uint64_t bytes_per_s);
 /* Quantised rows are built, of all that lacks them and may have them. */
 void build_quantised(struct world *world);
 
+/* While a run goes on: drops prompts 1, 3 and 5 of six (four pieces each), and reads prompt 6 each
+ * time; until the run is over. */
+void build_beside_drops(struct world *world);
+
 #endif

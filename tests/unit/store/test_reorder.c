@@ -719,14 +719,7 @@ static void ordering_beside_loads_and_drops(void **state)
         for (uint64_t key = 1; key <= 6; key++)
             assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
         sc_store_build_permutation(world->store, 0);
-        for (uint32_t round = 0; build_runs(world) || round < 3; round++) {
-            if (round < 3)
-                for (uint32_t p = 0; p < 4; p++)
-                    sc_store_piece_drop(world->store, world->pieces[4 * (2 * round) + p].id);
-            rows_ok(world, 6);
-            sc_store_build_settle(world->store);
-        }
-        build_wait(world);
+        build_beside_drops(world);
         all_is_ordered(world, 2);
         all_is_ordered(world, 6);
         space_check(world->store);

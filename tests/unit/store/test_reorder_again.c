@@ -411,8 +411,8 @@ static struct world *world_amid(const struct world_setup *setup)
     return world;
 }
 
-/* What loads left in host memory is read, by the newest copy's number, before and after the copy
- * before is freed. */
+/* Rows that loads left in host memory are read, by the newest copy's number, before and after the
+ * copy before is freed. */
 static void world_amid_end(struct world *world)
 {
     assert_true(again(world) > 0);
@@ -656,14 +656,7 @@ static void reordering_again_beside_loads_and_drops(void **state)
         order_host.turn++;
         order_host.requests += 10;
         sc_store_build_permutation(world->store, 0);
-        for (uint32_t round = 0; build_runs(world) || round < 3; round++) {
-            if (round < 3)
-                for (uint32_t p = 0; p < 4; p++)
-                    sc_store_piece_drop(world->store, world->pieces[4 * (2 * round) + p].id);
-            rows_ok(world, 6);
-            sc_store_build_settle(world->store);
-        }
-        build_wait(world);
+        build_beside_drops(world);
         all_by_turn(world, 2);
         all_by_turn(world, 6);
         space_check(world->store);

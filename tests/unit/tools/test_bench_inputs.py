@@ -169,8 +169,9 @@ class Fetch(unittest.TestCase):
             self.assertIn(said, err)
 
     def test_no_archive_is_told(self):
-        done = subprocess.run([sys.executable, FETCH, "--from", "/nowhere"], capture_output=True,
-                              text=True, check=False)
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, FETCH, "--from", "/nowhere", folder],
+                                  capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr),
                          (1, "fetch-eval: /nowhere: No such file or directory\n"))
 
