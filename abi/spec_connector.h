@@ -933,8 +933,8 @@ struct spec_stats {
     /* Since 0.17. Erasures of this rank: completed, failed attempts, bytes overwritten. Levels:
      * erasures not completed; bytes that the running one has yet to look at. */
     uint64_t erased, erase_failures, erased_bytes, erasing, erase_left_bytes;
-    /* Since 0.20. Of reordered_chunks, those that were reordered before. Of quantised_write_bytes,
-     * reordered rows. */
+    /* Since 0.20. Chunks that were reordered before (reordered_chunks counts them too). Bytes of
+     * reordered rows (so does quantised_write_bytes). */
     uint64_t reordered_again_chunks, reordered_write_bytes;
 };
 

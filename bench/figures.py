@@ -468,7 +468,7 @@ def draw_probes(ax, table):
 
 
 def draw_fallback(ax, table):
-    """Of impress at a quarter of the rows, and of the cells of figure 16."""
+    """Draws impress at a quarter of the rows, and the cells of figure 16."""
     names = ("accuracy",) if table.quick else ("sets", "recall", "recall_ids")
     found = {}
     for row in table.rows("retention") or [row for name in names for row in table.rows(name)]:

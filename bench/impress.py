@@ -200,7 +200,7 @@ class Cell:
         return json.dumps(config)
 
     def layout(self, preset, keys):
-        """Of what the preset reads, unless the variant's keys say."""
+        """Returns the layout that the preset reads, unless the variant's keys name one."""
         return keys.get("store.layout", "paired" if preset == BASE else "split")
 
     def words(self, build, dump, entry, taught):

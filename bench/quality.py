@@ -101,7 +101,7 @@ def is_right(text, answer):
 
 
 def measured(row, query, full):
-    """What one answer gives; full: full KV's row of the same question."""
+    """Returns the measures of one answer; full: full KV's row of the same question."""
     task = query["task"]
     if task == "needle":
         noun, digits = query["answers"]

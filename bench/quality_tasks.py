@@ -181,7 +181,7 @@ def running(ids, number, task, tokens, query, scored, forced=0):
 
 def build(source, text_ids, counts):
     """Entries of all tasks in turn, so that a run that is cut short has some of each. counts: how
-    many of "pairs", "long" and "text", and of each needle length. What a prompt holds does not
+    many of "pairs", "long" and "text", and of each needle length. A prompt's content does not
     depend on counts."""
     taught = joined(source.take(CALIBRATION_TOKENS))
     lengths = sorted(kind for kind in counts if isinstance(kind, int))

@@ -68,7 +68,7 @@ bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map)
  * quarantined. No lock held. */
 bool sc_store_section_hold(struct sc_store *store, uint64_t id, struct sc_store_section *derived);
 bool sc_store_section_is_held(struct sc_store *store, uint64_t id);
-/* What a record of the extent's permuted copy with this number says of the disk. */
+/* State on disk of an extent's permuted copy, by the record with its number. */
 enum sc_store_permutation_state {
     SC_STORE_PERMUTATION_UNKNOWN, /* it was never valid */
     SC_STORE_PERMUTATION_HELD,    /* the copy's pages are held */

@@ -136,7 +136,7 @@ static void slab_free(struct slab *slab)
     free(slab->codes);
 }
 
-/* What the quantised row decodes to. */
+/* The values that the quantised row decodes to. */
 static void row_decode(const struct tail_desk *desk, struct slab *slab, uint32_t layer,
                        uint32_t part, uint64_t row, uint8_t *ret_bytes)
 {

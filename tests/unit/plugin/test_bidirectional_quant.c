@@ -1,6 +1,6 @@
 /* Bidirectional loads of quantised rows (docs/decisions/0062), from inside: which rows the host
  * gets and what it is told of them, rows without good quantised rows, reads that fail, where both
- * ends meet. Who wrote a row, and what it decodes to: tail_desk.h. */
+ * ends meet. tail_desk.h tells who wrote a row and what it decodes to. */
 #include "plugin/load/bidirectional.h"
 #include "tests/sim/io_sim.h"
 #include "tests/unit/awaits.h"
@@ -632,7 +632,7 @@ static void a_deadline_comes_midway(void **state)
     scene_close(&scene);
 }
 
-/* What was fetched to host memory for loads is what this load reads. */
+/* This load reads the same that was fetched to host memory for loads. */
 static void a_match_fetched_to_host_memory_is_not_read_again(void **state)
 {
     (void)state;

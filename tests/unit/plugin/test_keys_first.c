@@ -332,7 +332,7 @@ static void what_is_selected_without_probe_keys_reads_no_keys_ahead(void **state
     }
 }
 
-/* What was fetched to host memory is what both orders read. */
+/* Both orders read the same that was fetched to host memory. */
 static void nothing_is_read_after_a_fetch_to_host_memory(void **state)
 {
     (void)state;

@@ -121,7 +121,7 @@ static void duel_reopen(struct duel *duel)
 
 /* ---- Items ----------------------------------------------------------------------------------- */
 
-/* What an item has in both stores. */
+/* An item as both stores get it. */
 struct wish {
     uint32_t layer;
     bool is_wide, has_probes_only;
