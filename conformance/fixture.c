@@ -3,9 +3,11 @@
 
 #include <ftw.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -494,10 +496,21 @@ struct spec_stats fixture_stats(struct fixture *fx)
     return stats;
 }
 
-int fixture_in_child(void (*run)(void *user), void *user)
+pid_t conf_fork(void)
 {
     fflush(NULL);
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    return 0;
+}
+
+int fixture_in_child(void (*run)(void *user), void *user)
+{
+    pid_t pid = conf_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         run(user);

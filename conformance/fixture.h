@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <cmocka.h>
 
@@ -168,6 +169,9 @@ void fixture_reconfigure(struct fixture *fx, const char *extra);
  * number of tries, each of which takes long on a slow machine; a few are made all the same. */
 bool conf_wait(uint32_t *tries);
 _Noreturn void conf_skip(const char *reason);
+/* As fork(), after a flush of all streams. The child is killed when this process ends, also where a
+ * test fails before it ends its child. Call it in the main thread. */
+pid_t conf_fork(void);
 void conf_remove_tree(const char *path);
 
 #define assert_ok(fx, call)                                                                        \

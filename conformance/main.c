@@ -154,9 +154,8 @@ static void judge_test(struct run *run, const struct conf_test *test)
     uint32_t clause = conf_clause_of(test->name);
     fprintf(run->text, "[ %u of %u ] %s-%03" PRIu32 ": %s\n[ RUN      ] %s\n", run->at, run->count,
             conf_set->prefix, clause, conf_clause_title(clause), test->name);
-    fflush(NULL);
     conf_options.shared->skipped = 0;
-    pid_t pid = fork();
+    pid_t pid = conf_fork();
     if (pid == 0)
         run_child(run, test, output);
     int status = -1;
@@ -398,8 +397,7 @@ static bool opens(const struct run *run)
 {
     char store[4096];
     int status = -1;
-    fflush(NULL);
-    pid_t pid = fork();
+    pid_t pid = conf_fork();
     if (pid == 0)
         open_once(run);
     if (pid < 0 || waitpid(pid, &status, 0) != pid) {

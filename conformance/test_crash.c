@@ -120,8 +120,7 @@ static void kill_one(const struct child *child)
     atomic_store(&notes->ended, 0);
     bool storing = kills % KILLS_A_STORING == KILLS_A_STORING - 1;
     bool early = dice(8) == 0 && !storing; /* some die while they open */
-    fflush(NULL);
-    pid_t pid = fork();
+    pid_t pid = conf_fork();
     assert_true(pid >= 0);
     if (pid == 0)
         child_run(child);

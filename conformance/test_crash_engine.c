@@ -64,8 +64,7 @@ static void kill_one(struct through *through, uint64_t number)
 {
     uint32_t least = number % 10 == 9 ? 2 : 1;
     atomic_store(reached, 0);
-    fflush(NULL);
-    pid_t pid = fork();
+    pid_t pid = conf_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         store_in_turns(through);

@@ -273,8 +273,7 @@ static void abi_014_a_killed_writer_leaves_no_lock(void **state)
     struct fixture *fx = *state;
     struct writer writer = {.fx = fx};
     assert_int_equal(pipe(writer.ready), 0);
-    fflush(NULL);
-    pid_t pid = fork();
+    pid_t pid = conf_fork();
     if (pid == 0) {
         hold_store(&writer);
         _exit(0);

@@ -157,8 +157,7 @@ static struct worker worker_start(const struct fixture *fx)
     struct worker worker = {.fx = *fx};
     assert_null(fx->conn);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    fflush(NULL);
-    worker.pid = fork();
+    worker.pid = conf_fork();
     assert_true(worker.pid >= 0);
     if (worker.pid == 0) {
         close(ends[0]);

@@ -6,9 +6,11 @@ The suite for objects by key, judged.
 A store that never stores anything fails every clause but that of the table. The double, which keeps
 objects in memory, passes every test that needs no file: those that fail are in NEEDS_FILES below.
 """
+import os
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 SUITE, NULL_OBJECTS, OBJECTS_DOUBLE = "", "", ""
@@ -50,6 +52,29 @@ def judge(library, *options):
     return ended.returncode, clauses, failed, ended.stdout
 
 
+def processes_of(library):
+    """The ids of processes that judge this library."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                words = f.read().split(b"\0")
+        except OSError:
+            continue
+        if words[:3] == [os.fsencode(SUITE), b"--objects", os.fsencode(library)]:
+            found.append(int(pid))
+    return found
+
+
+def await_end_of(library):
+    """Processes that a failed test left end with it, if not at once."""
+    for _ in range(600):
+        if not processes_of(library):
+            return []
+        time.sleep(0.1)
+    return processes_of(library)
+
+
 class BrokenObjects(unittest.TestCase):
     """The suite over libraries whose faults are known."""
 
@@ -58,6 +83,7 @@ class BrokenObjects(unittest.TestCase):
         self.assertEqual(1, code, report[-4000:])
         self.assertGreater(len(clauses), 30)
         self.assertEqual({"008"}, {c for c, outcome in clauses.items() if outcome != "fails"})
+        self.assertEqual([], await_end_of(NULL_OBJECTS))
 
     def test_a_library_that_keeps_objects_in_memory_fails_where_files_are_needed(self):
         code, clauses, failed, report = judge(OBJECTS_DOUBLE, "--patience", "60", "--only",
@@ -65,6 +91,7 @@ class BrokenObjects(unittest.TestCase):
         self.assertEqual(1, code, report[-4000:])
         self.assertGreater(len(clauses), 30)
         self.assertEqual(set(), failed - NEEDS_FILES, report)
+        self.assertEqual([], await_end_of(OBJECTS_DOUBLE))
 
 
 if __name__ == "__main__":

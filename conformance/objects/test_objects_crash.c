@@ -64,8 +64,7 @@ static void run_and_kill(struct objects *fx, struct notes *notes, uint32_t batch
 {
     int status = 0;
     pid_t ended = 0;
-    fflush(NULL);
-    pid_t pid = fork();
+    pid_t pid = conf_fork();
     assert_true(pid >= 0);
     if (pid == 0)
         child_run(fx, notes);

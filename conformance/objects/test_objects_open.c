@@ -130,8 +130,7 @@ static void obj_005_objects_are_found_by_later_opens(void **state)
 /* Opens in a child; the child ends when it is killed. */
 static pid_t child_opens(struct objects *fx, _Atomic int *is_open)
 {
-    fflush(NULL);
-    pid_t pid = fork();
+    pid_t pid = conf_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         atomic_store(is_open, objects_try_open(fx) == SPEC_OK ? 1 : -1);
