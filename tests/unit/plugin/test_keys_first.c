@@ -440,6 +440,10 @@ static void *select_while_it_lasts(void *given)
         struct spec_lookup_result found;
         if (rig_try_lookup(&world->rig, &world->prompt, 0, RIG_MAX, &found) != SPEC_OK)
             continue; /* all requests are in use */
+        if (found.matched_tokens < world->matched) { /* stored again in part so far */
+            rig_release(&world->rig, found.request);
+            continue;
+        }
         for (uint32_t i = 0; i < 9; i++)
             sc_plugin_fallback_learn(&world->rig.conn->ahead.fallbacks[first], turn % 3 > 0);
         (void)sc_plugin_begin_layer(world->rig.conn, &found.request, 1, first, NULL);
