@@ -1,4 +1,4 @@
-/* test_load: loading: ABI-040, 041, 050 .. 052, 056, 057, 059, 070, 071.
+/* test_load: loading: ABI-040, 041, 050 .. 052, 056, 057, 059, 070, 071, 228.
  *
  * Threads, Tests: see fixture.h. */
 #include "conformance/suite.h"
@@ -129,6 +129,46 @@ static void abi_050_a_wrong_item_is_found_before_any_is_begun(void **state)
     assert_status(fx->api->get_important(fx->conn, items, 2, &fx->error), SPEC_E_INVALID);
     assert_status(fx->api->get_important(fx->conn, items, 0, &fx->error), SPEC_E_INVALID);
     assert_status(fx->api->get_important(fx->conn, NULL, 1, &fx->error), SPEC_E_INVALID);
+    area_expect(&area, &fx->shape, &held.prompt, 0, 0, 0);
+    area_free(&area);
+    let_go(fx, &held);
+}
+
+/* An engine that reads its items alone must not take a refused call for a delivery. */
+static void abi_228_a_refused_call_tells_each_item(void **state)
+{
+    struct fixture *fx = *state;
+    struct held held = hold(fx, 67, 200);
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, held.found.matched_tokens);
+    struct spec_important items[3];
+    const struct {
+        spec_request request;
+        uint32_t layer;
+        spec_status status;
+    } cases[] = {
+        {held.found.request, fx->shape.layers, SPEC_E_INVALID},
+        {held.found.request + 1, 0, SPEC_E_STALE},
+    };
+    for (uint32_t n = 0; n < 6; n++) {
+        uint32_t wrong = n % 3;
+        for (uint32_t i = 0; i < 3; i++) {
+            items[i] = important(held.found.request, 0, &area.memory);
+            items[i].status = SPEC_OK;
+        }
+        items[wrong].request = cases[n / 3].request;
+        items[wrong].layer = cases[n / 3].layer;
+        assert_status(fx->api->get_important(fx->conn, items, 3, &fx->error), cases[n / 3].status);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(items[i].status, cases[n / 3].status);
+            assert_int_equal(items[i].row_count, 0);
+        }
+    }
+    items[0] = items[1] = items[2] = important(held.found.request, 0, &area.memory);
+    items[1].struct_size += 8;
+    struct spec_important last = items[2];
+    assert_status(fx->api->get_important(fx->conn, items, 3, &fx->error), SPEC_E_INVALID);
+    assert_int_equal(items[0].status, SPEC_E_INVALID);
+    assert_memory_equal(&last, &items[2], sizeof(last));
     area_expect(&area, &fx->shape, &held.prompt, 0, 0, 0);
     area_free(&area);
     let_go(fx, &held);
@@ -432,6 +472,7 @@ const struct conf_test CONF_LOAD[] = {
     OPENED(abi_050_items_of_many_requests_and_layers_are_served_together),
     OPENED(abi_050_eight_requests_in_one_call_a_layer),
     OPENED(abi_050_a_wrong_item_is_found_before_any_is_begun),
+    OPENED(abi_228_a_refused_call_tells_each_item),
     BARE(abi_051_every_row_is_bit_identical_in_every_shape_and_dtype),
     OPENED(abi_051_eight_requests_at_once_get_their_own_rows),
     OPENED(abi_052_positions_ascend_from_from_token),

@@ -504,6 +504,22 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
     return served;
 }
 
+void sc_plugin_items_refuse(struct spec_important *items, uint64_t count, spec_status status)
+{
+    if (items == NULL || count > SC_LIMIT_BATCH)
+        return;
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_plugin_item refused;
+        if (sc_plugin_args_read_at(&refused.in, &sc_plugin_form_important, items, i, "items",
+                                   NULL) != SPEC_OK)
+            return;
+        clear_results(&refused);
+        refused.in.status = status;
+        sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &refused.in,
+                             sizeof(refused.in));
+    }
+}
+
 spec_status sc_plugin_items_check(spec_connector *conn, struct sc_plugin_visit *visit,
                                   struct spec_important *items, uint64_t count, bool is_submitted,
                                   struct sc_plugin_item *ret_work, struct spec_error *reterr)
