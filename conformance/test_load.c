@@ -154,13 +154,14 @@ static void abi_228_a_refused_call_tells_each_item(void **state)
         for (uint32_t i = 0; i < 3; i++) {
             items[i] = important(held.found.request, 0, &area.memory);
             items[i].status = SPEC_OK;
+            items[i].row_count = 77; /* of an earlier delivery */
         }
         items[wrong].request = cases[n / 3].request;
         items[wrong].layer = cases[n / 3].layer;
         assert_status(fx->api->get_important(fx->conn, items, 3, &fx->error), cases[n / 3].status);
         for (uint32_t i = 0; i < 3; i++) {
             assert_int_equal(items[i].status, cases[n / 3].status);
-            assert_int_equal(items[i].row_count, 0);
+            assert_int_equal(items[i].row_count, 77);
         }
     }
     items[0] = items[1] = items[2] = important(held.found.request, 0, &area.memory);

@@ -509,14 +509,12 @@ void sc_plugin_items_refuse(struct spec_important *items, uint64_t count, spec_s
     if (items == NULL || count > SC_LIMIT_BATCH)
         return;
     for (uint64_t i = 0; i < count; i++) {
-        struct sc_plugin_item refused;
-        if (sc_plugin_args_read_at(&refused.in, &sc_plugin_form_important, items, i, "items",
-                                   NULL) != SPEC_OK)
+        struct spec_important item;
+        if (sc_plugin_args_read_at(&item, &sc_plugin_form_important, items, i, "items", NULL) !=
+            SPEC_OK)
             return;
-        clear_results(&refused);
-        refused.in.status = status;
-        sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &refused.in,
-                             sizeof(refused.in));
+        item.status = status;
+        sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &item, sizeof(item));
     }
 }
 

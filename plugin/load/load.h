@@ -16,7 +16,8 @@ spec_status sc_plugin_layer_check(const spec_connector *conn, uint32_t layer, co
 spec_status sc_plugin_items_check(spec_connector *conn, struct sc_plugin_visit *visit,
                                   struct spec_important *items, uint64_t count, bool is_submitted,
                                   struct sc_plugin_item *ret_work, struct spec_error *reterr);
-/* Writes the status of a call whose check failed to its items, up to one that cannot be read. */
+/* Writes the status of a call whose check failed to its items, up to one that cannot be read. Their
+ * other results stay. */
 void sc_plugin_items_refuse(struct spec_important *items, uint64_t count, spec_status status);
 /* Begins the reads that need no selection. Never waits. begin_ns: start of the call, from which
  * deadlines count. */

@@ -296,12 +296,10 @@ class Layered:
 
     def get(self, items):
         """Each item's status says how it ended. A call is refused as a whole for one of its items,
-        say one of which too little is kept: each of them is asked for alone then."""
+        say one of which too little is kept, and each has its status (ABI-228): each of them is
+        asked for alone then."""
         status = self.conn.get(items)
-        if status >= 0 or any(item.status != abi.OK for item in items):
-            return
-        if len(items) == 1:
-            items[0].status = status
+        if status >= 0 or len(items) == 1 or any(item.status != status for item in items):
             return
         for i in range(len(items)):
             self.get((abi.Important * 1).from_buffer(items, i * ctypes.sizeof(abi.Important)))

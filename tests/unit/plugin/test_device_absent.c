@@ -32,7 +32,7 @@ static void a_machine_without_a_driver_says_so(void **state)
         assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, &error), SPEC_E_UNSUPPORTED);
         assert_non_null(strstr(error.text, WHY_ABSENT));
         assert_int_equal(sc_plugin_submit(rig.conn, &item, 1, &ticket, NULL), SPEC_E_UNSUPPORTED);
-        assert_int_equal(item.status, SPEC_PENDING); /* nothing was begun */
+        assert_int_equal(item.status, SPEC_E_UNSUPPORTED); /* nothing was begun */
         assert_true(rig_is_poison(area.bytes, 4 * RIG_GUARD));
         assert_int_equal(rig_load(&rig, found.request, &prompt, 0, 40, (uint32_t)i), SPEC_OK);
     }

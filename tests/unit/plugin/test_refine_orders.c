@@ -11,14 +11,15 @@
 #include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/threads.h"
 
-#define ROWS     200u
-#define FRONT    128u /* rows that a pass of their own stored */
-#define LAYERS   4u
-#define REQUESTS 3u
-#define ITEMS    4u
-#define SHARES   6u
-#define WORDS    ((ROWS + 63) / 64)
-#define ROW      (2 * 16 * 2) /* bytes of K or V: two heads of 16 16-bit values */
+#define UNTOUCHED UINT64_MAX /* a result that a refused call leaves */
+#define ROWS      200u
+#define FRONT     128u /* rows that a pass of their own stored */
+#define LAYERS    4u
+#define REQUESTS  3u
+#define ITEMS     4u
+#define SHARES    6u
+#define WORDS     ((ROWS + 63) / 64)
+#define ROW       (2 * 16 * 2) /* bytes of K or V: two heads of 16 16-bit values */
 
 static const uint32_t PPM[SHARES] = {0, 30000, 120000, 300000, 700000, 1000000};
 
@@ -511,6 +512,7 @@ static void call(struct host *host)
         (void)item_add(host, is_submitted);
     if (host->count == 0)
         return;
+    host->items[0].io_ops = UNTOUCHED;
     const struct place *first = host->shots[0].place;
     bool was_gone = host->items[0].refine_of != 0 && first->is_gone;
     spec_status status;
@@ -521,9 +523,7 @@ static void call(struct host *host)
     } else {
         status = sc_plugin_get_important(conn, host->items, host->count, &error);
     }
-    bool is_refused =
-        status != SPEC_OK && host->items[0].struct_size != 0 &&
-        (ticket == 0 && host->items[0].status == SPEC_OK && host->items[0].row_count == 0);
+    bool is_refused = status != SPEC_OK && ticket == 0 && host->items[0].io_ops == UNTOUCHED;
     if (is_refused) {
         bool refines = false;
         for (uint32_t i = 0; i < host->count; i++)
