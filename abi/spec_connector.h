@@ -658,7 +658,7 @@ struct spec_important {
                                  * destination; 0: none */
 
     /* Results, written for every item when the call returns, whatever its status. A refused
-     * get_important writes `status` alone, a refused get_important_submit nothing. */
+     * get_important writes `status` alone [ABI-228], a refused get_important_submit nothing. */
     spec_status status;
     uint32_t result_flags;    /* SPEC_IMPORTANT_* */
     uint64_t row_count;       /* rows delivered */
@@ -1056,9 +1056,10 @@ struct spec_api {
      *   copy in its place (a disk lost acknowledged writes) fails verification. [ABI-172]
      * - At an item's deadline: TIMEOUT; its destination is undefined, the request stays usable.
      *   [ABI-059]
-     * - A call that is refused before any item is begun writes its status to each item, up to the
-     *   first item whose struct_size is wrong, and nothing else: results and rows of an earlier
-     *   delivery stay. [ABI-228]
+     * - A call that is refused before any item is begun writes statuses and nothing else, so that
+     *   results and rows of an earlier delivery stay: the item at fault has the call's status, the
+     *   others SPEC_PENDING, to be asked for again. No item behind a wrong struct_size is written.
+     *   [ABI-228]
      * Returns SPEC_OK if every item's status is SPEC_OK, else the first failing item's status, with
      * its text in reterr; the other items are complete.
      * Errors: INVALID (checked for all items before any is begun; count 0 or above 256; queries

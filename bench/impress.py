@@ -472,7 +472,8 @@ def cells_22(quick):
     alphas = (0, 600, 2000) if quick else (0, 200, 400, 600, 800, 1000, 1500, 2000)
     for dataset in ("rte",) if quick else ("rte", "copa", "recall"):
         yield Cell("22", f"opt-6.7b {dataset}", "opt-6.7b", dataset,
-                   ("impress-itf", "impress-itf+range"), long("opt-6.7b", quick, 3), 4,
+                   ("impress-itf", "impress-itf+range"), long("opt-6.7b", quick, 3),
+                   ROW_SCALE["opt-6.7b"],
                    6 if quick else 8, variants={f" alpha {a / 1000:g}": {"select.alpha_milli": a}
                                                  for a in alphas})
 
@@ -480,7 +481,8 @@ def cells_22(quick):
 def cells_23(quick):
     for chunk in (16, 64, 256) if quick else (16, 32, 64, 128, 256):
         yield Cell("23", f"opt-6.7b piqa chunk {chunk}", "opt-6.7b", "piqa",
-                   (*WHOLE, "impress-itf+range"), long("opt-6.7b", quick, 3), 4,
+                   (*WHOLE, "impress-itf+range"), long("opt-6.7b", quick, 3),
+                   ROW_SCALE["opt-6.7b"],
                    6 if quick else 8, chunk=chunk)
 
 

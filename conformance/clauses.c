@@ -164,7 +164,7 @@ const struct conf_clause CONF_ROW_CLAUSES[] = {
     {225, "both ends meet over quantised rows as over others, and later passes count as lossy"},
     {226, "rows are reordered again when their importance has moved, and not otherwise"},
     {227, "selections by queries do not depend on earlier ones"},
-    {228, "a refused get_important tells each item"},
+    {228, "a refused get_important tells which item is at fault"},
     {0, NULL},
 };
 

@@ -504,16 +504,17 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
     return served;
 }
 
-void sc_plugin_items_refuse(struct spec_important *items, uint64_t count, spec_status status)
+/* Tells of a refused call in its items, up to one that cannot be read: `at` is at fault, and the
+ * others were not begun. */
+static void items_refuse(struct spec_important *items, uint64_t count, uint64_t at,
+                         spec_status status)
 {
-    if (items == NULL || count > SC_LIMIT_BATCH)
-        return;
     for (uint64_t i = 0; i < count; i++) {
         struct spec_important item;
         if (sc_plugin_args_read_at(&item, &sc_plugin_form_important, items, i, "items", NULL) !=
             SPEC_OK)
             return;
-        item.status = status;
+        item.status = i == at ? status : SPEC_PENDING;
         sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &item, sizeof(item));
     }
 }
@@ -533,6 +534,8 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct sc_plugin_visit *
         spec_status status = check_item(conn, visit, items, i, item, reterr);
         if (status == SPEC_OK)
             status = sc_plugin_tail_check(conn, &first->in, &item->in, i, count, reterr);
+        if (status != SPEC_OK && !is_submitted)
+            items_refuse(items, count, i, status);
         if (status != SPEC_OK)
             return status;
     }

@@ -12,13 +12,11 @@ struct sc_plugin_visit;
 /* Errors: INVALID, the model has no such layer. */
 spec_status sc_plugin_layer_check(const spec_connector *conn, uint32_t layer, const char *call,
                                   struct spec_error *reterr);
-/* Checks all items and enters their requests. Changes nothing else. ret_work: NULL, or [count]. */
+/* Checks all items and enters their requests. If one fails, writes the statuses of items that are
+ * not submitted; changes nothing else. ret_work: NULL, or [count]. */
 spec_status sc_plugin_items_check(spec_connector *conn, struct sc_plugin_visit *visit,
                                   struct spec_important *items, uint64_t count, bool is_submitted,
                                   struct sc_plugin_item *ret_work, struct spec_error *reterr);
-/* Writes the status of a call whose check failed to its items, up to one that cannot be read. Their
- * other results stay. */
-void sc_plugin_items_refuse(struct spec_important *items, uint64_t count, spec_status status);
 /* Begins the reads that need no selection. Never waits. begin_ns: start of the call, from which
  * deadlines count. */
 void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,

@@ -109,8 +109,6 @@ static spec_status items_do(spec_connector *conn, struct spec_important *items, 
     spec_status status = sc_plugin_items_check(conn, &visit, items, count, false, work, reterr);
     if (status == SPEC_OK)
         status = items_deliver(conn, items, count, begin_ns, work, reterr);
-    else
-        sc_plugin_items_refuse(items, count, status);
     sc_plugin_visit_end(conn, &visit);
     return status;
 }

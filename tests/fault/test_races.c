@@ -356,7 +356,7 @@ static bool load_both(struct worker *worker, struct load *load, const struct hol
     items[0] = load->item;
     items[1] = second.item;
     spec_status status = sc_plugin_get_important(worker->rig->conn, items, 2, &worker->error);
-    if (items[0].status == SPEC_OK && items[1].status == SPEC_OK && status != SPEC_OK)
+    if (items[0].status == SPEC_PENDING || items[1].status == SPEC_PENDING)
         return judge(worker, older(load->hold, other), status); /* refused: nothing was begun */
     load->item = items[0];
     second.item = items[1];

@@ -296,13 +296,13 @@ class Layered:
 
     def get(self, items):
         """Each item's status says how it ended. A call is refused as a whole for one of its items,
-        say one of which too little is kept, and each has its status (ABI-228): each of them is
-        asked for alone then."""
-        status = self.conn.get(items)
-        if status >= 0 or len(items) == 1 or any(item.status != status for item in items):
+        say one of which too little is kept (ABI-228): each of the others is asked for alone
+        then."""
+        if self.conn.get(items) >= 0:
             return
-        for i in range(len(items)):
-            self.get((abi.Important * 1).from_buffer(items, i * ctypes.sizeof(abi.Important)))
+        for i, item in enumerate(items):
+            if item.status == abi.PENDING:
+                self.get((abi.Important * 1).from_buffer(items, i * ctypes.sizeof(abi.Important)))
 
     def put(self, item, one, layer):
         """Rows of staging go into the cache; of a later chunk, those that it made exact."""
