@@ -123,7 +123,8 @@ static void load(struct worker *worker, const struct cell *cell, bool is_submitt
         } while (status == SPEC_E_BUSY);
     (void)answered(worker, is_submitted ? "get_important_submit" : "get_important", status);
     for (uint32_t i = 0; i < count; i++) {
-        if (answered(worker, "an item", items[i].status)) {
+        bool is_refused = status != SPEC_OK && items[i].status == SPEC_PENDING; /* by the other */
+        if (!is_refused && answered(worker, "an item", items[i].status)) {
             if (items[i].row_count != cell->matched ||
                 !rig_area_is_right(&races->rig, &areas[i], prompt, 0, cell->matched, first + i))
                 actor_wrong(&worker->actor, "rows of another request", status);
