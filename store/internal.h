@@ -154,6 +154,27 @@ static inline uint64_t sc_store_counted(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+/* ---- What the role means, each asked by its meaning. Any thread. ----------------------------- */
+
+/* Writes rows and appends records. */
+static inline bool sc_store_can_store(const struct sc_store *store)
+{
+    return store->params.role == SC_STORE_WRITER;
+}
+
+/* Has a map of all extents' pages, those of other namespaces too, the quarantine of dropped pieces,
+ * and the log's reserved room. All follow the records. */
+static inline bool sc_store_keeps_space(const struct sc_store *store)
+{
+    return store->params.role == SC_STORE_WRITER;
+}
+
+/* Follows a log that another process writes. */
+static inline bool sc_store_follows(const struct sc_store *store)
+{
+    return store->params.role != SC_STORE_WRITER;
+}
+
 /* Any thread. */
 static inline bool sc_store_piece_holds(const struct sc_store *store,
                                         const struct sc_store_piece *piece)

@@ -73,7 +73,7 @@ void sc_store_erase_mark(struct sc_store *store,
 {
     if (sc_store_erasures(store) == 0)
         return;
-    if (store->params.role == SC_STORE_WRITER)
+    if (sc_store_can_store(store))
         writing_mark(store); /* first: later commits are in the table */
     extents_mark(store);
     sc_store_pieces_erase(store, on_gone, user);
@@ -319,7 +319,7 @@ static spec_status step(struct sc_store *store, bool *ret_more, struct spec_erro
 spec_status sc_store_erase_step(struct sc_store *store, bool *ret_more, struct spec_error *reterr)
 {
     *ret_more = false;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "overwriting is the writer's");
     if (sc_store_erasures(store) == 0 && store->eraser == NULL)
         return SPEC_OK;

@@ -300,7 +300,7 @@ spec_status sc_store_notify_take(struct sc_store *store,
 {
     const struct taker taker = {.on_notify = on_notify, .user = user};
     uint64_t size;
-    SC_ASSERT(store->params.poison, store->params.role == SC_STORE_WRITER);
+    SC_ASSERT(store->params.poison, sc_store_can_store(store));
     if (store->notify.file == NULL) {
         spec_status status =
             rank_file_open(store, store->params.rank, NOTIFY_NAME, 0, &store->notify.file, reterr);

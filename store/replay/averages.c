@@ -162,7 +162,7 @@ spec_status sc_store_note_put(struct sc_store *store, uint16_t *words, uint64_t 
 {
     uint64_t bytes = sc_store_record_bytes_average(SC_STORE_NOTE_HEAD + count);
     uint32_t kind = words[SC_STORE_NOTE_HEAD] >> 8;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
                        store->dir);
     if (count == 0 || count > SC_STORE_NOTE_WORDS_MAX)
@@ -280,7 +280,7 @@ static uint64_t append_bytes(const struct sc_store *store, const struct sc_store
 spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_average *averages,
                                  uint64_t count, struct spec_error *reterr)
 {
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
                        store->dir);
     spec_status status = averages_check(store, averages, count, reterr);

@@ -771,7 +771,7 @@ static spec_status checkpoint_run(struct sc_store *store, bool erases, struct sp
 {
     struct copy copy = {.store = store, .searches_left = 2 * SC_STORE_SEARCHES_MAX};
     struct sc_store_record_head head;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a checkpoint is the writer's");
     spec_status status = copy_begin(&copy, &head, reterr);
     if (status == SPEC_OK)
@@ -831,7 +831,7 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     small = small > SMALL_BYTES ? small : SMALL_BYTES;
     uint64_t step = store->params.config->checkpoint_bytes;
     step = step < small ? step : small;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return false;
     pthread_mutex_lock(&store->log.lock);
     uint64_t grown = journal->end - journal->kept_bytes, count = sc_store_log_pieces(store);
@@ -869,7 +869,7 @@ void sc_store_checkpoint_close(struct sc_store *store)
     struct sc_store_journal *journal = &store->log.journal;
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = SPEC_OK;
-    if (store->params.role != SC_STORE_WRITER || journal->end == journal->synced_end)
+    if (!sc_store_can_store(store) || journal->end == journal->synced_end)
         return;
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t count = sc_store_log_pieces(store), kept = pieces_kept(store);

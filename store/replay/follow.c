@@ -268,7 +268,7 @@ spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_
 {
     bool is_open = false;
     *ret_more = false;
-    if (store->params.role == SC_STORE_WRITER || store->follow.is_over)
+    if (!sc_store_follows(store) || store->follow.is_over)
         return SPEC_OK;
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
@@ -291,7 +291,7 @@ uint64_t sc_store_follow_now_ns(const struct sc_store *store)
 
 bool sc_store_is_followed(struct sc_store *store)
 {
-    if (store->params.role != SC_STORE_WRITER)
+    if (sc_store_follows(store))
         return false;
     pthread_mutex_lock(&store->log.lock); /* a checkpoint replaces the file */
     bool is_followed = sc_io_file_is_shared(store->io, store->log.journal.file);

@@ -51,7 +51,7 @@ static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct s
 
 spec_status sc_store_epoch_set(struct sc_store *store, uint64_t epoch, struct spec_error *reterr)
 {
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a reset is the writer's");
     uint64_t bytes =
         SC_STORE_EPOCH_BYTES + sc_store_record_bytes_space(strlen(store->params.space.descriptor));

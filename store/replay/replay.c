@@ -23,8 +23,8 @@
  * locks. */
 #include "store/replay/replay.h"
 #include "store/log/log_swap.h"
-#include "store/replay/checkpoint.h"
 #include "store/log/where.h"
+#include "store/replay/checkpoint.h"
 
 #include <string.h>
 
@@ -120,7 +120,7 @@ static void replay_head(struct sc_store *store, struct sc_store_replay *replay)
     }
     if (replay->is_numbered && replay->numbering != head->numbering)
         sc_store_replay_forget(store);
-    replay->is_numbered = !sc_store_replay_is_writer(store);
+    replay->is_numbered = sc_store_follows(store);
     replay->numbering = head->numbering;
     store->log.journal.head = *head;
     replay->space_given = head->space_next;
@@ -204,7 +204,7 @@ static spec_status replay_space(struct sc_store *store, struct sc_store_replay *
         return SPEC_OK;
     }
     struct sc_store_shape *known = sc_store_space_find(&store->log.spaces, id);
-    if (known != NULL && sc_store_replay_is_writer(store)) {
+    if (known != NULL && sc_store_replay_at_open(store)) {
         space_again(store, replay, known);
         return SPEC_OK;
     }
@@ -300,7 +300,7 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
     struct sc_store_shape *shape =
         id < replay->space_next ? sc_store_space_find(&store->log.spaces, id) : NULL;
     if (shape == NULL || record->epoch < shape->epoch ||
-        (record->epoch == shape->epoch && sc_store_replay_is_writer(store))) {
+        (record->epoch == shape->epoch && sc_store_replay_at_open(store))) {
         sc_store_replay_lie(store, "an epoch that is over, or of no namespace");
         return;
     }
@@ -389,14 +389,14 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
         sc_store_replay_lie(store, "averages of other rows or layers");
         return SPEC_OK;
     }
-    if (sc_store_replay_is_writer(store)) {
+    if (sc_store_keeps_space(store)) {
         if (!sc_store_averages_reserve(&store->log.averages, 1, store->params.alloc))
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
         sc_store_averages_note(&store->log.averages, id, store->log.journal.end, frame_bytes);
     }
     bool is_told =
         sc_store_replay_space_is_told(store, space) &&
-        (!sc_store_replay_is_writer(store) || store->log.journal.sequence >= shape->epoch_sequence);
+        (!sc_store_replay_at_open(store) || store->log.journal.sequence >= shape->epoch_sequence);
     if (is_told && store->params.on_piece != NULL && store->params.on_average != NULL)
         average_tell(store, id, entry->row_count);
     return SPEC_OK;

@@ -74,21 +74,24 @@ void sc_store_replay_forget(struct sc_store *store);
 
 /* ---- What its files share -------------------------------------------------------------------- */
 
-static inline bool sc_store_replay_is_writer(const struct sc_store *store)
+/* The log is read once, at a writer's open: no other thread uses the store, what later records void
+ * was foreseen, and a piece is reported before it is LIVE. Else records arrive while the store is
+ * used, and the log may be read again from its start. */
+static inline bool sc_store_replay_at_open(const struct sc_store *store)
 {
-    return store->params.role == SC_STORE_WRITER;
+    return !sc_store_follows(store);
 }
 
 /* A writer's open needs no lock. */
 static inline void sc_store_replay_table_lock(struct sc_store *store)
 {
-    if (!sc_store_replay_is_writer(store))
+    if (!sc_store_replay_at_open(store))
         pthread_mutex_lock(&store->log.lock);
 }
 
 static inline void sc_store_replay_table_unlock(struct sc_store *store)
 {
-    if (!sc_store_replay_is_writer(store))
+    if (!sc_store_replay_at_open(store))
         pthread_mutex_unlock(&store->log.lock);
 }
 

@@ -8,10 +8,11 @@
  * An extent without pieces frees its pages when another record follows, as commit would have.
  *
  * Invariants: live extents do not overlap: the later record of a page is invalid. */
+#include "store/log/apply.h"
 #include "store/log/record_format.h"
+#include "store/log/where.h"
 #include "store/replay/replay.h"
 #include "store/rows/row_permutation.h"
-#include "store/log/where.h"
 
 #include <string.h>
 
@@ -81,9 +82,9 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
     }
     if (store->params.role == SC_STORE_PEER || !shape->is_own)
         extent->part_count =
-            sc_store_replay_is_writer(store) ? extent->part_count : 0; /* rows are never read */
+            sc_store_keeps_space(store) ? extent->part_count : 0; /* rows are never read */
     bool placed =
-        sc_store_replay_is_writer(store)
+        sc_store_keeps_space(store)
             ? replay_places(store, extent->parts, extent->part_count, extent->stride)
             : sc_store_follow_places(store, extent->parts, extent->part_count, extent->stride);
     if (!placed)
@@ -150,24 +151,9 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
         sc_store_replay_lie(store, "another extent under this id");
         return SPEC_OK;
     }
-    if (entry->row_count == 0) {
-        *entry =
-            (struct sc_store_extent_entry){.parts = sc_store_table_parts(table, extent->part_count),
-                                           .row_offset = extent->row_offset,
-                                           .stride = extent->stride,
-                                           .probe_offset = extent->probe_offset,
-                                           .probe_tag_offset = extent->probe_tag_offset,
-                                           .tag_offset = extent->tag_offset,
-                                           .copy = extent->copy,
-                                           .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
-                                           .part_count = extent->part_count,
-                                           .row_count = (uint32_t)extent->row_count,
-                                           .space = (uint32_t)extent->space,
-                                           .leaves_ids = leaves,
-                                           .provenance = extent->provenance,
-                                           .salt = extent->salt};
-        memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
-    }
+    extent->leaves_ids = leaves;
+    if (entry->row_count == 0)
+        (void)sc_store_apply_extent(store, id, extent);
     replay->extent_open = id;
     replay->extent_rows = 0;
     replay->provenance = extent->provenance;
@@ -310,7 +296,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     struct sc_store_extent_entry *extent =
         is_known ? sc_store_table_extent(&store->table, id) : NULL;
     if (record->is_retired || extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
-        (sc_store_replay_is_writer(store) && atomic_load(&extent->live_count) == 0))
+        (sc_store_keeps_space(store) && atomic_load(&extent->live_count) == 0))
         return SPEC_OK;
     if (record->is_replaced) { /* the copy that replaced it follows */
         (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
@@ -330,13 +316,13 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
                 last->layer_first + last->layer_count == shape->layer_count;
     bool is_next = known != NULL && record->is_order &&
                    record->permuted_at_ns > known->permuted_at_ns; /* else read again, by others */
-    if (!fits || (sc_store_replay_is_writer(store) && known != NULL && !is_next)) {
+    if (!fits || (sc_store_replay_at_open(store) && known != NULL && !is_next)) {
         sc_store_replay_lie(store,
                             fits ? "a second derived section" : "a derived section's geometry");
         return SPEC_OK;
     }
     bool placed =
-        sc_store_replay_is_writer(store)
+        sc_store_keeps_space(store)
             ? replay_places(store, record->parts, record->part_count, record->stride)
             : sc_store_follow_places(store, record->parts, record->part_count, record->stride);
     if (!placed) {
@@ -358,7 +344,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     derived_set(derived, record);
     if (record->is_order)
         memcpy(derived->slots, replay->permutation.slots, words * 8);
-    if (sc_store_replay_is_writer(store) && !sc_store_section_hold(store, id, derived)) {
+    if (sc_store_keeps_space(store) && !sc_store_section_hold(store, id, derived)) {
         sc_store_extent_free(store, derived->parts, derived->part_count, derived->stride, 0);
         return SPEC_OK;
     }
@@ -391,7 +377,7 @@ void sc_store_replay_rows_gone(struct sc_store *store)
         if (!is_held || piece->extent != id)
             continue;
         sc_store_replay_drop(store, i);
-        if (!sc_store_replay_is_writer(store))
+        if (!sc_store_keeps_space(store))
             continue;
         store->share.reserved -= SC_STORE_DROP_BYTES;
         (void)sc_store_quarantine_add(store, &i, 1, replay->record.drop.at_ns);

@@ -6,6 +6,7 @@
  *
  * Invariants: an id that was reported never changes its meaning. DOOMED is LIVE without a
  * report. */
+#include "store/log/apply.h"
 #include "store/replay/replay.h"
 
 #include <string.h>
@@ -20,7 +21,7 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_REFUSED);
     if (doomed)
         return; /* counted when its drop record was written */
-    if (!sc_store_replay_is_writer(store))
+    if (!sc_store_can_store(store))
         sc_store_count(&store->counts.corrupt_records, 1);
     if (replay->refused_count++ == 0) {
         replay->refused_first = replay->refused_last = id;
@@ -63,51 +64,25 @@ static bool piece_told(struct sc_store *store, uint64_t *ret_mark)
     return holds && store->params.on_piece(piece, ret_mark, store->params.user);
 }
 
-/* A writer's open is alone, so it uses plain stores: a locked add would wait for all earlier
- * stores. */
-static void count_up(struct sc_store *store, _Atomic uint64_t *counter)
-{
-    if (sc_store_replay_is_writer(store))
-        atomic_store_explicit(counter, sc_store_counted(counter) + 1, memory_order_relaxed);
-    else
-        sc_store_count(counter, 1);
-}
-
 static void piece_publish(struct sc_store *store, const struct sc_store_piece *piece,
                           struct sc_store_piece_entry *entry, uint64_t mark)
 {
-    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    bool at_open = sc_store_replay_at_open(store);
     bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
-    memcpy(entry->hash, piece->hash, sizeof(entry->hash));
-    entry->first_position = piece->first_position;
-    entry->extent = (uint32_t)piece->extent;
-    entry->extent_row = (uint16_t)piece->extent_row;
-    entry->row_count = (uint16_t)piece->row_count;
-    entry->skip = (uint16_t)piece->skip;
-    if (!sc_store_replay_is_writer(store))
+    if (!at_open)
         entry->next = store->replay->generation;
-    atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
-    sc_store_replay_table_lock(store);
-    uint32_t live = atomic_load_explicit(&extent->live_count, memory_order_relaxed);
-    atomic_store_explicit(&extent->live_count, live + 1, memory_order_relaxed);
-    if (live == 0)
-        count_up(store, &store->counts.extent_count);
-    if (!doomed)
-        atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
-    sc_store_replay_table_unlock(store);
-    if (sc_store_replay_is_writer(store)) {
+    if (sc_store_keeps_space(store))
         store->share.reserved += SC_STORE_DROP_BYTES;
-        count_up(store, &store->counts.held_count);
-        atomic_fetch_add(&sc_store_space_find(&store->log.spaces, extent->space)->held, 1);
-    }
-    count_up(store, &store->counts.piece_count);
+    sc_store_replay_table_lock(store);
+    sc_store_apply_piece(store, piece, doomed ? SC_STORE_PIECE_DOOMED : SC_STORE_PIECE_LIVE, mark,
+                         at_open);
+    sc_store_replay_table_unlock(store);
 }
 
 /* Follower: the piece is LIVE before the report, so that it can be loaded at once. */
 static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
     const struct sc_store_piece *piece = &store->replay->record.piece;
-    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     uint64_t mark = 0;
     piece_publish(store, piece, entry, 0);
     if (piece_told(store, &mark)) {
@@ -115,9 +90,7 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
         return;
     }
     sc_store_replay_table_lock(store);
-    if (--extent->live_count == 0)
-        atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
+    (void)sc_store_apply_void(store, entry, SC_STORE_PIECE_DROPPED);
     piece_refuse(store, id, entry, "of another chain");
     sc_store_replay_table_unlock(store);
 }
@@ -127,7 +100,7 @@ static bool piece_joins(const struct sc_store *store, struct sc_store_extent_ent
                         uint64_t id)
 {
     bool is_known = extent->piece_first != 0 && id >= extent->piece_first &&
-                    id <= extent->piece_last && !sc_store_replay_is_writer(store);
+                    id <= extent->piece_last && !sc_store_replay_at_open(store);
     return is_known || sc_store_table_join(extent, id);
 }
 
@@ -173,7 +146,7 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
     piece->provenance = replay->provenance;
     bool tells =
         sc_store_replay_space_is_told(store, extent->space) && store->params.on_piece != NULL;
-    if (!sc_store_replay_is_writer(store)) {
+    if (!sc_store_replay_at_open(store)) {
         if (tells)
             piece_tell(store, id, entry);
         return;
@@ -253,24 +226,15 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
     sc_store_replay_table_lock(store);
     uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
-    bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
-    is_held = is_held && entry->extent != 0; /* doomed, without a record */
     uint32_t space = 0;
-    if (is_held || state == SC_STORE_PIECE_REFUSED)
+    if (sc_store_apply_void(store, entry, SC_STORE_PIECE_DROPPED))
+        space = sc_store_table_extent(&store->table, entry->extent)->space;
+    else if (state == SC_STORE_PIECE_REFUSED)
         atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
-    if (is_held) {
-        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
-        space = extent->space;
-        if (--extent->live_count == 0)
-            atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
-        if (store->piece_gone != NULL)
-            store->piece_gone(store, entry);
-        atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
-    }
     sc_store_replay_table_unlock(store);
     if (state == SC_STORE_PIECE_REFUSED)
         store->replay->refused_count--;
-    bool was_told = !sc_store_replay_is_writer(store) || space == atomic_load(&store->log.space_id);
+    bool was_told = !sc_store_replay_at_open(store) || space == atomic_load(&store->log.space_id);
     if (state == SC_STORE_PIECE_LIVE && was_told && store->params.on_drop != NULL)
         store->params.on_drop(id, atomic_load_explicit(&entry->mark, memory_order_relaxed),
                               store->params.user);
@@ -288,7 +252,7 @@ void sc_store_replay_drop_record(struct sc_store *store)
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
     if (was_left && entry != NULL && atomic_load(&entry->state) <= SC_STORE_PIECE_DOOMED)
         atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
-    if (!sc_store_replay_is_writer(store) || entry == NULL || entry->extent == 0 ||
+    if (!sc_store_keeps_space(store) || entry == NULL || entry->extent == 0 ||
         atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
         return; /* repeated, or of a rejected piece */
     store->share.reserved -= SC_STORE_DROP_BYTES;

@@ -8,8 +8,8 @@
  * Threads: any; evicting on an executor's.
  * Tests: tests/unit/store/test_quarantine.c */
 #include "store/internal.h"
-#include "store/rows/quant_blocks.h"
 #include "store/log/where.h"
+#include "store/rows/quant_blocks.h"
 
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
 #define SEGMENTS_AT_ONCE 16u /* examined per lock hold: 16 x 64 MiB are 4,096 words */
@@ -67,7 +67,7 @@ static uint64_t bytes_most(struct sc_store *store, uint64_t *ret_makeable)
 uint64_t sc_store_free_space_most(struct sc_store *store)
 {
     uint64_t makeable;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return 0;
     pthread_mutex_lock(&store->disk.lock);
     uint64_t bytes = bytes_most(store, &makeable);
@@ -79,7 +79,7 @@ void sc_store_free_space(struct sc_store *store, struct sc_store_free_space *ret
 {
     struct sc_store_free_space room = {0};
     *ret_room = room;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return;
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t bytes = layer_bytes(store, store->params.config->chunk_tokens), pages;
@@ -133,7 +133,7 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
 {
     uint64_t chunk = store->params.config->chunk_tokens;
     uint64_t rows = row_count < store->limits.rows_max ? row_count : store->limits.rows_max;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return 0;
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     uint64_t least = (row_count + store->limits.rows_max - 1) / store->limits.rows_max;
@@ -170,7 +170,7 @@ uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes)
 {
     uint64_t pieces[EVICT_STEP], total = 0, given = 0;
     uint64_t id = sc_store_counted(&store->quarantine.evict_next), end = sc_store_piece_next(store);
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return 0;
     while (given < bytes && id < end) {
         uint64_t count = 0;

@@ -17,6 +17,7 @@
  * Tests: tests/unit/store/test_quarantine.c, tests/fault/test_store_faults.c */
 #include "store/space/quarantine.h"
 #include "store/internal.h"
+#include "store/log/apply.h"
 #include "store/log/where.h"
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
@@ -255,7 +256,7 @@ static void extent_trim(struct sc_store *store, uint64_t id, struct sc_store_ext
 
 void sc_store_extent_trim(struct sc_store *store, uint64_t id)
 {
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_keeps_space(store))
         return;
     pthread_mutex_lock(&store->disk.lock);
     extent_trim(store, id, sc_store_table_extent(&store->table, id));
@@ -461,7 +462,7 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec), pages = 0;
     uint64_t due_ns = due_of(store, dropped_wall_ns, now_ns);
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_keeps_space(store))
         return 0;
     for (uint64_t i = 0; i < count;) {
         pthread_mutex_lock(&store->disk.lock);
@@ -513,7 +514,7 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     uint64_t now_ns = sc_exec_now_ns(store->params.exec), pages = 0;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_keeps_space(store))
         return 0;
     pthread_mutex_lock(&store->disk.lock);
     extent_trim(store, id, extent);
@@ -593,23 +594,12 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
 
 /* ---- Dropping ------------------------------------------------------------------------------- */
 
-/* Log lock held. LIVE -> DROPPED, in a follower FREED: not readable on a lease (store/log/table.h).
- * A DOOMED piece counts as LIVE if its record was read. false: neither. */
+/* Log lock held. In a follower no lease reads the piece any more. Returns false if it was not
+ * LIVE. */
 static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
-    uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
-    if (state != SC_STORE_PIECE_LIVE && (state != SC_STORE_PIECE_DOOMED || piece->extent == 0))
-        return false;
-    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
-    bool writes = store->params.role == SC_STORE_WRITER;
-    atomic_store(&piece->state, writes ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_FREED);
-    atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
-    SC_ASSERT(store->params.poison, extent->live_count > 0);
-    if (--extent->live_count == 0)
-        atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
-    if (store->piece_gone != NULL)
-        store->piece_gone(store, piece);
-    return true;
+    return sc_store_apply_void(
+        store, piece, sc_store_keeps_space(store) ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_FREED);
 }
 
 /* Finishes drops whose records are in the log. */
@@ -625,7 +615,7 @@ static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint
 static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
     uint64_t dropped[AT_ONCE], dropped_count = 0;
-    bool writes = store->params.role == SC_STORE_WRITER;
+    bool writes = sc_store_can_store(store);
     spec_status status = SPEC_OK;
     struct sc_store_append append;
     pthread_mutex_lock(&store->log.lock);
@@ -657,7 +647,7 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
     return dropped_end(store, dropped, dropped_count);
 }
 
-/* followers: older ones reappear */
+/* Writes drop records that an earlier append failed to write. Returns the bytes to be freed. */
 static uint64_t drop_again(struct sc_store *store)
 {
     uint64_t again[AT_ONCE], count = 0, void_count = 0;
@@ -691,7 +681,7 @@ static uint64_t drop_again(struct sc_store *store)
 
 uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
-    uint64_t bytes = store->params.role == SC_STORE_WRITER ? drop_again(store) : 0;
+    uint64_t bytes = sc_store_can_store(store) ? drop_again(store) : 0;
     for (uint64_t i = 0; i < count; i += AT_ONCE)
         bytes += drop_some(store, pieces + i, count - i < AT_ONCE ? count - i : AT_ONCE);
     return bytes;
@@ -711,7 +701,7 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
                               uint64_t wall_ns)
 {
     uint64_t voided[AT_ONCE], total = 0, id = 1;
-    if (store->params.role == SC_STORE_WRITER) { /* unknown namespace: no pieces */
+    if (sc_store_keeps_space(store)) { /* unknown namespace: no pieces */
         pthread_mutex_lock(&store->log.lock);
         struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, space);
         id = shape != NULL ? shape->void_end : piece_end; /* of no namespace there are no pieces */
@@ -736,7 +726,7 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
         pthread_mutex_unlock(&store->log.lock);
         if (count == 0)
             continue;
-        if (store->params.role == SC_STORE_WRITER)
+        if (sc_store_keeps_space(store))
             sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
         (void)sc_store_quarantine_add(store, voided, count, wall_ns);
         total += count;
@@ -744,9 +734,7 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
     return total;
 }
 
-/* Log lock held. Returns true if the piece was LIVE. */
-
-/* Quarantines voided pieces; erased_map treats their pages as free already. */
+/* Log lock held. Voids a piece of an erased extent. Returns true if it was LIVE. */
 static bool piece_erase(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
     const struct sc_store_extent_entry *extent =
@@ -755,18 +743,17 @@ static bool piece_erase(struct sc_store *store, struct sc_store_piece_entry *pie
         return false;
     if (piece_void(store, piece))
         return true;
-    if (store->params.role != SC_STORE_WRITER &&
-        atomic_load(&piece->state) == SC_STORE_PIECE_DROPPED)
+    if (!sc_store_keeps_space(store) && atomic_load(&piece->state) == SC_STORE_PIECE_DROPPED)
         atomic_store(&piece->state, SC_STORE_PIECE_FREED);
     return false;
 }
 
-/* Ends pieces that were voided: they wait in quarantine as dropped ones, their bytes do not. */
+/* Quarantines voided pieces; erased_map treats their pages as free already. */
 static void erased_end(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                        void (*on_gone)(uint64_t piece, uint64_t mark, void *user), void *user)
 {
     uint32_t own = atomic_load(&store->log.space_id);
-    if (count > 0 && store->params.role == SC_STORE_WRITER) {
+    if (count > 0 && sc_store_keeps_space(store)) {
         sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
         (void)sc_store_quarantine_add(store, pieces, count, UINT64_MAX);
     }

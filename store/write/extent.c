@@ -205,7 +205,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
 {
     struct sc_store_extent *extent = NULL;
     uint64_t rows = 0, log_bytes = 0;
-    if (store->params.role != SC_STORE_WRITER)
+    if (!sc_store_can_store(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
                        store->dir);
     spec_status status = plan_check(store, pass, &rows, &log_bytes, reterr);

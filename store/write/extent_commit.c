@@ -7,6 +7,7 @@
  * after the log. Nothing is synced here. Only table slabs are allocated after open.
  * Threads: any, one per extent; the log lock is held for the append and the table.
  * Tests: tests/unit/store/test_store.c, test_build.c, tests/fault/test_store_faults.c */
+#include "store/log/apply.h"
 #include "store/rows/row_permutation.h"
 #include "store/write/extent.h"
 #include "store/write/inline_quant.h"
@@ -27,12 +28,22 @@ static const struct sc_store_mark *marks_in(const struct sc_store_commit *commit
     return high > low ? &commit->marks[low] : NULL;
 }
 
+/* Ids of the extent and its first piece. leaves: one id stays free after each. The last piece ends
+ * a chunk that others began; their compaction takes the free ids. */
+struct ids {
+    uint64_t extent, piece;
+    bool leaves;
+};
+
+/* The record of piece i, which is written from commit->piece_first on. */
 static struct sc_store_piece piece_of(const struct sc_store_extent *extent,
-                                      const struct sc_store_commit *commit, uint32_t i,
-                                      uint64_t extent_row)
+                                      const struct sc_store_commit *commit, const struct ids *ids,
+                                      uint32_t i, uint64_t extent_row)
 {
     const struct sc_store_piece_plan *plan = &extent->pieces[i];
-    struct sc_store_piece piece = {.first_position = plan->first_position,
+    struct sc_store_piece piece = {.id = ids->piece + i - commit->piece_first,
+                                   .extent = ids->extent,
+                                   .first_position = plan->first_position,
                                    .chunk_first = plan->chunk_first,
                                    .extent_row = (uint32_t)extent_row,
                                    .row_count = plan->row_count,
@@ -52,13 +63,6 @@ static const struct sc_store_provenance *provenance_of(const struct sc_store_ext
 {
     return commit->provenance != NULL ? commit->provenance : &extent->provenance;
 }
-
-/* Ids of the extent and its first piece. leaves: one id stays free after each. The last piece ends
- * a chunk that others began; their compaction takes the free ids. */
-struct ids {
-    uint64_t extent, piece;
-    bool leaves;
-};
 
 static bool leaves_ids(const struct sc_store_extent *extent, const struct sc_store_commit *commit)
 {
@@ -102,43 +106,50 @@ static struct sc_store_part *parts_numbered(struct sc_store_extent *extent)
     return extent->record_parts;
 }
 
+/* Log lock held. The record of the extent; its parts name segments by their files' numbers. */
+static struct sc_store_record_extent record_of(struct sc_store_extent *extent,
+                                               const struct sc_store_commit *commit,
+                                               const struct ids *ids)
+{
+    const struct sc_store *store = extent->store;
+    uint32_t space_id = atomic_load(&store->log.space_id);
+    return (struct sc_store_record_extent){.space =
+                                               space_id != 0 ? space_id : store->log.spaces.next,
+                                           .copy = extent->copy,
+                                           .row_count = extent->row_count,
+                                           .probe_tag_offset = extent->place.probe_tag_offset,
+                                           .tag_offset = extent->place.tag_offset,
+                                           .row_offset = extent->place.row_offset,
+                                           .probe_row_bytes = extent->probe_row_bytes,
+                                           .stride = extent->place.stride,
+                                           .provenance = *provenance_of(extent, commit),
+                                           .leaves_ids = ids->leaves,
+                                           .salt = extent->salt,
+                                           .part_count = extent->part_count,
+                                           .parts = parts_numbered(extent)};
+}
+
 /* Log lock held. Appends namespace (when new), extent and pieces in one write. */
-static spec_status commit_append(struct sc_store_extent *extent,
+static spec_status commit_append(const struct sc_store_extent *extent,
                                  const struct sc_store_commit *commit, const struct ids *ids,
+                                 const struct sc_store_record_extent *record,
                                  struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     struct sc_store_append append;
-    uint32_t space_id = atomic_load(&store->log.space_id);
-    struct sc_store_record_extent record = {.space =
-                                                space_id != 0 ? space_id : store->log.spaces.next,
-                                            .copy = extent->copy,
-                                            .row_count = extent->row_count,
-                                            .probe_tag_offset = extent->place.probe_tag_offset,
-                                            .tag_offset = extent->place.tag_offset,
-                                            .row_offset = extent->place.row_offset,
-                                            .probe_row_bytes = extent->probe_row_bytes,
-                                            .stride = extent->place.stride,
-                                            .provenance = *provenance_of(extent, commit),
-                                            .leaves_ids = ids->leaves,
-                                            .salt = extent->salt,
-                                            .part_count = extent->part_count,
-                                            .parts = parts_numbered(extent)};
     sc_store_append_begin(store, &append);
-    if (space_id == 0) {
+    if (atomic_load(&store->log.space_id) == 0) {
         sc_store_append_frame(&append);
-        sc_store_record_encode_space(&append.writer, record.space, &store->params.space);
+        sc_store_record_encode_space(&append.writer, record->space, &store->params.space);
     }
     sc_store_append_frame(&append);
-    sc_store_record_encode_extent(&append.writer, ids->extent, &record);
+    sc_store_record_encode_extent(&append.writer, ids->extent, record);
     uint64_t extent_row = 0;
     for (uint32_t i = 0; i < extent->piece_count; i++) {
-        struct sc_store_piece piece = piece_of(extent, commit, i, extent_row);
+        struct sc_store_piece piece = piece_of(extent, commit, ids, i, extent_row);
         extent_row += piece.row_count;
         if (i < commit->piece_first)
             continue;
-        piece.id = ids->piece + (i - commit->piece_first);
-        piece.extent = ids->extent;
         sc_store_append_frame(&append);
         sc_store_record_encode_piece(&append.writer, &piece);
     }
@@ -178,57 +189,28 @@ static void ids_void(struct sc_store *store, const struct ids *ids, uint64_t pie
 
 /* Log lock held; the records are in the log and table room was reserved. */
 static void commit_publish(struct sc_store_extent *extent, const struct sc_store_commit *commit,
-                           const struct ids *ids)
+                           const struct ids *ids, struct sc_store_record_extent *record)
 {
     struct sc_store *store = extent->store;
-    struct sc_store_table *table = &store->table;
+    uint64_t piece_count = extent->piece_count - commit->piece_first, extent_row = 0;
     if (atomic_load(&store->log.space_id) == 0) {
         const struct sc_store_shape *shape =
             sc_store_spaces_add(&store->log.spaces, store->log.spaces.next, &store->shape,
                                 sc_store_record_bytes_space(strlen(store->descriptor)));
         atomic_store(&store->log.space_id, shape->id);
     }
-    uint64_t extent_row = 0, id = ids->piece;
-    struct sc_store_extent_entry *entry = sc_store_table_extent(table, ids->extent);
-    ids_take(store, ids, extent->piece_count - commit->piece_first);
-    *entry = (struct sc_store_extent_entry){
-        .parts = sc_store_table_parts(table, extent->part_count),
-        .row_offset = extent->place.row_offset,
-        .stride = extent->place.stride,
-        .probe_tag_offset = extent->place.probe_tag_offset,
-        .tag_offset = extent->place.tag_offset,
-        .copy = extent->copy,
-        .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
-        .part_count = extent->part_count,
-        .row_count = (uint32_t)extent->row_count,
-        .space = atomic_load(&store->log.space_id),
-        .is_quantising = extent->live != NULL && commit->skip == 0,
-        .provenance = *provenance_of(extent, commit),
-        .salt = extent->salt,
-        .live_count = extent->piece_count - commit->piece_first,
-        .leaves_ids = ids->leaves,
-        .piece_first = ids->piece,
-        .piece_last = ids->piece + extent->piece_count - commit->piece_first - 1};
-    memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
+    ids_take(store, ids, piece_count);
+    record->parts = extent->parts; /* by index */
+    struct sc_store_extent_entry *entry = sc_store_apply_extent(store, ids->extent, record);
+    atomic_store(&entry->is_quantising, extent->live != NULL && commit->skip == 0);
+    entry->piece_first = ids->piece;
+    entry->piece_last = ids->piece + piece_count - 1;
     for (uint32_t i = 0; i < extent->piece_count; i++) {
-        const struct sc_store_piece_plan *plan = &extent->pieces[i];
-        if (i >= commit->piece_first) {
-            struct sc_store_piece_entry *piece = sc_store_table_piece(table, id++);
-            memcpy(piece->hash, plan->hash, sizeof(piece->hash));
-            piece->first_position = plan->first_position;
-            piece->extent = (uint32_t)ids->extent;
-            piece->extent_row = (uint16_t)extent_row;
-            piece->row_count = (uint16_t)plan->row_count;
-            piece->skip = (uint16_t)(i == commit->piece_first ? commit->skip : 0);
-            atomic_store_explicit(&piece->state, SC_STORE_PIECE_LIVE, memory_order_release);
-        }
-        extent_row += plan->row_count;
+        const struct sc_store_piece piece = piece_of(extent, commit, ids, i, extent_row);
+        extent_row += piece.row_count;
+        if (i >= commit->piece_first)
+            sc_store_apply_piece(store, &piece, SC_STORE_PIECE_LIVE, 0, false);
     }
-    sc_store_count(&store->counts.extent_count, 1);
-    sc_store_count(&store->counts.piece_count, entry->live_count);
-    sc_store_count(&store->counts.held_count, entry->live_count);
-    atomic_fetch_add(&sc_store_space_find(&store->log.spaces, entry->space)->held,
-                     entry->live_count);
 }
 
 /* Returns the log bytes of marks, unknown at begin. SPEC_E_BUSY: too many in one piece. */
@@ -238,11 +220,13 @@ static spec_status commit_marks(const struct sc_store_extent *extent,
 {
     uint64_t bytes = 0;
     for (uint32_t i = commit->piece_first; i < extent->piece_count && commit->mark_count > 0; i++) {
-        struct sc_store_piece piece = piece_of(extent, commit, i, 0);
-        if (piece.mark_count > SC_STORE_MARKS_MAX)
+        const struct sc_store_piece_plan *plan = &extent->pieces[i];
+        uint32_t count;
+        (void)marks_in(commit, plan->chunk_first, plan->first_position + plan->row_count, &count);
+        if (count > SC_STORE_MARKS_MAX)
             return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu32 " extra keys in one chunk, at most %u",
-                           piece.mark_count, (unsigned)SC_STORE_MARKS_MAX);
-        bytes += sc_store_record_bytes_piece(0, piece.mark_count);
+                           count, (unsigned)SC_STORE_MARKS_MAX);
+        bytes += sc_store_record_bytes_piece(0, count);
     }
     *ret_bytes = bytes;
     return SPEC_OK;
@@ -277,6 +261,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     struct sc_store *store = extent->store;
     uint64_t count = extent->piece_count - commit->piece_first, marks_bytes = 0;
     struct ids ids = {0};
+    struct sc_store_record_extent record;
     spec_status status = commit_marks(extent, commit, &marks_bytes, reterr), failed = SPEC_OK;
     if (status == SPEC_OK && !sc_store_log_reserve(store, marks_bytes))
         status =
@@ -295,7 +280,8 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     if (status == SPEC_OK)
         status = ids_find(extent, commit, &ids, reterr);
     if (status == SPEC_OK) {
-        status = commit_append(extent, commit, &ids, reterr);
+        record = record_of(extent, commit, &ids);
+        status = commit_append(extent, commit, &ids, &record, reterr);
         failed = status;
     }
     if (failed != SPEC_OK) {
@@ -304,7 +290,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
             extent->log_bytes -= SC_STORE_DROP_BYTES;
     }
     if (status == SPEC_OK)
-        commit_publish(extent, commit, &ids);
+        commit_publish(extent, commit, &ids, &record);
     store->log.has_late = store->log.has_late || (status == SPEC_OK && commit->behind != 0);
     pthread_mutex_unlock(&store->log.lock);
     if (status == SPEC_OK) {
