@@ -132,6 +132,8 @@ struct sc_store {
     void (*piece_gone)(const struct sc_store *store, const struct sc_store_piece_entry *piece);
 
     struct sc_store_counts counts;
+
+    _Atomic bool can_store, keeps_space; /* see sc_store_can_store, sc_store_keeps_space */
 };
 
 static inline uint64_t sc_store_up(uint64_t value, uint64_t multiple)
@@ -156,23 +158,30 @@ static inline uint64_t sc_store_counted(const _Atomic uint64_t *counter)
 
 /* ---- What the role means, each asked by its meaning. Any thread. ----------------------------- */
 
-/* Writes rows and appends records. */
+/* Writes rows and appends records: a writer, or an heir that took over. True for good. */
 static inline bool sc_store_can_store(const struct sc_store *store)
 {
-    return store->params.role == SC_STORE_WRITER;
+    return atomic_load_explicit(&store->can_store, memory_order_acquire);
 }
 
 /* Has a map of all extents' pages, those of other namespaces too, the quarantine of dropped pieces,
- * and the log's reserved room. All follow the records. */
+ * and the log's reserved room. All follow the records. A writer or an heir; false for good after
+ * sc_store_heir_end. */
 static inline bool sc_store_keeps_space(const struct sc_store *store)
 {
-    return store->params.role == SC_STORE_WRITER;
+    return atomic_load_explicit(&store->keeps_space, memory_order_acquire);
 }
 
 /* Follows a log that another process writes. */
 static inline bool sc_store_follows(const struct sc_store *store)
 {
-    return store->params.role != SC_STORE_WRITER;
+    return !sc_store_can_store(store);
+}
+
+/* Loads rows of dropped pieces until leases on them end. */
+static inline bool sc_store_reads_leased(const struct sc_store *store)
+{
+    return store->params.role == SC_STORE_READER || store->params.role == SC_STORE_HEIR;
 }
 
 /* Any thread. */

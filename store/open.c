@@ -1,6 +1,7 @@
 /* open: open, close, statistics.
  *
  *   writer           identity -> rank directory -> its lock -> log -> segments -> pools -> replay
+ *   heir             page map -> pools -> existing identity, log and segments; take_over.c
  *   reader, peer     pools (a reader's) -> existing identity, log and segments
  *
  * Invariants: a failed open leaves an existing store unchanged and leaks nothing. No thread is
@@ -12,10 +13,10 @@
 #include "store/cache/host_tier_slab.h"
 #include "store/erase/eraser.h"
 #include "store/log/identity.h"
+#include "store/log/where.h"
 #include "store/read/fetch_match.h"
 #include "store/replay/checkpoint.h"
 #include "store/replay/replay.h"
-#include "store/log/where.h"
 #include "store/section/build_sections.h"
 #include "store/write/compactor.h"
 #include "store/write/extent.h"
@@ -63,7 +64,7 @@ static spec_status params_check(const struct sc_store_params *params, struct spe
     if (space->descriptor == NULL || strlen(space->descriptor) > SC_STORE_DESCRIPTOR_BYTES)
         return sc_fail(reterr, SPEC_E_INVALID, "namespace descriptor: none, or over %u bytes",
                        (unsigned)SC_STORE_DESCRIPTOR_BYTES);
-    if (params->role > SC_STORE_PEER)
+    if (params->role > SC_STORE_HEIR)
         return sc_fail(reterr, SPEC_E_INVALID, "role %" PRIu32, params->role);
     if (params->rank_count == 0 || params->rank >= params->rank_count ||
         params->rank_count > SC_LIMIT_RANKS)
@@ -246,6 +247,36 @@ static spec_status tables_open(struct sc_store *store, struct spec_error *reterr
     return SPEC_OK;
 }
 
+/* What writes extents; their sizes follow from the limits. */
+static spec_status writing_open(struct sc_store *store, struct spec_error *reterr)
+{
+    spec_status status = sc_store_copies_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_extents_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_write_queue_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_build_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_compactor_open(store, reterr);
+    return status == SPEC_OK ? sc_store_inline_quant_open(store, reterr) : status;
+}
+
+/* All memory of a writer, so that taking over allocates little. */
+static spec_status open_heir(struct sc_store *store, struct spec_error *reterr)
+{
+    spec_status status = sc_store_segments_heir_open(store, reterr);
+    if (status == SPEC_OK)
+        status = rows_max_decide(store, reterr);
+    if (status == SPEC_OK)
+        status = frames_open(store, reterr);
+    if (status == SPEC_OK)
+        status = tables_open(store, reterr);
+    if (status == SPEC_OK)
+        status = writing_open(store, reterr);
+    return status == SPEC_OK ? sc_store_follow_open(store, reterr) : status;
+}
+
 static spec_status open_follower(struct sc_store *store, struct spec_error *reterr)
 {
     store->writing.extent_max = 0;
@@ -260,6 +291,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     spec_status status = sc_store_io_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_dir_name(store, SC_STORE_ROWS_PREFIX, reterr);
+    if (status == SPEC_OK && store->params.role == SC_STORE_HEIR)
+        return open_heir(store, reterr);
     if (status == SPEC_OK && store->params.role != SC_STORE_WRITER)
         return open_follower(store, reterr);
     if (status == SPEC_OK)
@@ -283,17 +316,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = tables_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_copies_open(store, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_extents_open(store, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_write_queue_open(store, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_build_open(store, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_compactor_open(store, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_inline_quant_open(store, reterr);
+        status = writing_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_replay_log(store, reterr); /* last: it may cut a torn log */
     if (status == SPEC_OK)
@@ -319,6 +342,9 @@ struct sc_store *sc_store_base_make(const struct sc_store_params *params)
     if (store == NULL)
         return NULL;
     store->params = *params;
+    atomic_store(&store->can_store, params->role == SC_STORE_WRITER);
+    atomic_store(&store->keeps_space,
+                 params->role == SC_STORE_WRITER || params->role == SC_STORE_HEIR);
     pthread_mutex_init(&store->disk.lock, NULL);
     pthread_mutex_init(&store->log.lock, NULL);
     pthread_mutex_init(&store->spare.lock, NULL);

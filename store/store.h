@@ -104,7 +104,8 @@ struct sc_store_salt {
 enum sc_store_role {
     SC_STORE_WRITER, /* owns the rank's directory */
     SC_STORE_READER, /* follows its writer's log, in any process; loads rows */
-    SC_STORE_PEER    /* follows it, loads nothing: no staging, no extents */
+    SC_STORE_PEER,   /* follows it, loads nothing: no staging, no extents */
+    SC_STORE_HEIR    /* a reader that keeps all a writer needs, and may become it (_take_over) */
 };
 
 /* Format of quantised rows (kernels/codec.h, bitplanes.h); bits_k 0: none. */
@@ -511,12 +512,18 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
 /* Returns true if a checkpoint is due: much of a grown log is void, or it is nearly full. */
 bool sc_store_checkpoint_due(struct sc_store *store);
 
-/* ---- Following (reader, peer) --------------------------------------------------------------- */
+/* ---- Following (reader, heir, peer) ---------------------------------------------------------- */
 
 /* Applies up to about 1 MiB of what the writer appended (*ret_more: call again now). A missing
  * directory, log or segment: SPEC_OK. After a checkpoint the log is read from its start; pieces
  * absent from it are void. One thread at a time, not during sc_store_close; blocks on files. */
 spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr);
+/* An heir becomes the rank's writer if no process holds the writer's lock: what it was told of stays,
+ * requests go on, and all calls of a writer work from now on. It also drops what failed here. The
+ * thread that follows; blocks on files, for as long as the rest of the log takes. Errors: LOCKED,
+ * another process writes: try again later; all others are logged, and the store stays a reader for
+ * good (UNSUPPORTED from then on). */
+spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr);
 /* Returns the wall clock (ns) of the last state known to be the log's whole content; 0: never. A
  * promise made from it holds for lease_ns_max from that time. Any thread. */
 uint64_t sc_store_follow_ns(const struct sc_store *store);

@@ -242,7 +242,8 @@ const struct sc_store_piece_entry *sc_store_table_leased(const struct sc_store_t
     if (entry == NULL)
         return NULL;
     uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
-    if (state != SC_STORE_PIECE_LIVE && state != SC_STORE_PIECE_DROPPED)
+    if (state != SC_STORE_PIECE_LIVE && state != SC_STORE_PIECE_DROPPED &&
+        state != SC_STORE_PIECE_QUARANTINED)
         return NULL;
     return entry->extent == 0 ? NULL : entry; /* 0: never believed */
 }

@@ -231,8 +231,8 @@ uint64_t sc_store_table_piece_from(const struct sc_store_table *table, uint64_t 
 uint64_t sc_store_table_extent_from(const struct sc_store_table *table, uint64_t id);
 /* Adds a piece to the extent's range of ids. false: too far from its first. */
 bool sc_store_table_join(struct sc_store_extent_entry *extent, uint64_t piece);
-/* Returns the piece if LIVE or DROPPED, else NULL: a follower may read a dropped piece until its
- * lease ends, which the caller checks. Any thread. */
+/* Returns the piece if LIVE, DROPPED or QUARANTINED, else NULL: a follower may read a dropped piece
+ * until its lease ends, which the caller checks. Any thread. */
 const struct sc_store_piece_entry *sc_store_table_leased(const struct sc_store_table *table,
                                                          uint64_t id);
 /* Returns the piece if LIVE, else NULL. Any thread. */

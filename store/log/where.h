@@ -46,7 +46,9 @@ struct sc_store_shape {
     bool is_own;             /* our namespace; a peer's: any of our family */
     uint64_t epoch;          /* log lock */
     uint64_t epoch_sequence; /* replay: pieces in earlier frames are void */
-    uint64_t void_end;       /* writer, log lock: pieces with smaller ids are void */
+    /* Pieces with smaller ids are void, if the store keeps the space. Set under the log lock before
+     * their states; read by any thread. */
+    _Atomic uint64_t void_end;
     struct sc_store_noted notes[SC_STORE_NOTE_KINDS]; /* log lock */
 };
 

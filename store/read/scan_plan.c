@@ -30,14 +30,32 @@ void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *stor
             atomic_load_explicit(&store->counts.loads, memory_order_relaxed) > OTHER_LOADS};
 }
 
+/* Where the space is kept, a reset and an erasure drop pieces as an eviction does; leases end with
+ * them. */
+static bool has_lease(const struct sc_store *store, uint64_t id,
+                      const struct sc_store_piece_entry *piece)
+{
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
+    return id >= atomic_load(&shape->void_end) && !atomic_load(&extent->is_erased);
+}
+
+static const struct sc_store_piece_entry *piece_find(const struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
+    if (piece != NULL || !sc_store_reads_leased(store))
+        return piece;
+    piece = sc_store_table_leased(&store->table, id);
+    return piece != NULL && has_lease(store, id, piece) ? piece : NULL;
+}
+
 const struct sc_store_extent_entry *sc_store_range_find(const struct sc_store *store,
                                                         uint32_t layer,
                                                         const struct sc_store_range *range,
                                                         uint64_t *ret_extent_row)
 {
-    const struct sc_store_piece_entry *piece =
-        store->params.role == SC_STORE_READER ? sc_store_table_leased(&store->table, range->piece)
-                                              : sc_store_table_live(&store->table, range->piece);
+    const struct sc_store_piece_entry *piece = piece_find(store, range->piece);
     if (piece == NULL || range->row_first > piece->row_count ||
         range->row_count > piece->row_count - range->row_first || layer >= store->shape.layer_count)
         return NULL;
@@ -147,8 +165,7 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     const struct sc_store *store = plan->store;
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    struct sc_store_slab_where where =
-        plan->where; /* the copy whose tags are planned */
+    struct sc_store_slab_where where = plan->where; /* the copy whose tags are planned */
     sc_store_slab_move(&where, piece);
     /* Two halves, each rounded out at both ends, share op_bytes and the frame's two slack pages. */
     uint64_t most = (store->limits.op_bytes + SC_STAGING_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;

@@ -25,14 +25,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FOLLOW_SEGMENTS_MAX 65536u /* open segments of a reader: 4 TiB at 64 MiB each */
-
 /* ---- The file ------------------------------------------------------------------------------- */
 
 static void log_restart(struct sc_store *store)
 {
     struct sc_store_journal *journal = &store->log.journal;
-    journal->end = journal->sequence = 0;
+    journal->end = journal->sequence = journal->damaged_count = 0;
     journal->chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
     journal->head = (struct sc_store_record_head){0};
@@ -41,6 +39,8 @@ static void log_restart(struct sc_store *store)
     store->follow.searches_left = SC_STORE_SEARCHES_MAX;
     store->follow.refused_bytes = 0;
     sc_store_replay_restart(store);
+    if (sc_store_keeps_space(store))
+        sc_store_replay_places_forget(store);
 }
 
 /* Reads the identity. Another store under the same path voids what is known. */
@@ -89,7 +89,7 @@ static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_
     if (store->log.journal.file != NULL)
         sc_io_file_close(store->io, store->log.journal.file);
     store->log.journal.file = file;
-    if (store->params.role == SC_STORE_READER)
+    if (sc_store_reads_leased(store))
         sc_io_file_share(store->io, file); /* tells the writer that it is followed */
     log_restart(store);
     *ret_open = true;
@@ -161,6 +161,7 @@ static spec_status frame_restore(struct sc_store *store, uint64_t count, bool *r
     }
     if (*ret_found && status == SPEC_OK) {
         sc_store_count(&store->counts.corrupt_records, 1);
+        journal->damaged_count++; /* an heir that takes over rewrites it */
         SC_LOG(store->params.log, 1, "%s/log: a damaged record at byte %" PRIu64 " was restored",
                store->dir, journal->end);
         follow->frame_offset = journal->end;
@@ -250,10 +251,11 @@ spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *rete
 {
     struct sc_store_journal *journal = &store->log.journal;
     bool is_reader = store->params.role == SC_STORE_READER, more = true;
-    store->disk.segment_max = is_reader ? FOLLOW_SEGMENTS_MAX : 0;
-    if (is_reader)
+    if (is_reader) { /* an heir has its table, a peer none */
+        store->disk.segment_max = SC_STORE_FOLLOWED_SEGMENTS;
         store->disk.segments = sc_alloc_array(store->params.alloc, store->disk.segment_max,
                                               sizeof(*store->disk.segments));
+    }
     journal->buffer_bytes = SC_STORE_WINDOW_BYTES;
     journal->buffer = sc_alloc(store->params.alloc, journal->buffer_bytes);
     if ((is_reader && store->disk.segments == NULL) || journal->buffer == NULL)

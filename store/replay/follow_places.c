@@ -1,7 +1,7 @@
 /* follow_places: opens another process's segments when a record names them. Contract: follow.h.
  * Invariants: a segment is opened once, and stays open. */
-#include "store/internal.h"
 #include "store/log/where.h"
+#include "store/replay/replay.h"
 
 #include <stdio.h>
 
@@ -10,9 +10,11 @@ static spec_status segment_open(struct sc_store *store, uint32_t number, struct 
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count];
     uint64_t bytes;
+    bool keeps = sc_store_keeps_space(store);
     (void)snprintf(path, sizeof(path), "%s/seg-%08" PRIx32, store->dir, number);
     spec_status status =
-        sc_io_file_open(store->io, path, SC_IO_OPEN_DIRECT, &segment->file, reterr);
+        sc_io_file_open(store->io, path, SC_IO_OPEN_DIRECT | (keeps ? SC_IO_OPEN_WRITE : 0),
+                        &segment->file, reterr);
     if (status != SPEC_OK)
         return status;
     status = sc_io_file_size(store->io, segment->file, &bytes, reterr);
@@ -24,6 +26,8 @@ static spec_status segment_open(struct sc_store *store, uint32_t number, struct 
     segment->number = number;
     segment->bytes = sc_store_down(bytes, SC_IO_PAGE_BYTES);
     segment->state = SC_STORE_SEGMENT_READY;
+    if (keeps && !sc_store_segment_map(store, store->disk.segment_count))
+        sc_store_heir_end(store, "a segment is longer than segment_bytes, or one too many");
     store->disk.segment_count++;
     return SPEC_OK;
 }

@@ -96,6 +96,8 @@ static spec_status version_check(struct sc_store *store, const struct sc_store_r
 void sc_store_replay_forget(struct sc_store *store)
 {
     struct sc_store_replay *replay = store->replay;
+    if (store->table.piece_next > 1 || store->disk.segment_count > 0)
+        sc_store_heir_end(store, "another store or log took the place of the first");
     sc_store_replay_sweep(store, true);
     sc_store_replay_table_lock(store);
     replay->piece_base = store->table.piece_next - 1;
@@ -360,14 +362,41 @@ static void replay_note(struct sc_store *store, uint64_t frame_bytes)
         return;
     }
     struct sc_store_noted *noted = sc_store_noted_of(shape, record);
-    if (noted != NULL && record->requests <= noted->serial)
-        return; /* read again */
+    bool is_known = noted != NULL && record->requests <= noted->serial; /* read again */
+    if (is_known && (!sc_store_keeps_space(store) || record->requests < noted->serial))
+        return;
+    sc_store_replay_table_lock(store);
     sc_store_note_add(&store->log.averages, noted, record->requests, frame_bytes);
+    sc_store_replay_table_unlock(store);
+    if (is_known)
+        return;
     uint64_t count = quant_read(replay);
     if (noted != NULL && sc_store_replay_space_is_told(store, space) &&
         store->params.on_note != NULL)
         store->params.on_note(replay->codes + SC_STORE_NOTE_HEAD, count - SC_STORE_NOTE_HEAD,
                               store->params.user);
+}
+
+static bool average_note(struct sc_store *store, uint64_t id, uint64_t frame_bytes)
+{
+    sc_store_replay_table_lock(store);
+    bool fits = sc_store_averages_reserve(&store->log.averages, 1, store->params.alloc);
+    if (fits)
+        sc_store_averages_note(&store->log.averages, id, store->log.journal.end, frame_bytes);
+    sc_store_replay_table_unlock(store);
+    return fits;
+}
+
+void sc_store_replay_places_forget(struct sc_store *store)
+{
+    const struct sc_store_spaces *spaces = &store->log.spaces;
+    pthread_mutex_lock(&store->log.lock);
+    sc_store_averages_done(&store->log.averages, store->params.alloc);
+    for (uint64_t i = 0; i < spaces->entry_count; i++)
+        for (uint32_t kind = 0; kind < SC_STORE_NOTE_KINDS; kind++)
+            sc_store_space_at(spaces, i)->notes[kind].bytes = 0;
+    store->log.journal.pieces_read = 0;
+    pthread_mutex_unlock(&store->log.lock);
 }
 
 /* Ignores averages of pieces that are unknown or void. */
@@ -389,11 +418,8 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
         sc_store_replay_lie(store, "averages of other rows or layers");
         return SPEC_OK;
     }
-    if (sc_store_keeps_space(store)) {
-        if (!sc_store_averages_reserve(&store->log.averages, 1, store->params.alloc))
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
-        sc_store_averages_note(&store->log.averages, id, store->log.journal.end, frame_bytes);
-    }
+    if (sc_store_keeps_space(store) && !average_note(store, id, frame_bytes))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
     bool is_told =
         sc_store_replay_space_is_told(store, space) &&
         (!sc_store_replay_at_open(store) || store->log.journal.sequence >= shape->epoch_sequence);
@@ -407,9 +433,11 @@ void sc_store_replay_sweep(struct sc_store *store, bool all)
     const struct sc_store_table *table = &store->table;
     for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
         const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
-        if (atomic_load(&entry->state) == SC_STORE_PIECE_LIVE &&
-            (all || entry->next != store->replay->generation))
-            sc_store_replay_drop(store, id);
+        if (atomic_load(&entry->state) != SC_STORE_PIECE_LIVE ||
+            (!all && entry->next == store->replay->generation))
+            continue;
+        sc_store_replay_drop(store, id);
+        sc_store_replay_dropped(store, id, UINT64_MAX);
     }
 }
 
@@ -474,8 +502,7 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
 
 /* ---- A writer's open ------------------------------------------------------------------------ */
 
-/* Writes the head of an empty log; else continues after the head's ids. */
-static spec_status replay_begin_log(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_replay_begin_log(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_record_head *head = &store->log.journal.head;
     struct sc_store_table *table = &store->table;
@@ -554,10 +581,7 @@ static spec_status replay_scan(struct sc_store *store, uint64_t *ret_bytes,
     return status;
 }
 
-/* Rewrites the log if frames of it were restored, or if more than disk_bytes is used after segments
- * were freed, whose records are void. A failure is logged: the log stays, and if it is too long,
- * nothing is stored until a later checkpoint. */
-static void replay_shorten(struct sc_store *store)
+void sc_store_replay_shorten(struct sc_store *store)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     bool is_full = sc_store_disk_used(store) > store->disk.bytes_max;
@@ -602,7 +626,7 @@ spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reter
         status = replay_cut(store, file_bytes, reterr);
     atomic_store(&store->counts.log_bytes, store->log.journal.end);
     if (status == SPEC_OK)
-        status = replay_begin_log(store, reterr);
+        status = sc_store_replay_begin_log(store, reterr);
     if (status == SPEC_OK)
         status = replay_drop_refused(store, reterr);
     store->log.journal.piece_next_read = store->table.piece_next;
@@ -610,7 +634,7 @@ spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reter
         sc_store_log_new_remove(store);
         sc_store_write_budget_file_remove(store);
         sc_store_segments_trim(store);
-        replay_shorten(store);
+        sc_store_replay_shorten(store);
     }
     sc_store_replay_close(store);
     return status;

@@ -65,6 +65,13 @@ void sc_store_replay_restart(struct sc_store *store);
 spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store_payload *payload,
                                    void *user, struct spec_error *reterr);
 void sc_store_replay_extent_end(struct sc_store *store);
+/* For the first append: writes the head of an empty log, else continues after the head's ids. Log
+ * lock held, or open. */
+spec_status sc_store_replay_begin_log(struct sc_store *store, struct spec_error *reterr);
+/* Rewrites the log if frames of it were restored, or if more than disk_bytes is used after segments
+ * were freed, whose records are void. A failure is logged: the log stays, and if it is too long,
+ * nothing is stored until a later checkpoint. */
+void sc_store_replay_shorten(struct sc_store *store);
 /* Voids a piece: sets its state, and calls on_drop if it was reported. */
 void sc_store_replay_drop(struct sc_store *store, uint64_t id);
 /* Follower: drops pieces not found since the last restart, or all. */
@@ -79,7 +86,7 @@ void sc_store_replay_forget(struct sc_store *store);
  * used, and the log may be read again from its start. */
 static inline bool sc_store_replay_at_open(const struct sc_store *store)
 {
-    return !sc_store_follows(store);
+    return store->params.role == SC_STORE_WRITER;
 }
 
 /* A writer's open needs no lock. */
@@ -97,6 +104,17 @@ static inline void sc_store_replay_table_unlock(struct sc_store *store)
 
 /* Counts an invalid record, which is skipped. */
 void sc_store_replay_lie(struct sc_store *store, const char *what);
+/* The store cannot keep the space map any more: an heir stays a reader until it is closed. Logged.
+ * No effect on others. */
+void sc_store_heir_end(struct sc_store *store, const char *why);
+/* A log that the space map follows is read again from its start: the offsets of average records are
+ * those of another file. */
+void sc_store_replay_places_forget(struct sc_store *store);
+/* Reserves the log's room for a piece's drop record, and gives it back, where the space is kept. */
+void sc_store_replay_room_take(struct sc_store *store);
+/* The log has dropped the piece, or lacks it: gives its room back, and its pages to the quarantine.
+ * Only for pieces that became DROPPED; no effect where the space is not kept. */
+void sc_store_replay_dropped(struct sc_store *store, uint64_t id, uint64_t at_ns);
 /* Takes the record's id if it is valid: ids ascend, with gaps left by checkpoints. ret_id: in our
  * table, after ids of earlier numberings. */
 bool sc_store_replay_id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_t *ret_id);

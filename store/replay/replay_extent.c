@@ -18,24 +18,45 @@
 
 /* ---- Extents -------------------------------------------------------------------------------- */
 
-/* Takes pages, also from quarantined pieces: then the clock was set back since they were reused. */
+static bool pages_take(struct sc_store *store, uint64_t index, uint64_t page, uint64_t pages)
+{
+    bool at_open = sc_store_replay_at_open(store);
+    if (!at_open)
+        pthread_mutex_lock(&store->disk.lock);
+    bool fits = sc_store_space_take_at(&store->disk.space, index, page, pages);
+    if (fits)
+        store->disk.extent_bytes += pages * SC_IO_PAGE_BYTES;
+    if (!at_open)
+        pthread_mutex_unlock(&store->disk.lock);
+    return fits;
+}
+
+/* Takes pages, also from quarantined pieces: those due, whose pages the writer reused; or all: then
+ * a clock was set back since they were reused. */
 static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, uint64_t pages)
 {
-    return sc_store_space_take_at(&store->disk.space, index, page, pages) ||
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    return pages_take(store, index, page, pages) ||
+           (sc_store_quarantine_release(store, now_ns) > 0 &&
+            pages_take(store, index, page, pages)) ||
            (sc_store_quarantine_release(store, UINT64_MAX) > 0 &&
-            sc_store_space_take_at(&store->disk.space, index, page, pages));
+            pages_take(store, index, page, pages));
 }
 
 /* Takes the pages of parts[0 .. count), and turns segment numbers into indices. */
 static bool replay_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
                           uint64_t stride)
 {
+    bool at_open = sc_store_replay_at_open(store);
     for (uint32_t i = 0; i < count; i++) { /* a number is never reused, file or no file */
         if (parts[i].segment >= store->disk.number_next)
             store->disk.number_next = parts[i].segment + 1;
     }
+    if (!at_open && !sc_store_follow_places(store, parts, count, stride))
+        return false;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t index = sc_store_segment_find(store, parts[i].segment);
+        uint64_t index =
+            at_open ? sc_store_segment_find(store, parts[i].segment) : parts[i].segment;
         uint64_t pages = sc_store_part_pages(&parts[i], stride);
         if (index == store->disk.segment_max ||
             !replay_take(store, index, parts[i].offset / SC_IO_PAGE_BYTES, pages)) {
@@ -43,9 +64,17 @@ static bool replay_places(struct sc_store *store, struct sc_store_part *parts, u
             return false;
         }
         parts[i].segment = (uint32_t)index;
-        store->disk.extent_bytes += pages * SC_IO_PAGE_BYTES;
     }
     return true;
+}
+
+/* Finds the places of an extent or section; is_new: takes their pages, where the space is kept. */
+static bool places_find(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
+                        uint64_t stride, bool is_new)
+{
+    if (sc_store_keeps_space(store) && is_new)
+        return replay_places(store, parts, count, stride);
+    return sc_store_follow_places(store, parts, count, stride);
 }
 
 static bool extent_fits(const struct sc_store_record_extent *extent,
@@ -70,7 +99,9 @@ static bool extent_is(const struct sc_store_extent_entry *entry,
            memcmp(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts)) == 0;
 }
 
-static bool extent_believe(struct sc_store *store, struct sc_store_replay *replay)
+/* known: the extent, if it was read before; else without rows. */
+static bool extent_believe(struct sc_store *store, struct sc_store_replay *replay,
+                           const struct sc_store_extent_entry *known)
 {
     struct sc_store_record_extent *extent = &replay->record.extent;
     const struct sc_store_shape *shape = NULL;
@@ -80,13 +111,11 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
         sc_store_replay_lie(store, "extent's geometry");
         return false;
     }
-    if (store->params.role == SC_STORE_PEER || !shape->is_own)
-        extent->part_count =
-            sc_store_keeps_space(store) ? extent->part_count : 0; /* rows are never read */
-    bool placed =
-        sc_store_keeps_space(store)
-            ? replay_places(store, extent->parts, extent->part_count, extent->stride)
-            : sc_store_follow_places(store, extent->parts, extent->part_count, extent->stride);
+    bool is_new = known->row_count == 0;
+    bool reads = store->params.role != SC_STORE_PEER && shape->is_own;
+    if (!reads && !sc_store_keeps_space(store) && (is_new || known->part_count == 0))
+        extent->part_count = 0;
+    bool placed = places_find(store, extent->parts, extent->part_count, extent->stride, is_new);
     if (!placed)
         sc_store_replay_lie(store, "extent's place is outside or taken");
     return placed;
@@ -145,14 +174,16 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
         sc_store_replay_lie(store, "an extent that took an id and leaves some");
         return SPEC_OK;
     }
-    if (!extent_believe(store, replay))
+    bool is_new = entry->row_count == 0;
+    if (!extent_believe(store, replay, entry))
         return SPEC_OK;
-    if (entry->row_count != 0 && !extent_is(entry, extent)) {
+    if (!is_new && !extent_is(entry, extent)) {
         sc_store_replay_lie(store, "another extent under this id");
+        sc_store_heir_end(store, "its log was written anew");
         return SPEC_OK;
     }
     extent->leaves_ids = leaves;
-    if (entry->row_count == 0)
+    if (is_new)
         (void)sc_store_apply_extent(store, id, extent);
     replay->extent_open = id;
     replay->extent_rows = 0;
@@ -287,6 +318,16 @@ static void derived_set(struct sc_store_section *derived,
     memcpy(derived->parts, record->parts, record->part_count * sizeof(*record->parts));
 }
 
+/* The copy before the previous one was freed by the writer, if not here. */
+static bool section_hold(struct sc_store *store, uint64_t id, struct sc_store_section *derived)
+{
+    return sc_store_section_hold(store, id, derived) ||
+           (sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec)) > 0 &&
+            sc_store_section_hold(store, id, derived)) ||
+           (sc_store_quarantine_release(store, UINT64_MAX) > 0 &&
+            sc_store_section_hold(store, id, derived));
+}
+
 spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_replay *replay = store->replay;
@@ -321,16 +362,15 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
                             fits ? "a second derived section" : "a derived section's geometry");
         return SPEC_OK;
     }
-    bool placed =
-        sc_store_keeps_space(store)
-            ? replay_places(store, record->parts, record->part_count, record->stride)
-            : sc_store_follow_places(store, record->parts, record->part_count, record->stride);
-    if (!placed) {
+    bool is_new = known == NULL || is_next;
+    if (!places_find(store, record->parts, record->part_count, record->stride, is_new)) {
         sc_store_replay_lie(store, "a derived section's pages are outside or taken");
         return SPEC_OK;
     }
-    if (known != NULL && (derived_is(known, record) || (record->is_order && !is_next)))
+    if (!is_new && (derived_is(known, record) || record->is_order))
         return SPEC_OK; /* read again */
+    if (!is_new)
+        sc_store_heir_end(store, "its log was written anew");
     uint64_t words = sc_store_permutation_words(extent->row_count) * (uint64_t)shape->layer_count;
     sc_store_replay_table_lock(store);
     struct sc_store_section *derived =
@@ -344,7 +384,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     derived_set(derived, record);
     if (record->is_order)
         memcpy(derived->slots, replay->permutation.slots, words * 8);
-    if (sc_store_keeps_space(store) && !sc_store_section_hold(store, id, derived)) {
+    if (sc_store_keeps_space(store) && !section_hold(store, id, derived)) {
         sc_store_extent_free(store, derived->parts, derived->part_count, derived->stride, 0);
         return SPEC_OK;
     }
@@ -377,9 +417,6 @@ void sc_store_replay_rows_gone(struct sc_store *store)
         if (!is_held || piece->extent != id)
             continue;
         sc_store_replay_drop(store, i);
-        if (!sc_store_keeps_space(store))
-            continue;
-        store->share.reserved -= SC_STORE_DROP_BYTES;
-        (void)sc_store_quarantine_add(store, &i, 1, replay->record.drop.at_ns);
+        sc_store_replay_dropped(store, i, replay->record.drop.at_ns);
     }
 }

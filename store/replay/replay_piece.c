@@ -48,6 +48,7 @@ static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_pie
                 entry->extent == replay->extent_open && entry->extent_row == piece->extent_row &&
                 entry->row_count == piece->row_count;
     if (!same) {
+        sc_store_heir_end(store, "its log was written anew");
         sc_store_replay_drop(store, id);
         return;
     }
@@ -71,12 +72,21 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
     bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
     if (!at_open)
         entry->next = store->replay->generation;
-    if (sc_store_keeps_space(store))
-        store->share.reserved += SC_STORE_DROP_BYTES;
+    sc_store_replay_room_take(store);
     sc_store_replay_table_lock(store);
     sc_store_apply_piece(store, piece, doomed ? SC_STORE_PIECE_DOOMED : SC_STORE_PIECE_LIVE, mark,
                          at_open);
     sc_store_replay_table_unlock(store);
+}
+
+/* A piece that was LIVE and was refused holds no pages, as one that was refused before. */
+static void refused_release(struct sc_store *store, struct sc_store_piece_entry *entry)
+{
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, entry->extent);
+    atomic_fetch_sub_explicit(&store->counts.held_count, 1, memory_order_relaxed);
+    atomic_fetch_sub(&sc_store_space_find(&store->log.spaces, extent->space)->held, 1);
+    entry->extent = 0;
 }
 
 /* Follower: the piece is LIVE before the report, so that it can be loaded at once. */
@@ -92,7 +102,11 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
     sc_store_replay_table_lock(store);
     (void)sc_store_apply_void(store, entry, SC_STORE_PIECE_DROPPED);
     piece_refuse(store, id, entry, "of another chain");
+    if (sc_store_keeps_space(store))
+        refused_release(store, entry);
     sc_store_replay_table_unlock(store);
+    if (sc_store_keeps_space(store))
+        sc_store_log_unreserve(store, SC_STORE_DROP_BYTES);
 }
 
 /* Adds the piece to the extent's range of ids. A follower may have done so before. */
@@ -149,6 +163,8 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
     if (!sc_store_replay_at_open(store)) {
         if (tells)
             piece_tell(store, id, entry);
+        else if (sc_store_keeps_space(store))
+            piece_publish(store, piece, entry, 0);
         return;
     }
     if (store->log.journal.sequence <
@@ -234,7 +250,7 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
     sc_store_replay_table_unlock(store);
     if (state == SC_STORE_PIECE_REFUSED)
         store->replay->refused_count--;
-    bool was_told = !sc_store_replay_at_open(store) || space == atomic_load(&store->log.space_id);
+    bool was_told = !sc_store_keeps_space(store) || space == atomic_load(&store->log.space_id);
     if (state == SC_STORE_PIECE_LIVE && was_told && store->params.on_drop != NULL)
         store->params.on_drop(id, atomic_load_explicit(&entry->mark, memory_order_relaxed),
                               store->params.user);
@@ -252,9 +268,8 @@ void sc_store_replay_drop_record(struct sc_store *store)
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
     if (was_left && entry != NULL && atomic_load(&entry->state) <= SC_STORE_PIECE_DOOMED)
         atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
-    if (!sc_store_keeps_space(store) || entry == NULL || entry->extent == 0 ||
-        atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
-        return; /* repeated, or of a rejected piece */
-    store->share.reserved -= SC_STORE_DROP_BYTES;
-    (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
+    bool is_dropped =
+        entry != NULL && entry->extent != 0 && atomic_load(&entry->state) == SC_STORE_PIECE_DROPPED;
+    if (is_dropped) /* else repeated, or of a rejected piece */
+        sc_store_replay_dropped(store, id, replay->record.drop.at_ns);
 }

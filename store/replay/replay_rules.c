@@ -8,6 +8,32 @@ void sc_store_replay_lie(struct sc_store *store, const char *what)
            store->log.journal.sequence + 1, what);
 }
 
+void sc_store_heir_end(struct sc_store *store, const char *why)
+{
+    if (store->params.role == SC_STORE_HEIR && atomic_exchange(&store->keeps_space, false))
+        SC_LOG(store->params.log, SPEC_LOG_WARN, "%s: this process stays a reader: %s", store->dir,
+               why);
+}
+
+void sc_store_replay_room_take(struct sc_store *store)
+{
+    if (!sc_store_keeps_space(store))
+        return;
+    if (!sc_store_replay_at_open(store))
+        pthread_mutex_lock(&store->disk.lock);
+    store->share.reserved += SC_STORE_DROP_BYTES;
+    if (!sc_store_replay_at_open(store))
+        pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_replay_dropped(struct sc_store *store, uint64_t id, uint64_t at_ns)
+{
+    if (!sc_store_keeps_space(store))
+        return;
+    sc_store_log_unreserve(store, SC_STORE_DROP_BYTES);
+    (void)sc_store_quarantine_add(store, &id, 1, at_ns);
+}
+
 bool sc_store_replay_id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_t *ret_id)
 {
     if (id < *next || id >= SC_STORE_IDS || base >= SC_STORE_IDS - id)

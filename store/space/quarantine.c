@@ -704,9 +704,10 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
     if (sc_store_keeps_space(store)) { /* unknown namespace: no pieces */
         pthread_mutex_lock(&store->log.lock);
         struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, space);
-        id = shape != NULL ? shape->void_end : piece_end; /* of no namespace there are no pieces */
+        id = shape != NULL ? atomic_load(&shape->void_end)
+                           : piece_end; /* of no namespace there are no pieces */
         if (shape != NULL)
-            shape->void_end = piece_end;
+            atomic_store(&shape->void_end, piece_end);
         pthread_mutex_unlock(&store->log.lock);
     }
     while (id < piece_end) {

@@ -105,7 +105,8 @@ static spec_status segment_open_file(struct sc_store *store, uint32_t number,
 }
 
 /* Sets this rank's share of disk_bytes; default: half of the available space, at most 20 GiB. */
-static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *reterr)
+static spec_status disk_bytes_decide(struct sc_store *store, uint64_t segment_bytes,
+                                     struct spec_error *reterr)
 {
     uint64_t bytes = store->params.config->disk_bytes;
     if (bytes == 0) {
@@ -113,9 +114,7 @@ static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *
         spec_status status = sc_io_free_bytes(store->io, store->dir, &free_bytes, reterr);
         if (status != SPEC_OK)
             return status;
-        bytes =
-            (free_bytes + store->disk.segment_bytes + sc_store_counted(&store->counts.log_bytes)) /
-            2;
+        bytes = (free_bytes + segment_bytes + sc_store_counted(&store->counts.log_bytes)) / 2;
         bytes = bytes < SC_STORE_DEFAULT_BYTES ? bytes : SC_STORE_DEFAULT_BYTES;
     }
     bytes = sc_store_down(bytes / store->params.rank_count, PAGE);
@@ -177,44 +176,209 @@ static void surplus_remove(struct sc_store *store)
 
 static void maker_step(struct sc_task *task);
 
+/* Returns the bytes of all listed segments and sets the longest. */
+static spec_status segments_measure(struct sc_store *store, const struct listing *listing,
+                                    uint64_t *ret_bytes, uint64_t *longest,
+                                    struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    spec_status status = SPEC_OK;
+    *ret_bytes = 0;
+    for (uint64_t i = 0; i < listing->count && status == SPEC_OK; i++) {
+        struct sc_io_file *file;
+        uint64_t bytes = 0;
+        segment_path(store, listing->numbers[i], path);
+        status = sc_io_file_open(store->io, path, 0, &file, reterr);
+        if (status != SPEC_OK)
+            break;
+        status = sc_io_file_size(store->io, file, &bytes, reterr);
+        sc_io_file_close(store->io, file);
+        *ret_bytes += sc_store_up(bytes, PAGE);
+        *longest = bytes > *longest ? bytes : *longest;
+    }
+    return status;
+}
+
+/* Returns how many segments the map has room for, beside those that are listed. */
+static uint64_t segments_more(const struct sc_store *store)
+{
+    uint64_t made_max = store->params.config->disk_bytes / SC_STORE_SEGMENT_MIN;
+    made_max = made_max > 0 ? made_max : SC_STORE_DEFAULT_BYTES / SC_STORE_SEGMENT_MIN;
+    return made_max * SC_STORE_SEGMENT_MIN / store->params.config->segment_bytes + SEGMENT_SPARE;
+}
+
+static spec_status segments_table(struct sc_store *store, uint64_t listed, uint64_t table_min,
+                                  struct spec_error *reterr)
+{
+    store->disk.maker.step = maker_step;
+    store->disk.segment_max = listed + segments_more(store);
+    if (store->disk.segment_max > SEGMENTS_MAX)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " segments: use larger ones",
+                       store->disk.segment_max);
+    uint64_t room = store->disk.segment_max > table_min ? store->disk.segment_max : table_min;
+    store->disk.segments = sc_alloc_array(store->params.alloc, room, sizeof(*store->disk.segments));
+    if (store->disk.segments == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "segment table");
+    return SPEC_OK;
+}
+
+static spec_status map_open(struct sc_store *store, uint64_t longest, struct spec_error *reterr)
+{
+    if (!sc_store_space_init(&store->disk.space, store->params.alloc, store->params.poison,
+                             store->disk.segment_max, longest / PAGE))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "space map");
+    return SPEC_OK;
+}
+
 spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct listing listing = {0};
     uint64_t log_bytes, longest = store->params.config->segment_bytes;
-    store->disk.maker.step = maker_step;
     spec_status status = sc_io_file_size(store->io, store->log.journal.file, &log_bytes, reterr);
     atomic_store(&store->counts.log_bytes, status == SPEC_OK ? log_bytes : 0);
     if (status == SPEC_OK)
         status = segments_list(store, &listing, reterr);
-    uint64_t made_max = store->params.config->disk_bytes / SC_STORE_SEGMENT_MIN;
-    made_max = made_max > 0 ? made_max : SC_STORE_DEFAULT_BYTES / SC_STORE_SEGMENT_MIN;
-    uint64_t whole_max = made_max * SC_STORE_SEGMENT_MIN / longest;
-    store->disk.segment_max = listing.count + whole_max + SEGMENT_SPARE;
-    if (status == SPEC_OK && store->disk.segment_max > SEGMENTS_MAX)
-        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " segments: use larger ones",
-                         store->disk.segment_max);
-    if (status == SPEC_OK) {
-        store->disk.segments = sc_alloc_array(store->params.alloc, store->disk.segment_max,
-                                              sizeof(*store->disk.segments));
-        if (store->disk.segments == NULL)
-            status = sc_fail(reterr, SPEC_E_NO_MEMORY, "segment table");
-    }
+    if (status == SPEC_OK)
+        status = segments_table(store, listing.count, 0, reterr);
     for (uint64_t i = 0; i < listing.count && status == SPEC_OK; i++)
         status = segment_open_file(store, listing.numbers[i], reterr);
     sc_alloc_free(store->params.alloc, listing.numbers);
     if (status == SPEC_OK)
-        status = disk_bytes_decide(store, reterr);
+        status = disk_bytes_decide(store, store->disk.segment_bytes, reterr);
     if (status != SPEC_OK)
         return status;
     segments_give_up(store);
     for (uint64_t i = 0; i < store->disk.segment_count; i++)
         longest = store->disk.segments[i].bytes > longest ? store->disk.segments[i].bytes : longest;
-    if (!sc_store_space_init(&store->disk.space, store->params.alloc, store->params.poison,
-                             store->disk.segment_max, longest / PAGE))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "space map");
-    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+    status = map_open(store, longest, reterr);
+    for (uint64_t i = 0; i < store->disk.segment_count && status == SPEC_OK; i++)
         sc_store_space_add(&store->disk.space, i, store->disk.segments[i].bytes / PAGE);
+    return status;
+}
+
+/* ---- An heir's ------------------------------------------------------------------------------- */
+
+spec_status sc_store_segments_heir_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct listing listing = {0};
+    uint64_t bytes = 0, longest = store->params.config->segment_bytes;
+    spec_status status = segments_list(store, &listing, reterr);
+    if (status == SPEC_OK)
+        status = segments_measure(store, &listing, &bytes, &longest, reterr);
+    if (status == SPEC_OK)
+        status = segments_table(store, listing.count, SC_STORE_FOLLOWED_SEGMENTS, reterr);
+    sc_alloc_free(store->params.alloc, listing.numbers);
+    if (status == SPEC_OK)
+        status = disk_bytes_decide(store, bytes, reterr);
+    if (status == SPEC_OK)
+        status = map_open(store, longest, reterr);
+    if (status == SPEC_OK && store->disk.segment_max < SC_STORE_FOLLOWED_SEGMENTS)
+        store->disk.segment_max = SC_STORE_FOLLOWED_SEGMENTS; /* as a reader, until it takes over */
+    return status;
+}
+
+bool sc_store_segment_map(struct sc_store *store, uint64_t index)
+{
+    const struct sc_store_segment *segment = &store->disk.segments[index];
+    struct sc_store_space *map = &store->disk.space;
+    bool fits = index < map->segment_max && segment->bytes / PAGE <= map->segment_words * 64;
+    if (!fits)
+        return false;
+    pthread_mutex_lock(&store->disk.lock);
+    store->disk.segment_bytes += segment->bytes;
+    sc_store_space_add(map, index, segment->bytes / PAGE);
+    pthread_mutex_unlock(&store->disk.lock);
+    return true;
+}
+
+/* Returns the index of an open segment; segment_count: it is not open. */
+static uint64_t open_find(const struct sc_store *store, uint32_t number)
+{
+    uint64_t index = 0;
+    while (index < store->disk.segment_count && store->disk.segments[index].number != number)
+        index++;
+    return index;
+}
+
+/* A segment that another writer removed when it opened was free, and is left out. */
+static bool removed_leave(struct sc_store *store, uint64_t index)
+{
+    struct sc_store_segment *segment = &store->disk.segments[index];
+    const struct sc_store_space_segment *map = &store->disk.space.segments[index];
+    (void)sc_store_quarantine_release(store, UINT64_MAX); /* the other writer had it free */
+    pthread_mutex_lock(&store->disk.lock);
+    bool is_free = map->free_pages == map->page_count;
+    if (is_free && segment->state == SC_STORE_SEGMENT_READY) {
+        sc_store_space_remove(&store->disk.space, index);
+        store->disk.segment_bytes -= segment->bytes;
+        segment->state = SC_STORE_SEGMENT_FAILED; /* its file is closed with the store */
+    }
+    pthread_mutex_unlock(&store->disk.lock);
+    return is_free;
+}
+
+static spec_status known_check(struct sc_store *store, const struct listing *listing,
+                               struct spec_error *reterr)
+{
+    for (uint64_t i = 0; i < store->disk.segment_count; i++) {
+        struct sc_store_segment *segment = &store->disk.segments[i];
+        uint64_t bytes = 0;
+        if (bsearch(&segment->number, listing->numbers, listing->count, sizeof(uint32_t),
+                    number_compare) == NULL) {
+            if (!removed_leave(store, i))
+                return sc_fail(reterr, SPEC_E_STALE, "segment %" PRIu32 " was removed",
+                               segment->number);
+            continue;
+        }
+        spec_status status = sc_io_file_size(store->io, segment->file, &bytes, reterr);
+        if (status == SPEC_OK && bytes < segment->bytes)
+            status =
+                sc_fail(reterr, SPEC_E_STALE, "segment %" PRIu32 " was shortened", segment->number);
+        if (status != SPEC_OK)
+            return status;
+    }
     return SPEC_OK;
+}
+
+static spec_status unnamed_open(struct sc_store *store, const struct listing *listing,
+                                struct spec_error *reterr)
+{
+    spec_status status = SPEC_OK;
+    for (uint64_t i = 0; i < listing->count && status == SPEC_OK; i++) {
+        uint64_t before = store->disk.segment_bytes;
+        if (open_find(store, listing->numbers[i]) < store->disk.segment_count)
+            continue;
+        if (store->disk.segment_count == store->disk.space.segment_max)
+            return sc_fail(reterr, SPEC_E_STALE, "more segments than this process can map");
+        status = segment_open_file(store, listing->numbers[i], reterr);
+        store->disk.segment_bytes = before; /* the map counts it */
+        if (status == SPEC_OK && !sc_store_segment_map(store, store->disk.segment_count - 1))
+            status = sc_fail(reterr, SPEC_E_STALE, "a segment is longer than segment_bytes");
+    }
+    return status;
+}
+
+spec_status sc_store_segments_take_over(struct sc_store *store, struct spec_error *reterr)
+{
+    struct listing listing = {0};
+    uint32_t next = store->disk.number_next;
+    spec_status status = segments_list(store, &listing, reterr);
+    if (status == SPEC_OK)
+        status = known_check(store, &listing, reterr);
+    if (status == SPEC_OK)
+        status = unnamed_open(store, &listing, reterr);
+    store->disk.number_next = next > store->disk.number_next ? next : store->disk.number_next;
+    for (uint64_t i = 0; i < listing.count; i++)
+        if (listing.numbers[i] >= store->disk.number_next)
+            store->disk.number_next = listing.numbers[i] + 1;
+    sc_alloc_free(store->params.alloc, listing.numbers);
+    store->disk.segment_max = store->disk.space.segment_max;
+    if (status == SPEC_OK && sc_store_disk_used(store) > store->disk.bytes_max)
+        status =
+            sc_fail(reterr, SPEC_E_STALE,
+                    "the store has %" PRIu64 " bytes, disk_bytes of this process allows %" PRIu64,
+                    sc_store_disk_used(store), store->disk.bytes_max);
+    return status;
 }
 
 void sc_store_segments_close(struct sc_store *store)
@@ -323,7 +487,8 @@ void sc_store_segment_leave(struct sc_store *store, uint64_t index)
 {
     struct sc_store_segment *segment = &store->disk.segments[index];
     struct sc_store_space_segment *map = &store->disk.space.segments[index];
-    if (segment->state != SC_STORE_SEGMENT_FAILED || map->free_pages != map->page_count)
+    if (segment->state != SC_STORE_SEGMENT_FAILED || segment->file != NULL ||
+        map->free_pages != map->page_count)
         return;
     sc_store_space_remove(&store->disk.space, index);
     store->disk.segment_bytes -= segment->bytes;

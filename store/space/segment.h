@@ -14,6 +14,8 @@ enum sc_store_segment_state {
     SC_STORE_SEGMENT_FAILED /* no file; removed with its last extent */
 };
 
+#define SC_STORE_FOLLOWED_SEGMENTS 65536u /* open ones of a reader: 4 TiB at 64 MiB each */
+
 struct sc_store_extent;
 
 struct sc_store_write { /* one frame being written */
@@ -58,6 +60,14 @@ struct sc_store;
 
 /* Lists and opens segment files; sizes the page map. */
 spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *reterr);
+/* An heir's: sizes the page map for the segments that are there. They are opened when a record
+ * names them (store/replay/follow_places.c), */
+spec_status sc_store_segments_heir_open(struct sc_store *store, struct spec_error *reterr);
+/* which adds the segment with this index to the map. false: it does not fit there. */
+bool sc_store_segment_map(struct sc_store *store, uint64_t index);
+/* After an heir took the writer's lock: opens the segments that no record names. STALE: a segment
+ * was shortened, or disk_bytes is exceeded. */
+spec_status sc_store_segments_take_over(struct sc_store *store, struct spec_error *reterr);
 void sc_store_segments_close(struct sc_store *store);
 /* After replay: unlinks segments above disk_bytes, and empty ones while too much is used. */
 void sc_store_segments_trim(struct sc_store *store);

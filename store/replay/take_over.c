@@ -1,0 +1,182 @@
+/* take_over: an heir becomes the rank's writer when nobody holds the writer's lock any more.
+ *
+ *   lock -> log, read to its end -> segments -> torn bytes are cut -> ids -> drops without a record
+ *        -> can_store
+ *
+ * The heir has applied every record to its table and space map, as a writer's open does; so nothing
+ * is read again. Requests go on meanwhile.
+ *
+ * Invariants: nothing on disk changes before all checks are done. A failure gives the lock back, and
+ * the heir stays a reader.
+ * Limits: a process that was killed may still be writing rows that no record names (io_uring), so
+ * no extent begins for LATE_NS.
+ * Threads: the thread that follows; loads and lookups run beside it.
+ * Tests: tests/unit/store/test_take_over.c, tests/fault/test_processes.c */
+#include "store/log/identity.h"
+#include "store/log/log_swap.h"
+#include "store/replay/checkpoint.h"
+#include "store/replay/replay.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define LATE_NS     UINT64_C(2000000000) /* longest measured: 1.1 s */
+#define LOOKS_AGAIN 3u                   /* a damaged frame is restored at the second look */
+
+/* LOCKED: another process writes. */
+static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct spec_error error = {.struct_size = sizeof(error)};
+    (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
+    spec_status status =
+        sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE, &store->lock_file, &error);
+    if (status == SPEC_OK)
+        status = sc_io_file_lock(store->io, store->lock_file, &error);
+    if (status == SPEC_OK)
+        return SPEC_OK;
+    if (store->lock_file != NULL)
+        sc_io_file_close(store->io, store->lock_file);
+    store->lock_file = NULL;
+    if (error.sys_errno == ENOENT) /* the directory is being made, or was removed */
+        status = SPEC_E_LOCKED;
+    return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+}
+
+/* Nobody appends any more. */
+static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    uint64_t end;
+    do {
+        end = journal->end;
+        for (uint32_t looks = 0; looks < LOOKS_AGAIN; looks++)
+            for (bool more = true; more;) {
+                spec_status status = sc_store_follow(store, &more, reterr);
+                if (status != SPEC_OK)
+                    return status;
+            }
+    } while (journal->end != end);
+    if (journal->file == NULL || store->follow.is_over || store->follow.rereads)
+        return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read to its end", store->dir);
+    if (!sc_store_keeps_space(store) || store->replay->piece_base != 0)
+        return sc_fail(reterr, SPEC_E_STALE, "%s/log is not the one that was followed", store->dir);
+    sc_store_replay_extent_end(store);
+    return sc_store_is_ours(store, reterr);
+}
+
+/* Opens the log for writing, and cuts off what is not believed. */
+static spec_status log_take(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct sc_io_file *file = NULL;
+    bool is_same = false;
+    uint64_t bytes = 0;
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    spec_status status = sc_io_file_same(store->io, journal->file, path, &is_same, reterr);
+    if (status == SPEC_OK && !is_same)
+        status = sc_fail(reterr, SPEC_E_STALE, "%s was replaced", path);
+    if (status == SPEC_OK)
+        status = sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE, &file, reterr);
+    if (status == SPEC_OK)
+        status = sc_io_file_size(store->io, file, &bytes, reterr);
+    if (status == SPEC_OK && bytes > journal->end) {
+        SC_LOG(store->params.log, SPEC_LOG_WARN,
+               "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
+               journal->end, bytes);
+        sc_store_count(&store->counts.corrupt_records, 1);
+        status = sc_io_file_truncate(store->io, file, journal->end, reterr);
+    }
+    if (status != SPEC_OK) {
+        if (file != NULL)
+            sc_io_file_close(store->io, file);
+        return status;
+    }
+    pthread_mutex_lock(&store->log.lock);
+    struct sc_io_file *followed = journal->file;
+    journal->file = file;
+    status = sc_store_replay_begin_log(store, reterr);
+    journal->piece_next_read = store->table.piece_next;
+    pthread_mutex_unlock(&store->log.lock);
+    sc_io_file_close(store->io, followed);
+    return status;
+}
+
+/* Pieces that are void here and lack a drop record: refused ones, and those whose rows failed in
+ * this reader. Reserves room for the records of refused pieces. */
+static uint64_t refused_reserve(struct sc_store *store)
+{
+    const struct sc_store_table *table = &store->table;
+    uint64_t count = 0;
+    for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++)
+        count += atomic_load(&sc_store_table_piece(table, id)->state) == SC_STORE_PIECE_REFUSED;
+    pthread_mutex_lock(&store->disk.lock);
+    store->share.reserved += count * SC_STORE_DROP_BYTES;
+    pthread_mutex_unlock(&store->disk.lock);
+    return count;
+}
+
+/* Log lock held, under which pieces become void: lists those without a record. */
+static void unwritten_list(struct sc_store *store)
+{
+    const struct sc_store_table *table = &store->table;
+    for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
+        struct sc_store_piece_entry *piece = sc_store_table_piece(table, id);
+        uint32_t state = atomic_load(&piece->state);
+        if (state != SC_STORE_PIECE_REFUSED &&
+            (state != SC_STORE_PIECE_DROPPED || piece->extent == 0))
+            continue;
+        atomic_store(&piece->state, SC_STORE_PIECE_DROPPED);
+        piece->next = store->log.unwritten;
+        store->log.unwritten = (uint32_t)id;
+    }
+}
+
+static void begin_writing(struct sc_store *store)
+{
+    uint64_t refused = refused_reserve(store);
+    sc_store_count(&store->counts.corrupt_records, refused);
+    pthread_mutex_lock(&store->disk.lock);
+    sc_store_reserve_open(store);
+    store->disk.segment_max = store->disk.space.segment_max;
+    store->disk.retry_ns = sc_exec_now_ns(store->params.exec) + LATE_NS;
+    pthread_mutex_unlock(&store->disk.lock);
+    pthread_mutex_lock(&store->log.lock);
+    unwritten_list(store);
+    atomic_store_explicit(&store->can_store, true, memory_order_release);
+    pthread_mutex_unlock(&store->log.lock);
+    sc_store_pieces_drop(store, NULL, 0); /* writes some of the records; later drops the rest */
+    sc_store_replay_shorten(store);
+    sc_store_replay_close(store);
+}
+
+spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (store->params.role != SC_STORE_HEIR || sc_store_can_store(store) ||
+        !sc_store_keeps_space(store))
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: this store does not take over", store->dir);
+    spec_status status = lock_take(store, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = log_read(store, &error);
+    if (status == SPEC_OK)
+        status = sc_store_segments_take_over(store, &error);
+    if (status == SPEC_OK)
+        status = sc_store_notify_open(store, &error);
+    if (status == SPEC_OK)
+        status = log_take(store, &error);
+    if (status == SPEC_OK)
+        status = sc_store_write_budget_open(store, &error);
+    if (status != SPEC_OK) {
+        sc_store_heir_end(store, error.text);
+        sc_io_file_close(store->io, store->lock_file);
+        store->lock_file = NULL;
+        return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+    }
+    sc_store_log_new_remove(store);
+    sc_store_write_budget_file_remove(store);
+    begin_writing(store);
+    return SPEC_OK;
+}
