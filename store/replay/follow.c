@@ -281,6 +281,11 @@ spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_
     return status;
 }
 
+void sc_store_follow_end(struct sc_store *store)
+{
+    caught_up(store, sc_exec_wall_ns(store->params.exec), sc_exec_now_ns(store->params.exec));
+}
+
 uint64_t sc_store_follow_ns(const struct sc_store *store)
 {
     return atomic_load(&store->follow.known_ns);

@@ -23,6 +23,9 @@ struct sc_store_follow {
 struct sc_store;
 
 spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *reterr);
+/* Nobody appends any more, and the last calls found nothing: what was applied is the whole log,
+ * whatever bytes are behind it. */
+void sc_store_follow_end(struct sc_store *store);
 /* Opens the segments of parts[0 .. count) on demand, and turns their numbers into indices. Returns
  * false if a segment cannot be opened or is too short. */
 bool sc_store_follow_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,

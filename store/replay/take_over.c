@@ -57,8 +57,9 @@ static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
                     return status;
             }
     } while (journal->end != end);
-    if (journal->file == NULL || store->follow.is_over || store->follow.rereads)
-        return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read to its end", store->dir);
+    if (journal->file == NULL || store->follow.is_over)
+        return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read", store->dir);
+    sc_store_follow_end(store);
     if (!sc_store_keeps_space(store) || store->replay->piece_base != 0)
         return sc_fail(reterr, SPEC_E_STALE, "%s/log is not the one that was followed", store->dir);
     sc_store_replay_extent_end(store);

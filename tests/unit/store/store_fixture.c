@@ -73,8 +73,8 @@ static bool world_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mar
     return true;
 }
 
-static void world_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
-                             void *user)
+void world_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
+                      void *user)
 {
     struct pass *pass = extent_user;
     struct world *world = user;

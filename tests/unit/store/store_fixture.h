@@ -174,6 +174,10 @@ void pass_note(struct pass *pass);
 
 void pass_free(struct pass *pass);
 
+/* The worlds' params.on_written; user: the world. Commits the pass, or discards it. */
+void world_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
+                      void *user);
+
 /* Stores a whole pass; the status of begin, the worst layer, or commit. */
 spec_status world_store(struct world *world, uint64_t key, uint64_t first_position, uint32_t rows);
 

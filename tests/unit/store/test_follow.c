@@ -2,194 +2,15 @@
  * meanwhile and wherever its last write stands; and nothing on disk changes by it.
  *
  * Threads: the seeded loop. */
-#include "tests/unit/store/store_fixture.h"
-
-#include "store/internal.h"
 #include "store/log/where.h"
 #include "tests/unit/store/copy_check.h"
+#include "tests/unit/store/follower_fixture.h"
 
 #define RANK_DIR "/sim/store/rank-0000-of-0001"
 #define LOG_PATH RANK_DIR "/log"
-#define TOLD_MAX 4096u
 
 static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
                                          WORLD_DISK(8, 1, 64), .journal = 1};
-
-/* ---- A follower, and its twin ---------------------------------------------------------------- */
-
-struct told {
-    uint64_t id, mark;
-    struct world_piece piece;
-};
-
-struct follower {
-    struct world *world; /* the writer's: disk, executor, memory */
-    struct sc_store_params params;
-    struct sc_store *store;
-    struct spec_error error;
-    struct told told[TOLD_MAX];
-    uint32_t told_count;
-    uint64_t mark_next, epoch, drops, epochs;
-    uint64_t refuse_id;
-    uint64_t piece_ns; /* time that passes while it is told of a piece */
-};
-
-static bool follower_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
-{
-    struct follower *follower = user;
-    uint64_t key;
-    uint8_t hash[16];
-    memcpy(&key, piece->hash, 8);
-    hash_of(key, piece->first_position + piece->row_count, hash);
-    assert_memory_equal(hash, piece->hash, 16);
-    if (follower->store != NULL) { /* who finds it by what we note here can load it at once */
-        uint8_t live[SC_STORE_HASH_BYTES];
-        assert_true(sc_store_piece_hash(follower->store, piece->id, live));
-        assert_memory_equal(live, hash, sizeof(live));
-    }
-    if (follower->piece_ns > 0) {
-        struct sc_exec *exec = follower->world->exec;
-        _Atomic uint32_t never = 0;
-        (void)sc_exec_wait(exec, &never, 0, sc_exec_now_ns(exec) + follower->piece_ns);
-    }
-    if (piece->id == follower->refuse_id)
-        return false;
-    for (uint32_t i = 0; i < follower->told_count; i++)
-        assert_int_not_equal(follower->told[i].id, piece->id); /* never twice */
-    assert_true(follower->told_count < TOLD_MAX);
-    *ret_mark = ++follower->mark_next;
-    follower->told[follower->told_count++] =
-        (struct told){.id = piece->id,
-                      .mark = *ret_mark,
-                      .piece = {.id = piece->id,
-                                .key = key,
-                                .first_position = piece->first_position,
-                                .row_count = piece->row_count,
-                                .computed_on = piece->provenance.computed_on}};
-    return true;
-}
-
-static void follower_on_drop(uint64_t piece, uint64_t mark, void *user)
-{
-    struct follower *follower = user;
-    for (uint32_t i = 0; i < follower->told_count; i++) {
-        if (follower->told[i].id != piece)
-            continue;
-        assert_int_equal(follower->told[i].mark, mark);
-        follower->told[i] = follower->told[--follower->told_count];
-        follower->drops++;
-        return;
-    }
-    fail_msg("piece %llu was dropped and never told", (unsigned long long)piece);
-}
-
-static void follower_on_epoch(uint64_t epoch, void *user)
-{
-    struct follower *follower = user;
-    follower->epoch = epoch;
-    follower->told_count = 0;
-    follower->epochs++;
-}
-
-static struct follower *follower_make(struct world *world, uint32_t role)
-{
-    struct follower *follower = calloc(1, sizeof(*follower));
-    assert_non_null(follower);
-    follower->world = world;
-    follower->params = world->params;
-    follower->params.role = role;
-    follower->params.on_piece = follower_on_piece;
-    follower->params.on_drop = follower_on_drop;
-    follower->params.on_epoch = follower_on_epoch;
-    follower->params.on_written = NULL;
-    follower->params.user = follower;
-    follower->error.struct_size = sizeof(follower->error);
-    if (role == SC_STORE_PEER) { /* another rank's model: rows of another shape */
-        follower->params.space.digest[0] ^= 0xFF;
-        follower->params.space.k_row_bytes = 16;
-        follower->params.space.layer_count = 1;
-    }
-    return follower;
-}
-
-static void follower_open(struct follower *follower)
-{
-    if (sc_store_open(&follower->params, &follower->store, &follower->error) != SPEC_OK)
-        fail_msg("open: %s", follower->error.text);
-}
-
-static struct follower *follower_new(struct world *world, uint32_t role)
-{
-    struct follower *follower = follower_make(world, role);
-    follower_open(follower);
-    return follower;
-}
-
-static void follower_free(struct follower *follower)
-{
-    sc_store_close(follower->store);
-    sc_sim_memory_rest();
-    free(follower);
-}
-
-static void follow(struct follower *follower)
-{
-    bool more = true;
-    for (uint32_t calls = 0; more; calls++) {
-        assert_true(calls < 1000);
-        if (sc_store_follow(follower->store, &more, &follower->error) != SPEC_OK)
-            fail_msg("follow: %s", follower->error.text);
-    }
-}
-
-/* What the follower was told of is what the writer holds, piece by piece. */
-static void check_same(const struct follower *follower)
-{
-    const struct world *world = follower->world;
-    uint32_t live = 0;
-    uint8_t hash[SC_STORE_HASH_BYTES], expected[SC_STORE_HASH_BYTES];
-    for (uint32_t i = 0; i < world->piece_count; i++)
-        live += world->pieces[i].id != 0;
-    assert_int_equal(follower->told_count, live);
-    for (uint32_t i = 0; i < follower->told_count; i++) {
-        const struct told *told = &follower->told[i];
-        const struct world_piece *mine = NULL;
-        for (uint32_t p = 0; p < world->piece_count && mine == NULL; p++)
-            if (world->pieces[p].id == told->id)
-                mine = &world->pieces[p];
-        assert_non_null(mine);
-        assert_int_equal(mine->key, told->piece.key);
-        assert_int_equal(mine->first_position, told->piece.first_position);
-        assert_int_equal(mine->row_count, told->piece.row_count);
-        hash_of(mine->key, mine->first_position + mine->row_count, expected);
-        assert_true(sc_store_piece_hash(follower->store, told->id, hash));
-        assert_memory_equal(hash, expected, sizeof(hash));
-        assert_int_equal(sc_store_piece_mark(follower->store, told->id), told->mark);
-    }
-    assert_int_equal(sc_store_piece_next(follower->store), sc_store_piece_next(world->store));
-    assert_int_equal(sc_store_epoch(follower->store), sc_store_epoch(world->store));
-    struct sc_store_stats stats;
-    sc_store_stats(follower->store, &stats);
-    assert_int_equal(stats.piece_count, live);
-}
-
-/* Every row of what a reader was told of is right. */
-static void check_rows(struct follower *follower)
-{
-    struct world reading = *follower->world;
-    struct sc_store_reader *reader = NULL;
-    reading.store = follower->store;
-    assert_int_equal(sc_store_readers_open(follower->store, 1, &reader, NULL), SPEC_OK);
-    for (uint32_t i = 0; i < follower->told_count; i++) {
-        const struct world_piece *piece = &follower->told[i].piece;
-        for (uint32_t layer = 0; layer < reading.setup->layers; layer++) {
-            struct loaded loaded = world_load_piece(&reading, reader, layer, piece);
-            assert_int_equal(loaded.status, SPEC_OK);
-            assert_int_equal(loaded.rows, piece->row_count);
-        }
-    }
-    sc_store_readers_close(reader, 1);
-}
 
 static void reset(struct world *world)
 {
@@ -223,7 +44,7 @@ static void follow_waits_for_what_is_not_there(void **state)
         assert_int_equal(follower->told_count, 2);
         check_same(follower);
         if (role == SC_STORE_READER)
-            check_rows(follower);
+            check_rows_told(follower);
         follower_free(follower);
         world_free(world);
     }
@@ -460,7 +281,7 @@ static void follow_takes_no_wrong_length_for_the_end(void **state)
     }
     follow(follower);
     check_same(follower);
-    check_rows(follower);
+    check_rows_told(follower);
     free(log);
     follower_free(follower);
     world_free(world);
@@ -607,7 +428,7 @@ static void follow_without_a_segment_misses_its_pieces(void **state)
         assert_true(sc_io_sim_disk_resize(world->disk, RANK_DIR "/seg-00000001", LENGTHS[i]));
         struct follower *follower = follower_new(world, SC_STORE_READER);
         assert_int_equal(follower->told_count, held[i]);
-        check_rows(follower);
+        check_rows_told(follower);
         follower_free(follower);
     }
     world_free(world);
@@ -698,7 +519,7 @@ static void follow_keeps_what_a_checkpoint_keeps(void **state)
     assert_int_equal(behind->drops, 5);
     check_same(ahead); /* the next id too: pieces 16 to 18 are known to be void */
     check_same(behind);
-    check_rows(ahead);
+    check_rows_told(ahead);
     assert_int_equal(world_store(world, 7, 0, 64), SPEC_OK);
     follow(ahead);
     check_same(ahead);
@@ -746,7 +567,7 @@ static void follow_is_the_writers_twin(void **state)
                 follow(follower);
                 check_same(follower);
                 if (follower->params.role == SC_STORE_READER)
-                    check_rows(follower);
+                    check_rows_told(follower);
             }
         }
         for (uint32_t i = 0; i < 3; i++)

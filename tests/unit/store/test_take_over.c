@@ -1,0 +1,472 @@
+/* An heir that takes over has the table, the space map, the quarantine and the log's room that a
+ * writer's open would have made of the same log; it loads what it was told of before and after, and
+ * stores. A store that it cannot take over stays with its files as they are.
+ *
+ * Threads: the seeded loop. */
+#include "store/log/journal.h"
+#include "store/log/log_room.h"
+#include "store/replay/replay.h"
+#include "tests/unit/store/build_trial.h"
+#include "tests/unit/store/follower_fixture.h"
+#include "tests/unit/store/permutation_check.h"
+#include "tests/unit/store/space_check.h"
+
+#define RANK_DIR "/sim/store/rank-0000-of-0001"
+#define LOG_PATH RANK_DIR "/log"
+#define LEASE_NS UINT64_C(1000000000)
+#define LOCK_EVENTS 2u /* who holds the lock is written into its file */
+
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                         WORLD_DISK(8, 1, 64), .journal = 1};
+
+/* As if the process had ended: no checkpoint, no sync. */
+static void writer_dies(struct world *world)
+{
+    world->store->log.journal.synced_end = world->store->log.journal.end;
+    world_close(world);
+}
+
+static void take_over(struct follower *heir)
+{
+    if (sc_store_take_over(heir->store, &heir->error) != SPEC_OK)
+        fail_msg("take over: %s", heir->error.text);
+    assert_true(sc_store_can_store(heir->store));
+}
+
+/* The world goes on with the heir's store as its writer. */
+static void inherit(struct world *world, struct follower *heir)
+{
+    world->store = heir->store;
+    heir->store = NULL;
+}
+
+static bool believe(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
+{
+    (void)piece;
+    (void)user;
+    *ret_mark = 1;
+    return true;
+}
+
+/* ---- The same as a writer's open ------------------------------------------------------------- */
+
+static uint64_t segment_of(const struct sc_store *store, uint32_t number)
+{
+    uint64_t index = 0;
+    while (index < store->disk.segment_count && store->disk.segments[index].number != number)
+        index++;
+    return index;
+}
+
+static void maps_equal(const struct sc_store *heir, const struct sc_store *fresh)
+{
+    uint64_t mapped = 0;
+    for (uint64_t i = 0; i < heir->disk.segment_count; i++) {
+        const struct sc_store_space_segment *one = &heir->disk.space.segments[i], *other;
+        if (one->page_count == 0)
+            continue;
+        uint64_t at = segment_of(fresh, heir->disk.segments[i].number);
+        assert_true(at < fresh->disk.segment_count);
+        other = &fresh->disk.space.segments[at];
+        assert_int_equal(one->page_count, other->page_count);
+        assert_int_equal(one->free_pages, other->free_pages);
+        for (uint64_t page = 0; page < one->page_count; page += 64)
+            assert_int_equal(
+                heir->disk.space.words[i * heir->disk.space.segment_words + page / 64],
+                fresh->disk.space.words[at * fresh->disk.space.segment_words + page / 64]);
+        mapped++;
+    }
+    assert_int_equal(mapped, fresh->disk.segment_count);
+}
+
+static void tables_equal(const struct sc_store *heir, const struct sc_store *fresh)
+{
+    assert_int_equal(heir->table.piece_next, fresh->table.piece_next);
+    assert_int_equal(heir->table.extent_next, fresh->table.extent_next);
+    for (uint64_t id = 1; id < fresh->table.piece_next; id++) {
+        const struct sc_store_piece_entry *one = sc_store_table_live(&heir->table, id);
+        const struct sc_store_piece_entry *other = sc_store_table_live(&fresh->table, id);
+        assert_int_equal(one != NULL, other != NULL);
+        if (one == NULL)
+            continue;
+        assert_memory_equal(one->hash, other->hash, sizeof(one->hash));
+        assert_int_equal(one->extent, other->extent);
+        assert_int_equal(one->extent_row, other->extent_row);
+        const struct sc_store_extent_entry *mine = sc_store_table_extent(&heir->table, one->extent),
+                                           *theirs =
+                                               sc_store_table_extent(&fresh->table, one->extent);
+        assert_int_equal(mine->live_count, theirs->live_count);
+        assert_int_equal(mine->held_pages, theirs->held_pages);
+        assert_int_equal(mine->leaves_ids, theirs->leaves_ids);
+        /* A checkpoint leaves out void pieces, which the heir knows. */
+        assert_true(mine->piece_first <= theirs->piece_first);
+        assert_true(mine->piece_last >= theirs->piece_last);
+        assert_int_equal(mine->permutation != NULL, theirs->permutation != NULL);
+        assert_int_equal(mine->codes != NULL, theirs->codes != NULL);
+        assert_int_equal(mine->derived != NULL, theirs->derived != NULL);
+    }
+}
+
+static void logs_equal(struct sc_store *heir, struct sc_store *fresh)
+{
+    const struct sc_store_journal *one = &heir->log.journal, *other = &fresh->log.journal;
+    assert_int_equal(one->end, other->end);
+    assert_int_equal(one->sequence, other->sequence);
+    assert_int_equal(one->chain, other->chain);
+    assert_int_equal(sc_store_log_pieces(heir), sc_store_log_pieces(fresh));
+    assert_int_equal(heir->share.reserved, fresh->share.reserved);
+    /* An open does not count averages of pieces that a later record drops. */
+    assert_true(heir->log.averages.all_bytes >= fresh->log.averages.all_bytes);
+    assert_true(heir->log.averages.last_bytes >= fresh->log.averages.last_bytes);
+    assert_true(heir->log.averages.all_bytes <= one->end);
+    assert_int_equal(heir->log.has_late, fresh->log.has_late);
+    assert_int_equal(heir->log.spaces.next, fresh->log.spaces.next);
+    assert_int_equal(heir->disk.number_next, fresh->disk.number_next);
+    assert_int_equal(sc_store_counted(&heir->counts.held_count),
+                     sc_store_counted(&fresh->counts.held_count));
+    assert_int_equal(sc_store_counted(&heir->counts.piece_count),
+                     sc_store_counted(&fresh->counts.piece_count));
+    assert_int_equal(sc_store_counted(&heir->counts.extent_count),
+                     sc_store_counted(&fresh->counts.extent_count));
+}
+
+/* A writer opens a copy of the disk; both free what waits for leases, and are compared. */
+static void same_as_an_open(struct world *world, struct follower *heir, uint64_t seed)
+{
+    struct world *fresh = world_make(world->setup, seed);
+    struct sc_io_sim_disk *copy = NULL;
+    sc_io_sim_disk_close(fresh->disk);
+    assert_int_equal(sc_io_sim_disk_copy(world->disk, &copy, NULL), SPEC_OK);
+    world_disk(fresh, copy);
+    fresh->config = world->config;
+    fresh->params.config = &fresh->config;
+    fresh->params.space = heir->params.space;
+    fresh->params.codes = world->params.codes;
+    fresh->params.permutation = world->params.permutation;
+    fresh->params.on_piece = believe;
+    world_open_ok(fresh);
+    release_all(fresh);
+    struct world after = *world;
+    after.store = heir->store;
+    release_all(&after);
+    maps_equal(heir->store, fresh->store);
+    tables_equal(heir->store, fresh->store);
+    logs_equal(heir->store, fresh->store);
+    world_free(fresh);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void an_heir_takes_over_and_stores(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 1);
+    for (uint64_t key = 1; key <= 3; key++)
+        assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    assert_int_equal(world_store(world, 4, 0, 100), SPEC_OK);
+    world_drop(world, 3, 2);
+    assert_false(sc_store_can_store(heir->store));
+    assert_int_equal(sc_store_epoch_set(heir->store, 9, NULL), SPEC_E_UNSUPPORTED);
+    follow(heir);
+    check_same(heir);
+    check_rows_told(heir);
+    uint64_t events = sc_io_sim_disk_events(world->disk);
+    assert_int_equal(sc_store_take_over(heir->store, &heir->error), SPEC_E_LOCKED);
+    assert_int_equal(sc_io_sim_disk_events(world->disk), events);
+    assert_int_equal(world_store(world, 5, 0, 64), SPEC_OK); /* which it has not read yet */
+    writer_dies(world);
+    take_over(heir);
+    assert_int_equal(heir->told_count, 10);
+    check_rows_told(heir);
+    same_as_an_open(world, heir, 2);
+    assert_int_equal(sc_store_take_over(heir->store, &heir->error), SPEC_E_UNSUPPORTED);
+    inherit(world, heir);
+    assert_int_equal(world_store(world, 6, 0, 64), SPEC_E_NO_SPACE); /* late writes end first */
+    world_wait_ns(world, UINT64_C(3000000000));
+    assert_int_equal(world_store(world, 6, 0, 130), SPEC_OK);
+    world_drop(world, 0, 1);
+    assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+    rows_ok(world, 6);
+    space_check(world->store);
+    struct follower *next = follower_new(world, SC_STORE_HEIR);
+    check_same(next);
+    assert_int_equal(sc_store_take_over(next->store, &next->error), SPEC_E_LOCKED);
+    follower_free(next);
+    world_reopen(world);
+    rows_ok(world, 5);
+    rows_ok(world, 6);
+    follower_free(heir);
+    world_free(world);
+}
+
+static void other_stores(struct world *world, uint64_t *random, uint64_t key)
+{
+    uint8_t digest = world->params.space.digest[0];
+    struct world_piece *pieces = malloc(sizeof(world->pieces));
+    bool (*on_piece)(const struct sc_store_piece *, uint64_t *, void *) = world->params.on_piece;
+    uint32_t count = world->piece_count;
+    assert_non_null(pieces);
+    memcpy(pieces, world->pieces, sizeof(world->pieces));
+    world_close(world);
+    world->params.space.digest[0] = (uint8_t)(digest ^ (1 + random_below(random, 2)));
+    world->params.on_piece = believe;
+    world_open_ok(world);
+    for (uint64_t i = random_below(random, 3); i-- > 0;)
+        (void)world_store(world, key * 100 + i, 0, (uint32_t)random_below(random, 150) + 1);
+    if (random_below(random, 3) == 0 && world->piece_count > count)
+        sc_store_piece_drop(world->store, world->pieces[world->piece_count - 1].id);
+    if (random_below(random, 4) == 0)
+        assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+    world_close(world);
+    world->params.space.digest[0] = digest;
+    world->params.on_piece = on_piece;
+    memcpy(world->pieces, pieces, sizeof(world->pieces));
+    world->piece_count = count;
+    free(pieces);
+    world_open_ok(world);
+}
+
+static void epoch_next(struct world *world)
+{
+    uint64_t epoch = sc_store_epoch(world->store) + 1;
+    assert_int_equal(sc_store_epoch_set(world->store, epoch, &world->error), SPEC_OK);
+    world->piece_count = 0;
+}
+
+static void average_put(struct world *world, uint64_t *random)
+{
+    uint16_t codes[WORLD_LAYERS * 256];
+    const struct world_piece *piece = &world->pieces[random_below(random, world->piece_count)];
+    for (uint32_t i = 0; i < world->setup->layers * piece->row_count; i++)
+        codes[i] = (uint16_t)random_below(random, 65536);
+    const struct sc_store_average average = {
+        .piece = piece->id, .requests = 3, .row_count = piece->row_count, .codes = codes};
+    assert_int_equal(sc_store_average_put(world->store, &average, 1, &world->error), SPEC_OK);
+}
+
+/* One random step of the writer. */
+static void writer_step(struct world *world, uint64_t *random, uint64_t *key)
+{
+    switch (random_below(random, 16)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 4:
+        (void)world_store(world, ++*key, 0, (uint32_t)random_below(random, 300) + 1);
+        break;
+    case 5:
+    case 6:
+    case 7:
+        if (world->piece_count > 0)
+            world_drop(world, (uint32_t)random_below(random, world->piece_count), 1);
+        break;
+    case 8:
+        if (random_below(random, 4) == 0)
+            epoch_next(world);
+        break;
+    case 9:
+        assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+        break;
+    case 10:
+        world_reopen(world);
+        break;
+    case 11:
+        other_stores(world, random, ++*key);
+        break;
+    case 12:
+        order_host.turn++;
+        if (world->params.permutation.span_rows > 0)
+            order_again(world);
+        break;
+    case 13:
+        if (world->piece_count > 0)
+            average_put(world, random);
+        break;
+    case 14:
+        if (world->params.codes.shape.bits_k != 0)
+            build_quantised(world);
+        break;
+    default:
+        world_wait_ns(world, random_below(random, 2 * LEASE_NS));
+    }
+}
+
+static void heir_trial(const struct world_setup *setup, uint64_t seed)
+{
+    uint64_t random = seed * 77, key = 0;
+    struct world *world = world_make(setup, seed);
+    world->config.lease_ns_max = seed % 3 == 0 ? 0 : LEASE_NS;
+    if (seed % 2 == 0) {
+        orders_on(world, 128);
+        orders_again(world);
+    }
+    keep_quant(world, seed % 4 < 2);
+    world_open_ok(world);
+    for (uint64_t before = random_below(&random, 20); before-- > 0;)
+        writer_step(world, &random, &key);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    for (uint32_t step = 0; step < 50; step++) {
+        writer_step(world, &random, &key);
+        if (random_below(&random, 4) > 0)
+            continue;
+        follow(heir);
+        check_rows_told(heir);
+    }
+    bool is_torn = random_below(&random, 2) == 0;
+    uint64_t end = 0;
+    if (random_below(&random, 2) == 0)
+        world_close(world);
+    else
+        writer_dies(world);
+    while (is_torn && sc_io_sim_disk_peek(world->disk, LOG_PATH, end, &(uint8_t){0}, 1))
+        end++;
+    if (is_torn)
+        assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, end + 37));
+    take_over(heir);
+    check_rows_told(heir);
+    same_as_an_open(world, heir, seed + 1000);
+    inherit(world, heir);
+    world_wait_ns(world, UINT64_C(3000000000));
+    for (uint32_t step = 0; step < 20; step++)
+        writer_step(world, &random, &key);
+    release_all(world);
+    world_reopen(world);
+    release_all(world);
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        assert_true(world->pieces[i].seen || world->pieces[i].id == 0);
+    follower_free(heir);
+    world_free(world);
+}
+
+static void an_heir_has_what_an_open_would_make(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++)
+        heir_trial(seed % 5 == 0 ? &small : &build_setups[seed % 3], seed);
+}
+
+static bool is_there(const struct sc_store *store, uint64_t id, uint32_t rows)
+{
+    const struct sc_store_range range = {.piece = id, .row_count = rows};
+    return sc_store_range_is_there(store, &range);
+}
+
+/* As in any reader; a reset or an end of the lease ends that. */
+static void rows_of_dropped_pieces_are_read_while_a_lease_may_name_them(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 11);
+    world->config.lease_ns_max = LEASE_NS;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    world_drop(world, 2, 1);
+    follow(heir);
+    assert_int_equal(heir->told_count, 2);
+    assert_true(is_there(heir->store, 3, 2));
+    world_wait_ns(world, 2 * LEASE_NS);
+    (void)sc_store_quarantine_release(heir->store, sc_exec_now_ns(world->exec));
+    assert_false(is_there(heir->store, 3, 2)); /* its pages are others' now */
+    world_drop(world, 1, 1);
+    follow(heir);
+    assert_true(is_there(heir->store, 2, 64));
+    epoch_next(world);
+    follow(heir);
+    assert_false(is_there(heir->store, 1, 64));
+    assert_false(is_there(heir->store, 2, 64));
+    follower_free(heir);
+    world_free(world);
+}
+
+/* Pieces that failed in the reader, and one whose chain it did not believe: they get drop records,
+ * so that no later open finds them. */
+static void what_failed_in_the_heir_is_dropped_for_all(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 12);
+    for (uint64_t key = 1; key <= 3; key++)
+        assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
+    struct follower *heir = follower_make(world, SC_STORE_HEIR);
+    heir->refuse_id = 6;
+    follower_open(heir);
+    assert_int_equal(heir->told_count, 8);
+    sc_store_piece_drop(heir->store, 2);
+    sc_store_piece_drop(heir->store, 9);
+    writer_dies(world);
+    take_over(heir);
+    assert_int_equal(heir->store->log.unwritten, 0);
+    inherit(world, heir);
+    space_check(world->store);
+    world->params.on_piece = believe;
+    world_reopen(world);
+    for (uint64_t id = 1; id <= 9; id++)
+        assert_int_equal(is_there(world->store, id, 1), id != 2 && id != 6 && id != 9);
+    release_all(world);
+    follower_free(heir);
+    world_free(world);
+}
+
+/* More than this process may have on disk; another store in the first one's place. */
+static void an_heir_that_cannot_stays_a_reader(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 2; round++) {
+        struct world *world = world_new(&small, 13 + round);
+        struct sc_config config = world->config;
+        for (uint64_t key = 1; key <= 30; key++)
+            assert_int_equal(world_store(world, key, 0, 300), SPEC_OK);
+        struct follower *heir = follower_make(world, SC_STORE_HEIR);
+        config.disk_bytes = round == 0 ? 3u << 20 : config.disk_bytes;
+        heir->params.config = &config;
+        follower_open(heir);
+        check_rows_told(heir);
+        writer_dies(world);
+        if (round == 1)
+            assert_true(sc_io_sim_disk_resize(world->disk, RANK_DIR "/seg-00000000", 4096));
+        uint64_t events = sc_io_sim_disk_events(world->disk);
+        assert_int_equal(sc_store_take_over(heir->store, &heir->error), SPEC_E_STALE);
+        assert_true(strlen(heir->error.text) > 0);
+        assert_int_equal(sc_io_sim_disk_events(world->disk), events + LOCK_EVENTS);
+        assert_int_equal(sc_store_take_over(heir->store, NULL), SPEC_E_UNSUPPORTED); /* said once */
+        assert_false(sc_store_can_store(heir->store));
+        if (round == 0) {
+            world_open_ok(world); /* a process that can */
+            assert_int_equal(world_store(world, 40, 0, 64), SPEC_OK);
+            follow(heir);
+            check_rows_told(heir);
+        }
+        follower_free(heir);
+        world_free(world);
+    }
+}
+
+static void an_heir_whose_log_is_another_stays_a_reader(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 15);
+    assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    world_close(world);
+    sc_store_replay_forget(heir->store); /* as test_follow.c makes it happen */
+    assert_int_equal(heir->told_count, 0);
+    assert_int_equal(sc_store_take_over(heir->store, &heir->error), SPEC_E_UNSUPPORTED);
+    follower_free(heir);
+    world_free(world);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_heir_takes_over_and_stores),
+        cmocka_unit_test(an_heir_has_what_an_open_would_make),
+        cmocka_unit_test(rows_of_dropped_pieces_are_read_while_a_lease_may_name_them),
+        cmocka_unit_test(what_failed_in_the_heir_is_dropped_for_all),
+        cmocka_unit_test(an_heir_that_cannot_stays_a_reader),
+        cmocka_unit_test(an_heir_whose_log_is_another_stays_a_reader),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
