@@ -106,12 +106,12 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets.slots));
     conn->notify_queue.epoch_told =
         sc_alloc_array(&conn->alloc, conn->ranks.count, sizeof(*conn->notify_queue.epoch_told));
-    if (conn->ranks.role == SPEC_ROLE_READER)
+    if (!sc_plugin_can_store(conn))
         conn->grace.ring =
             sc_alloc_array(&conn->alloc, SC_PLUGIN_GRACE_ENTRIES, sizeof(*conn->grace.ring));
     if (conn->requests.slots == NULL || conn->tickets.slots == NULL ||
         conn->notify_queue.epoch_told == NULL ||
-        (conn->ranks.role == SPEC_ROLE_READER && conn->grace.ring == NULL))
+        (!sc_plugin_can_store(conn) && conn->grace.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
     static spec_status (*const MAKES[])(spec_connector *, struct spec_error *) = {
         make_requests,
@@ -131,19 +131,30 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     return status;
 }
 
-/* AUTO: becomes a reader if another process is the rank's writer. */
+static spec_status open_as(spec_connector *conn, uint32_t role, struct sc_store_params *params,
+                           struct spec_error *reterr)
+{
+    conn->ranks.role = role == SC_STORE_WRITER ? SPEC_ROLE_WRITER : SPEC_ROLE_READER;
+    conn->ranks.takes_over = role == SC_STORE_HEIR;
+    params->role = role;
+    return sc_store_open(params, &conn->store, reterr);
+}
+
+/* AUTO: if another process is the rank's writer, becomes a reader that takes over later. */
 static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_store_params *params,
                              struct spec_error *reterr)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    conn->ranks.role = role == SPEC_ROLE_READER ? SPEC_ROLE_READER : SPEC_ROLE_WRITER;
-    params->role = role == SPEC_ROLE_READER ? SC_STORE_READER : SC_STORE_WRITER;
-    spec_status status = sc_store_open(params, &conn->store, &error);
+    bool reads = role == SPEC_ROLE_READER;
+    spec_status status = open_as(conn, reads ? SC_STORE_READER : SC_STORE_WRITER, params, &error);
     if (status == SPEC_E_LOCKED && role == SPEC_ROLE_AUTO) {
-        SC_LOG(&conn->log, SPEC_LOG_INFO, "opens as a reader: %s", error.text);
-        conn->ranks.role = SPEC_ROLE_READER;
-        params->role = SC_STORE_READER;
-        status = sc_store_open(params, &conn->store, &error);
+        SC_LOG(&conn->log, SPEC_LOG_INFO, "opens as a reader, until there is no writer: %s",
+               error.text);
+        status = open_as(conn, SC_STORE_HEIR, params, &error);
+    }
+    if (status != SPEC_OK && conn->ranks.takes_over) {
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "stays a reader: %s", error.text);
+        status = open_as(conn, SC_STORE_READER, params, &error);
     }
     if (status != SPEC_OK)
         return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
@@ -393,7 +404,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     if (status == SPEC_OK) {
         sc_plugin_notify_tick(conn);
         sc_plugin_tick_start(conn);
-        if (conn->ranks.role == SPEC_ROLE_WRITER) /* left by an earlier process */
+        if (sc_plugin_can_store(conn)) /* left by an earlier process */
             sc_store_build_quant(conn->store);
     }
     return status;
@@ -576,7 +587,7 @@ void sc_plugin_close(spec_connector *conn)
     }
     sc_plugin_jobs_close(conn);
     (void)sc_plugin_tidy(conn); /* failed ranges must not return with the next open */
-    if (conn->ranks.role == SPEC_ROLE_WRITER)
+    if (sc_plugin_can_store(conn))
         sc_baseline_write_all(&conn->baseline);
     sc_plugin_load_policy_write(conn, true);
     destroy_connector(conn);

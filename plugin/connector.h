@@ -112,9 +112,9 @@ struct sc_plugin_ahead {                    /* limits of prefetch; any thread */
     struct sc_plugin_contention contention; /* time that others waited meanwhile */
 };
 
-struct sc_plugin_bus {             /* plugin/select/upper_bus.h. Any thread */
-    uint64_t bytes_per_s;          /* set by open, constant after; 0: nothing is charged */
-    _Atomic uint64_t free_ns;      /* end of the last transfer */
+struct sc_plugin_bus {                /* plugin/select/upper_bus.h. Any thread */
+    uint64_t bytes_per_s;             /* set by open, constant after; 0: nothing is charged */
+    _Atomic uint64_t free_ns;         /* end of the last transfer */
     _Atomic uint64_t promoted_halves; /* promoted halves charged so far */
 };
 
@@ -202,6 +202,18 @@ struct spec_connector {
     struct sc_plugin_notify_queue notify_queue;
     struct sc_plugin_tick tick;
 };
+
+/* Returns true if this process is the rank's writer; once true, always. Any thread. */
+static inline bool sc_plugin_can_store(const spec_connector *conn)
+{
+    return atomic_load_explicit(&conn->ranks.role, memory_order_acquire) == SPEC_ROLE_WRITER;
+}
+
+/* The same, or it may become the writer. Open. */
+static inline bool sc_plugin_may_store(const spec_connector *conn)
+{
+    return sc_plugin_can_store(conn) || conn->ranks.takes_over;
+}
 
 static inline const struct sc_plugin_shape *sc_plugin_shape_of(const spec_connector *conn,
                                                                uint32_t layer)

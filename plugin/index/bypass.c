@@ -41,7 +41,7 @@ static void bypass_end(spec_connector *conn)
            "bypass ends: %" PRIu64 " lookups were misses, %" PRIu64 " chunks were not stored",
            sc_counted(&conn->stats.bypassed_lookups) - conn->bypass.lookups,
            sc_counted(&conn->stats.bypassed_chunks) - conn->bypass.chunks);
-    if (conn->ranks.role == SPEC_ROLE_READER)
+    if (!sc_plugin_can_store(conn))
         return;
     sc_plugin_kick(conn, SC_JOB_BASELINE);
     sc_plugin_kick(conn, SC_JOB_COMPACT);

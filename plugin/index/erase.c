@@ -24,7 +24,7 @@ static void on_gone(uint64_t piece, uint64_t mark, void *user)
  * commits test for coverage. */
 static void mark(spec_connector *conn)
 {
-    bool reads = conn->ranks.role == SPEC_ROLE_READER;
+    bool reads = !sc_plugin_can_store(conn);
     pthread_mutex_t *lock = reads ? &conn->ranks.follow_lock : &conn->commit_lock;
     pthread_mutex_lock(lock);
     sc_store_erase_mark(conn->store, on_gone, conn);
@@ -58,7 +58,7 @@ static spec_status hear(spec_connector *conn, const struct sc_store_erasure *kno
     spec_status status = sc_store_erase_hear(conn->store, on_new, conn, reterr);
     heard_since(conn, before);
     pthread_mutex_unlock(&erase->lock);
-    if (sc_store_erasures(conn->store) > 0 && conn->ranks.role == SPEC_ROLE_WRITER)
+    if (sc_store_erasures(conn->store) > 0 && sc_plugin_can_store(conn))
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
     return status;
 }
@@ -96,7 +96,7 @@ void sc_plugin_erase_tick(spec_connector *conn)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "erasures cannot be read: %s", error.text);
     conn->erase.status = status;
     /* Covers pieces that the log added meanwhile. */
-    if (sc_store_erasures(conn->store) > 0 && conn->ranks.role == SPEC_ROLE_READER)
+    if (sc_store_erasures(conn->store) > 0 && !sc_plugin_can_store(conn))
         mark(conn);
 }
 

@@ -119,7 +119,7 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
 
 void sc_plugin_piece_erase(spec_connector *conn, struct sc_radix_ref node, uint64_t piece)
 {
-    bool writes = conn->ranks.role == SPEC_ROLE_WRITER;
+    bool writes = sc_plugin_can_store(conn);
     struct sc_radix_removal removal = {.removed = writes ? piece_removed : NULL, .user = conn};
     struct sc_radix_segment run;
     pthread_mutex_lock(&conn->index.lock);
@@ -290,7 +290,7 @@ bool sc_plugin_index_spare(spec_connector *conn)
 void sc_plugin_orphans_drop(spec_connector *conn)
 {
     uint64_t pieces[DROPS_AT_ONCE], count = 0, end = sc_store_piece_next(conn->store);
-    if (conn->ranks.role != SPEC_ROLE_WRITER || !conn->index.has_orphans)
+    if (!sc_plugin_can_store(conn) || !conn->index.has_orphans)
         return;
     for (uint64_t id = 1; (id = sc_store_piece_from(conn->store, id)) < end; id++) {
         struct sc_radix_segment segment;

@@ -77,7 +77,7 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
         return sc_fail(reterr, SPEC_E_INVALID,
                        "maintain: flags are %#" PRIx32 ", expected some of %#x", params.flags,
                        MAINTAIN_FLAGS);
-    if (conn->ranks.role == SPEC_ROLE_READER &&
+    if (!sc_plugin_can_store(conn) &&
         (params.flags & ~(SPEC_MAINTAIN_BYPASS | MAINTAIN_ERASES)) != 0)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "maintain: this process is a reader");
     status = salt_check(&params, reterr);

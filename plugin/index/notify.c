@@ -5,8 +5,7 @@
 void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece)
 {
     struct sc_store_notify notify = {.kind = SC_STORE_NOTIFY_FAILED, .piece = piece};
-    if (conn->ranks.role != SPEC_ROLE_READER ||
-        !sc_store_piece_hash(conn->store, piece, notify.hash))
+    if (sc_plugin_can_store(conn) || !sc_store_piece_hash(conn->store, piece, notify.hash))
         return;
     sc_hash_to_bytes(conn->family, notify.family);
     pthread_mutex_lock(&conn->notify_queue.lock);
@@ -47,7 +46,7 @@ static void post_failed(spec_connector *conn)
 
 void sc_plugin_notify_post(spec_connector *conn)
 {
-    if (conn->ranks.role != SPEC_ROLE_READER)
+    if (sc_plugin_can_store(conn))
         return;
     pthread_mutex_lock(&conn->ranks.follow_lock); /* keeps the followed store */
     pthread_mutex_lock(&conn->notify_queue.post_lock);

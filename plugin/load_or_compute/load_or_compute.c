@@ -36,7 +36,7 @@
 
 bool sc_plugin_load_policy_is_alone(const spec_connector *conn)
 {
-    return conn->ranks.count == 1 && conn->ranks.role == SPEC_ROLE_WRITER &&
+    return conn->ranks.count == 1 && sc_plugin_can_store(conn) &&
            atomic_load(&conn->load_policy.is_followed) == 0;
 }
 
@@ -56,7 +56,7 @@ void sc_plugin_load_policy_tick(spec_connector *conn)
 static bool measures(const spec_connector *conn)
 {
     return conn->config.load_policy == SC_LOAD_POLICY_SPLIT && conn->ranks.rank == 0 &&
-           conn->ranks.role == SPEC_ROLE_WRITER;
+           sc_plugin_can_store(conn);
 }
 
 static struct sc_plugin_estimate measured(const struct sc_plugin_load_policy *load_policy)

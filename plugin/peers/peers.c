@@ -287,7 +287,7 @@ spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_l
 static uint64_t known_ns(const spec_connector *conn)
 {
     uint64_t known = UINT64_MAX;
-    if (conn->ranks.role == SPEC_ROLE_READER)
+    if (!sc_plugin_can_store(conn))
         known = sc_store_follow_now_ns(conn->store);
     for (uint64_t i = 0; i < conn->ranks.peer_count; i++) {
         uint64_t ns = sc_store_follow_now_ns(conn->ranks.peers[i].store);
@@ -348,7 +348,7 @@ void sc_plugin_lease_seed_find(spec_connector *conn)
 
 bool sc_plugin_follow_own(spec_connector *conn)
 {
-    if (conn->ranks.role != SPEC_ROLE_READER)
+    if (sc_plugin_can_store(conn))
         return false;
     pthread_mutex_lock(&conn->ranks.follow_lock);
     bool more = log_follow(conn, conn->store, conn->ranks.rank, &conn->ranks.follow_status);

@@ -1,5 +1,5 @@
 /* peers: other processes of the family: followed logs (peers.c), notifications (notify.c), resets
- * (reset.c).
+ * (reset.c), taking over from a writer that ended (take_over_tick.c).
  * Threads: per member and call.
  * Tests: tests/unit/plugin/test_peers.c, test_reset.c, tests/fault/test_processes.c */
 #ifndef SC_PLUGIN_PEERS_PEERS_H
@@ -11,8 +11,8 @@
 #define SC_PLUGIN_NOTIFY_QUEUE 256u /* failed ranges to be posted to our rank's writer */
 
 struct sc_plugin_ranks {
+    _Atomic uint32_t role; /* SPEC_ROLE_WRITER or SPEC_ROLE_READER; an heir's changes once */
     /* Set by open, constant after. */
-    uint32_t role; /* SPEC_ROLE_WRITER or SPEC_ROLE_READER */
     uint32_t rank, count;
     struct sc_plugin_peer *peers; /* [peer_count] the other ranks */
     uint64_t peer_count;
@@ -22,6 +22,10 @@ struct sc_plugin_ranks {
 
     pthread_mutex_t follow_lock; /* rank 4: a reader's position in its writer's log */
     spec_status follow_status;   /* guarded by follow_lock: last status logged */
+
+    /* The tick's (and open's). */
+    bool takes_over;       /* opened as AUTO: becomes the writer when there is none */
+    uint64_t take_over_ns; /* executor's clock: tried again then */
 };
 
 struct sc_plugin_notify_queue { /* notifications between processes */
@@ -38,6 +42,9 @@ struct sc_plugin_notify_queue { /* notifications between processes */
     uint64_t weights_heard; /* weights' epoch (store.h) when last read */
     spec_status notify_status;
 };
+
+/* AUTO: a reader becomes the writer when no other process is. Tick; blocks on files. */
+void sc_plugin_take_over_tick(spec_connector *conn);
 
 /* Reader: queues a failed piece for its writer. Called before the piece is dropped. */
 void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece);

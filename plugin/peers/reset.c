@@ -64,7 +64,7 @@ static spec_status epoch_next(spec_connector *conn, uint64_t taken, uint64_t *re
 {
     uint64_t weights, logs = 0;
     spec_status status = sc_store_weights_epoch(conn->store, conn->weights, &weights, reterr);
-    if (status == SPEC_OK && conn->ranks.role == SPEC_ROLE_READER)
+    if (status == SPEC_OK && !sc_plugin_can_store(conn))
         status = logs_epoch(conn, &logs, reterr);
     if (status != SPEC_OK)
         return status;
@@ -81,7 +81,7 @@ static spec_status epoch_next(spec_connector *conn, uint64_t taken, uint64_t *re
 static void epoch_begin(spec_connector *conn, uint64_t epoch)
 {
     struct spec_error why = {.struct_size = sizeof(why)};
-    if (conn->ranks.role == SPEC_ROLE_READER) {
+    if (!sc_plugin_can_store(conn)) {
         sc_plugin_epoch_move(conn, epoch);
         sc_plugin_epoch_tell(conn, epoch);
     } else if (raise_writer(conn, epoch, &why) != SPEC_OK)
@@ -123,7 +123,7 @@ static spec_status weights_read(spec_connector *conn, struct spec_error *reterr)
 spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t own = sc_store_epoch(conn->store);
-    bool is_new, is_writer = conn->ranks.role == SPEC_ROLE_WRITER;
+    bool is_new, is_writer = sc_plugin_can_store(conn);
     spec_status status = weights_read(conn, reterr);
     if (status == SPEC_OK && is_writer && own > conn->notify_queue.weights_heard)
         status = sc_store_weights_epoch_put(conn->store, conn->weights, own, &is_new, reterr);
@@ -161,11 +161,11 @@ void sc_plugin_notify_tick(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = weights_read(conn, &error);
-    if (status == SPEC_OK && conn->ranks.role == SPEC_ROLE_WRITER)
+    if (status == SPEC_OK && sc_plugin_can_store(conn))
         status = sc_store_notify_take(conn->store, on_notify, conn, &error);
     uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), conn->notify_queue.epoch_heard);
     epoch = epoch_max(epoch, conn->notify_queue.weights_heard);
-    if (conn->ranks.role == SPEC_ROLE_READER)
+    if (!sc_plugin_can_store(conn))
         sc_plugin_epoch_move(conn, epoch);
     else if (status == SPEC_OK && epoch > sc_store_epoch(conn->store))
         status = raise_writer(conn, epoch, &error);

@@ -16,7 +16,6 @@ static uint64_t channels_of(const spec_connector *conn)
     return (uint64_t)conn->shape.kv_head_count * conn->shape.head_size;
 }
 
-
 static bool may_be_free(const spec_connector *conn)
 {
     return channels_of(conn) % 16 == 0 && conn->shape.head_size % 8 == 0 &&
@@ -148,8 +147,7 @@ void sc_plugin_quant_write(spec_connector *conn)
 {
     struct sc_plugin_quant *quant = conn->quant;
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (quant->words == NULL || conn->ranks.role != SPEC_ROLE_WRITER ||
-        !sc_store_takes_notes(conn->store))
+    if (quant->words == NULL || !sc_plugin_can_store(conn) || !sc_store_takes_notes(conn->store))
         return;
     pthread_mutex_lock(&quant->write_lock);
     if (sc_plugin_learnt_put(&quant->learning, SC_PLUGIN_NOTE_CALIBRATION, &quant->written,
@@ -257,7 +255,6 @@ struct sc_store_quant sc_plugin_quant_params(spec_connector *conn)
                                    .reads = table_reads,
                                    .user = conn};
 }
-
 
 struct sc_kernels_quantised sc_plugin_quant_k(const spec_connector *conn,
                                               const struct sc_store_slab *slab, uint64_t position,

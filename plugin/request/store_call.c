@@ -237,7 +237,7 @@ static spec_status store_steps(spec_connector *conn, struct sc_plugin_visit *vis
 {
     if (params == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "store: 1 .. %u params expected", SC_LIMIT_BATCH);
-    if (conn->ranks.role == SPEC_ROLE_READER)
+    if (!sc_plugin_can_store(conn))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "store: this process is a reader");
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     struct sc_plugin_request *requests[SC_LIMIT_BATCH]; /* looked up once: a reset may happen */

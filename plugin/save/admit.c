@@ -20,7 +20,7 @@ _Static_assert(1u << MARK_BITS == BLOCK_WORDS * WORD_BITS, "a mark is any bit of
 
 spec_status sc_plugin_admit_open(spec_connector *conn, struct spec_error *reterr)
 {
-    if (conn->config.admit == SC_ADMIT_ALL || conn->ranks.role == SPEC_ROLE_READER)
+    if (conn->config.admit == SC_ADMIT_ALL || !sc_plugin_may_store(conn))
         return SPEC_OK;
     conn->admit.words = sc_alloc_array(&conn->alloc, 2 * WORDS, sizeof(*conn->admit.words));
     if (conn->admit.words == NULL)

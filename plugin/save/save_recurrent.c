@@ -69,7 +69,7 @@ static uint64_t saves_in(const spec_connector *conn, uint64_t frames, uint64_t l
 spec_status sc_plugin_recurrent_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
     const struct sc_config *config = &conn->config;
-    if (conn->states.count == 0 || conn->ranks.role == SPEC_ROLE_READER)
+    if (conn->states.count == 0 || !sc_plugin_may_store(conn))
         return SPEC_OK;
     uint64_t each = sc_plugin_recurrent_rows(conn) * conn->dims.row_bytes;
     uint64_t passes = config->staging_bytes / PASSES_SHARE / each;

@@ -515,8 +515,7 @@ static void teach_baseline(spec_connector *conn, const struct sc_plugin_item *it
                                         .sums = sums,
                                         .is_kept = conn->choice.reads_quant ? is_kept : NULL,
                                         .user = (void *)(uintptr_t)item}; /* only read */
-    if (sc_baseline_averages_note(conn->baseline.averages, &sample) &&
-        conn->ranks.role == SPEC_ROLE_WRITER)
+    if (sc_baseline_averages_note(conn->baseline.averages, &sample) && sc_plugin_can_store(conn))
         sc_plugin_kick(conn, SC_JOB_BASELINE);
 }
 

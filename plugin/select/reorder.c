@@ -49,7 +49,7 @@ void sc_plugin_reorder_tick(spec_connector *conn)
     uint64_t interval_ns = conn->config.reorder_interval_s * 1000000000u;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     sc_store_build_settle(conn->store);
-    if (interval_ns == 0 || conn->ranks.role == SPEC_ROLE_READER || sc_plugin_is_bypassed(conn))
+    if (interval_ns == 0 || !sc_plugin_can_store(conn) || sc_plugin_is_bypassed(conn))
         return;
     if (conn->order_due_ns != 0 && now_ns >= conn->order_due_ns)
         sc_store_build_permutation(conn->store, conn->config.maintain_bytes_per_s);
