@@ -8,7 +8,7 @@
  *   look SEED COUNT                      matched expiry lease; its request stays open till the next
  *   load                                 status of loading all layers of it, every row compared
  *   attach LEASE SEED COUNT              status state matched, every row compared
- *   reset, epoch, close                  status; number; status
+ *   reset, epoch, role, close            status; number; number; status
  *   fork                                 pid of a child that made one call: its status, and how
  * many descriptors it has of the store
  *
@@ -334,10 +334,11 @@ static void obey(struct worker *w, const char *line)
         do_attach(w, line + 7);
     } else if (strncmp(line, "reset", 5) == 0) {
         (void)snprintf(w->answer, sizeof(w->answer), "%d", w->api->reset(w->conn, &error));
-    } else if (strncmp(line, "epoch", 5) == 0) {
+    } else if (strncmp(line, "epoch", 5) == 0 || strncmp(line, "role", 4) == 0) {
         struct spec_stats stats = {.struct_size = sizeof(stats)};
         (void)w->api->stats(w->conn, &stats, NULL);
-        (void)snprintf(w->answer, sizeof(w->answer), "%" PRIu64, stats.epoch);
+        (void)snprintf(w->answer, sizeof(w->answer), "%" PRIu64,
+                       line[0] == 'e' ? stats.epoch : stats.role);
     } else if (strncmp(line, "fork", 4) == 0) {
         do_fork(w);
     } else if (strncmp(line, "close", 5) == 0) {
@@ -739,13 +740,65 @@ static void a_second_writer_is_told_who_is_first_and_auto_reads(void **state)
     assert_int_equal(ask_number(&writer, "store 1 0 100 4"), 0);
     await_number(&second, "read 1 100", 100);
     assert_int_equal(ask_number(&second, "store 2 0 100 4"), SPEC_E_UNSUPPORTED);
-    kill_hard(&writer); /* the reader goes on with what is there */
+    kill_hard(&writer); /* the reader goes on with what is there, and stores soon */
     assert_int_equal(ask_number(&second, "read 1 100"), 100);
-    writer = start_open(&scene, SPEC_ROLE_WRITER, 0, 1, "");
-    assert_int_equal(ask_number(&writer, "store 2 0 70 4"), 0);
-    await_number(&second, "read 2 100", 70);
+    await_number(&second, "role", SPEC_ROLE_WRITER);
+    writer = start_open(&scene, SPEC_ROLE_AUTO, 0, 1, "");
+    assert_int_equal(ask_number(&writer, "role"), SPEC_ROLE_READER);
+    await_number(&second, "store 2 0 70 4", 0);
+    await_number(&writer, "read 2 100", 70);
     finish(&second);
     finish(&writer);
+    scene_close(&scene);
+}
+
+/* Returns the process of three that has become the writer. */
+static uint32_t await_writer(struct process *processes)
+{
+    for (double end_s = now_s() + PATIENCE_S; now_s() < end_s; (void)usleep(2000))
+        for (uint32_t i = 0; i < 3; i++)
+            if (processes[i].pid != 0 && ask_number(&processes[i], "role") == SPEC_ROLE_WRITER)
+                return i;
+    fail_msg("none of them stores");
+    return 0;
+}
+
+/* Three AUTO processes; the one that stores is killed at any moment of a pass, again and again.
+ * What was acknowledged is found by whoever goes on and by whoever comes; nothing else is
+ * promised. */
+static void an_auto_reader_takes_over_from_each_killed_writer(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct process processes[3];
+    uint64_t seed = 0, kills = 12, random = 1;
+    char line[LINE_MAX];
+    scene_open(&scene);
+    for (uint32_t i = 0; i < 3; i++)
+        processes[i] = start_open(&scene, SPEC_ROLE_AUTO, 0, 1, "");
+    for (uint64_t kill_at = 0; kill_at < kills; kill_at++) {
+        uint32_t writer = await_writer(processes);
+        for (uint32_t stored = 0; stored < 3; stored++) {
+            (void)snprintf(line, sizeof(line), "store %" PRIu64 " 0 %u 4", ++seed, 100 + stored);
+            await_number(&processes[writer], line, 0);
+        }
+        (void)fprintf(processes[writer].to, "store %" PRIu64 " 0 900 4\n", seed + 1000);
+        (void)fflush(processes[writer].to);
+        (void)usleep((useconds_t)((random = mix(random)) % 4000));
+        kill_hard(&processes[writer]);
+        processes[writer].pid = 0;
+        uint32_t next = await_writer(processes);
+        processes[writer] = start_open(&scene, SPEC_ROLE_AUTO, 0, 1, "");
+        for (uint64_t known = 1; known <= seed; known++) {
+            (void)snprintf(line, sizeof(line), "read %" PRIu64 " 100", known);
+            assert_int_equal(ask_number(&processes[next], line), 100);
+            assert_int_equal(ask_number(&processes[writer], line), 100);
+        }
+        (void)snprintf(line, sizeof(line), "read %" PRIu64 " 900", seed + 1000);
+        assert_true(ask_number(&processes[next], line) >= 0); /* some of it, and right */
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        finish(&processes[i]);
     scene_close(&scene);
 }
 
@@ -835,6 +888,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_reset_by_a_reader_reaches_both_writers),
         cmocka_unit_test(a_reset_outlives_the_reader_that_asked_for_it),
         cmocka_unit_test(a_second_writer_is_told_who_is_first_and_auto_reads),
+        cmocka_unit_test(an_auto_reader_takes_over_from_each_killed_writer),
         cmocka_unit_test(a_forked_child_holds_nothing_of_the_store),
         cmocka_unit_test(a_lease_travels_from_a_scheduler_to_workers),
     };
