@@ -270,7 +270,8 @@ struct spec_provenance {
 #define SPEC_LOG_DEBUG 3
 typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
 
-#define SPEC_ROLE_AUTO   0u /* writer, or reader if another process writes the rank [ABI-017] */
+#define SPEC_ROLE_AUTO   0u /* writer; or, while another process writes the rank [ABI-017], a reader
+                             * that becomes the writer when none is left [ABI-229] */
 #define SPEC_ROLE_WRITER 1u
 #define SPEC_ROLE_READER 2u /* follows the rank's writer and stores nothing [ABI-016] */
 

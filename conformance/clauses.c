@@ -165,6 +165,7 @@ const struct conf_clause CONF_ROW_CLAUSES[] = {
     {226, "rows are reordered again when their importance has moved, and not otherwise"},
     {227, "selections by queries do not depend on earlier ones"},
     {228, "a refused get_important tells which item is at fault"},
+    {229, "an AUTO reader becomes the writer when there is none"},
     {0, NULL},
 };
 

@@ -1,5 +1,5 @@
 /* test_process: several connectors over one store: readers, AUTO, rank sets, failed ranges:
- * ABI-016, 017, 028, 060.
+ * ABI-016, 017, 028, 060, 229.
  *
  *   fx      writer of rank 0            beside[i]   readers, or writers of other ranks
  *
@@ -119,6 +119,37 @@ static void abi_017_auto_writes_alone_and_reads_beside_a_writer(void **state)
         fixture_close(&first);
         fixture_close(&second);
     }
+    prompt_free(&prompt);
+}
+
+/* A request of the reader stays open while its connector becomes the writer. */
+static void abi_229_an_auto_reader_takes_over(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(2290, 200), later = prompt_make(2291, 150);
+    struct fixture first = fixture_beside(fx, SPEC_ROLE_AUTO);
+    struct fixture second = fixture_beside(fx, SPEC_ROLE_AUTO);
+    struct fixture third = fixture_beside(fx, SPEC_ROLE_READER);
+    fixture_open(&first);
+    bool stored = fixture_store(&first, &prompt);
+    fixture_open(&second);
+    fixture_open(&third);
+    assert_int_equal(fixture_stats(&second).role, SPEC_ROLE_READER);
+    struct spec_lookup_result found = fixture_await(&second, &prompt, stored ? 199 : 0);
+    fixture_close(&first);
+    for (uint32_t tries = 0; fixture_stats(&second).role != SPEC_ROLE_WRITER;)
+        if (!conf_wait(&tries))
+            fail_msg("the second AUTO connector is a reader still");
+    fixture_check_layers(&second, &found, &prompt, 0);
+    fixture_release(&second, found.request);
+    bool more = fixture_store_at_last(&second, &later);
+    found = fixture_await(&third, &later, more ? 149 : 0);
+    fixture_check_layers(&third, &found, &later, 0);
+    fixture_release(&third, found.request);
+    assert_int_equal(fixture_stats(&third).role, SPEC_ROLE_READER);
+    fixture_close(&third);
+    fixture_close(&second);
+    prompt_free(&later);
     prompt_free(&prompt);
 }
 
@@ -292,6 +323,7 @@ const struct conf_test CONF_PROCESS[] = {
     BARE(abi_016_a_reader_before_there_is_a_store_makes_nothing),
     OPENED(abi_016_a_reader_outlives_its_writers),
     BARE(abi_017_auto_writes_alone_and_reads_beside_a_writer),
+    BARE(abi_229_an_auto_reader_takes_over),
     BARE(abi_028_what_one_rank_lacks_is_not_promised),
     BARE(abi_028_a_reader_of_a_rank_set_promises_the_minimum),
     OPENED(abi_060_a_range_that_a_reader_found_broken_is_promised_nowhere),

@@ -518,11 +518,11 @@ bool sc_store_checkpoint_due(struct sc_store *store);
  * directory, log or segment: SPEC_OK. After a checkpoint the log is read from its start; pieces
  * absent from it are void. One thread at a time, not during sc_store_close; blocks on files. */
 spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr);
-/* An heir becomes the rank's writer if no process holds the writer's lock: what it was told of stays,
- * requests go on, and all calls of a writer work from now on. It also drops what failed here. The
- * thread that follows; blocks on files, for as long as the rest of the log takes. Errors: LOCKED,
- * another process writes: try again later; all others are logged, and the store stays a reader for
- * good (UNSUPPORTED from then on). */
+/* An heir becomes the rank's writer if no process holds the writer's lock: reported pieces stay,
+ * requests go on, and all calls of a writer work from now on. Pieces that failed here are dropped
+ * for all. For the thread that follows; blocks on files while it reads the rest of the log. Errors:
+ * LOCKED, another process writes: try again later; all others are logged, and the store stays a
+ * reader for good (UNSUPPORTED from then on). */
 spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr);
 /* Returns the wall clock (ns) of the last state known to be the log's whole content; 0: never. A
  * promise made from it holds for lease_ns_max from that time. Any thread. */

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -206,6 +207,30 @@ class Engines(unittest.TestCase):
         with mock.patch.object(first.saving, "store") as store:
             first.save(SpecMetadata([], [save], [], 0))
         store.assert_called_once()
+
+    def test_a_second_engine_stores_when_the_first_has_ended(self):
+        """Also requests from before: their tokens were noted, their rows are in the cache."""
+        first, _ = self.worker()
+        second, _ = self.worker()
+        half = TOKENS // 2
+        saves = [Save("one", half, self.tokens[:4 * half], list(range(half // 16)), Identity()),
+                 Save("one", TOKENS, self.tokens[4 * half:],
+                      list(range(half // 16, TOKENS // 16)), Identity())]
+        second.save(SpecMetadata([], saves[:1], [], 0))
+        self.assertEqual(second.counts.counts, {"dropped_saves/reader": 1})
+        first.close()
+        for _ in range(3000):
+            if second.conn.stats()["role"] == abi.ROLE_WRITER:
+                break
+            time.sleep(.02)
+        second.rows.source.return_value = ("place", TOKENS)
+        with mock.patch.object(second.saving, "store") as store:
+            second.save(SpecMetadata([], saves[1:], [], 0))
+        (steps,), _ = store.call_args
+        (stored, begin, end, _), = steps
+        self.assertEqual((begin, end), (0, TOKENS))
+        self.assertEqual(bytes(stored.tokens), self.tokens)
+        self.assertEqual(second.counts.counts, {"dropped_saves/reader": 1})
 
     def test_the_engine_that_starts_when_no_other_stores_stores(self):
         first, _ = self.worker()

@@ -6,8 +6,8 @@
  * The heir has applied every record to its table and space map, as a writer's open does; so nothing
  * is read again. Requests go on meanwhile.
  *
- * Invariants: nothing on disk changes before all checks are done. A failure gives the lock back, and
- * the heir stays a reader.
+ * Invariants: nothing on disk changes before all checks are done. A failure gives the lock back,
+ * and the heir stays a reader.
  * Limits: a process that was killed may still be writing rows that no record names (io_uring), so
  * no extent begins for LATE_NS.
  * Threads: the thread that follows; loads and lookups run beside it.
@@ -162,6 +162,7 @@ spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr
     if (status != SPEC_OK)
         return status;
     status = log_read(store, &error);
+    (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     if (status == SPEC_OK)
         status = sc_store_segments_take_over(store, &error);
     if (status == SPEC_OK)

@@ -305,7 +305,6 @@ static bool removed_leave(struct sc_store *store, uint64_t index)
 {
     struct sc_store_segment *segment = &store->disk.segments[index];
     const struct sc_store_space_segment *map = &store->disk.space.segments[index];
-    (void)sc_store_quarantine_release(store, UINT64_MAX); /* the other writer had it free */
     pthread_mutex_lock(&store->disk.lock);
     bool is_free = map->free_pages == map->page_count;
     if (is_free && segment->state == SC_STORE_SEGMENT_READY) {

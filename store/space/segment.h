@@ -65,8 +65,8 @@ spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *re
 spec_status sc_store_segments_heir_open(struct sc_store *store, struct spec_error *reterr);
 /* which adds the segment with this index to the map. false: it does not fit there. */
 bool sc_store_segment_map(struct sc_store *store, uint64_t index);
-/* After an heir took the writer's lock: opens the segments that no record names. STALE: a segment
- * was shortened, or disk_bytes is exceeded. */
+/* After an heir took the writer's lock, and freed what is due: opens the segments that no record
+ * names. STALE: a segment was shortened or removed, or disk_bytes is exceeded. */
 spec_status sc_store_segments_take_over(struct sc_store *store, struct spec_error *reterr);
 void sc_store_segments_close(struct sc_store *store);
 /* After replay: unlinks segments above disk_bytes, and empty ones while too much is used. */

@@ -1,7 +1,8 @@
 """Saves, in front of a step: what steps before have computed goes to the plugin.
 
 Holds: nothing that was computed on rows that never came is stored, nor rows from before a reset
-under what came after it; a reader of the store stores nothing.
+under what came after it. A reader of the store stores nothing until the plugin has become the
+writer (the engine that stored has ended); it notes the tokens of requests, which go on then.
 Threads: the engine's one.
 """
 import ctypes
@@ -38,7 +39,7 @@ class Stored:
 class Saving:
     def __init__(self, conn, rows, counts, is_reader=False):
         self.conn, self.rows, self.counts = conn, rows, counts
-        self.is_reader = is_reader  # nothing can be stored
+        self.is_reader = is_reader  # nothing can be stored yet
         self.stored, self.suspects = {}, []
         self.tickets = []  # of requests that have ended, to be asked for
 
@@ -46,8 +47,12 @@ class Saving:
         self.suspects = [(left - 1, blocks) for left, blocks in self.suspects if left > 1]
         self.tickets = [t for t in self.tickets if self.conn.poll(t) == abi.PENDING]
         steps = []
+        if self.is_reader and self.conn.stats()["role"] == abi.ROLE_WRITER:
+            self.is_reader = False
+            logger.info("spec_connector: the engine that stored has ended: this one stores now")
         for save in metadata.saves:
             if self.is_reader:
+                self.note(save)
                 self.counts.add("dropped_saves", "reader")
                 continue
             try:
@@ -78,16 +83,23 @@ class Saving:
         stored.is_refused = True
         self.release(stored)
 
-    def step_of(self, save, epoch):
-        """(stored, first, end, place) of what is to be stored now; None: nothing."""
+    def note(self, save):
+        """The request's state, with the save's tokens and blocks."""
         stored = self.stored.setdefault(save.request_id, Stored())
         if stored.is_refused:
-            self.counts.add("dropped_saves", "refused")
-            return None
+            return stored
         stored.tokens += save.tokens
         stored.blocks += save.blocks
         if any(not blocks.isdisjoint(stored.blocks) for _, blocks in self.suspects):
             stored.is_bad = True
+        return stored
+
+    def step_of(self, save, epoch):
+        """(stored, first, end, place) of what is to be stored now; None: nothing."""
+        stored = self.note(save)
+        if stored.is_refused:
+            self.counts.add("dropped_saves", "refused")
+            return None
         if stored.is_bad:
             self.counts.add("dropped_saves", "distrust")
             return None

@@ -30,7 +30,7 @@ FAMILIES = {
                                "staging), other"),
     "dropped_saves": ("reason", "Saves that were not stored: reset, error, distrust (computed on "
                                 "rows that never came), refused (a refused request's), reader "
-                                "(another engine stores)"),
+                                "(another engine stores so far)"),
     "plugin": ("counter", "The plugin's own: read_bytes, write_bytes, dropped_chunks, io_errors, "
                           "corrupt_ranges, no_space, collisions, evicted_chunks, "
                           "bypassed_lookups, bypassed_chunks"),

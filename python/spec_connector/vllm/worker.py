@@ -1,5 +1,5 @@
 """The connector in a worker's process: rows between the paged cache and the plugin, whose writer it
-is; where another engine's worker is the writer, it is a reader, and stores nothing. Loads go ahead
+is; where another engine's worker is the writer, it is a reader until that ends. Loads go ahead
 of the layers that use them (loading.py; by the engine's queries layered.py); saves go in front of
 the next step, from the cache (saving.py). What a step took to compute is told (step_time.py).
 
@@ -54,7 +54,7 @@ class Worker:
         self.rows, self.caches = rows, caches
         if is_reader:
             logger.warning("spec_connector: another process stores into this store: this engine "
-                           "loads from it, and stores nothing until it is started again")
+                           "loads from it, and stores nothing until that process ends")
         self.saving = Saving(self.conn, rows, self.counts, is_reader)
         self.timing = Timing(self.conn, caches.tensors[0].device, self.counts)
         if is_layered(self.config):
