@@ -31,16 +31,18 @@ static bool pages_take(struct sc_store *store, uint64_t index, uint64_t page, ui
     return fits;
 }
 
-/* Takes pages, also from quarantined pieces: those due, whose pages the writer reused; or all: then
- * a clock was set back since they were reused. */
+/* Takes pages, also those of quarantined pieces, the oldest first: the writer reused them, so their
+ * leases had ended, whatever our clock says. */
 static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, uint64_t pages)
 {
-    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    return pages_take(store, index, page, pages) ||
-           (sc_store_quarantine_release(store, now_ns) > 0 &&
-            pages_take(store, index, page, pages)) ||
-           (sc_store_quarantine_release(store, UINT64_MAX) > 0 &&
-            pages_take(store, index, page, pages));
+    uint64_t due_ns = sc_exec_now_ns(store->params.exec);
+    bool fits = pages_take(store, index, page, pages);
+    while (!fits && due_ns != UINT64_MAX) {
+        if (sc_store_quarantine_release(store, due_ns) > 0)
+            fits = pages_take(store, index, page, pages);
+        due_ns = sc_store_quarantine_oldest_ns(store);
+    }
+    return fits;
 }
 
 /* Takes the pages of parts[0 .. count), and turns segment numbers into indices. */
@@ -318,14 +320,23 @@ static void derived_set(struct sc_store_section *derived,
     memcpy(derived->parts, record->parts, record->part_count * sizeof(*record->parts));
 }
 
-/* The copy before the previous one was freed by the writer, if not here. */
-static bool section_hold(struct sc_store *store, uint64_t id, struct sc_store_section *derived)
+static bool rows_wait(struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
-    return sc_store_section_hold(store, id, derived) ||
-           (sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec)) > 0 &&
-            sc_store_section_hold(store, id, derived)) ||
-           (sc_store_quarantine_release(store, UINT64_MAX) > 0 &&
-            sc_store_section_hold(store, id, derived));
+    pthread_mutex_lock(&store->disk.lock);
+    bool waits = extent->rows_wait;
+    pthread_mutex_unlock(&store->disk.lock);
+    return waits;
+}
+
+/* A permuted copy follows another: the writer had freed the copy before that, so it is freed here,
+ * with what is older, whatever our clock says. */
+static void rows_free(struct sc_store *store, const struct sc_store_extent_entry *extent)
+{
+    uint64_t due_ns = sc_exec_now_ns(store->params.exec);
+    while (rows_wait(store, extent) && due_ns != UINT64_MAX) {
+        (void)sc_store_quarantine_release(store, due_ns);
+        due_ns = sc_store_quarantine_oldest_ns(store);
+    }
 }
 
 spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *reterr)
@@ -363,6 +374,8 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
         return SPEC_OK;
     }
     bool is_new = known == NULL || is_next;
+    if (is_next && sc_store_keeps_space(store))
+        rows_free(store, extent);
     if (!places_find(store, record->parts, record->part_count, record->stride, is_new)) {
         sc_store_replay_lie(store, "a derived section's pages are outside or taken");
         return SPEC_OK;
@@ -384,7 +397,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     derived_set(derived, record);
     if (record->is_order)
         memcpy(derived->slots, replay->permutation.slots, words * 8);
-    if (sc_store_keeps_space(store) && !section_hold(store, id, derived)) {
+    if (sc_store_keeps_space(store) && !sc_store_section_hold(store, id, derived)) {
         sc_store_extent_free(store, derived->parts, derived->part_count, derived->stride, 0);
         return SPEC_OK;
     }

@@ -592,6 +592,22 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
     return count;
 }
 
+uint64_t sc_store_quarantine_oldest_ns(struct sc_store *store)
+{
+    const struct sc_store_quarantine *quarantine = &store->quarantine;
+    uint64_t ns = UINT64_MAX;
+    pthread_mutex_lock(&store->disk.lock);
+    if (quarantine->bucket_count > 0)
+        ns = quarantine->buckets[quarantine->bucket_first].due_ns;
+    if (quarantine->rows_first != 0) {
+        uint64_t rows_ns =
+            sc_store_table_extent(&store->table, quarantine->rows_first)->rows_due_ns;
+        ns = rows_ns < ns ? rows_ns : ns;
+    }
+    pthread_mutex_unlock(&store->disk.lock);
+    return ns;
+}
+
 /* ---- Dropping ------------------------------------------------------------------------------- */
 
 /* Log lock held. In a follower no lease reads the piece any more. Returns false if it was not

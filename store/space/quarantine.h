@@ -47,6 +47,8 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns);
 /* The same with the space lock held, until count_max pieces are freed. */
 uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t now_ns,
                                           uint64_t count_max);
+/* Returns when the oldest pieces or copies of rows are due; UINT64_MAX: none wait. No lock held. */
+uint64_t sc_store_quarantine_oldest_ns(struct sc_store *store);
 /* As sc_store_pieces_drop; returns the bytes to be freed. */
 uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count);
 /* Voids every LIVE piece (in a replay also DOOMED) of namespace `space` with an id below piece_end,
