@@ -320,6 +320,19 @@ static void derived_set(struct sc_store_section *derived,
     memcpy(derived->parts, record->parts, record->part_count * sizeof(*record->parts));
 }
 
+/* Returns true if the record's section can be one of the extent. */
+static bool section_fits(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                         const struct sc_store_shape *shape)
+{
+    const struct sc_store_record_extent *record = &store->replay->record.extent;
+    const struct sc_store_part *last = &record->parts[record->part_count - 1];
+    return sc_store_record_section_fits(record, extent->row_count, shape->tags_per_row,
+                                        shape->k_row_bytes) &&
+           (!record->is_order || permutation_is_whole(store, extent)) &&
+           quant_fit(store, extent, &record->codec_shape) &&
+           last->layer_first + last->layer_count == shape->layer_count;
+}
+
 static bool rows_wait(struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
     pthread_mutex_lock(&store->disk.lock);
@@ -355,17 +368,12 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
         return SPEC_OK;
     }
     const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
-    const struct sc_store_part *last = &record->parts[record->part_count - 1];
     const struct sc_store_section like = {.codec_shape = record->codec_shape,
                                           .slots =
                                               record->is_order ? replay->permutation.slots : NULL};
     struct sc_store_section *_Atomic *place = sc_store_section_place(extent, &like);
     const struct sc_store_section *known = atomic_load(place);
-    bool fits = sc_store_record_section_fits(record, extent->row_count, shape->tags_per_row,
-                                             shape->k_row_bytes) &&
-                (!record->is_order || permutation_is_whole(store, extent)) &&
-                quant_fit(store, extent, &record->codec_shape) &&
-                last->layer_first + last->layer_count == shape->layer_count;
+    bool fits = section_fits(store, extent, shape);
     bool is_next = known != NULL && record->is_order &&
                    record->permuted_at_ns > known->permuted_at_ns; /* else read again, by others */
     if (!fits || (sc_store_replay_at_open(store) && known != NULL && !is_next)) {
