@@ -265,6 +265,7 @@ static spec_status writing_open(struct sc_store *store, struct spec_error *reter
 /* All memory of a writer, so that taking over allocates little. */
 static spec_status open_heir(struct sc_store *store, struct spec_error *reterr)
 {
+    sc_store_write_budget_heir_open(store);
     spec_status status = sc_store_segments_heir_open(store, reterr);
     if (status == SPEC_OK)
         status = rows_max_decide(store, reterr);

@@ -92,6 +92,14 @@ void sc_store_write_budget_charge(struct sc_store *store, enum sc_store_write_bu
 
 /* ---- Open ----------------------------------------------------------------------------------- */
 
+void sc_store_write_budget_heir_open(struct sc_store *store)
+{
+    struct sc_store_write_budget *day_budget = &store->day_budget;
+    uint64_t budget = store->params.config->write_budget, ranks = store->params.rank_count;
+    day_budget->budget = budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: no budget */
+    day_budget->filled_ns = sc_exec_now_ns(store->params.exec);
+}
+
 spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_write_budget *day_budget = &store->day_budget;
@@ -99,11 +107,16 @@ spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error
     spec_status status = sc_io_file_size(store->io, store->log.journal.file, &log_bytes, reterr);
     if (status != SPEC_OK)
         return status;
-    uint64_t budget = store->params.config->write_budget, ranks = store->params.rank_count;
-    day_budget->budget = budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: no budget */
-    day_budget->filled_ns = sc_exec_now_ns(store->params.exec);
+    sc_store_write_budget_heir_open(store);
     day_budget->level = log_bytes == 0 ? full_of(day_budget) : 0;
     return SPEC_OK;
+}
+
+void sc_store_write_budget_take_over(struct sc_store *store)
+{
+    lock_filled(store);
+    store->day_budget.level = 0;
+    pthread_mutex_unlock(&store->day_budget.lock);
 }
 
 void sc_store_write_budget_file_remove(struct sc_store *store)

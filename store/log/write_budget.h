@@ -46,6 +46,10 @@ struct sc_store;
 
 /* Writer's open, after the log is open and before it is read. */
 spec_status sc_store_write_budget_open(struct sc_store *store, struct spec_error *reterr);
+/* An heir's open. */
+void sc_store_write_budget_heir_open(struct sc_store *store);
+/* An heir takes over: the bucket is empty, as at a writer's open of a store that is not new. */
+void sc_store_write_budget_take_over(struct sc_store *store);
 /* Removes the file `wear`, where versions before 0.3 kept the level. Call when open cannot fail. */
 void sc_store_write_budget_file_remove(struct sc_store *store);
 

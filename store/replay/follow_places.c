@@ -3,35 +3,6 @@
 #include "store/log/where.h"
 #include "store/replay/replay.h"
 
-#include <stdio.h>
-
-static spec_status segment_open(struct sc_store *store, uint32_t number, struct spec_error *reterr)
-{
-    char path[SC_LIMIT_PATH_BYTES + 64];
-    struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count];
-    uint64_t bytes;
-    bool keeps = sc_store_keeps_space(store);
-    (void)snprintf(path, sizeof(path), "%s/seg-%08" PRIx32, store->dir, number);
-    spec_status status =
-        sc_io_file_open(store->io, path, SC_IO_OPEN_DIRECT | (keeps ? SC_IO_OPEN_WRITE : 0),
-                        &segment->file, reterr);
-    if (status != SPEC_OK)
-        return status;
-    status = sc_io_file_size(store->io, segment->file, &bytes, reterr);
-    if (status != SPEC_OK) {
-        sc_io_file_close(store->io, segment->file);
-        segment->file = NULL;
-        return status;
-    }
-    segment->number = number;
-    segment->bytes = sc_store_down(bytes, SC_IO_PAGE_BYTES);
-    segment->state = SC_STORE_SEGMENT_READY;
-    if (keeps && !sc_store_segment_map(store, store->disk.segment_count))
-        sc_store_heir_end(store, "a segment is longer than segment_bytes, or one too many");
-    store->disk.segment_count++;
-    return SPEC_OK;
-}
-
 /* Returns the index of the open segment; segment_max: it cannot be opened. */
 static uint64_t segment_at(struct sc_store *store, uint32_t number)
 {
@@ -44,10 +15,14 @@ static uint64_t segment_at(struct sc_store *store, uint32_t number)
         index++;
     if (index == store->disk.segment_max)
         return index;
-    if (index == store->disk.segment_count && segment_open(store, number, &error) != SPEC_OK) {
+    bool is_mapped = true;
+    if (index == store->disk.segment_count &&
+        sc_store_segment_follow(store, number, &is_mapped, &error) != SPEC_OK) {
         SC_LOG(store->params.log, 1, "a segment's rows are missed: %s", error.text);
         return store->disk.segment_max;
     }
+    if (!is_mapped)
+        sc_store_heir_end(store, "a segment is longer than segment_bytes, or one too many");
     store->follow.segment_last = index;
     return index;
 }

@@ -169,14 +169,13 @@ spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr
         status = sc_store_notify_open(store, &error);
     if (status == SPEC_OK)
         status = log_take(store, &error);
-    if (status == SPEC_OK)
-        status = sc_store_write_budget_open(store, &error);
     if (status != SPEC_OK) {
         sc_store_heir_end(store, error.text);
         sc_io_file_close(store->io, store->lock_file);
         store->lock_file = NULL;
         return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
     }
+    sc_store_write_budget_take_over(store);
     sc_store_log_new_remove(store);
     sc_store_write_budget_file_remove(store);
     begin_writing(store);

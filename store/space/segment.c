@@ -277,18 +277,45 @@ spec_status sc_store_segments_heir_open(struct sc_store *store, struct spec_erro
     return status;
 }
 
-bool sc_store_segment_map(struct sc_store *store, uint64_t index)
+/* Adds the segment with this index to the map. false: it does not fit there. */
+static bool segment_map(struct sc_store *store, uint64_t index)
 {
     const struct sc_store_segment *segment = &store->disk.segments[index];
     struct sc_store_space *map = &store->disk.space;
-    bool fits = index < map->segment_max && segment->bytes / PAGE <= map->segment_words * 64;
-    if (!fits)
+    if (index >= map->segment_max || segment->bytes / PAGE > map->segment_words * 64)
         return false;
     pthread_mutex_lock(&store->disk.lock);
     store->disk.segment_bytes += segment->bytes;
     sc_store_space_add(map, index, segment->bytes / PAGE);
     pthread_mutex_unlock(&store->disk.lock);
     return true;
+}
+
+spec_status sc_store_segment_follow(struct sc_store *store, uint32_t number, bool *ret_mapped,
+                                    struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count];
+    bool keeps = sc_store_keeps_space(store);
+    uint64_t bytes;
+    segment_path(store, number, path);
+    spec_status status =
+        sc_io_file_open(store->io, path, SC_IO_OPEN_DIRECT | (keeps ? SC_IO_OPEN_WRITE : 0),
+                        &segment->file, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = sc_io_file_size(store->io, segment->file, &bytes, reterr);
+    if (status != SPEC_OK) {
+        sc_io_file_close(store->io, segment->file);
+        segment->file = NULL;
+        return status;
+    }
+    segment->number = number;
+    segment->bytes = sc_store_down(bytes, PAGE);
+    segment->state = SC_STORE_SEGMENT_READY;
+    *ret_mapped = !keeps || segment_map(store, store->disk.segment_count);
+    store->disk.segment_count++;
+    return SPEC_OK;
 }
 
 /* Returns the index of an open segment; segment_count: it is not open. */
@@ -344,14 +371,13 @@ static spec_status unnamed_open(struct sc_store *store, const struct listing *li
 {
     spec_status status = SPEC_OK;
     for (uint64_t i = 0; i < listing->count && status == SPEC_OK; i++) {
-        uint64_t before = store->disk.segment_bytes;
+        bool is_mapped = true;
         if (open_find(store, listing->numbers[i]) < store->disk.segment_count)
             continue;
         if (store->disk.segment_count == store->disk.space.segment_max)
             return sc_fail(reterr, SPEC_E_STALE, "more segments than this process can map");
-        status = segment_open_file(store, listing->numbers[i], reterr);
-        store->disk.segment_bytes = before; /* the map counts it */
-        if (status == SPEC_OK && !sc_store_segment_map(store, store->disk.segment_count - 1))
+        status = sc_store_segment_follow(store, listing->numbers[i], &is_mapped, reterr);
+        if (status == SPEC_OK && !is_mapped)
             status = sc_fail(reterr, SPEC_E_STALE, "a segment is longer than segment_bytes");
     }
     return status;
@@ -360,23 +386,23 @@ static spec_status unnamed_open(struct sc_store *store, const struct listing *li
 spec_status sc_store_segments_take_over(struct sc_store *store, struct spec_error *reterr)
 {
     struct listing listing = {0};
-    uint32_t next = store->disk.number_next;
     spec_status status = segments_list(store, &listing, reterr);
     if (status == SPEC_OK)
         status = known_check(store, &listing, reterr);
     if (status == SPEC_OK)
         status = unnamed_open(store, &listing, reterr);
-    store->disk.number_next = next > store->disk.number_next ? next : store->disk.number_next;
     for (uint64_t i = 0; i < listing.count; i++)
         if (listing.numbers[i] >= store->disk.number_next)
             store->disk.number_next = listing.numbers[i] + 1;
     sc_alloc_free(store->params.alloc, listing.numbers);
-    store->disk.segment_max = store->disk.space.segment_max;
-    if (status == SPEC_OK && sc_store_disk_used(store) > store->disk.bytes_max)
+    pthread_mutex_lock(&store->disk.lock);
+    uint64_t used = sc_store_disk_used(store);
+    pthread_mutex_unlock(&store->disk.lock);
+    if (status == SPEC_OK && used > store->disk.bytes_max)
         status =
             sc_fail(reterr, SPEC_E_STALE,
                     "the store has %" PRIu64 " bytes, disk_bytes of this process allows %" PRIu64,
-                    sc_store_disk_used(store), store->disk.bytes_max);
+                    used, store->disk.bytes_max);
     return status;
 }
 

@@ -60,11 +60,12 @@ struct sc_store;
 
 /* Lists and opens segment files; sizes the page map. */
 spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *reterr);
-/* An heir's: sizes the page map for the segments that are there. They are opened when a record
- * names them (store/replay/follow_places.c), */
+/* An heir's: sizes the page map for the segments that are there. */
 spec_status sc_store_segments_heir_open(struct sc_store *store, struct spec_error *reterr);
-/* which adds the segment with this index to the map. false: it does not fit there. */
-bool sc_store_segment_map(struct sc_store *store, uint64_t index);
+/* Opens another process's segment, when a record names it, with the next index. An heir adds it to
+ * the page map (*ret_mapped false: it does not fit there). The thread that follows. */
+spec_status sc_store_segment_follow(struct sc_store *store, uint32_t number, bool *ret_mapped,
+                                    struct spec_error *reterr);
 /* After an heir took the writer's lock, and freed what is due: opens the segments that no record
  * names. STALE: a segment was shortened or removed, or disk_bytes is exceeded. */
 spec_status sc_store_segments_take_over(struct sc_store *store, struct spec_error *reterr);
