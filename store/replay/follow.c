@@ -35,6 +35,7 @@ static void log_restart(struct sc_store *store)
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
     journal->head = (struct sc_store_record_head){0};
     store->follow.rereads = store->replay->generation > 0;
+    store->follow.lacks_pages = store->follow.is_second = false;
     store->follow.frame_offset = store->follow.bytes_seen = 0;
     store->follow.searches_left = SC_STORE_SEARCHES_MAX;
     store->follow.refused_bytes = 0;
@@ -174,6 +175,15 @@ static spec_status frame_restore(struct sc_store *store, uint64_t count, bool *r
     return status;
 }
 
+bool sc_store_follow_again(struct sc_store *store)
+{
+    if (!store->follow.lacks_pages)
+        return false;
+    log_restart(store);
+    store->follow.is_second = true;
+    return true;
+}
+
 /* Updates what is known after the whole log was applied. */
 static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
 {
@@ -239,9 +249,11 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
     bool is_still = file_bytes == follow->bytes_seen && journal->end == follow->end_seen;
     follow->bytes_seen = file_bytes;
     follow->end_seen = journal->end;
-    if (is_whole || (state == SC_STORE_FRAME_SHORT && !is_cut && is_still))
-        caught_up(store, wall_ns, now_ns);
     *ret_more = (is_cut || is_restored) && journal->end > end;
+    if (is_whole || (state == SC_STORE_FRAME_SHORT && !is_cut && is_still)) {
+        caught_up(store, wall_ns, now_ns);
+        *ret_more = sc_store_follow_again(store) || *ret_more;
+    }
     return SPEC_OK;
 }
 

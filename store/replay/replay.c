@@ -433,7 +433,9 @@ void sc_store_replay_sweep(struct sc_store *store, bool all)
     const struct sc_store_table *table = &store->table;
     for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
         const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
-        if (atomic_load(&entry->state) != SC_STORE_PIECE_LIVE ||
+        uint32_t state = atomic_load(&entry->state);
+        bool failed = state == SC_STORE_PIECE_DROPPED && entry->extent != 0; /* in this reader */
+        if ((state != SC_STORE_PIECE_LIVE && !failed) ||
             (!all && entry->next == store->replay->generation))
             continue;
         sc_store_replay_drop(store, id);

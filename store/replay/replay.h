@@ -104,6 +104,10 @@ static inline void sc_store_replay_table_unlock(struct sc_store *store)
 
 /* Counts an invalid record, which is skipped. */
 void sc_store_replay_lie(struct sc_store *store, const char *what);
+/* Pages of a record are taken. Returns true if an heir reads the log again and may find only at its
+ * end that their owners are gone: it reads it once more then, and what it does not believe until
+ * then is no damage. */
+bool sc_store_replay_lacks_pages(struct sc_store *store);
 /* The store cannot keep the space map any more: an heir stays a reader until it is closed. Logged.
  * No effect on others. */
 void sc_store_heir_end(struct sc_store *store, const char *why);

@@ -118,7 +118,7 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
     if (!reads && !sc_store_keeps_space(store) && (is_new || known->part_count == 0))
         extent->part_count = 0;
     bool placed = places_find(store, extent->parts, extent->part_count, extent->stride, is_new);
-    if (!placed)
+    if (!placed && !sc_store_replay_lacks_pages(store))
         sc_store_replay_lie(store, "extent's place is outside or taken");
     return placed;
 }
@@ -385,7 +385,8 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     if (is_next && sc_store_keeps_space(store))
         rows_free(store, extent);
     if (!places_find(store, record->parts, record->part_count, record->stride, is_new)) {
-        sc_store_replay_lie(store, "a derived section's pages are outside or taken");
+        if (!sc_store_replay_lacks_pages(store))
+            sc_store_replay_lie(store, "a derived section's pages are outside or taken");
         return SPEC_OK;
     }
     if (!is_new && (derived_is(known, record) || record->is_order))

@@ -21,7 +21,7 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_REFUSED);
     if (doomed)
         return; /* counted when its drop record was written */
-    if (!sc_store_can_store(store))
+    if (!sc_store_can_store(store) && !store->follow.lacks_pages)
         sc_store_count(&store->counts.corrupt_records, 1);
     if (replay->refused_count++ == 0) {
         replay->refused_first = replay->refused_last = id;
@@ -134,6 +134,18 @@ static bool piece_stands(const struct sc_store *store, const struct sc_store_ext
            first / chunk == last / chunk;
 }
 
+/* Returns true if the pages of rows without a piece were given back. A piece that was refused, and
+ * that a later reading of the log would believe, has no pages then. */
+static bool rows_are_gone(struct sc_store *store, const struct sc_store_extent_entry *extent)
+{
+    if (sc_store_replay_at_open(store) || !sc_store_keeps_space(store))
+        return false;
+    pthread_mutex_lock(&store->disk.lock);
+    bool are_gone = extent->trimmed;
+    pthread_mutex_unlock(&store->disk.lock);
+    return are_gone;
+}
+
 /* Applies a record that decodes and has a valid id. */
 static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
@@ -157,6 +169,10 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
     }
     piece->extent = replay->extent_open;
     rows_note(replay, piece);
+    if (rows_are_gone(store, extent)) {
+        piece_refuse(store, id, entry, "of rows that were given back");
+        return;
+    }
     piece->provenance = replay->provenance;
     bool tells =
         sc_store_replay_space_is_told(store, extent->space) && store->params.on_piece != NULL;
@@ -231,6 +247,8 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
             atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
     } else if (state == SC_STORE_PIECE_LIVE) {
         piece_again(store, id, entry);
+    } else if (state == SC_STORE_PIECE_DROPPED && !sc_store_replay_at_open(store)) {
+        entry->next = replay->generation; /* it failed in this reader: the log has it still */
     } else if (state <= SC_STORE_PIECE_REFUSED) { /* from DROPPED on: void for good */
         replay_piece(store, id, entry);
     }

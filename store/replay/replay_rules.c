@@ -8,6 +8,14 @@ void sc_store_replay_lie(struct sc_store *store, const char *what)
            store->log.journal.sequence + 1, what);
 }
 
+bool sc_store_replay_lacks_pages(struct sc_store *store)
+{
+    struct sc_store_follow *follow = &store->follow;
+    bool lacks = sc_store_keeps_space(store) && follow->rereads && !follow->is_second;
+    follow->lacks_pages = follow->lacks_pages || lacks;
+    return lacks;
+}
+
 void sc_store_heir_end(struct sc_store *store, const char *why)
 {
     if (store->params.role == SC_STORE_HEIR && atomic_exchange(&store->keeps_space, false))

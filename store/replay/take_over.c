@@ -43,6 +43,22 @@ static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
     return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
 }
 
+/* Another model's writer dropped all of ours, and a checkpoint left out our namespace: the next
+ * commit names it again. */
+static void space_leave(struct sc_store *store)
+{
+    struct sc_store_spaces *spaces = &store->log.spaces;
+    pthread_mutex_lock(&store->log.lock);
+    struct sc_store_shape *shape = sc_store_space_find(spaces, atomic_load(&store->log.space_id));
+    if (shape != NULL && store->replay->space_own == 0) {
+        shape->is_left_out = true;
+        spaces->record_count--;
+        spaces->record_bytes -= shape->record_bytes;
+        atomic_store(&store->log.space_id, 0);
+    }
+    pthread_mutex_unlock(&store->log.lock);
+}
+
 /* Nobody appends any more. */
 static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
 {
@@ -56,13 +72,15 @@ static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
                 if (status != SPEC_OK)
                     return status;
             }
-    } while (journal->end != end);
-    if (journal->file == NULL || store->follow.is_over)
-        return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read", store->dir);
-    sc_store_follow_end(store);
+        if (journal->file == NULL || store->follow.is_over)
+            return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read", store->dir);
+        if (journal->end == end)
+            sc_store_follow_end(store);
+    } while (journal->end != end || sc_store_follow_again(store));
     if (!sc_store_keeps_space(store) || store->replay->piece_base != 0)
         return sc_fail(reterr, SPEC_E_STALE, "%s/log is not the one that was followed", store->dir);
     sc_store_replay_extent_end(store);
+    space_leave(store);
     return sc_store_is_ours(store, reterr);
 }
 

@@ -498,6 +498,104 @@ static void an_heir_whose_log_is_another_stays_a_reader(void **state)
     world_free(world);
 }
 
+/* ---- What an heir misses while it does not look ---------------------------------------------- */
+
+/* The writer dropped a piece, and a checkpoint left it out before the heir looked. Its pages are
+ * others' now. */
+static void left_the_log(bool fails)
+{
+    struct world *world = world_new(&small, 21);
+    for (uint64_t key = 1; key <= 2; key++)
+        assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    if (fails) /* in this reader alone, so far */
+        sc_store_piece_drop(heir->store, 1);
+    world_drop(world, 0, 1);
+    assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+    for (uint64_t key = 3; key <= 6; key++)
+        assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
+    writer_dies(world);
+    take_over(heir);
+    assert_int_equal(heir->told_count, fails ? 6 : 5); /* who drops it knows it is gone */
+    if (!fails)
+        check_rows_told(heir);
+    same_as_an_open(world, heir, 22);
+    inherit(world, heir);
+    assert_int_equal(stats_of(world).corrupt_records, 0);
+    world_reopen(world);
+    for (uint64_t key = 2; key <= 6; key++)
+        rows_ok(world, key);
+    follower_free(heir);
+    world_free(world);
+}
+
+static void a_piece_that_left_the_log_gives_its_pages_back(void **state)
+{
+    (void)state;
+    left_the_log(false);
+    left_the_log(true);
+}
+
+/* A piece that was refused has no pages any more, also where a second reading would believe it. */
+static void a_refused_piece_stays_refused(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 23);
+    for (uint64_t key = 1; key <= 3; key++)
+        assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
+    struct follower *heir = follower_make(world, SC_STORE_HEIR);
+    heir->refuse_id = 5;
+    follower_open(heir);
+    assert_int_equal(heir->told_count, 8);
+    heir->refuse_id = 0; /* its parent is there now */
+    assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+    follow(heir);
+    writer_dies(world);
+    take_over(heir);
+    check_rows_told(heir);
+    inherit(world, heir);
+    space_check(world->store);
+    world_wait_ns(world, UINT64_C(3000000000));
+    for (uint64_t key = 11; key <= 30; key++)
+        assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
+    struct world reading = *world;
+    follower_free(heir);
+    (void)reading;
+    world_free(world);
+}
+
+/* The writer is of another model, and the last piece of the heir's left its log. */
+static void an_heir_whose_namespace_left_the_log_names_it_again(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 24);
+    uint8_t digest = world->params.space.digest[0];
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    assert_int_equal(heir->told_count, 1);
+    world_close(world);
+    world->params.space.digest[0] ^= 1;
+    world->params.on_piece = believe;
+    world_open_ok(world);
+    follow(heir);
+    world_drop(world, 0, 1);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+    follow(heir);
+    assert_int_equal(heir->told_count, 0);
+    writer_dies(world);
+    take_over(heir);
+    world->params.space.digest[0] = digest;
+    inherit(world, heir);
+    world_wait_ns(world, UINT64_C(3000000000));
+    assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK);
+    rows_ok(world, 3);
+    world_reopen(world);
+    rows_ok(world, 3);
+    follower_free(heir);
+    world_free(world);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -508,6 +606,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_failed_in_the_heir_is_dropped_for_all),
         cmocka_unit_test(an_heir_that_cannot_stays_a_reader),
         cmocka_unit_test(an_heir_whose_log_is_another_stays_a_reader),
+        cmocka_unit_test(a_piece_that_left_the_log_gives_its_pages_back),
+        cmocka_unit_test(a_refused_piece_stays_refused),
+        cmocka_unit_test(an_heir_whose_namespace_left_the_log_names_it_again),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
