@@ -424,6 +424,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     if (params->codes.shape.bits_k != 0 && params->codes.with_rows)
         store->writing.extent_max += SC_STORE_INLINE_QUANT_MAX;
     sc_store_shape_set(&store->shape, &params->space);
+    store->shape.is_own = true; /* as a commit adds it to the log's namespaces */
     store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
     if (store->descriptor == NULL)
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");

@@ -770,9 +770,24 @@ static void checkpoint_beside_a_writer_loses_nothing(void **state)
     world_free(world);
 }
 
+/* The writer named its namespace itself, and nothing of it is stored: it goes on under its id. */
+static void the_own_namespace_stays_in_an_empty_log(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 31);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    world_drop(world, 0, 1);
+    assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_reopen(world);
+    rows_ok(world, 2);
+    world_free(world);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_own_namespace_stays_in_an_empty_log),
         cmocka_unit_test(checkpoint_keeps_what_lives),
         cmocka_unit_test(checkpoint_goes_on_where_the_log_ended),
         cmocka_unit_test(checkpoint_keeps_the_quarantine),
