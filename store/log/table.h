@@ -77,6 +77,7 @@ struct sc_store_extent_entry {
     uint32_t held_pages;        /* pages in the page map, from the trim on */
     uint32_t void_pages;        /* those of them that only QUARANTINED pieces hold */
     bool trimmed;               /* rows without a piece were given back */
+    bool is_unplaced;           /* an heir's: its record takes its pages once more */
     bool leaves_ids;            /* as recorded; constant */
     _Atomic uint8_t rows_state; /* enum sc_store_rows_state; read by any thread */
     bool rows_wait;             /* in the list of extents whose void copies wait, by: */

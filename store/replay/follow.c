@@ -39,6 +39,8 @@ static void log_restart(struct sc_store *store)
     store->follow.frame_offset = store->follow.bytes_seen = 0;
     store->follow.searches_left = SC_STORE_SEARCHES_MAX;
     store->follow.refused_bytes = 0;
+    if (store->replay->extent_open != 0)
+        sc_store_extent_unplace(store, store->replay->extent_open);
     sc_store_replay_restart(store);
     if (sc_store_keeps_space(store))
         sc_store_replay_places_forget(store);
@@ -177,9 +179,11 @@ static spec_status frame_restore(struct sc_store *store, uint64_t count, bool *r
 
 bool sc_store_follow_again(struct sc_store *store)
 {
-    if (!store->follow.lacks_pages)
+    if (!store->follow.lacks_pages || !sc_store_keeps_space(store))
         return false;
+    sc_store_pages_forget(store);
     log_restart(store);
+    store->follow.forgot_ns = sc_exec_now_ns(store->params.exec);
     store->follow.is_second = true;
     return true;
 }

@@ -11,7 +11,8 @@ struct sc_store_follow {
     bool has_identity, is_over;    /* over: an unknown version, which was reported */
     bool rereads;                  /* reading from the start; what is not found again is void */
     bool lacks_pages;              /* something in it has pages of what is not found again */
-    bool is_second;                /* reading it once more, after those became free */
+    bool is_second;                /* reading it once more, all pages taken anew */
+    uint64_t forgot_ns;            /* executor's clock: the last such reading began; 0: none */
     uint64_t frame_offset;         /* of the last accepted frame */
     uint64_t frame_checksum;       /* checksum field of that frame */
     uint64_t refused_bytes;        /* log size at which the next frame could not be restored */
@@ -28,8 +29,9 @@ spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *rete
 /* Nobody appends any more, and the last calls found nothing: what was applied is the whole log,
  * whatever bytes are behind it. */
 void sc_store_follow_end(struct sc_store *store);
-/* An heir read a log again that gives pages to something while what had them before was not known
- * to be gone: begins to read it once more, and returns true. */
+/* An heir read a log again that gives pages to something, and only at its end, or not at all, was
+ * known that what had them before is gone: begins to read it once more, with no page taken, and
+ * returns true. */
 bool sc_store_follow_again(struct sc_store *store);
 /* Opens the segments of parts[0 .. count) on demand, and turns their numbers into indices. Returns
  * false if a segment cannot be opened or is too short. */

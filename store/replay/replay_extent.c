@@ -113,14 +113,18 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
         sc_store_replay_lie(store, "extent's geometry");
         return false;
     }
-    bool is_new = known->row_count == 0;
+    bool is_new = known->row_count == 0, takes = is_new || known->is_unplaced;
     bool reads = store->params.role != SC_STORE_PEER && shape->is_own;
     if (!reads && !sc_store_keeps_space(store) && (is_new || known->part_count == 0))
         extent->part_count = 0;
-    bool placed = places_find(store, extent->parts, extent->part_count, extent->stride, is_new);
-    if (!placed && !sc_store_replay_lacks_pages(store))
+    if (places_find(store, extent->parts, extent->part_count, extent->stride, takes))
+        return true;
+    if (!sc_store_replay_lacks_pages(store)) {
         sc_store_replay_lie(store, "extent's place is outside or taken");
-    return placed;
+        if (!is_new && takes)
+            sc_store_heir_end(store, "its log gives pages twice");
+    }
+    return false;
 }
 
 /* Takes the next id, or one left free for a compacted extent. The first record with an id owns it,
@@ -187,6 +191,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
     extent->leaves_ids = leaves;
     if (is_new)
         (void)sc_store_apply_extent(store, id, extent);
+    sc_store_extent_placed(store, id);
     replay->extent_open = id;
     replay->extent_rows = 0;
     replay->provenance = extent->provenance;
@@ -352,6 +357,14 @@ static void rows_free(struct sc_store *store, const struct sc_store_extent_entry
     }
 }
 
+/* Returns true if an heir knows the section, and its pages are to be taken again. */
+static bool is_unheld(const struct sc_store *store, struct sc_store_extent_entry *extent,
+                      const struct sc_store_section *known)
+{
+    return !sc_store_replay_at_open(store) && sc_store_keeps_space(store) &&
+           atomic_load(sc_store_section_held(extent, known)) == NULL;
+}
+
 spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_replay *replay = store->replay;
@@ -361,7 +374,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
     struct sc_store_extent_entry *extent =
         is_known ? sc_store_table_extent(&store->table, id) : NULL;
     if (record->is_retired || extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
-        (sc_store_keeps_space(store) && atomic_load(&extent->live_count) == 0))
+        (sc_store_keeps_space(store) && !sc_store_extent_is_live(store, id)))
         return SPEC_OK;
     if (record->is_replaced) { /* the copy that replaced it follows */
         (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
@@ -372,7 +385,7 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
                                           .slots =
                                               record->is_order ? replay->permutation.slots : NULL};
     struct sc_store_section *_Atomic *place = sc_store_section_place(extent, &like);
-    const struct sc_store_section *known = atomic_load(place);
+    struct sc_store_section *known = atomic_load(place);
     bool fits = section_fits(store, extent, shape);
     bool is_next = known != NULL && record->is_order &&
                    record->permuted_at_ns > known->permuted_at_ns; /* else read again, by others */
@@ -382,11 +395,24 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
         return SPEC_OK;
     }
     bool is_new = known == NULL || is_next;
+    bool is_again = !is_new && is_unheld(store, extent, known); /* after sc_store_pages_forget */
+    if (is_again && record->is_order && known->copy != record->copy) {
+        (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns); /* `known` replaced it */
+        return SPEC_OK;
+    }
     if (is_next && sc_store_keeps_space(store))
         rows_free(store, extent);
-    if (!places_find(store, record->parts, record->part_count, record->stride, is_new)) {
+    if (!places_find(store, record->parts, record->part_count, record->stride,
+                     is_new || is_again)) {
         if (!sc_store_replay_lacks_pages(store))
             sc_store_replay_lie(store, "a derived section's pages are outside or taken");
+        return SPEC_OK;
+    }
+    if (is_again && (record->is_order || derived_is(known, record))) {
+        if (!section_hold(store, id, known))
+            sc_store_extent_free(store, record->parts, record->part_count, record->stride, 0);
+        else if (record->is_order)
+            (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
         return SPEC_OK;
     }
     if (!is_new && (derived_is(known, record) || record->is_order))
@@ -400,9 +426,12 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
                                                       words, sc_exec_now_ns(store->params.exec))
                          : sc_store_table_section(&store->table, record->part_count, 0);
     sc_store_replay_table_unlock(store);
-    if (derived == NULL)
+    if (derived == NULL) {
+        if (sc_store_keeps_space(store)) /* it may be applied again */
+            sc_store_extent_free(store, record->parts, record->part_count, record->stride, 0);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a derived section of %" PRIu32 " parts",
                        record->part_count);
+    }
     derived_set(derived, record);
     if (record->is_order)
         memcpy(derived->slots, replay->permutation.slots, words * 8);
@@ -435,7 +464,8 @@ void sc_store_replay_rows_gone(struct sc_store *store)
     for (uint64_t i = extent->piece_first; i <= extent->piece_last; i++) {
         const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, i);
         uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
-        bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
+        bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED ||
+                       (state == SC_STORE_PIECE_DROPPED && !sc_store_replay_at_open(store));
         if (!is_held || piece->extent != id)
             continue;
         sc_store_replay_drop(store, i);

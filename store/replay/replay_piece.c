@@ -263,8 +263,8 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
     uint32_t space = 0;
     if (sc_store_apply_void(store, entry, SC_STORE_PIECE_DROPPED))
         space = sc_store_table_extent(&store->table, entry->extent)->space;
-    else if (state == SC_STORE_PIECE_REFUSED)
-        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    else if (state == SC_STORE_PIECE_REFUSED && !store->follow.lacks_pages)
+        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED); /* else it is read once more */
     sc_store_replay_table_unlock(store);
     if (state == SC_STORE_PIECE_REFUSED)
         store->replay->refused_count--;

@@ -160,6 +160,10 @@ static void begin_writing(struct sc_store *store)
     sc_store_reserve_open(store);
     store->disk.segment_max = store->disk.space.segment_max;
     store->disk.retry_ns = sc_exec_now_ns(store->params.exec) + LATE_NS;
+    /* Quarantined pieces held no pages since then. */
+    uint64_t leased_ns = store->follow.forgot_ns + store->params.config->lease_ns_max;
+    if (store->follow.forgot_ns > 0 && leased_ns > store->disk.retry_ns)
+        store->disk.retry_ns = leased_ns;
     pthread_mutex_unlock(&store->disk.lock);
     pthread_mutex_lock(&store->log.lock);
     unwritten_list(store);

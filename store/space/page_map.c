@@ -46,6 +46,13 @@ void sc_store_space_add(struct sc_store_space *space, uint64_t index, uint64_t p
     memset(space_words(space, index), 0, space->segment_words * sizeof(uint64_t));
 }
 
+void sc_store_space_clear(struct sc_store_space *space, uint64_t index)
+{
+    uint64_t page_count = space->segments[index].page_count;
+    space->segments[index].page_count = 0;
+    sc_store_space_add(space, index, page_count);
+}
+
 void sc_store_space_remove(struct sc_store_space *space, uint64_t index)
 {
     struct sc_store_space_segment *segment = &space->segments[index];

@@ -37,8 +37,9 @@ bool sc_store_space_init(struct sc_store_space *space, struct sc_alloc *alloc,
                          struct sc_poison *poison, uint64_t segment_max, uint64_t pages_max);
 void sc_store_space_done(struct sc_store_space *space);
 
-/* Adds a segment, all free; removes one, all free (asserted). */
+/* Adds a segment, all free; removes one, all free (asserted); makes all of one free. */
 void sc_store_space_add(struct sc_store_space *space, uint64_t index, uint64_t page_count);
+void sc_store_space_clear(struct sc_store_space *space, uint64_t index);
 void sc_store_space_remove(struct sc_store_space *space, uint64_t index);
 
 /* Takes the first free run of `pages` > 0; false: none. */

@@ -231,7 +231,7 @@ static void extent_trim(struct sc_store *store, uint64_t id, struct sc_store_ext
 {
     uint64_t row = 0;
     bool held = false;
-    if (extent->trimmed)
+    if (extent->trimmed || extent->is_unplaced)
         return;
     extent->trimmed = true;
     for (uint32_t i = 0; i < extent->part_count; i++)
@@ -283,6 +283,24 @@ static void rows_free(struct sc_store *store, uint64_t id)
     pages_gone(store, extent, pages);
 }
 
+/* Returns true for a piece that failed in an heir, and that the log has not dropped so far. */
+static bool failed_here(const struct sc_store *store, const struct sc_store_piece_entry *piece)
+{
+    return sc_store_keeps_space(store) && !sc_store_can_store(store) &&
+           atomic_load(&piece->state) == SC_STORE_PIECE_DROPPED;
+}
+
+bool sc_store_extent_is_live(const struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    bool is_live = atomic_load(&extent->live_count) > 0;
+    for (uint64_t i = extent->piece_first; i <= extent->piece_last && !is_live; i++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, i);
+        is_live = piece != NULL && piece->extent == id && failed_here(store, piece);
+    }
+    return is_live;
+}
+
 bool sc_store_section_hold(struct sc_store *store, uint64_t id, struct sc_store_section *derived)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
@@ -293,7 +311,7 @@ bool sc_store_section_hold(struct sc_store *store, uint64_t id, struct sc_store_
     bool is_next = before != NULL && derived->slots != NULL;
     if (is_next && atomic_load(&extent->replaced_is_void))
         rows_free(store, id); /* a replay: its lease had ended when this copy was made */
-    bool holds = extent->trimmed && atomic_load(&extent->live_count) > 0 &&
+    bool holds = extent->trimmed && sc_store_extent_is_live(store, id) &&
                  (before == NULL || (is_next && atomic_load(&extent->held_replaced) == NULL));
     if (holds) {
         atomic_store(&extent->held_replaced, is_next ? before : NULL);
@@ -431,6 +449,64 @@ static void piece_free(struct sc_store *store, uint64_t id)
     pages_gone(store, extent, pages);
 }
 
+/* Space lock held. Frees a dropped piece whose extent has no pages in the map so far. */
+static void unplaced_free(struct sc_store *store, struct sc_store_piece_entry *piece)
+{
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    atomic_store(&piece->state, SC_STORE_PIECE_FREED);
+    atomic_fetch_sub_explicit(&store->counts.held_count, 1, memory_order_relaxed);
+    atomic_fetch_sub(&sc_store_space_find(&store->log.spaces, extent->space)->held, 1);
+}
+
+void sc_store_pages_forget(struct sc_store *store)
+{
+    struct sc_store_space *map = &store->disk.space;
+    (void)sc_store_quarantine_release(store, UINT64_MAX);
+    pthread_mutex_lock(&store->disk.lock);
+    for (uint64_t id = 1;
+         (id = sc_store_table_extent_from(&store->table, id)) < store->table.extent_next; id++) {
+        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+        extent->is_unplaced = extent->row_count > 0;
+        extent->held_pages = extent->void_pages = 0;
+        extent->trimmed = false;
+        atomic_store(&extent->rows_state, SC_STORE_ROWS_HELD);
+        atomic_store(&extent->held_section, NULL);
+        atomic_store(&extent->held_quant, NULL);
+        atomic_store(&extent->held_permutation, NULL);
+        atomic_store(&extent->held_replaced, NULL);
+        atomic_store(&extent->replaced_is_void, false);
+    }
+    for (uint64_t i = 0; i < map->segment_max; i++)
+        if (map->segments[i].page_count > 0)
+            sc_store_space_clear(map, i);
+    store->disk.extent_bytes = 0;
+    atomic_store(&store->counts.quantised_bytes, 0);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_extent_unplace(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    if (!sc_store_keeps_space(store))
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    if (!extent->trimmed && !extent->is_unplaced) {
+        sc_store_parts_free(store, extent->parts, extent->part_count, extent->stride);
+        extent->is_unplaced = true;
+    }
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_extent_placed(struct sc_store *store, uint64_t extent)
+{
+    if (!sc_store_keeps_space(store) || sc_store_can_store(store))
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    sc_store_table_extent(&store->table, extent)->is_unplaced = false;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
 /* Space lock held. Adds to the newest bucket, or a new one if that spans its time. If the ring is
  * full (a clock that jumped) the newest spans more: its pieces wait longer, a lease at most. */
 static void bucket_put(struct sc_store *store, uint64_t id, uint64_t due_ns)
@@ -467,6 +543,11 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
     for (uint64_t i = 0; i < count;) {
         pthread_mutex_lock(&store->disk.lock);
         for (uint64_t end = i + AT_ONCE; i < count && i < end; i++) {
+            struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, pieces[i]);
+            if (sc_store_table_extent(&store->table, piece->extent)->is_unplaced) {
+                unplaced_free(store, piece);
+                continue;
+            }
             pages += piece_quarantine(store, pieces[i]);
             if (due_ns <= now_ns)
                 piece_free(store, pieces[i]);
@@ -736,7 +817,8 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
             struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
             const struct sc_store_extent_entry *extent =
                 sc_store_table_extent(&store->table, piece->extent);
-            if (extent != NULL && extent->space == space && piece_void(store, piece))
+            if (extent != NULL && extent->space == space &&
+                (piece_void(store, piece) || failed_here(store, piece)))
                 voided[count++] = id;
             id++;
         }

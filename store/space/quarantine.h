@@ -65,6 +65,17 @@ void sc_store_pieces_erase(struct sc_store *store,
 struct sc_store_space;
 bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map);
 
+/* An heir: gives all pages back. Each extent that the log still has, and each of its sections, takes
+ * its own again when its record is read next; quarantined pieces hold none any more. No lock
+ * held. */
+void sc_store_pages_forget(struct sc_store *store);
+/* The same for an extent of which no piece, or not all, was read. */
+void sc_store_extent_unplace(struct sc_store *store, uint64_t extent);
+/* The extent has taken its own. No lock held; no effect on one that holds them already. */
+void sc_store_extent_placed(struct sc_store *store, uint64_t extent);
+/* Returns true if the log has a piece of the extent that it has not dropped. In an heir the piece
+ * may have failed. */
+bool sc_store_extent_is_live(const struct sc_store *store, uint64_t extent);
 /* Gives a derived section's pages to the extent, freed with its last piece. false: no live piece,
  * or it has such a section. A permuted copy may follow another; then that one is held until it is
  * quarantined. No lock held. */

@@ -391,7 +391,7 @@ spec_status sc_store_segments_take_over(struct sc_store *store, struct spec_erro
         status = known_check(store, &listing, reterr);
     if (status == SPEC_OK)
         status = unnamed_open(store, &listing, reterr);
-    for (uint64_t i = 0; i < listing.count; i++)
+    for (uint64_t i = 0; i < listing.count && listing.numbers != NULL; i++) /* NULL: no memory */
         if (listing.numbers[i] >= store->disk.number_next)
             store->disk.number_next = listing.numbers[i] + 1;
     sc_alloc_free(store->params.alloc, listing.numbers);
