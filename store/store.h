@@ -521,8 +521,8 @@ spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_
 /* An heir becomes the rank's writer if no process holds the writer's lock: reported pieces stay,
  * requests go on, and all calls of a writer work from now on. Pieces that failed here are dropped
  * for all. For the thread that follows; blocks on files while it reads the rest of the log. Errors:
- * LOCKED, another process writes: try again later; all others are logged, and the store stays a
- * reader for good (UNSUPPORTED from then on). */
+ * LOCKED, another process writes, or may write: try again later; all others are logged, and the
+ * store stays a reader for good (UNSUPPORTED from then on). */
 spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr);
 /* Returns the wall clock (ns) of the last state known to be the log's whole content; 0: never. A
  * promise made from it holds for lease_ns_max from that time. Any thread. */

@@ -3,6 +3,8 @@
 #include "store/log/where.h"
 #include "store/replay/replay.h"
 
+#include <errno.h>
+
 /* Returns the index of the open segment; segment_max: it cannot be opened. */
 static uint64_t segment_at(struct sc_store *store, uint32_t number)
 {
@@ -19,6 +21,8 @@ static uint64_t segment_at(struct sc_store *store, uint32_t number)
     if (index == store->disk.segment_count &&
         sc_store_segment_follow(store, number, &is_mapped, &error) != SPEC_OK) {
         SC_LOG(store->params.log, 1, "a segment's rows are missed: %s", error.text);
+        if (error.sys_errno != ENOENT) /* else a writer removed it, and what it had is dropped */
+            sc_store_heir_end(store, "a segment cannot be opened");
         return store->disk.segment_max;
     }
     if (!is_mapped)

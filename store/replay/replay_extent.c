@@ -56,6 +56,8 @@ static bool replay_places(struct sc_store *store, struct sc_store_part *parts, u
     }
     if (!at_open && !sc_store_follow_places(store, parts, count, stride))
         return false;
+    if (!sc_store_keeps_space(store)) /* since one of these segments: it is in no map */
+        return true;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t index =
             at_open ? sc_store_segment_find(store, parts[i].segment) : parts[i].segment;

@@ -17,13 +17,12 @@
 #include "store/replay/checkpoint.h"
 #include "store/replay/replay.h"
 
-#include <errno.h>
 #include <stdio.h>
 
 #define LATE_NS     UINT64_C(2000000000) /* longest measured: 1.1 s */
 #define LOOKS_AGAIN 3u                   /* a damaged frame is restored at the second look */
 
-/* LOCKED: another process writes. */
+/* LOCKED: another process writes, or may write. */
 static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
@@ -38,9 +37,8 @@ static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
     if (store->lock_file != NULL)
         sc_io_file_close(store->io, store->lock_file);
     store->lock_file = NULL;
-    if (error.sys_errno == ENOENT) /* the directory is being made, or was removed */
-        status = SPEC_E_LOCKED;
-    return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+    /* Also if nobody can be asked now: the directory is being made, or a descriptor is lacking. */
+    return sc_fail_errno(reterr, SPEC_E_LOCKED, error.sys_errno, "%s", error.text);
 }
 
 /* Another model's writer dropped all of ours, and a checkpoint left out our namespace: the next

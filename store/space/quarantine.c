@@ -712,10 +712,10 @@ static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint
 static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
     uint64_t dropped[AT_ONCE], dropped_count = 0;
-    bool writes = sc_store_can_store(store);
     spec_status status = SPEC_OK;
     struct sc_store_append append;
     pthread_mutex_lock(&store->log.lock);
+    bool writes = sc_store_can_store(store); /* an heir that takes over lists what it has not */
     uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
     if (writes)
         sc_store_append_begin(store, &append);

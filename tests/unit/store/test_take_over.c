@@ -11,6 +11,8 @@
 #include "tests/unit/store/permutation_check.h"
 #include "tests/unit/store/space_check.h"
 
+#include <sys/resource.h>
+
 #define RANK_DIR    "/sim/store/rank-0000-of-0001"
 #define LOG_PATH    RANK_DIR "/log"
 #define LEASE_NS    UINT64_C(1000000000)
@@ -644,6 +646,75 @@ static void an_heir_without_memory_goes_on(void **state)
     assert_true(taken > 0);
 }
 
+/* A segment that cannot be opened now is no reason to drop what is in it, for all. */
+static void without_descriptors(bool fills)
+{
+    static const struct world_setup files = {"files", WORLD_ON(PREAD, 1),
+                                             WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64)};
+    struct world *world = world_opened(world_make(&files, 27));
+    assert_non_null(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    for (uint64_t key = 2; key <= (fills ? 20u : 1u); key++)
+        assert_int_equal(world_store(world, key, 0, 300), SPEC_OK);
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool more = true;
+    while (more && sc_store_follow(heir->store, &more, &heir->error) == SPEC_OK)
+        ;
+    writer_dies(world);
+    /* That the lock cannot be opened now is no reason to ask for it no more. */
+    bool keeps = sc_store_keeps_space(heir->store);
+    assert_int_equal(sc_store_take_over(heir->store, &heir->error),
+                     keeps ? SPEC_E_LOCKED : SPEC_E_UNSUPPORTED);
+    assert_int_equal(sc_store_keeps_space(heir->store), keeps);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (sc_store_take_over(heir->store, &heir->error) == SPEC_OK)
+        inherit(world, heir);
+    else
+        world_open_ok(world);
+    world->params.on_piece = believe;
+    world_reopen(world);
+    for (uint64_t key = 1; key <= (fills ? 20u : 1u); key++)
+        rows_ok(world, key);
+    follower_free(heir);
+    world_free(world);
+}
+
+static void a_segment_that_cannot_be_opened_loses_nothing(void **state)
+{
+    (void)state;
+    without_descriptors(true);
+    without_descriptors(false);
+}
+
+/* More segments than its map has room for, or longer ones: it stays a reader that reads all. */
+static void an_heir_whose_map_is_too_small_stays_a_reader(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 2; round++) {
+        struct world *world = world_make(&build_setups[0], 28);
+        struct sc_config config = world->config;
+        world->config.segment_bytes = round == 0 ? 1u << 20 : 4u << 20;
+        world_open_ok(world);
+        struct follower *heir = follower_make(world, SC_STORE_HEIR);
+        config.disk_bytes = 4u << 20;
+        config.segment_bytes = 1u << 20;
+        heir->params.config = &config;
+        follower_open(heir);
+        for (uint64_t key = 1; key <= 40; key++)
+            assert_int_equal(world_store(world, key, 0, 300), SPEC_OK);
+        follow(heir);
+        assert_int_equal(heir->told_count, 200);
+        check_rows_told(heir);
+        assert_false(sc_store_keeps_space(heir->store));
+        follower_free(heir);
+        world_free(world);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -658,6 +729,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_refused_piece_stays_refused),
         cmocka_unit_test(an_heir_whose_namespace_left_the_log_names_it_again),
         cmocka_unit_test(an_heir_without_memory_goes_on),
+        cmocka_unit_test(an_heir_whose_map_is_too_small_stays_a_reader),
+        cmocka_unit_test(a_segment_that_cannot_be_opened_loses_nothing),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
