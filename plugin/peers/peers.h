@@ -26,6 +26,7 @@ struct sc_plugin_ranks {
     /* The tick's (and open's). */
     bool takes_over;       /* opened as AUTO: becomes the writer when there is none */
     uint64_t take_over_ns; /* executor's clock: tried again then */
+    bool quantises;        /* it took over: what lacks quantised rows gets them when it stores */
 };
 
 struct sc_plugin_notify_queue { /* notifications between processes */

@@ -19,12 +19,16 @@ static void begin_writing(spec_connector *conn)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "taking over: %s", error.text);
     sc_plugin_orphans_drop(conn);
     sc_plugin_drops_flush(conn);
-    sc_store_build_quant(conn->store);
+    conn->ranks.quantises = true;
 }
 
 void sc_plugin_take_over_tick(spec_connector *conn)
 {
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
+    if (conn->ranks.quantises && !sc_store_is_paused(conn->store)) { /* late writes have ended */
+        conn->ranks.quantises = false;
+        sc_store_build_quant(conn->store);
+    }
     if (!conn->ranks.takes_over || now_ns < conn->ranks.take_over_ns)
         return;
     conn->ranks.take_over_ns = now_ns + TRY_NS;

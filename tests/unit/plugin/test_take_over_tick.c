@@ -5,6 +5,7 @@
  * Each connector has a loop and a virtual clock of its own, so a test decides who looks when.
  * Threads: one. */
 #include "store/erase.h"
+#include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #define MS   UINT64_C(1000000)
@@ -217,6 +218,30 @@ static void every_preset_goes_on(void **state)
     }
 }
 
+/* Of rows that lack quantised ones, although nothing is stored at first, and nothing later. */
+static void rows_are_quantised(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(60, 0, 0, 300);
+    rig_init(&writer, true, "\"layered\": {\"quantise\": \"no\"}");
+    rig_shape(&writer, 3, 2, 64, SPEC_DTYPE_F16);
+    rig_open(&writer);
+    assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
+    rig_beside(&reader, &writer, SPEC_ROLE_AUTO, 0);
+    reader.extra = "\"preset\": \"layered\"";
+    rig_open(&reader);
+    rig_close(&writer);
+    becomes_the_writer(&reader);
+    rig_settle(&reader);
+    assert_int_equal(rig_matched(&reader, &prompt), 300);
+    assert_true(reader.conn->store->params.codes.shape.bits_k > 0);
+    assert_true(sc_store_counted(&reader.conn->store->counts.quantised_bytes) > 0);
+    rig_leave(&reader);
+    rig_open(&writer);
+    rig_end(&writer, &prompt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +252,7 @@ int main(void)
         cmocka_unit_test(failed_rows_are_dropped_for_all),
         cmocka_unit_test(an_erasure_goes_on),
         cmocka_unit_test(every_preset_goes_on),
+        cmocka_unit_test(rows_are_quantised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
