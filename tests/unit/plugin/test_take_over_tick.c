@@ -242,6 +242,118 @@ static void rows_are_quantised(void **state)
     rig_end(&writer, &prompt);
 }
 
+/* Open fails cleanly at each allocation; what lacks only memory of an heir stays a reader. */
+static void an_open_that_lacks_memory_leaks_nothing(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(61, 0, 0, 128);
+    writer_and_readers(&writer, NULL, 0, "\"max_requests\": 2", &prompt);
+    rig_beside(&reader, &writer, SPEC_ROLE_AUTO, 0);
+    uint64_t readers = 0, whole = 0;
+    for (uint64_t n = 0;; n++) {
+        atomic_store(&reader.memory.countdown, (int64_t)n);
+        atomic_store(&reader.memory.failed, 0);
+        spec_status status = rig_try_open(&reader);
+        atomic_store(&reader.memory.countdown, -1);
+        bool failed = atomic_load(&reader.memory.failed) > 0;
+        if (status == SPEC_OK) {
+            readers += !reader.conn->ranks.takes_over;
+            whole += rig_read(&reader, &prompt, NULL) == 128; /* else its index lacked memory */
+            rig_close(&reader);
+        } else {
+            assert_int_equal(status, SPEC_E_NO_MEMORY);
+        }
+        assert_int_equal(atomic_load(&reader.memory.live_blocks), 0);
+        if (!failed)
+            break;
+    }
+    assert_true(readers > 0 && whole > 0);
+    rig_end(&writer, &prompt);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+#define LOADERS 3u
+
+struct loader {
+    pthread_t thread;
+    struct rig *rig;
+    const struct prompt *prompts;
+    uint32_t count, first;
+    _Atomic bool *ends;
+    uint64_t loads, hits;
+};
+
+static void *load_on(void *user)
+{
+    struct loader *loader = user;
+    for (uint32_t i = loader->first; !atomic_load(loader->ends); i++) {
+        spec_status status;
+        uint64_t found = rig_read(loader->rig, &loader->prompts[i % loader->count], &status);
+        if (status != SPEC_OK)
+            fail_msg("a load beside a takeover: %d", status);
+        loader->loads++;
+        loader->hits += found > 0;
+        if (i % 7 == 0)
+            (void)rig_maintain(loader->rig, SPEC_MAINTAIN_CHECKPOINT); /* a reader's is refused */
+    }
+    return NULL;
+}
+
+/* Real threads and files: loads go on in the reader that takes over and in one that does not. */
+static void threads_load_while_it_takes_over(void **state)
+{
+    (void)state;
+    struct rig writer, readers[2];
+    struct prompt prompts[6];
+    rig_begin(&writer, false, "\"host_bytes\": \"2MiB\"");
+    for (uint32_t i = 0; i < 6; i++)
+        prompts[i] = rig_prompt(70 + i, 0, 0, 100 + 40 * i);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(rig_fill(&writer, &prompts[i]), SPEC_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_open_beside(&readers[i], &writer, SPEC_ROLE_AUTO, 0);
+    _Atomic bool ends = false;
+    struct loader loaders[2 * LOADERS];
+    for (uint32_t i = 0; i < 2 * LOADERS; i++) {
+        loaders[i] = (struct loader){.rig = &readers[i % 2],
+                                     .prompts = prompts,
+                                     .count = 6,
+                                     .first = i,
+                                     .ends = &ends};
+        assert_int_equal(pthread_create(&loaders[i].thread, NULL, load_on, &loaders[i]), 0);
+    }
+    assert_int_equal(rig_fill(&writer, &prompts[4]), SPEC_OK);
+    rig_close(&writer);
+    struct rig *next = NULL;
+    while (next == NULL) {
+        for (uint32_t i = 0; i < 2 && next == NULL; i++)
+            next = role_of(&readers[i]) == SPEC_ROLE_WRITER ? &readers[i] : NULL;
+        rig_pass_ns(&readers[0], MS);
+    }
+    while (rig_matched(next, &prompts[5]) < prompts[5].count) {
+        (void)rig_fill(next, &prompts[5]);
+        rig_pass_ns(&readers[0], 50 * MS);
+    }
+    struct rig *other = next == &readers[0] ? &readers[1] : &readers[0];
+    assert_int_equal(role_of(other), SPEC_ROLE_READER);
+    while (rig_matched(other, &prompts[5]) < prompts[5].count)
+        rig_pass_ns(other, MS);
+    atomic_store(&ends, true);
+    for (uint32_t i = 0; i < 2 * LOADERS; i++) {
+        assert_int_equal(pthread_join(loaders[i].thread, NULL), 0);
+        assert_true(loaders[i].hits > 0);
+    }
+    rig_leave(next);
+    rig_leave(other);
+    rig_open(&writer);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(rig_read(&writer, &prompts[i], NULL), prompts[i].count);
+    rig_prompts_free_all(prompts, 6);
+    rig_done(&writer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +365,8 @@ int main(void)
         cmocka_unit_test(an_erasure_goes_on),
         cmocka_unit_test(every_preset_goes_on),
         cmocka_unit_test(rows_are_quantised),
+        cmocka_unit_test(an_open_that_lacks_memory_leaks_nothing),
+        cmocka_unit_test(threads_load_while_it_takes_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
