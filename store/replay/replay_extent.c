@@ -367,6 +367,53 @@ static bool is_unheld(const struct sc_store *store, struct sc_store_extent_entry
            atomic_load(sc_store_section_held(extent, known)) == NULL;
 }
 
+/* The pages of a section that an heir knows were taken again; they are held by it. */
+static void section_retake(struct sc_store *store, uint64_t id, struct sc_store_section *known)
+{
+    const struct sc_store_record_extent *record = &store->replay->record.extent;
+    if (!sc_store_section_hold(store, id, known))
+        sc_store_extent_free(store, record->parts, record->part_count, record->stride, 0);
+    else if (record->is_order)
+        (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
+}
+
+/* Adds the record's section, whose pages are taken, to the extent, at `place` of it. */
+static spec_status section_add(struct sc_store *store, uint64_t id,
+                               struct sc_store_extent_entry *extent,
+                               struct sc_store_section *_Atomic *place, struct spec_error *reterr)
+{
+    const struct sc_store_record_extent *record = &store->replay->record.extent;
+    const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
+    uint64_t words = sc_store_permutation_words(extent->row_count) * (uint64_t)shape->layer_count;
+    sc_store_replay_table_lock(store);
+    struct sc_store_section *derived =
+        record->is_order ? sc_store_table_permutation(&store->table, extent, record->part_count,
+                                                      words, sc_exec_now_ns(store->params.exec))
+                         : sc_store_table_section(&store->table, record->part_count, 0);
+    sc_store_replay_table_unlock(store);
+    if (derived == NULL) {
+        if (sc_store_keeps_space(store)) /* it may be applied again */
+            sc_store_extent_free(store, record->parts, record->part_count, record->stride, 0);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a derived section of %" PRIu32 " parts",
+                       record->part_count);
+    }
+    derived_set(derived, record);
+    if (record->is_order)
+        memcpy(derived->slots, store->replay->permutation.slots, words * 8);
+    if (sc_store_keeps_space(store) && !sc_store_section_hold(store, id, derived)) {
+        sc_store_extent_free(store, derived->parts, derived->part_count, derived->stride, 0);
+        return SPEC_OK;
+    }
+    if (!record->is_order) {
+        atomic_store_explicit(place, derived, memory_order_release);
+        return SPEC_OK;
+    }
+    sc_store_table_permutation_set(extent, derived, sc_store_permutation_reusable_ns(store));
+    sc_store_count(&store->counts.permute_queue, 1);
+    (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
+    return SPEC_OK;
+}
+
 spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_replay *replay = store->replay;
@@ -411,44 +458,14 @@ spec_status sc_store_replay_section(struct sc_store *store, struct spec_error *r
         return SPEC_OK;
     }
     if (is_again && (record->is_order || derived_is(known, record))) {
-        if (!section_hold(store, id, known))
-            sc_store_extent_free(store, record->parts, record->part_count, record->stride, 0);
-        else if (record->is_order)
-            (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
+        section_retake(store, id, known);
         return SPEC_OK;
     }
     if (!is_new && (derived_is(known, record) || record->is_order))
         return SPEC_OK; /* read again */
     if (!is_new)
         sc_store_heir_end(store, "its log was written anew");
-    uint64_t words = sc_store_permutation_words(extent->row_count) * (uint64_t)shape->layer_count;
-    sc_store_replay_table_lock(store);
-    struct sc_store_section *derived =
-        record->is_order ? sc_store_table_permutation(&store->table, extent, record->part_count,
-                                                      words, sc_exec_now_ns(store->params.exec))
-                         : sc_store_table_section(&store->table, record->part_count, 0);
-    sc_store_replay_table_unlock(store);
-    if (derived == NULL) {
-        if (sc_store_keeps_space(store)) /* it may be applied again */
-            sc_store_extent_free(store, record->parts, record->part_count, record->stride, 0);
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a derived section of %" PRIu32 " parts",
-                       record->part_count);
-    }
-    derived_set(derived, record);
-    if (record->is_order)
-        memcpy(derived->slots, replay->permutation.slots, words * 8);
-    if (sc_store_keeps_space(store) && !sc_store_section_hold(store, id, derived)) {
-        sc_store_extent_free(store, derived->parts, derived->part_count, derived->stride, 0);
-        return SPEC_OK;
-    }
-    if (!record->is_order) {
-        atomic_store_explicit(place, derived, memory_order_release);
-        return SPEC_OK;
-    }
-    sc_store_table_permutation_set(extent, derived, sc_store_permutation_reusable_ns(store));
-    sc_store_count(&store->counts.permute_queue, 1);
-    (void)sc_store_rows_quarantine(store, id, record->permuted_at_ns);
-    return SPEC_OK;
+    return section_add(store, id, extent, place, reterr);
 }
 
 /* ---- Extents without rows ------------------------------------------------------------------- */

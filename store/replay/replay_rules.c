@@ -10,9 +10,8 @@ void sc_store_replay_lie(struct sc_store *store, const char *what)
 
 bool sc_store_replay_lacks_pages(struct sc_store *store)
 {
-    struct sc_store_follow *follow = &store->follow;
-    bool lacks = sc_store_keeps_space(store) && follow->rereads && !follow->is_second;
-    follow->lacks_pages = follow->lacks_pages || lacks;
+    bool lacks = sc_store_keeps_space(store) && store->follow.rereads && !store->follow.is_second;
+    store->follow.lacks_pages = store->follow.lacks_pages || lacks;
     return lacks;
 }
 

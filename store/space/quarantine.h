@@ -65,8 +65,8 @@ void sc_store_pieces_erase(struct sc_store *store,
 struct sc_store_space;
 bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map);
 
-/* An heir: gives all pages back. Each extent that the log still has, and each of its sections, takes
- * its own again when its record is read next; quarantined pieces hold none any more. No lock
+/* An heir: gives all pages back. Each extent that the log still has, and each of its sections,
+ * takes its own again when its record is read next; quarantined pieces hold none any more. No lock
  * held. */
 void sc_store_pages_forget(struct sc_store *store);
 /* The same for an extent of which no piece, or not all, was read. */
