@@ -150,6 +150,15 @@ static struct sc_io_file *segment_file(struct sc_store *store, uint64_t index)
     return file;
 }
 
+/* Returns false while a process that was killed may still write into the segment. */
+static bool segment_is_ours(struct sc_store *store, uint64_t index)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    bool is_ours = sc_store_segment_takes(store, index);
+    pthread_mutex_unlock(&store->disk.lock);
+    return is_ours;
+}
+
 /* ---- Overwriting ----------------------------------------------------------------------------- */
 
 static spec_status part_zero(struct sc_store *store, struct sc_store_eraser *eraser,
@@ -205,6 +214,9 @@ static spec_status segments_zero(struct sc_store *store, struct sc_store_eraser 
             eraser->segment++;
             continue;
         }
+        if (!segment_is_ours(store, eraser->segment))
+            return sc_fail(reterr, SPEC_PENDING, "another process writes into segment %" PRIu64,
+                           eraser->segment);
         pages = sc_store_space_run(&eraser->map, eraser->segment, eraser->page, PART_BYTES / PAGE,
                                    &page);
         if (pages > 0) {

@@ -416,6 +416,11 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
     return io->backend->file_lock(io, file, reterr);
 }
 
+spec_status sc_io_file_claim(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr)
+{
+    return io->backend->file_claim != NULL ? io->backend->file_claim(io, file, reterr) : SPEC_OK;
+}
+
 void sc_io_file_share(struct sc_io *io, struct sc_io_file *file)
 {
     if (io->backend->file_share != NULL)

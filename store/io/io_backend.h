@@ -81,6 +81,8 @@ struct sc_io_backend {
     void (*buffers)(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
     void (*stats)(struct sc_io *io, struct sc_io_counts *ret_stats);
     void (*fork_close)(struct sc_io *io);
+    /* NULL: every process has it */
+    spec_status (*file_claim)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
     /* NULL: readers are not visible */
     void (*file_share)(struct sc_io *io, struct sc_io_file *file);
     bool (*file_is_shared)(struct sc_io *io, struct sc_io_file *file);

@@ -23,17 +23,17 @@
 #define PREFETCH_BYTE_NS   0.4     /* default: 2.5 GB/s */
 #define PREFETCH_GAP_BYTES 12500.0 /* 5 us at that rate */
 #define BUSY_OPS           32u     /* operations, or bytes, in flight that keep a device busy */
-#define BUSY_BYTES        (1u << 20)
+#define BUSY_BYTES         (1u << 20)
 #define STRETCH_OPS_MIN    128u /* operations, or bytes, of a sample: 0.5 to 2 ms */
-#define STRETCH_BYTES_MIN (2u << 20)
+#define STRETCH_BYTES_MIN  (2u << 20)
 #define STRETCH_OPS_MAX    512u /* operations, or bytes (twice io_uring's target), after which */
 #define STRETCH_BYTES_MAX  (16u << 20) /* the next submit ends the stretch */
 #define LAG_SHARE          4.0 /* largest latency subtracted: a quarter of the stretch, or 0.2 ms */
-#define LAG_NS_MAX        2e5
+#define LAG_NS_MAX         2e5
 #define SAMPLES_MIN        3u   /* samples that a bin needs */
 #define BYTE_NS_MIN        1e-3 /* 1 TB/s .. 1 MB/s; 1 ns .. 1 s per operation */
-#define BYTE_NS_MAX       1e3
-#define OP_NS_MAX         1e9
+#define BYTE_NS_MAX        1e3
+#define OP_NS_MAX          1e9
 
 static double value_within(double value, double least, double most)
 {

@@ -566,6 +566,23 @@ spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
     return file_fail("write the holder into", file->path, sys_errno, reterr);
 }
 
+spec_status sc_io_posix_file_claim(struct sc_io *io, struct sc_io_file *file,
+                                   struct spec_error *reterr)
+{
+    (void)io;
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int result;
+    do {
+        result = fcntl(file->fd, F_OFD_SETLK, &range);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0 && (errno == EAGAIN || errno == EACCES))
+        return sc_fail(reterr, SPEC_E_LOCKED, "%s: another process writes to it", file->path);
+    if (result != 0)
+        return file_fail("claim", file->path, errno, reterr);
+    atomic_store_explicit(&file->is_locked, true, memory_order_relaxed);
+    return SPEC_OK;
+}
+
 void sc_io_posix_file_share(struct sc_io *io, struct sc_io_file *file)
 {
     (void)io;

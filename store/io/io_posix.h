@@ -40,6 +40,8 @@ spec_status sc_io_posix_list(struct sc_io *io, const char *path,
                              struct spec_error *reterr);
 spec_status sc_io_posix_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_bytes,
                                    struct spec_error *reterr);
+spec_status sc_io_posix_file_claim(struct sc_io *io, struct sc_io_file *file,
+                                   struct spec_error *reterr);
 void sc_io_posix_file_share(struct sc_io *io, struct sc_io_file *file);
 bool sc_io_posix_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,

@@ -65,6 +65,7 @@ static const struct sc_io_backend pread_backend = {
     .list = sc_io_posix_list,
     .free_bytes = sc_io_posix_free_bytes,
     .file_lock = sc_io_posix_file_lock,
+    .file_claim = sc_io_posix_file_claim,
     .file_share = sc_io_posix_file_share,
     .file_is_shared = sc_io_posix_file_is_shared,
     .submit = pread_submit,

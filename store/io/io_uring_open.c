@@ -13,13 +13,13 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#define RINGS_DEFAULT  2u
+#define RINGS_DEFAULT    2u
 #define INFLIGHT_DEFAULT (8ull << 20)
-#define INFLIGHT_OPS     128u /* in flight over all rings; more was not faster, and 512 slower */
+#define INFLIGHT_OPS     128u  /* in flight over all rings; more was not faster, and 512 slower */
 #define SLOT_BYTES       8192u /* target bytes per slot; many small operations use them up */
-#define SLOTS_MIN      64u
-#define SLOTS_MAX      256u
-#define FILES_MAX      4096u
+#define SLOTS_MIN        64u
+#define SLOTS_MAX        256u
+#define FILES_MAX        4096u
 
 /* ---- Files ---------------------------------------------------------------------------------- */
 
@@ -169,6 +169,7 @@ static const struct sc_io_backend uring_backend = {
     .list = sc_io_posix_list,
     .free_bytes = sc_io_posix_free_bytes,
     .file_lock = sc_io_posix_file_lock,
+    .file_claim = sc_io_posix_file_claim,
     .file_share = sc_io_posix_file_share,
     .file_is_shared = sc_io_posix_file_is_shared,
     .submit = sc_uring_submit,

@@ -11,12 +11,6 @@
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
-static bool segment_takes(const struct sc_store *store, uint64_t index)
-{
-    uint32_t state = store->disk.segments[index].state;
-    return state == SC_STORE_SEGMENT_READY || state == SC_STORE_SEGMENT_WANTED;
-}
-
 /* Space lock held. */
 static void pages_free(struct sc_store *store, const struct sc_store_object_part *parts,
                        uint32_t part_count)
@@ -33,7 +27,7 @@ static bool run_take(struct sc_store *store, uint64_t index, uint64_t pages,
                      struct sc_store_object_part *part)
 {
     uint64_t page;
-    if (!segment_takes(store, index) ||
+    if (!sc_store_segment_takes(store, index) ||
         !sc_store_space_take(&store->disk.space, index, pages, &page))
         return false;
     *part = (struct sc_store_object_part){(uint32_t)index, (uint32_t)page, (uint32_t)pages};
@@ -63,7 +57,7 @@ static uint64_t longest_run(struct sc_store *store, uint64_t *ret_pages)
         for (uint64_t i = 0; i < store->disk.segment_count; i++) {
             const struct sc_store_space_segment *map = &space->segments[i];
             uint64_t run = map->run_max < map->free_pages ? map->run_max : map->free_pages;
-            if (segment_takes(store, i) && run > *ret_pages) {
+            if (sc_store_segment_takes(store, i) && run > *ret_pages) {
                 *ret_pages = run;
                 longest = i;
             }

@@ -8,8 +8,6 @@
  *
  * Invariants: nothing on disk changes before all checks are done. A failure gives the lock back,
  * and the heir stays a reader.
- * Limits: a process that was killed may still be writing rows that no record names (io_uring), so
- * no extent begins for LATE_NS.
  * Threads: the thread that follows; loads and lookups run beside it.
  * Tests: tests/unit/store/test_take_over.c, tests/fault/test_processes.c */
 #include "store/log/identity.h"
@@ -19,8 +17,7 @@
 
 #include <stdio.h>
 
-#define LATE_NS     UINT64_C(2000000000) /* longest measured: 1.1 s */
-#define LOOKS_AGAIN 3u                   /* a damaged frame is restored at the second look */
+#define LOOKS_AGAIN 3u /* a damaged frame is restored at the second look */
 
 /* LOCKED: another process writes, or may write. */
 static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
@@ -157,11 +154,8 @@ static void begin_writing(struct sc_store *store)
     pthread_mutex_lock(&store->disk.lock);
     sc_store_reserve_open(store);
     store->disk.segment_max = store->disk.space.segment_max;
-    store->disk.retry_ns = sc_exec_now_ns(store->params.exec) + LATE_NS;
-    /* Quarantined pieces held no pages since then. */
-    uint64_t leased_ns = store->follow.forgot_ns + store->params.config->lease_ns_max;
-    if (store->follow.forgot_ns > 0 && leased_ns > store->disk.retry_ns)
-        store->disk.retry_ns = leased_ns;
+    if (store->follow.forgot_ns > 0) /* quarantined pieces held no pages since then */
+        store->disk.retry_ns = store->follow.forgot_ns + store->params.config->lease_ns_max;
     pthread_mutex_unlock(&store->disk.lock);
     pthread_mutex_lock(&store->log.lock);
     unwritten_list(store);

@@ -40,12 +40,6 @@ void sc_store_free_space_missed(struct sc_store *store, uint64_t rows)
 
 /* ---- Room ------------------------------------------------------------------------------------ */
 
-static bool segment_takes(const struct sc_store *store, uint64_t index)
-{
-    uint32_t state = store->disk.segments[index].state;
-    return state == SC_STORE_SEGMENT_READY || state == SC_STORE_SEGMENT_WANTED;
-}
-
 bool sc_store_is_paused(struct sc_store *store)
 {
     pthread_mutex_lock(&store->disk.lock);
@@ -87,7 +81,7 @@ void sc_store_free_space(struct sc_store *store, struct sc_store_free_space *ret
     for (uint64_t i = 0; i < store->disk.segment_max;) { /* host calls wait for a few at most */
         pthread_mutex_lock(&store->disk.lock);
         for (uint64_t end = i + SEGMENTS_AT_ONCE; i < end && i < store->disk.segment_count; i++) {
-            if (!segment_takes(store, i))
+            if (!sc_store_segment_takes(store, i))
                 continue;
             (void)sc_store_space_fit(&store->disk.space, i, bytes, UINT64_MAX, &pages);
             room.free_bytes += pages * PAGE;
@@ -114,7 +108,7 @@ bool sc_store_layers_fit(struct sc_store *store, uint64_t bytes, uint64_t layers
     for (; room >= SC_STORE_SEGMENT_MIN && count < layers; room -= room < most ? room : most)
         count += (room < most ? room : most) / bytes;
     for (uint64_t i = 0; i < store->disk.segment_count && count < layers; i++)
-        if (segment_takes(store, i))
+        if (sc_store_segment_takes(store, i))
             count += sc_store_space_fit(&store->disk.space, i, bytes, layers - count, &pages);
     return count >= layers;
 }

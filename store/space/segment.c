@@ -6,6 +6,9 @@
  * Taking a place in a segment without a file wakes the maker task. Writes into it wait until the
  * file is reserved, or fail with it. log_room.c accounts disk_bytes.
  *
+ * Rows are placed in claimed segments only (sc_io_file_claim). After a kill the rank's lock is free
+ * at once, but the kernel may go on writing for the process; its claims last until that has ended.
+ *
  * Invariants: bytes counted are <= disk_bytes_max after every take. A place has one extent. No file
  * is created under a lock. An open store never shrinks.
  * Threads: any, under the space lock; the maker task creates files.
@@ -23,7 +26,8 @@
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 _Static_assert(PAGE == SC_STORE_SPACE_PAGE_BYTES, "one page size");
 #define SEGMENT_PREFIX "seg-"
-#define SEGMENT_SPARE  16u /* indices for short segments and failed ones */
+#define SEGMENT_SPARE  16u         /* indices for short segments and failed ones */
+#define CLAIM_NS       50000000ull /* a claim that others have is asked for again then */
 #define SEGMENTS_MAX   (1u << 20)
 
 /* ---- Open ----------------------------------------------------------------------------------- */
@@ -480,6 +484,20 @@ bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret
     return true;
 }
 
+bool sc_store_segment_takes(struct sc_store *store, uint64_t index)
+{
+    struct sc_store_segment *segment = &store->disk.segments[index];
+    if (segment->state != SC_STORE_SEGMENT_READY || segment->is_claimed)
+        return segment->state == SC_STORE_SEGMENT_READY ||
+               segment->state == SC_STORE_SEGMENT_WANTED;
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    if (now_ns < segment->claim_ns)
+        return false;
+    segment->is_claimed = sc_io_file_claim(store->io, segment->file, NULL) == SPEC_OK;
+    segment->claim_ns = now_ns + CLAIM_NS;
+    return segment->is_claimed;
+}
+
 /* Space lock held. Takes one run for at least layers_min layers from layer_first on; 0: none. */
 static uint32_t place_in(struct sc_store *store, uint64_t index, uint64_t stride,
                          uint32_t layer_first, uint32_t layers_min, struct sc_store_part *part)
@@ -487,10 +505,8 @@ static uint32_t place_in(struct sc_store *store, uint64_t index, uint64_t stride
     struct sc_store_space_segment *map = &store->disk.space.segments[index];
     uint32_t layers = store->shape.layer_count - layer_first;
     uint64_t page, pages = (layers * stride + PAGE - 1) / PAGE;
-    uint32_t state = store->disk.segments[index].state;
-    if (state != SC_STORE_SEGMENT_READY && state != SC_STORE_SEGMENT_WANTED)
-        return 0;
-    if (map->run_max * PAGE < layers_min * stride || map->free_pages * PAGE < layers_min * stride)
+    if (map->run_max * PAGE < layers_min * stride || map->free_pages * PAGE < layers_min * stride ||
+        !sc_store_segment_takes(store, index))
         return 0;
     if (!sc_store_space_take(&store->disk.space, index, pages, &page)) {
         uint64_t fit = sc_store_space_run_max(&store->disk.space, index) * PAGE / stride;
@@ -617,7 +633,9 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
                                      SC_IO_OPEN_DIRECT,
                                  ret_file, &error);
     if (status == SPEC_OK) {
-        status = sc_io_file_reserve(store->io, *ret_file, bytes, &error);
+        status = sc_io_file_claim(store->io, *ret_file, &error);
+        if (status == SPEC_OK)
+            status = sc_io_file_reserve(store->io, *ret_file, bytes, &error);
         if (status == SPEC_OK)
             status = sc_store_log_fits_device(store, bytes, &error);
         if (status == SPEC_OK)
@@ -718,6 +736,7 @@ static void maker_step(struct sc_task *task)
     segment->waiting = NULL;
     segment->file = file;
     segment->state = status == SPEC_OK ? SC_STORE_SEGMENT_READY : SC_STORE_SEGMENT_FAILED;
+    segment->is_claimed = status == SPEC_OK;
     if (status != SPEC_OK)
         sc_store_segment_leave(store, index);
     store->disk.maker_posted = false;

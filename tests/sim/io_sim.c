@@ -399,6 +399,21 @@ static spec_status sim_file_lock(struct sc_io *io, struct sc_io_file *file,
     return result("lock", file->path, sys_errno, reterr);
 }
 
+static spec_status sim_file_claim(struct sc_io *io, struct sc_io_file *file,
+                                  struct spec_error *reterr)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    struct sc_sim_file *own = file->own;
+    sc_sim_lock(disk);
+    bool is_held = false;
+    for (const struct sc_sim_file *at = disk->open_files; at != NULL; at = at->next_open)
+        is_held |= at != own && at->inode == own->inode && at->holds_lock;
+    own->holds_lock = own->holds_lock || !is_held;
+    sc_sim_unlock(disk);
+    return is_held ? sc_fail(reterr, SPEC_E_LOCKED, "%s: another process writes to it", file->path)
+                   : SPEC_OK;
+}
+
 static void sim_file_share(struct sc_io *io, struct sc_io_file *file)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
@@ -458,6 +473,7 @@ static const struct sc_io_backend sim_backend = {
     .list = sim_list,
     .free_bytes = sim_free_bytes,
     .file_lock = sim_file_lock,
+    .file_claim = sim_file_claim,
     .file_share = sim_file_share,
     .file_is_shared = sim_file_is_shared,
     .random = sim_random,
