@@ -148,10 +148,10 @@ spec_status sc_io_random(struct sc_io *io, uint64_t *ret_number, struct spec_err
  * SPEC_E_LOCKED: the text names the holder. Only sc_io_file_close releases it in spite of a forked
  * child that inherited the descriptor. */
 spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
-/* Claims the file by an exclusive lock (OFD) on its description: nobody else can, until the last
- * operation on it has ended and the process has ended, or until sc_io_file_close. A process that was
- * killed thus keeps the claim for as long as the kernel still writes for it. SPEC_E_LOCKED: another
- * process has it. Nothing is written. Never blocks. */
+/* Claims the file by an exclusive lock (OFD) on its description: nobody else can, until the process
+ * and the last operation on it have ended, or until sc_io_file_close. So a process that was killed
+ * keeps the claim for as long as the kernel still writes for it. SPEC_E_LOCKED: another process has
+ * it. Nothing is written. Never blocks. */
 spec_status sc_io_file_claim(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
 /* Marks the file as read by this process (OFD read lock) until close. A failure only hides it. */
 void sc_io_file_share(struct sc_io *io, struct sc_io_file *file);

@@ -84,8 +84,8 @@ void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *par
 /* Space lock held. Adds a segment of up to segment_bytes; false: no room for `pages` or no
  * index. */
 bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index);
-/* Space lock held. Returns true if rows may be placed in the segment: its file is to be made, or this
- * process has claimed it, or can now. A process that was killed may still write into a segment. */
+/* Space lock held. Returns true if rows may be placed in the segment: its file is to be made, or
+ * this process has claimed it, or can now. A process that was killed may still write into one. */
 bool sc_store_segment_takes(struct sc_store *store, uint64_t index);
 /* Space lock held. Removes a FAILED segment without taken pages. */
 void sc_store_segment_leave(struct sc_store *store, uint64_t index);
