@@ -16,6 +16,7 @@
 #define RANK_DIR    "/sim/store/rank-0000-of-0001"
 #define LOG_PATH    RANK_DIR "/log"
 #define LEASE_NS    UINT64_C(1000000000)
+#define SOME        4u
 #define LOCK_EVENTS 2u /* who holds the lock is written into its file */
 
 static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
@@ -293,7 +294,8 @@ static void writer_step(struct world *world, uint64_t *random, uint64_t *key)
     }
 }
 
-static void heir_trial(const struct world_setup *setup, uint64_t seed)
+/* rare: the heir looks after so many steps on average. */
+static void heir_trial(const struct world_setup *setup, uint64_t seed, uint64_t rare)
 {
     uint64_t random = seed * 77, key = 0;
     struct world *world = world_make(setup, seed);
@@ -302,6 +304,8 @@ static void heir_trial(const struct world_setup *setup, uint64_t seed)
         orders_on(world, 128);
         orders_again(world);
     }
+    if (rare > SOME) /* pages have other owners before it looks */
+        world->config.lease_ns_max = seed % 2 == 0 ? 0 : LEASE_NS / 1000;
     keep_quant(world, seed % 4 < 2);
     world_open_ok(world);
     for (uint64_t before = random_below(&random, 20); before-- > 0;)
@@ -309,9 +313,10 @@ static void heir_trial(const struct world_setup *setup, uint64_t seed)
     struct follower *heir = follower_new(world, SC_STORE_HEIR);
     for (uint32_t step = 0; step < 50; step++) {
         writer_step(world, &random, &key);
-        if (random_below(&random, 4) > 0)
+        if (random_below(&random, rare) > 0)
             continue;
         follow(heir);
+        assert_int_equal(heir->told_count, world->piece_count);
         check_rows_told(heir);
     }
     bool is_torn = random_below(&random, 2) == 0;
@@ -346,7 +351,14 @@ static void an_heir_has_what_an_open_would_make(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++)
-        heir_trial(seed % 5 == 0 ? &small : &build_setups[seed % 3], seed);
+        heir_trial(seed % 5 == 0 ? &small : &build_setups[seed % 3], seed, SOME);
+}
+
+static void an_heir_that_looks_rarely_has_it_too(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 61; seed <= 140; seed++)
+        heir_trial(seed % 3 == 0 ? &small : &build_setups[seed % 2], seed, 12);
 }
 
 static bool is_there(const struct sc_store *store, uint64_t id, uint32_t rows)
@@ -535,6 +547,56 @@ static void a_piece_that_left_the_log_gives_its_pages_back(void **state)
     left_the_log(true);
 }
 
+/* A piece failed here before the log dropped it by a reset: its pages are others' afterwards. */
+static void a_piece_that_failed_here_goes_with_a_reset(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 29);
+    for (uint64_t key = 1; key <= 2; key++)
+        assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    sc_store_piece_drop(heir->store, 1);
+    epoch_next(world);
+    for (uint64_t key = 3; key <= 6; key++)
+        assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
+    writer_dies(world);
+    take_over(heir);
+    check_rows_told(heir);
+    assert_int_equal(heir->told_count, 4);
+    same_as_an_open(world, heir, 30);
+    inherit(world, heir);
+    follower_free(heir);
+    world_free(world);
+}
+
+/* The heir saw an extent's record before its pieces', and a checkpoint left out both since. */
+static void an_extent_without_its_pieces_holds_nothing(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 31);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    uint64_t begin = world->store->log.journal.end;
+    uint8_t frames[4096], first[SC_STORE_FRAME_BYTES];
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    uint64_t bytes = world->store->log.journal.end - begin;
+    assert_true(bytes <= sizeof(frames));
+    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, begin, frames, bytes));
+    memcpy(first, frames, sizeof(first));
+    assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, begin + sc_store_frame_bytes(first)));
+    follow(heir); /* of an append that is under way */
+    assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, begin + bytes));
+    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, begin, frames, bytes));
+    world_drop(world, 1, 1);
+    assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+    writer_dies(world);
+    take_over(heir);
+    same_as_an_open(world, heir, 32);
+    inherit(world, heir);
+    follower_free(heir);
+    world_free(world);
+}
+
 /* A piece that was refused has no pages any more, also where a second reading would believe it. */
 static void a_refused_piece_stays_refused(void **state)
 {
@@ -557,9 +619,7 @@ static void a_refused_piece_stays_refused(void **state)
     world_wait_ns(world, UINT64_C(3000000000));
     for (uint64_t key = 11; key <= 30; key++)
         assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
-    struct world reading = *world;
     follower_free(heir);
-    (void)reading;
     world_free(world);
 }
 
@@ -717,12 +777,15 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_heir_takes_over_and_stores),
         cmocka_unit_test(an_heir_has_what_an_open_would_make),
+        cmocka_unit_test(an_heir_that_looks_rarely_has_it_too),
         cmocka_unit_test(rows_of_dropped_pieces_are_read_while_a_lease_may_name_them),
         cmocka_unit_test(a_reused_page_ends_no_other_lease),
         cmocka_unit_test(what_failed_in_the_heir_is_dropped_for_all),
         cmocka_unit_test(an_heir_that_cannot_stays_a_reader),
         cmocka_unit_test(an_heir_whose_log_is_another_stays_a_reader),
         cmocka_unit_test(a_piece_that_left_the_log_gives_its_pages_back),
+        cmocka_unit_test(a_piece_that_failed_here_goes_with_a_reset),
+        cmocka_unit_test(an_extent_without_its_pieces_holds_nothing),
         cmocka_unit_test(a_refused_piece_stays_refused),
         cmocka_unit_test(an_heir_whose_namespace_left_the_log_names_it_again),
         cmocka_unit_test(an_heir_without_memory_goes_on),
