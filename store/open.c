@@ -247,7 +247,7 @@ static spec_status tables_open(struct sc_store *store, struct spec_error *reterr
     return SPEC_OK;
 }
 
-/* What writes extents; their sizes follow from the limits. */
+/* Opens the parts that write extents; their sizes follow from the limits. */
 static spec_status writing_open(struct sc_store *store, struct spec_error *reterr)
 {
     spec_status status = sc_store_copies_open(store, reterr);

@@ -25,7 +25,7 @@ static void begin_writing(spec_connector *conn)
 void sc_plugin_take_over_tick(spec_connector *conn)
 {
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
-    if (conn->ranks.quantises && !sc_store_is_paused(conn->store)) { /* late writes have ended */
+    if (conn->ranks.quantises && !sc_store_is_paused(conn->store)) { /* extents can begin */
         conn->ranks.quantises = false;
         sc_store_build_quant(conn->store);
     }

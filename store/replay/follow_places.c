@@ -12,9 +12,7 @@ static uint64_t segment_at(struct sc_store *store, uint32_t number)
     struct spec_error error = {.struct_size = sizeof(error)};
     if (index < store->disk.segment_count && store->disk.segments[index].number == number)
         return index;
-    index = 0;
-    while (index < store->disk.segment_count && store->disk.segments[index].number != number)
-        index++;
+    index = sc_store_segment_index(store, number);
     if (index == store->disk.segment_max)
         return index;
     bool is_mapped = true;

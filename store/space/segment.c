@@ -322,8 +322,7 @@ spec_status sc_store_segment_follow(struct sc_store *store, uint32_t number, boo
     return SPEC_OK;
 }
 
-/* Returns the index of an open segment; segment_count: it is not open. */
-static uint64_t open_find(const struct sc_store *store, uint32_t number)
+uint64_t sc_store_segment_index(const struct sc_store *store, uint32_t number)
 {
     uint64_t index = 0;
     while (index < store->disk.segment_count && store->disk.segments[index].number != number)
@@ -376,7 +375,7 @@ static spec_status unnamed_open(struct sc_store *store, const struct listing *li
     spec_status status = SPEC_OK;
     for (uint64_t i = 0; i < listing->count && status == SPEC_OK; i++) {
         bool is_mapped = true;
-        if (open_find(store, listing->numbers[i]) < store->disk.segment_count)
+        if (sc_store_segment_index(store, listing->numbers[i]) < store->disk.segment_count)
             continue;
         if (store->disk.segment_count == store->disk.space.segment_max)
             return sc_fail(reterr, SPEC_E_STALE, "more segments than this process can map");

@@ -94,6 +94,8 @@ void sc_store_segment_leave(struct sc_store *store, uint64_t index);
 bool sc_store_maker_wake(struct sc_store *store);
 /* Returns the index of a file number during replay; segment_max: none. */
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number);
+/* Returns the index of an open segment, in whatever order they were opened; segment_count: none. */
+uint64_t sc_store_segment_index(const struct sc_store *store, uint32_t number);
 void sc_store_busy_end(struct sc_store *store);
 
 /* After a device error: no new extents for SC_STORE_RETRY_NS; logged once. Any thread, no lock. */

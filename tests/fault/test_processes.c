@@ -764,8 +764,7 @@ static uint32_t await_writer(struct process *processes)
 }
 
 /* Three AUTO processes; the one that stores is killed at any moment of a pass, again and again.
- * What was acknowledged is found by whoever goes on and by whoever comes; nothing else is
- * promised. */
+ * Survivors and processes that open later find all acknowledged data; nothing else is promised. */
 static void an_auto_reader_takes_over_from_each_killed_writer(void **state)
 {
     (void)state;

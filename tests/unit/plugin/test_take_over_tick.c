@@ -216,7 +216,7 @@ static void every_preset_goes_on(void **state)
     }
 }
 
-/* Of rows that lack quantised ones, although nothing is stored at first, and nothing later. */
+/* Rows that lack quantised ones get them, although nothing is stored after the takeover. */
 static void rows_are_quantised(void **state)
 {
     (void)state;

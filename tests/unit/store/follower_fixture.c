@@ -58,7 +58,7 @@ static void follower_on_epoch(uint64_t epoch, void *user)
     follower->epochs++;
 }
 
-/* Of an heir that took over. */
+/* Called for extents of an heir that took over. */
 static void follower_on_written(struct sc_store_extent *extent, spec_status status,
                                 void *extent_user, void *user)
 {

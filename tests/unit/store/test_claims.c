@@ -18,7 +18,7 @@ struct other { /* a process that was killed, and whose writes go on */
     struct sc_io_file *file;
 };
 
-static struct other other_claims(const struct world *world)
+static struct other other_opens(const struct world *world)
 {
     struct other other = {NULL, NULL};
     struct sc_io_params params = {.alloc = world->params.alloc,
@@ -32,6 +32,12 @@ static struct other other_claims(const struct world *world)
     assert_int_equal(
         sc_io_file_open(other.io, SEGMENT, SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT, &other.file, NULL),
         SPEC_OK);
+    return other;
+}
+
+static struct other other_claims(const struct world *world)
+{
+    struct other other = other_opens(world);
     assert_int_equal(sc_io_file_claim(other.io, other.file, NULL), SPEC_OK);
     assert_int_equal(sc_io_file_claim(other.io, other.file, NULL), SPEC_OK); /* it has it */
     return other;
@@ -46,11 +52,11 @@ static void other_ends(struct other *other)
 /* Pages taken in the segment. */
 static uint64_t taken(const struct sc_store *store, uint32_t number)
 {
-    for (uint64_t i = 0; i < store->disk.segment_count; i++)
-        if (store->disk.segments[i].number == number)
-            return store->disk.space.segments[i].page_count -
-                   store->disk.space.segments[i].free_pages;
-    return 0;
+    uint64_t index = sc_store_segment_index(store, number);
+    if (index == store->disk.segment_count)
+        return 0;
+    const struct sc_store_space_segment *map = &store->disk.space.segments[index];
+    return map->page_count - map->free_pages;
 }
 
 static uint64_t fill(struct world *world, uint64_t key)
@@ -117,24 +123,13 @@ static void claims_last_until_the_store_is_closed(void **state)
     (void)state;
     struct world *world = world_new(&small, 3);
     assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
-    struct sc_io_file *file = NULL;
-    struct other other;
-    struct sc_io_params params = {.alloc = world->params.alloc,
-                                  .exec = world->params.exec,
-                                  .log = world->params.log,
-                                  .fault = world->params.fault,
-                                  .backend = SC_BACKEND_SIM,
-                                  .ring_count = 1,
-                                  .custom = world->params.custom};
+    struct other other = other_opens(world);
     struct spec_error error = {.struct_size = sizeof(error)};
-    assert_int_equal(sc_io_open(&params, &other.io, NULL), SPEC_OK);
-    assert_int_equal(sc_io_file_open(other.io, SEGMENT, SC_IO_OPEN_WRITE, &file, NULL), SPEC_OK);
-    assert_int_equal(sc_io_file_claim(other.io, file, &error), SPEC_E_LOCKED);
+    assert_int_equal(sc_io_file_claim(other.io, other.file, &error), SPEC_E_LOCKED);
     assert_non_null(strstr(error.text, "seg-00000000"));
     world_close(world);
-    assert_int_equal(sc_io_file_claim(other.io, file, NULL), SPEC_OK);
-    sc_io_file_close(other.io, file);
-    sc_io_close(other.io);
+    assert_int_equal(sc_io_file_claim(other.io, other.file, NULL), SPEC_OK);
+    other_ends(&other);
     world_free(world);
 }
 

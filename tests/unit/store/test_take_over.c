@@ -53,14 +53,6 @@ static bool believe(const struct sc_store_piece *piece, uint64_t *ret_mark, void
 
 /* ---- The same as a writer's open ------------------------------------------------------------- */
 
-static uint64_t segment_of(const struct sc_store *store, uint32_t number)
-{
-    uint64_t index = 0;
-    while (index < store->disk.segment_count && store->disk.segments[index].number != number)
-        index++;
-    return index;
-}
-
 static void maps_equal(const struct sc_store *heir, const struct sc_store *fresh)
 {
     uint64_t mapped = 0;
@@ -68,7 +60,7 @@ static void maps_equal(const struct sc_store *heir, const struct sc_store *fresh
         const struct sc_store_space_segment *one = &heir->disk.space.segments[i], *other;
         if (one->page_count == 0)
             continue;
-        uint64_t at = segment_of(fresh, heir->disk.segments[i].number);
+        uint64_t at = sc_store_segment_index(fresh, heir->disk.segments[i].number);
         assert_true(at < fresh->disk.segment_count);
         other = &fresh->disk.space.segments[at];
         assert_int_equal(one->page_count, other->page_count);
