@@ -167,23 +167,23 @@ static uint64_t in_child(const struct options *options, bool fills, bool closes)
 /* ---- The pass ---------------------------------------------------------------------------------
  */
 
-static void read_seed(const struct options *options, uint64_t *ret_chain)
+static void log_begin(const struct options *options, struct sc_store_log_end *ret_end)
 {
     char path[4096 + 32];
     uint8_t bytes[SEED_BYTES];
-    uint64_t chain = 0, frame_bytes;
+    uint64_t chain = 0;
+    struct sc_store_frame frame;
     struct sc_store_identity identity;
     (void)snprintf(path, sizeof(path), "%s/" SC_STORE_IDENTITY_NAME, options->dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t count = fd >= 0 ? read(fd, bytes, sizeof(bytes)) : -1;
     if (count <= 0 ||
-        sc_store_frame_check(bytes, (uint64_t)count, 0, &chain, &frame_bytes) != SC_STORE_FRAME_OK)
+        sc_store_old_frame_check(bytes, (uint64_t)count, 0, &chain, &frame) != SC_STORE_FRAME_OK)
         bench_die("%s: no identity", path);
-    if (!sc_store_record_get_identity(bytes + SC_STORE_FRAME_BYTES,
-                                      frame_bytes - SC_STORE_FRAME_BYTES, &identity))
+    if (!sc_store_record_get_identity(frame.payload, frame.payload_bytes, &identity))
         bench_die("%s: no identity", path);
     close(fd);
-    *ret_chain = sc_store_frame_seed(identity.store_id, 0, 1);
+    sc_store_log_begin(ret_end, identity.store_id, 0, 1);
 }
 
 static int open_log(const struct options *options)
@@ -232,13 +232,15 @@ static struct passed pass(const struct options *options, struct sc_store_record 
 {
     static uint8_t window[2 * WINDOW_BYTES];
     struct passed passed = {0};
-    uint64_t chain, at = 0, count = 0, frame_bytes;
-    read_seed(options, &chain);
+    struct sc_store_log_end end;
+    struct sc_store_frame frame;
+    uint64_t at = 0, count = 0;
+    log_begin(options, &end);
     int fd = open_log(options);
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     for (;;) {
         enum sc_store_frame_state state =
-            sc_store_frame_check(window + at, count - at, passed.records + 1, &chain, &frame_bytes);
+            sc_store_frame_check(window + at, count - at, end.offset, &end, &frame);
         if (state == SC_STORE_FRAME_SHORT) {
             memmove(window, window + at, count - at);
             count -= at;
@@ -249,15 +251,14 @@ static struct passed pass(const struct options *options, struct sc_store_record 
             count += (uint64_t)more;
             continue;
         }
-        const uint8_t *payload = window + at + SC_STORE_FRAME_BYTES;
-        uint64_t bytes = frame_bytes - SC_STORE_FRAME_BYTES;
-        if (state != SC_STORE_FRAME_OK || !sc_store_record_peek(payload, bytes, record) ||
-            !sc_store_record_decode(payload, bytes, record))
+        if (state != SC_STORE_FRAME_OK ||
+            !sc_store_record_peek(frame.payload, frame.payload_bytes, record) ||
+            !sc_store_record_decode(frame.payload, frame.payload_bytes, record))
             bench_die("a record of the log is bad");
         passed.records++;
         passed.pieces += record->type == SC_STORE_RECORD_PIECE;
-        passed.bytes += frame_bytes;
-        at += frame_bytes;
+        passed.bytes += frame.bytes;
+        at += frame.bytes;
     }
     close(fd);
     return passed;

@@ -37,7 +37,7 @@
 #define KILLS_A_STORING  5u /* one of so many children stores a prompt before it may be killed */
 #define TRUNKS           4u
 #define PROMPT_TOKENS    400u
-#define FRAME_BYTES      24u /* magic, payload bytes u32, sequence u64, checksum u64 */
+#define FRAME_BYTES      32u /* magic, payload bytes u32, place u64, chain u64, checksum u64 */
 
 enum note { NOTE_BEGUN = 1, NOTE_STORED, NOTE_NOT_STORED, NOTE_WRONG };
 
@@ -232,7 +232,7 @@ static void find_last_record(const char *path, uint64_t *ret_first, uint64_t *re
     uint8_t head[FRAME_BYTES];
     uint64_t at = 0, first = UINT64_MAX;
     while (fseek(file, (long)at, SEEK_SET) == 0 &&
-           fread(head, 1, sizeof(head), file) == sizeof(head) && memcmp(head, "SCL1", 4) == 0) {
+           fread(head, 1, sizeof(head), file) == sizeof(head) && memcmp(head, "SCL2", 4) == 0) {
         uint32_t payload_bytes;
         memcpy(&payload_bytes, head + 4, sizeof(payload_bytes));
         struct stat info;

@@ -18,10 +18,10 @@
 #include "store/log/notify_file.h"
 #include "store/log/spaces.h"
 #include "store/log/table.h"
+#include "store/log/where.h"
 #include "store/log/write_budget.h"
 #include "store/replay/averages.h"
 #include "store/replay/follow.h"
-#include "store/log/where.h"
 #include "store/space/quarantine.h"
 #include "store/space/reserve.h"
 #include "store/space/segment.h"
@@ -30,8 +30,8 @@
 
 #include <pthread.h>
 
-#define SC_STORE_EPOCHS_DIR    "epochs"     /* a reader may create it before the store exists */
-#define SC_STORE_SEGMENT_MIN   (1ull << 20) /* smallest segment created when space runs out */
+#define SC_STORE_EPOCHS_DIR    "epochs"      /* a reader may create it before the store exists */
+#define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* smallest segment created when space runs out */
 #define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, notification */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30) /* disk_bytes when the configuration says 0 */
 #define SC_STORE_RETRY_NS      5000000000ull /* after ENOSPC or EIO: no new extents for this long */
@@ -135,6 +135,14 @@ struct sc_store {
 
     _Atomic bool can_store, keeps_space; /* see sc_store_can_store, sc_store_keeps_space */
 };
+
+/* Returns the start of this rank's log. */
+static inline struct sc_store_log_end sc_store_log_start(const struct sc_store *store)
+{
+    struct sc_store_log_end end;
+    sc_store_log_begin(&end, store->store_id, store->params.rank, store->params.rank_count);
+    return end;
+}
 
 static inline uint64_t sc_store_up(uint64_t value, uint64_t multiple)
 {

@@ -172,7 +172,7 @@ spec_status sc_store_dir_open(struct sc_store *store, struct spec_error *reterr)
                              &store->lock_file, reterr);
     if (status == SPEC_OK)
         status = sc_io_file_lock(store->io, store->lock_file, reterr);
-    return status;
+    return status == SPEC_OK ? sc_store_identity_upgrade(store, reterr) : status;
 }
 
 /* Default of host_bytes auto. */

@@ -32,7 +32,9 @@
 #include "store/io/io.h"
 #include "store/rows/tag.h"
 
-#define SC_STORE_FORMAT_VERSION 4u
+#define SC_STORE_FORMAT_VERSION 5u /* of the files; this and the oldest are read */
+#define SC_STORE_FORMAT_OLDEST  4u
+#define SC_STORE_ROWS_FORMAT    4u /* of rows, tags, sections: part of a namespace's identity */
 #define SC_STORE_IDENTITY_NAME  "store.msgpack"
 #define SC_STORE_HASH_BYTES     16u
 #define SC_STORE_SHA256_BYTES   32u
@@ -259,8 +261,8 @@ struct sc_store_stats {
      * compaction. */
     uint64_t quantised_write_bytes, compaction_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t permuted_write_bytes; /* in quantised_write_bytes */
-    uint64_t stored_row_bytes; /* rows of passes alone */
-    uint64_t budget_left;      /* bytes that may be written now; 0 also without a budget */
+    uint64_t stored_row_bytes;     /* rows of passes alone */
+    uint64_t budget_left;          /* bytes that may be written now; 0 also without a budget */
 };
 
 /* Opens or creates the store and replays the log. Readers and peers create nothing; sc_store_follow

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes the vectors of docs/reference/store-format.md: prints the table of tags, and
-writes the layers that tests/data/store holds. Written after that page alone: it shares nothing with
-store/ but libxxhash.
+writes the layers and the log that tests/data/store holds. Written after that page alone: it shares
+nothing with store/ but libxxhash.
 
     python3 tools/make_store_vectors.py            prints the table
-    python3 tools/make_store_vectors.py --write    writes tests/data/store/layers-*.bin as well
+    python3 tools/make_store_vectors.py --write    writes tests/data/store/*.bin as well
 """
 import ctypes
 import pathlib
@@ -95,6 +95,37 @@ def layer_bytes(layer, is_split):
     return (lead + rows).ljust(up(len(lead + rows), 64), b"\0")
 
 
+# ---- A log: frames of format 4, then of format 5 -----------------------------------------------
+
+def log_bytes():
+    """Payloads are numbers from 1 on and a word; 5 is torn, 6 lost its race, 7 is a reset."""
+    seed = xxh3(bytes(range(16)) + struct.pack("<II", 2, 8))
+    chain, out, resets = seed, b"", 0
+
+    def numbered(number):
+        return struct.pack("<I", number) + b" record"
+
+    def frame(number, place):
+        payload = numbered(number)
+        head = b"SCL2" + struct.pack("<IQQ", len(payload), place | resets << 48, chain)
+        return head + struct.pack("<Q", xxh3(payload, xxh3(head, seed))) + payload
+
+    for sequence in (1, 2):
+        payload = numbered(sequence)
+        head = b"SCL1" + struct.pack("<IQ", len(payload), sequence)
+        chain = xxh3(payload, xxh3(head, chain))
+        out += head + struct.pack("<Q", chain) + payload
+    for number in (3, 4, 7, 8):
+        if number == 7:
+            lost = frame(6, len(out))
+            out += frame(5, len(out))[:-3] + lost
+        resets += number == 7
+        made = frame(number, len(out))
+        chain = struct.unpack_from("<Q", made, 24)[0]
+        out += made
+    return out
+
+
 def main():
     table()
     if sys.argv[1:] != ["--write"]:
@@ -103,6 +134,7 @@ def main():
     for name, is_split in (("paired", False), ("split", True)):
         data = b"".join(layer_bytes(layer, is_split) for layer in range(LAYERS))
         (folder / f"layers-{name}.bin").write_bytes(data)
+    (folder / "log.bin").write_bytes(log_bytes())
 
 
 if __name__ == "__main__":

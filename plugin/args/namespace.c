@@ -170,7 +170,7 @@ static void describe_model(struct description *d, const spec_connector *conn,
     d->of_rank = false;
     describe_u64(d, 22, "tp_size", model->tp_size > 0 ? model->tp_size : 1);
     describe_u64(d, 23, "chunk_tokens", conn->config.chunk_tokens);
-    describe_u64(d, 24, "store_format", SC_STORE_FORMAT_VERSION);
+    describe_u64(d, 24, "store_format", SC_STORE_ROWS_FORMAT);
     if (conn->config.layout != SC_STORE_PAIRED) /* the layouts' rows differ */
         describe_u64(d, 25, "layout", conn->config.layout);
     d->of_rank = true; /* as for layers and heads above */

@@ -81,9 +81,12 @@ static void on_removed(uint32_t mark, uint64_t copy, void *user)
 static void on_cleared(uint32_t log_id, void *user)
 {
     spec_objects *objects = user;
-    const struct sc_object_domain *domain = sc_objects_domain_by_id(objects, log_id);
-    while (domain != NULL && domain->heap != 0) /* all LIVE ones; the log may have many clears */
-        forget(objects, domain->heap);
+    for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++) {
+        const struct sc_object_domain *domain = &objects->domains[i];
+        bool is_meant = domain->log_id != 0 && (log_id == 0 || domain->log_id == log_id);
+        while (is_meant && domain->heap != 0) /* all LIVE ones; the log may have many clears */
+            forget(objects, domain->heap);
+    }
 }
 
 /* ---- Open ----------------------------------------------------------------------------------- */

@@ -358,23 +358,24 @@ spec_status sc_io_file_pwrite(struct sc_io *io, struct sc_io_file *file, const v
 }
 
 spec_status sc_io_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
-                              uint64_t bytes, struct spec_error *reterr)
+                              uint64_t bytes, uint64_t *ret_end, struct spec_error *reterr)
 {
+    uint64_t size = 0, end;
     if ((file->flags & SC_IO_OPEN_APPEND) == 0 || bytes > INT64_MAX)
         return sc_fail(reterr, SPEC_E_INVALID, "%" PRIu64 " bytes cannot be appended: %s", bytes,
                        file->path);
     if (bytes == 0)
-        return SPEC_OK;
+        return ret_end != NULL ? io->backend->file_size(io, file, ret_end, reterr) : SPEC_OK;
     spec_status status = write_fault(io, file, reterr);
     const uint64_t limit = sc_io_file_limit();
-    uint64_t size = 0;
     if (status == SPEC_OK && limit != UINT64_MAX)
         status = io->backend->file_size(io, file, &size, reterr);
     if (status != SPEC_OK)
         return status;
     if (size > limit || bytes > limit - size)
         return too_long("append", file, reterr);
-    return io->backend->file_append(io, file, buffer, bytes, reterr);
+    return io->backend->file_append(io, file, buffer, bytes, ret_end != NULL ? ret_end : &end,
+                                    reterr);
 }
 
 spec_status sc_io_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,

@@ -124,9 +124,10 @@ spec_status sc_io_file_pread(struct sc_io *io, struct sc_io_file *file, void *bu
 spec_status sc_io_file_pwrite(struct sc_io *io, struct sc_io_file *file, const void *buffer,
                               uint64_t bytes, uint64_t offset, struct spec_error *reterr);
 /* Appends in one write, atomically with other appenders; after an error a prefix may be there.
+ * ret_end: the offset behind the last byte; NULL: not wanted. One append of an open file at a time.
  * SPEC_E_INVALID: the file was not opened with APPEND. */
 spec_status sc_io_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
-                              uint64_t bytes, struct spec_error *reterr);
+                              uint64_t bytes, uint64_t *ret_end, struct spec_error *reterr);
 /* Sets ret_same if path names the open file; an absent path gives false and SPEC_OK. */
 spec_status sc_io_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
                             bool *ret_same, struct spec_error *reterr);

@@ -59,7 +59,7 @@ struct sc_io_backend {
     spec_status (*file_pwrite)(struct sc_io *io, struct sc_io_file *file, const void *buffer,
                                uint64_t bytes, uint64_t offset, struct spec_error *reterr);
     spec_status (*file_append)(struct sc_io *io, struct sc_io_file *file, const void *buffer,
-                               uint64_t bytes, struct spec_error *reterr);
+                               uint64_t bytes, uint64_t *ret_end, struct spec_error *reterr);
     spec_status (*file_same)(struct sc_io *io, struct sc_io_file *file, const char *path,
                              bool *ret_same, struct spec_error *reterr);
     spec_status (*unlink)(struct sc_io *io, const char *path, struct spec_error *reterr);

@@ -374,17 +374,22 @@ spec_status sc_io_posix_file_pwrite(struct sc_io *io, struct sc_io_file *file, c
 }
 
 spec_status sc_io_posix_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
-                                    uint64_t bytes, struct spec_error *reterr)
+                                    uint64_t bytes, uint64_t *ret_end, struct spec_error *reterr)
 {
     (void)io;
     ssize_t n;
+    off_t end = 0;
     do {
         n = write(file->fd, buffer, (size_t)bytes);
     } while (n < 0 && errno == EINTR);
     if (n == (ssize_t)bytes)
+        end = lseek(file->fd, 0, SEEK_CUR); /* O_APPEND moved it behind what was written */
+    if (n == (ssize_t)bytes && end >= 0) {
+        *ret_end = (uint64_t)end;
         return SPEC_OK;
+    }
     /* Not continued: a second write could follow another process's append. */
-    const int sys_errno = n < 0 ? errno : EIO;
+    const int sys_errno = n < 0 || end < 0 ? errno : EIO;
     return sc_fail_errno(reterr, sc_io_status_of(sys_errno), sys_errno,
                          "append %" PRIu64 " bytes to %s", bytes, file->path);
 }

@@ -1,17 +1,17 @@
 /* frame_recover: restores a damaged frame of the log if its own checksum proves the result.
  *
- *   log   ... [frame s - 1] [damaged frame s] [frame s + 1] ...
- *              its checksum seeds that of ^ s, and the one of s that of ^ s + 1
+ *   log   ... [frame n - 1] [damaged frame n] [frame n + 1] ...
+ *              its checksum is named by n      n's checksum is named by n + 1
  *
- *   bad header      magic and sequence are known. The length is the distance to frame s + 1, the
- *                   length field, or the rest of the log. Accepted if the payload fits the checksum
- *                   (one byte of it may be wrong), or if frame s + 1 fits the computed checksum
+ *   bad header      all of it is known but the length and whether it is a reset. The length is the
+ *                   distance to frame n + 1, the length field, or the rest of the log. Accepted if
+ *                   the payload fits the checksum (one byte of it may be wrong), or if frame n + 1
+ *                   names the computed checksum
  *   bad payload     one wrong byte, or one wrong bit of a long payload: each is tried
- *   anything else   not restored; the log ends before it
+ *   anything else   not restored; frames behind it are found by sc_store_frame_search
  *
- * Only the chain proves that a frame follows another. After a frame that is not restored nothing is
- * believed: stale frames of an earlier log also chain to each other, and a lost frame may be a
- * reset. sc_store_frame_is_ahead tells such an end from a torn one (docs/decisions/0051).
+ * Frames of store format 4 do not name their place. Behind one that is not restored only frames of
+ * the present format are believed (docs/decisions/0065).
  *
  * Invariants: a restored frame fits 64 checksum bits, or 56 if a byte of the checksum is wrong. A
  * search tries at most 2^20 payloads: a false match has probability 2^-44.
@@ -25,22 +25,58 @@
 
 struct damaged {
     const uint8_t *bytes;
-    uint64_t count, sequence, chain;
-    uint64_t stored; /* the frame's checksum field */
-    uint8_t *frame;  /* scratch buffer: the frame as it may have been written */
+    uint64_t count;
+    struct sc_store_log_end before; /* in front of the frame */
+    bool is_old;                    /* it has the header of store format 4 */
+    uint64_t head_bytes;
+    uint64_t stored;                          /* the frame's checksum field */
+    const struct sc_store_frame_search *next; /* the next whole frame, or NULL */
+    uint8_t *frame; /* scratch buffer: the frame as it may have been written */
     uint32_t *searches_left;
 };
+
+struct restored {
+    uint64_t frame_bytes, chain;
+    uint16_t resets;
+};
+
+/* Returns true if a frame may begin here, `offset` bytes behind the damaged one's start. */
+static bool next_seems(const struct damaged *damaged, uint64_t offset)
+{
+    const uint8_t *next = damaged->bytes + offset;
+    const struct sc_store_log_end *before = &damaged->before;
+    const uint64_t magic = sc_store_le_get(next, 4);
+    if (magic == SC_STORE_FRAME_MAGIC)
+        return sc_store_frame_stands(next, before->offset + offset);
+    return damaged->is_old && magic == SC_STORE_OLD_FRAME_MAGIC &&
+           sc_store_le_get(next + 8, 8) == before->sequence + 2;
+}
+
+/* A torn append may lack its last byte alone, and other bytes may stand there now. It is no damaged
+ * frame, unless it ends the file, a frame seems to follow it directly, or the next one names it. */
+static bool may_be_torn(const struct damaged *damaged, uint64_t payload_bytes)
+{
+    const struct sc_store_frame_search *next = damaged->next;
+    const uint64_t end = damaged->head_bytes + payload_bytes;
+    if (end == damaged->count || damaged->is_old ||
+        (next != NULL && next->previous == damaged->stored))
+        return false;
+    return end + SC_STORE_FRAME_BYTES > damaged->count || !next_seems(damaged, end);
+}
 
 /* Tries all values of one payload byte (or bit). false: more than that is wrong. */
 static bool byte_search(const struct damaged *damaged, uint64_t payload_bytes)
 {
-    uint8_t *payload = damaged->frame + SC_STORE_FRAME_BYTES;
+    const uint64_t end = payload_bytes - (may_be_torn(damaged, payload_bytes) ? 1 : 0);
+    uint8_t *payload = damaged->frame + damaged->head_bytes;
     const bool is_short = payload_bytes <= BYTES_SEARCHED_MAX;
-    const uint64_t seed = sc_store_checksum(damaged->frame, 16, damaged->chain);
+    const uint64_t seed =
+        sc_store_checksum(damaged->frame, damaged->head_bytes - 8,
+                          damaged->is_old ? damaged->before.chain : damaged->before.seed);
     if (payload_bytes > BITS_SEARCHED_MAX || *damaged->searches_left == 0)
         return false;
     --*damaged->searches_left;
-    for (uint64_t i = 0; i < payload_bytes; i++) {
+    for (uint64_t i = 0; i < end; i++) {
         const uint8_t found = payload[i];
         for (uint32_t flip = 1; flip < 256; flip = is_short ? flip + 1 : 2 * flip) {
             payload[i] = (uint8_t)(found ^ flip);
@@ -53,22 +89,26 @@ static bool byte_search(const struct damaged *damaged, uint64_t payload_bytes)
 }
 
 /* Rebuilds the header for this length in scratch. Returns the frame's checksum. */
-static uint64_t frame_make(const struct damaged *damaged, uint64_t frame_bytes)
+static uint64_t head_make(const struct damaged *damaged, uint64_t frame_bytes, uint16_t resets)
 {
-    const uint64_t payload_bytes = frame_bytes - SC_STORE_FRAME_BYTES;
-    memcpy(damaged->frame, damaged->bytes, frame_bytes);
-    sc_store_le_put(damaged->frame, SC_STORE_FRAME_MAGIC, 4);
-    sc_store_le_put(damaged->frame + 4, payload_bytes, 4);
-    sc_store_le_put(damaged->frame + 8, damaged->sequence, 8);
-    return sc_store_frame_checksum(damaged->frame, payload_bytes, damaged->chain);
+    const uint64_t payload_bytes = frame_bytes - damaged->head_bytes;
+    const struct sc_store_log_end *before = &damaged->before;
+    return damaged->is_old ? sc_store_old_frame_head(damaged->frame, payload_bytes,
+                                                     before->sequence + 1, before->chain)
+                           : sc_store_frame_head(damaged->frame, payload_bytes, resets, before);
 }
 
-/* Returns true if the next frame is at this offset, seeded by `chain`. */
+/* Returns true if the next frame is at this offset and follows `chain`. */
 static bool next_fits(const struct damaged *damaged, uint64_t offset, uint64_t chain)
 {
-    uint64_t next_bytes;
-    return sc_store_frame_check(damaged->bytes + offset, damaged->count - offset,
-                                damaged->sequence + 1, &chain, &next_bytes) == SC_STORE_FRAME_OK;
+    struct sc_store_frame next;
+    struct sc_store_log_end end = damaged->before;
+    end.sequence++;
+    end.offset += offset;
+    end.chain = chain;
+    end.is_old = damaged->is_old;
+    return sc_store_frame_check(damaged->bytes + offset, damaged->count - offset, end.offset, &end,
+                                &next) == SC_STORE_FRAME_OK;
 }
 
 /* True if at most one byte differs. */
@@ -81,73 +121,87 @@ static bool differs_in_a_byte(uint64_t a, uint64_t b)
 }
 
 /* Restores the frame if it has this length and only its header is damaged. */
-static bool header_recover(const struct damaged *damaged, uint64_t frame_bytes,
-                           struct sc_store_recovered *ret_recovered)
+static bool head_recover(const struct damaged *damaged, uint64_t frame_bytes,
+                         struct restored *ret_restored)
 {
-    if (frame_bytes <= SC_STORE_FRAME_BYTES || frame_bytes > SC_STORE_FRAME_BYTES_MAX ||
+    if (frame_bytes <= damaged->head_bytes || frame_bytes > SC_STORE_FRAME_BYTES_MAX ||
         frame_bytes > damaged->count)
         return false;
-    const uint64_t computed = frame_make(damaged, frame_bytes);
-    *ret_recovered =
-        (struct sc_store_recovered){frame_bytes, computed, damaged->frame + SC_STORE_FRAME_BYTES};
-    return differs_in_a_byte(computed, damaged->stored) ||
-           next_fits(damaged, frame_bytes, computed);
+    memcpy(damaged->frame, damaged->bytes, frame_bytes);
+    for (uint16_t more = 0; more < 2; more++) { /* a reset counts itself */
+        const uint16_t resets = (uint16_t)(damaged->before.resets + more);
+        const uint64_t computed = head_make(damaged, frame_bytes, resets);
+        *ret_restored = (struct restored){frame_bytes, computed, resets};
+        if (differs_in_a_byte(computed, damaged->stored) ||
+            next_fits(damaged, frame_bytes, computed))
+            return true;
+    }
+    return false;
 }
 
-static bool header_seems(const uint8_t *frame)
+/* The header is right as it is. */
+static bool payload_recover(const struct damaged *damaged, struct restored *ret_restored)
 {
-    const uint64_t payload_bytes = sc_store_le_get(frame + 4, 4);
-    return sc_store_le_get(frame, 4) == SC_STORE_FRAME_MAGIC && payload_bytes > 0 &&
-           payload_bytes <= SC_STORE_PAYLOAD_BYTES_MAX;
-}
-
-static bool payload_recover(const struct damaged *damaged, struct sc_store_recovered *ret_recovered)
-{
-    const uint64_t frame_bytes = sc_store_frame_bytes(damaged->bytes);
-    if (!header_seems(damaged->bytes) || frame_bytes > damaged->count ||
-        sc_store_le_get(damaged->bytes + 8, 8) != damaged->sequence)
+    const uint64_t payload_bytes = sc_store_le_get(damaged->bytes + 4, 4);
+    const uint64_t frame_bytes = damaged->head_bytes + payload_bytes;
+    if (payload_bytes == 0 || payload_bytes > SC_STORE_PAYLOAD_BYTES_MAX ||
+        frame_bytes > damaged->count)
         return false;
     memcpy(damaged->frame, damaged->bytes, frame_bytes);
-    *ret_recovered = (struct sc_store_recovered){frame_bytes, damaged->stored,
-                                                 damaged->frame + SC_STORE_FRAME_BYTES};
-    return byte_search(damaged, frame_bytes - SC_STORE_FRAME_BYTES);
+    for (uint16_t more = 0; more < 2; more++) {
+        const uint16_t resets = (uint16_t)(damaged->before.resets + more);
+        (void)head_make(damaged, frame_bytes, resets);
+        *ret_restored = (struct restored){frame_bytes, damaged->stored, resets};
+        if (memcmp(damaged->frame, damaged->bytes, damaged->head_bytes - 8) == 0)
+            return byte_search(damaged, payload_bytes);
+    }
+    return false;
 }
 
-bool sc_store_frame_recover(const uint8_t *bytes, uint64_t count, uint64_t sequence, uint64_t chain,
-                            uint8_t *scratch, uint32_t *searches_left,
-                            struct sc_store_recovered *ret_recovered)
+static bool recover(const struct damaged *damaged, struct restored *ret_restored)
 {
-    if (count <= SC_STORE_FRAME_BYTES)
-        return false;
-    const struct damaged damaged = {.bytes = bytes,
-                                    .count = count,
-                                    .sequence = sequence,
-                                    .chain = chain,
-                                    .stored = sc_store_frame_chain(bytes),
-                                    .frame = scratch,
-                                    .searches_left = searches_left};
-    if (header_recover(&damaged, sc_store_frame_bytes(bytes), ret_recovered) ||
-        header_recover(&damaged, count, ret_recovered))
+    if (head_recover(damaged, damaged->head_bytes + sc_store_le_get(damaged->bytes + 4, 4),
+                     ret_restored) ||
+        head_recover(damaged, damaged->count, ret_restored))
         return true;
-    for (uint64_t at = SC_STORE_FRAME_BYTES + 1;
-         at <= SC_STORE_FRAME_BYTES_MAX && at + SC_STORE_FRAME_BYTES < count; at++)
-        if (header_seems(bytes + at) && sc_store_le_get(bytes + at + 8, 8) == sequence + 1 &&
-            header_recover(&damaged, at, ret_recovered))
+    for (uint64_t at = damaged->head_bytes + 1;
+         at <= SC_STORE_FRAME_BYTES_MAX && at + SC_STORE_FRAME_BYTES < damaged->count; at++)
+        if (next_seems(damaged, at) && head_recover(damaged, at, ret_restored))
             return true;
-    return payload_recover(&damaged, ret_recovered);
+    return payload_recover(damaged, ret_restored);
 }
 
-bool sc_store_frame_is_ahead(const uint8_t *bytes, uint64_t count, uint64_t sequence)
+bool sc_store_frame_recover(const uint8_t *bytes, uint64_t count, uint64_t at,
+                            const struct sc_store_frame_search *next, struct sc_store_log_end *end,
+                            uint8_t *scratch, uint32_t *searches_left,
+                            struct sc_store_frame *ret_frame)
 {
-    for (uint64_t at = 1; at + SC_STORE_FRAME_BYTES < count; at++) {
-        const uint8_t *frame = bytes + at;
-        const uint64_t found = sc_store_le_get(frame + 8, 8);
-        uint64_t next_bytes, next = at + sc_store_frame_bytes(frame);
-        uint64_t chain = sc_store_frame_chain(frame);
-        if (header_seems(frame) && found > sequence && next < count &&
-            sc_store_frame_check(bytes + next, count - next, found + 1, &chain, &next_bytes) ==
-                SC_STORE_FRAME_OK)
-            return true;
+    struct damaged damaged = {.bytes = bytes,
+                              .count = count,
+                              .next = next,
+                              .before = *end,
+                              .frame = scratch,
+                              .searches_left = searches_left};
+    damaged.before.offset = at;
+    for (uint32_t i = end->is_old && at == end->offset ? 0 : 1; i < 2; i++) {
+        struct restored restored;
+        damaged.is_old = i == 0;
+        damaged.head_bytes = i == 0 ? SC_STORE_OLD_FRAME_BYTES : SC_STORE_FRAME_BYTES;
+        if (count <= damaged.head_bytes)
+            return false;
+        damaged.stored = sc_store_le_get(bytes + damaged.head_bytes - 8, 8);
+        if (!recover(&damaged, &restored))
+            continue;
+        *ret_frame =
+            (struct sc_store_frame){.bytes = restored.frame_bytes,
+                                    .payload = scratch + damaged.head_bytes,
+                                    .payload_bytes = restored.frame_bytes - damaged.head_bytes};
+        end->sequence++;
+        end->offset = at + restored.frame_bytes;
+        end->chain = restored.chain;
+        end->resets = restored.resets;
+        end->is_old = damaged.is_old;
+        return true;
     }
     return false;
 }

@@ -1,8 +1,8 @@
 /* identity: DIR/store.msgpack: one frame with magic, version, store id, time and the chains'
  * secret.
  *
- * Written once, by the first rank, under DIR/store.lock, and synced before anything else is
- * created.
+ * Written by the first rank, under DIR/store.lock, and synced before anything else is created. The
+ * first writer with a later format replaces it once more (sc_store_identity_upgrade).
  *
  *   no directory                  create it and the identity
  *   empty, a torn identity, or    create the identity
@@ -22,6 +22,7 @@
 #include <string.h>
 
 #define IDENTITY_NAME      "store.msgpack"
+#define IDENTITY_NEW_NAME  "store.msgpack.new"
 #define IDENTITY_LOCK_NAME "store.lock"
 #define IDENTITY_BYTES_MAX 4096u
 #define LOCK_RETRY_NS      10000000ull   /* 10 ms */
@@ -64,7 +65,8 @@ static spec_status identity_read(struct sc_store *store, enum identity_state *re
     if (status != SPEC_OK)
         return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
     uint8_t bytes[IDENTITY_BYTES_MAX];
-    uint64_t count, frame_bytes, chain = 0;
+    uint64_t count, chain = 0;
+    struct sc_store_frame frame;
     status = sc_io_file_size(store->io, file, &count, reterr);
     count = status == SPEC_OK && count > sizeof(bytes) ? sizeof(bytes) : count;
     if (status == SPEC_OK && count > 0)
@@ -72,10 +74,9 @@ static spec_status identity_read(struct sc_store *store, enum identity_state *re
     sc_io_file_close(store->io, file);
     if (status != SPEC_OK)
         return status;
-    if (sc_store_frame_check(bytes, count, 0, &chain, &frame_bytes) != SC_STORE_FRAME_OK)
+    if (sc_store_old_frame_check(bytes, count, 0, &chain, &frame) != SC_STORE_FRAME_OK)
         *ret_state = is_torn(bytes, count) ? IDENTITY_TORN : IDENTITY_FOREIGN;
-    else if (sc_store_record_get_identity(bytes + SC_STORE_FRAME_BYTES,
-                                          frame_bytes - SC_STORE_FRAME_BYTES, ret_identity))
+    else if (sc_store_record_get_identity(frame.payload, frame.payload_bytes, ret_identity))
         *ret_state = IDENTITY_FOUND;
     else
         *ret_state = IDENTITY_FOREIGN;
@@ -133,23 +134,19 @@ static spec_status identity_draw(struct sc_store *store, struct sc_store_identit
     return SPEC_OK;
 }
 
-static spec_status identity_write(struct sc_store *store, struct spec_error *reterr)
+/* Its frame has the format that every build reads. */
+static spec_status identity_put(struct sc_store *store, const char *name,
+                                const struct sc_store_identity *identity, struct spec_error *reterr)
 {
     uint8_t bytes[IDENTITY_BYTES_MAX];
     struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
-    struct sc_store_identity identity = {.version = SC_STORE_FORMAT_VERSION,
-                                         .created_ns = sc_exec_wall_ns(store->params.exec)};
     struct path path;
     struct sc_io_file *file;
-    uint64_t chain = 0;
-    spec_status status = identity_draw(store, &identity, reterr);
-    if (status != SPEC_OK)
-        return status;
-    uint64_t frame = sc_store_frame_begin(&writer);
-    sc_store_record_encode_identity(&writer, &identity);
-    sc_store_frame_end(&writer, frame, 0, &chain);
-    status = sc_io_file_open(store->io, path_in(store, IDENTITY_NAME, &path),
-                             SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file, reterr);
+    uint64_t chain = 0, frame = sc_store_old_frame_begin(&writer);
+    sc_store_record_encode_identity(&writer, identity);
+    sc_store_old_frame_end(&writer, frame, 0, &chain);
+    spec_status status = sc_io_file_open(store->io, path_in(store, name, &path),
+                                         SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file, reterr);
     if (status != SPEC_OK)
         return status;
     status = sc_io_file_truncate(store->io, file, 0, reterr);
@@ -159,6 +156,14 @@ static spec_status identity_write(struct sc_store *store, struct spec_error *ret
         status = sc_io_file_sync(store->io, file, reterr);
     sc_io_file_close(store->io, file);
     return status;
+}
+
+static spec_status identity_write(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_identity identity = {.version = SC_STORE_FORMAT_VERSION,
+                                         .created_ns = sc_exec_wall_ns(store->params.exec)};
+    spec_status status = identity_draw(store, &identity, reterr);
+    return status == SPEC_OK ? identity_put(store, IDENTITY_NAME, &identity, reterr) : status;
 }
 
 /* Takes DIR/store.lock; ranks that start together hold it in turn. */
@@ -228,13 +233,54 @@ static spec_status identity_check_version(const struct sc_store *store,
                                           const struct sc_store_identity *identity,
                                           struct spec_error *reterr)
 {
-    if (identity->version == SC_STORE_FORMAT_VERSION)
+    if (identity->version >= SC_STORE_FORMAT_OLDEST && identity->version <= SC_STORE_FORMAT_VERSION)
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_VERSION,
-                   "%s has store format %" PRIu64 ", this build reads %u: %s",
-                   store->params.config->path, identity->version, SC_STORE_FORMAT_VERSION,
-                   identity->version < SC_STORE_FORMAT_VERSION ? "remove the directory"
-                                                               : "use the build that wrote it");
+                   "%s has store format %" PRIu64 ", this build reads %u to %u: %s",
+                   store->params.config->path, identity->version, SC_STORE_FORMAT_OLDEST,
+                   SC_STORE_FORMAT_VERSION,
+                   identity->version < SC_STORE_FORMAT_OLDEST ? "remove the directory"
+                                                              : "use the build that wrote it");
+}
+
+/* Under store.lock: the new identity replaces the old one by a rename. */
+static spec_status upgrade_locked(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_identity identity = {0};
+    struct path from, to;
+    bool is_found;
+    spec_status status = sc_store_identity_find(store, &identity, &is_found, reterr);
+    if (status == SPEC_OK && !is_found)
+        status = sc_fail(reterr, SPEC_E_IO, "%s/" IDENTITY_NAME " was removed",
+                         store->params.config->path);
+    if (status != SPEC_OK || identity.version == SC_STORE_FORMAT_VERSION)
+        return status;
+    const uint64_t was = identity.version;
+    identity.version = SC_STORE_FORMAT_VERSION;
+    status = identity_put(store, IDENTITY_NEW_NAME, &identity, reterr);
+    if (status == SPEC_OK)
+        status = sc_io_rename(store->io, path_in(store, IDENTITY_NEW_NAME, &from),
+                              path_in(store, IDENTITY_NAME, &to), reterr);
+    if (status == SPEC_OK)
+        SC_LOG(store->params.log, SPEC_LOG_INFO, "%s: store format %" PRIu64 " becomes %u",
+               store->params.config->path, was, SC_STORE_FORMAT_VERSION);
+    return status;
+}
+
+spec_status sc_store_identity_upgrade(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_identity identity = {0};
+    struct sc_io_file *lock;
+    bool is_found;
+    spec_status status = sc_store_identity_find(store, &identity, &is_found, reterr);
+    if (status != SPEC_OK || (is_found && identity.version == SC_STORE_FORMAT_VERSION))
+        return status;
+    status = identity_lock(store, &lock, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = upgrade_locked(store, reterr);
+    sc_io_file_close(store->io, lock);
+    return status;
 }
 
 spec_status sc_store_identity_find(struct sc_store *store, struct sc_store_identity *ret_identity,

@@ -13,6 +13,10 @@ spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *re
 /* Reads it without changing anything. *ret_found false: absent so far. VERSION: not our format. */
 spec_status sc_store_identity_find(struct sc_store *store, struct sc_store_identity *ret_identity,
                                    bool *ret_found, struct spec_error *reterr);
+/* Raises the directory's format to this build's, so that earlier builds refuse it, before anything
+ * is written that they cannot read. For a writer that holds its rank's lock. Errors: IO, NO_SPACE,
+ * LOCKED, VERSION; the identity is as it was. */
+spec_status sc_store_identity_upgrade(struct sc_store *store, struct spec_error *reterr);
 /* Applies the identity and reports its secret. Errors: those of params.on_secret. */
 spec_status sc_store_identity_set(struct sc_store *store, const struct sc_store_identity *identity,
                                   struct spec_error *reterr);

@@ -1,17 +1,20 @@
 /* journal: the log's file: scanned at open through windows, then appended to.
  *
- *   file    [frame 1][frame 2] ... [frame n] | bytes that are not believed
- *                                            ^ end: the next append, one write
+ *   file    [frame 1][frame 2] ... [frame n] | bytes that are not believed |
+ *                                            ^ end              file_end   ^ the next append, one
+ *                                                                            write that names it
  *
- * A scan restores a damaged frame if possible (store/log/frame_recover.c) and continues after it.
+ * Bytes that are not believed stay where they are: a scan goes on behind them (log_gap.h).
  *
- * Invariants: end, sequence and chain belong to the last valid frame. A failed append leaves them;
- * its bytes are truncated, or else nothing is ever appended again. Appends are not synced: a lost
- * tail is a miss.
+ * Invariants: end belongs to the last believed frame. A failed append leaves it; what it wrote is
+ * overwritten with zeros, or else nothing is ever appended again. So no place is written twice. If
+ * an append lands elsewhere than at file_end, another process appends, and this one ends to.
+ * Appends are not synced: a lost tail is a miss.
  * Threads: the log lock, or open.
  * Tests: tests/unit/store/test_log.c */
 #include "store/log/journal.h"
 #include "store/internal.h"
+#include "store/log/log_gap.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +30,8 @@ spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *ret
     if (journal->buffer == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "log buffer");
     (void)snprintf(path, sizeof(path), "%s/log", store->dir);
-    return sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &journal->file,
+    return sc_io_file_open(store->io, path,
+                           SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE | SC_IO_OPEN_APPEND, &journal->file,
                            reterr);
 }
 
@@ -66,6 +70,7 @@ _Static_assert(SC_STORE_FRAME_BYTES <= SC_IO_PAGE_BYTES, "a cut frame fits in fr
 /* A piece of our version without marks. */
 struct decoded {
     uint64_t at, bytes; /* offset and size of its frame */
+    uint64_t head_bytes;
     bool holds;
     struct sc_store_piece piece;
 };
@@ -82,7 +87,9 @@ struct window {
     struct room *room;
     uint64_t offset, count; /* in the file */
     uint8_t *frames;
-    uint64_t bytes; /* bytes of valid whole frames */
+    uint64_t from;               /* their offset in the file */
+    uint64_t bytes;              /* bytes of whole frames: believed, or lost in a race */
+    struct sc_store_log_end end; /* behind the last believed one */
     uint64_t decoded_count;
     bool is_last;
     spec_status status;
@@ -103,8 +110,9 @@ struct scan {
     _Atomic bool is_over;      /* the rest is not needed */
 
     /* Owned by the running check. */
-    uint64_t sequence, chain; /* of the last checked frame */
-    const uint8_t *cut;       /* rest of its window */
+    struct sc_store_log_end end;
+    uint64_t at;        /* behind the last whole frame */
+    const uint8_t *cut; /* rest of its window */
     uint64_t cut_bytes;
 };
 
@@ -170,11 +178,14 @@ static void window_decode(struct window *window)
     for (uint64_t at = 0; at < window->bytes && count < DECODED_MAX; at += frame_bytes) {
         uint8_t *frame = window->frames + at;
         frame_bytes = sc_store_frame_bytes(frame);
-        if (!sc_store_record_decode_plain(frame + SC_STORE_FRAME_BYTES,
-                                          frame_bytes - SC_STORE_FRAME_BYTES, &decoded->piece))
+        const uint64_t head_bytes = (uint64_t)(sc_store_frame_payload(frame) - frame);
+        if (!sc_store_frame_stands(frame, window->from + at) ||
+            !sc_store_record_decode_plain(frame + head_bytes, frame_bytes - head_bytes,
+                                          &decoded->piece))
             continue;
         decoded->at = at;
         decoded->bytes = frame_bytes;
+        decoded->head_bytes = head_bytes;
         decoded->holds = sc_store_piece_holds(window->scan->store, &decoded->piece);
         decoded++;
         count++;
@@ -185,20 +196,24 @@ static void window_decode(struct window *window)
 static void window_check(struct window *window)
 {
     struct scan *scan = window->scan;
-    uint64_t count = scan->cut_bytes + window->count, frame_bytes;
+    uint64_t count = scan->cut_bytes + window->count;
     enum sc_store_frame_state state;
+    struct sc_store_frame frame;
     uint8_t *frames = window->room->memory + FRONT_BYTES - scan->cut_bytes + scan->skip;
     count -= scan->skip;
     scan->skip = 0;
     window->frames = frames;
+    window->from = scan->at;
     if (scan->cut_bytes > 0)
         memcpy(frames, scan->cut, scan->cut_bytes);
-    for (window->bytes = 0;; window->bytes += frame_bytes, scan->sequence++) {
-        state = sc_store_frame_check(window->frames + window->bytes, count - window->bytes,
-                                     scan->sequence + 1, &scan->chain, &frame_bytes);
-        if (state != SC_STORE_FRAME_OK)
+    for (window->bytes = 0;; window->bytes += frame.bytes) {
+        state = sc_store_frame_check(frames + window->bytes, count - window->bytes,
+                                     window->from + window->bytes, &scan->end, &frame);
+        if (state != SC_STORE_FRAME_OK && state != SC_STORE_FRAME_LOST)
             break;
     }
+    window->end = scan->end;
+    scan->at = window->from + window->bytes;
     scan->cut = window->frames + window->bytes;
     scan->cut_bytes = count - window->bytes;
     window->is_last = state == SC_STORE_FRAME_BAD || scan->cut_bytes > FRONT_BYTES ||
@@ -291,28 +306,31 @@ static spec_status window_apply(const struct window *window, sc_store_on_payload
     struct sc_store_journal *journal = &store->log.journal;
     const struct decoded *decoded = window->room->decoded;
     const struct decoded *decoded_end = decoded + window->decoded_count;
-    const uint8_t *frame = window->frames;
-    for (uint64_t at = 0; at < window->bytes;) {
-        struct sc_store_payload payload = {0};
-        frame = window->frames + at;
+    for (uint64_t at = 0, frame_bytes; at < window->bytes; at += frame_bytes) {
+        const uint8_t *frame = window->frames + at;
+        struct sc_store_payload payload = {.gap = journal->gap};
+        journal->end.offset = window->from + at;
         if (decoded < decoded_end && decoded->at == at) {
-            payload = (struct sc_store_payload){.piece = &decoded->piece, .holds = decoded->holds};
-            payload.bytes = decoded->bytes - SC_STORE_FRAME_BYTES;
+            payload.piece = &decoded->piece;
+            payload.holds = decoded->holds;
+            payload.at = frame + decoded->head_bytes;
+            frame_bytes = decoded->bytes;
             window_soon(store, decoded, decoded_end);
             decoded++;
         } else {
-            payload.bytes = sc_store_frame_bytes(frame) - SC_STORE_FRAME_BYTES;
+            frame_bytes = sc_store_frame_bytes(frame);
+            if (!sc_store_frame_stands(frame, window->from + at))
+                continue;
+            payload.at = sc_store_frame_payload(frame);
         }
-        payload.at = frame + SC_STORE_FRAME_BYTES;
+        payload.bytes = frame_bytes - (uint64_t)(payload.at - frame);
         spec_status status = on_payload(store, &payload, user, reterr);
         if (status != SPEC_OK)
             return status;
-        journal->end += SC_STORE_FRAME_BYTES + payload.bytes;
-        journal->sequence++;
-        at += SC_STORE_FRAME_BYTES + payload.bytes;
+        journal->gap = SC_STORE_GAP_NONE;
+        journal->end.sequence++;
     }
-    if (window->bytes > 0)
-        journal->chain = sc_store_frame_chain(frame);
+    journal->end = window->end;
     SC_ASSERT(store->params.poison, decoded == decoded_end);
     return SPEC_OK;
 }
@@ -394,99 +412,90 @@ static struct sc_io_file *direct_open(struct sc_store *store, uint64_t file_byte
     return file;
 }
 
-/* Scans from the journal's end on, as far as frames are valid. */
-static spec_status scan_from(struct sc_store *store, uint64_t file_bytes,
-                             sc_store_on_payload *on_payload, void *user, struct spec_error *reterr)
+/* Scans from the journal's end on, as far as frames are whole. *ret_at: behind the last one. */
+static spec_status scan_from(struct sc_store *store, sc_store_on_payload *on_payload, void *user,
+                             uint64_t *ret_at, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
     struct scan scan = {.store = store,
-                        .file_bytes = file_bytes,
-                        .base = sc_store_down(journal->end, SC_IO_PAGE_BYTES),
-                        .sequence = journal->sequence,
-                        .chain = journal->chain};
-    scan.skip = journal->end - scan.base;
-    scan.window_bytes = window_bytes_of(file_bytes - scan.base);
+                        .file_bytes = journal->file_end,
+                        .base = sc_store_down(journal->end.offset, SC_IO_PAGE_BYTES),
+                        .end = journal->end,
+                        .at = journal->end.offset};
+    scan.skip = scan.at - scan.base;
+    scan.window_bytes = window_bytes_of(scan.file_bytes - scan.base);
     scan.room_count = room_count_of(&scan);
     scan.rooms = sc_alloc_aligned(store->params.alloc, scan.room_count * sizeof(*scan.rooms),
                                   SC_IO_PAGE_BYTES);
     if (scan.rooms == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "log windows");
-    scan.direct = direct_open(store, file_bytes);
+    scan.direct = direct_open(store, scan.file_bytes);
     spec_status status = scan_run(&scan, on_payload, user, reterr);
     if (scan.direct != NULL)
         sc_io_file_close(store->io, scan.direct);
     sc_alloc_free(store->params.alloc, scan.rooms);
+    *ret_at = scan.at;
     return status;
 }
 
-/* Applies a restored frame and moves the journal's end behind it. */
-static spec_status restored_apply(struct sc_store *store, const struct sc_store_recovered *found,
-                                  sc_store_on_payload *on_payload, void *user,
-                                  struct spec_error *reterr)
+static void damage_note(struct sc_store_journal *journal, uint64_t at)
 {
-    struct sc_store_journal *journal = &store->log.journal;
-    const struct sc_store_payload payload = {.at = found->payload,
-                                             .bytes = found->frame_bytes - SC_STORE_FRAME_BYTES};
-    spec_status status = on_payload(store, &payload, user, reterr);
-    if (status != SPEC_OK)
-        return status;
     if (journal->damaged_count++ == 0)
-        journal->damaged_offset = journal->end;
-    journal->end += found->frame_bytes;
-    journal->sequence++;
-    journal->chain = found->chain;
-    return SPEC_OK;
+        journal->damaged_offset = at;
 }
 
-/* Handles an invalid frame at the journal's end: restores it, or classifies the end. */
-static spec_status scan_restore(struct sc_store *store, uint64_t file_bytes,
-                                sc_store_on_payload *on_payload, void *user,
-                                uint32_t *searches_left, struct spec_error *reterr)
+/* Decides how the scan goes on behind the frame at `at`, which is not believed. *ret_goes_on false:
+ * the log ends. */
+static spec_status scan_beyond(struct sc_store *store, uint64_t at, sc_store_on_payload *on_payload,
+                               void *user, struct sc_store_log_beyond *beyond, bool *ret_goes_on,
+                               struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
-    struct sc_alloc *alloc = store->params.alloc;
-    struct sc_store_recovered found;
-    uint64_t count = file_bytes - journal->end;
-    count = count < SC_STORE_RECOVER_BYTES ? count : SC_STORE_RECOVER_BYTES;
-    uint8_t *bytes = sc_alloc(alloc, count);
-    uint8_t *scratch =
-        sc_alloc(alloc, count < SC_STORE_FRAME_BYTES_MAX ? count : SC_STORE_FRAME_BYTES_MAX);
-    spec_status status = SPEC_OK;
-    if (bytes == NULL || scratch == NULL)
-        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "a damaged frame of the log");
-    if (status == SPEC_OK)
-        status = sc_io_file_pread(store->io, journal->file, bytes, count, journal->end, reterr);
-    if (status == SPEC_OK && journal->damaged_count < SC_STORE_DAMAGED_MAX &&
-        sc_store_frame_recover(bytes, count, journal->sequence + 1, journal->chain, scratch,
-                               searches_left, &found))
-        status = restored_apply(store, &found, on_payload, user, reterr);
-    else if (status == SPEC_OK)
-        journal->is_cut_short = sc_store_frame_is_ahead(bytes, count, journal->sequence + 1);
-    sc_alloc_free(alloc, scratch);
-    sc_alloc_free(alloc, bytes);
+    struct sc_store_log_end end = journal->end;
+    enum sc_store_beyond what;
+    beyond->restores = journal->damaged_count < SC_STORE_DAMAGED_MAX;
+    spec_status status = sc_store_log_beyond(store, journal->file, at, journal->file_end, &end,
+                                             beyond, &what, reterr);
+    *ret_goes_on = status == SPEC_OK && what != SC_STORE_BEYOND_NONE;
+    if (!*ret_goes_on)
+        return status;
+    if (what == SC_STORE_BEYOND_RESTORED) {
+        const struct sc_store_payload payload = {
+            .at = beyond->frame.payload, .bytes = beyond->frame.payload_bytes, .gap = journal->gap};
+        journal->end.offset = at;
+        status = on_payload(store, &payload, user, reterr);
+        journal->gap = SC_STORE_GAP_NONE;
+    } else if (what == SC_STORE_BEYOND_GAP) {
+        journal->gap = beyond->gap > journal->gap ? beyond->gap : journal->gap;
+        journal->gap_count++;
+    }
+    if (what != SC_STORE_BEYOND_NEXT)
+        damage_note(journal, at);
+    journal->end = end;
     return status;
 }
 
 spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
-                                  void *user, uint64_t *ret_bytes, struct spec_error *reterr)
+                                  void *user, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
-    uint32_t searches_left = SC_STORE_SEARCHES_MAX;
-    uint64_t file_bytes, from = UINT64_MAX;
-    spec_status status = sc_io_file_size(store->io, journal->file, &file_bytes, reterr);
+    struct sc_store_log_beyond beyond = {.searches_left = SC_STORE_SEARCHES_MAX};
+    spec_status status = sc_io_file_size(store->io, journal->file, &journal->file_end, reterr);
     if (status != SPEC_OK)
         return status;
-    journal->end = journal->sequence = journal->damaged_count = 0;
-    journal->is_cut_short = false;
-    journal->chain =
-        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
-    while (status == SPEC_OK && journal->end != from) {
-        status = scan_from(store, file_bytes, on_payload, user, reterr);
-        from = journal->end;
-        if (status == SPEC_OK && from < file_bytes)
-            status = scan_restore(store, file_bytes, on_payload, user, &searches_left, reterr);
+    journal->end = sc_store_log_start(store);
+    journal->damaged_count = journal->gap_count = 0;
+    journal->gap = SC_STORE_GAP_NONE;
+    for (bool goes_on = true; goes_on && status == SPEC_OK;) {
+        uint64_t at = 0;
+        status = scan_from(store, on_payload, user, &at, reterr);
+        beyond.has_junk = false;
+        goes_on = status == SPEC_OK && at < journal->file_end;
+        if (goes_on)
+            status = scan_beyond(store, at, on_payload, user, &beyond, &goes_on, reterr);
     }
-    *ret_bytes = file_bytes;
+    journal->is_torn = beyond.has_junk;
+    sc_store_log_beyond_done(store, &beyond);
     return status;
 }
 
@@ -497,14 +506,14 @@ void sc_store_append_begin(struct sc_store *store, struct sc_store_append *appen
     struct sc_store_journal *journal = &store->log.journal;
     *append = (struct sc_store_append){
         .writer = {.bytes = journal->buffer, .capacity = journal->buffer_bytes},
-        .sequence = journal->sequence,
-        .chain = journal->chain};
+        .end = journal->end};
+    append->end.offset = journal->file_end;
 }
 
 static void frame_end(struct sc_store_append *append)
 {
     if (append->is_open)
-        sc_store_frame_end(&append->writer, append->frame, ++append->sequence, &append->chain);
+        sc_store_frame_end(&append->writer, append->frame, append->resets, &append->end);
 }
 
 void sc_store_append_frame(struct sc_store_append *append)
@@ -512,6 +521,73 @@ void sc_store_append_frame(struct sc_store_append *append)
     frame_end(append);
     append->frame = sc_store_frame_begin(&append->writer);
     append->is_open = true;
+    append->resets = false;
+}
+
+void sc_store_append_reset(struct sc_store_append *append)
+{
+    sc_store_append_frame(append);
+    append->resets = true;
+}
+
+/* An append failed. Overwrites what it left with zeros, and goes on behind it: no place in a log is
+ * written twice. */
+static spec_status part_void(struct sc_store *store)
+{
+    static const uint8_t zeros[SC_IO_PAGE_BYTES];
+    struct sc_store_journal *journal = &store->log.journal;
+    struct sc_io_file *file = NULL;
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    bool is_same = false;
+    uint64_t size, at = journal->file_end;
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    spec_status status = sc_io_file_size(store->io, journal->file, &size, NULL);
+    if (status != SPEC_OK || size <= at)
+        return status;
+    status = sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE, &file, NULL);
+    if (status == SPEC_OK)
+        status = sc_io_file_same(store->io, journal->file, path, &is_same, NULL);
+    if (status == SPEC_OK && !is_same)
+        status = SPEC_E_IO;
+    for (uint64_t bytes; status == SPEC_OK && at < size; at += bytes) {
+        bytes = size - at < sizeof(zeros) ? size - at : sizeof(zeros);
+        status = sc_io_file_pwrite(store->io, file, zeros, bytes, at, NULL);
+    }
+    if (file != NULL)
+        sc_io_file_close(store->io, file);
+    if (status != SPEC_OK)
+        return status;
+    sc_store_count(&store->counts.log_bytes, size - journal->file_end);
+    journal->file_end = size;
+    return SPEC_OK;
+}
+
+/* Appends where the journal says that its file ends. */
+static spec_status bytes_append(struct sc_store *store, const struct sc_store_writer *writer,
+                                struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    uint64_t end;
+    spec_status status =
+        sc_io_file_append(store->io, journal->file, writer->bytes, writer->used, &end, reterr);
+    if (status == SPEC_OK && end == journal->file_end + writer->used)
+        return SPEC_OK;
+    if (status == SPEC_OK) {
+        store->log.is_broken = true;
+        SC_LOG(store->params.log, 0, "%s/log: another process appended to it, storing stops",
+               store->dir);
+        return sc_fail(reterr, SPEC_E_IO,
+                       "%s/log ends at byte %" PRIu64 ", not %" PRIu64 ":"
+                       " another process appended to it",
+                       store->dir, end - writer->used, journal->file_end);
+    }
+    sc_store_count(&store->counts.io_errors, 1);
+    journal->is_short = journal->is_short || status == SPEC_E_NO_SPACE;
+    if (part_void(store) != SPEC_OK) {
+        store->log.is_broken = true;
+        SC_LOG(store->params.log, 0, "%s/log cannot be written, storing stops", store->dir);
+    }
+    return status;
 }
 
 spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_append *append,
@@ -525,21 +601,12 @@ spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_appen
     if (store->log.is_broken)
         return sc_fail(reterr, SPEC_E_IO, "%s/log failed before; nothing is stored until reopen",
                        store->dir);
-    spec_status status = sc_io_file_pwrite(store->io, journal->file, append->writer.bytes,
-                                           append->writer.used, journal->end, reterr);
-    if (status != SPEC_OK) {
-        sc_store_count(&store->counts.io_errors, 1);
-        journal->is_short = journal->is_short || status == SPEC_E_NO_SPACE;
-        if (sc_io_file_truncate(store->io, journal->file, journal->end, NULL) != SPEC_OK) {
-            store->log.is_broken = true;
-            SC_LOG(store->params.log, 0, "%s/log cannot be written, storing stops", store->dir);
-        }
+    spec_status status = bytes_append(store, &append->writer, reterr);
+    if (status != SPEC_OK)
         return status;
-    }
     journal->is_short = false;
-    journal->end += append->writer.used;
-    journal->sequence = append->sequence;
-    journal->chain = append->chain;
+    journal->end = append->end;
+    journal->file_end = append->end.offset;
     sc_store_count(&store->counts.log_bytes, append->writer.used);
     sc_store_write_budget_charge(store, SC_STORE_WRITTEN_LOG, append->writer.used);
     return SPEC_OK;

@@ -315,7 +315,8 @@ static struct look look_at(struct sc_store *store)
         spaces->record_bytes + SC_STORE_HEAD_BYTES + spaces->record_count * SC_STORE_EPOCH_BYTES;
     uint64_t dead_count, dead_bytes = sc_store_spaces_dead(spaces, &dead_count);
     look.is_short = journal->is_short;
-    uint64_t rest = journal->end > stale + fixed ? journal->end - stale - fixed : 0;
+    uint64_t end = journal->end.offset;
+    uint64_t rest = end > stale + fixed ? end - stale - fixed : 0;
     pthread_mutex_unlock(&store->log.lock);
     uint64_t live = sc_store_counted(&store->counts.piece_count);
     uint64_t held = sc_store_counted(&store->counts.held_count);

@@ -26,8 +26,9 @@ spec_status sc_store_log_new(struct sc_store *store, struct sc_io_file **ret_fil
     new_path(store, path);
     sc_store_log_new_remove(store);
     return sc_io_file_open(store->io, path,
-                           SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE, ret_file,
-                           reterr);
+                           SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE |
+                               SC_IO_OPEN_APPEND,
+                           ret_file, reterr);
 }
 
 spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *next,
@@ -52,13 +53,20 @@ spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *
     struct sc_io_file *old = journal->file;
     journal->file = next->file;
     next->file = old;
-    journal->end = journal->synced_end = journal->kept_bytes = next->end;
-    journal->sequence = next->sequence;
-    journal->chain = next->chain;
+    journal->end = next->end;
+    journal->file_end = journal->synced_end = journal->kept_bytes = next->end.offset;
     journal->head = next->head;
     store->log.is_broken = journal->is_short = false;
-    atomic_store(&store->counts.log_bytes, next->end);
+    atomic_store(&store->counts.log_bytes, next->end.offset);
     return SPEC_OK;
+}
+
+spec_status sc_store_log_open_old(struct sc_store *store, struct sc_io_file **ret_file,
+                                  struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    return sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE, ret_file, reterr);
 }
 
 spec_status sc_store_log_zero(struct sc_store *store, struct sc_io_file *file, uint8_t *buffer,

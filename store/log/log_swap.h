@@ -15,7 +15,7 @@ struct sc_store;
 
 struct sc_store_log_next {
     struct sc_io_file *file;
-    uint64_t end, sequence, chain; /* as in struct sc_store_journal */
+    struct sc_store_log_end end;
     struct sc_store_record_head head;
 };
 
@@ -28,6 +28,9 @@ void sc_store_log_new_remove(struct sc_store *store);
  * lock held. Errors: IO; the old log then stays. */
 spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *next,
                               struct spec_error *reterr);
+/* Opens the log, of which an open one can only be appended to, to overwrite it later. */
+spec_status sc_store_log_open_old(struct sc_store *store, struct sc_io_file **ret_file,
+                                  struct spec_error *reterr);
 /* Overwrites an unlinked log with zeros and syncs it. buffer: overwritten. */
 spec_status sc_store_log_zero(struct sc_store *store, struct sc_io_file *file, uint8_t *buffer,
                               uint64_t buffer_bytes, struct spec_error *reterr);

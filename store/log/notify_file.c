@@ -41,8 +41,9 @@ _Static_assert(SC_STORE_NOTIFY_CUT_BYTES > SC_STORE_NOTIFY_FAMILIES * NOTIFY_REC
 
 static uint64_t notify_seed(const struct sc_store *store, uint32_t rank)
 {
-    return sc_store_checksum(NOTIFY_NAME, sizeof(NOTIFY_NAME) - 1,
-                             sc_store_frame_seed(store->store_id, rank, store->params.rank_count));
+    struct sc_store_log_end log;
+    sc_store_log_begin(&log, store->store_id, rank, store->params.rank_count);
+    return sc_store_checksum(NOTIFY_NAME, sizeof(NOTIFY_NAME) - 1, log.seed);
 }
 
 static void notify_encode(const struct sc_store_notify *notify, uint64_t seed,
@@ -150,7 +151,7 @@ static spec_status post_locked(struct sc_store *store, struct sc_io_file *file,
                        "notifications of rank %" PRIu32 " is full: %" PRIu64 " bytes, at most %u",
                        rank, size, (unsigned)SC_STORE_NOTIFY_BYTES_MAX);
     memcpy(bytes + lead, record, NOTIFY_RECORD_BYTES);
-    return sc_io_file_append(store->io, file, bytes, lead + NOTIFY_RECORD_BYTES, reterr);
+    return sc_io_file_append(store->io, file, bytes, lead + NOTIFY_RECORD_BYTES, NULL, reterr);
 }
 
 spec_status sc_store_notify_post(struct sc_store *store, uint32_t rank,

@@ -62,7 +62,7 @@ bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
     if (!fields[2].seen || !fields[3].seen)
         return false;
     memcpy(ret_identity->store_id, fields[2].bytes, 16);
-    if (fields[1].value < SC_STORE_FORMAT_VERSION)
+    if (fields[1].value < SC_STORE_FORMAT_OLDEST)
         return true;
     if (!fields[4].seen)
         return false;

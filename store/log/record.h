@@ -1,13 +1,19 @@
 /* record: records of the log: framing, encoding, strict decoding. Pure functions over memory.
  *
- *   frame   magic "SCL1" | payload bytes u32 | sequence u64 | checksum u64 | payload
- *   chain   checksum = XXH3-64(payload, seed = XXH3-64(first 16 bytes of the frame, seed = checksum
- *           of the frame before)), integers little-endian; the first frame's seed is the log's own
+ *   frame   magic "SCL2" | payload bytes u32 | place u48 | resets u16 | chain u64 | checksum u64 |
+ *           payload, integers little-endian
+ *   place   the frame's offset in the file for which it was written. Its writer had read all bytes
+ *           before. A frame that stands elsewhere lost its race and is not believed
+ *   chain   checksum of the believed frame before it; the first one's: the log's seed
+ *   resets  records so far, this one included, that void all before them
+ *   checksum XXH3-64(payload, seed = XXH3-64(first 24 bytes of the frame, the log's seed))
  *   payload one msgpack map: "v" version, "t" type, "id", and what the type has
  *
+ * Logs of store format 4 have shorter frames ("SCL1"), which may only stand before those above;
+ * identities have them still.
+ *
  * Files: record_frame.c, record_encode.c (msgpack-c's packer), record.c and record_piece.c
- * (decoding by store/log/record_decode.h). A frame is valid only behind all frames before it, so
- * the stale tail of a truncated log never joins new records. The first record is the log's head.
+ * (decoding by store/log/record_decode.h). The first record is the log's head.
  * Ids of extents and pieces ascend, with gaps left by checkpoints.
  *
  * Invariants: a decoded record has every key of its type once and in range; conditions on the rest
@@ -21,7 +27,8 @@
 #include "store/log/where.h"
 #include "store/store.h"
 
-#define SC_STORE_FRAME_BYTES       24u
+#define SC_STORE_FRAME_BYTES       32u          /* of its header */
+#define SC_STORE_OLD_FRAME_BYTES   24u          /* store format 4 */
 #define SC_STORE_PAYLOAD_BYTES_MAX (256u << 10) /* 16,384 tokens, 4,096 marks: 224 KiB */
 #define SC_STORE_DESCRIPTOR_BYTES  (64u << 10)
 #define SC_STORE_ROWS_MAX          16384u /* rows of an extent; bounds a reader's tags */
@@ -34,7 +41,7 @@
 #define SC_STORE_QUANT_BYTES_MAX (SC_STORE_PAYLOAD_BYTES_MAX - 64u)
 /* slots of a permutation record */
 #define SC_STORE_PERMUTATION_BYTES_MAX (SC_STORE_PAYLOAD_BYTES_MAX - 128u)
-#define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
+#define SC_STORE_K_ROW_BYTES_MAX       (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 
 enum sc_store_record_type {
     SC_STORE_RECORD_NAMESPACE = 1,
@@ -70,8 +77,8 @@ struct sc_store_record_extent {
     /* Offsets from a layer's start. */
     uint64_t probe_offset, probe_tag_offset; /* valid if probe_row_bytes > 0 */
     uint64_t tag_offset, row_offset;
-    uint64_t probe_row_bytes;              /* 0: no probe rows */
-    uint64_t stride;                       /* from layer to layer */
+    uint64_t probe_row_bytes;                /* 0: no probe rows */
+    uint64_t stride;                         /* from layer to layer */
     struct sc_store_codec_shape codec_shape; /* a derived section's; bits_k 0: no quantised rows */
     bool is_retired;         /* derived section without effect; its pages are free */
     bool is_order;           /* derived section: a copy of the rows, with an extent's sections */
@@ -138,48 +145,90 @@ struct sc_store_writer { /* an encoder's target */
 
 /* ---- Frames --------------------------------------------------------------------------------- */
 
+/* Where the believed frames of a log end. */
+struct sc_store_log_end {
+    uint64_t seed;     /* the log's own; constant */
+    uint64_t offset;   /* behind the last frame; where the next is meant to stand, for a writer */
+    uint64_t sequence; /* frames so far, lost ones of a damaged range counted as one */
+    uint64_t chain;    /* checksum of the last frame; none: the seed */
+    uint16_t resets;   /* as in that frame */
+    bool is_old;       /* it is of store format 4, or there is none */
+};
+
+struct sc_store_frame {
+    uint64_t bytes;
+    const uint8_t *payload;
+    uint64_t payload_bytes;
+};
+
 enum sc_store_frame_state {
     SC_STORE_FRAME_OK,
-    SC_STORE_FRAME_SHORT, /* ret_bytes: the bytes needed in all */
+    SC_STORE_FRAME_SHORT, /* more bytes are needed */
+    SC_STORE_FRAME_LOST,  /* whole, but it lost its race: ret_frame->bytes are skipped */
     SC_STORE_FRAME_BAD
 };
 
-/* Returns the seed of a log's first frame. */
-uint64_t sc_store_frame_seed(const uint8_t store_id[16], uint32_t rank, uint32_t rank_count);
-
-/* Validates the frame at bytes. OK: sets ret_bytes to its size and advances *chain. */
-enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t count,
-                                               uint64_t sequence, uint64_t *chain,
-                                               uint64_t *ret_bytes);
-/* Size and checksum of a validated frame. */
+/* Sets the start of a log. */
+void sc_store_log_begin(struct sc_store_log_end *end, const uint8_t store_id[16], uint32_t rank,
+                        uint32_t rank_count);
+/* Validates the frame at bytes, which are at `at` in the file. OK: advances *end. */
+enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t count, uint64_t at,
+                                               struct sc_store_log_end *end,
+                                               struct sc_store_frame *ret_frame);
+/* Of a whole frame of either format: size, payload, checksum. */
 uint64_t sc_store_frame_bytes(const uint8_t *frame);
+const uint8_t *sc_store_frame_payload(const uint8_t *frame);
 uint64_t sc_store_frame_chain(const uint8_t *frame);
-/* Restores a frame that check refused, if its checksum proves it (frame_recover.c). bytes: from the
- * frame on, SC_STORE_RECOVER_BYTES suffice; chain: the previous frame's checksum; scratch:
- * min(count, SC_STORE_FRAME_BYTES_MAX) bytes; searches_left: counted down per search. */
+/* Returns true if the frame is in its place. */
+bool sc_store_frame_stands(const uint8_t *frame, uint64_t at);
+
 #define SC_STORE_FRAME_BYTES_MAX ((uint64_t)SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX)
-#define SC_STORE_RECOVER_BYTES   (2 * SC_STORE_FRAME_BYTES_MAX)
-#define SC_STORE_SEARCHES_MAX    64u   /* per scan of a log */
-#define SC_STORE_DAMAGED_MAX     4096u /* restored frames; a log with more ends there */
 
-struct sc_store_recovered {
-    uint64_t frame_bytes;
-    uint64_t chain;
-    const uint8_t *payload; /* in the scratch buffer */
+/* A search behind bytes that are not believed. */
+struct sc_store_frame_search {
+    uint64_t offset;   /* in the file: of the bytes given; then of the frame, or where to go on */
+    bool has_junk;     /* since the end of the log there were bytes that are no whole frame */
+    bool misses;       /* result: frames before this one are missing */
+    uint64_t previous; /* result: the chain that the frame names */
+    uint16_t resets;   /* result */
 };
+/* Finds the next frame that is believed: whole, in its place, and continuing the log, or behind
+ * damage that can have been what it continues. bytes: at search->offset; is_rest: up to the file's
+ * end. Returns false if there is none that begins in them; search->offset: where to go on. */
+bool sc_store_frame_search(const uint8_t *bytes, uint64_t count, bool is_rest,
+                           const struct sc_store_log_end *end,
+                           struct sc_store_frame_search *search);
+/* Moves the end in front of the frame that was found, so that check accepts it. */
+void sc_store_log_jump(struct sc_store_log_end *end, const struct sc_store_frame_search *found);
+/* Returns true if a reset may be among what is missing. Call before the jump. */
+bool sc_store_jump_loses_resets(const struct sc_store_log_end *end,
+                                const struct sc_store_frame_search *found);
 
-/* false: nothing from there on is valid. */
-bool sc_store_frame_recover(const uint8_t *bytes, uint64_t count, uint64_t sequence, uint64_t chain,
+/* Restores a frame that check refused, if its checksum proves it (frame_recover.c). bytes: at `at`
+ * in the file, to its end or SC_STORE_RECOVER_BYTES; next: what a search found behind it, or NULL;
+ * scratch: min(count, SC_STORE_FRAME_BYTES_MAX) bytes; searches_left: counted down per search.
+ * Advances *end. false: not restored. */
+#define SC_STORE_RECOVER_BYTES (2 * SC_STORE_FRAME_BYTES_MAX)
+#define SC_STORE_SEARCHES_MAX  64u   /* per scan of a log */
+#define SC_STORE_DAMAGED_MAX   4096u /* restored frames and damaged ranges; a log with more ends */
+bool sc_store_frame_recover(const uint8_t *bytes, uint64_t count, uint64_t at,
+                            const struct sc_store_frame_search *next, struct sc_store_log_end *end,
                             uint8_t *scratch, uint32_t *searches_left,
-                            struct sc_store_recovered *ret_recovered);
-/* Returns true if two chained frames with larger sequences follow: the end is damage, not a torn
- * append, though nothing there can be believed. */
-bool sc_store_frame_is_ahead(const uint8_t *bytes, uint64_t count, uint64_t sequence);
+                            struct sc_store_frame *ret_frame);
 
-/* Write a frame: begin, encode a payload, end (fills the header). */
+/* Write a frame: begin, encode a payload, end (fills the header). The frame is for end->offset;
+ * resets: it voids what is before it. Advances *end. */
 uint64_t sc_store_frame_begin(struct sc_store_writer *writer);
-void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t sequence,
-                        uint64_t *chain);
+void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, bool resets,
+                        struct sc_store_log_end *end);
+
+/* Frames of store format 4, and of identities (sequence 0, chain 0). */
+enum sc_store_frame_state sc_store_old_frame_check(const uint8_t *bytes, uint64_t count,
+                                                   uint64_t sequence, uint64_t *chain,
+                                                   struct sc_store_frame *ret_frame);
+uint64_t sc_store_old_frame_begin(struct sc_store_writer *writer);
+void sc_store_old_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t sequence,
+                            uint64_t *chain);
 
 /* ---- Payloads ------------------------------------------------------------------------------- */
 

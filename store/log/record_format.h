@@ -20,10 +20,14 @@ static inline void sc_store_le_put(uint8_t *dst, uint64_t value, uint32_t bytes)
         dst[i] = (uint8_t)(value >> (8 * i));
 }
 
-#define SC_STORE_FRAME_MAGIC 0x314C4353u /* "SCL1" */
+#define SC_STORE_FRAME_MAGIC     0x324C4353u /* "SCL2" */
+#define SC_STORE_OLD_FRAME_MAGIC 0x314C4353u /* "SCL1" */
 
-/* Returns the checksum of the frame's first 16 bytes and payload; chain: the previous checksum. */
-uint64_t sc_store_frame_checksum(const uint8_t *frame, uint64_t payload_bytes, uint64_t chain);
+/* Write all of a header but its checksum, which they return. The payload is there. */
+uint64_t sc_store_frame_head(uint8_t *frame, uint64_t payload_bytes, uint16_t resets,
+                             const struct sc_store_log_end *end);
+uint64_t sc_store_old_frame_head(uint8_t *frame, uint64_t payload_bytes, uint64_t sequence,
+                                 uint64_t chain);
 
 /* 1 to 8 bytes. */
 static inline uint64_t sc_store_le_get(const uint8_t *src, uint32_t bytes)

@@ -84,7 +84,7 @@ struct sc_store_objects_params {
     spec_status (*on_object)(const struct sc_store_object *object, uint32_t *ret_mark, void *user,
                              struct spec_error *reterr);
     void (*on_removed)(uint32_t mark, uint64_t copy, void *user);
-    void (*on_cleared)(uint32_t domain, void *user);
+    void (*on_cleared)(uint32_t domain, void *user); /* 0: all domains */
     void *user;
 };
 

@@ -25,7 +25,8 @@ struct sc_store_object_copy {
     struct sc_store_log_next next;
     struct sc_store_writer writer;
     uint8_t *out, *in;
-    uint64_t at, sequence, chain; /* in the old log, after what was copied */
+    struct sc_store_log_end old; /* in the old log, behind what was copied */
+    struct sc_io_file *erased;   /* the old log, to be overwritten; or NULL */
 };
 
 static spec_status copy_flush(struct sc_store_object_copy *copy, struct spec_error *reterr)
@@ -33,9 +34,8 @@ static spec_status copy_flush(struct sc_store_object_copy *copy, struct spec_err
     uint64_t bytes = copy->writer.used;
     if (bytes == 0)
         return SPEC_OK;
-    spec_status status = sc_io_file_pwrite(copy->store->io, copy->next.file, copy->out, bytes,
-                                           copy->next.end, reterr);
-    copy->next.end += bytes;
+    spec_status status =
+        sc_io_file_append(copy->store->io, copy->next.file, copy->out, bytes, NULL, reterr);
     copy->writer.used = 0;
     sc_store_write_budget_charge(copy->store, SC_STORE_WRITTEN_CHECKPOINTS, bytes);
     return status;
@@ -51,7 +51,7 @@ static spec_status copy_room(struct sc_store_object_copy *copy, uint64_t bytes,
 
 static void frame_end(struct sc_store_object_copy *copy, uint64_t frame)
 {
-    sc_store_frame_end(&copy->writer, frame, ++copy->next.sequence, &copy->next.chain);
+    sc_store_frame_end(&copy->writer, frame, false, &copy->next.end);
 }
 
 spec_status sc_store_objects_copy_begin(struct sc_store *store,
@@ -73,15 +73,13 @@ spec_status sc_store_objects_copy_begin(struct sc_store *store,
     if (status != SPEC_OK)
         return status;
     copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
-    copy->next.chain =
-        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
+    copy->next.end = sc_store_log_start(store);
     pthread_mutex_lock(&store->log.lock);
     const struct sc_store_journal *journal = &store->log.journal;
     copy->next.head = journal->head;
     copy->next.head.number++;
-    copy->at = journal->end;
-    copy->sequence = journal->sequence;
-    copy->chain = journal->chain;
+    copy->old = journal->end;
+    copy->old.offset = journal->file_end;
     pthread_mutex_unlock(&store->log.lock);
     uint64_t frame = sc_store_frame_begin(&copy->writer);
     sc_store_record_encode_head(&copy->writer, &copy->next.head);
@@ -116,35 +114,49 @@ spec_status sc_store_objects_copy_objects(struct sc_store_object_copy *copy,
     return SPEC_OK;
 }
 
+/* Returns true for a record that voids some of what is before it. */
+static bool is_reset(const struct sc_store_frame *frame)
+{
+    struct sc_store_record record = {0};
+    return sc_store_record_peek(frame->payload, frame->payload_bytes, &record) &&
+           (record.type == SC_STORE_RECORD_CLEAR || record.type == SC_STORE_RECORD_REMOVAL);
+}
+
+static spec_status copy_put(struct sc_store_object_copy *copy, const struct sc_store_frame *frame,
+                            struct spec_error *reterr)
+{
+    spec_status status = copy_room(copy, frame->bytes, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t begin = sc_store_frame_begin(&copy->writer);
+    (void)sc_store_writer_put(&copy->writer, (const char *)frame->payload, frame->payload_bytes);
+    sc_store_frame_end(&copy->writer, begin, is_reset(frame), &copy->next.end);
+    return SPEC_OK;
+}
+
+/* Copies what this process appended since begin, up to `end`. */
 static spec_status copy_since(struct sc_store_object_copy *copy, uint64_t end,
                               struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
     spec_status status = SPEC_OK;
-    while (copy->at < end && status == SPEC_OK) {
-        uint64_t count = end - copy->at, used = 0, bytes;
+    while (copy->old.offset < end && status == SPEC_OK) {
+        const uint64_t from = copy->old.offset;
+        uint64_t count = end - from;
+        struct sc_store_frame frame;
         count = count < SC_STORE_WINDOW_BYTES ? count : SC_STORE_WINDOW_BYTES;
         status =
-            sc_io_file_pread(store->io, store->log.journal.file, copy->in, count, copy->at, reterr);
-        while (status == SPEC_OK && used < count &&
-               sc_store_frame_check(copy->in + used, count - used, copy->sequence + 1, &copy->chain,
-                                    &bytes) == SC_STORE_FRAME_OK) {
-            status = copy_room(copy, bytes, reterr);
-            if (status != SPEC_OK)
+            sc_io_file_pread(store->io, store->log.journal.file, copy->in, count, from, reterr);
+        for (uint64_t used = 0; status == SPEC_OK && used < count; used += frame.bytes) {
+            if (sc_store_frame_check(copy->in + used, count - used, from + used, &copy->old,
+                                     &frame) != SC_STORE_FRAME_OK)
                 break;
-            uint64_t frame = sc_store_frame_begin(&copy->writer);
-            (void)sc_store_writer_put(&copy->writer,
-                                      (const char *)copy->in + used + SC_STORE_FRAME_BYTES,
-                                      bytes - SC_STORE_FRAME_BYTES);
-            frame_end(copy, frame);
-            copy->sequence++;
-            used += bytes;
+            status = copy_put(copy, &frame, reterr);
         }
-        copy->at += used;
-        if (status == SPEC_OK && used == 0)
+        if (status == SPEC_OK && copy->old.offset == from)
             status = sc_fail(reterr, SPEC_E_CORRUPT,
                              "%s/log is damaged at byte %" PRIu64 ", which was just written",
-                             store->dir, copy->at);
+                             store->dir, from);
     }
     return status;
 }
@@ -153,7 +165,7 @@ static spec_status copy_since(struct sc_store_object_copy *copy, uint64_t end,
 static spec_status copy_bulk(struct sc_store_object_copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    uint64_t end = copy->at;
+    uint64_t end = copy->old.offset;
     for (uint32_t round = 0; round < ROUNDS_MAX; round++) {
         spec_status status = copy_since(copy, end, reterr);
         if (status == SPEC_OK)
@@ -163,8 +175,8 @@ static spec_status copy_bulk(struct sc_store_object_copy *copy, struct spec_erro
         if (status != SPEC_OK)
             return status;
         pthread_mutex_lock(&store->log.lock);
-        end = store->log.journal.end;
-        if (end - copy->at <= SLACK_BYTES)
+        end = store->log.journal.file_end;
+        if (end - copy->old.offset <= SLACK_BYTES)
             return SPEC_OK;
         pthread_mutex_unlock(&store->log.lock);
     }
@@ -178,13 +190,15 @@ spec_status sc_store_objects_copy_end(struct sc_store_object_copy *copy, bool er
     spec_status status = copy_bulk(copy, reterr);
     if (status != SPEC_OK)
         return status;
-    uint64_t from = copy->at;
-    status = copy_since(copy, store->log.journal.end, reterr);
+    uint64_t from = copy->old.offset;
+    status = copy_since(copy, store->log.journal.file_end, reterr);
     if (status == SPEC_OK)
         status = copy_flush(copy, reterr);
-    if (status == SPEC_OK && copy->at != from)
+    if (status == SPEC_OK && copy->old.offset != from)
         status = sc_io_file_sync(store->io, copy->next.file, reterr);
-    uint64_t was = store->log.journal.end;
+    uint64_t was = store->log.journal.end.offset;
+    if (status == SPEC_OK && erases)
+        status = sc_store_log_open_old(store, &copy->erased, reterr);
     if (status == SPEC_OK)
         status = sc_store_log_swap(store, &copy->next, reterr);
     pthread_mutex_unlock(&store->log.lock);
@@ -193,10 +207,9 @@ spec_status sc_store_objects_copy_end(struct sc_store_object_copy *copy, bool er
     sc_store_count(&store->counts.checkpoints, 1);
     SC_LOG(store->params.log, SPEC_LOG_DEBUG,
            "%s/log: checkpoint %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, store->dir,
-           copy->next.head.number, copy->next.end, was);
-    return erases
-               ? sc_store_log_zero(store, copy->next.file, copy->in, SC_STORE_WINDOW_BYTES, reterr)
-               : SPEC_OK;
+           copy->next.head.number, copy->next.end.offset, was);
+    return erases ? sc_store_log_zero(store, copy->erased, copy->in, SC_STORE_WINDOW_BYTES, reterr)
+                  : SPEC_OK;
 }
 
 void sc_store_objects_copy_free(struct sc_store_object_copy *copy)
@@ -206,6 +219,8 @@ void sc_store_objects_copy_free(struct sc_store_object_copy *copy)
     struct sc_store *store = copy->store;
     if (copy->next.file != NULL) /* the failed new log, or the old one */
         sc_io_file_close(store->io, copy->next.file);
+    if (copy->erased != NULL)
+        sc_io_file_close(store->io, copy->erased);
     if (sc_store_is_ours(store, NULL) == SPEC_OK)
         sc_store_log_new_remove(store);
     sc_alloc_free(store->params.alloc, copy->in);

@@ -136,8 +136,15 @@ static spec_status version_check(struct sc_store *store, const struct sc_store_r
     return sc_fail(reterr, SPEC_E_VERSION,
                    "%s/log record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
                    ", this build reads types 6 and 11 to 14 version %u",
-                   store->dir, store->log.journal.sequence + 1, record->type, record->version,
+                   store->dir, store->log.journal.end.sequence + 1, record->type, record->version,
                    SC_STORE_RECORD_VERSION);
+}
+
+/* A removal may be among the records that are missing: its object must not come back, and later
+ * ones may have its pages. Which one is not known. */
+static void replay_gap(const struct replay *replay)
+{
+    replay->params->on_cleared(0, replay->params->user);
 }
 
 static spec_status replay_record(struct sc_store *store, const struct sc_store_payload *payload,
@@ -148,11 +155,13 @@ static spec_status replay_record(struct sc_store *store, const struct sc_store_p
     const uint8_t *bytes;
     uint32_t count;
     bool is_true = sc_store_record_peek(payload->at, payload->bytes, &record);
+    if (payload->gap == SC_STORE_GAP_RESETS)
+        replay_gap(replay);
     spec_status status = is_true ? version_check(store, &record, reterr) : SPEC_OK;
     if (status != SPEC_OK)
         return status;
     if (is_true && record.type == SC_STORE_RECORD_HEAD) {
-        is_true = store->log.journal.sequence == 0 &&
+        is_true = store->log.journal.end.sequence == 0 &&
                   sc_store_record_decode(payload->at, payload->bytes, &record);
         if (is_true)
             store->log.journal.head = record.head;
@@ -170,14 +179,14 @@ static spec_status replay_record(struct sc_store *store, const struct sc_store_p
         is_true = sc_store_record_get_removal(payload->at, payload->bytes, &bytes, &count);
         if (is_true)
             replay_removal(replay, bytes, count);
-    } else if (is_true && record.id < SC_STORE_OBJECT_DOMAINS) {
+    } else if (is_true && record.id > 0 && record.id < SC_STORE_OBJECT_DOMAINS) {
         replay->params->on_cleared((uint32_t)record.id, replay->params->user);
     }
     replay->lies += !is_true;
     return status;
 }
 
-static void replay_tell(struct sc_store *store, const struct replay *replay, uint64_t file_bytes,
+static void replay_tell(struct sc_store *store, const struct replay *replay,
                         struct sc_store_objects_found *found)
 {
     const struct sc_store_journal *journal = &store->log.journal;
@@ -191,19 +200,18 @@ static void replay_tell(struct sc_store *store, const struct replay *replay, uin
                "%s/log: %" PRIu64 " records were damaged, %" PRIu64
                " objects have no place and are dropped",
                store->dir, found->damaged, found->refused);
-    if (file_bytes == journal->end)
+    if (!journal->is_torn)
         return;
     sc_store_count(&store->counts.corrupt_records, 1);
-    SC_LOG(store->params.log, SPEC_LOG_WARN, "%s/log is cut at byte %" PRIu64 " of %" PRIu64 ": %s",
-           store->dir, journal->end, file_bytes,
-           journal->is_cut_short ? "a record cannot be restored, those behind it are lost"
-                                 : "the last record is not complete");
+    SC_LOG(store->params.log, SPEC_LOG_WARN,
+           "%s/log ends at byte %" PRIu64 " of %" PRIu64 ": the last record is not complete",
+           store->dir, journal->end.offset, journal->file_end);
 }
 
 static spec_status log_begin(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_append append;
-    if (store->log.journal.end > 0)
+    if (store->log.journal.end.sequence > 0)
         return SPEC_OK;
     store->log.journal.head = (struct sc_store_record_head){
         .numbering = sc_exec_wall_ns(store->params.exec), .piece_next = 1, .extent_next = 1};
@@ -216,7 +224,6 @@ static spec_status log_begin(struct sc_store *store, struct spec_error *reterr)
 static spec_status replay_log(struct sc_store *store, const struct sc_store_objects_params *params,
                               struct sc_store_objects_found *found, struct spec_error *reterr)
 {
-    uint64_t file_bytes = 0;
     struct replay *replay = sc_alloc_zero(store->params.alloc, sizeof(*replay));
     if (replay == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "replay buffers");
@@ -226,13 +233,10 @@ static spec_status replay_log(struct sc_store *store, const struct sc_store_obje
     if (!copies_make(&replay->copies, COPIES_LEAST))
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "replay buffers");
     if (status == SPEC_OK)
-        status = sc_store_journal_scan(store, replay_record, replay, &file_bytes, reterr);
+        status = sc_store_journal_scan(store, replay_record, replay, reterr);
     if (status == SPEC_OK)
-        replay_tell(store, replay, file_bytes, found);
-    if (status == SPEC_OK && file_bytes != store->log.journal.end)
-        status =
-            sc_io_file_truncate(store->io, store->log.journal.file, store->log.journal.end, reterr);
-    atomic_store(&store->counts.log_bytes, store->log.journal.end);
+        replay_tell(store, replay, found);
+    atomic_store(&store->counts.log_bytes, store->log.journal.file_end);
     if (status == SPEC_OK)
         status = log_begin(store, reterr);
     if (status == SPEC_OK) {
@@ -324,7 +328,7 @@ void sc_store_objects_close(struct sc_store *store)
     pthread_mutex_lock(&store->disk.lock); /* until the last writer has left it */
     pthread_mutex_unlock(&store->disk.lock);
     struct sc_store_journal *journal = &store->log.journal;
-    if (journal->end != journal->synced_end &&
+    if (journal->end.offset != journal->synced_end &&
         sc_io_file_sync(store->io, journal->file, &error) != SPEC_OK)
         SC_LOG(store->params.log, SPEC_LOG_WARN, "%s/log is not synced: %s", store->dir,
                error.text);
@@ -403,7 +407,7 @@ spec_status sc_store_objects_remove(struct sc_store *store, const uint64_t *copi
             return status;
         pthread_mutex_lock(&store->log.lock);
         sc_store_append_begin(store, &append);
-        sc_store_append_frame(&append);
+        sc_store_append_reset(&append);
         sc_store_record_encode_removal(&append.writer, copies + first, (uint32_t)some);
         status = sc_store_append_commit(store, &append, reterr);
         pthread_mutex_unlock(&store->log.lock);
@@ -422,7 +426,7 @@ spec_status sc_store_objects_clear(struct sc_store *store, uint32_t domain,
         return status;
     pthread_mutex_lock(&store->log.lock);
     sc_store_append_begin(store, &append);
-    sc_store_append_frame(&append);
+    sc_store_append_reset(&append);
     sc_store_record_encode_clear(&append.writer, domain);
     status = sc_store_append_commit(store, &append, reterr);
     pthread_mutex_unlock(&store->log.lock);

@@ -243,7 +243,7 @@ static spec_status put_some(struct sc_store *store, const struct sc_store_averag
                             uint64_t count, uint64_t *ret_count, struct spec_error *reterr)
 {
     struct sc_store_append append;
-    uint64_t begin = store->log.journal.end, i = 0;
+    uint64_t begin = store->log.journal.file_end, i = 0;
     sc_store_append_begin(store, &append);
     for (; i < count; i++) {
         uint64_t codes = code_count(store, &averages[i]);

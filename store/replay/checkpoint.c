@@ -25,6 +25,7 @@
 #include "store/replay/checkpoint.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
+#include "store/log/log_gap.h"
 #include "store/log/log_swap.h"
 
 #include <stdlib.h>
@@ -38,7 +39,8 @@
 
 /* In the old log: the records of a late extent and of its piece. */
 struct late {
-    uint64_t extent, offset, bytes, sequence, chain; /* sequence, chain: of the frame before */
+    uint64_t extent, offset, bytes;
+    struct sc_store_log_end before; /* in front of the first */
     bool is_copied;
 };
 
@@ -48,11 +50,12 @@ struct copy {
     struct sc_store *store;
     uint8_t *in, *out, *extent; /* windows; payload of an extent of which no piece was copied yet */
     uint64_t in_offset, in_count;
-    uint64_t at, sequence, chain; /* in the old log: next frame; the last one */
-    uint64_t bulk_end;            /* of the old log at begin */
-    bool is_restored;             /* the current frame was damaged */
-    uint8_t *restored;            /* the last damaged frame, or NULL */
-    uint32_t searches_left;       /* for damaged bytes */
+    uint64_t at;                         /* in the old log: the current frame */
+    struct sc_store_log_end before, old; /* in front of it; behind it */
+    uint64_t bulk_end;                   /* of the old log at begin */
+    struct sc_store_log_beyond beyond;   /* damaged frames of the old log */
+    bool is_restored;                    /* the current one was */
+    uint64_t gap_count;                  /* damaged ranges so far */
     uint64_t extent_id, extent_bytes, extent_next;
     uint64_t piece_last; /* last piece of the extent that was copied; 0: none */
     uint64_t piece_next; /* late_note: above all ids so far */
@@ -61,16 +64,17 @@ struct copy {
     bool has_late;       /* a copied extent is late */
     struct late *lates;  /* [late_count] sorted by extent when complete */
     uint64_t late_count, late_room, late_next;
-    struct late late;            /* whose piece may follow; extent 0: none */
-    uint8_t *late_frames;        /* [LATE_BYTES_MAX] or NULL */
-    struct sc_store_part *parts; /* [SC_LIMIT_LAYERS] or NULL */
+    struct late late;                    /* whose piece may follow; extent 0: none */
+    uint8_t *late_frames;                /* [LATE_BYTES_MAX] or NULL */
+    struct sc_store_part *parts;         /* [SC_LIMIT_LAYERS] or NULL */
     struct sc_store_part *section_parts; /* [SC_LIMIT_LAYERS] */
     uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
     struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
     struct sc_io_file *file;
+    struct sc_io_file *erased;     /* the old log, to be overwritten; or NULL */
     struct sc_store_writer writer; /* writes to `out` */
-    uint64_t end, new_sequence, new_chain;
+    struct sc_store_log_end end;   /* of the new log, with what is in `out` */
 };
 
 /* ---- Writing -------------------------------------------------------------------------------- */
@@ -81,15 +85,14 @@ static spec_status copy_flush(struct copy *copy, struct spec_error *reterr)
     if (bytes == 0)
         return SPEC_OK;
     spec_status status =
-        sc_io_file_pwrite(copy->store->io, copy->file, copy->out, bytes, copy->end, reterr);
-    copy->end += bytes;
+        sc_io_file_append(copy->store->io, copy->file, copy->out, bytes, NULL, reterr);
     copy->writer.used = 0;
     sc_store_write_budget_charge(copy->store, SC_STORE_WRITTEN_CHECKPOINTS, bytes);
     return status;
 }
 
-static spec_status copy_put(struct copy *copy, const uint8_t *payload, uint64_t bytes,
-                            struct spec_error *reterr)
+static spec_status copy_frame(struct copy *copy, const uint8_t *payload, uint64_t bytes,
+                              bool resets, struct spec_error *reterr)
 {
     struct sc_store_writer *writer = &copy->writer;
     if (writer->capacity - writer->used < SC_STORE_FRAME_BYTES + bytes) {
@@ -100,8 +103,14 @@ static spec_status copy_put(struct copy *copy, const uint8_t *payload, uint64_t 
     uint64_t begin = sc_store_frame_begin(writer);
     memcpy(writer->bytes + writer->used, payload, bytes);
     writer->used += bytes;
-    sc_store_frame_end(writer, begin, ++copy->new_sequence, &copy->new_chain);
+    sc_store_frame_end(writer, begin, resets, &copy->end);
     return SPEC_OK;
+}
+
+static spec_status copy_put(struct copy *copy, const uint8_t *payload, uint64_t bytes,
+                            struct spec_error *reterr)
+{
+    return copy_frame(copy, payload, bytes, false, reterr);
 }
 
 /* ---- What is copied -------------------------------------------------------------------------- */
@@ -243,8 +252,7 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
         return SPEC_OK;
     if (!sc_store_averages_reserve(&copy->averages, 1, store->params.alloc))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
-    uint64_t offset = copy->end + copy->writer.used; /* flushed before or not */
-    sc_store_averages_note(&copy->averages, id, offset, SC_STORE_FRAME_BYTES + bytes);
+    sc_store_averages_note(&copy->averages, id, copy->end.offset, SC_STORE_FRAME_BYTES + bytes);
     return copy_put(copy, payload, bytes, reterr);
 }
 
@@ -273,7 +281,7 @@ static spec_status copy_replaced(struct copy *copy, struct sc_store_record *reco
     record->extent.is_replaced = true; /* as long as it was */
     uint64_t begin = sc_store_frame_begin(writer);
     sc_store_record_encode_section(writer, record->id, &record->extent);
-    sc_store_frame_end(writer, begin, ++copy->new_sequence, &copy->new_chain);
+    sc_store_frame_end(writer, begin, false, &copy->end);
     return SPEC_OK;
 }
 
@@ -332,22 +340,19 @@ static bool late_add(struct copy *copy)
     return true;
 }
 
-/* Notes late extents among the old log's records. before: the chain before the frame. */
-static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t bytes,
-                             uint64_t before, struct spec_error *reterr)
+/* Notes late extents among the old log's records. */
+static spec_status late_note(struct copy *copy, const struct sc_store_frame *frame,
+                             struct spec_error *reterr)
 {
     struct sc_store_record record = {0};
     struct late *late = &copy->late;
-    if (!sc_store_record_peek(payload, bytes, &record)) {
+    if (!sc_store_record_peek(frame->payload, frame->payload_bytes, &record)) {
         late->extent = 0; /* its piece must follow directly */
         return SPEC_OK;
     }
     if (record.type == SC_STORE_RECORD_EXTENT && record.id < copy->extent_next) {
-        *late = (struct late){.extent = record.id,
-                              .offset = copy->at,
-                              .bytes = SC_STORE_FRAME_BYTES + bytes,
-                              .sequence = copy->sequence,
-                              .chain = before};
+        *late = (struct late){
+            .extent = record.id, .offset = copy->at, .bytes = frame->bytes, .before = copy->before};
         return SPEC_OK;
     }
     if (record.type == SC_STORE_RECORD_EXTENT)
@@ -357,7 +362,7 @@ static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t
         is_piece ? sc_store_table_piece(&copy->store->table, record.id) : NULL;
     bool is_whole = piece != NULL && late->extent != 0 && piece->extent == late->extent &&
                     record.id < copy->piece_next;
-    late->bytes += SC_STORE_FRAME_BYTES + bytes;
+    late->bytes += frame->bytes;
     if (is_whole && late->bytes <= LATE_BYTES_MAX && !late_add(copy))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " merged extents", copy->late_room);
     late->extent = 0;
@@ -393,19 +398,19 @@ static spec_status copy_piece_or_extent(struct copy *copy, const struct sc_store
 static spec_status late_copy(struct copy *copy, struct late *late, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    uint64_t chain = late->chain, frame_bytes;
+    struct sc_store_log_end end = late->before;
+    struct sc_store_frame frame;
     spec_status status = sc_io_file_pread(store->io, store->log.journal.file, copy->late_frames,
                                           late->bytes, late->offset, reterr);
-    for (uint64_t at = 0, i = 1; status == SPEC_OK && at < late->bytes; at += frame_bytes, i++) {
+    for (uint64_t at = 0; status == SPEC_OK && at < late->bytes; at += frame.bytes) {
         struct sc_store_record record = {0};
-        const uint8_t *frame = copy->late_frames + at, *payload = frame + SC_STORE_FRAME_BYTES;
-        if (sc_store_frame_check(frame, late->bytes - at, late->sequence + i, &chain,
-                                 &frame_bytes) != SC_STORE_FRAME_OK ||
-            !sc_store_record_peek(payload, frame_bytes - SC_STORE_FRAME_BYTES, &record))
+        if (sc_store_frame_check(copy->late_frames + at, late->bytes - at, late->offset + at, &end,
+                                 &frame) != SC_STORE_FRAME_OK ||
+            !sc_store_record_peek(frame.payload, frame.payload_bytes, &record))
             return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
                            late->offset);
-        status = copy_piece_or_extent(copy, &record, payload, frame_bytes - SC_STORE_FRAME_BYTES,
-                                      false, reterr);
+        status =
+            copy_piece_or_extent(copy, &record, frame.payload, frame.payload_bytes, false, reterr);
     }
     late->is_copied = true;
     return status;
@@ -483,7 +488,8 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         /* With `keeps` the log lock may be held. */
         keeps = keeps || (sc_store_record_decode(payload, bytes, &record) &&
                           epoch_is_current(copy, &record));
-        break;
+        copy->extent_id = 0;
+        return keeps ? copy_frame(copy, payload, bytes, true, reterr) : SPEC_OK;
     default:
         return SPEC_OK; /* the old head */
     }
@@ -501,67 +507,73 @@ static spec_status window_read(struct copy *copy, uint64_t end, struct spec_erro
                             reterr);
 }
 
-/* Restores the frame at `at`, the window's start, which was damaged at open or since. Advances the
- * chain. */
-static spec_status frame_restore(struct copy *copy, struct sc_store_recovered *ret_found,
-                                 struct spec_error *reterr)
+/* Goes on behind the frame at `at`, which is not believed. *ret_frame is valid if it was restored.
+ * A range that was damaged since the log was read ends the checkpoint: its records are in use. */
+static spec_status copy_beyond(struct copy *copy, uint64_t end, struct sc_store_frame *ret_frame,
+                               struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    if (copy->restored == NULL)
-        copy->restored = sc_alloc(store->params.alloc, SC_STORE_FRAME_BYTES_MAX);
-    if (copy->restored == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a damaged frame of the log");
-    if (!sc_store_frame_recover(copy->in, copy->in_count, copy->sequence + 1, copy->chain,
-                                copy->restored, &copy->searches_left, ret_found))
+    const struct sc_store_journal *journal = &store->log.journal;
+    enum sc_store_beyond what;
+    copy->beyond.restores = true;
+    spec_status status = sc_store_log_beyond(store, journal->file, copy->at, end, &copy->old,
+                                             &copy->beyond, &what, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (what == SC_STORE_BEYOND_NONE ||
+        (what == SC_STORE_BEYOND_GAP && copy->gap_count++ >= journal->gap_count))
         return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
                        copy->at);
-    copy->chain = ret_found->chain;
-    copy->late.extent = 0;
-    copy->is_restored = true;
+    copy->late.extent = 0; /* late_copy takes no damaged frames */
+    copy->is_restored = what == SC_STORE_BEYOND_RESTORED;
+    *ret_frame = copy->beyond.frame;
+    if (!copy->is_restored)
+        copy->at = copy->old.offset;
     return SPEC_OK;
 }
 
-/* Returns the frame at `at`; reads a window if needed. Advances the chain. */
-static spec_status frame_next(struct copy *copy, uint64_t end, struct sc_store_recovered *ret_frame,
+/* Finds the next frame; reads a window if needed. */
+static spec_status frame_next(struct copy *copy, uint64_t end, struct sc_store_frame *ret_frame,
                               struct spec_error *reterr)
 {
-    for (bool is_read = false;; is_read = true) {
+    bool is_read = false;
+    spec_status status = SPEC_OK;
+    copy->is_restored = false;
+    while (status == SPEC_OK && !copy->is_restored) {
         const uint64_t skip = copy->at - copy->in_offset;
         enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
+        copy->before = copy->old;
         if (skip < copy->in_count)
-            state = sc_store_frame_check(copy->in + skip, copy->in_count - skip, copy->sequence + 1,
-                                         &copy->chain, &ret_frame->frame_bytes);
-        ret_frame->payload = copy->in + skip + SC_STORE_FRAME_BYTES;
+            state = sc_store_frame_check(copy->in + skip, copy->in_count - skip, copy->at,
+                                         &copy->old, ret_frame);
         if (state == SC_STORE_FRAME_OK)
             return SPEC_OK;
-        if (is_read)
-            return frame_restore(copy, ret_frame, reterr);
-        spec_status status = window_read(copy, end, reterr);
-        if (status != SPEC_OK)
-            return status;
+        if (state == SC_STORE_FRAME_LOST) {
+            copy->at += ret_frame->bytes;
+            continue;
+        }
+        status =
+            is_read ? copy_beyond(copy, end, ret_frame, reterr) : window_read(copy, end, reterr);
+        is_read = !is_read;
     }
+    return status;
 }
 
-/* Copies the frames of [at, end); notes: only notes late extents. */
+/* Copies the frames up to `end`; notes: only notes late extents. */
 static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
                               struct spec_error *reterr)
 {
-    while (copy->at < end) {
-        const uint64_t before = copy->chain;
-        struct sc_store_recovered frame;
+    while (copy->old.offset < end) {
+        struct sc_store_frame frame;
         spec_status status = frame_next(copy, end, &frame, reterr);
-        if (status != SPEC_OK)
-            return status;
-        const uint64_t bytes = frame.frame_bytes - SC_STORE_FRAME_BYTES;
-        status = notes ? late_note(copy, frame.payload, bytes, before, reterr)
-                       : copy_record(copy, frame.payload, bytes, reterr);
+        if (status == SPEC_OK)
+            status = notes ? late_note(copy, &frame, reterr)
+                           : copy_record(copy, frame.payload, frame.payload_bytes, reterr);
         if (status != SPEC_OK)
             return status;
         if (copy->is_restored)
-            copy->late.extent = 0; /* late_copy takes no damaged frames */
-        copy->is_restored = false;
-        copy->sequence++;
-        copy->at += frame.frame_bytes;
+            copy->late.extent = 0;
+        copy->at = copy->old.offset;
     }
     return SPEC_OK;
 }
@@ -569,7 +581,6 @@ static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
 static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    uint64_t chain = copy->chain;
     copy->late_frames = sc_alloc(store->params.alloc, LATE_BYTES_MAX);
     copy->parts = sc_alloc_array(store->params.alloc, SC_LIMIT_LAYERS, sizeof(*copy->parts));
     if (copy->late_frames == NULL || copy->parts == NULL)
@@ -577,8 +588,8 @@ static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
     spec_status status = copy_range(copy, copy->bulk_end, true, reterr);
     if (copy->late_count > 0)
         qsort(copy->lates, copy->late_count, sizeof(*copy->lates), late_compare);
-    copy->at = copy->sequence = copy->in_offset = copy->in_count = copy->extent_next = 0;
-    copy->chain = chain;
+    copy->at = copy->in_offset = copy->in_count = copy->extent_next = copy->gap_count = 0;
+    copy->old = sc_store_log_start(copy->store);
     return status;
 }
 
@@ -673,8 +684,7 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     if (status != SPEC_OK)
         return status;
     copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
-    copy->new_chain = copy->chain =
-        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
+    copy->end = copy->old = sc_store_log_start(store);
     pthread_mutex_lock(&store->log.lock);
     *ret_head = store->log.journal.head;
     ret_head->number++;
@@ -683,7 +693,7 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     ret_head->extent_next = store->table.extent_next;
     if (spaces_leave_any(&store->log.spaces)) /* ids have gaps from now on */
         ret_head->space_next = store->log.spaces.next;
-    copy->bulk_end = store->log.journal.end;
+    copy->bulk_end = store->log.journal.end.offset;
     bool has_late = store->log.has_late;
     store->log.is_copied = true; /* until the end, extents with ids left free wait */
     pthread_mutex_unlock(&store->log.lock);
@@ -693,7 +703,7 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
         return status;
     uint64_t frame = sc_store_frame_begin(&copy->writer);
     sc_store_record_encode_head(&copy->writer, ret_head);
-    sc_store_frame_end(&copy->writer, frame, ++copy->new_sequence, &copy->new_chain);
+    sc_store_frame_end(&copy->writer, frame, false, &copy->end);
     return SPEC_OK;
 }
 
@@ -712,7 +722,7 @@ static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
         if (status != SPEC_OK)
             return status;
         pthread_mutex_lock(&store->log.lock);
-        end = store->log.journal.end;
+        end = store->log.journal.end.offset;
         if (end - copy->at <= SLACK_BYTES)
             return SPEC_OK;
         pthread_mutex_unlock(&store->log.lock);
@@ -726,7 +736,7 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
 {
     struct sc_store *store = copy->store;
     struct sc_store_journal *journal = &store->log.journal;
-    spec_status status = copy_range(copy, journal->end, false, reterr);
+    spec_status status = copy_range(copy, journal->end.offset, false, reterr);
     bool came = copy->writer.used > 0;
     if (status == SPEC_OK)
         status = copy_flush(copy, reterr);
@@ -734,11 +744,7 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
         status = sc_io_file_sync(store->io, copy->file, reterr);
     if (status != SPEC_OK)
         return status;
-    struct sc_store_log_next next = {.file = copy->file,
-                                     .end = copy->end,
-                                     .sequence = copy->new_sequence,
-                                     .chain = copy->new_chain,
-                                     .head = *head};
+    struct sc_store_log_next next = {.file = copy->file, .end = copy->end, .head = *head};
     status = sc_store_log_swap(store, &next, reterr);
     copy->file = next.file;
     if (status != SPEC_OK)
@@ -755,13 +761,17 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
 static void copy_free(struct copy *copy)
 {
     struct sc_alloc *alloc = copy->store->params.alloc;
+    if (copy->file != NULL) /* the failed new log, or the replaced old one */
+        sc_io_file_close(copy->store->io, copy->file);
+    if (copy->erased != NULL)
+        sc_io_file_close(copy->store->io, copy->erased);
+    sc_store_log_beyond_done(copy->store, &copy->beyond);
     sc_store_averages_done(&copy->averages, alloc);
     sc_alloc_free(alloc, copy->voids);
     sc_alloc_free(alloc, copy->lates);
     sc_alloc_free(alloc, copy->parts);
     sc_alloc_free(alloc, copy->section_parts);
     sc_alloc_free(alloc, copy->late_frames);
-    sc_alloc_free(alloc, copy->restored);
     sc_alloc_free(alloc, copy->extent);
     sc_alloc_free(alloc, copy->out);
     sc_alloc_free(alloc, copy->in);
@@ -769,11 +779,13 @@ static void copy_free(struct copy *copy)
 
 static spec_status checkpoint_run(struct sc_store *store, bool erases, struct spec_error *reterr)
 {
-    struct copy copy = {.store = store, .searches_left = 2 * SC_STORE_SEARCHES_MAX};
+    struct copy copy = {.store = store, .beyond.searches_left = 2 * SC_STORE_SEARCHES_MAX};
     struct sc_store_record_head head;
     if (!sc_store_can_store(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a checkpoint is the writer's");
     spec_status status = copy_begin(&copy, &head, reterr);
+    if (status == SPEC_OK && erases)
+        status = sc_store_log_open_old(store, &copy.erased, reterr);
     if (status == SPEC_OK)
         status = copy_bulk(&copy, reterr);
     if (status == SPEC_OK) {
@@ -788,14 +800,12 @@ static spec_status checkpoint_run(struct sc_store *store, bool erases, struct sp
         sc_store_log_new_remove(store);
     spec_status erased = SPEC_OK;
     if (erases && status == SPEC_OK)
-        erased = sc_store_log_zero(store, copy.file, copy.in, SC_STORE_WINDOW_BYTES, reterr);
-    if (copy.file != NULL) /* the failed new log, or the replaced old one */
-        sc_io_file_close(store->io, copy.file);
+        erased = sc_store_log_zero(store, copy.erased, copy.in, SC_STORE_WINDOW_BYTES, reterr);
     if (status == SPEC_OK) {
         sc_store_count(&store->counts.checkpoints, 1);
         SC_LOG(store->params.log, 3,
                "%s/log: checkpoint %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, store->dir,
-               head.number, copy.end, copy.at);
+               head.number, copy.end.offset, copy.at);
     } else {
         pthread_mutex_lock(&store->log.lock);
         store->log.journal.retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
@@ -821,7 +831,7 @@ spec_status sc_store_checkpoint_erase(struct sc_store *store, struct spec_error 
 static bool averages_are_stale(const struct sc_store *store)
 {
     uint64_t stale = store->log.averages.all_bytes - store->log.averages.last_bytes;
-    return stale > 0 && stale >= store->log.journal.end / DEAD_SHARE;
+    return stale > 0 && stale >= store->log.journal.end.offset / DEAD_SHARE;
 }
 
 bool sc_store_checkpoint_due(struct sc_store *store)
@@ -834,7 +844,7 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     if (!sc_store_can_store(store))
         return false;
     pthread_mutex_lock(&store->log.lock);
-    uint64_t grown = journal->end - journal->kept_bytes, count = sc_store_log_pieces(store);
+    uint64_t grown = journal->end.offset - journal->kept_bytes, count = sc_store_log_pieces(store);
     bool grew = grown >= step && grown >= journal->kept_bytes;
     bool is_stale = averages_are_stale(store);
     bool is_broken = store->log.is_broken;
@@ -869,13 +879,13 @@ void sc_store_checkpoint_close(struct sc_store *store)
     struct sc_store_journal *journal = &store->log.journal;
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = SPEC_OK;
-    if (!sc_store_can_store(store) || journal->end == journal->synced_end)
+    if (!sc_store_can_store(store) || journal->end.offset == journal->synced_end)
         return;
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t count = sc_store_log_pieces(store), kept = pieces_kept(store);
     uint64_t dead_count, dead_bytes = sc_store_spaces_dead(&store->log.spaces, &dead_count);
     bool is_wanted = (count > kept && (count - kept) * DEAD_SHARE >= count) ||
-                     dead_bytes * DEAD_SHARE >= journal->end || averages_are_stale(store);
+                     dead_bytes * DEAD_SHARE >= journal->end.offset || averages_are_stale(store);
     if (is_wanted && sc_store_write_budget_wait_ns(store) == 0)
         status = sc_store_checkpoint(store, &error);
     else

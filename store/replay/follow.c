@@ -4,13 +4,12 @@
  *                                   ^ journal.end             ^ size, polled
  *
  * Each call polls the size, reads new bytes through a window, and applies complete frames as replay
- * does. A frame that is incomplete or fails its checksum is checked again by the next call. If it
- * is still incomplete then and the log has not grown, its writer has crashed, and it is the end.
- * (One check is not enough: a read may return a wrong length.) A damaged frame is restored at the
- * second check, if possible (store/log/frame_recover.c); for a frame still being appended the
- * result is the final frame. The log is read again from its start when its file was replaced (a
- * checkpoint), or when accepted frames are missing (a failed append was cut off and written over).
- * Records found again stay as they are; the others become void.
+ * does. Behind a frame that is torn or lost its race, the next one is searched (log_gap.h). Where
+ * something is missing, or nothing follows, the next call looks again, because a read may return
+ * wrong bytes. Then damage is restored, or skipped, with its records; or it is the log's end. For a
+ * frame still being appended, the restored one is the final one. The log is read again from its
+ * start when its file was replaced (a checkpoint), or when the last accepted frame is missing (an
+ * append failed and was overwritten). Records found again stay as they are; the others become void.
  *
  * Invariants: writes, creates, cuts and locks nothing. known_ns is read before the poll that finds
  * nothing new. So a later drop takes effect no sooner than a promise based on known_ns ends.
@@ -19,6 +18,7 @@
 #include "store/replay/follow.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
+#include "store/log/log_gap.h"
 #include "store/replay/replay.h"
 
 #include <errno.h>
@@ -30,13 +30,13 @@
 static void log_restart(struct sc_store *store)
 {
     struct sc_store_journal *journal = &store->log.journal;
-    journal->end = journal->sequence = journal->damaged_count = 0;
-    journal->chain =
-        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
+    journal->end = sc_store_log_start(store);
+    journal->damaged_count = journal->gap_count = 0;
+    journal->gap = SC_STORE_GAP_NONE;
     journal->head = (struct sc_store_record_head){0};
     store->follow.rereads = store->replay->generation > 0;
     store->follow.lacks_pages = store->follow.is_second = false;
-    store->follow.frame_offset = store->follow.bytes_seen = 0;
+    store->follow.frame_offset = store->follow.frame_checksum = store->follow.bytes_seen = 0;
     store->follow.searches_left = SC_STORE_SEARCHES_MAX;
     store->follow.refused_bytes = 0;
     if (store->replay->extent_open != 0)
@@ -106,8 +106,8 @@ static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes,
 {
     const struct sc_store_journal *journal = &store->log.journal;
     uint8_t frame[SC_STORE_FRAME_BYTES];
-    *ret_holds = journal->end == 0;
-    if (*ret_holds || file_bytes < journal->end)
+    *ret_holds = store->follow.frame_checksum == 0;
+    if (*ret_holds || file_bytes < journal->end.offset)
         return SPEC_OK;
     spec_status status = sc_io_file_pread(store->io, journal->file, frame, sizeof(frame),
                                           store->follow.frame_offset, reterr);
@@ -115,66 +115,98 @@ static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes,
     return status;
 }
 
-/* Applies the window's complete frames. Returns the state of the first other one. */
-static spec_status window_apply(struct sc_store *store, uint64_t count,
-                                enum sc_store_frame_state *ret_state, struct spec_error *reterr)
+static spec_status record_apply(struct sc_store *store, const struct sc_store_frame *frame,
+                                struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
-    uint64_t at = 0, frame_bytes;
-    for (;;) {
-        const uint8_t *frame = journal->buffer + at;
-        uint64_t chain = journal->chain;
-        *ret_state =
-            sc_store_frame_check(frame, count - at, journal->sequence + 1, &chain, &frame_bytes);
-        if (*ret_state != SC_STORE_FRAME_OK)
+    const struct sc_store_payload payload = {
+        .at = frame->payload, .bytes = frame->payload_bytes, .gap = journal->gap};
+    spec_status status = sc_store_replay_record(store, &payload, NULL, reterr);
+    if (status == SPEC_OK)
+        journal->gap = SC_STORE_GAP_NONE;
+    return status;
+}
+
+/* Applies the frames of a window that begins at the journal's end. *ret_at: in the file, behind the
+ * last whole one. */
+static spec_status window_apply(struct sc_store *store, uint64_t count, uint64_t *ret_at,
+                                struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    const uint64_t begin = journal->end.offset;
+    struct sc_store_frame frame;
+    for (uint64_t at = 0;; at += frame.bytes) {
+        struct sc_store_log_end end = journal->end;
+        enum sc_store_frame_state state =
+            sc_store_frame_check(journal->buffer + at, count - at, begin + at, &end, &frame);
+        *ret_at = begin + at;
+        if (state == SC_STORE_FRAME_LOST)
+            continue;
+        if (state != SC_STORE_FRAME_OK)
             return SPEC_OK;
-        struct sc_store_payload payload = {.at = frame + SC_STORE_FRAME_BYTES,
-                                           .bytes = frame_bytes - SC_STORE_FRAME_BYTES};
-        spec_status status = sc_store_replay_record(store, &payload, NULL, reterr);
+        journal->end.offset = begin + at;
+        spec_status status = record_apply(store, &frame, reterr);
         if (status != SPEC_OK)
             return status;
-        store->follow.frame_offset = journal->end;
-        store->follow.frame_checksum = chain;
-        journal->end += frame_bytes;
-        journal->sequence++;
-        journal->chain = chain;
-        at += frame_bytes;
+        store->follow.frame_offset = begin + at;
+        store->follow.frame_checksum = end.chain;
+        journal->end = end;
     }
 }
 
-/* Tries to restore the frame at the journal's end, the window's start, which the last call did not
- * accept either. *ret_found: it was restored and applied. */
-static spec_status frame_restore(struct sc_store *store, uint64_t count, bool *ret_found,
-                                 struct spec_error *reterr)
+/* Applies a damaged frame at `at` that was restored. */
+static spec_status restored_apply(struct sc_store *store, uint64_t at,
+                                  const struct sc_store_frame *frame, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
-    struct sc_store_follow *follow = &store->follow;
-    struct sc_store_recovered found;
-    uint8_t *scratch = sc_alloc(
-        store->params.alloc, count < SC_STORE_FRAME_BYTES_MAX ? count : SC_STORE_FRAME_BYTES_MAX);
-    if (scratch == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a damaged frame of the log");
-    spec_status status = SPEC_OK;
-    *ret_found = sc_store_frame_recover(journal->buffer, count, journal->sequence + 1,
-                                        journal->chain, scratch, &follow->searches_left, &found);
-    if (*ret_found) {
-        const struct sc_store_payload payload = {.at = found.payload,
-                                                 .bytes = found.frame_bytes - SC_STORE_FRAME_BYTES};
-        status = sc_store_replay_record(store, &payload, NULL, reterr);
+    uint8_t stored[SC_STORE_FRAME_BYTES];
+    spec_status status =
+        sc_io_file_pread(store->io, journal->file, stored, sizeof(stored), at, reterr);
+    if (status == SPEC_OK)
+        status = record_apply(store, frame, reterr);
+    if (status != SPEC_OK)
+        return status;
+    SC_LOG(store->params.log, 1, "%s/log: a damaged record at byte %" PRIu64 " was restored",
+           store->dir, at);
+    store->follow.frame_offset = at;
+    store->follow.frame_checksum = sc_store_frame_chain(stored); /* as in the file */
+    return SPEC_OK;
+}
+
+/* Goes on behind the frame at `at`, which is not believed. *ret_what NONE: it cannot yet, or this
+ * is the log's end. */
+static spec_status log_beyond(struct sc_store *store, uint64_t at, uint64_t file_bytes,
+                              bool restores, enum sc_store_beyond *ret_what,
+                              struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    struct sc_store_log_beyond beyond = {.restores = restores &&
+                                                     journal->damaged_count < SC_STORE_DAMAGED_MAX,
+                                         .searches_left = store->follow.searches_left};
+    struct sc_store_log_end end = journal->end;
+    spec_status status =
+        sc_store_log_beyond(store, journal->file, at, file_bytes, &end, &beyond, ret_what, reterr);
+    store->follow.searches_left = beyond.searches_left;
+    if (status == SPEC_OK && *ret_what == SC_STORE_BEYOND_RESTORED)
+        status = restored_apply(store, at, &beyond.frame, reterr);
+    sc_store_log_beyond_done(store, &beyond);
+    if (status != SPEC_OK || *ret_what == SC_STORE_BEYOND_NONE)
+        return status;
+    if (*ret_what == SC_STORE_BEYOND_GAP) {
+        SC_LOG(store->params.log, 1,
+               "%s/log is damaged from byte %" PRIu64 " to %" PRIu64
+               ": the records there are lost%s",
+               store->dir, journal->end.offset, end.offset,
+               beyond.gap == SC_STORE_GAP_RESETS ? ", and a reset may be among them" : "");
+        journal->gap = beyond.gap > journal->gap ? beyond.gap : journal->gap;
+        journal->gap_count++;
     }
-    if (*ret_found && status == SPEC_OK) {
+    if (*ret_what != SC_STORE_BEYOND_NEXT) {
         sc_store_count(&store->counts.corrupt_records, 1);
         journal->damaged_count++; /* an heir that takes over rewrites it */
-        SC_LOG(store->params.log, 1, "%s/log: a damaged record at byte %" PRIu64 " was restored",
-               store->dir, journal->end);
-        follow->frame_offset = journal->end;
-        follow->frame_checksum = sc_store_frame_chain(journal->buffer); /* as in the file */
-        journal->end += found.frame_bytes;
-        journal->sequence++;
-        journal->chain = found.chain;
     }
-    sc_alloc_free(store->params.alloc, scratch);
-    return status;
+    journal->end = end;
+    return SPEC_OK;
 }
 
 bool sc_store_follow_again(struct sc_store *store)
@@ -208,7 +240,7 @@ static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
         replay->piece_next = head->piece_next;
     if (replay->extent_next < head->extent_next)
         replay->extent_next = head->extent_next;
-    atomic_store(&store->counts.log_bytes, store->log.journal.end);
+    atomic_store(&store->counts.log_bytes, store->log.journal.end.offset);
     atomic_store(&store->follow.known_ns, wall_ns);
     atomic_store(&store->follow.known_now_ns, now_ns);
 }
@@ -219,8 +251,7 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
 {
     struct sc_store_journal *journal = &store->log.journal;
     struct sc_store_follow *follow = &store->follow;
-    enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
-    uint64_t file_bytes, end = journal->end;
+    uint64_t file_bytes, end = journal->end.offset;
     bool holds;
     spec_status status = sc_io_file_size(store->io, journal->file, &file_bytes, reterr);
     if (status == SPEC_OK)
@@ -233,28 +264,29 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
         return SPEC_OK;
     }
     bool is_cut = file_bytes - end > journal->buffer_bytes;
-    uint64_t count = is_cut ? journal->buffer_bytes : file_bytes - end;
+    uint64_t count = is_cut ? journal->buffer_bytes : file_bytes - end, at = end;
     if (count > 0)
         status = sc_io_file_pread(store->io, journal->file, journal->buffer, count, end, reterr);
     if (status == SPEC_OK && count > 0)
-        status = window_apply(store, count, &state, reterr);
+        status = window_apply(store, count, &at, reterr);
     if (status != SPEC_OK)
         return status;
-    bool is_whole = journal->end == file_bytes, is_restored = false;
-    bool is_again = !is_whole && journal->end == end && end == follow->end_seen;
-    follow->refused_bytes = journal->end > end ? 0 : follow->refused_bytes;
-    if (is_again && follow->bytes_seen > 0 && file_bytes != follow->refused_bytes) {
-        status = frame_restore(store, count, &is_restored, reterr);
+    enum sc_store_beyond what = SC_STORE_BEYOND_NONE;
+    bool is_still = file_bytes == follow->bytes_seen && journal->end.offset == follow->end_seen;
+    bool stops = at < file_bytes && (!is_cut || journal->end.offset == end);
+    if (stops && !(is_still && file_bytes == follow->refused_bytes)) {
+        bool is_again =
+            journal->end.offset == end && end == follow->end_seen && follow->bytes_seen > 0;
+        status = log_beyond(store, at, file_bytes, is_again, &what, reterr);
         if (status != SPEC_OK)
             return status;
-        follow->refused_bytes = is_restored ? 0 : file_bytes; /* no search without a change */
-        is_whole = journal->end == file_bytes;
+        bool is_refused = is_again && what == SC_STORE_BEYOND_NONE;
+        follow->refused_bytes = is_refused ? file_bytes : 0; /* no search without a change */
     }
-    bool is_still = file_bytes == follow->bytes_seen && journal->end == follow->end_seen;
     follow->bytes_seen = file_bytes;
-    follow->end_seen = journal->end;
-    *ret_more = (is_cut || is_restored) && journal->end > end;
-    if (is_whole || (state == SC_STORE_FRAME_SHORT && !is_cut && is_still)) {
+    follow->end_seen = journal->end.offset;
+    *ret_more = what != SC_STORE_BEYOND_NONE || (is_cut && journal->end.offset > end);
+    if (what == SC_STORE_BEYOND_NONE && (at == file_bytes || (stops && is_still))) {
         caught_up(store, wall_ns, now_ns);
         *ret_more = sc_store_follow_again(store) || *ret_more;
     }

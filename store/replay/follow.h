@@ -14,7 +14,7 @@ struct sc_store_follow {
     bool is_second;                /* reading it once more, all pages taken anew */
     uint64_t forgot_ns;            /* executor's clock: the last such reading began; 0: none */
     uint64_t frame_offset;         /* of the last accepted frame */
-    uint64_t frame_checksum;       /* checksum field of that frame */
+    uint64_t frame_checksum;       /* checksum field of that frame; 0: none was accepted */
     uint64_t refused_bytes;        /* log size at which the next frame could not be restored */
     uint32_t searches_left;        /* for damaged bytes */
     uint64_t bytes_seen, end_seen; /* log size and accepted bytes of the last call */

@@ -34,7 +34,7 @@ static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct s
         sc_store_append_frame(&append);
         sc_store_record_encode_space(&append.writer, space, &store->params.space);
     }
-    sc_store_append_frame(&append);
+    sc_store_append_reset(&append);
     sc_store_record_encode_epoch(&append.writer, space, epoch, sc_exec_wall_ns(store->params.exec));
     status = sc_store_append_commit(store, &append, reterr);
     if (status != SPEC_OK)

@@ -72,6 +72,8 @@ void sc_store_replay_restart(struct sc_store *store)
     replay->space_next = replay->space_given = 1;
     replay->space_count = replay->space_own = 0;
     replay->extent_open = 0;
+    replay->has_gap = replay->frees_early = false;
+    replay->owners_sought = 0;
     replay->left_count = replay->left_open = replay->late_open = 0;
     replay->generation++;
 }
@@ -87,7 +89,7 @@ static spec_status version_check(struct sc_store *store, const struct sc_store_r
     return sc_fail(reterr, SPEC_E_VERSION,
                    "%s/log record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
                    ", this build reads types 1 to %u version %u",
-                   store->dir, store->log.journal.sequence + 1, record->type, record->version,
+                   store->dir, store->log.journal.end.sequence + 1, record->type, record->version,
                    (unsigned)SC_STORE_RECORD_TYPE_MAX, SC_STORE_RECORD_VERSION);
 }
 
@@ -115,7 +117,7 @@ void sc_store_replay_forget(struct sc_store *store)
 static void replay_head(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_record_head *head = &replay->record.head;
-    if (store->log.journal.sequence != 0 || head->piece_next >= SC_STORE_IDS ||
+    if (store->log.journal.end.sequence != 0 || head->piece_next >= SC_STORE_IDS ||
         head->extent_next >= SC_STORE_IDS) {
         sc_store_replay_lie(store, "a log's head");
         return;
@@ -261,6 +263,10 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
     struct sc_store_table *table = &store->table;
     uint64_t id;
     (void)user;
+    if (payload->gap == SC_STORE_GAP_RESETS)
+        for (uint64_t i = 0; i < store->log.spaces.entry_count; i++)
+            sc_store_space_at(&store->log.spaces, i)->epoch_sequence =
+                store->log.journal.end.sequence + 1;
     if (!sc_store_record_peek(payload->at, payload->bytes, record))
         return SPEC_OK; /* the second scan counts it */
     spec_status status = version_check(store, record, reterr);
@@ -274,7 +280,7 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
         table->piece_next++;
     }
-    bool is_head = record->type == SC_STORE_RECORD_HEAD && store->log.journal.sequence == 0;
+    bool is_head = record->type == SC_STORE_RECORD_HEAD && store->log.journal.end.sequence == 0;
     if (is_head || record->type == SC_STORE_RECORD_NAMESPACE)
         return space_foresee(store, payload, reterr);
     bool is_drop = record->type == SC_STORE_RECORD_DROP;
@@ -288,7 +294,7 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
         is_epoch ? sc_store_space_find(&store->log.spaces, record->id) : NULL;
     if (shape != NULL && record->epoch.epoch > shape->epoch) { /* set again by the second scan */
         shape->epoch = record->epoch.epoch;
-        shape->epoch_sequence = store->log.journal.sequence + 1;
+        shape->epoch_sequence = store->log.journal.end.sequence + 1;
     }
     return SPEC_OK;
 }
@@ -382,7 +388,8 @@ static bool average_note(struct sc_store *store, uint64_t id, uint64_t frame_byt
     sc_store_replay_table_lock(store);
     bool fits = sc_store_averages_reserve(&store->log.averages, 1, store->params.alloc);
     if (fits)
-        sc_store_averages_note(&store->log.averages, id, store->log.journal.end, frame_bytes);
+        sc_store_averages_note(&store->log.averages, id, store->log.journal.end.offset,
+                               frame_bytes);
     sc_store_replay_table_unlock(store);
     return fits;
 }
@@ -420,9 +427,9 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
     }
     if (sc_store_keeps_space(store) && !average_note(store, id, frame_bytes))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
-    bool is_told =
-        sc_store_replay_space_is_told(store, space) &&
-        (!sc_store_replay_at_open(store) || store->log.journal.sequence >= shape->epoch_sequence);
+    bool is_told = sc_store_replay_space_is_told(store, space) &&
+                   (!sc_store_replay_at_open(store) ||
+                    store->log.journal.end.sequence >= shape->epoch_sequence);
     if (is_told && store->params.on_piece != NULL && store->params.on_average != NULL)
         average_tell(store, id, entry->row_count);
     return SPEC_OK;
@@ -443,6 +450,17 @@ void sc_store_replay_sweep(struct sc_store *store, bool all)
     }
 }
 
+void sc_store_replay_gap(struct sc_store *store, enum sc_store_gap gap)
+{
+    store->replay->has_gap = true;
+    sc_store_heir_end(store, "records of its log are lost");
+    if (gap != SC_STORE_GAP_RESETS)
+        return;
+    sc_store_replay_sweep(store, true);
+    if (sc_store_replay_at_open(store)) /* a checkpoint would copy what holds pages */
+        sc_store_replay_quarantine_end(store);
+}
+
 /* ---- A record ------------------------------------------------------------------------------- */
 
 static spec_status replay_section(struct sc_store *store, struct spec_error *reterr)
@@ -459,6 +477,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
     struct sc_store_replay *replay = store->replay;
     struct sc_store_record *record = &replay->record;
     (void)user;
+    if (payload->gap != SC_STORE_GAP_NONE)
+        sc_store_replay_gap(store, payload->gap);
     replay->is_checked = payload->piece != NULL;
     replay->holds = payload->holds;
     if (payload->piece != NULL) {
@@ -513,7 +533,7 @@ spec_status sc_store_replay_begin_log(struct sc_store *store, struct spec_error 
         table->extent_next > head->extent_next ? table->extent_next : head->extent_next;
     struct sc_store_spaces *spaces = &store->log.spaces;
     spaces->next = spaces->next > head->space_next ? spaces->next : head->space_next;
-    if (store->log.journal.end > 0)
+    if (store->log.journal.end.sequence > 0)
         return SPEC_OK;
     struct sc_store_append append;
     *head = (struct sc_store_record_head){
@@ -567,17 +587,16 @@ static spec_status replay_drop_refused(struct sc_store *store, struct spec_error
     return status;
 }
 
-static spec_status replay_scan(struct sc_store *store, uint64_t *ret_bytes,
-                               struct spec_error *reterr)
+static spec_status replay_scan(struct sc_store *store, struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;
     if (store->params.on_drop == NULL) {
-        status = sc_store_journal_scan(store, on_payload_void, NULL, ret_bytes, reterr);
+        status = sc_store_journal_scan(store, on_payload_void, NULL, reterr);
         store->table.piece_next = 1;
         sc_store_replay_restart(store);
     }
     if (status == SPEC_OK)
-        status = sc_store_journal_scan(store, sc_store_replay_record, NULL, ret_bytes, reterr);
+        status = sc_store_journal_scan(store, sc_store_replay_record, NULL, reterr);
     if (status == SPEC_OK)
         sc_store_replay_extent_end(store);
     return status;
@@ -593,45 +612,45 @@ void sc_store_replay_shorten(struct sc_store *store)
                is_full ? "void" : "damaged", error.text);
 }
 
-/* Logs and counts what the scan found; cuts off invalid bytes. */
-static spec_status replay_cut(struct sc_store *store, uint64_t file_bytes,
-                              struct spec_error *reterr)
+/* Logs and counts what the scan found. */
+static void damage_tell(struct sc_store *store)
 {
     const struct sc_store_journal *journal = &store->log.journal;
     sc_store_count(&store->counts.corrupt_records, journal->damaged_count);
-    if (journal->damaged_count > 0)
+    if (journal->damaged_count > journal->gap_count)
         SC_LOG(store->params.log, 1,
-               "%s/log: %" PRIu64 " damaged records were restored, the first at byte %" PRIu64,
-               store->dir, journal->damaged_count, journal->damaged_offset);
-    if (file_bytes == journal->end)
-        return SPEC_OK;
+               "%s/log: %" PRIu64 " damaged records were restored, the first at byte %" PRIu64
+               " or behind it",
+               store->dir, journal->damaged_count - journal->gap_count, journal->damaged_offset);
+    if (journal->gap_count > 0)
+        SC_LOG(store->params.log, 1,
+               "%s/log: the records of %" PRIu64 " damaged ranges are lost, the first at byte "
+               "%" PRIu64 " or behind it",
+               store->dir, journal->gap_count, journal->damaged_offset);
+    if (!journal->is_torn)
+        return;
     sc_store_count(&store->counts.corrupt_records, 1);
-    if (journal->is_cut_short)
-        SC_LOG(store->params.log, 1,
-               "%s/log is damaged at byte %" PRIu64 " of %" PRIu64
-               ": the record cannot be restored, those behind it are forgotten",
-               store->dir, journal->end, file_bytes);
-    else
-        SC_LOG(store->params.log, 1,
-               "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
-               journal->end, file_bytes);
-    return sc_io_file_truncate(store->io, journal->file, journal->end, reterr);
+    SC_LOG(store->params.log, 1,
+           "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
+           journal->end.offset, journal->file_end);
 }
 
 spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reterr)
 {
-    uint64_t file_bytes;
     spec_status status = sc_store_replay_open(store, reterr);
     if (status == SPEC_OK)
-        status = replay_scan(store, &file_bytes, reterr);
+        status = replay_scan(store, reterr);
     if (status == SPEC_OK)
-        status = replay_cut(store, file_bytes, reterr);
-    atomic_store(&store->counts.log_bytes, store->log.journal.end);
+        damage_tell(store);
+    atomic_store(&store->counts.log_bytes, store->log.journal.file_end);
     if (status == SPEC_OK)
         status = sc_store_replay_begin_log(store, reterr);
     if (status == SPEC_OK)
         status = replay_drop_refused(store, reterr);
     store->log.journal.piece_next_read = store->table.piece_next;
+    if (store->replay != NULL && store->replay->frees_early)
+        store->disk.retry_ns =
+            sc_exec_now_ns(store->params.exec) + store->params.config->lease_ns_max;
     if (status == SPEC_OK) {
         sc_store_log_new_remove(store);
         sc_store_write_budget_file_remove(store);

@@ -4,6 +4,7 @@
  *   replay_extent.c  extent, derived section, ROWS_GONE
  *   replay_piece.c   piece, drop
  *   replay_left.c    ids that are left free
+ *   replay_owners.c  pages behind lost records
  *
  * Threads: store/replay/replay.c.
  * Tests: tests/unit/store/test_log.c, test_follow.c, tests/fault/test_store_faults.c */
@@ -47,6 +48,9 @@ struct sc_store_replay {
     bool is_checked, holds; /* the piece was checked; result of params.piece_holds */
     uint64_t numbering;     /* follower: of the table, if is_numbered */
     bool is_numbered;
+    bool has_gap;           /* records were lost: a later owner of pages is right */
+    bool frees_early;       /* and pages were freed before leases on them ended */
+    uint32_t owners_sought; /* how often owners of pages were searched */
     uint32_t generation;    /* readings of the log from its start; in entries' `next` */
     uint64_t refused_count; /* rejected pieces, which get drop records */
     uint64_t refused_first, refused_last;
@@ -136,6 +140,16 @@ bool sc_store_replay_late_piece(struct sc_store_replay *replay, bool decodes, ui
                                 bool *ret_is_next);
 /* Returns true if the piece's id was left free; nobody gets it any more. */
 bool sc_store_replay_left_drop(struct sc_store_replay *replay, uint64_t id);
+/* Records before this one are lost. If a reset may be among them, all pieces so far are void. */
+void sc_store_replay_gap(struct sc_store *store, enum sc_store_gap gap);
+/* A writer's open behind lost records: drops the pieces of all extents that have some of the pages,
+ * which a later record gives to another, and frees what they hold. */
+struct sc_store_page_range {
+    uint64_t segment, page, pages; /* segment: an index */
+};
+void sc_store_replay_owners_drop(struct sc_store *store, const struct sc_store_page_range *range);
+/* Frees the pages of all void pieces at once. */
+void sc_store_replay_quarantine_end(struct sc_store *store);
 /* Returns true if pieces of the namespace are reported: ours or, for a peer, any of the family that
  * has the family's latest epoch. */
 bool sc_store_replay_space_is_told(const struct sc_store *store, uint64_t id);

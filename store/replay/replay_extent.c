@@ -45,6 +45,15 @@ static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, u
     return fits;
 }
 
+/* The same. Behind lost records their owner gives them up. */
+static bool range_take(struct sc_store *store, const struct sc_store_page_range *range)
+{
+    if (replay_take(store, range->segment, range->page, range->pages))
+        return true;
+    sc_store_replay_owners_drop(store, range);
+    return replay_take(store, range->segment, range->page, range->pages);
+}
+
 /* Takes the pages of parts[0 .. count), and turns segment numbers into indices. */
 static bool replay_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
                           uint64_t stride)
@@ -61,9 +70,9 @@ static bool replay_places(struct sc_store *store, struct sc_store_part *parts, u
     for (uint32_t i = 0; i < count; i++) {
         uint64_t index =
             at_open ? sc_store_segment_find(store, parts[i].segment) : parts[i].segment;
-        uint64_t pages = sc_store_part_pages(&parts[i], stride);
-        if (index == store->disk.segment_max ||
-            !replay_take(store, index, parts[i].offset / SC_IO_PAGE_BYTES, pages)) {
+        const struct sc_store_page_range range = {index, parts[i].offset / SC_IO_PAGE_BYTES,
+                                                  sc_store_part_pages(&parts[i], stride)};
+        if (index == store->disk.segment_max || !range_take(store, &range)) {
             sc_store_extent_free(store, parts, i, stride, 0);
             return false;
         }

@@ -183,7 +183,7 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
             piece_publish(store, piece, entry, 0);
         return;
     }
-    if (store->log.journal.sequence <
+    if (store->log.journal.end.sequence <
             sc_store_space_of(&store->log.spaces, extent->space)->epoch_sequence ||
         atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED)
         tells = false;

@@ -5,7 +5,7 @@ void sc_store_replay_lie(struct sc_store *store, const char *what)
 {
     sc_store_count(&store->counts.corrupt_records, 1);
     SC_LOG(store->params.log, 1, "log record %" PRIu64 " is not believed: %s",
-           store->log.journal.sequence + 1, what);
+           store->log.journal.end.sequence + 1, what);
 }
 
 bool sc_store_replay_lacks_pages(struct sc_store *store)

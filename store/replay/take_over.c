@@ -1,6 +1,6 @@
 /* take_over: an heir becomes the rank's writer when nobody holds the writer's lock any more.
  *
- *   lock -> log, read to its end -> segments -> torn bytes are cut -> ids -> drops without a record
+ *   lock -> log, read to its end -> segments -> log, for appending -> ids -> drops without a record
  *        -> can_store
  *
  * The heir has applied every record to its table and space map, as a writer's open does; so nothing
@@ -60,7 +60,7 @@ static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
     struct sc_store_journal *journal = &store->log.journal;
     uint64_t end;
     do {
-        end = journal->end;
+        end = journal->end.offset;
         for (uint32_t looks = 0; looks < LOOKS_AGAIN; looks++)
             for (bool more = true; more;) {
                 spec_status status = sc_store_follow(store, &more, reterr);
@@ -69,9 +69,9 @@ static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
             }
         if (journal->file == NULL || store->follow.is_over)
             return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read", store->dir);
-        if (journal->end == end)
+        if (journal->end.offset == end)
             sc_store_follow_end(store);
-    } while (journal->end != end || sc_store_follow_again(store));
+    } while (journal->end.offset != end || sc_store_follow_again(store));
     if (!sc_store_keeps_space(store) || store->replay->piece_base != 0)
         return sc_fail(reterr, SPEC_E_STALE, "%s/log is not the one that was followed", store->dir);
     sc_store_replay_extent_end(store);
@@ -79,29 +79,22 @@ static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
     return sc_store_is_ours(store, reterr);
 }
 
-/* Opens the log for writing, and cuts off what is not believed. */
+/* Opens the log for appending, behind what is not believed. */
 static spec_status log_take(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct sc_io_file *file = NULL;
     bool is_same = false;
-    uint64_t bytes = 0;
     (void)snprintf(path, sizeof(path), "%s/log", store->dir);
     spec_status status = sc_io_file_same(store->io, journal->file, path, &is_same, reterr);
     if (status == SPEC_OK && !is_same)
         status = sc_fail(reterr, SPEC_E_STALE, "%s was replaced", path);
     if (status == SPEC_OK)
-        status = sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE, &file, reterr);
+        status =
+            sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE | SC_IO_OPEN_APPEND, &file, reterr);
     if (status == SPEC_OK)
-        status = sc_io_file_size(store->io, file, &bytes, reterr);
-    if (status == SPEC_OK && bytes > journal->end) {
-        SC_LOG(store->params.log, SPEC_LOG_WARN,
-               "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
-               journal->end, bytes);
-        sc_store_count(&store->counts.corrupt_records, 1);
-        status = sc_io_file_truncate(store->io, file, journal->end, reterr);
-    }
+        status = sc_io_file_size(store->io, file, &journal->file_end, reterr);
     if (status != SPEC_OK) {
         if (file != NULL)
             sc_io_file_close(store->io, file);
@@ -181,6 +174,8 @@ spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr
         status = sc_store_segments_take_over(store, &error);
     if (status == SPEC_OK)
         status = sc_store_notify_open(store, &error);
+    if (status == SPEC_OK)
+        status = sc_store_identity_upgrade(store, &error);
     if (status == SPEC_OK)
         status = log_take(store, &error);
     if (status != SPEC_OK) {

@@ -140,7 +140,7 @@ static void every_flipped_bit_of_their_records_gives_what_was_quantised_or_nothi
     static uint8_t log[LOG_MAX];
     struct world *world = world_quantised();
     struct counts counts = {0};
-    uint64_t bytes = world->store->log.journal.end, records = 0;
+    uint64_t bytes = world->store->log.journal.end.offset, records = 0;
     world_close(world);
     assert_true(bytes <= LOG_MAX);
     assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, log, bytes));

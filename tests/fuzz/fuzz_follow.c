@@ -83,7 +83,8 @@ const struct fuzz_form *fuzz_form(void)
 static struct {
     struct sc_io_sim_disk *disk;
     uint8_t bytes[LOG_BYTES];
-    uint64_t count, chain, sequence; /* of the honest frames */
+    uint64_t count; /* of the honest frames */
+    struct sc_store_log_end end;
 } followed;
 
 /* ---- Followers ------------------------------------------------------------------------------- */
@@ -166,8 +167,8 @@ static void log_write(void)
 
 static void log_renew(void)
 {
-    followed.count = followed.sequence = 0;
-    followed.chain = world.seed;
+    followed.count = 0;
+    followed.end = world.start;
 }
 
 static void step(uint8_t what, const uint8_t *data, uint64_t count)
@@ -184,8 +185,7 @@ static void step(uint8_t what, const uint8_t *data, uint64_t count)
         followed.count += count;
     }
     if (what == 1 || what == 3)
-        (void)fuzz_frame_put(followed.bytes, &followed.count, data, count, &followed.sequence,
-                             &followed.chain);
+        (void)fuzz_frame_put(followed.bytes, &followed.count, data, count, &followed.end);
     if (what == 2)
         followed.count -= count < followed.count ? count : followed.count;
     if (what == 4 && count <= LOG_BYTES - followed.count) {

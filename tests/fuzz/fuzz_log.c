@@ -86,12 +86,13 @@ const struct fuzz_form *fuzz_form(void)
 /* Frames the payloads; returns the log's bytes. */
 static uint64_t log_make(const uint8_t *data, size_t size, uint8_t *bytes)
 {
-    uint64_t chain = world.seed, sequence = 0, whole = 0;
+    struct sc_store_log_end end = world.start;
+    uint64_t whole = 0;
     for (size_t at = 0; at + 2 <= size;) {
         uint64_t count = data[at] | (uint64_t)data[at + 1] << 8;
         at += 2;
         count = count < size - at ? count : size - at;
-        if (!fuzz_frame_put(bytes, &whole, data + at, count, &sequence, &chain))
+        if (!fuzz_frame_put(bytes, &whole, data + at, count, &end))
             break;
         at += count;
     }

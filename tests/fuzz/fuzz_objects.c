@@ -58,7 +58,7 @@ static void world_make(void)
     FUZZ_CHECK(sc_io_sim_disk_open(&disk, &world.empty, NULL) == SPEC_OK);
     world.params.custom = sc_io_sim_custom(world.empty);
     FUZZ_CHECK(objects_open(&objects) == SPEC_OK);
-    world.seed = sc_store_frame_seed(objects->store->store_id, 0, 1);
+    sc_store_log_begin(&world.start, objects->store->store_id, 0, 1);
     sc_objects_close(objects);
     struct sc_io *io = fuzz_io(&world, world.empty);
     fuzz_file_make(io, OBJECTS_DIR "/seg-00000000", 1u << 20);
@@ -300,12 +300,13 @@ static void get_stored(spec_objects *objects, const spec_domain *domains, uint32
 /* Frames the payloads; returns the log's bytes. */
 static uint64_t log_make(const uint8_t *data, size_t size, uint8_t *bytes)
 {
-    uint64_t chain = world.seed, sequence = 0, whole = 0;
+    struct sc_store_log_end end = world.start;
+    uint64_t whole = 0;
     for (size_t at = 0; at + 2 <= size;) {
         uint64_t count = data[at] | (uint64_t)data[at + 1] << 8;
         at += 2;
         count = count < size - at ? count : size - at;
-        if (!fuzz_frame_put(bytes, &whole, data + at, count, &sequence, &chain))
+        if (!fuzz_frame_put(bytes, &whole, data + at, count, &end))
             break;
         at += count;
     }

@@ -31,7 +31,7 @@ struct fuzz_world {
     struct sc_config config;
     struct sc_store_params params; /* the target's: callbacks but on_written, family, probes */
     struct sc_io_sim_disk *empty;  /* identity and a segment; NULL: not made */
-    uint64_t seed;                 /* of the log's chain */
+    struct sc_store_log_end start; /* of the log */
 };
 
 static inline void fuzz_on_written(struct sc_store_extent *extent, spec_status status,
@@ -121,7 +121,7 @@ static inline void fuzz_world_make(struct fuzz_world *world)
         .encode = fuzz_encode};
     params->on_written = fuzz_on_written;
     FUZZ_CHECK(sc_store_open(params, &store, NULL) == SPEC_OK);
-    world->seed = sc_store_frame_seed(store->store_id, 0, 1);
+    sc_store_log_begin(&world->start, store->store_id, 0, 1);
     fuzz_store_close(store);
     struct sc_io *io = fuzz_io(world, world->empty);
     fuzz_file_make(io, SEGMENT_PATH, 1u << 20);
@@ -131,7 +131,7 @@ static inline void fuzz_world_make(struct fuzz_world *world)
 /* The payload in an honest frame behind the log's first *count bytes; false: there is no room, and
  * nothing is changed. */
 static inline bool fuzz_frame_put(uint8_t *log, uint64_t *count, const uint8_t *payload,
-                                  uint64_t bytes, uint64_t *sequence, uint64_t *chain)
+                                  uint64_t bytes, struct sc_store_log_end *end)
 {
     struct sc_store_writer writer = {log, *count, LOG_BYTES, false};
     if (bytes == 0 || SC_STORE_FRAME_BYTES + bytes > LOG_BYTES - *count)
@@ -139,7 +139,8 @@ static inline bool fuzz_frame_put(uint8_t *log, uint64_t *count, const uint8_t *
     uint64_t begin = sc_store_frame_begin(&writer);
     memcpy(writer.bytes + writer.used, payload, bytes);
     writer.used += bytes;
-    sc_store_frame_end(&writer, begin, ++*sequence, chain);
+    end->offset = begin;
+    sc_store_frame_end(&writer, begin, false, end);
     *count = writer.used;
     return true;
 }

@@ -228,7 +228,7 @@ static spec_status sim_file_pwrite(struct sc_io *io, struct sc_io_file *file, co
 }
 
 static spec_status sim_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
-                                   uint64_t bytes, struct spec_error *reterr)
+                                   uint64_t bytes, uint64_t *ret_end, struct spec_error *reterr)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
     sc_sim_lock(disk);
@@ -236,6 +236,7 @@ static spec_status sim_file_append(struct sc_io *io, struct sc_io_file *file, co
     const int sys_errno =
         bytes > INT64_MAX - end ? EFBIG : sc_sim_disk_write(disk, file, end, buffer, bytes);
     sc_sim_unlock(disk);
+    *ret_end = end + bytes;
     return result("append to", file->path, sys_errno, reterr);
 }
 

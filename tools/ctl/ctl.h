@@ -66,10 +66,11 @@ struct ctl_rank {
     uint32_t rank, rank_count;
     char *path; /* of its directory */
     uint64_t log_bytes, log_bytes_believed, record_count, lie_count;
-    uint64_t damaged_count;  /* records that were restored, */
-    uint64_t damaged_offset; /* the first of them */
-    bool is_cut_short;       /* records behind log_bytes_believed cannot be believed */
-    uint64_t checkpoint;     /* its log's number */
+    uint64_t damaged_count;        /* records that were restored, */
+    uint64_t damaged_offset;       /* the first of them */
+    uint64_t gap_count, gap_bytes; /* damaged ranges whose records are lost */
+    bool resets_lost;    /* before the current record, a reset may be lost: all before is void */
+    uint64_t checkpoint; /* its log's number */
     uint64_t average_count;
     uint64_t segment_count, segment_bytes;
     struct { /* of an annex that is still to come; slots NULL: of none */

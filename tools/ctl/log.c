@@ -120,7 +120,8 @@ static bool identity_read(struct ctl_store *store)
 {
     char *path = path_in(store->path, SC_STORE_IDENTITY_NAME);
     const uint8_t *bytes;
-    uint64_t count, frame_bytes, chain = 0;
+    uint64_t count, chain = 0;
+    struct sc_store_frame frame;
     if (access(path, F_OK) != 0 && errno == ENOENT) {
         fprintf(stderr,
                 "spec-ctl: %s is no store: it has no %s, expected the directory that \"path\" of a "
@@ -131,16 +132,16 @@ static bool identity_read(struct ctl_store *store)
     }
     bool good = map_file(path, &bytes, &count);
     if (good) {
-        good = sc_store_frame_check(bytes, count, 0, &chain, &frame_bytes) == SC_STORE_FRAME_OK &&
-               sc_store_record_get_identity(bytes + SC_STORE_FRAME_BYTES,
-                                            frame_bytes - SC_STORE_FRAME_BYTES, &store->identity);
+        good = sc_store_old_frame_check(bytes, count, 0, &chain, &frame) == SC_STORE_FRAME_OK &&
+               sc_store_record_get_identity(frame.payload, frame.payload_bytes, &store->identity);
         if (!good)
             fprintf(stderr, "spec-ctl: %s is no identity of a store\n", path);
         unmap_file(bytes, count);
     }
-    if (good && store->identity.version != SC_STORE_FORMAT_VERSION) {
-        fprintf(stderr, "spec-ctl: %s: format %" PRIu64 ", this program reads format %u\n", path,
-                store->identity.version, SC_STORE_FORMAT_VERSION);
+    if (good && (store->identity.version < SC_STORE_FORMAT_OLDEST ||
+                 store->identity.version > SC_STORE_FORMAT_VERSION)) {
+        fprintf(stderr, "spec-ctl: %s: format %" PRIu64 ", this program reads formats %u to %u\n",
+                path, store->identity.version, SC_STORE_FORMAT_OLDEST, SC_STORE_FORMAT_VERSION);
         good = false;
     }
     free(path);
@@ -284,37 +285,88 @@ static bool version_known(const struct ctl_rank *rank, const struct sc_store_rec
     return false;
 }
 
-/* scratch: [SC_STORE_FRAME_BYTES_MAX] */
-static bool frames_walk(const struct ctl_store *store, struct ctl_rank *rank, const uint8_t *bytes,
-                        uint8_t *scratch, ctl_on_payload *on_payload, void *user)
+struct walk {
+    const uint8_t *bytes;
+    uint8_t *scratch; /* [SC_STORE_FRAME_BYTES_MAX] */
+    struct sc_store_log_end end;
+    uint32_t searches_left;
+    ctl_on_payload *on_payload;
+    void *user;
+};
+
+static bool payload_tell(struct ctl_rank *rank, struct walk *walk,
+                         const struct sc_store_frame *frame)
 {
-    uint64_t chain = sc_store_frame_seed(store->identity.store_id, rank->rank, rank->rank_count);
-    uint32_t searches_left = SC_STORE_SEARCHES_MAX;
-    rank->log_bytes_believed = rank->record_count = rank->lie_count = rank->damaged_count = 0;
-    for (;;) {
-        uint64_t at = rank->log_bytes_believed, left = rank->log_bytes - at, frame_bytes;
-        uint64_t sequence = rank->record_count + 1;
-        const uint8_t *payload = bytes + at + SC_STORE_FRAME_BYTES;
-        if (sc_store_frame_check(bytes + at, left, sequence, &chain, &frame_bytes) !=
-            SC_STORE_FRAME_OK) {
-            struct sc_store_recovered found;
-            left = left < SC_STORE_RECOVER_BYTES ? left : SC_STORE_RECOVER_BYTES;
-            if (rank->damaged_count == SC_STORE_DAMAGED_MAX ||
-                !sc_store_frame_recover(bytes + at, left, sequence, chain, scratch, &searches_left,
-                                        &found)) {
-                rank->is_cut_short = sc_store_frame_is_ahead(bytes + at, left, sequence);
-                return true;
-            }
-            rank->damaged_offset = rank->damaged_count++ == 0 ? at : rank->damaged_offset;
-            payload = found.payload;
-            frame_bytes = found.frame_bytes;
-            chain = found.chain;
-        }
-        if (!on_payload(rank, payload, frame_bytes - SC_STORE_FRAME_BYTES, user))
-            return false;
-        rank->record_count++;
-        rank->log_bytes_believed += frame_bytes;
+    bool goes_on = walk->on_payload(rank, frame->payload, frame->payload_bytes, walk->user);
+    rank->resets_lost = false;
+    rank->record_count++;
+    return goes_on;
+}
+
+/* Pieces that were told so far are void: a reset may be lost. */
+static void resets_lost(struct ctl_rank *rank)
+{
+    rank->resets_lost = true;
+    for (uint64_t i = 0; i < rank->piece_count; i++)
+        if (rank->pieces[i].state == CTL_LIVE)
+            rank->pieces[i].state = CTL_VOID;
+}
+
+/* The frame at `at` is not believed. Returns false at the log's end, else moves walk->end, in front
+ * of the next frame, or behind one that was restored (*ret_frame, payload not NULL). */
+static bool walk_beyond(struct ctl_rank *rank, struct walk *walk, uint64_t at,
+                        struct sc_store_frame *ret_frame)
+{
+    struct sc_store_log_end *end = &walk->end;
+    struct sc_store_frame_search next = {.offset = end->offset};
+    const uint64_t left = rank->log_bytes - at;
+    bool is_found = sc_store_frame_search(walk->bytes + end->offset, rank->log_bytes - end->offset,
+                                          true, end, &next);
+    *ret_frame = (struct sc_store_frame){0};
+    if (is_found && !next.misses) {
+        sc_store_log_jump(end, &next);
+        return true;
     }
+    if (rank->damaged_count + rank->gap_count == SC_STORE_DAMAGED_MAX)
+        return false;
+    if (sc_store_frame_recover(
+            walk->bytes + at, left < SC_STORE_RECOVER_BYTES ? left : SC_STORE_RECOVER_BYTES, at,
+            is_found ? &next : NULL, end, walk->scratch, &walk->searches_left, ret_frame)) {
+        rank->damaged_offset = rank->damaged_count++ == 0 ? at : rank->damaged_offset;
+        return true;
+    }
+    if (!is_found)
+        return false;
+    rank->gap_count++;
+    rank->gap_bytes += next.offset - end->offset;
+    if (sc_store_jump_loses_resets(end, &next))
+        resets_lost(rank);
+    sc_store_log_jump(end, &next);
+    return true;
+}
+
+static bool frames_walk(struct ctl_rank *rank, struct walk *walk)
+{
+    struct sc_store_frame frame;
+    bool goes_on = true;
+    rank->record_count = rank->lie_count = rank->damaged_count = 0;
+    rank->gap_count = rank->gap_bytes = 0;
+    rank->resets_lost = false;
+    for (uint64_t at = 0; goes_on;) {
+        enum sc_store_frame_state state =
+            sc_store_frame_check(walk->bytes + at, rank->log_bytes - at, at, &walk->end, &frame);
+        if (state == SC_STORE_FRAME_LOST) {
+            at += frame.bytes;
+            continue;
+        }
+        if (state != SC_STORE_FRAME_OK && !walk_beyond(rank, walk, at, &frame))
+            break;
+        if (frame.payload != NULL)
+            goes_on = payload_tell(rank, walk, &frame);
+        at = walk->end.offset;
+    }
+    rank->log_bytes_believed = walk->end.offset;
+    return goes_on;
 }
 
 static void say_damage(const struct ctl_rank *rank)
@@ -324,11 +376,11 @@ static void say_damage(const struct ctl_rank *rank)
                 "spec-ctl: %s/log: %" PRIu64
                 " damaged records were restored, the first at byte %" PRIu64 "\n",
                 rank->path, rank->damaged_count, rank->damaged_offset);
-    if (rank->is_cut_short)
+    if (rank->gap_count > 0)
         fprintf(stderr,
-                "spec-ctl: %s/log is damaged at byte %" PRIu64 " of %" PRIu64
-                ": the record cannot be restored, those behind it cannot be believed\n",
-                rank->path, rank->log_bytes_believed, rank->log_bytes);
+                "spec-ctl: %s/log: %" PRIu64 " ranges, %" PRIu64
+                " bytes in all, are damaged: their records are lost\n",
+                rank->path, rank->gap_count, rank->gap_bytes);
 }
 
 bool ctl_payloads_walk(const struct ctl_store *store, struct ctl_rank *rank,
@@ -340,12 +392,17 @@ bool ctl_payloads_walk(const struct ctl_store *store, struct ctl_rank *rank,
     free(path);
     if (!good)
         return false;
-    uint8_t *scratch = malloc(SC_STORE_FRAME_BYTES_MAX);
-    if (scratch == NULL)
+    struct walk walk = {.bytes = bytes,
+                        .scratch = malloc(SC_STORE_FRAME_BYTES_MAX),
+                        .searches_left = SC_STORE_SEARCHES_MAX,
+                        .on_payload = on_payload,
+                        .user = user};
+    if (walk.scratch == NULL)
         no_memory();
-    good = frames_walk(store, rank, bytes, scratch, on_payload, user);
+    sc_store_log_begin(&walk.end, store->identity.store_id, rank->rank, rank->rank_count);
+    good = frames_walk(rank, &walk);
     say_damage(rank);
-    free(scratch);
+    free(walk.scratch);
     unmap_file(bytes, rank->log_bytes);
     return good;
 }

@@ -148,6 +148,8 @@ static bool payload_add(struct ctl_rank *rank, const uint8_t *payload, uint64_t 
     const uint8_t *data;
     uint32_t count;
     bool is_true = sc_store_record_peek(payload, bytes, &record);
+    for (uint64_t i = 0; rank->resets_lost && i < content->object_count; i++)
+        object_die(content, content->objects[i]);
     if (is_true && record.type == SC_STORE_RECORD_DOMAIN) {
         is_true = sc_store_record_get_domain(payload, bytes, &data, &count) &&
                   record.id < SC_STORE_OBJECT_DOMAINS;

@@ -61,7 +61,7 @@ static const struct metric {
                       "Damaged records that were restored from their checksums."},
     [LOG_REJECTED] = {"log_rejected_records", "gauge", "Records that contradict others."},
     [LOG_LOST_BYTES] = {"log_lost_bytes", "gauge",
-                        "Bytes of the log behind a record that cannot be restored."},
+                        "Bytes of damaged ranges of the log, whose records are lost."},
 };
 
 /* The samples of one rank. */
@@ -73,7 +73,6 @@ struct samples {
 static struct samples samples_of(const struct ctl_rank *rank)
 {
     struct ctl_sum sum = ctl_sum_of(rank);
-    uint64_t lost = rank->is_cut_short ? rank->log_bytes - rank->log_bytes_believed : 0;
     return (struct samples){.is_readable = true,
                             .values = {[READABLE] = 1,
                                        [WRITER_OPEN] = rank->holder[0] != '\0',
@@ -92,7 +91,7 @@ static struct samples samples_of(const struct ctl_rank *rank)
                                        [LOG_RECORDS] = rank->record_count,
                                        [LOG_RESTORED] = rank->damaged_count,
                                        [LOG_REJECTED] = rank->lie_count,
-                                       [LOG_LOST_BYTES] = lost}};
+                                       [LOG_LOST_BYTES] = rank->gap_bytes}};
 }
 
 static void print_head(const char *name, const char *type, const char *help)

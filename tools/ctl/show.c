@@ -212,7 +212,8 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "records", u64(rank->record_count));
     add(object, "records_not_believed", u64(rank->lie_count));
     add(object, "records_damaged", u64(rank->damaged_count));
-    add(object, "log_cut_short", json_object_new_boolean(rank->is_cut_short));
+    add(object, "log_lost_ranges", u64(rank->gap_count));
+    add(object, "log_lost_bytes", u64(rank->gap_bytes));
     add(object, "checkpoint", u64(rank->checkpoint));
     add(object, "namespaces", u64(rank->space_count));
     add(object, "live_extents", u64(sum->live_extents));
@@ -251,12 +252,10 @@ static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
            " pieces dropped, %" PRIu64 " void by a reset, %" PRIu64 " records not believed\n",
            ctl_bytes_text(rank->log_bytes, log), rank->record_count, rank->checkpoint,
            sum->dropped_pieces, sum->void_pieces, rank->lie_count);
-    if (rank->damaged_count > 0 || rank->is_cut_short)
-        printf("  damage    %" PRIu64 " records were restored; %s bytes of the log are lost%s\n",
-               rank->damaged_count,
-               ctl_bytes_text(rank->is_cut_short ? rank->log_bytes - rank->log_bytes_believed : 0,
-                              lost),
-               rank->is_cut_short ? " behind a record that cannot be restored" : "");
+    if (rank->damaged_count > 0 || rank->gap_count > 0)
+        printf("  damage    %" PRIu64 " records were restored; %s of the log, in %" PRIu64
+               " ranges, are lost\n",
+               rank->damaged_count, ctl_bytes_text(rank->gap_bytes, lost), rank->gap_count);
     printf("  writer    %s\n", rank->holder[0] != '\0' ? rank->holder : "none");
 }
 
@@ -451,8 +450,9 @@ static void dump_section(struct json_object *line, const struct sc_store_record 
 static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
-    static const char *const names[] = {"?",   "namespace", "extent", "piece",     "drop", "epoch",
-                                        "log", "average",   "section",  "rows gone", "permutation"};
+    static const char *const names[] = {"?",       "namespace", "extent",     "piece",
+                                        "drop",    "epoch",     "log",        "average",
+                                        "section", "rows gone", "permutation"};
     struct json_object *line = json_object_new_object();
     add(line, "rank", u64(dump->rank->rank));
     add(line, "record", u64(dump->rank->record_count + 1));

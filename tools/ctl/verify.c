@@ -6,9 +6,9 @@
  * Threads: one. Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
+#include "store/log/where.h"
 #include "store/rows/row_permutation.h"
 #include "store/rows/tag.h"
-#include "store/log/where.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ struct verify {
     uint64_t read_bytes, whole_bytes, rows, blocks; /* of all ranks */
     struct bad *bad;
     uint64_t bad_count, bad_room;
-    uint64_t damaged_records, logs_cut_short;
+    uint64_t damaged_records, lost_ranges;
     double said_s;
 };
 
@@ -357,10 +357,10 @@ static void report(const struct verify *verify, double took_s)
                " blocks of codes in %s verified in %.1f s (%.2f GB/s), %" PRIu64 " slabs bad\n",
                verify->rows, verify->blocks, ctl_bytes_text(verify->read_bytes, bytes), took_s,
                took_s > 0 ? (double)verify->read_bytes / took_s / 1e9 : 0.0, verify->bad_count);
-        if (verify->damaged_records > 0 || verify->logs_cut_short > 0)
+        if (verify->damaged_records > 0 || verify->lost_ranges > 0)
             printf("%" PRIu64 " damaged records of logs were restored; %" PRIu64
-                   " logs end in front of records that cannot be believed\n",
-                   verify->damaged_records, verify->logs_cut_short);
+                   " ranges of logs are damaged, their records are lost\n",
+                   verify->damaged_records, verify->lost_ranges);
         return;
     }
     struct json_object *object = json_object_new_object(), *list = json_object_new_array();
@@ -381,8 +381,7 @@ static void report(const struct verify *verify, double took_s)
     json_object_object_add(object, "seconds", json_object_new_double(took_s));
     json_object_object_add(object, "damaged_records",
                            json_object_new_uint64(verify->damaged_records));
-    json_object_object_add(object, "logs_cut_short",
-                           json_object_new_uint64(verify->logs_cut_short));
+    json_object_object_add(object, "lost_ranges", json_object_new_uint64(verify->lost_ranges));
     json_object_object_add(object, "bad", list);
     printf("%s\n", json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY));
     json_object_put(object);
@@ -401,7 +400,7 @@ int ctl_verify(const struct ctl_options *options)
         code = ctl_rank_load(&store, &store.ranks[i]) ? CTL_OK : CTL_FAILED;
     for (uint64_t i = 0; i < store.rank_count; i++) {
         verify.damaged_records += store.ranks[i].damaged_count;
-        verify.logs_cut_short += store.ranks[i].is_cut_short;
+        verify.lost_ranges += store.ranks[i].gap_count;
     }
     for (uint64_t i = 0; i < store.rank_count; i++)
         for (uint64_t j = 0; j < store.ranks[i].extent_count; j++) {
@@ -420,7 +419,7 @@ int ctl_verify(const struct ctl_options *options)
         fputs("\r\033[K", stderr);
     if (code == CTL_OK) {
         report(&verify, now_s() - start_s);
-        if (verify.bad_count > 0 || verify.damaged_records > 0 || verify.logs_cut_short > 0)
+        if (verify.bad_count > 0 || verify.damaged_records > 0 || verify.lost_ranges > 0)
             code = CTL_FOUND;
     }
     free(verify.buffer);

@@ -570,7 +570,7 @@ static void checkpoint_is_due_when_enough_is_void(void **state)
     world->config.checkpoint_bytes = 1u << 20;
     assert_false(sc_store_checkpoint_due(world->store)); /* it is short */
     uint64_t key = 100;
-    while (world->store->log.journal.end < 256u << 10) {
+    while (world->store->log.journal.end.offset < 256u << 10) {
         assert_int_equal(world_store(world, key++, 0, 1), SPEC_OK);
         if (world->piece_count > 200)
             world_drop(world, 0, 60);
@@ -582,7 +582,7 @@ static void checkpoint_is_due_when_enough_is_void(void **state)
     world = world_make(&small, 11);
     world->config.disk_bytes = 32u << 20;
     world_open_ok(world);
-    for (key = 100; world->store->log.journal.end < 300u << 10; key++)
+    for (key = 100; world->store->log.journal.end.offset < 300u << 10; key++)
         assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
     assert_false(sc_store_checkpoint_due(world->store)); /* it is long, and all of it lives */
     world_free(world);

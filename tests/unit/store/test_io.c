@@ -561,28 +561,28 @@ static void appends_at_the_end_wherever_that_is(void **state)
     char text[64];
     struct sc_io_file *one = open_file(fx, "mail", NEW_FILE | SC_IO_OPEN_APPEND);
     struct sc_io_file *other = open_file(fx, "mail", SC_IO_OPEN_WRITE | SC_IO_OPEN_APPEND);
-    assert_int_equal(sc_io_file_append(fx->io, one, "one,", 4, NULL), SPEC_OK);
-    assert_int_equal(sc_io_file_append(fx->io, other, "two,", 4, NULL), SPEC_OK);
-    assert_int_equal(sc_io_file_append(fx->io, one, "", 0, NULL), SPEC_OK);
-    assert_int_equal(sc_io_file_append(fx->io, one, "three", 5, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, one, "one,", 4, NULL, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, other, "two,", 4, NULL, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, one, "", 0, NULL, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, one, "three", 5, NULL, NULL), SPEC_OK);
     read_whole(fx, "mail", text);
     assert_string_equal(text, "one,two,three");
     assert_int_equal(sc_io_file_truncate(fx->io, other, 3, NULL), SPEC_OK);
-    assert_int_equal(sc_io_file_append(fx->io, one, "!", 1, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, one, "!", 1, NULL, NULL), SPEC_OK);
     /* A write at an offset would be appended by some kernels and not by others. */
     assert_int_equal(sc_io_file_pwrite(fx->io, one, "x", 1, 0, &error), SPEC_E_INVALID);
     sc_fault_arm(&fx->fault, SC_FAULT_WRITE, 0);
-    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, &error), SPEC_E_IO);
+    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, NULL, &error), SPEC_E_IO);
     assert_int_equal(error.sys_errno, EIO);
     sc_fault_arm(&fx->fault, SC_FAULT_RESERVE, 0);
-    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, &error), SPEC_E_NO_SPACE);
+    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, NULL, &error), SPEC_E_NO_SPACE);
     read_whole(fx, "mail", text);
     assert_string_equal(text, "one!");
     sc_io_file_close(fx->io, one);
     sc_io_file_close(fx->io, other);
 
     one = open_file(fx, "mail", SC_IO_OPEN_WRITE);
-    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, &error), SPEC_E_INVALID);
+    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, NULL, &error), SPEC_E_INVALID);
     sc_io_file_close(fx->io, one);
     static const uint32_t wrong[] = {SC_IO_OPEN_APPEND, NEW_DIRECT | SC_IO_OPEN_APPEND};
     for (uint32_t i = 0; i < 2; i++) {
@@ -1059,9 +1059,9 @@ static int write_beyond_the_limit(struct fixture *fx, struct sc_io_file *file,
     CHECK(sc_io_file_pwrite(fx->io, file, bytes, 1, 3 * PAGE, NULL) == SPEC_E_NO_SPACE);
     CHECK(sc_io_file_reserve(fx->io, file, 3 * PAGE, NULL) == SPEC_OK);
     CHECK(sc_io_file_reserve(fx->io, file, 3 * PAGE + 1, NULL) == SPEC_E_NO_SPACE);
-    CHECK(sc_io_file_append(fx->io, tail, bytes, 2 * PAGE, NULL) == SPEC_OK);
-    CHECK(sc_io_file_append(fx->io, tail, bytes, PAGE + 1, NULL) == SPEC_E_NO_SPACE);
-    CHECK(sc_io_file_append(fx->io, tail, bytes, PAGE, NULL) == SPEC_OK);
+    CHECK(sc_io_file_append(fx->io, tail, bytes, 2 * PAGE, NULL, NULL) == SPEC_OK);
+    CHECK(sc_io_file_append(fx->io, tail, bytes, PAGE + 1, NULL, NULL) == SPEC_E_NO_SPACE);
+    CHECK(sc_io_file_append(fx->io, tail, bytes, PAGE, NULL, NULL) == SPEC_OK);
     uint64_t size = 0;
     CHECK(sc_io_file_size(fx->io, file, &size, NULL) == SPEC_OK && size == 3 * PAGE);
     return 0;

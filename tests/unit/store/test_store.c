@@ -1111,14 +1111,14 @@ static void identity_poke(struct world *world, uint64_t version, bool has_secret
     uint8_t bytes[4096] = {0};
     struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
     struct sc_store_identity identity = {.version = version};
-    uint64_t chain = 0, frame = sc_store_frame_begin(&writer);
+    uint64_t chain = 0, frame = sc_store_old_frame_begin(&writer);
     sc_store_record_encode_identity(&writer, &identity);
-    assert_int_equal(bytes[SC_STORE_FRAME_BYTES], 0x85);
+    assert_int_equal(bytes[SC_STORE_OLD_FRAME_BYTES], 0x85);
     if (!has_secret) {
         writer.used -= SECRET_FIELD_BYTES;
-        bytes[SC_STORE_FRAME_BYTES] = 0x84;
+        bytes[SC_STORE_OLD_FRAME_BYTES] = 0x84;
     }
-    sc_store_frame_end(&writer, frame, 0, &chain);
+    sc_store_old_frame_end(&writer, frame, 0, &chain);
     const char *path = "/sim/store/store.msgpack";
     assert_true(sc_io_sim_disk_resize(world->disk, path, writer.used));
     assert_true(sc_io_sim_disk_poke(world->disk, path, 0, bytes, writer.used));
@@ -1132,7 +1132,7 @@ static void store_refuses_a_newer_format_naming_both_versions(void **state)
     identity_poke(world, 9, true);
     assert_int_equal(world_open(world), SPEC_E_VERSION);
     assert_non_null(strstr(world->error.text, "format 9"));
-    assert_non_null(strstr(world->error.text, "reads 4"));
+    assert_non_null(strstr(world->error.text, "reads 4 to 5"));
     world_free(world);
 }
 
@@ -1145,7 +1145,7 @@ static void store_refuses_an_older_format_and_one_without_a_secret(void **state)
     identity_poke(world, 3, false);
     assert_int_equal(world_open(world), SPEC_E_VERSION);
     assert_non_null(strstr(world->error.text, "format 3"));
-    assert_non_null(strstr(world->error.text, "reads 4"));
+    assert_non_null(strstr(world->error.text, "reads 4 to 5"));
     assert_non_null(strstr(world->error.text, "remove the directory"));
     identity_poke(world, SC_STORE_FORMAT_VERSION, false);
     assert_int_equal(world_open(world), SPEC_E_VERSION);

@@ -406,16 +406,16 @@ class Ctl(unittest.TestCase):
         begins, at = [], 0
         while at < len(log):
             begins.append(at)
-            at += 24 + struct.unpack_from("<I", log, at + 4)[0]
+            at += 32 + struct.unpack_from("<I", log, at + 4)[0]
         return path, log, begins
 
     def test_a_damaged_record_is_restored_and_told(self):
         whole = self.json("stat")["ranks"][0]
-        self.assertEqual((whole["records_damaged"], whole["log_cut_short"]), (0, False))
+        self.assertEqual((whole["records_damaged"], whole["log_lost_ranges"]), (0, 0))
         path, log, begins = self.log_frames()
         rng = random.Random(4)
         for begin in begins:
-            for at in (begin + rng.randrange(24), begin + 24 + rng.randrange(20)):
+            for at in (begin + rng.randrange(32), begin + 32 + rng.randrange(20)):
                 with open(path, "wb") as f:
                     f.write(log[:at] + bytes([log[at] ^ 1 << rng.randrange(8)]) + log[at + 1:])
                 before = digest(self.path)
@@ -432,20 +432,23 @@ class Ctl(unittest.TestCase):
                     self.assertTrue(command == "ls" or "1 " in out and "restored" in out)
                 self.assertEqual(digest(self.path), before)
 
-    def test_records_behind_one_that_cannot_be_restored_are_told(self):
+    def test_a_record_that_cannot_be_restored_is_told(self):
+        whole = self.json("stat")["ranks"][0]
         path, log, begins = self.log_frames()
-        begin, end = begins[1], begins[2]
-        for at, cuts in ((begin, True), (begins[-1], False)):
+        for at, lost in ((begins[-2], begins[-1] - begins[-2]), (begins[-1], 0)):
             with open(path, "wb") as f:
-                f.write(log[:at + 24] + bytes(40) + log[at + 64:])
+                f.write(log[:at + 32] + bytes(40) + log[at + 72:])
             found = self.json("stat")["ranks"][0]
-            self.assertEqual(found["log_bytes_believed"], at)
-            self.assertEqual((found["records_damaged"], found["log_cut_short"]), (0, cuts))
-            self.assertEqual(self.json("verify", code=1 if cuts else 0)["logs_cut_short"], cuts)
+            self.assertEqual(found["log_bytes_believed"], len(log) if lost else at)
+            self.assertEqual((found["records_damaged"], found["log_lost_ranges"]),
+                             (0, int(lost > 0)))
+            self.assertEqual(found["log_lost_bytes"], lost)
+            self.assertLess(found["live_tokens"], whole["live_tokens"])
+            self.assertEqual(self.json("verify", code=1 if lost else 0)["lost_ranges"],
+                             int(lost > 0))
             for command in ("ls", "stat", "verify"):
-                self.assertEqual("those behind it cannot be believed" in run(command, self.path)[2],
-                                 cuts)
-        self.assertLess(end, begins[-1])
+                self.assertEqual("are damaged: their records are lost"
+                                 in run(command, self.path)[2], lost > 0)
 
     def test_why_names_the_first_field_that_differs(self):
         self.store(chunk_tokens=32)
