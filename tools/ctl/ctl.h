@@ -73,6 +73,8 @@ struct ctl_rank {
     uint64_t checkpoint; /* its log's number */
     uint64_t average_count;
     uint64_t segment_count, segment_bytes;
+    uint64_t claimed_count; /* segments that a process may write rows into */
+    bool is_followed;       /* a process has the log open to follow it */
     struct { /* of an annex that is still to come; slots NULL: of none */
         uint16_t *slots;
         uint64_t extent, copy, layer_next;

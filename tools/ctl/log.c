@@ -148,19 +148,30 @@ static bool identity_read(struct ctl_store *store)
     return good;
 }
 
-/* The line in the lock file, when somebody holds the lock. */
+/* Returns true if a process, of this machine or another, has a lock on the file. */
+static bool is_locked(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* The line in the lock file, when somebody holds the lock; and whether the log is followed. */
 static void holder_read(struct ctl_rank *rank)
 {
-    char *path = path_in(rank->path, "lock");
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char *path = path_in(rank->path, "lock"), *log = path_in(rank->path, "log");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
+    if (fd >= 0 && is_locked(fd)) {
         ssize_t bytes = pread(fd, rank->holder, sizeof(rank->holder) - 1, 0);
         rank->holder[bytes > 0 ? bytes : 0] = '\0';
         rank->holder[strcspn(rank->holder, "\n")] = '\0';
     }
     if (fd >= 0)
         close(fd);
+    fd = open(log, O_RDONLY | O_CLOEXEC);
+    rank->is_followed = fd >= 0 && is_locked(fd);
+    if (fd >= 0)
+        close(fd);
+    free(log);
     free(path);
 }
 
@@ -174,6 +185,10 @@ static void segments_count(struct ctl_rank *rank)
             continue;
         rank->segment_count++;
         rank->segment_bytes += (uint64_t)info.st_blocks * 512;
+        int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC);
+        rank->claimed_count += fd >= 0 && is_locked(fd);
+        if (fd >= 0)
+            close(fd);
     }
     if (dir != NULL)
         closedir(dir);

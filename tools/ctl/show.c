@@ -207,6 +207,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "rank_count", u64(rank->rank_count));
     add(object, "segments", u64(rank->segment_count));
     add(object, "segment_bytes", u64(rank->segment_bytes));
+    add(object, "segments_claimed", u64(rank->claimed_count));
     add(object, "log_bytes", u64(rank->log_bytes));
     add(object, "log_bytes_believed", u64(rank->log_bytes_believed));
     add(object, "records", u64(rank->record_count));
@@ -232,6 +233,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "dropped_pieces", u64(sum->dropped_pieces));
     add(object, "void_pieces", u64(sum->void_pieces));
     add(object, "writer", rank->holder[0] != '\0' ? json_object_new_string(rank->holder) : NULL);
+    add(object, "is_followed", json_object_new_boolean(rank->is_followed));
     return object;
 }
 
@@ -256,7 +258,9 @@ static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
         printf("  damage    %" PRIu64 " records were restored; %s of the log, in %" PRIu64
                " ranges, are lost\n",
                rank->damaged_count, ctl_bytes_text(rank->gap_bytes, lost), rank->gap_count);
-    printf("  writer    %s\n", rank->holder[0] != '\0' ? rank->holder : "none");
+    printf("  writer    %s; %" PRIu64 " segments are claimed; readers: %s\n",
+           rank->holder[0] != '\0' ? rank->holder : "none", rank->claimed_count,
+           rank->is_followed ? "yes" : "none");
 }
 
 /* Ranks that hold objects by key: as JSON, and as lines unless --json. Returns an exit code. */

@@ -134,6 +134,28 @@ class Ctl(unittest.TestCase):
             held = self.json("stat")["ranks"][0]["writer"]
         self.assertIn("pid", held)
 
+    def test_stat_tells_claims_and_readers(self):
+        def told():
+            rank = self.json("stat")["ranks"][0]
+            samples, _ = self.metrics()
+            of_rank = (("rank", "0"), ("store", self.path))
+            numbers = (rank["segments_claimed"], rank["is_followed"])
+            self.assertEqual((samples["spec_connector_segments_claimed", of_rank],
+                              samples["spec_connector_readers_open", of_rank]), numbers)
+            self.assertIn(f"{numbers[0]} segments are claimed; readers: "
+                          f"{'yes' if numbers[1] else 'none'}", run("stat", self.path)[1])
+            return numbers
+
+        self.assertEqual(told(), (0, False))
+        paths = sorted(glob.glob(self.path + "/rank-*/seg-*"))
+        for name, kind, then in ((paths[0], fcntl.F_WRLCK, (1, False)),
+                                 (os.path.dirname(paths[0]) + "/log", fcntl.F_RDLCK, (0, True))):
+            with open(name, "r+b") as file:
+                what = struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, what)
+                self.assertEqual(told(), then)
+        self.assertEqual(told(), (0, False))
+
     def metrics(self, *arguments, code=0):
         """{(name, labels as a sorted tuple): value} and {name: type} of --format prometheus."""
         got, out, err = run("stat", "--format", "prometheus", *arguments, self.path)
