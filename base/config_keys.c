@@ -55,8 +55,8 @@ static const struct sc_config_row rows[] = {
       "Memory of the host tier. It keeps rows of whole loads, quantised rows and probe keys for "
       "later loads, verified like data from disk. It is requested at open and used as it fills. "
       "`auto`: an eighth of the process's memory limit (machine, control groups, rlimits), at most "
-      "4 GiB, shared by the ranks of a set; none, with a log line, if the allocation fails. 0: "
-      "none."},
+      "4 GiB, shared by the ranks of a set and by the processes that store here or would take "
+      "over, counted at open; none, with a log line, if the allocation fails. 0: none."},
      SIZE(host_bytes, 0, 1024 * TIB),
      .has_auto = true},
     {{"host_write_through", "choice", "no", "\"no\" or \"yes\"",

@@ -93,6 +93,7 @@ struct sc_store {
     struct sc_store_replay *replay; /* a writer's during open, a follower's until close */
     char *dir;                      /* .../rank-RRRR-of-NNNN */
     struct sc_io_file *lock_file;
+    struct sc_io_file *members; /* with this process's place (log/members.h); NULL: it has none */
     uint8_t store_id[16];
     struct sc_store_limits limits;
 

@@ -13,6 +13,7 @@
 #include "store/cache/host_tier_slab.h"
 #include "store/erase/eraser.h"
 #include "store/log/identity.h"
+#include "store/log/members.h"
 #include "store/log/where.h"
 #include "store/read/fetch_match.h"
 #include "store/replay/checkpoint.h"
@@ -175,11 +176,12 @@ spec_status sc_store_dir_open(struct sc_store *store, struct spec_error *reterr)
     return status == SPEC_OK ? sc_store_identity_upgrade(store, reterr) : status;
 }
 
-/* Default of host_bytes auto. */
-static uint64_t host_share(uint32_t rank_count)
+/* Default of host_bytes auto. `processes` of each of the ranks live on this machine. */
+static uint64_t host_share(uint32_t rank_count, uint32_t processes)
 {
     uint64_t share = sc_memory_limit() / HOST_PART / (rank_count > 0 ? rank_count : 1);
-    return share < HOST_MOST ? share : HOST_MOST;
+    share = share < HOST_MOST ? share : HOST_MOST;
+    return share / processes;
 }
 
 /* Opens the host tier. Configured sizes must succeed; the automatic size may be too large here. */
@@ -188,7 +190,8 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
     const struct sc_config *config = store->params.config;
     bool is_share = config->host_bytes == SC_CONFIG_AUTO;
     bool is_auto = is_share && (config->upper_bytes == SC_CONFIG_AUTO || config->upper_bytes == 0);
-    uint64_t bytes = is_share ? host_share(store->params.rank_count) : config->host_bytes;
+    uint64_t bytes = is_share ? host_share(store->params.rank_count, sc_store_members_count(store))
+                              : config->host_bytes;
     const struct sc_host_tier_params host = {
         .alloc = store->params.alloc,
         .poison = store->params.poison,
@@ -266,6 +269,7 @@ static spec_status writing_open(struct sc_store *store, struct spec_error *reter
 static spec_status open_heir(struct sc_store *store, struct spec_error *reterr)
 {
     sc_store_write_budget_heir_open(store);
+    (void)sc_store_members_join(store, NULL); /* following tries again, and says if it cannot */
     spec_status status = sc_store_segments_heir_open(store, reterr);
     if (status == SPEC_OK)
         status = rows_max_decide(store, reterr);
@@ -287,6 +291,17 @@ static spec_status open_follower(struct sc_store *store, struct spec_error *rete
     return status == SPEC_OK ? sc_store_follow_open(store, reterr) : status;
 }
 
+/* A writer without a place stores all the same. */
+static spec_status member_join(struct sc_store *store, struct spec_error *reterr)
+{
+    spec_status status = sc_store_members_join(store, reterr);
+    if (status != SPEC_E_LOCKED)
+        return status;
+    SC_LOG(store->params.log, SPEC_LOG_WARN,
+           "%s: 16 processes wait to store here; this one does, and is not counted", store->dir);
+    return SPEC_OK;
+}
+
 static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
 {
     spec_status status = sc_store_io_open(store, reterr);
@@ -302,6 +317,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
         status = sc_store_kind_check(store, SC_STORE_OBJECTS_PREFIX, "objects", reterr);
     if (status == SPEC_OK)
         status = sc_store_dir_open(store, reterr);
+    if (status == SPEC_OK)
+        status = member_join(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_notify_open(store, reterr);
     if (status == SPEC_OK)
@@ -319,7 +336,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = writing_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_replay_log(store, reterr); /* last: it may cut a torn log */
+        status = sc_store_replay_log(store, reterr); /* last: it may rewrite the log */
     if (status == SPEC_OK)
         sc_store_reserve_open(store);
     return status;
@@ -359,6 +376,7 @@ void sc_store_base_free(struct sc_store *store)
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_segments_close(store);
     sc_store_journal_close(store);
+    sc_store_members_leave(store);
     if (store->lock_file != NULL)
         sc_io_file_close(store->io, store->lock_file);
     if (store->io != NULL)

@@ -422,6 +422,20 @@ spec_status sc_io_file_claim(struct sc_io *io, struct sc_io_file *file, struct s
     return io->backend->file_claim != NULL ? io->backend->file_claim(io, file, reterr) : SPEC_OK;
 }
 
+spec_status sc_io_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
+                            struct spec_error *reterr)
+{
+    if ((uint64_t)places * SC_IO_PLACE_BYTES > sc_io_file_limit())
+        return too_long("write the process's line", file, reterr);
+    return io->backend->file_join != NULL ? io->backend->file_join(io, file, places, reterr)
+                                          : SPEC_OK;
+}
+
+uint32_t sc_io_file_joined(struct sc_io *io, struct sc_io_file *file, uint32_t places)
+{
+    return io->backend->file_joined != NULL ? io->backend->file_joined(io, file, places) : 0;
+}
+
 void sc_io_file_share(struct sc_io *io, struct sc_io_file *file)
 {
     if (io->backend->file_share != NULL)

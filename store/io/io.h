@@ -154,6 +154,14 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
  * keeps the claim for as long as the kernel still writes for it. SPEC_E_LOCKED: another process has
  * it. Nothing is written. Never blocks. */
 spec_status sc_io_file_claim(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+/* Takes one of the file's `places` of SC_IO_PLACE_BYTES that no other process has, by an OFD lock,
+ * until close or the process's end, and writes the process's line there. For a file open for
+ * writing, once. SPEC_E_LOCKED: all are taken. Never blocks. */
+#define SC_IO_PLACE_BYTES 256u
+spec_status sc_io_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
+                            struct spec_error *reterr);
+/* Returns how many places other processes have. */
+uint32_t sc_io_file_joined(struct sc_io *io, struct sc_io_file *file, uint32_t places);
 /* Marks the file as read by this process (OFD read lock) until close. A failure only hides it. */
 void sc_io_file_share(struct sc_io *io, struct sc_io_file *file);
 /* Returns true if another process has marked the file; for files without a writer lock. */

@@ -83,6 +83,10 @@ struct sc_io_backend {
     void (*fork_close)(struct sc_io *io);
     /* NULL: every process has it */
     spec_status (*file_claim)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+    /* NULL: processes are not visible */
+    spec_status (*file_join)(struct sc_io *io, struct sc_io_file *file, uint32_t places,
+                             struct spec_error *reterr);
+    uint32_t (*file_joined)(struct sc_io *io, struct sc_io_file *file, uint32_t places);
     /* NULL: readers are not visible */
     void (*file_share)(struct sc_io *io, struct sc_io_file *file);
     bool (*file_is_shared)(struct sc_io *io, struct sc_io_file *file);
@@ -176,8 +180,8 @@ static inline bool sc_io_op_start(struct sc_io_op *op)
  * operation, file and io must not be used afterwards. No lock held. */
 void sc_io_op_complete(struct sc_io_op *op, int sys_errno);
 
-/* The line in the lock file, and the text of SPEC_E_LOCKED made from it. */
-#define SC_IO_HOLDER_BYTES 256u
+/* The line in the lock file and in places, and the text of SPEC_E_LOCKED made from it. */
+#define SC_IO_HOLDER_BYTES SC_IO_PLACE_BYTES
 struct sc_io_holder {
     uint64_t pid;
     uint64_t start_s; /* seconds since the Unix epoch */

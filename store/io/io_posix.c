@@ -588,6 +588,59 @@ spec_status sc_io_posix_file_claim(struct sc_io *io, struct sc_io_file *file,
     return SPEC_OK;
 }
 
+/* A place is locked at its first byte. */
+static struct flock place_range(uint32_t place)
+{
+    return (struct flock){.l_type = F_WRLCK,
+                          .l_whence = SEEK_SET,
+                          .l_start = (off_t)place * SC_IO_PLACE_BYTES,
+                          .l_len = 1};
+}
+
+/* The text only says who it is: a place without one counts as well. */
+static void place_write(struct sc_io *io, struct sc_io_file *file, uint32_t place)
+{
+    char text[SC_IO_PLACE_BYTES];
+    struct sc_io_holder holder;
+    holder_self(&holder, sc_exec_wall_ns(io->exec));
+    const uint64_t bytes = sc_io_holder_format(&holder, text);
+    memset(text + bytes, 0, sizeof(text) - bytes);
+    (void)sc_io_posix_write(file, (const uint8_t *)text, sizeof(text),
+                            (uint64_t)place * SC_IO_PLACE_BYTES);
+}
+
+spec_status sc_io_posix_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
+                                  struct spec_error *reterr)
+{
+    for (uint32_t place = 0; place < places; place++) {
+        struct flock range = place_range(place);
+        int result;
+        do {
+            result = fcntl(file->fd, F_OFD_SETLK, &range);
+        } while (result != 0 && errno == EINTR);
+        if (result != 0 && errno != EAGAIN && errno != EACCES)
+            return file_fail("take a place in", file->path, errno, reterr);
+        if (result != 0)
+            continue;
+        atomic_store_explicit(&file->is_locked, true, memory_order_relaxed);
+        place_write(io, file, place);
+        return SPEC_OK;
+    }
+    return sc_fail(reterr, SPEC_E_LOCKED, "%s: all %" PRIu32 " places are taken", file->path,
+                   places);
+}
+
+uint32_t sc_io_posix_file_joined(struct sc_io *io, struct sc_io_file *file, uint32_t places)
+{
+    uint32_t count = 0;
+    (void)io;
+    for (uint32_t place = 0; place < places; place++) {
+        struct flock range = place_range(place);
+        count += fcntl(file->fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
+    }
+    return count;
+}
+
 void sc_io_posix_file_share(struct sc_io *io, struct sc_io_file *file)
 {
     (void)io;

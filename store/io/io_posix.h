@@ -42,6 +42,9 @@ spec_status sc_io_posix_free_bytes(struct sc_io *io, const char *path, uint64_t 
                                    struct spec_error *reterr);
 spec_status sc_io_posix_file_claim(struct sc_io *io, struct sc_io_file *file,
                                    struct spec_error *reterr);
+spec_status sc_io_posix_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
+                                  struct spec_error *reterr);
+uint32_t sc_io_posix_file_joined(struct sc_io *io, struct sc_io_file *file, uint32_t places);
 void sc_io_posix_file_share(struct sc_io *io, struct sc_io_file *file);
 bool sc_io_posix_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,

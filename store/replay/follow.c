@@ -19,6 +19,7 @@
 #include "store/internal.h"
 #include "store/log/identity.h"
 #include "store/log/log_gap.h"
+#include "store/log/members.h"
 #include "store/replay/replay.h"
 
 #include <errno.h>
@@ -92,6 +93,8 @@ static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_
     if (store->log.journal.file != NULL)
         sc_io_file_close(store->io, store->log.journal.file);
     store->log.journal.file = file;
+    if (sc_store_members_join(store, NULL) == SPEC_E_LOCKED)
+        sc_store_heir_end(store, "16 other processes store here, or may, and no more can");
     if (sc_store_reads_leased(store))
         sc_io_file_share(store->io, file); /* tells the writer that it is followed */
     log_restart(store);

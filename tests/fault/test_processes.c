@@ -765,6 +765,23 @@ static uint32_t await_writer(struct process *processes)
 
 /* Three AUTO processes; the one that stores is killed at any moment of a pass, again and again.
  * Survivors and processes that open later find all acknowledged data; nothing else is promised. */
+/* Places of docs/reference/store-format.md that a living process has. */
+static uint32_t members_of(const struct scene *scene)
+{
+    char path[512];
+    uint32_t count = 0;
+    (void)snprintf(path, sizeof(path), "%s/rank-0000-of-0001/members", scene->dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    for (off_t at = 0; at < 16 * 256; at += 256) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+        assert_int_equal(fcntl(fd, F_OFD_GETLK, &lock), 0);
+        count += lock.l_type != F_UNLCK;
+    }
+    (void)close(fd);
+    return count;
+}
+
 static void an_auto_reader_takes_over_from_each_killed_writer(void **state)
 {
     (void)state;
@@ -777,6 +794,7 @@ static void an_auto_reader_takes_over_from_each_killed_writer(void **state)
         processes[i] = start_open(&scene, SPEC_ROLE_AUTO, 0, 1, "");
     for (uint64_t kill_at = 0; kill_at < kills; kill_at++) {
         uint32_t writer = await_writer(processes);
+        assert_int_equal(members_of(&scene), 3);
         for (uint32_t stored = 0; stored < 3; stored++) {
             (void)snprintf(line, sizeof(line), "store %" PRIu64 " 0 %u 4", ++seed, 100 + stored);
             await_number(&processes[writer], line, 0);
@@ -786,6 +804,7 @@ static void an_auto_reader_takes_over_from_each_killed_writer(void **state)
         (void)usleep((useconds_t)((random = mix(random)) % 4000));
         kill_hard(&processes[writer]);
         processes[writer].pid = 0;
+        assert_int_equal(members_of(&scene), 2); /* nobody has to look after its place */
         uint32_t next = await_writer(processes);
         processes[writer] = start_open(&scene, SPEC_ROLE_AUTO, 0, 1, "");
         for (uint64_t known = 1; known <= seed; known++) {

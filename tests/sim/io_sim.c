@@ -415,6 +415,41 @@ static spec_status sim_file_claim(struct sc_io *io, struct sc_io_file *file,
                    : SPEC_OK;
 }
 
+/* Lock held. Places of the inode that others have. */
+static uint32_t places_of_others(const struct sc_io_sim_disk *disk, const struct sc_sim_file *own)
+{
+    uint32_t places = 0;
+    for (const struct sc_sim_file *at = disk->open_files; at != NULL; at = at->next_open)
+        places |= at != own && at->inode == own->inode ? at->places : 0;
+    return places;
+}
+
+static spec_status sim_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
+                                 struct spec_error *reterr)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    struct sc_sim_file *own = file->own;
+    uint32_t place = 0;
+    sc_sim_lock(disk);
+    const uint32_t taken = places_of_others(disk, own);
+    while (place < places && (taken >> place & 1) != 0)
+        place++;
+    own->places |= place < places ? UINT32_C(1) << place : 0;
+    sc_sim_unlock(disk);
+    return place < places ? SPEC_OK
+                          : sc_fail(reterr, SPEC_E_LOCKED, "%s: all %" PRIu32 " places are taken",
+                                    file->path, places);
+}
+
+static uint32_t sim_file_joined(struct sc_io *io, struct sc_io_file *file, uint32_t places)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    sc_sim_lock(disk);
+    const uint32_t taken = places_of_others(disk, file->own);
+    sc_sim_unlock(disk);
+    return (uint32_t)__builtin_popcount(taken & ((UINT32_C(1) << places) - 1));
+}
+
 static void sim_file_share(struct sc_io *io, struct sc_io_file *file)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
@@ -475,6 +510,8 @@ static const struct sc_io_backend sim_backend = {
     .free_bytes = sim_free_bytes,
     .file_lock = sim_file_lock,
     .file_claim = sim_file_claim,
+    .file_join = sim_file_join,
+    .file_joined = sim_file_joined,
     .file_share = sim_file_share,
     .file_is_shared = sim_file_is_shared,
     .random = sim_random,

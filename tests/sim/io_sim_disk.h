@@ -58,6 +58,7 @@ struct sc_sim_file { /* file->own; guarded by the lock */
     uint64_t inode;
     struct sc_sim_file *next_open;
     bool holds_lock, is_sharing;
+    uint32_t places; /* bits of those it has (sc_io_file_join) */
 };
 
 static inline struct sc_io_sim_disk *sc_sim_disk_of(const struct sc_io *io)

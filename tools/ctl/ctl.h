@@ -8,6 +8,7 @@
 #ifndef SC_TOOLS_CTL_CTL_H
 #define SC_TOOLS_CTL_CTL_H
 
+#include "store/log/members.h"
 #include "store/log/record.h"
 
 #include <json-c/json.h>
@@ -85,6 +86,8 @@ struct ctl_rank {
     uint64_t space_count, extent_count, piece_count;
     uint64_t space_room, extent_room, piece_room;
     char holder[256]; /* the writer's lock line; "": nobody holds it */
+    char members[SC_STORE_MEMBERS_MAX][SC_IO_PLACE_BYTES]; /* lines of processes that live */
+    uint32_t member_count;
 };
 
 struct ctl_store {

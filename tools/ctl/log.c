@@ -175,6 +175,28 @@ static void holder_read(struct ctl_rank *rank)
     free(path);
 }
 
+/* The lines of the places that somebody has. */
+static void members_read(struct ctl_rank *rank)
+{
+    char *path = path_in(rank->path, "members");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (uint32_t place = 0; fd >= 0 && place < SC_STORE_MEMBERS_MAX; place++) {
+        const off_t at = (off_t)place * SC_IO_PLACE_BYTES;
+        struct flock lock = {
+            .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+        char *line = rank->members[rank->member_count];
+        if (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
+            continue;
+        ssize_t bytes = pread(fd, line, SC_IO_PLACE_BYTES - 1, at);
+        line[bytes > 0 ? bytes : 0] = '\0';
+        line[strcspn(line, "\n")] = '\0';
+        rank->member_count++;
+    }
+    if (fd >= 0)
+        close(fd);
+    free(path);
+}
+
 static void segments_count(struct ctl_rank *rank)
 {
     DIR *dir = opendir(rank->path);
@@ -241,6 +263,7 @@ static bool store_open(const char *path, int64_t rank, const char *prefix,
         qsort(ret_store->ranks, ret_store->rank_count, sizeof(*ret_store->ranks), rank_compare);
     for (uint64_t i = 0; i < ret_store->rank_count; i++) {
         holder_read(&ret_store->ranks[i]);
+        members_read(&ret_store->ranks[i]);
         segments_count(&ret_store->ranks[i]);
     }
     return true;

@@ -234,6 +234,10 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "void_pieces", u64(sum->void_pieces));
     add(object, "writer", rank->holder[0] != '\0' ? json_object_new_string(rank->holder) : NULL);
     add(object, "is_followed", json_object_new_boolean(rank->is_followed));
+    struct json_object *members = json_object_new_array();
+    for (uint32_t i = 0; i < rank->member_count; i++)
+        (void)json_object_array_add(members, json_object_new_string(rank->members[i]));
+    add(object, "members", members);
     return object;
 }
 
@@ -261,6 +265,8 @@ static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
     printf("  writer    %s; %" PRIu64 " segments are claimed; readers: %s\n",
            rank->holder[0] != '\0' ? rank->holder : "none", rank->claimed_count,
            rank->is_followed ? "yes" : "none");
+    for (uint32_t i = 0; i < rank->member_count; i++)
+        printf("  member    %s\n", rank->members[i]);
 }
 
 /* Ranks that hold objects by key: as JSON, and as lines unless --json. Returns an exit code. */

@@ -63,7 +63,8 @@ static void fill(struct rig *rig)
         make_file(rig, MADE[i]);
     found.count = 0;
     assert_int_equal(nftw(rig->path, note_name, 8, FTW_PHYS), 0);
-    assert_int_equal(found.count, 10); /* two directories, weights, identity, 3 locks, log, .. */
+    /* Two directories, weights, identity, 3 locks, members, log, .. */
+    assert_int_equal(found.count, 11);
 }
 
 static void expect_refused(struct rig *rig, const char *path, const char *owner)

@@ -156,6 +156,26 @@ class Ctl(unittest.TestCase):
                 self.assertEqual(told(), then)
         self.assertEqual(told(), (0, False))
 
+    def test_stat_tells_the_processes_that_store(self):
+        def told():
+            rank = self.json("stat")["ranks"][0]
+            samples, _ = self.metrics()
+            self.assertEqual(samples["spec_connector_members", (("rank", "0"),
+                                                                ("store", self.path))],
+                             len(rank["members"]))
+            return rank["members"]
+
+        self.assertEqual(told(), [])
+        with open(self.path + "/rank-0000-of-0001/members", "r+b") as file:
+            what = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 256, 1, 0)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, what)
+            file.seek(256)
+            file.write(b'{"pid":7,"host":"h"}\n'.ljust(256, b"\0"))
+            file.flush()
+            self.assertEqual(told(), ['{"pid":7,"host":"h"}'])
+            self.assertIn('  member    {"pid":7', run("stat", self.path)[1])
+        self.assertEqual(told(), [])
+
     def metrics(self, *arguments, code=0):
         """{(name, labels as a sorted tuple): value} and {name: type} of --format prometheus."""
         got, out, err = run("stat", "--format", "prometheus", *arguments, self.path)
