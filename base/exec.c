@@ -6,7 +6,9 @@
  *
  * Idle workers wait on `work_ready`. One of them, the watcher, waits on `timer_ready` with the
  * nearest due time as its limit, so one thread wakes for a timer. A worker that takes a task while
- * timers exist and nobody watches wakes another as the watcher.
+ * timers exist and nobody watches wakes another as the watcher. A step that posts its own task for
+ * later wakes nobody: it is about to end, and then its worker watches. So a task that runs now and
+ * then costs one wake a time.
  *
  * Invariants: a task is in at most one list, and task->posted is 1 exactly then. Nothing of a task
  * is touched after its step began (its owner may have freed it). No step runs under the lock, and
@@ -157,6 +159,8 @@ bool sc_exec_is_loop(const struct sc_exec *exec)
     return exec->thread_count == 0;
 }
 
+static _Thread_local const struct sc_task *own_task; /* whose step this worker runs, or NULL */
+
 /* ---- Workers -------------------------------------------------------------------------------- */
 
 /* Lock held. Wakes an idle worker for new work, or else the watcher. */
@@ -251,7 +255,9 @@ static void *worker_main(void *argument)
         else if (exec->timers.head != NULL && !exec->has_watcher)
             wake_for_timer(exec); /* a worker must watch while this one runs */
         pthread_mutex_unlock(&exec->lock);
+        own_task = task;
         task->step(task);
+        own_task = NULL;
         pthread_mutex_lock(&exec->lock);
         exec->running[half]--;
     }
@@ -360,7 +366,7 @@ static void insert(struct sc_exec *exec, struct sc_task *task, bool is_due)
         return;
     }
     timers_insert(&exec->timers, task);
-    if (exec->timers.head == task || !exec->has_watcher)
+    if (!exec->has_watcher ? task != own_task : exec->timers.head == task)
         wake_for_timer(exec);
 }
 

@@ -48,6 +48,8 @@ LINES = {
               + [(floor("50,000 tokens"), 2), (floor("lookup of 1,000 tokens"), 1)],
     "memory": [(rf"^(as-like|impress-itf|layered)( +{NUMBER}){{5}}$", 6),
                (floor("address space of"), 3)],
+    "idle": [(rf"^(writer|beside|bare)( +{NUMBER}){{2}}$", 3), (floor("writer: us a tick"), 1),
+             (floor("beside: us a tick"), 1)],
     "passes": [(rf"^ +(as fast as memory|{NUMBER} % of the device's rate): kept {NUMBER}", 5),
                (floor("kept / what staging"), 5), (floor("bytes written / kept"), 5)],
     "objects": [(row(n), 2) for n in ("hit warm", "hit cold", "miss warm", "miss cold")]
