@@ -59,6 +59,7 @@ struct sc_store_log {
     _Atomic uint32_t space_id; /* this connector's namespace record; 0: not recorded yet */
     _Atomic uint64_t epoch;    /* the namespace's; a peer's: the family's */
     bool is_broken;            /* a failed append could not be undone */
+    bool is_beaten;            /* another process appended: this one appends nothing more */
     bool has_late;             /* an extent's record follows records of larger ids */
     bool is_copied;            /* a checkpoint runs: no record may follow larger ids */
     uint64_t copies;           /* checkpoints begun */

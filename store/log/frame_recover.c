@@ -164,8 +164,11 @@ static bool recover(const struct damaged *damaged, struct restored *ret_restored
                      ret_restored) ||
         head_recover(damaged, damaged->count, ret_restored))
         return true;
+    uint64_t end = damaged->count; /* it ends where the next whole frame begins, at the latest */
+    if (damaged->next != NULL && damaged->next->offset - damaged->before.offset < end)
+        end = damaged->next->offset - damaged->before.offset + SC_STORE_FRAME_BYTES + 1;
     for (uint64_t at = damaged->head_bytes + 1;
-         at <= SC_STORE_FRAME_BYTES_MAX && at + SC_STORE_FRAME_BYTES < damaged->count; at++)
+         at <= SC_STORE_FRAME_BYTES_MAX && at + SC_STORE_FRAME_BYTES < end; at++)
         if (next_seems(damaged, at) && head_recover(damaged, at, ret_restored))
             return true;
     return payload_recover(damaged, ret_restored);

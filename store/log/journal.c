@@ -444,6 +444,19 @@ static void damage_note(struct sc_store_journal *journal, uint64_t at)
         journal->damaged_offset = at;
 }
 
+/* The log ends in bytes that may have been a reset. What is appended behind them counts resets that
+ * nobody will find, so that later readers see the gap, too. */
+static spec_status end_doubt(struct sc_store *store, uint64_t at, sc_store_on_payload *on_payload,
+                             void *user, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    const struct sc_store_payload payload = {.gap = SC_STORE_GAP_RESETS};
+    journal->gap_count++;
+    journal->end.resets = (uint16_t)(journal->end.resets + 2);
+    damage_note(journal, at);
+    return on_payload(store, &payload, user, reterr);
+}
+
 /* Decides how the scan goes on behind the frame at `at`, which is not believed. *ret_goes_on false:
  * the log ends. */
 static spec_status scan_beyond(struct sc_store *store, uint64_t at, sc_store_on_payload *on_payload,
@@ -453,10 +466,13 @@ static spec_status scan_beyond(struct sc_store *store, uint64_t at, sc_store_on_
     struct sc_store_journal *journal = &store->log.journal;
     struct sc_store_log_end end = journal->end;
     enum sc_store_beyond what;
-    beyond->restores = journal->damaged_count < SC_STORE_DAMAGED_MAX;
+    beyond->restores = true;
+    beyond->is_spent = journal->damaged_count >= SC_STORE_DAMAGED_MAX;
     spec_status status = sc_store_log_beyond(store, journal->file, at, journal->file_end, &end,
                                              beyond, &what, reterr);
     *ret_goes_on = status == SPEC_OK && what != SC_STORE_BEYOND_NONE;
+    if (status == SPEC_OK && beyond->is_doubtful)
+        return end_doubt(store, at, on_payload, user, reterr);
     if (!*ret_goes_on)
         return status;
     if (what == SC_STORE_BEYOND_RESTORED) {
@@ -468,6 +484,8 @@ static spec_status scan_beyond(struct sc_store *store, uint64_t at, sc_store_on_
     } else if (what == SC_STORE_BEYOND_GAP) {
         journal->gap = beyond->gap > journal->gap ? beyond->gap : journal->gap;
         journal->gap_count++;
+        journal->gap_digest =
+            sc_store_gap_digest(journal->gap_digest, journal->end.offset, end.offset);
     }
     if (what != SC_STORE_BEYOND_NEXT)
         damage_note(journal, at);
@@ -484,17 +502,17 @@ spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *o
     if (status != SPEC_OK)
         return status;
     journal->end = sc_store_log_start(store);
-    journal->damaged_count = journal->gap_count = 0;
+    journal->damaged_count = journal->gap_count = journal->gap_digest = 0;
     journal->gap = SC_STORE_GAP_NONE;
     for (bool goes_on = true; goes_on && status == SPEC_OK;) {
         uint64_t at = 0;
         status = scan_from(store, on_payload, user, &at, reterr);
-        beyond.has_junk = false;
+        beyond.has_junk = beyond.is_doubtful = false;
         goes_on = status == SPEC_OK && at < journal->file_end;
         if (goes_on)
             status = scan_beyond(store, at, on_payload, user, &beyond, &goes_on, reterr);
     }
-    journal->is_torn = beyond.has_junk;
+    journal->is_torn = beyond.has_junk && !beyond.is_doubtful;
     sc_store_log_beyond_done(store, &beyond);
     return status;
 }
@@ -530,9 +548,25 @@ void sc_store_append_reset(struct sc_store_append *append)
     append->resets = true;
 }
 
+/* Fails if what is behind the log's known end is not a part of our own append, or zeros. */
+static spec_status part_check(struct sc_store *store, const struct sc_store_writer *writer,
+                              uint64_t bytes)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    uint8_t *part = sc_alloc(store->params.alloc, bytes);
+    if (part == NULL)
+        return SPEC_E_NO_MEMORY;
+    spec_status status =
+        sc_io_file_pread(store->io, journal->file, part, bytes, journal->file_end, NULL);
+    for (uint64_t i = 0; i < bytes && status == SPEC_OK && !store->log.is_beaten; i++)
+        store->log.is_beaten = part[i] != 0 && (i >= writer->used || part[i] != writer->bytes[i]);
+    sc_alloc_free(store->params.alloc, part);
+    return store->log.is_beaten ? SPEC_E_IO : status;
+}
+
 /* An append failed. Overwrites what it left with zeros, and goes on behind it: no place in a log is
  * written twice. */
-static spec_status part_void(struct sc_store *store)
+static spec_status part_void(struct sc_store *store, const struct sc_store_writer *writer)
 {
     static const uint8_t zeros[SC_IO_PAGE_BYTES];
     struct sc_store_journal *journal = &store->log.journal;
@@ -547,8 +581,8 @@ static spec_status part_void(struct sc_store *store)
     status = sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE, &file, NULL);
     if (status == SPEC_OK)
         status = sc_io_file_same(store->io, journal->file, path, &is_same, NULL);
-    if (status == SPEC_OK && !is_same)
-        status = SPEC_E_IO;
+    if (status == SPEC_OK)
+        status = is_same ? part_check(store, writer, size - at) : SPEC_E_IO;
     for (uint64_t bytes; status == SPEC_OK && at < size; at += bytes) {
         bytes = size - at < sizeof(zeros) ? size - at : sizeof(zeros);
         status = sc_io_file_pwrite(store->io, file, zeros, bytes, at, NULL);
@@ -573,7 +607,7 @@ static spec_status bytes_append(struct sc_store *store, const struct sc_store_wr
     if (status == SPEC_OK && end == journal->file_end + writer->used)
         return SPEC_OK;
     if (status == SPEC_OK) {
-        store->log.is_broken = true;
+        store->log.is_broken = store->log.is_beaten = true;
         SC_LOG(store->params.log, 0, "%s/log: another process appended to it, storing stops",
                store->dir);
         return sc_fail(reterr, SPEC_E_IO,
@@ -583,7 +617,7 @@ static spec_status bytes_append(struct sc_store *store, const struct sc_store_wr
     }
     sc_store_count(&store->counts.io_errors, 1);
     journal->is_short = journal->is_short || status == SPEC_E_NO_SPACE;
-    if (part_void(store) != SPEC_OK) {
+    if (part_void(store, writer) != SPEC_OK) {
         store->log.is_broken = true;
         SC_LOG(store->params.log, 0, "%s/log cannot be written, storing stops", store->dir);
     }

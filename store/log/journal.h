@@ -29,6 +29,7 @@ struct sc_store_journal {
     uint64_t damaged_count;   /* frames restored, and damaged ranges skipped, by the last scan */
     uint64_t damaged_offset;  /* the first of them */
     uint64_t gap_count;       /* damaged ranges among them: their records are lost */
+    uint64_t gap_digest;      /* of their places (sc_store_gap_digest) */
     bool is_torn;             /* behind the last frame are bytes that are no frame */
     enum sc_store_gap gap;    /* what is missing before the next record */
     uint8_t *buffer;          /* records of one append, or a follower's input */
@@ -39,6 +40,7 @@ struct sc_store;
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_journal_close(struct sc_store *store);
+/* A record, or (at NULL) a log's end behind which a reset may be lost. */
 struct sc_store_payload {
     const uint8_t *at;
     uint64_t bytes;
@@ -53,6 +55,11 @@ typedef spec_status sc_store_on_payload(struct sc_store *store,
                                         struct spec_error *reterr);
 spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
                                   void *user, struct spec_error *reterr);
+/* Adds a damaged range to the digest of those before it. */
+static inline uint64_t sc_store_gap_digest(uint64_t digest, uint64_t from, uint64_t to)
+{
+    return ((digest ^ from) * UINT64_C(0x9E3779B97F4A7C15) ^ to) * UINT64_C(0xBF58476D1CE4E5B9);
+}
 /* One append: begin, a frame before each record, commit (one write). Log lock. */
 struct sc_store_append {
     struct sc_store_writer writer;

@@ -4,6 +4,7 @@
  *   [believed][damaged     ][...                 ]       RESTORED, if its checksum proves it
  *   [believed][damaged     ][frame of a later state]     GAP: its writer had read what is damaged
  *   [believed][torn                                 END  NONE
+ *   [believed][damaged                              END  NONE, doubtful: a reset may have been last
  *
  * A frame is believed for its place: whoever wrote it had read everything before it, and no other
  * frame can have been meant for that place and stand there. So a frame that lost its race is never
@@ -59,6 +60,22 @@ static spec_status damaged_restore(struct sc_store *store, struct sc_io_file *fi
     return status;
 }
 
+/* Nothing is believed, and no frame begins at `at`: decides whether an append was torn there. */
+static spec_status tail_look(struct sc_store *store, struct sc_io_file *file, uint64_t at,
+                             uint64_t file_bytes, const struct sc_store_log_end *end,
+                             bool *ret_doubtful, struct spec_error *reterr)
+{
+    uint64_t count = file_bytes - at;
+    count = count < SC_STORE_TAIL_BYTES ? count : SC_STORE_TAIL_BYTES;
+    uint8_t *bytes = sc_alloc(store->params.alloc, count);
+    if (bytes == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the end of the log");
+    spec_status status = sc_io_file_pread(store->io, file, bytes, count, at, reterr);
+    *ret_doubtful = status == SPEC_OK && !sc_store_tail_is_torn(bytes, count, at, end);
+    sc_alloc_free(store->params.alloc, bytes);
+    return status;
+}
+
 spec_status sc_store_log_beyond(struct sc_store *store, struct sc_io_file *file, uint64_t at,
                                 uint64_t file_bytes, struct sc_store_log_end *end,
                                 struct sc_store_log_beyond *beyond,
@@ -71,6 +88,7 @@ spec_status sc_store_log_beyond(struct sc_store *store, struct sc_io_file *file,
     if (status != SPEC_OK)
         return status;
     beyond->has_junk = search.has_junk;
+    beyond->is_doubtful = false;
     if (is_found && !search.misses) {
         sc_store_log_jump(end, &search);
         *ret_beyond = SC_STORE_BEYOND_NEXT;
@@ -78,8 +96,9 @@ spec_status sc_store_log_beyond(struct sc_store *store, struct sc_io_file *file,
     }
     if (!beyond->restores || at == file_bytes)
         return SPEC_OK;
-    status = damaged_restore(store, file, at, file_bytes, is_found ? &search : NULL, end, beyond,
-                             &is_restored, reterr);
+    if (!beyond->is_spent)
+        status = damaged_restore(store, file, at, file_bytes, is_found ? &search : NULL, end,
+                                 beyond, &is_restored, reterr);
     if (status != SPEC_OK)
         return status;
     if (is_restored) {
@@ -89,8 +108,10 @@ spec_status sc_store_log_beyond(struct sc_store *store, struct sc_io_file *file,
             sc_store_jump_loses_resets(end, &search) ? SC_STORE_GAP_RESETS : SC_STORE_GAP_RECORDS;
         sc_store_log_jump(end, &search);
         *ret_beyond = SC_STORE_BEYOND_GAP;
+    } else if (search.has_junk) {
+        status = tail_look(store, file, search.junk, file_bytes, end, &beyond->is_doubtful, reterr);
     }
-    return SPEC_OK;
+    return status;
 }
 
 void sc_store_log_beyond_done(struct sc_store *store, struct sc_store_log_beyond *beyond)

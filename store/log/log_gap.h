@@ -16,9 +16,11 @@ enum sc_store_beyond {
 struct sc_store_log_beyond {
     bool restores; /* set by the caller: false: damage gives NONE, because the file may be read
                       wrongly, or is still being written */
-    uint32_t searches_left;      /* the caller's, for damaged bytes */
-    enum sc_store_gap gap;       /* result of GAP */
-    bool has_junk;               /* result of NONE: not all bytes behind are lost frames */
+    uint32_t searches_left; /* the caller's, for damaged bytes */
+    enum sc_store_gap gap;  /* result of GAP */
+    bool is_spent;          /* set by the caller: too much is damaged: nothing more is restored */
+    bool has_junk;          /* result of NONE: not all bytes behind are lost frames */
+    bool is_doubtful;       /* result of NONE: the last record may have been a reset */
     struct sc_store_frame frame; /* result of RESTORED; its payload is in `scratch` */
     uint8_t *scratch;            /* freed by _done */
 };

@@ -189,6 +189,12 @@ static uint64_t place_next(const uint8_t *bytes, uint64_t count, uint64_t at)
     return next != NULL ? (uint64_t)(next - bytes) : count;
 }
 
+static void junk_note(struct sc_store_frame_search *search, uint64_t offset)
+{
+    search->junk = search->has_junk ? search->junk : offset;
+    search->has_junk = true;
+}
+
 bool sc_store_frame_search(const uint8_t *bytes, uint64_t count, bool is_rest,
                            const struct sc_store_log_end *end, struct sc_store_frame_search *search)
 {
@@ -200,19 +206,21 @@ bool sc_store_frame_search(const uint8_t *bytes, uint64_t count, bool is_rest,
         const uint8_t *next = bytes + at;
         search->offset = first + at;
         if (!is_wanted(search, next) || !is_whole(next, count - at, end->seed, &frame)) {
-            search->has_junk = true;
+            junk_note(search, first + at);
             at = place_next(bytes, count, at);
             continue;
         }
         search->previous = sc_store_le_get(next + 16, 8);
         search->resets = (uint16_t)(sc_store_le_get(next + 8, 8) >> PLACE_BITS);
-        search->misses = search->previous != end->chain;
+        search->misses =
+            search->previous != end->chain || (uint16_t)(search->resets - end->resets) > 1;
         /* Where nothing can be missing, its writer did not see what we see. */
         if (sc_store_frame_stands(next, search->offset) && (!search->misses || search->has_junk))
             return true;
         at += frame.bytes;
     }
-    search->has_junk = search->has_junk || (is_rest && at < count);
+    if (is_rest && at < count)
+        junk_note(search, first + at);
     search->offset = first + at;
     return false;
 }
@@ -229,6 +237,44 @@ bool sc_store_jump_loses_resets(const struct sc_store_log_end *end,
                                 const struct sc_store_frame_search *found)
 {
     return found->misses && (end->is_old || end->resets != found->resets);
+}
+
+/* Returns true if frames of format 4 follow that are behind the next one. */
+static bool old_frames_follow(const uint8_t *bytes, uint64_t count, uint64_t sequence)
+{
+    for (uint64_t at = 0; at + SC_STORE_OLD_FRAME_BYTES < count;) {
+        struct sc_store_frame frame;
+        if (head_read(bytes + at, count - at, SC_STORE_OLD_FRAME_MAGIC, SC_STORE_OLD_FRAME_BYTES,
+                      &frame) &&
+            sc_store_le_get(bytes + at + 8, 8) > sequence + 1)
+            return true;
+        at = place_next(bytes, count, at);
+    }
+    return false;
+}
+
+bool sc_store_tail_is_torn(const uint8_t *bytes, uint64_t count, uint64_t at,
+                           const struct sc_store_log_end *end)
+{
+    uint8_t expected[SC_STORE_FRAME_BYTES] = {0};
+    uint64_t head_bytes = SC_STORE_FRAME_BYTES - 8, same = 0;
+    if (end->is_old && at == end->offset && count >= 4 &&
+        sc_store_le_get(bytes, 4) == SC_STORE_OLD_FRAME_MAGIC) {
+        head_bytes = SC_STORE_OLD_FRAME_BYTES - 8;
+        sc_store_le_put(expected, SC_STORE_OLD_FRAME_MAGIC, 4);
+        sc_store_le_put(expected + 8, end->sequence + 1, 8);
+    } else {
+        sc_store_le_put(expected, SC_STORE_FRAME_MAGIC, 4);
+        sc_store_le_put(expected + 8, at | (uint64_t)end->resets << PLACE_BITS, 8);
+        sc_store_le_put(expected + 16, end->chain, 8);
+    }
+    head_bytes = head_bytes < count ? head_bytes : count;
+    while (same < head_bytes && (bytes[same] == expected[same] || (same >= 4 && same < 8)))
+        same++; /* any length */
+    for (uint64_t i = same; i < head_bytes; i++)
+        if (bytes[i] != 0)
+            return false;
+    return !end->is_old || !old_frames_follow(bytes, count, end->sequence);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */

@@ -194,7 +194,7 @@ struct sc_store_table {
     struct sc_alloc *alloc;
     struct sc_store_table_folder *_Atomic *pieces; /* [SC_STORE_TABLE_FOLDER] */
     struct sc_store_table_folder *_Atomic *extents;
-    struct sc_store_parts_slab *parts;         /* newest first */
+    struct sc_store_parts_slab *parts; /* newest first */
     struct sc_store_section *derived_sections; /* all ever made */
     uint64_t piece_next, extent_next;          /* next ids */
 };

@@ -68,6 +68,8 @@ spec_status sc_store_objects_copy_begin(struct sc_store *store,
     if (copy->in == NULL || copy->out == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a checkpoint's buffers");
     spec_status status = sc_store_is_ours(store, reterr);
+    if (status == SPEC_OK && store->log.is_beaten)
+        status = sc_fail(reterr, SPEC_E_IO, "%s/log: another process appended to it", store->dir);
     if (status == SPEC_OK)
         status = sc_store_log_new(store, &copy->next.file, reterr);
     if (status != SPEC_OK)

@@ -154,9 +154,11 @@ static spec_status replay_record(struct sc_store *store, const struct sc_store_p
     struct sc_store_record record = {0};
     const uint8_t *bytes;
     uint32_t count;
-    bool is_true = sc_store_record_peek(payload->at, payload->bytes, &record);
     if (payload->gap == SC_STORE_GAP_RESETS)
         replay_gap(replay);
+    if (payload->at == NULL)
+        return SPEC_OK;
+    bool is_true = sc_store_record_peek(payload->at, payload->bytes, &record);
     spec_status status = is_true ? version_check(store, &record, reterr) : SPEC_OK;
     if (status != SPEC_OK)
         return status;

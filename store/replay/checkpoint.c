@@ -54,8 +54,8 @@ struct copy {
     struct sc_store_log_end before, old; /* in front of it; behind it */
     uint64_t bulk_end;                   /* of the old log at begin */
     struct sc_store_log_beyond beyond;   /* damaged frames of the old log */
-    bool is_restored;                    /* the current one was */
-    uint64_t gap_count;                  /* damaged ranges so far */
+    bool is_restored;                    /* the current one was: its payload is in `beyond` */
+    uint64_t gap_digest, gap_last;       /* of damaged ranges so far */
     uint64_t extent_id, extent_bytes, extent_next;
     uint64_t piece_last; /* last piece of the extent that was copied; 0: none */
     uint64_t piece_next; /* late_note: above all ids so far */
@@ -65,6 +65,7 @@ struct copy {
     struct late *lates;  /* [late_count] sorted by extent when complete */
     uint64_t late_count, late_room, late_next;
     struct late late;                    /* whose piece may follow; extent 0: none */
+    uint8_t *late_scratch;               /* [LATE_BYTES_MAX] or NULL, as: */
     uint8_t *late_frames;                /* [LATE_BYTES_MAX] or NULL */
     struct sc_store_part *parts;         /* [SC_LIMIT_LAYERS] or NULL */
     struct sc_store_part *section_parts; /* [SC_LIMIT_LAYERS] */
@@ -395,6 +396,17 @@ static spec_status copy_piece_or_extent(struct copy *copy, const struct sc_store
     return SPEC_OK;
 }
 
+/* Reads the frame at `at` of the late extent's, which is restored if it is damaged. */
+static bool late_frame(struct copy *copy, const struct late *late, uint64_t at,
+                       struct sc_store_log_end *end, struct sc_store_frame *ret_frame)
+{
+    const uint8_t *bytes = copy->late_frames + at;
+    const uint64_t count = late->bytes - at, place = late->offset + at;
+    return sc_store_frame_check(bytes, count, place, end, ret_frame) == SC_STORE_FRAME_OK ||
+           sc_store_frame_recover(bytes, count, place, NULL, end, copy->late_scratch,
+                                  &copy->beyond.searches_left, ret_frame);
+}
+
 static spec_status late_copy(struct copy *copy, struct late *late, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
@@ -404,8 +416,7 @@ static spec_status late_copy(struct copy *copy, struct late *late, struct spec_e
                                           late->bytes, late->offset, reterr);
     for (uint64_t at = 0; status == SPEC_OK && at < late->bytes; at += frame.bytes) {
         struct sc_store_record record = {0};
-        if (sc_store_frame_check(copy->late_frames + at, late->bytes - at, late->offset + at, &end,
-                                 &frame) != SC_STORE_FRAME_OK ||
+        if (!late_frame(copy, late, at, &end, &frame) ||
             !sc_store_record_peek(frame.payload, frame.payload_bytes, &record))
             return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
                            late->offset);
@@ -508,23 +519,28 @@ static spec_status window_read(struct copy *copy, uint64_t end, struct spec_erro
 }
 
 /* Goes on behind the frame at `at`, which is not believed. *ret_frame is valid if it was restored.
- * A range that was damaged since the log was read ends the checkpoint: its records are in use. */
+ * A range that was damaged since the log was read is found in the end (copy_swap): its records are
+ * in use. */
 static spec_status copy_beyond(struct copy *copy, uint64_t end, struct sc_store_frame *ret_frame,
                                struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    const struct sc_store_journal *journal = &store->log.journal;
+    const uint64_t from = copy->old.offset;
     enum sc_store_beyond what;
     copy->beyond.restores = true;
-    spec_status status = sc_store_log_beyond(store, journal->file, copy->at, end, &copy->old,
-                                             &copy->beyond, &what, reterr);
+    spec_status status = sc_store_log_beyond(store, store->log.journal.file, copy->at, end,
+                                             &copy->old, &copy->beyond, &what, reterr);
     if (status != SPEC_OK)
         return status;
-    if (what == SC_STORE_BEYOND_NONE ||
-        (what == SC_STORE_BEYOND_GAP && copy->gap_count++ >= journal->gap_count))
+    if (what == SC_STORE_BEYOND_NONE)
         return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
                        copy->at);
-    copy->late.extent = 0; /* late_copy takes no damaged frames */
+    if (what == SC_STORE_BEYOND_GAP) {
+        copy->gap_last = from;
+        copy->gap_digest = sc_store_gap_digest(copy->gap_digest, from, copy->old.offset);
+    }
+    if (what != SC_STORE_BEYOND_RESTORED)
+        copy->late.extent = 0; /* its piece must follow directly */
     copy->is_restored = what == SC_STORE_BEYOND_RESTORED;
     *ret_frame = copy->beyond.frame;
     if (!copy->is_restored)
@@ -571,8 +587,6 @@ static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
                            : copy_record(copy, frame.payload, frame.payload_bytes, reterr);
         if (status != SPEC_OK)
             return status;
-        if (copy->is_restored)
-            copy->late.extent = 0;
         copy->at = copy->old.offset;
     }
     return SPEC_OK;
@@ -582,13 +596,15 @@ static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
     copy->late_frames = sc_alloc(store->params.alloc, LATE_BYTES_MAX);
+    copy->late_scratch = sc_alloc(store->params.alloc, LATE_BYTES_MAX);
     copy->parts = sc_alloc_array(store->params.alloc, SC_LIMIT_LAYERS, sizeof(*copy->parts));
-    if (copy->late_frames == NULL || copy->parts == NULL)
+    if (copy->late_frames == NULL || copy->late_scratch == NULL || copy->parts == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "frames of merged extents");
     spec_status status = copy_range(copy, copy->bulk_end, true, reterr);
     if (copy->late_count > 0)
         qsort(copy->lates, copy->late_count, sizeof(*copy->lates), late_compare);
-    copy->at = copy->in_offset = copy->in_count = copy->extent_next = copy->gap_count = 0;
+    copy->at = copy->in_offset = copy->in_count = copy->extent_next = copy->gap_digest = 0;
+    copy->beyond.searches_left = SC_STORE_SEARCHES_MAX;
     copy->old = sc_store_log_start(copy->store);
     return status;
 }
@@ -738,6 +754,10 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     struct sc_store_journal *journal = &store->log.journal;
     spec_status status = copy_range(copy, journal->end.offset, false, reterr);
     bool came = copy->writer.used > 0;
+    if (status == SPEC_OK && copy->gap_digest != journal->gap_digest)
+        status = sc_fail(reterr, SPEC_E_CORRUPT,
+                         "%s/log is damaged at byte %" PRIu64 " or before since it was read",
+                         store->dir, copy->gap_last);
     if (status == SPEC_OK)
         status = copy_flush(copy, reterr);
     if (status == SPEC_OK && came)
@@ -772,6 +792,7 @@ static void copy_free(struct copy *copy)
     sc_alloc_free(alloc, copy->parts);
     sc_alloc_free(alloc, copy->section_parts);
     sc_alloc_free(alloc, copy->late_frames);
+    sc_alloc_free(alloc, copy->late_scratch);
     sc_alloc_free(alloc, copy->extent);
     sc_alloc_free(alloc, copy->out);
     sc_alloc_free(alloc, copy->in);
@@ -779,10 +800,12 @@ static void copy_free(struct copy *copy)
 
 static spec_status checkpoint_run(struct sc_store *store, bool erases, struct spec_error *reterr)
 {
-    struct copy copy = {.store = store, .beyond.searches_left = 2 * SC_STORE_SEARCHES_MAX};
+    struct copy copy = {.store = store, .beyond.searches_left = SC_STORE_SEARCHES_MAX};
     struct sc_store_record_head head;
     if (!sc_store_can_store(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a checkpoint is the writer's");
+    if (store->log.is_beaten)
+        return sc_fail(reterr, SPEC_E_IO, "%s/log: another process appended to it", store->dir);
     spec_status status = copy_begin(&copy, &head, reterr);
     if (status == SPEC_OK && erases)
         status = sc_store_log_open_old(store, &copy.erased, reterr);
@@ -847,7 +870,7 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     uint64_t grown = journal->end.offset - journal->kept_bytes, count = sc_store_log_pieces(store);
     bool grew = grown >= step && grown >= journal->kept_bytes;
     bool is_stale = averages_are_stale(store);
-    bool is_broken = store->log.is_broken;
+    bool is_broken = store->log.is_broken, is_beaten = store->log.is_beaten;
     uint64_t dead_count;
     (void)sc_store_spaces_dead(&store->log.spaces, &dead_count);
     bool is_crowded = store->log.spaces.record_count >= SC_STORE_SPACES_MAX / 4 * 3 &&
@@ -856,7 +879,7 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     pthread_mutex_unlock(&store->log.lock);
     uint64_t live = sc_store_counted(&store->counts.piece_count);
     bool is_void = count > live && (count - live) * DEAD_SHARE >= count;
-    if (waits)
+    if (waits || is_beaten)
         return false;
     bool is_wanted = grew && (is_void || is_stale) && sc_store_write_budget_wait_ns(store) == 0;
     return is_broken || is_wanted || is_crowded || sc_store_log_is_tight(store);

@@ -32,7 +32,7 @@ static void log_restart(struct sc_store *store)
 {
     struct sc_store_journal *journal = &store->log.journal;
     journal->end = sc_store_log_start(store);
-    journal->damaged_count = journal->gap_count = 0;
+    journal->damaged_count = journal->gap_count = journal->gap_digest = 0;
     journal->gap = SC_STORE_GAP_NONE;
     journal->head = (struct sc_store_record_head){0};
     store->follow.rereads = store->replay->generation > 0;
@@ -40,6 +40,7 @@ static void log_restart(struct sc_store *store)
     store->follow.frame_offset = store->follow.frame_checksum = store->follow.bytes_seen = 0;
     store->follow.searches_left = SC_STORE_SEARCHES_MAX;
     store->follow.refused_bytes = 0;
+    store->follow.is_doubtful = false;
     if (store->replay->extent_open != 0)
         sc_store_extent_unplace(store, store->replay->extent_open);
     sc_store_replay_restart(store);
@@ -109,8 +110,9 @@ static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes,
 {
     const struct sc_store_journal *journal = &store->log.journal;
     uint8_t frame[SC_STORE_FRAME_BYTES];
-    *ret_holds = store->follow.frame_checksum == 0;
-    if (*ret_holds || file_bytes < journal->end.offset)
+    bool is_there = file_bytes >= journal->end.offset;
+    *ret_holds = is_there && store->follow.frame_checksum == 0;
+    if (*ret_holds || !is_there)
         return SPEC_OK;
     spec_status status = sc_io_file_pread(store->io, journal->file, frame, sizeof(frame),
                                           store->follow.frame_offset, reterr);
@@ -165,6 +167,7 @@ static spec_status restored_apply(struct sc_store *store, uint64_t at,
     uint8_t stored[SC_STORE_FRAME_BYTES];
     spec_status status =
         sc_io_file_pread(store->io, journal->file, stored, sizeof(stored), at, reterr);
+    journal->end.offset = at;
     if (status == SPEC_OK)
         status = record_apply(store, frame, reterr);
     if (status != SPEC_OK)
@@ -183,13 +186,14 @@ static spec_status log_beyond(struct sc_store *store, uint64_t at, uint64_t file
                               struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
-    struct sc_store_log_beyond beyond = {.restores = restores &&
-                                                     journal->damaged_count < SC_STORE_DAMAGED_MAX,
+    struct sc_store_log_beyond beyond = {.restores = restores,
+                                         .is_spent = journal->damaged_count >= SC_STORE_DAMAGED_MAX,
                                          .searches_left = store->follow.searches_left};
     struct sc_store_log_end end = journal->end;
     spec_status status =
         sc_store_log_beyond(store, journal->file, at, file_bytes, &end, &beyond, ret_what, reterr);
     store->follow.searches_left = beyond.searches_left;
+    store->follow.is_doubtful = beyond.is_doubtful;
     if (status == SPEC_OK && *ret_what == SC_STORE_BEYOND_RESTORED)
         status = restored_apply(store, at, &beyond.frame, reterr);
     sc_store_log_beyond_done(store, &beyond);
@@ -203,6 +207,8 @@ static spec_status log_beyond(struct sc_store *store, uint64_t at, uint64_t file
                beyond.gap == SC_STORE_GAP_RESETS ? ", and a reset may be among them" : "");
         journal->gap = beyond.gap > journal->gap ? beyond.gap : journal->gap;
         journal->gap_count++;
+        journal->gap_digest =
+            sc_store_gap_digest(journal->gap_digest, journal->end.offset, end.offset);
     }
     if (*ret_what != SC_STORE_BEYOND_NEXT) {
         sc_store_count(&store->counts.corrupt_records, 1);
@@ -289,7 +295,8 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
     follow->bytes_seen = file_bytes;
     follow->end_seen = journal->end.offset;
     *ret_more = what != SC_STORE_BEYOND_NONE || (is_cut && journal->end.offset > end);
-    if (what == SC_STORE_BEYOND_NONE && (at == file_bytes || (stops && is_still))) {
+    if (what == SC_STORE_BEYOND_NONE &&
+        (at == file_bytes || (stops && is_still && !follow->is_doubtful))) {
         caught_up(store, wall_ns, now_ns);
         *ret_more = sc_store_follow_again(store) || *ret_more;
     }

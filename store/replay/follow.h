@@ -16,6 +16,7 @@ struct sc_store_follow {
     uint64_t frame_offset;         /* of the last accepted frame */
     uint64_t frame_checksum;       /* checksum field of that frame; 0: none was accepted */
     uint64_t refused_bytes;        /* log size at which the next frame could not be restored */
+    bool is_doubtful;              /* and may have been a reset: nothing is promised */
     uint32_t searches_left;        /* for damaged bytes */
     uint64_t bytes_seen, end_seen; /* log size and accepted bytes of the last call */
     uint64_t segment_last;         /* index found last */

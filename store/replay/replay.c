@@ -146,7 +146,8 @@ static bool space_id_take(struct sc_store_replay *replay, uint64_t id)
 {
     uint64_t next =
         replay->space_next > replay->space_given ? replay->space_next : replay->space_given;
-    if (id < replay->space_next || (id >= replay->space_given && id != next) || id >= UINT32_MAX ||
+    bool is_next = id < replay->space_given || id == next || replay->has_gap;
+    if (id < replay->space_next || !is_next || id >= UINT32_MAX ||
         replay->space_count == SC_STORE_SPACES_MAX)
         return false;
     replay->space_next = id + 1;
@@ -266,7 +267,9 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
     if (payload->gap == SC_STORE_GAP_RESETS)
         for (uint64_t i = 0; i < store->log.spaces.entry_count; i++)
             sc_store_space_at(&store->log.spaces, i)->epoch_sequence =
-                store->log.journal.end.sequence + 1;
+                store->log.journal.end.sequence;
+    if (payload->at == NULL)
+        return SPEC_OK;
     if (!sc_store_record_peek(payload->at, payload->bytes, record))
         return SPEC_OK; /* the second scan counts it */
     spec_status status = version_check(store, record, reterr);
@@ -301,19 +304,37 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
 
 /* ---- Epochs ---------------------------------------------------------------------------------- */
 
+/* Follower: an epoch that it knows, or a smaller one. Usually the log is read again, and everything
+ * before is void already. But a writer may have reset to an epoch a second time, of which the first
+ * record was lost: what this reading found before it is void, whatever the number. */
+static void epoch_again(struct sc_store *store, uint64_t space, uint64_t at_ns)
+{
+    const struct sc_store_table *table = &store->table;
+    for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
+        const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+        if (atomic_load(&entry->state) != SC_STORE_PIECE_LIVE ||
+            entry->next != store->replay->generation ||
+            sc_store_table_extent(table, entry->extent)->space != space)
+            continue;
+        sc_store_replay_drop(store, id);
+        sc_store_replay_dropped(store, id, at_ns);
+    }
+}
+
 static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_record_epoch *record = &replay->record.epoch;
     uint64_t id = replay->record.id;
     struct sc_store_shape *shape =
         id < replay->space_next ? sc_store_space_find(&store->log.spaces, id) : NULL;
-    if (shape == NULL || record->epoch < shape->epoch ||
-        (record->epoch == shape->epoch && sc_store_replay_at_open(store))) {
+    bool is_over = shape == NULL || record->epoch < shape->epoch ||
+                   (record->epoch == shape->epoch && sc_store_replay_at_open(store));
+    if (is_over)
         sc_store_replay_lie(store, "an epoch that is over, or of no namespace");
+    if (shape != NULL && record->epoch <= shape->epoch && !sc_store_replay_at_open(store))
+        epoch_again(store, id, record->at_ns);
+    if (is_over || record->epoch == shape->epoch)
         return;
-    }
-    if (record->epoch == shape->epoch)
-        return; /* read again */
     shape->epoch = record->epoch;
     uint64_t end = store->table.piece_next;
     bool is_ours = store->params.role == SC_STORE_PEER ? shape->is_own
@@ -479,6 +500,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
     (void)user;
     if (payload->gap != SC_STORE_GAP_NONE)
         sc_store_replay_gap(store, payload->gap);
+    if (payload->at == NULL)
+        return SPEC_OK;
     replay->is_checked = payload->piece != NULL;
     replay->holds = payload->holds;
     if (payload->piece != NULL) {

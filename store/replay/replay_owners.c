@@ -19,32 +19,75 @@ void sc_store_replay_quarantine_end(struct sc_store *store)
     (void)sc_store_quarantine_release(store, UINT64_MAX);
 }
 
-static bool parts_overlap(const struct sc_store_part *parts, uint32_t count, uint64_t stride,
-                          const struct sc_store_page_range *range)
+/* Bytes [first, end) of a layer. */
+struct stretch {
+    uint64_t first, end;
+};
+
+/* Returns the part of the range that lies in the layer; first == end: none. */
+static struct stretch stretch_of(const struct sc_store_part *part, uint64_t stride, uint32_t layer,
+                                 const struct sc_store_page_range *range)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t first = parts[i].offset / SC_IO_PAGE_BYTES;
-        if (parts[i].segment == range->segment && first < range->page + range->pages &&
-            range->page < first + sc_store_part_pages(&parts[i], stride))
-            return true;
-    }
-    return false;
+    uint64_t begin = sc_store_part_at(part, stride, layer), end = begin + stride;
+    uint64_t first = range->page * SC_IO_PAGE_BYTES;
+    uint64_t last = first + range->pages * SC_IO_PAGE_BYTES;
+    first = first > begin ? first : begin;
+    last = last < end ? last : end;
+    if (part->segment != range->segment || first >= last)
+        return (struct stretch){0};
+    return (struct stretch){first - begin, last - begin};
 }
 
 static bool section_overlaps(const struct sc_store_section *section,
                              const struct sc_store_page_range *range)
 {
-    return section != NULL &&
-           parts_overlap(section->parts, section->part_count, section->stride, range);
+    for (uint32_t i = 0; section != NULL && i < section->part_count; i++)
+        for (uint32_t l = 0; l < section->parts[i].layer_count; l++) {
+            struct stretch found = stretch_of(&section->parts[i], section->stride,
+                                              section->parts[i].layer_first + l, range);
+            if (found.first < found.end)
+                return true;
+        }
+    return false;
 }
 
-static bool extent_overlaps(struct sc_store_extent_entry *extent,
-                            const struct sc_store_page_range *range)
+/* Returns true if the piece holds bytes of the range: its rows, or what the extent keeps in front
+ * of and behind all rows. */
+static bool piece_holds(const struct sc_store *store, struct sc_store_extent_entry *extent,
+                        const struct sc_store_piece_entry *piece,
+                        const struct sc_store_page_range *range)
 {
-    return parts_overlap(extent->parts, extent->part_count, extent->stride, range) ||
-           section_overlaps(atomic_load(&extent->derived), range) ||
+    uint64_t row_bytes = sc_store_space_of(&store->log.spaces, extent->space)->row_bytes;
+    uint64_t first = extent->row_offset + piece->extent_row * row_bytes;
+    uint64_t end = first + piece->row_count * row_bytes;
+    uint64_t rows_end = extent->row_offset + extent->row_count * row_bytes;
+    bool has_rows = atomic_load(&extent->rows_state) != SC_STORE_ROWS_FREED; /* else permuted */
+    for (uint32_t i = 0; has_rows && i < extent->part_count; i++)
+        for (uint32_t l = 0; l < extent->parts[i].layer_count; l++) {
+            struct stretch found = stretch_of(&extent->parts[i], extent->stride,
+                                              extent->parts[i].layer_first + l, range);
+            if (found.first < found.end &&
+                (found.first < extent->row_offset || found.end > rows_end ||
+                 (found.first < end && first < found.end)))
+                return true;
+        }
+    return section_overlaps(atomic_load(&extent->derived), range) ||
            section_overlaps(atomic_load(&extent->codes), range) ||
            section_overlaps(atomic_load(&extent->permutation), range);
+}
+
+static void owner_drop(struct sc_store *store, uint64_t id, const struct sc_store_page_range *range)
+{
+    const struct sc_store_table *table = &store->table;
+    struct sc_store_extent_entry *extent = sc_store_table_extent(table, id);
+    for (uint64_t piece = extent->piece_first; piece != 0 && piece <= extent->piece_last; piece++) {
+        const struct sc_store_piece_entry *entry = sc_store_table_piece(table, piece);
+        if (entry == NULL || entry->extent != id || !piece_holds(store, extent, entry, range))
+            continue;
+        sc_store_replay_drop(store, piece);
+        if (atomic_load(&entry->state) == SC_STORE_PIECE_DROPPED)
+            sc_store_replay_dropped(store, piece, UINT64_MAX);
+    }
 }
 
 void sc_store_replay_owners_drop(struct sc_store *store, const struct sc_store_page_range *range)
@@ -54,18 +97,7 @@ void sc_store_replay_owners_drop(struct sc_store *store, const struct sc_store_p
         store->replay->owners_sought == OWNERS_MAX)
         return;
     store->replay->owners_sought++;
-    for (uint64_t id = 1; (id = sc_store_table_extent_from(table, id)) < table->extent_next; id++) {
-        struct sc_store_extent_entry *extent = sc_store_table_extent(table, id);
-        if (extent->piece_first == 0 || !extent_overlaps(extent, range))
-            continue;
-        for (uint64_t piece = extent->piece_first; piece <= extent->piece_last; piece++) {
-            const struct sc_store_piece_entry *entry = sc_store_table_piece(table, piece);
-            if (entry == NULL || entry->extent != id)
-                continue;
-            sc_store_replay_drop(store, piece);
-            if (atomic_load(&entry->state) == SC_STORE_PIECE_DROPPED)
-                sc_store_replay_dropped(store, piece, UINT64_MAX);
-        }
-    }
+    for (uint64_t id = 1; (id = sc_store_table_extent_from(table, id)) < table->extent_next; id++)
+        owner_drop(store, id, range);
     sc_store_replay_quarantine_end(store);
 }

@@ -67,8 +67,9 @@ static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
                 if (status != SPEC_OK)
                     return status;
             }
-        if (journal->file == NULL || store->follow.is_over)
-            return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read", store->dir);
+        if (journal->file == NULL || store->follow.is_over || store->follow.is_doubtful)
+            return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read%s", store->dir,
+                           store->follow.is_doubtful ? ": a reset may be lost at its end" : "");
         if (journal->end.offset == end)
             sc_store_follow_end(store);
     } while (journal->end.offset != end || sc_store_follow_again(store));
@@ -103,6 +104,7 @@ static spec_status log_take(struct sc_store *store, struct spec_error *reterr)
     pthread_mutex_lock(&store->log.lock);
     struct sc_io_file *followed = journal->file;
     journal->file = file;
+    atomic_store(&store->counts.log_bytes, journal->file_end);
     status = sc_store_replay_begin_log(store, reterr);
     journal->piece_next_read = store->table.piece_next;
     pthread_mutex_unlock(&store->log.lock);

@@ -182,8 +182,7 @@ static void members_read(struct ctl_rank *rank)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     for (uint32_t place = 0; fd >= 0 && place < SC_STORE_MEMBERS_MAX; place++) {
         const off_t at = (off_t)place * SC_IO_PLACE_BYTES;
-        struct flock lock = {
-            .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
         char *line = rank->members[rank->member_count];
         if (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
             continue;
@@ -350,6 +349,18 @@ static void resets_lost(struct ctl_rank *rank)
             rank->pieces[i].state = CTL_VOID;
 }
 
+/* Nothing is believed, and no frame begins at `at`. */
+static void tail_look(struct ctl_rank *rank, const struct walk *walk, uint64_t at)
+{
+    const uint64_t left = rank->log_bytes - at;
+    const uint64_t count = left < SC_STORE_TAIL_BYTES ? left : SC_STORE_TAIL_BYTES;
+    if (sc_store_tail_is_torn(walk->bytes + at, count, at, &walk->end))
+        return;
+    rank->gap_count++;
+    rank->gap_bytes += left;
+    resets_lost(rank);
+}
+
 /* The frame at `at` is not believed. Returns false at the log's end, else moves walk->end, in front
  * of the next frame, or behind one that was restored (*ret_frame, payload not NULL). */
 static bool walk_beyond(struct ctl_rank *rank, struct walk *walk, uint64_t at,
@@ -365,16 +376,18 @@ static bool walk_beyond(struct ctl_rank *rank, struct walk *walk, uint64_t at,
         sc_store_log_jump(end, &next);
         return true;
     }
-    if (rank->damaged_count + rank->gap_count == SC_STORE_DAMAGED_MAX)
-        return false;
-    if (sc_store_frame_recover(
+    if (rank->damaged_count + rank->gap_count < SC_STORE_DAMAGED_MAX &&
+        sc_store_frame_recover(
             walk->bytes + at, left < SC_STORE_RECOVER_BYTES ? left : SC_STORE_RECOVER_BYTES, at,
             is_found ? &next : NULL, end, walk->scratch, &walk->searches_left, ret_frame)) {
         rank->damaged_offset = rank->damaged_count++ == 0 ? at : rank->damaged_offset;
         return true;
     }
-    if (!is_found)
+    if (!is_found) {
+        if (next.has_junk)
+            tail_look(rank, walk, next.junk);
         return false;
+    }
     rank->gap_count++;
     rank->gap_bytes += next.offset - end->offset;
     if (sc_store_jump_loses_resets(end, &next))

@@ -205,6 +205,8 @@ static bool content_load(const struct ctl_store *store, struct ctl_rank *rank,
         content_free(content);
         return false;
     }
+    for (uint64_t i = 0; rank->resets_lost && i < content->object_count; i++)
+        object_die(content, content->objects[i]); /* at the log's end */
     for (uint64_t i = 0; i < content->object_count; i++) {
         const struct object *object = content->objects[i];
         if (object->is_dead)

@@ -371,8 +371,12 @@ static void a_loser_behind_a_damaged_winner_is_not_applied(void **state)
     const uint64_t winner_end = world->store->log.journal.file_end;
     world_close(world);
     other_drops(world, end, 1);
-    for (uint64_t at = end.offset; at < winner_end; at += 8)
-        disk_flip(world, LOG_PATH, at, 0x5a);
+    static uint8_t bytes[LOG_MAX];
+    (void)file_read(world, LOG_PATH, bytes);
+    for (uint64_t at = end.offset; at < winner_end; at += sc_store_frame_bytes(bytes + at)) {
+        disk_flip(world, LOG_PATH, at + SC_STORE_FRAME_BYTES + 5, 0x5a);
+        disk_flip(world, LOG_PATH, at + SC_STORE_FRAME_BYTES + 7, 0x5a);
+    }
     world_open_ok(world);
     assert_int_equal(seen_of(world, 1), 1);
     assert_int_equal(seen_of(world, 2), 0);
