@@ -452,6 +452,7 @@ static spec_status end_doubt(struct sc_store *store, uint64_t at, sc_store_on_pa
     struct sc_store_journal *journal = &store->log.journal;
     const struct sc_store_payload payload = {.gap = SC_STORE_GAP_RESETS};
     journal->gap_count++;
+    journal->ends_in_doubt = true;
     journal->end.resets = (uint16_t)(journal->end.resets + 2);
     damage_note(journal, at);
     return on_payload(store, &payload, user, reterr);
@@ -503,6 +504,7 @@ spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *o
         return status;
     journal->end = sc_store_log_start(store);
     journal->damaged_count = journal->gap_count = journal->gap_digest = 0;
+    journal->ends_in_doubt = false;
     journal->gap = SC_STORE_GAP_NONE;
     for (bool goes_on = true; goes_on && status == SPEC_OK;) {
         uint64_t at = 0;
@@ -639,6 +641,10 @@ spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_appen
     if (status != SPEC_OK)
         return status;
     journal->is_short = false;
+    if (journal->ends_in_doubt)
+        journal->gap_digest =
+            sc_store_gap_digest(journal->gap_digest, journal->end.offset, journal->file_end);
+    journal->ends_in_doubt = false;
     journal->end = append->end;
     journal->file_end = append->end.offset;
     sc_store_count(&store->counts.log_bytes, append->writer.used);

@@ -30,6 +30,7 @@ struct sc_store_journal {
     uint64_t damaged_offset;  /* the first of them */
     uint64_t gap_count;       /* damaged ranges among them: their records are lost */
     uint64_t gap_digest;      /* of their places (sc_store_gap_digest) */
+    bool ends_in_doubt;       /* one of them is behind the end: the next append ends it */
     bool is_torn;             /* behind the last frame are bytes that are no frame */
     enum sc_store_gap gap;    /* what is missing before the next record */
     uint8_t *buffer;          /* records of one append, or a follower's input */
