@@ -187,8 +187,8 @@ bool sc_store_frame_stands(const uint8_t *frame, uint64_t at);
 /* A search behind bytes that are not believed. */
 struct sc_store_frame_search {
     uint64_t offset;   /* in the file: of the bytes given; then of the frame, or where to go on */
-    bool has_junk;     /* since the end of the log there were bytes that are no whole frame, */
-    uint64_t junk;     /* the first of them here */
+    bool has_junk;     /* since the end of the log there were bytes that are no whole frame */
+    uint64_t junk;     /* the first of them */
     bool misses;       /* result: frames before this one are missing */
     uint64_t previous; /* result: the chain that the frame names */
     uint16_t resets;   /* result */
@@ -206,10 +206,9 @@ bool sc_store_jump_loses_resets(const struct sc_store_log_end *end,
                                 const struct sc_store_frame_search *found);
 
 /* Nothing is believed behind a log's end, and `at` is the first byte that is of no whole frame.
- * Returns true if an append explains that: its header stands there
- * as a writer at the log's end makes it for a record that is no reset, or a beginning of it, and
- * zeros. Else what stood there may have been a reset. bytes: at `at`, to the file's end, or
- * SC_STORE_TAIL_BYTES. */
+ * Returns true if an append that was torn explains that: its header stands there, as a writer at
+ * the log's end makes it for a record that is no reset, or a beginning of it and zeros. Else what
+ * stood there may have been a reset. bytes: at `at`, to the file's end or SC_STORE_TAIL_BYTES. */
 #define SC_STORE_TAIL_BYTES (UINT64_C(1) << 20)
 bool sc_store_tail_is_torn(const uint8_t *bytes, uint64_t count, uint64_t at,
                            const struct sc_store_log_end *end);
@@ -220,7 +219,7 @@ bool sc_store_tail_is_torn(const uint8_t *bytes, uint64_t count, uint64_t at,
  * Advances *end. false: not restored. */
 #define SC_STORE_RECOVER_BYTES (2 * SC_STORE_FRAME_BYTES_MAX)
 #define SC_STORE_SEARCHES_MAX  64u   /* per scan of a log */
-#define SC_STORE_DAMAGED_MAX   4096u /* restored frames and damaged ranges; a log with more ends */
+#define SC_STORE_DAMAGED_MAX   4096u /* restored frames and damaged ranges; no more are restored */
 bool sc_store_frame_recover(const uint8_t *bytes, uint64_t count, uint64_t at,
                             const struct sc_store_frame_search *next, struct sc_store_log_end *end,
                             uint8_t *scratch, uint32_t *searches_left,
