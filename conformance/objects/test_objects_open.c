@@ -286,11 +286,11 @@ static uint32_t count_threads(void)
 }
 
 /* A thread that was joined may be listed for a moment. */
-static void await_threads(uint32_t expected)
+static void await_threads(uint32_t most)
 {
-    for (uint32_t tries = 0; count_threads() != expected;)
+    for (uint32_t tries = 0; count_threads() > most;)
         if (!conf_wait(&tries))
-            fail_msg("%" PRIu32 " threads, expected %" PRIu32, count_threads(), expected);
+            fail_msg("%" PRIu32 " threads, expected at most %" PRIu32, count_threads(), most);
 }
 
 static void obj_021_close_accepts_null_and_ends_every_thread(void **state)
@@ -298,11 +298,13 @@ static void obj_021_close_accepts_null_and_ends_every_thread(void **state)
     struct objects *fx = *state;
     objects_open(fx); /* a sanitizer has a thread of its own from the first on */
     objects_close(fx);
-    uint32_t before = count_threads();
+    uint32_t before = count_threads(); /* perhaps with one that was just joined: so several times */
     fx->api->close(NULL);
-    objects_open(fx);
-    put_done(fx, fx->domain, 1, 16, 5000);
-    objects_close(fx);
+    for (uint32_t i = 0; i < 4; i++) {
+        objects_open(fx);
+        put_done(fx, fx->domain, 1 + 16 * i, 16, 5000);
+        objects_close(fx);
+    }
     await_threads(before);
 }
 

@@ -142,8 +142,8 @@ bool sc_store_replay_late_piece(struct sc_store_replay *replay, bool decodes, ui
 bool sc_store_replay_left_drop(struct sc_store_replay *replay, uint64_t id);
 /* Records before this one are lost. If a reset may be among them, all pieces so far are void. */
 void sc_store_replay_gap(struct sc_store *store, enum sc_store_gap gap);
-/* A writer's open behind lost records: drops the pieces of all extents that have some of the pages,
- * which a later record gives to another, and frees what they hold. */
+/* A writer's open behind lost records: drops the pieces that hold some of the pages, which a later
+ * record gives to another, and frees them. */
 struct sc_store_page_range {
     uint64_t segment, page, pages; /* segment: an index */
 };
