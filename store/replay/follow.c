@@ -26,6 +26,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOOKS_AT_OPEN 2u
+
 /* ---- The file ------------------------------------------------------------------------------- */
 
 static void log_restart(struct sc_store *store)
@@ -319,8 +321,12 @@ spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *rete
     if ((is_reader && store->disk.segments == NULL) || journal->buffer == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "following a log");
     spec_status status = sc_store_replay_open(store, reterr);
-    while (status == SPEC_OK && more)
-        status = sc_store_follow(store, &more, reterr);
+    /* Behind a torn append the log's end is known at the second look. */
+    for (uint32_t look = 0; look < LOOKS_AT_OPEN && sc_store_follow_ns(store) == 0; look++) {
+        more = true;
+        while (status == SPEC_OK && more)
+            status = sc_store_follow(store, &more, reterr);
+    }
     return status;
 }
 
