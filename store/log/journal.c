@@ -438,14 +438,28 @@ static spec_status scan_from(struct sc_store *store, sc_store_on_payload *on_pay
     return status;
 }
 
+void sc_store_journal_undamaged(struct sc_store_journal *journal)
+{
+    journal->damaged_count = journal->gap_count = journal->gap_digest = 0;
+    journal->ends_in_doubt = false;
+    journal->gap = SC_STORE_GAP_NONE;
+}
+
+void sc_store_journal_gap(struct sc_store_journal *journal, enum sc_store_gap gap, uint64_t to)
+{
+    journal->gap = gap > journal->gap ? gap : journal->gap;
+    journal->gap_count++;
+    journal->gap_digest = sc_store_gap_digest(journal->gap_digest, journal->end.offset, to);
+}
+
 static void damage_note(struct sc_store_journal *journal, uint64_t at)
 {
     if (journal->damaged_count++ == 0)
         journal->damaged_offset = at;
 }
 
-/* The log ends in bytes that may have been a reset. What is appended behind them counts resets that
- * nobody will find, so that later readers see the gap, too. */
+/* The log ends in bytes that may have been a reset. Later appends count resets that nobody will
+ * find, so that later readers see the gap, too. */
 static spec_status end_doubt(struct sc_store *store, uint64_t at, sc_store_on_payload *on_payload,
                              void *user, struct spec_error *reterr)
 {
@@ -483,10 +497,7 @@ static spec_status scan_beyond(struct sc_store *store, uint64_t at, sc_store_on_
         status = on_payload(store, &payload, user, reterr);
         journal->gap = SC_STORE_GAP_NONE;
     } else if (what == SC_STORE_BEYOND_GAP) {
-        journal->gap = beyond->gap > journal->gap ? beyond->gap : journal->gap;
-        journal->gap_count++;
-        journal->gap_digest =
-            sc_store_gap_digest(journal->gap_digest, journal->end.offset, end.offset);
+        sc_store_journal_gap(journal, beyond->gap, end.offset);
     }
     if (what != SC_STORE_BEYOND_NEXT)
         damage_note(journal, at);
@@ -503,9 +514,7 @@ spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *o
     if (status != SPEC_OK)
         return status;
     journal->end = sc_store_log_start(store);
-    journal->damaged_count = journal->gap_count = journal->gap_digest = 0;
-    journal->ends_in_doubt = false;
-    journal->gap = SC_STORE_GAP_NONE;
+    sc_store_journal_undamaged(journal);
     for (bool goes_on = true; goes_on && status == SPEC_OK;) {
         uint64_t at = 0;
         status = scan_from(store, on_payload, user, &at, reterr);

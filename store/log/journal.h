@@ -56,6 +56,10 @@ typedef spec_status sc_store_on_payload(struct sc_store *store,
                                         struct spec_error *reterr);
 spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
                                   void *user, struct spec_error *reterr);
+/* The log is read from its start, or was written anew: nothing of it is known to be damaged. */
+void sc_store_journal_undamaged(struct sc_store_journal *journal);
+/* Notes that the records between the journal's end and `to` are lost. */
+void sc_store_journal_gap(struct sc_store_journal *journal, enum sc_store_gap gap, uint64_t to);
 /* Adds a damaged range to the digest of those before it. */
 static inline uint64_t sc_store_gap_digest(uint64_t digest, uint64_t from, uint64_t to)
 {

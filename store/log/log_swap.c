@@ -56,8 +56,7 @@ spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *
     journal->end = next->end;
     journal->file_end = journal->synced_end = journal->kept_bytes = next->end.offset;
     journal->head = next->head;
-    journal->damaged_count = journal->gap_count = journal->gap_digest = 0; /* it has no damage */
-    journal->ends_in_doubt = false;
+    sc_store_journal_undamaged(journal);
     store->log.is_broken = journal->is_short = false;
     atomic_store(&store->counts.log_bytes, next->end.offset);
     return SPEC_OK;

@@ -175,7 +175,7 @@ void sc_store_log_begin(struct sc_store_log_end *end, const uint8_t store_id[16]
 enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t count, uint64_t at,
                                                struct sc_store_log_end *end,
                                                struct sc_store_frame *ret_frame);
-/* Of a whole frame of either format: size, payload, checksum. */
+/* Return size, payload and checksum of a whole frame of either format. */
 uint64_t sc_store_frame_bytes(const uint8_t *frame);
 const uint8_t *sc_store_frame_payload(const uint8_t *frame);
 uint64_t sc_store_frame_chain(const uint8_t *frame);

@@ -34,8 +34,7 @@ static void log_restart(struct sc_store *store)
 {
     struct sc_store_journal *journal = &store->log.journal;
     journal->end = sc_store_log_start(store);
-    journal->damaged_count = journal->gap_count = journal->gap_digest = 0;
-    journal->gap = SC_STORE_GAP_NONE;
+    sc_store_journal_undamaged(journal);
     journal->head = (struct sc_store_record_head){0};
     store->follow.rereads = store->replay->generation > 0;
     store->follow.lacks_pages = store->follow.is_second = false;
@@ -207,10 +206,7 @@ static spec_status log_beyond(struct sc_store *store, uint64_t at, uint64_t file
                ": the records there are lost%s",
                store->dir, journal->end.offset, end.offset,
                beyond.gap == SC_STORE_GAP_RESETS ? ", and a reset may be among them" : "");
-        journal->gap = beyond.gap > journal->gap ? beyond.gap : journal->gap;
-        journal->gap_count++;
-        journal->gap_digest =
-            sc_store_gap_digest(journal->gap_digest, journal->end.offset, end.offset);
+        sc_store_journal_gap(journal, beyond.gap, end.offset);
     }
     if (*ret_what != SC_STORE_BEYOND_NEXT) {
         sc_store_count(&store->counts.corrupt_records, 1);

@@ -96,7 +96,7 @@ static void model_run(struct model *model, uint32_t steps)
     }
 }
 
-/* What a reader believes: the numbers of frames, in order; 0 before one: records are lost, or
+/* A reader believes these: the numbers of frames, in order; 0 before one: records are lost, or
  * UINT32_MAX: resets, too. */
 struct believed {
     uint32_t ids[3 * FRAMES_MAX];
@@ -506,8 +506,8 @@ static void a_store_of_format_4_opens_and_goes_on(void **state)
     world_free(world);
 }
 
-/* One wrong byte of an old frame is restored, also of the last one. Of more, a reset might be lost:
- * what was before is void, and what the present format has behind it is there. */
+/* One wrong byte of an old frame is restored, also of the last one. If more are wrong, a reset may
+ * be lost: what was before is void, and what the present format has behind it is there. */
 static void damage_of_old_frames_is_restored_or_voids_what_was_before(void **state)
 {
     (void)state;

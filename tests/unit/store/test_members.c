@@ -77,7 +77,7 @@ static uint64_t host_bytes_of(const struct sc_store *store)
     return stats.bytes_max;
 }
 
-/* Of the memory that the processes may use together, each takes its part. */
+/* Each process takes its part of the memory that all may use together. */
 static void members_share_the_default_of_host_bytes(void **state)
 {
     (void)state;
