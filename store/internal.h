@@ -95,6 +95,7 @@ struct sc_store {
     char *dir;                      /* .../rank-RRRR-of-NNNN */
     struct sc_io_file *lock_file;
     struct sc_io_file *members; /* with this process's place (log/members.h); NULL: it has none */
+    uint32_t member_place;
     uint8_t store_id[16];
     struct sc_store_limits limits;
 

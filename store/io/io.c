@@ -422,18 +422,46 @@ spec_status sc_io_file_claim(struct sc_io *io, struct sc_io_file *file, struct s
     return io->backend->file_claim != NULL ? io->backend->file_claim(io, file, reterr) : SPEC_OK;
 }
 
-spec_status sc_io_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
-                            struct spec_error *reterr)
+void sc_io_file_unclaim(struct sc_io *io, struct sc_io_file *file)
 {
+    if (io->backend->file_unclaim != NULL)
+        io->backend->file_unclaim(io, file);
+}
+
+spec_status sc_io_file_lock_shared(struct sc_io *io, struct sc_io_file *file,
+                                   struct spec_error *reterr)
+{
+    if (io->backend->file_lock_shared != NULL)
+        return io->backend->file_lock_shared(io, file, reterr);
+    return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: this back end has no shared locks", file->path);
+}
+
+spec_status sc_io_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
+                            uint32_t *ret_place, struct spec_error *reterr)
+{
+    *ret_place = 0;
     if ((uint64_t)places * SC_IO_PLACE_BYTES > sc_io_file_limit())
         return too_long("write the process's line", file, reterr);
-    return io->backend->file_join != NULL ? io->backend->file_join(io, file, places, reterr)
-                                          : SPEC_OK;
+    return io->backend->file_join != NULL
+               ? io->backend->file_join(io, file, places, ret_place, reterr)
+               : SPEC_OK;
 }
 
 uint32_t sc_io_file_joined(struct sc_io *io, struct sc_io_file *file, uint32_t places)
 {
     return io->backend->file_joined != NULL ? io->backend->file_joined(io, file, places) : 0;
+}
+
+void *sc_io_file_map(struct sc_io *io, struct sc_io_file *file, uint64_t bytes)
+{
+    if (io->backend->file_map == NULL || bytes > sc_io_file_limit())
+        return NULL;
+    return io->backend->file_map(io, file, bytes);
+}
+
+void sc_io_unmap(struct sc_io *io, void *memory, uint64_t bytes)
+{
+    io->backend->unmap(io, memory, bytes);
 }
 
 void sc_io_file_share(struct sc_io *io, struct sc_io_file *file)

@@ -154,14 +154,26 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
  * keeps the claim for as long as the kernel still writes for it. SPEC_E_LOCKED: another process has
  * it. Nothing is written. Never blocks. */
 spec_status sc_io_file_claim(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+/* Gives a claim back. No operation that writes is in flight. */
+void sc_io_file_unclaim(struct sc_io *io, struct sc_io_file *file);
+/* Takes the writer lock together with others that take it so; sc_io_file_lock excludes both.
+ * Writes nothing. SPEC_E_LOCKED: another process has it alone; the text names the holder.
+ * SPEC_E_UNSUPPORTED: the back end cannot. Never blocks. */
+spec_status sc_io_file_lock_shared(struct sc_io *io, struct sc_io_file *file,
+                                   struct spec_error *reterr);
 /* Takes one of the file's `places` of SC_IO_PLACE_BYTES that no other process has, by an OFD lock,
  * until close or the process's end, and writes the process's line there. For a file open for
- * writing, once. SPEC_E_LOCKED: all are taken. Never blocks. */
+ * writing, once. *ret_place: its number, from 0. SPEC_E_LOCKED: all are taken. Never blocks. */
 #define SC_IO_PLACE_BYTES 256u
 spec_status sc_io_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
-                            struct spec_error *reterr);
+                            uint32_t *ret_place, struct spec_error *reterr);
 /* Returns how many places other processes have. */
 uint32_t sc_io_file_joined(struct sc_io *io, struct sc_io_file *file, uint32_t places);
+/* Maps the file's first bytes, which all processes that map it share; it is extended if it is
+ * shorter. For a file open for writing. NULL: the back end or the system cannot. The memory stays
+ * when the file is closed, until unmap. */
+void *sc_io_file_map(struct sc_io *io, struct sc_io_file *file, uint64_t bytes);
+void sc_io_unmap(struct sc_io *io, void *memory, uint64_t bytes);
 /* Marks the file as read by this process (OFD read lock) until close. A failure only hides it. */
 void sc_io_file_share(struct sc_io *io, struct sc_io_file *file);
 /* Returns true if another process has marked the file; for files without a writer lock. */

@@ -83,10 +83,17 @@ struct sc_io_backend {
     void (*fork_close)(struct sc_io *io);
     /* NULL: every process has it */
     spec_status (*file_claim)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+    void (*file_unclaim)(struct sc_io *io, struct sc_io_file *file); /* with file_claim */
+    /* NULL: no two processes can store */
+    spec_status (*file_lock_shared)(struct sc_io *io, struct sc_io_file *file,
+                                    struct spec_error *reterr);
     /* NULL: processes are not visible */
     spec_status (*file_join)(struct sc_io *io, struct sc_io_file *file, uint32_t places,
-                             struct spec_error *reterr);
+                             uint32_t *ret_place, struct spec_error *reterr);
     uint32_t (*file_joined)(struct sc_io *io, struct sc_io_file *file, uint32_t places);
+    /* NULL: no memory is shared */
+    void *(*file_map)(struct sc_io *io, struct sc_io_file *file, uint64_t bytes);
+    void (*unmap)(struct sc_io *io, void *memory, uint64_t bytes);
     /* NULL: readers are not visible */
     void (*file_share)(struct sc_io *io, struct sc_io_file *file);
     bool (*file_is_shared)(struct sc_io *io, struct sc_io_file *file);

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -588,6 +589,34 @@ spec_status sc_io_posix_file_claim(struct sc_io *io, struct sc_io_file *file,
     return SPEC_OK;
 }
 
+void sc_io_posix_file_unclaim(struct sc_io *io, struct sc_io_file *file)
+{
+    (void)io;
+    struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    (void)fcntl(file->fd, F_OFD_SETLK, &range);
+    atomic_store_explicit(&file->is_locked, false, memory_order_relaxed);
+}
+
+spec_status sc_io_posix_file_lock_shared(struct sc_io *io, struct sc_io_file *file,
+                                         struct spec_error *reterr)
+{
+    (void)io;
+    struct flock range = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    char text[SC_IO_HOLDER_BYTES];
+    int result;
+    do {
+        result = fcntl(file->fd, F_OFD_SETLK, &range);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0 && (errno == EAGAIN || errno == EACCES)) {
+        const ssize_t bytes = pread(file->fd, text, sizeof(text), 0);
+        return sc_io_holder_locked(file, text, bytes > 0 ? (uint64_t)bytes : 0, reterr);
+    }
+    if (result != 0)
+        return file_fail("lock", file->path, errno, reterr);
+    atomic_store_explicit(&file->is_locked, true, memory_order_relaxed);
+    return SPEC_OK;
+}
+
 /* A place is locked at its first byte. */
 static struct flock place_range(uint32_t place)
 {
@@ -610,7 +639,7 @@ static void place_write(struct sc_io *io, struct sc_io_file *file, uint32_t plac
 }
 
 spec_status sc_io_posix_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
-                                  struct spec_error *reterr)
+                                  uint32_t *ret_place, struct spec_error *reterr)
 {
     for (uint32_t place = 0; place < places; place++) {
         struct flock range = place_range(place);
@@ -624,6 +653,7 @@ spec_status sc_io_posix_file_join(struct sc_io *io, struct sc_io_file *file, uin
             continue;
         atomic_store_explicit(&file->is_locked, true, memory_order_relaxed);
         place_write(io, file, place);
+        *ret_place = place;
         return SPEC_OK;
     }
     return sc_fail(reterr, SPEC_E_LOCKED, "%s: all %" PRIu32 " places are taken", file->path,
@@ -639,6 +669,20 @@ uint32_t sc_io_posix_file_joined(struct sc_io *io, struct sc_io_file *file, uint
         count += fcntl(file->fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
     }
     return count;
+}
+
+void *sc_io_posix_file_map(struct sc_io *io, struct sc_io_file *file, uint64_t bytes)
+{
+    if (sc_io_posix_file_reserve(io, file, bytes, NULL) != SPEC_OK) /* else a write could fault */
+        return NULL;
+    void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void sc_io_posix_unmap(struct sc_io *io, void *memory, uint64_t bytes)
+{
+    (void)io;
+    (void)munmap(memory, (size_t)bytes);
 }
 
 void sc_io_posix_file_share(struct sc_io *io, struct sc_io_file *file)

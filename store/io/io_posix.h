@@ -42,9 +42,14 @@ spec_status sc_io_posix_free_bytes(struct sc_io *io, const char *path, uint64_t 
                                    struct spec_error *reterr);
 spec_status sc_io_posix_file_claim(struct sc_io *io, struct sc_io_file *file,
                                    struct spec_error *reterr);
+void sc_io_posix_file_unclaim(struct sc_io *io, struct sc_io_file *file);
+spec_status sc_io_posix_file_lock_shared(struct sc_io *io, struct sc_io_file *file,
+                                         struct spec_error *reterr);
 spec_status sc_io_posix_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
-                                  struct spec_error *reterr);
+                                  uint32_t *ret_place, struct spec_error *reterr);
 uint32_t sc_io_posix_file_joined(struct sc_io *io, struct sc_io_file *file, uint32_t places);
+void *sc_io_posix_file_map(struct sc_io *io, struct sc_io_file *file, uint64_t bytes);
+void sc_io_posix_unmap(struct sc_io *io, void *memory, uint64_t bytes);
 void sc_io_posix_file_share(struct sc_io *io, struct sc_io_file *file);
 bool sc_io_posix_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,

@@ -24,7 +24,7 @@ spec_status sc_store_members_join(struct sc_store *store, struct spec_error *ret
     if (status != SPEC_OK)
         return error.sys_errno == EACCES ? sc_fail_errno(reterr, status, EACCES, "%s", error.text)
                                          : SPEC_OK;
-    status = sc_io_file_join(store->io, file, SC_STORE_MEMBERS_MAX, reterr);
+    status = sc_io_file_join(store->io, file, SC_STORE_MEMBERS_MAX, &store->member_place, reterr);
     if (status == SPEC_OK) {
         store->members = file;
         return SPEC_OK;

@@ -377,7 +377,7 @@ static spec_status sim_file_lock(struct sc_io *io, struct sc_io_file *file,
     sc_sim_lock(disk);
     bool is_held = false;
     for (const struct sc_sim_file *at = disk->open_files; at != NULL; at = at->next_open)
-        is_held |= at != own && at->inode == own->inode && at->holds_lock;
+        is_held |= at != own && at->inode == own->inode && (at->holds_lock || at->is_sharing);
     if ((file->flags & SC_IO_OPEN_WRITE) == 0) {
         sys_errno = EBADF;
     } else if (is_held) {
@@ -398,6 +398,31 @@ static spec_status sim_file_lock(struct sc_io *io, struct sc_io_file *file,
     if (sys_errno == 0 && is_held)
         return sc_io_holder_locked(file, text, bytes, reterr);
     return result("lock", file->path, sys_errno, reterr);
+}
+
+static void sim_file_unclaim(struct sc_io *io, struct sc_io_file *file)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    struct sc_sim_file *own = file->own;
+    sc_sim_lock(disk);
+    own->holds_lock = false;
+    sc_sim_unlock(disk);
+}
+
+static spec_status sim_file_lock_shared(struct sc_io *io, struct sc_io_file *file,
+                                        struct spec_error *reterr)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    struct sc_sim_file *own = file->own;
+    sc_sim_lock(disk);
+    bool is_held = false;
+    for (const struct sc_sim_file *at = disk->open_files; at != NULL; at = at->next_open)
+        is_held |= at != own && at->inode == own->inode && at->holds_lock;
+    own->is_sharing = own->is_sharing || !is_held;
+    own->holds_lock = own->holds_lock && is_held;
+    sc_sim_unlock(disk);
+    return is_held ? sc_fail(reterr, SPEC_E_LOCKED, "%s: another process has it", file->path)
+                   : SPEC_OK;
 }
 
 static spec_status sim_file_claim(struct sc_io *io, struct sc_io_file *file,
@@ -425,7 +450,7 @@ static uint32_t places_of_others(const struct sc_io_sim_disk *disk, const struct
 }
 
 static spec_status sim_file_join(struct sc_io *io, struct sc_io_file *file, uint32_t places,
-                                 struct spec_error *reterr)
+                                 uint32_t *ret_place, struct spec_error *reterr)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
     struct sc_sim_file *own = file->own;
@@ -435,6 +460,7 @@ static spec_status sim_file_join(struct sc_io *io, struct sc_io_file *file, uint
     while (place < places && (taken >> place & 1) != 0)
         place++;
     own->places |= place < places ? UINT32_C(1) << place : 0;
+    *ret_place = place;
     sc_sim_unlock(disk);
     return place < places ? SPEC_OK
                           : sc_fail(reterr, SPEC_E_LOCKED, "%s: all %" PRIu32 " places are taken",
@@ -510,6 +536,8 @@ static const struct sc_io_backend sim_backend = {
     .free_bytes = sim_free_bytes,
     .file_lock = sim_file_lock,
     .file_claim = sim_file_claim,
+    .file_unclaim = sim_file_unclaim,
+    .file_lock_shared = sim_file_lock_shared,
     .file_join = sim_file_join,
     .file_joined = sim_file_joined,
     .file_share = sim_file_share,
