@@ -346,6 +346,59 @@ static bool decode_head(const uint8_t *payload, uint64_t bytes, struct sc_store_
     return true;
 }
 
+static bool decode_segment(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
+                                      SC_STORE_FIELD_UINT("bytes", 1, UINT64_C(1) << 30)};
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 1))
+        return false;
+    record->segment_bytes = fields[SC_STORE_COMMON + 0].value;
+    return record->id < SC_STORE_SEGMENT_NUMBERS && record->segment_bytes % SC_IO_PAGE_BYTES == 0;
+}
+
+static bool decode_limits(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
+                                      SC_STORE_FIELD_UINT("disk", 2u << 20, UINT64_C(1) << 60)};
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 1))
+        return false;
+    record->disk_bytes = fields[SC_STORE_COMMON + 0].value;
+    return true;
+}
+
+static bool decode_seal(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
+                                      SC_STORE_FIELD_UINT("place", 0, UINT16_MAX),
+                                      SC_STORE_FIELD_UINT("first", 0, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("bytes", 1, UINT64_C(1) << 48),
+                                      SC_STORE_FIELD_UINT("seq", 1, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("chain", 0, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("resets", 0, UINT16_MAX),
+                                      SC_STORE_FIELD_UINT("pieces", 0, SC_STORE_IDS),
+                                      SC_STORE_FIELD_UINT("n", 0, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("numbering", 0, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("piece", 1, SC_STORE_IDS),
+                                      SC_STORE_FIELD_UINT("extent", 1, SC_STORE_IDS),
+                                      SC_STORE_FIELD_UINT("space", 0, UINT32_MAX)};
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 12))
+        return false;
+    const struct sc_store_field *own = &fields[SC_STORE_COMMON];
+    record->seal = (struct sc_store_record_seal){.place = own[0].value,
+                                                 .first = own[1].value,
+                                                 .bytes = own[2].value,
+                                                 .sequence = own[3].value,
+                                                 .chain = own[4].value,
+                                                 .resets = own[5].value,
+                                                 .pieces = own[6].value,
+                                                 .head = {.number = own[7].value,
+                                                          .numbering = own[8].value,
+                                                          .piece_next = own[9].value,
+                                                          .extent_next = own[10].value,
+                                                          .space_next = own[11].value}};
+    return true;
+}
+
 static bool decode_average(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
@@ -397,6 +450,12 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
         return decode_head(payload, bytes, record);
     case SC_STORE_RECORD_AVERAGE:
         return decode_average(payload, bytes, record);
+    case SC_STORE_RECORD_SEGMENT:
+        return decode_segment(payload, bytes, record);
+    case SC_STORE_RECORD_LIMITS:
+        return decode_limits(payload, bytes, record);
+    case SC_STORE_RECORD_SEAL:
+        return decode_seal(payload, bytes, record);
     case SC_STORE_RECORD_SECTION:
         return decode_section(payload, bytes, record);
     case SC_STORE_RECORD_PERMUTATION:

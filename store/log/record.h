@@ -54,8 +54,19 @@ enum sc_store_record_type {
     SC_STORE_RECORD_SECTION = 8,
     SC_STORE_RECORD_ROWS_GONE = 9, /* of earlier versions; id: an extent without rows */
     SC_STORE_RECORD_PERMUTATION = 10,
-    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_PERMUTATION
+    /* 11 to 14 are records of objects (store/object/object_record.h). */
+    SC_STORE_RECORD_SEGMENT = 15, /* id: a segment's number */
+    SC_STORE_RECORD_LIMITS = 16,
+    SC_STORE_RECORD_SEAL = 17, /* the log's last one: another file goes on */
+    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_SEAL
 };
+
+/* Returns true if a log of rows may have records of this type. */
+static inline bool sc_store_record_is_of_rows(uint64_t type)
+{
+    return (type >= SC_STORE_RECORD_NAMESPACE && type <= SC_STORE_RECORD_PERMUTATION) ||
+           (type >= SC_STORE_RECORD_SEGMENT && type <= SC_STORE_RECORD_TYPE_MAX);
+}
 
 enum sc_store_section_kind {
     SC_STORE_SECTION_PROBES = 1,
@@ -122,8 +133,20 @@ struct sc_store_record_average { /* id: a piece */
     uint64_t quant_bytes;
 };
 
+/* Where the log goes on after a seal: in another file, which was complete when it was sealed. */
+struct sc_store_record_seal {
+    uint64_t place; /* of the member that wrote the file: part of its first name */
+    uint64_t first; /* checksum of its first frame, which no other file has */
+    uint64_t bytes, sequence, chain, resets; /* its end (struct sc_store_log_end) */
+    uint64_t pieces;                         /* piece records in it */
+    struct sc_store_record_head head;
+};
+
 struct sc_store_record {
     uint64_t version, type, id;
+    uint64_t segment_bytes; /* of a segment's record */
+    uint64_t disk_bytes;    /* of the limits' */
+    struct sc_store_record_seal seal;
     struct sc_store_record_head head;
     struct sc_store_record_drop drop;
     struct sc_store_record_epoch epoch;
@@ -257,6 +280,11 @@ void sc_store_record_encode_epoch(struct sc_store_writer *writer, uint64_t space
                                   uint64_t at_ns);
 void sc_store_record_encode_head(struct sc_store_writer *writer,
                                  const struct sc_store_record_head *head);
+void sc_store_record_encode_segment(struct sc_store_writer *writer, uint32_t number,
+                                    uint64_t bytes);
+void sc_store_record_encode_limits(struct sc_store_writer *writer, uint64_t disk_bytes);
+void sc_store_record_encode_seal(struct sc_store_writer *writer,
+                                 const struct sc_store_record_seal *seal);
 void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t piece,
                                     uint64_t requests, const uint16_t *codes, uint64_t code_count);
 /* Encodes a derived section's probe members, stride and parts. */
@@ -295,10 +323,12 @@ bool sc_store_record_section_fits(const struct sc_store_record_extent *derived, 
                                   uint64_t tags_per_row, uint64_t k_row_bytes);
 
 /* Upper bounds of frames: k + 1 bytes for a key of k characters, 9 an integer, 5 a bin head. */
-#define SC_STORE_DROP_BYTES  (SC_STORE_FRAME_BYTES + 48u)
-#define SC_STORE_EPOCH_BYTES (SC_STORE_FRAME_BYTES + 64u)
-#define SC_STORE_HEAD_BYTES  (SC_STORE_FRAME_BYTES + 112u)
-#define SC_STORE_MARK_BYTES  40u
+#define SC_STORE_DROP_BYTES    (SC_STORE_FRAME_BYTES + 48u)
+#define SC_STORE_EPOCH_BYTES   (SC_STORE_FRAME_BYTES + 64u)
+#define SC_STORE_HEAD_BYTES    (SC_STORE_FRAME_BYTES + 112u)
+#define SC_STORE_MARK_BYTES    40u
+#define SC_STORE_SEGMENT_BYTES (SC_STORE_FRAME_BYTES + 48u)
+#define SC_STORE_SEAL_BYTES    (SC_STORE_FRAME_BYTES + 256u)
 
 static inline uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
 {

@@ -228,6 +228,36 @@ void sc_store_record_encode_head(struct sc_store_writer *writer,
         pack_uint(&packer, "space", head->space_next);
 }
 
+void sc_store_record_encode_segment(struct sc_store_writer *writer, uint32_t number, uint64_t bytes)
+{
+    msgpack_packer packer = pack_begin(writer, 1, SC_STORE_RECORD_SEGMENT, number);
+    pack_uint(&packer, "bytes", bytes);
+}
+
+void sc_store_record_encode_limits(struct sc_store_writer *writer, uint64_t disk_bytes)
+{
+    msgpack_packer packer = pack_begin(writer, 1, SC_STORE_RECORD_LIMITS, 0);
+    pack_uint(&packer, "disk", disk_bytes);
+}
+
+void sc_store_record_encode_seal(struct sc_store_writer *writer,
+                                 const struct sc_store_record_seal *seal)
+{
+    msgpack_packer packer = pack_begin(writer, 12, SC_STORE_RECORD_SEAL, 0);
+    pack_uint(&packer, "place", seal->place);
+    pack_uint(&packer, "first", seal->first);
+    pack_uint(&packer, "bytes", seal->bytes);
+    pack_uint(&packer, "seq", seal->sequence);
+    pack_uint(&packer, "chain", seal->chain);
+    pack_uint(&packer, "resets", seal->resets);
+    pack_uint(&packer, "pieces", seal->pieces);
+    pack_uint(&packer, "n", seal->head.number);
+    pack_uint(&packer, "numbering", seal->head.numbering);
+    pack_uint(&packer, "piece", seal->head.piece_next);
+    pack_uint(&packer, "extent", seal->head.extent_next);
+    pack_uint(&packer, "space", seal->head.space_next);
+}
+
 void sc_store_record_encode_average(struct sc_store_writer *writer, uint64_t piece,
                                     uint64_t requests, const uint16_t *codes, uint64_t code_count)
 {

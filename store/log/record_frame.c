@@ -253,6 +253,18 @@ static bool old_frames_follow(const uint8_t *bytes, uint64_t count, uint64_t seq
     return false;
 }
 
+/* Returns true for the header of a frame for a place before `at`: it lost its race, and its writer
+ * was ended within the append. */
+static bool is_lost_head(const uint8_t *bytes, uint64_t count, uint64_t at,
+                         const struct sc_store_log_end *end)
+{
+    if (count < 16 || sc_store_le_get(bytes, 4) != SC_STORE_FRAME_MAGIC)
+        return false;
+    uint64_t place = sc_store_le_get(bytes + 8, 8);
+    return (place & PLACE_MASK) < at &&
+           (uint16_t)(end->resets - (uint16_t)(place >> PLACE_BITS)) <= UINT16_MAX / 2;
+}
+
 bool sc_store_tail_is_torn(const uint8_t *bytes, uint64_t count, uint64_t at,
                            const struct sc_store_log_end *end)
 {
@@ -268,6 +280,8 @@ bool sc_store_tail_is_torn(const uint8_t *bytes, uint64_t count, uint64_t at,
         sc_store_le_put(expected + 8, at | (uint64_t)end->resets << PLACE_BITS, 8);
         sc_store_le_put(expected + 16, end->chain, 8);
     }
+    if (is_lost_head(bytes, count, at, end))
+        return true;
     head_bytes = head_bytes < count ? head_bytes : count;
     while (same < head_bytes && (bytes[same] == expected[same] || (same >= 4 && same < 8)))
         same++; /* any length */

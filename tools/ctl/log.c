@@ -155,12 +155,21 @@ static bool is_locked(int fd)
     return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+/* Returns true if processes share the lock: each stores (store.writers: many). */
+static bool is_shared(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_RDLCK;
+}
+
 /* The line in the lock file, when somebody holds the lock; and whether the log is followed. */
 static void holder_read(struct ctl_rank *rank)
 {
     char *path = path_in(rank->path, "lock"), *log = path_in(rank->path, "log");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && is_locked(fd)) {
+    if (fd >= 0 && is_shared(fd)) { /* its line is of an earlier writer */
+        (void)snprintf(rank->holder, sizeof(rank->holder), "every member");
+    } else if (fd >= 0 && is_locked(fd)) {
         ssize_t bytes = pread(fd, rank->holder, sizeof(rank->holder) - 1, 0);
         rank->holder[bytes > 0 ? bytes : 0] = '\0';
         rank->holder[strcspn(rank->holder, "\n")] = '\0';
@@ -312,8 +321,7 @@ void ctl_store_close(struct ctl_store *store)
 
 static bool version_known(const struct ctl_rank *rank, const struct sc_store_record *record)
 {
-    if (record->version == SC_STORE_RECORD_VERSION && record->type >= SC_STORE_RECORD_NAMESPACE &&
-        record->type <= SC_STORE_RECORD_TYPE_MAX)
+    if (record->version == SC_STORE_RECORD_VERSION && sc_store_record_is_of_rows(record->type))
         return true;
     fprintf(stderr,
             "spec-ctl: %s/log: record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
@@ -778,6 +786,10 @@ static void load_record(const struct sc_store_record *record, void *user)
         break;
     case SC_STORE_RECORD_PERMUTATION:
         add_order(rank, record);
+        break;
+    case SC_STORE_RECORD_SEGMENT: /* the directory says the same */
+    case SC_STORE_RECORD_LIMITS:
+    case SC_STORE_RECORD_SEAL:
         break;
     default:
         rank->checkpoint = record->head.number;

@@ -460,9 +460,10 @@ static void dump_section(struct json_object *line, const struct sc_store_record 
 static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
-    static const char *const names[] = {"?",       "namespace", "extent",     "piece",
-                                        "drop",    "epoch",     "log",        "average",
-                                        "section", "rows gone", "permutation"};
+    static const char *const names[] = {
+        "?",       "namespace", "extent",      "piece", "drop", "epoch", "log", "average",
+        "section", "rows gone", "permutation", "?",     "?",    "?",     "?",   "segment",
+        "limits",  "seal"};
     struct json_object *line = json_object_new_object();
     add(line, "rank", u64(dump->rank->rank));
     add(line, "record", u64(dump->rank->record_count + 1));
@@ -495,6 +496,17 @@ static void dump_record(const struct sc_store_record *record, void *user)
         add(line, "copy", u64(record->permutation.copy));
         add(line, "layer_first", u64(record->permutation.layer_first));
         add(line, "slots", u64(record->permutation.slots_bytes / 2));
+        break;
+    case SC_STORE_RECORD_SEGMENT:
+        add(line, "bytes", u64(record->segment_bytes));
+        break;
+    case SC_STORE_RECORD_LIMITS:
+        add(line, "disk_bytes", u64(record->disk_bytes));
+        break;
+    case SC_STORE_RECORD_SEAL:
+        add(line, "checkpoint", u64(record->seal.head.number));
+        add(line, "place", u64(record->seal.place));
+        add(line, "log_bytes", u64(record->seal.bytes));
         break;
     default:
         add(line, "checkpoint", u64(record->head.number));
